@@ -1,0 +1,59 @@
+/* The board: one page set of shared memory that all processes of a broker see.
+ *
+ * It holds the counter that message ids come from, the drain switch, and what each process counts about itself.
+ * Each block has one writer (the process it belongs to); readers take single 64-bit values with relaxed loads, so a
+ * sum over blocks is as fresh as a sum over processes can be. A worker writes its counters before it publishes the
+ * replies of the same turn: whoever has read a reply finds it counted.
+ */
+#ifndef MQ_BOARD_H
+#define MQ_BOARD_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define BOARD_MAX_ACCEPTORS 64
+#define BOARD_MAX_WORKERS 64
+
+/* Commands counted, in the order in which beanstalkd's stats name them. */
+enum board_command {
+    COUNT_PUT, COUNT_PEEK, COUNT_PEEK_READY, COUNT_PEEK_DELAYED, COUNT_PEEK_BURIED, COUNT_RESERVE,
+    COUNT_RESERVE_WITH_TIMEOUT, COUNT_DELETE, COUNT_RELEASE, COUNT_USE, COUNT_WATCH, COUNT_IGNORE, COUNT_BURY,
+    COUNT_KICK, COUNT_TOUCH, COUNT_STATS, COUNT_STATS_JOB, COUNT_STATS_TUBE, COUNT_LIST_TUBES, COUNT_LIST_TUBE_USED,
+    COUNT_LIST_TUBES_WATCHED, COUNT_PAUSE_TUBE, COUNT_COMMANDS
+};
+
+/* One acceptor's block. `commands` and `total_connections` go on counting when the acceptor is restarted; the others
+ * start from 0. */
+struct acceptor_board {
+    _Alignas(64) uint64_t commands[COUNT_COMMANDS];
+    uint64_t total_connections;
+    uint64_t connections;
+    uint64_t producers; /* connections that have sent a put */
+    uint64_t workers;   /* connections that have sent a reserve */
+    uint64_t waiting;   /* connections with a reserve unanswered */
+};
+
+/* One worker's block, over its shards. All start from 0 (or what recovery finds) when it is restarted. */
+struct worker_board {
+    _Alignas(64) uint64_t urgent;
+    uint64_t ready;
+    uint64_t reserved;
+    uint64_t delayed;
+    uint64_t buried;
+    uint64_t topics;
+    uint64_t timeouts;
+    uint64_t total_jobs;
+    uint64_t oldest_segment;
+    uint64_t current_segment;
+    uint64_t records_written;
+    uint64_t records_migrated;
+};
+
+struct board {
+    _Alignas(64) _Atomic uint64_t next_id; /* n of the next message id; starts at 1 */
+    _Alignas(64) _Atomic uint32_t draining;
+    struct acceptor_board acceptors[BOARD_MAX_ACCEPTORS];
+    struct worker_board workers[BOARD_MAX_WORKERS];
+};
+
+#endif

@@ -1,0 +1,104 @@
+"""Compiles csrc/*.c and the cffi surface into one extension module, `csrc._core`.
+
+`surface.h` is the whole of what Python can call: cffi's API mode compiles it against the headers, so that a signature
+that drifts is a compile error and never a crash.
+
+Run as a script it builds in place; setuptools calls `BuildExt` through pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from cffi import FFI
+from setuptools.command.build_ext import build_ext
+
+HERE = Path(__file__).resolve().parent
+GENERATED = "_core.c"
+# Warnings are errors, in our sources; cffi's generated wrappers are exempt from -Wconversion only.
+STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wvla", "-Werror"]
+RELEASE = ["-O3", "-g", "-fno-omit-frame-pointer", "-fno-plt", "-DNDEBUG"]
+DEBUG = ["-O1", "-g", "-fno-omit-frame-pointer"]
+
+
+def sources() -> list[str]:
+    return sorted(p.name for p in HERE.glob("*.c") if p.name != GENERATED)
+
+
+def surface(only: list[str] | None) -> tuple[str, list[str]]:
+    """The cdef text and the headers it needs. A section starts with a line `/* == name == */`; `only` picks some."""
+    text: list[str] = []
+    headers: list[str] = []
+    wanted = True
+    for line in (HERE / "surface.h").read_text().splitlines():
+        if line.startswith("/* == "):
+            name = line.split()[2]
+            wanted = only is None or name in only
+            if wanted:
+                headers.append(f"{name}.h")
+        if wanted:
+            text.append(line)
+    return "\n".join(text), headers
+
+
+def generate(target: Path, only: list[str] | None = None, module: str = "csrc._core") -> None:
+    ffi = FFI()
+    cdef, headers = surface(only)
+    ffi.cdef(cdef)
+    preamble = "\n".join(f'#include "{h}"' for h in headers)
+    ffi.set_source(module, preamble)
+    ffi.emit_c_code(str(target))
+    body = target.read_text()
+    target.write_text('#pragma GCC diagnostic ignored "-Wconversion"\n#pragma GCC diagnostic ignored "-Wsign-conversion"\n' + body)
+
+
+class BuildExt(build_ext):  # type: ignore[misc]
+    """build_ext that writes the cffi wrapper first."""
+
+    def run(self) -> None:
+        generate(HERE / GENERATED)
+        super().run()
+
+    def build_extensions(self) -> None:
+        for ext in self.extensions:
+            ext.extra_compile_args = STRICT + RELEASE
+        super().build_extensions()
+
+
+def compile_in(out: Path, name: str, files: list[str], only: list[str] | None, flags: list[str]) -> Path:
+    """Builds an importable module `name` in `out` from some sources: for tests and for work on one module."""
+    import subprocess
+    import sysconfig
+
+    out.mkdir(parents=True, exist_ok=True)
+    wrapper = out / f"{name}.c"
+    generate(wrapper, only, module=name)
+    target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    compiler = os.environ.get("CC", "cc")
+    command = [
+        compiler, *STRICT, *flags, "-shared", "-fPIC", "-pthread", f"-I{HERE}",
+        f"-I{sysconfig.get_paths()['include']}", str(wrapper), *[str(HERE / f) for f in files], "-o", str(target),
+    ]
+    subprocess.run(command, check=True)
+    return target
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(description="build csrc._core in place")
+    parser.add_argument("--debug", action="store_true", help="keep assertions")
+    parser.add_argument("--out", type=Path, default=HERE, help="where to put the module")
+    parser.add_argument("--name", default="_core")
+    parser.add_argument("--sections", help="comma-separated sections of surface.h (default: all)")
+    parser.add_argument("--files", help="comma-separated C files (default: all)")
+    options = parser.parse_args(argv)
+    only = options.sections.split(",") if options.sections else None
+    files = options.files.split(",") if options.files else sources()
+    print(compile_in(options.out, options.name, files, only, DEBUG if options.debug else RELEASE))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,121 @@
+/* The shard protocol: what crosses a ring between an acceptor and a worker.
+ *
+ * Every message is one `struct message`, then `body_bytes` of body. An acceptor sends requests, a worker sends
+ * replies; nothing else travels. It knows no wire protocol: a wire protocol is a translator to it.
+ *
+ * Order. A worker executes the requests of one connection in the order in which they were sent. A RESERVE that has
+ * to wait holds back the later requests of its connection (CANCEL and GONE excepted); other connections go on.
+ * So the replies that one worker gives one connection come in the order of its requests.
+ *
+ * Identity. `conn` is the acceptor's number of a connection and `slot` its number of the request on it; both are
+ * echoed and mean nothing to a worker beyond equality. `topic` is the acceptor's own number for a topic, bound to a
+ * name by OPEN before its first use. `id` is the broker-wide message id: n * shards + shard, where n comes from the
+ * board's counter, so that ids rise over time across shards and each tells its shard.
+ *
+ * Time. Durations are nanoseconds in 64 bits; DURATION_FOREVER is "no end".
+ */
+#ifndef MQ_MESSAGE_H
+#define MQ_MESSAGE_H
+
+#include <stdint.h>
+
+#define DURATION_FOREVER UINT64_MAX
+
+enum message_kind {
+    /* Requests without a reply. */
+    MSG_OPEN = 1,    /* topic; id: its shard; body: its name */
+    MSG_CLOSE,       /* topic: the number may be bound anew */
+    MSG_USE,         /* conn publishes to topic from now on (instead of any other it used); topic 0: to none */
+    MSG_WATCH,       /* conn's RESERVEs take from topic too */
+    MSG_IGNORE,      /* ... no longer */
+    MSG_CANCEL,      /* conn's RESERVE in slot, if it still waits, is answered CANCELLED; else nothing happens */
+    MSG_RETURN,      /* id, delivered to conn, was not passed on: it is ready again as if never taken */
+    MSG_GONE,        /* conn is closed: what it had in flight is ready again, what it used and watched is let go */
+
+    /* Requests, each with one reply. */
+    MSG_PUBLISH = 32, /* topic, id, pri, delay_ns, ttr_ns, body -> OK | NO_SPACE */
+    MSG_RESERVE,      /* delay_ns: how long to wait -> OK + id + body | TIMED_OUT | DEADLINE_SOON | CANCELLED */
+    MSG_PROBE,        /* -> OK + pri + id of the most urgent ready message conn may take | NONE | DEADLINE_SOON */
+    MSG_TAKE,         /* pri, id -> the most urgent message if not less urgent than (pri, id): OK + id + body | NONE */
+    MSG_RESERVE_ID,   /* id -> OK + id + body | NOT_FOUND */
+    MSG_DELETE,       /* id -> OK | NOT_FOUND | FAILED */
+    MSG_RELEASE,      /* id, pri, delay_ns -> OK | NOT_FOUND | NO_SPACE */
+    MSG_BURY,         /* id, pri -> OK | NOT_FOUND | FAILED */
+    MSG_TOUCH,        /* id -> OK | NOT_FOUND */
+    MSG_PEEK,         /* id -> OK + id + body | NOT_FOUND */
+    MSG_PEEK_READY,   /* topic -> OK + id + body | NOT_FOUND */
+    MSG_PEEK_DELAYED, /* topic -> OK + id + body | NOT_FOUND */
+    MSG_PEEK_BURIED,  /* topic -> OK + id + body | NOT_FOUND */
+    MSG_KICK,         /* topic, id: how many at most -> OK + id: how many */
+    MSG_KICK_ID,      /* id -> OK | NOT_FOUND | NO_SPACE */
+    MSG_PAUSE,        /* body: topic name; delay_ns -> OK | NOT_FOUND */
+    MSG_STATS_ID,     /* id -> OK + body: struct job_stats, then the topic's name | NOT_FOUND */
+    MSG_STATS_TOPIC,  /* body: topic name -> OK + body: struct topic_stats | NOT_FOUND */
+    MSG_LIST,         /* -> OK + body: for each topic its name and a '\n' */
+};
+
+enum message_status {
+    STATUS_OK = 0,
+    STATUS_NONE,          /* nothing ready */
+    STATUS_NOT_FOUND,     /* no such message, or not in a state, or not of a connection, that allows this */
+    STATUS_TIMED_OUT,     /* the wait is over */
+    STATUS_DEADLINE_SOON, /* something conn has in flight is within its last second and nothing is ready */
+    STATUS_CANCELLED,
+    STATUS_NO_SPACE, /* a limit or the disk: try later; nothing has changed */
+    STATUS_FAILED,   /* the disk failed: the outcome is not known */
+};
+
+/* In a reply's flags: conn has nothing in flight on this worker now. */
+#define MSG_HOLDS_NONE 1u
+
+struct message {
+    uint8_t kind; /* of the request, in a reply too */
+    uint8_t status;
+    uint16_t flags;
+    uint32_t conn;
+    uint32_t slot;
+    uint32_t topic;
+    uint64_t id;
+    uint32_t pri;
+    uint32_t body_bytes;
+    uint64_t delay_ns;
+    uint64_t ttr_ns;
+};
+
+_Static_assert(sizeof(struct message) == 48, "a ring record's layout is shared between processes");
+
+enum job_state { JOB_READY = 1, JOB_RESERVED, JOB_DELAYED, JOB_BURIED };
+
+struct job_stats {
+    uint64_t id;
+    uint32_t state; /* enum job_state */
+    uint32_t pri;
+    uint64_t age_ns;
+    uint64_t delay_ns;
+    uint64_t ttr_ns;
+    uint64_t time_left_ns; /* 0 unless reserved or delayed */
+    uint32_t file;         /* the log segment that holds it */
+    uint32_t reserves;
+    uint32_t timeouts;
+    uint32_t releases;
+    uint32_t buries;
+    uint32_t kicks;
+};
+
+struct topic_stats {
+    uint64_t urgent;
+    uint64_t ready;
+    uint64_t reserved;
+    uint64_t delayed;
+    uint64_t buried;
+    uint64_t total;
+    uint64_t using;
+    uint64_t watching;
+    uint64_t waiting;
+    uint64_t deletes;
+    uint64_t pauses;
+    uint64_t pause_ns;
+    uint64_t pause_left_ns;
+};
+
+#endif
