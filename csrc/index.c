@@ -1,0 +1,93 @@
+#define _GNU_SOURCE
+#include "index.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <sys/mman.h>
+
+#include "job.h"
+
+enum { FIRST_BUCKETS = 1024, LINE_BITS = 4 };
+
+static struct job *at(const struct arena *jobs, uint32_t number) { return arena_at(jobs, number); }
+
+/* The low bits of n as they are; those above mixed, so that a stride in n makes no long chains. */
+static uint32_t hash(const struct index *index, uint64_t id) {
+    uint64_t n = id / index->shards;
+    uint64_t mixed = (n >> LINE_BITS) * 0x9e3779b97f4a7c15ULL >> 32;
+    return (uint32_t)(mixed << LINE_BITS | (n & ((1u << LINE_BITS) - 1)));
+}
+
+static uint32_t bucket_of(const struct index *index, uint64_t id) {
+    uint32_t h = hash(index, id);
+    uint32_t bucket = h & (index->level_mask << 1 | 1);
+    return bucket < index->buckets ? bucket : h & index->level_mask;
+}
+
+bool index_open(struct index *index, uint32_t limit, uint32_t shards) {
+    uint64_t bytes = sizeof(uint32_t) * (uint64_t)(limit > FIRST_BUCKETS ? limit : FIRST_BUCKETS);
+    void *heads = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (heads == MAP_FAILED) return false;
+    *index = (struct index){.heads = heads,
+                            .reserved_bytes = bytes,
+                            .buckets = FIRST_BUCKETS,
+                            .level_mask = FIRST_BUCKETS - 1,
+                            .shards = shards};
+    return true;
+}
+
+void index_close(struct index *index) {
+    if (index->heads) munmap(index->heads, index->reserved_bytes);
+    *index = (struct index){0};
+}
+
+void index_reset(struct index *index) {
+    assert(index->count == 0);
+    madvise(index->heads, index->reserved_bytes, MADV_DONTNEED);
+    index->buckets = FIRST_BUCKETS;
+    index->level_mask = FIRST_BUCKETS - 1;
+}
+
+uint32_t index_find(const struct index *index, const struct arena *jobs, uint64_t id) {
+    uint32_t number = index->heads[bucket_of(index, id)];
+    while (number && at(jobs, number)->id != id) number = at(jobs, number)->next;
+    return number;
+}
+
+/* Takes one more bucket into use and moves to it what now belongs there. */
+static void split(struct index *index, const struct arena *jobs) {
+    if ((uint64_t)(index->buckets + 1) * sizeof(uint32_t) > index->reserved_bytes) return;
+    uint32_t old = index->buckets - (index->level_mask + 1);
+    uint32_t added = index->buckets++;
+    uint32_t number = index->heads[old];
+    uint32_t stay = 0, move = 0;
+    while (number) {
+        struct job *job = at(jobs, number);
+        uint32_t next = job->next;
+        uint32_t *list = bucket_of(index, job->id) == added ? &move : &stay;
+        job->next = *list;
+        *list = number;
+        number = next;
+    }
+    index->heads[old] = stay;
+    index->heads[added] = move;
+    if (index->buckets == (index->level_mask + 1) * 2) index->level_mask = index->level_mask << 1 | 1;
+}
+
+void index_insert(struct index *index, const struct arena *jobs, uint32_t number) {
+    if (index->count >= index->buckets) split(index, jobs);
+    uint32_t *head = &index->heads[bucket_of(index, at(jobs, number)->id)];
+    at(jobs, number)->next = *head;
+    *head = number;
+    index->count++;
+}
+
+void index_remove(struct index *index, const struct arena *jobs, uint32_t number) {
+    uint32_t *link = &index->heads[bucket_of(index, at(jobs, number)->id)];
+    while (*link != number) {
+        assert(*link);
+        link = &at(jobs, *link)->next;
+    }
+    *link = at(jobs, number)->next;
+    index->count--;
+}

@@ -1,0 +1,35 @@
+/* The index from message id to job number: linear hashing with chains, so that it grows one bucket at a time and no
+ * put ever pays for a rehash of all.
+ *
+ * The chain runs through the jobs themselves (a uint32_t in each); the index holds only the heads. Ids rise one by one, so the
+ * low bits of n pick the place in a cache line of heads: a queue that is worked in order touches them in order.
+ */
+#ifndef MQ_INDEX_H
+#define MQ_INDEX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "arena.h"
+
+struct job;
+
+struct index {
+    uint32_t *heads;
+    uint64_t reserved_bytes;
+    uint32_t count;
+    uint32_t buckets; /* in use: 2^level + split */
+    uint32_t level_mask;
+    uint32_t shards; /* id / shards is n */
+};
+
+bool index_open(struct index *index, uint32_t limit, uint32_t shards);
+void index_close(struct index *index);
+void index_reset(struct index *index);
+
+/* `jobs` is the arena that the numbers name. index_find returns 0 for an unknown id. */
+uint32_t index_find(const struct index *index, const struct arena *jobs, uint64_t id);
+void index_insert(struct index *index, const struct arena *jobs, uint32_t number);
+void index_remove(struct index *index, const struct arena *jobs, uint32_t number);
+
+#endif

@@ -1,0 +1,34 @@
+/* A job: what a worker keeps in memory of one message that waits in a topic's job queue. Its body, ttr and time are in
+ * the log; a message that has only ever been ready has no trail.
+ */
+#ifndef MQ_JOB_H
+#define MQ_JOB_H
+
+#include <stdint.h>
+
+#include "message.h"
+
+struct job {
+    uint32_t next;  /* in the index's chain, or the arena's free list */
+    uint32_t place; /* in the heap of its state: ready, delayed or in flight */
+    uint64_t id;
+    uint64_t seq;
+    uint64_t position; /* in the log */
+    uint32_t topic;
+    uint32_t pri;
+    uint32_t trail; /* 0: none */
+    uint8_t state;  /* enum job_state */
+    uint8_t unused[3];
+};
+_Static_assert(sizeof(struct job) == 48, "the memory that a ready job costs is promised");
+
+/* What a job carries once it has been anything but ready. */
+struct trail {
+    uint32_t previous, next; /* jobs: in its client's in-flight list or its topic's buried list */
+    uint32_t client;         /* that has it in flight */
+    uint32_t reserves, timeouts, releases, buries, kicks;
+    uint64_t delay_ns;    /* as last asked for */
+    uint64_t deadline_ns; /* when it is ready again; of reserved and delayed ones */
+};
+
+#endif

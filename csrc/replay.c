@@ -1,0 +1,194 @@
+/* Recovery: what the records of a log meant, in the order in which they were written.
+ *
+ * Jobs get their state at once but their places in the queues only at the end, when all that was deleted is gone.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "queue.h"
+#include "worker.h"
+
+static uint32_t topic_of(const struct shard *s, const struct record *r) {
+    return r->topic && r->topic <= s->topics_known ? s->topics[r->topic] : 0;
+}
+
+static void replay_topic(struct worker *w, struct shard *s, const struct record *r) {
+    size_t name_bytes = record_body_bytes(r);
+    if (!r->topic || !name_bytes || name_bytes > TOPIC_NAME_MAX) return;
+    uint32_t topic = topic_of(s, r);
+    if (!topic) {
+        topic = topics_find(&w->topics, record_body(r), name_bytes);
+        if (!topic) topic = topics_add(&w->topics, record_body(r), name_bytes, s->number, r->seq);
+        if (!topic || !shard_know_topic(w, s, topic, r->topic)) worker_die("too many topics in the log, or out of memory");
+    }
+    struct topic *t = topic_at(&w->topics, topic);
+    if (r->seq > t->next_seq) t->next_seq = r->seq;
+}
+
+static void apply_state(struct worker *w, uint32_t job, const struct state_attributes *a, uint64_t time_ns) {
+    struct job *j = job_at(w, job);
+    struct trail *trail = queue_trail(w, job);
+    j->pri = a->pri;
+    j->state = a->state == JOB_DELAYED || a->state == JOB_BURIED ? (uint8_t)a->state : JOB_READY;
+    trail->reserves = a->reserves;
+    trail->timeouts = a->timeouts;
+    trail->releases = a->releases;
+    trail->buries = a->buries;
+    trail->kicks = a->kicks;
+    trail->delay_ns = a->delay_ns;
+    /* Wall clock for now; buried ones are ordered by when they were buried. */
+    trail->deadline_ns = j->state == JOB_DELAYED ? a->deadline_wall_ns : time_ns;
+}
+
+static void replay_publish(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    uint32_t topic = topic_of(s, r);
+    struct publish_attributes a;
+    if (!topic || r->attribute_bytes < sizeof a) return;
+    memcpy(&a, record_attributes(r), sizeof a);
+    struct topic *t = topic_at(&w->topics, topic);
+    if (r->seq >= t->next_seq) t->next_seq = r->seq + 1;
+    if (r->id > s->top_id) s->top_id = r->id;
+    t->last_segment = (uint32_t)(position >> 32);
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    if (job) { /* moved by compaction, and the place it was moved from is still there */
+        shard_count_out(s, job_at(w, job)->position);
+        job_at(w, job)->position = position;
+    } else {
+        job = queue_add(w, topic, r->id, r->seq, a.pri, position);
+        if (!job) worker_die("more messages in the log than a worker can hold");
+        job_at(w, job)->state = JOB_READY;
+        if (a.delay_ns) {
+            struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
+            state.deadline_wall_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
+            apply_state(w, job, &state, r->time_ns);
+        }
+    }
+    shard_count_in(s, position);
+    if (r->kind == RECORD_MOVED && r->attribute_bytes >= sizeof(struct moved_attributes)) {
+        struct moved_attributes moved;
+        memcpy(&moved, record_attributes(r), sizeof moved);
+        apply_state(w, job, &moved.state, r->time_ns);
+    }
+}
+
+static void replay_delete(struct worker *w, struct shard *s, const struct record *r) {
+    uint32_t topic = topic_of(s, r);
+    if (topic && r->seq >= topic_at(&w->topics, topic)->next_seq) topic_at(&w->topics, topic)->next_seq = r->seq + 1;
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    if (!job) return;
+    shard_count_out(s, job_at(w, job)->position);
+    job_at(w, job)->state = 0; /* it has no place to be taken out of */
+    queue_forget(w, job);
+}
+
+static void replay_state(struct worker *w, const struct record *r) {
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    struct state_attributes a;
+    if (!job || r->attribute_bytes < sizeof a) return;
+    memcpy(&a, record_attributes(r), sizeof a);
+    apply_state(w, job, &a, r->time_ns);
+}
+
+static void replay_record(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    switch (r->kind) {
+    case RECORD_TOPIC: replay_topic(w, s, r); break;
+    case RECORD_FLOOR:
+        if (r->seq > s->floor) s->floor = r->seq;
+        if (r->id > s->top_id) s->top_id = r->id;
+        break;
+    case RECORD_PUBLISH:
+    case RECORD_MOVED: replay_publish(w, s, r, position); break;
+    case RECORD_DELETE: replay_delete(w, s, r); break;
+    case RECORD_STATE: replay_state(w, r); break;
+    default: break; /* of a later version: nothing that this one could serve */
+    }
+}
+
+static void note_damage(struct replay *out, uint32_t shard, uint32_t segment, uint64_t bad, uint64_t until) {
+    if (out->damages < sizeof out->damage / sizeof *out->damage)
+        out->damage[out->damages] = (struct damage){shard, segment, bad, until};
+    out->damages++;
+}
+
+static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segment, struct replay *out) {
+    uint64_t offset = 0, bad = 0;
+    const struct record *r;
+    int found;
+    while ((found = log_scan(s->log, segment, &offset, &r, &bad)) != 0) {
+        if (found < 0) {
+            note_damage(out, s->number, segment, bad, offset);
+            continue;
+        }
+        replay_record(w, s, r, (uint64_t)segment << 32 | (offset - record_stride(r)));
+        out->records++;
+    }
+    out->bytes += offset;
+    return offset;
+}
+
+bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
+    uint64_t before = s->jobs;
+    uint32_t last = log_active_segment(s->log);
+    for (uint32_t n = log_first_segment(s->log); n && n <= last; n++)
+        if (!log_truncate(s->log, n, replay_segment(w, s, n, out))) return false;
+    s->segment = last;
+    out->jobs += s->jobs - before;
+    return true;
+}
+
+struct buried {
+    uint64_t time_ns;
+    uint64_t id;
+    uint32_t job;
+};
+
+static int by_time(const void *a, const void *b) {
+    const struct buried *x = a, *y = b;
+    if (x->time_ns != y->time_ns) return x->time_ns < y->time_ns ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+static void place_job(struct worker *w, uint32_t job) {
+    struct job *j = job_at(w, job);
+    uint8_t state = j->state;
+    j->state = 0;
+    if (state == JOB_READY) {
+        queue_make_ready(w, job);
+        return;
+    }
+    uint64_t wall = trail_at(w, j->trail)->deadline_ns;
+    queue_make_delayed(w, job, wall > w->wall_ns ? w->now_ns + (wall - w->wall_ns) : w->now_ns);
+}
+
+void replay_place_jobs(struct worker *w) {
+    struct buried *buried = NULL;
+    size_t count = 0, capacity = 0;
+    for (uint32_t job = 1; job < w->jobs.end; job++) {
+        struct job *j = job_at(w, job);
+        if (!j->state) continue;
+        struct topic *t = topic_at(&w->topics, j->topic);
+        bool was_seen = topic_seen(t);
+        if (j->state != JOB_BURIED) {
+            place_job(w, job);
+            queue_settle(w, j->topic, was_seen);
+            continue;
+        }
+        if (count == capacity) {
+            capacity = capacity ? capacity * 2 : 1024;
+            struct buried *larger = realloc(buried, sizeof *buried * capacity);
+            if (!larger) worker_die("out of memory");
+            buried = larger;
+        }
+        buried[count++] = (struct buried){trail_at(w, j->trail)->deadline_ns, j->id, job};
+    }
+    if (count) qsort(buried, count, sizeof *buried, by_time);
+    for (size_t i = 0; i < count; i++) {
+        struct job *j = job_at(w, buried[i].job);
+        bool was_seen = topic_seen(topic_at(&w->topics, j->topic));
+        j->state = 0;
+        queue_make_buried(w, buried[i].job);
+        queue_settle(w, j->topic, was_seen);
+    }
+    free(buried);
+}

@@ -1,0 +1,120 @@
+/* A shard's log, with meaning: which records a worker writes and what keeps a segment alive.
+ *
+ * The records (see log.h for their frame):
+ *
+ *   TOPIC    topic: a number new to this shard; seq: its next_seq; body: its name. Each segment begins with one for every topic
+ *            known, so that the segments before it can go.
+ *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far.
+ *   PUBLISH  topic, seq, id, body; attributes: struct publish_attributes.
+ *   DELETE   topic, seq, id: the message is done with.
+ *   STATE    topic, seq, id; attributes: struct state_attributes: what the job queue knows of the message now.
+ *   MOVED    a PUBLISH and its STATE in one, copied from a segment that is to go.
+ */
+#ifndef MQ_SHARD_H
+#define MQ_SHARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "log.h"
+
+struct worker;
+struct job;
+
+enum record_kind { RECORD_TOPIC = 1, RECORD_FLOOR, RECORD_PUBLISH, RECORD_DELETE, RECORD_STATE, RECORD_MOVED };
+
+struct publish_attributes {
+    uint32_t pri;
+    uint32_t unused;
+    uint64_t delay_ns; /* ready this long after the record's time */
+    uint64_t ttr_ns;
+};
+
+struct state_attributes {
+    uint32_t pri;
+    uint32_t state; /* enum job_state, never JOB_RESERVED: a crash gives such a job back */
+    uint32_t reserves, timeouts, releases, buries, kicks;
+    uint32_t unused;
+    uint64_t delay_ns;
+    uint64_t deadline_wall_ns; /* of a delayed one */
+};
+
+struct moved_attributes {
+    struct publish_attributes publish;
+    struct state_attributes state;
+};
+_Static_assert(sizeof(struct publish_attributes) == 24 && sizeof(struct state_attributes) == 48, "on-disk layout");
+
+/* What a segment still holds for us. */
+struct segment_use {
+    uint64_t jobs; /* alive */
+    uint64_t total;
+};
+
+struct shard {
+    uint32_t number;
+    uint32_t segment;      /* the active one, as far as its head has been written */
+    uint32_t topics_known; /* highest topic number in the log */
+    uint32_t topics_capacity;
+    uint32_t *topics; /* by number: the worker's topics; 0 where the log has forgotten it */
+    uint64_t floor;
+    uint64_t top_id;
+    struct log *log;
+    struct segment_use *use; /* of segments first_use, first_use + 1, ... */
+    uint32_t first_use, use_count, use_capacity;
+    uint64_t jobs;
+    uint64_t scan_offset; /* of compaction, in the first segment */
+    uint64_t sync_upto;   /* what the round of syncs under way covers */
+    bool syncing;
+    bool dirty;           /* appended to in this turn */
+    bool refused;         /* a segment that was wanted could not be had: no space until one can */
+};
+
+struct shard *shard_new(uint32_t number, uint32_t shards);
+void shard_free(struct shard *shard);
+
+/* Room for records whose attributes and bodies are `bytes` in all. Publishes keep back what deletes will need. */
+enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish);
+
+/* These append; the caller has reserved. */
+void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);
+log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
+                               struct publish_attributes attributes, const void *body, uint32_t body_bytes);
+void shard_log_delete(struct worker *w, struct shard *s, const struct job *job);
+void shard_log_state(struct worker *w, struct shard *s, const struct job *job);
+/* A copy of the PUBLISH or MOVED record that holds the job, with the job's state of now. */
+log_position shard_log_moved(struct worker *w, struct shard *s, const struct job *job, const struct record *from);
+
+/* Gives the topic a number in the shard's log. False when memory is short. */
+bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number);
+
+void shard_count_in(struct shard *s, log_position position);
+void shard_count_out(struct shard *s, log_position position);
+
+/* How many of the oldest segments hold nothing alive (the active one is never among them). */
+uint32_t shard_dead_segments(const struct shard *s);
+void shard_drop_first(struct worker *w, struct shard *s);
+
+/* Moves live jobs of the oldest segment to the head of the log, looking at no more than `budget` bytes. True when the
+ * segment has been gone through. */
+bool shard_compact(struct worker *w, struct shard *s, uint64_t budget);
+
+/* A place of a segment that could not be read: [offset, until). */
+struct damage {
+    uint32_t shard, segment;
+    uint64_t offset, until;
+};
+
+/* What recovery found; added up over the segments it is passed to. */
+struct replay {
+    uint64_t records, jobs, bytes;
+    uint32_t damages;     /* seen */
+    struct damage damage[64]; /* the first of them */
+};
+/* Replays all segments into memory (jobs get a state, but no place in a queue yet) and cuts them where they end. False
+ * with errno if one cannot be cut. */
+bool shard_replay(struct worker *w, struct shard *s, struct replay *out);
+/* After the last segment of all shards: jobs take their places in the queues. */
+void replay_place_jobs(struct worker *w);
+
+#endif

@@ -1,0 +1,70 @@
+/* A topic on a worker: its place in the sequence of messages, its job queue, and who takes an interest in it.
+ *
+ * A topic is seen (listed, counted) while an acceptor has it open or a job is in it. After that it sleeps: only its number and
+ * next_seq are kept, because a seq is never given out twice, until the log holds nothing of it any more.
+ */
+#ifndef MQ_TOPIC_H
+#define MQ_TOPIC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "arena.h"
+#include "heap.h"
+#include "map.h"
+
+#define TOPIC_NAME_MAX 1024
+
+struct topic {
+    uint32_t arena_link;
+    uint32_t shard;
+    uint32_t number; /* in the shard's log; 0: never written there */
+    uint32_t name_bytes;
+    char *name;
+    uint64_t key; /* in the map of names */
+    uint64_t next_seq;
+    uint32_t last_segment; /* that a message of it went to */
+
+    struct heap ready;   /* by (pri, id) */
+    struct heap delayed; /* by deadline */
+    uint32_t buried_first, buried_last;
+    uint32_t waiting_first, waiting_last; /* watches of clients whose RESERVE waits, first come first */
+
+    uint32_t open; /* acceptors' numbers bound to it */
+    uint32_t using, watching, waiting;
+    uint64_t urgent, reserved, buried, total, deletes, pauses;
+
+    uint64_t pause_ns;   /* as last asked for; 0: not paused */
+    uint64_t unpause_ns; /* when it ends */
+    uint32_t delay_place, pause_place; /* in the worker's heaps */
+};
+
+/* Priorities below this are urgent. */
+#define URGENT_BELOW 1024u
+
+struct topics {
+    struct arena arena;
+    struct map names;
+    uint64_t seed[2];
+    uint32_t seen;
+};
+
+bool topics_open(struct topics *topics, uint32_t limit, const uint64_t seed[2]);
+void topics_close(struct topics *topics);
+
+static inline struct topic *topic_at(const struct topics *topics, uint32_t topic) {
+    return arena_at(&topics->arena, topic);
+}
+
+/* 0 when there is none. */
+uint32_t topics_find(const struct topics *topics, const char *name, size_t name_bytes);
+/* 0 when the limit or memory is reached. The name must be new. */
+uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, uint32_t shard, uint64_t next_seq);
+void topics_remove(struct topics *topics, uint32_t topic);
+
+static inline uint64_t topic_jobs(const struct topic *t) {
+    return (uint64_t)t->ready.count + t->delayed.count + t->buried + t->reserved;
+}
+static inline bool topic_seen(const struct topic *t) { return t->open > 0 || topic_jobs(t) > 0; }
+
+#endif

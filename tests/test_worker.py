@@ -1,0 +1,281 @@
+"""A worker by ring messages alone: the test is the acceptor, and time is what the test says."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from csrc._core import ffi, lib
+from ringbuf import ring
+
+SECOND = 1_000_000_000
+FOREVER = 2**64 - 1
+SHARDS = 4
+REQUEST = struct.Struct("<BBHIIIQIIQQ")
+
+OPEN, CLOSE, USE, WATCH, IGNORE, CANCEL, RETURN, GONE = range(1, 9)
+(PUBLISH, RESERVE, PROBE, TAKE, RESERVE_ID, DELETE, RELEASE, BURY, TOUCH, PEEK, PEEK_READY, PEEK_DELAYED, PEEK_BURIED,
+ KICK, KICK_ID, PAUSE, STATS_ID, STATS_TOPIC, LIST) = range(32, 51)
+OK, NONE, NOT_FOUND, TIMED_OUT, DEADLINE_SOON, CANCELLED, NO_SPACE, FAILED = range(8)
+
+
+@dataclass(frozen=True)
+class Answer:
+    conn: int
+    slot: int
+    kind: int
+    status: int
+    id: int
+    pri: int
+    body: bytes
+    holds_none: bool
+
+
+class Bench:
+    """A worker that owns all shards, in memory, with channels to `acceptors` of which the test plays all."""
+
+    def __init__(self, acceptors: int = 1, ring_bytes: int = 1 << 20) -> None:
+        self.now = 1000 * SECOND
+        self.wall = 1_700_000_000 * SECOND
+        self.board = os.memfd_create("board")
+        assert lib.board_format(self.board)
+        self.segments: dict[int, list[tuple[int, int]]] = {}
+        self.acceptors = acceptors
+        self.ring_bytes = ring_bytes
+        self.worker: Any = None
+        self.channels: list[Any] = []
+        self.next_slot = 1
+        self.start()
+
+    def start(self) -> None:
+        self.wake = os.eventfd(0, os.EFD_NONBLOCK)
+        self.worker = lib.worker_new(0, 1, SHARDS, self.board, self.wake, 12345)
+        assert self.worker != ffi.NULL
+        self.found = ffi.new("struct replay *")
+        for shard in range(SHARDS):
+            assert lib.worker_own(self.worker, shard)
+            # A segment that nothing was written to has no header yet; the store drops such files in the same way.
+            kept = [(n, fd) for n, fd in self.segments.get(shard, []) if os.fstat(fd).st_size]
+            self.segments[shard] = kept
+            for number, fd in kept:
+                assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
+            assert lib.worker_replay(self.worker, shard, self.found, self.now, self.wall)
+        lib.worker_recovered(self.worker)
+        self.supply()
+        self.channels = []
+        for acceptor in range(self.acceptors):
+            there, back = ring.create(self.ring_bytes, 1), ring.create(self.ring_bytes, 1)
+            self.channels.append(lib.channel_open(there, back, -1, 1 << 30))
+            assert lib.worker_peer(self.worker, acceptor, back, there, -1)
+            os.close(there)
+            os.close(back)
+
+    def supply(self) -> None:
+        size, number = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+        while (shard := lib.worker_wanting_shard(self.worker, size, number)) >= 0:
+            fd = os.memfd_create("segment")
+            self.segments[shard].append((number[0], fd))
+            assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number[0], size[0], True, self.wall)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        for channel in self.channels:
+            lib.channel_close(channel)
+        self.channels = []
+        if self.worker:
+            lib.worker_free(self.worker)
+            self.worker = None
+            os.close(self.wake)
+
+    def send(self, kind: int, conn: int = 1, *, acceptor: int = 0, topic: int = 0, id: int = 0, pri: int = 0,
+             delay: int = 0, ttr: int = 60 * SECOND, body: bytes = b"") -> int:
+        slot, self.next_slot = self.next_slot, self.next_slot + 1
+        head = REQUEST.pack(kind, 0, 0, conn, slot, topic, id, pri, len(body), delay, ttr)
+        message = ffi.new("struct message *")
+        ffi.memmove(message, head, len(head))
+        lib.channel_send(self.channels[acceptor], message, body, len(body))
+        return slot
+
+    def turn(self, seconds: float = 0, acceptor: int = 0) -> list[Answer]:
+        for channel in self.channels:
+            lib.channel_publish(channel)
+        lib.worker_turn(self.worker, self.now, self.wall)
+        self.now += int(seconds * SECOND)
+        self.wall += int(seconds * SECOND)
+        for _ in range(3):
+            lib.worker_turn(self.worker, self.now, self.wall)
+            self.supply()
+        answers = []
+        while (m := lib.channel_receive(self.channels[acceptor])) != ffi.NULL:
+            body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))
+            answers.append(Answer(m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, bool(m.flags & 1)))
+        lib.channel_release(self.channels[acceptor])
+        return answers
+
+    def ask(self, kind: int, conn: int = 1, **fields: Any) -> Answer:
+        slot = self.send(kind, conn, **fields)
+        answers = self.turn(acceptor=fields.get("acceptor", 0))
+        assert [a.slot for a in answers] == [slot]
+        return answers[0]
+
+    def open(self, name: str, number: int, shard: int = 0) -> None:
+        self.send(OPEN, topic=number, id=shard, body=name.encode())
+
+
+@pytest.fixture()
+def bench() -> Iterator[Bench]:
+    b = Bench()
+    b.open("a", 1)
+    b.open("b", 2, shard=1)
+    b.send(WATCH, 1, topic=1)
+    b.turn()
+    yield b
+    b.stop()
+
+
+def test_a_published_message_is_reserved_once_and_deleted(bench: Bench) -> None:
+    assert bench.ask(PUBLISH, topic=1, id=4, body=b"hello").status == OK
+    got = bench.ask(RESERVE)
+    assert (got.status, got.id, got.body, got.holds_none) == (OK, 4, b"hello", False)
+    assert bench.ask(RESERVE).status == TIMED_OUT
+    gone = bench.ask(DELETE, id=4)
+    assert (gone.status, gone.holds_none) == (OK, True)
+    assert bench.ask(DELETE, id=4).status == NOT_FOUND
+
+
+def test_priority_then_id_decides_over_all_topics_of_the_worker(bench: Bench) -> None:
+    bench.send(WATCH, 1, topic=2)
+    for n, (topic, shard, pri) in enumerate([(1, 0, 5), (2, 1, 5), (2, 1, 1), (1, 0, 5)], start=1):
+        assert bench.ask(PUBLISH, topic=topic, id=n * SHARDS + shard, pri=pri).status == OK
+    assert [bench.ask(RESERVE).id // SHARDS for _ in range(4)] == [3, 1, 2, 4]
+
+
+def test_requests_behind_a_waiting_reserve_keep_their_place(bench: Bench) -> None:
+    waiting = bench.send(RESERVE, 1, delay=FOREVER)
+    behind = bench.send(DELETE, 1, id=400)
+    assert bench.turn() == []
+    put = bench.send(PUBLISH, 2, topic=1, id=8)
+    assert [(a.conn, a.slot) for a in bench.turn()] == [(2, put), (1, waiting), (1, behind)]
+
+
+def test_waiting_clients_are_served_first_come_first_served(bench: Bench) -> None:
+    slots = []
+    for conn in (7, 3, 5):
+        bench.send(WATCH, conn, topic=1)
+        slots.append(bench.send(RESERVE, conn, delay=FOREVER))
+    bench.turn()
+    for n in (1, 2, 3):
+        bench.send(PUBLISH, 9, topic=1, id=n * SHARDS)
+    served = [a.slot for a in bench.turn() if a.kind == RESERVE]
+    assert served == slots
+
+
+def test_a_wait_times_out_and_the_margin_says_deadline_soon(bench: Bench) -> None:
+    slot = bench.send(RESERVE, delay=2 * SECOND)
+    assert bench.turn(1.9) == []
+    assert [(a.slot, a.status) for a in bench.turn(0.2)] == [(slot, TIMED_OUT)]
+    bench.ask(PUBLISH, topic=1, id=4, ttr=5 * SECOND)
+    bench.ask(RESERVE)
+    slot = bench.send(RESERVE, delay=FOREVER)
+    assert bench.turn(3.9) == []
+    assert [(a.slot, a.status) for a in bench.turn(0.2)] == [(slot, DEADLINE_SOON)]
+    assert bench.ask(RESERVE).status == DEADLINE_SOON
+    bench.turn(1)
+    assert bench.ask(RESERVE).id == 4
+
+
+def test_a_closed_connection_gives_back_what_it_held(bench: Bench) -> None:
+    bench.ask(PUBLISH, topic=1, id=4)
+    bench.ask(RESERVE)
+    bench.send(WATCH, 2, topic=1)
+    slot = bench.send(RESERVE, 2, delay=FOREVER)
+    assert bench.turn() == []
+    bench.send(GONE, 1)
+    assert [(a.conn, a.slot, a.id) for a in bench.turn()] == [(2, slot, 4)]
+
+
+def test_cancel_and_return_leave_no_trace(bench: Bench) -> None:
+    slot = bench.send(RESERVE, delay=FOREVER)
+    bench.turn()
+    cancel = REQUEST.pack(CANCEL, 0, 0, 1, slot, 0, 0, 0, 0, 0, 0)
+    message = ffi.new("struct message *")
+    ffi.memmove(message, cancel, len(cancel))
+    lib.channel_send(bench.channels[0], message, b"", 0)
+    assert [(a.slot, a.status) for a in bench.turn()] == [(slot, CANCELLED)]
+    bench.ask(PUBLISH, topic=1, id=4)
+    assert bench.ask(RESERVE).id == 4
+    bench.send(RETURN, id=4)
+    stats = bench.ask(STATS_ID, id=4)
+    assert struct.unpack_from("<I", stats.body, 52)[0] == 0  # reserves
+    assert bench.ask(RESERVE).id == 4
+
+
+def test_take_is_bounded_by_the_second_best(bench: Bench) -> None:
+    bench.ask(PUBLISH, topic=1, id=8, pri=10)
+    assert (bench.ask(PROBE).status, bench.ask(PROBE).id) == (OK, 8)
+    assert bench.ask(TAKE, pri=10, id=7).status == NONE
+    assert bench.ask(TAKE, pri=10, id=9).status == OK
+    assert bench.ask(PROBE).status == NONE
+
+
+def test_every_state_survives_a_restart(bench: Bench) -> None:
+    for n in range(1, 7):
+        assert bench.ask(PUBLISH, topic=1, id=n * SHARDS, pri=n, body=b"%d" % n).status == OK
+    for _ in range(4):
+        bench.ask(RESERVE)
+    assert bench.ask(DELETE, id=1 * SHARDS).status == OK
+    assert bench.ask(BURY, id=2 * SHARDS, pri=20).status == OK
+    assert bench.ask(RELEASE, id=3 * SHARDS, pri=30, delay=10 * SECOND).status == OK
+    bench.restart()
+    assert (bench.found.jobs, bench.found.damages) == (5, 0)
+    bench.open("a", 1)
+    bench.send(WATCH, 1, topic=1)
+    assert [bench.ask(RESERVE).body for _ in range(3)] == [b"4", b"5", b"6"]
+    assert bench.ask(PEEK_BURIED, topic=1).body == b"2"
+    slot = bench.send(RESERVE, delay=FOREVER)
+    assert bench.turn(9.9) == []
+    assert [(a.slot, a.body) for a in bench.turn(0.2)] == [(slot, b"3")]
+    assert bench.ask(KICK, topic=1, id=100).id == 1
+    assert bench.ask(RESERVE).pri == 20
+
+
+def test_a_topic_without_jobs_or_interest_is_not_listed_and_keeps_counting(bench: Bench) -> None:
+    bench.ask(PUBLISH, topic=2, id=5)
+    assert bench.ask(LIST).body.split() == [b"a", b"b"] or bench.ask(LIST).body.split() == [b"b", b"a"]
+    bench.ask(DELETE, id=5)
+    bench.send(CLOSE, topic=2)
+    assert bench.ask(LIST).body.split() == [b"a"]
+    assert bench.ask(STATS_TOPIC, body=b"b").status == NOT_FOUND
+    bench.restart()
+    assert bench.ask(LIST).body == b""
+
+
+def test_a_million_jobs_cost_what_was_promised_and_are_recovered_quickly(bench: Bench) -> None:
+    def resident() -> int:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
+
+    import time
+
+    count = 200_000
+    body = b"x" * 200
+    bench.ask(PUBLISH, topic=1, id=SHARDS, body=body)
+    before = resident()
+    for n in range(2, count + 2):
+        bench.send(PUBLISH, topic=1, id=n * SHARDS, body=body)
+        if n % 2000 == 0:
+            assert all(a.status == OK for a in bench.turn())
+    bench.turn()
+    assert (resident() - before) / count < 100
+    started = time.process_time()
+    bench.restart()
+    assert bench.found.jobs == count + 1
+    assert time.process_time() - started < 2
