@@ -3,13 +3,24 @@
  * It owns the two rings' mappings on this side, an overflow queue for what did not fit, and a buffer in which a
  * message that travelled in fragments is put together. Sending never blocks and never fails: what the ring has no room
  * for waits in the overflow queue, in order. Whoever sends must therefore look at channel_backlogged() and stop
- * taking in work that feeds this channel while it is true; that is what bounds the overflow.
+ * taking in work that feeds this channel while it is true; that is what bounds the overflow. The side that asks (the
+ * acceptor) must go on receiving all the same: that is what keeps two full rings that face each other from standing
+ * still for ever.
  *
  * Nothing sent is seen by the other side before channel_publish(). `channel_tail()` and `channel_publish_to()` let a
- * worker hold back replies until the log has been synced: publish up to a tail taken earlier, and no further.
+ * worker hold back replies until the log has been synced: publish up to a tail taken earlier, and no further. A tail
+ * is a place in the stream of all that was ever sent, whether it lies in the ring or in the overflow queue now.
  *
  * Fragments of one message are consecutive in a ring, so one assembly buffer for each direction is enough. A message
  * pointer from channel_receive() is 8-byte aligned and valid until the next channel_receive() or channel_release().
+ *
+ * A turn of a process's loop over its channels:
+ *
+ *     drain the wake eventfd (before looking at any ring: a wake-up drained after the look would be lost)
+ *     channel_backlogged(), then channel_receive() ... channel_send() ... of every channel
+ *     channel_release(), channel_publish()
+ *     channel_may_sleep() of every channel; epoll_wait, without a timeout if all said true, else with 0
+ *     channel_awake() of every channel
  */
 #ifndef MQ_CHANNEL_H
 #define MQ_CHANNEL_H
@@ -23,8 +34,10 @@
 struct channel;
 
 /* `out_fd` and `in_fd` are the memfds of the ring this side produces and the one it consumes (already formatted by
- * ring_format); `peer_wake_fd` is the eventfd that wakes the other side's process. The fds are not kept. NULL with
- * errno when a ring is not what it claims to be. `max_message_bytes` bounds what a peer may ask this side to assemble. */
+ * ring_format); `peer_wake_fd` is the eventfd (EFD_NONBLOCK; or -1: the peer polls) that wakes the other side's
+ * process. None of the fds is kept: the caller may close them. NULL with errno when a ring is not what it claims to
+ * be. `max_message_bytes` is the largest body that is believed, and so bounds what a peer may ask this side to
+ * assemble; it must be no less than any body the peer may rightly send. */
 struct channel *channel_open(int out_fd, int in_fd, int peer_wake_fd, size_t max_message_bytes);
 void channel_close(struct channel *channel);
 
@@ -37,11 +50,13 @@ void channel_send(struct channel *channel, const struct message *header, const v
 struct message *channel_reserve(struct channel *channel, size_t body_bytes);
 void channel_sent(struct channel *channel);
 
-/* Moves overflow into the ring as far as there is room. True while some is left. */
+/* Moves overflow into the ring as far as there is room, and publishes of it what was to be published already. True
+ * while some is left. */
 bool channel_backlogged(struct channel *channel);
 
 uint64_t channel_tail(const struct channel *channel);
-/* Make what was sent visible and wake the peer if it sleeps. True if anything new became visible. */
+/* Make what was sent visible and wake the peer if it sleeps. True if anything new became visible. What still lies in
+ * the overflow queue becomes visible when it moves into the ring. */
 bool channel_publish(struct channel *channel);
 bool channel_publish_to(struct channel *channel, uint64_t tail);
 
@@ -53,10 +68,23 @@ void channel_release(struct channel *channel);
 /* Sleep protocol: say that this side is about to sleep; true if it may (nothing to receive; and, if backlogged, no room
  * has appeared), false if it must not. channel_awake() takes it back. */
 bool channel_may_sleep(struct channel *channel);
+/* The same for a side that does not receive while it is backlogged: what there is to receive does not keep it awake
+ * then, only room does. */
+bool channel_may_sleep_until_room(struct channel *channel);
 void channel_awake(struct channel *channel);
 
-/* A message in flight that this side could not believe (a peer gone wrong): the channel is dead from then on and
- * channel_receive returns NULL. */
+/* A message in flight that this side could not believe (a peer gone wrong), or no memory for what had to be kept: the
+ * channel is dead from then on. channel_receive returns NULL, what is sent is dropped, nothing is published. */
 bool channel_broken(const struct channel *channel);
+
+/* The epoch that the outgoing ring was formatted with. */
+uint64_t channel_epoch(const struct channel *channel);
+
+struct channel_counters {
+    uint64_t wakes;          /* wake-ups sent to the peer */
+    uint64_t overflow_bytes; /* in the overflow queue now */
+    uint64_t overflow_peak_bytes;
+};
+struct channel_counters channel_counters(const struct channel *channel);
 
 #endif

@@ -1,7 +1,7 @@
 /* The log of one shard: an append-only sequence of records in segments, and the only thing that survives a crash.
  *
- * Owns: the segments' descriptors and mappings, the staging buffer, the CRCs. Must never: know what a record means, block
- * on anything but pwrite, or call fdatasync (see sync.h).
+ * Owns: the segments' descriptors and mappings, the staging buffer, the CRCs. Must never: know what a record means,
+ * block on anything but pwrite, read the clock, or call fdatasync (see sync.h).
  *
  * Segments come from outside (the process's Python opens files or memfds and hands them over with log_add_segment):
  * the log says through log_wants_segment() when it needs the next one, early enough that appending does not wait.
@@ -11,9 +11,11 @@
  *   0        4        8     9          10      12        16       24       32       40
  *   | bytes  | crc    | kind| attr_len | flags | topic   | seq    | time_ns| id     | attributes, body, zero padding
  *
- * little-endian. `bytes` is the record without padding. `crc` is CRC-32C over everything but itself and `padding`,
- * starting from a state seeded with the segment number, so that stale bytes of another segment never look valid.
- * A record never spans segments. `bytes` 0 where a record should begin is the end of what was written.
+ * little-endian. `bytes` is the record without padding. `crc` is the CRC-32C of those bytes with the segment's number
+ * standing in the place of `crc`, so that stale bytes of another segment never look valid; in Python
+ * crc32c(record[8:bytes], crc32c(record[0:4] + segment.to_bytes(4, "little"))).
+ * A record never spans segments. `bytes` 0 where a record should begin is the end of what was written: the file goes on
+ * with zeros as far as it has been allocated ahead. A segment that is full is cut to what it holds.
  */
 #ifndef MQ_LOG_H
 #define MQ_LOG_H
@@ -22,9 +24,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SEGMENT_MAGIC 0x31304752535148ULL /* any 8 bytes that are not text by accident */
+#define SEGMENT_MAGIC   0x31304752535148ULL /* any 8 bytes that are not text by accident */
 #define SEGMENT_VERSION 1u
-#define SEGMENT_BYTES ((uint64_t)64 << 20)
+#define SEGMENT_BYTES   ((uint64_t)64 << 20)
+
+/* A segment is larger than SEGMENT_BYTES only for one reservation that is. */
+#define SEGMENT_MAX_BYTES   ((uint64_t)3 << 30)
+#define LOG_RESERVE_BYTES   ((uint64_t)1 << 30) /* one reservation, and what it keeps, each at most */
+#define LOG_STAGING_BYTES   ((size_t)4 << 20)   /* gathered in memory at most (or one reservation, if that is more) */
+#define LOG_MAX_SEGMENTS    65536u
+#define LOG_RECORD_OVERHEAD 48u /* header and padding: a record takes at most so much beside attributes and body */
 
 struct segment_header {
     uint64_t magic;
@@ -33,7 +42,8 @@ struct segment_header {
     uint32_t shards; /* in the data directory this belongs to */
     uint32_t segment;
     uint64_t time_ns;
-    uint32_t reserved[7];
+    uint32_t previous_end; /* where the records of the segment before end; 0: there was none */
+    uint32_t reserved[6];
     uint32_t crc; /* of the 60 bytes before */
 };
 _Static_assert(sizeof(struct segment_header) == 64, "on-disk layout");
@@ -41,7 +51,7 @@ _Static_assert(sizeof(struct segment_header) == 64, "on-disk layout");
 struct record {
     uint32_t bytes;
     uint32_t crc;
-    uint8_t kind;
+    uint8_t kind; /* not 0 */
     uint8_t attribute_bytes;
     uint16_t flags;
     uint32_t topic;
@@ -63,45 +73,109 @@ enum log_result {
 
 struct log;
 
+/* NULL without memory. */
 struct log *log_new(uint32_t shard, uint32_t shards);
+/* Closes the segments. What was not flushed is gone. */
 void log_free(struct log *log);
 
-/* Hands over the descriptor of a segment. `segment` must be one more than the last; `is_new` says that the file is empty
- * and gets a header; else its header must be there and right (false if not) and it ends at `end_offset`. The last segment
- * added becomes active when the one before is full (or at once if it is the first). `bytes` is its capacity. */
+/* Hands over the descriptor of a segment; the log closes it. `segment` must be one more than the last. `bytes` is its
+ * capacity (SEGMENT_BYTES, or what log_wants_segment said).
+ *
+ * `is_new`: the file is empty. The first segment becomes active at once, another when the one before is full; one may
+ * wait at a time. Its header goes out with its first records. Else, at recovery: its header must be there and right,
+ * and it becomes active at once. Its records end at `end_offset`, which log_scan has told; or UINT64_MAX: that is not
+ * known, so log_scan and log_truncate must come before log_reserve.
+ *
+ * False, and the descriptor remains the caller's, if any of this does not hold or there is no memory. */
 bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, bool is_new, uint64_t end_offset,
                      uint64_t now_wall_ns);
-/* The capacity that the next segment must have for the log to go on, or 0 if it needs none now. */
+/* The capacity that the next segment must have for the log to go on, or 0 if it needs none now. Is not 0 from the
+ * moment the active segment is half full (counting what is kept) or a reservation did not fit. */
 uint64_t log_wants_segment(const struct log *log);
 
-/* Makes room in memory and on disk (fallocate ahead) for `records` records of `bytes` in all, so that the appends that follow
- * cannot fail. `keep_bytes` is how much must be left afterwards: publishes pass what acks will need, acks pass 0. */
+/* Goes on in the segment that waits, though the active one has room; if none waits, it is wanted from now on. True if
+ * done. */
+bool log_roll(struct log *log, uint64_t now_wall_ns);
+
+/* Makes room in memory and on disk (fallocate ahead) for `records` records, so that the appends that follow cannot
+ * fail. `bytes` is the sum of their attributes and bodies; headers and padding are counted here. Reservations do not
+ * add up: the last one counts. They are for one segment, so what is appended under one reservation lies in one segment.
+ *
+ * `keep_bytes` is how much must be left afterwards, allocated on disk, for reservations that keep less: publishes pass
+ * what acks will need (48 and the attributes for each), acks pass 0. All of it lies in the active segment or all of it
+ * in the next, so a reservation that fits into what was kept never fails for want of disk.
+ *
+ * LOG_NO_SPACE: the disk is full, or the active segment is and no next one has been added, or more than
+ * LOG_RESERVE_BYTES was asked for; nothing has changed. LOG_FAILING: the staging buffer is full and cannot be written.
+ */
 enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns);
 
-/* Appends; the caller has reserved. Returns where it begins. `attributes` and `body` are copied and checksummed. */
+/* Appends; the caller has reserved. Returns where it begins. `attributes` and `body` are copied and checksummed; head's
+ * `bytes` and `crc` are not looked at. */
 log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
                         size_t body_bytes);
 
-/* Writes out what was appended (one pwrite as a rule). Called at the end of a turn, before its replies leave. */
+/* Writes out what was appended (one pwrite as a rule). Called at the end of a turn, before its replies leave. The log
+ * flushes earlier by itself when the staging buffer or the segment is full. LOG_FAILING: see log_errno(). */
 enum log_result log_flush(struct log *log);
 
-/* The record at a position, in the staging buffer or a segment's mapping: valid until the next append or flush. */
+/* The record at a position, in the staging buffer or a segment's mapping: valid until the next reservation, append or
+ * flush. NULL if the position is outside of what the log holds; it must otherwise be one that log_append or log_scan
+ * told. */
 const struct record *log_read(const struct log *log, log_position position);
-static inline const void *record_attributes(const struct record *r) { return r + 1; }
-static inline const void *record_body(const struct record *r) { return (const uint8_t *)(r + 1) + r->attribute_bytes; }
-static inline size_t record_body_bytes(const struct record *r) { return r->bytes - sizeof *r - r->attribute_bytes; }
+static inline const void *record_attributes(const struct record *r) {
+    return r + 1;
+}
+static inline const void *record_body(const struct record *r) {
+    return (const uint8_t *)(r + 1) + r->attribute_bytes;
+}
+static inline size_t record_body_bytes(const struct record *r) {
+    return r->bytes - sizeof *r - r->attribute_bytes;
+}
+/* From one record to the next. */
+static inline uint64_t record_stride(const struct record *r) {
+    return ((uint64_t)r->bytes + 7) & ~(uint64_t)7;
+}
 
-/* Walks a segment at recovery. Start with offset 0; returns 1 and the record; 0 at the end (*offset is where to append); -1 at
- * a place that is damaged, when later records of the segment are whole (*offset is where it goes on, *bad the place). */
+/* Walks a segment at recovery. Start with offset 0.
+ *   1: *record is the next one; it begins at *offset - record_stride(*record).
+ *   0: the end. *offset is where to append, and what to pass to log_truncate. *bad is 0 if nothing but zeros follows,
+ * else *offset again: a record torn by a crash in the middle of a write, or damage that nothing whole comes after. -1:
+ * damage from *bad to *offset, where it goes on: with a whole record, or at the end, if the header of the next segment
+ * says that this one was longer. (Add all segments before scanning the first, then.) Takes time linear in the segment's
+ * size, whatever is in it. */
 int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
+/* Cuts a segment at recovery where log_scan said that it ends, so that nothing stale can follow what is appended.
+ * False with errno if the file cannot be cut. */
+bool log_truncate(struct log *log, uint32_t segment, uint64_t offset);
 
+/* 0: there is none. */
 uint32_t log_first_segment(const struct log *log);
 uint32_t log_active_segment(const struct log *log);
-/* Forgets the oldest segment (unmaps and closes). Its file is the caller's to remove. */
+/* Where the records of a segment end, those in the staging buffer included. 0 if the log does not hold it, or it has
+ * been added and is not active yet. */
+uint64_t log_segment_end(const struct log *log, uint32_t segment);
+/* Forgets the oldest segment (unmaps and closes). Its file is the caller's to remove. Never the active one. If its live
+ * records were copied to the head of the log, they must have been synced before, or a power failure takes both. */
 void log_drop_first(struct log *log);
 
-/* For the syncer: appended and flushed so far (a byte count over all segments), and the fd to sync. */
+/* Bytes that the segments hold, headers included; allocated ahead beyond that; records appended by this process. */
+uint64_t log_bytes(const struct log *log);
+uint64_t log_ahead_bytes(const struct log *log);
+uint64_t log_records(const struct log *log);
+/* The errno of the last write or allocation that failed, 0 if the last one succeeded. */
+int log_errno(const struct log *log);
+
+/* For the syncer. Appended, and flushed, so far: byte counts over all segments, those found at recovery included
+ * (whether they were synced is not known, so they are to sync once more). A reply may go out once log_synced() has
+ * reached what log_appended() was after its append. */
+uint64_t log_appended(const struct log *log);
 uint64_t log_flushed(const struct log *log);
+uint64_t log_synced(const struct log *log);
 int log_active_fd(const struct log *log);
+/* The descriptors to sync: of the segments that were written to since they were last synced, oldest first, `max` at
+ * most. *upto is what to pass to log_mark_synced when all of them are synced. 0 if everything flushed is synced. */
+size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *upto);
+void log_mark_synced(struct log *log, uint64_t upto);
 
 #endif

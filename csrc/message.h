@@ -42,7 +42,7 @@ enum message_kind {
     MSG_RELEASE,      /* id, pri, delay_ns -> OK | NOT_FOUND | NO_SPACE */
     MSG_BURY,         /* id, pri -> OK | NOT_FOUND | FAILED */
     MSG_TOUCH,        /* id -> OK | NOT_FOUND */
-    MSG_PEEK,         /* id -> OK + id + body | NOT_FOUND */
+    MSG_PEEK_ID,      /* id -> OK + id + body | NOT_FOUND */
     MSG_PEEK_READY,   /* topic -> OK + id + body | NOT_FOUND */
     MSG_PEEK_DELAYED, /* topic -> OK + id + body | NOT_FOUND */
     MSG_PEEK_BURIED,  /* topic -> OK + id + body | NOT_FOUND */

@@ -145,6 +145,7 @@ static enum outcome reserve_log(struct worker *w, struct shard *s, uint32_t reco
         w->wanting = s;
         return LATER;
     }
+    w->no_space = true;
     *status = publish ? STATUS_NO_SPACE : STATUS_FAILED;
     return DONE;
 }
@@ -510,7 +511,7 @@ static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client
     case MSG_RELEASE: return release(w, client, m);
     case MSG_BURY: return bury(w, client, m);
     case MSG_TOUCH: touch(w, client, m); break;
-    case MSG_PEEK: peek(w, client, index_find(&w->ids, &w->jobs, m->id), m); break;
+    case MSG_PEEK_ID: peek(w, client, index_find(&w->ids, &w->jobs, m->id), m); break;
     case MSG_PEEK_READY:
     case MSG_PEEK_DELAYED:
     case MSG_PEEK_BURIED: peek(w, client, peeked(w, topic, m->kind), m); break;

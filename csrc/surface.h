@@ -2,10 +2,215 @@
 
 /* == ring == */
 
+struct ring_shared {
+    ...;
+};
+struct ring_producer {
+    uint64_t data_bytes;
+    uint64_t tail;
+    uint64_t published;
+    uint64_t head;
+    uint64_t wakes;
+    bool broken;
+    struct ring_shared *shared;
+    ...;
+};
+struct ring_consumer {
+    uint64_t data_bytes;
+    uint64_t head;
+    uint64_t released;
+    uint64_t tail;
+    uint64_t wakes;
+    bool broken;
+    struct ring_shared *shared;
+    ...;
+};
+
+#define RING_HEADER_BYTES   ...
+#define RING_MIN_DATA_BYTES ...
+#define RING_MAX_DATA_BYTES ...
+
+int ring_format(int fd, uint64_t data_bytes, uint64_t epoch);
+uint64_t ring_epoch(const struct ring_shared *shared);
+uint64_t ring_record_bytes(uint64_t payload_bytes);
+uint64_t ring_max_payload(uint64_t data_bytes);
+
+int ring_producer_open(struct ring_producer *producer, int fd, int wake_fd);
+void ring_producer_close(struct ring_producer *producer);
+void *ring_reserve(struct ring_producer *producer, uint64_t payload_bytes);
+void ring_commit(struct ring_producer *producer, uint32_t flags);
+bool ring_publish(struct ring_producer *producer);
+bool ring_publish_to(struct ring_producer *producer, uint64_t tail);
+bool ring_producer_may_sleep(struct ring_producer *producer);
+void ring_producer_awake(struct ring_producer *producer);
+
+int ring_consumer_open(struct ring_consumer *consumer, int fd, int wake_fd);
+void ring_consumer_close(struct ring_consumer *consumer);
+const void *ring_peek(struct ring_consumer *consumer, uint32_t *payload_bytes, uint32_t *flags);
+void ring_consume(struct ring_consumer *consumer);
+bool ring_release(struct ring_consumer *consumer);
+bool ring_consumer_may_sleep(struct ring_consumer *consumer);
+void ring_consumer_awake(struct ring_consumer *consumer);
+
 /* == channel == */
+
+struct message {
+    uint8_t kind;
+    uint8_t status;
+    uint16_t flags;
+    uint32_t conn;
+    uint32_t slot;
+    uint32_t topic;
+    uint64_t id;
+    uint32_t pri;
+    uint32_t body_bytes;
+    uint64_t delay_ns;
+    uint64_t ttr_ns;
+};
+struct channel;
+struct channel_counters {
+    uint64_t wakes;
+    uint64_t overflow_bytes;
+    uint64_t overflow_peak_bytes;
+};
+
+struct channel *channel_open(int out_fd, int in_fd, int peer_wake_fd, size_t max_message_bytes);
+void channel_close(struct channel *channel);
+void channel_send(struct channel *channel, const struct message *header, const void *body, size_t body_bytes);
+struct message *channel_reserve(struct channel *channel, size_t body_bytes);
+void channel_sent(struct channel *channel);
+bool channel_backlogged(struct channel *channel);
+uint64_t channel_tail(const struct channel *channel);
+bool channel_publish(struct channel *channel);
+bool channel_publish_to(struct channel *channel, uint64_t tail);
+const struct message *channel_receive(struct channel *channel);
+void channel_release(struct channel *channel);
+bool channel_may_sleep(struct channel *channel);
+bool channel_may_sleep_until_room(struct channel *channel);
+void channel_awake(struct channel *channel);
+bool channel_broken(const struct channel *channel);
+uint64_t channel_epoch(const struct channel *channel);
+struct channel_counters channel_counters(const struct channel *channel);
 
 /* == acceptor == */
 
 /* == worker == */
 
+size_t board_bytes(void);
+bool board_format(int fd);
+
+struct damage { uint32_t shard, segment; uint64_t offset, until; };
+struct replay { uint64_t records, jobs, bytes; uint32_t damages; struct damage damage[64]; };
+
+#define WORKER_CONTROL ...
+#define WORKER_WANTS_SEGMENT ...
+#define WORKER_TICK ...
+#define WORKER_FAILING ...
+#define WORKER_NO_SPACE ...
+
+struct worker;
+struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed);
+void worker_free(struct worker *w);
+bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns);
+void worker_spin(struct worker *w, uint64_t spin_ns);
+
+bool worker_own(struct worker *w, uint32_t shard);
+bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
+                        uint64_t wall_ns);
+bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
+void worker_recovered(struct worker *w);
+int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);
+void worker_refuse_segment(struct worker *w, uint32_t shard);
+void worker_retry_segments(struct worker *w);
+
+uint32_t worker_dead_segments(const struct worker *w, uint32_t shard);
+uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
+uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
+void worker_drop_first(struct worker *w, uint32_t shard);
+uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
+void worker_roll(struct worker *w, uint32_t shard);
+int worker_disk_errno(const struct worker *w);
+uint64_t worker_live_jobs(const struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
+bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
+
+bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd);
+void worker_peer_gone(struct worker *w, uint32_t acceptor);
+
+bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns);
+uint64_t worker_next_ns(const struct worker *w);
+uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
+bool worker_flush(struct worker *w);
+
+/* == crc32c == */
+
+uint32_t crc32c_extend(uint32_t crc, const void *data, size_t bytes);
+uint32_t crc32c_extend_portable(uint32_t crc, const void *data, size_t bytes);
+uint32_t crc32c_advance(uint32_t state, uint64_t bytes);
+
+/* == sync == */
+
+#define SYNCER_MAX_FDS ...
+struct syncer;
+
+struct syncer *syncer_new(int wake_fd, int (*sync_fd)(int fd));
+void syncer_free(struct syncer *syncer);
+bool syncer_request(struct syncer *syncer, uint64_t ticket, const int *fds, size_t count, bool wake);
+bool syncer_busy(const struct syncer *syncer);
+uint64_t syncer_done(const struct syncer *syncer);
+int syncer_error(const struct syncer *syncer);
+
 /* == log == */
+
+#define SEGMENT_MAGIC       ...
+#define SEGMENT_VERSION     ...
+#define SEGMENT_BYTES       ...
+#define SEGMENT_MAX_BYTES   ...
+#define LOG_RESERVE_BYTES   ...
+#define LOG_STAGING_BYTES   ...
+#define LOG_RECORD_OVERHEAD ...
+
+struct record {
+    uint32_t bytes;
+    uint32_t crc;
+    uint8_t kind;
+    uint8_t attribute_bytes;
+    uint16_t flags;
+    uint32_t topic;
+    uint64_t seq;
+    uint64_t time_ns;
+    uint64_t id;
+};
+typedef uint64_t log_position;
+enum log_result { LOG_OK, LOG_NO_SPACE, LOG_FAILING, ... };
+struct log;
+
+struct log *log_new(uint32_t shard, uint32_t shards);
+void log_free(struct log *log);
+bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, bool is_new, uint64_t end_offset,
+                     uint64_t now_wall_ns);
+uint64_t log_wants_segment(const struct log *log);
+enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns);
+log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
+                        size_t body_bytes);
+enum log_result log_flush(struct log *log);
+const struct record *log_read(const struct log *log, log_position position);
+const void *record_attributes(const struct record *r);
+const void *record_body(const struct record *r);
+size_t record_body_bytes(const struct record *r);
+uint64_t record_stride(const struct record *r);
+int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
+bool log_truncate(struct log *log, uint32_t segment, uint64_t offset);
+uint32_t log_first_segment(const struct log *log);
+uint32_t log_active_segment(const struct log *log);
+uint64_t log_segment_end(const struct log *log, uint32_t segment);
+void log_drop_first(struct log *log);
+uint64_t log_bytes(const struct log *log);
+uint64_t log_ahead_bytes(const struct log *log);
+uint64_t log_records(const struct log *log);
+int log_errno(const struct log *log);
+uint64_t log_appended(const struct log *log);
+uint64_t log_flushed(const struct log *log);
+uint64_t log_synced(const struct log *log);
+int log_active_fd(const struct log *log);
+size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *upto);
+void log_mark_synced(struct log *log, uint64_t upto);

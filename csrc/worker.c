@@ -179,6 +179,22 @@ void worker_drop_first(struct worker *w, uint32_t shard) {
     count_segments(w);
 }
 
+uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment) {
+    return log_segment_end(w->own[shard]->log, segment);
+}
+
+void worker_roll(struct worker *w, uint32_t shard) {
+    struct shard *s = w->own[shard];
+    /* The head of the new one is written at once: until then the one before could not go. */
+    if (log_roll(s->log, w->wall_ns)) (void)shard_reserve(w, s, 0, 0, false);
+}
+
+int worker_disk_errno(const struct worker *w) {
+    for (uint32_t i = 0; i < w->dirty_count; i++)
+        if (log_errno(w->dirty[i]->log)) return log_errno(w->dirty[i]->log);
+    return w->syncer ? syncer_error(w->syncer) : 0;
+}
+
 uint64_t worker_live_jobs(const struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total) {
     const struct shard *s = w->own[shard];
     *total = 0;
@@ -426,6 +442,8 @@ uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
         if (busy) busy_at = now;
         if (w->wanting || (turn % WANTS_EVERY_TURNS == 1 && wants_segment(w))) events |= WORKER_WANTS_SEGMENT;
         if (w->failing) events |= WORKER_FAILING;
+        if (w->no_space) events |= WORKER_NO_SPACE;
+        w->no_space = false;
         if (now - began >= max_wait_ns) events |= WORKER_TICK;
         bool idle = !busy && !events && now - busy_at >= w->spin_ns;
         if (idle || events || turn % CONTROL_EVERY_TURNS == 0)

@@ -44,7 +44,8 @@ enum worker_event {
     WORKER_CONTROL = 1,      /* the control fd is readable */
     WORKER_WANTS_SEGMENT = 2, /* see worker_wanting_shard */
     WORKER_TICK = 4,         /* the wait is over */
-    WORKER_FAILING = 8,      /* a log cannot be written or synced */
+    WORKER_FAILING = 8,       /* a log cannot be written or synced */
+    WORKER_NO_SPACE = 16,     /* a publish was refused for want of disk */
 };
 
 struct peer {
@@ -80,6 +81,7 @@ struct worker {
     uint32_t dirty_count;
     struct shard *wanting; /* a shard whose log wants a segment */
     bool failing; /* a log cannot be written: nothing is taken in or let out */
+    bool no_space;
     bool sync_failed; /* for good: what the kernel has dropped cannot be written again */
 
     enum sync_mode sync;
@@ -124,6 +126,12 @@ uint32_t worker_dead_segments(const struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 void worker_drop_first(struct worker *w, uint32_t shard);
+/* Where it ends; 0 if there is no such segment. */
+uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
+/* Goes on in a new segment, though there is room in this one. */
+void worker_roll(struct worker *w, uint32_t shard);
+/* Why the disk failed last. */
+int worker_disk_errno(const struct worker *w);
 uint64_t worker_live_jobs(const struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
 

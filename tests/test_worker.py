@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
-
 from csrc._core import ffi, lib
+
 from ringbuf import ring
 
 SECOND = 1_000_000_000
@@ -120,7 +122,7 @@ class Bench:
         lib.channel_release(self.channels[acceptor])
         return answers
 
-    def ask(self, kind: int, conn: int = 1, **fields: Any) -> Answer:
+    def ask(self, kind: int, conn: int = 1, **fields: Any) -> Answer:  # noqa: ANN401
         slot = self.send(kind, conn, **fields)
         answers = self.turn(acceptor=fields.get("acceptor", 0))
         assert [a.slot for a in answers] == [slot]
@@ -260,10 +262,8 @@ def test_a_topic_without_jobs_or_interest_is_not_listed_and_keeps_counting(bench
 
 def test_a_million_jobs_cost_what_was_promised_and_are_recovered_quickly(bench: Bench) -> None:
     def resident() -> int:
-        with open("/proc/self/status") as status:
+        with Path("/proc/self/status").open() as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon"))
-
-    import time
 
     count = 200_000
     body = b"x" * 200

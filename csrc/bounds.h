@@ -1,0 +1,53 @@
+/* The limits of an acceptor, in one place. A test or an operator may lower those that acceptor_set() names.
+ *
+ * (Not called limits.h: with -I this directory would hide the C library's.)
+ */
+#ifndef MQ_BOUNDS_H
+#define MQ_BOUNDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Connections of one acceptor. At the limit it stops accepting until one closes; the backlog of the kernel waits. */
+#define MAX_CONNECTIONS 65536u
+#define MAX_LISTENERS   16u
+
+/* Requests of one connection that are not answered yet. At the limit its input waits. Below 65536: a slot is found by
+ * its distance from the oldest. */
+#define MAX_OUTSTANDING 256u
+
+/* Names an acceptor may have bound to numbers at once, and watched topics of one connection. Beyond: OUT_OF_MEMORY. */
+#define MAX_TOPICS       (1u << 20)
+#define MAX_WATCHED      10000u
+#define TOPIC_NAME_BYTES 200u
+
+/* What one connection may read in one turn, so that none starves the others. */
+#define RECEIVE_BYTES ((size_t)64 << 10)
+
+/* Replies that wait to be sent on one connection: above HIGH its input waits until they are below LOW. What is being
+ * answered already still comes on top: at most MAX_OUTSTANDING bodies. */
+#define OUTPUT_HIGH_BYTES ((size_t)1 << 20)
+#define OUTPUT_LOW_BYTES  (OUTPUT_HIGH_BYTES / 2)
+
+/* A put that is larger waits for the reserve before it on the same connection to be answered, instead of being parked
+ * at the worker behind it. */
+#define MAX_PARKED_BODY_BYTES 4096u
+
+/* The largest message body there can be (beanstalkd's own maximum of -z), and the largest reply: a list of all topics. */
+#define MAX_BODY_BYTES  ((uint32_t)1 << 30)
+#define MAX_REPLY_BYTES ((size_t)MAX_BODY_BYTES + 4096)
+
+/* Input and output buffers: one block each as a rule, from a pool that keeps this many. */
+#define BLOCK_BYTES ((size_t)16 << 10)
+#define KEEP_BLOCKS 1024u
+
+/* Work in one turn. */
+#define EVENTS_PER_TURN    256
+#define ACCEPTS_PER_TURN   64
+#define REPLIES_PER_TURN   4096 /* of one worker */
+#define RECEIVES_PER_WAKE  16   /* connections read before the workers are told */
+
+/* How long run looks at the rings before it sleeps, while replies are due. */
+#define DEFAULT_SPIN_NS 20000u
+
+#endif

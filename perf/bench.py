@@ -1,0 +1,166 @@
+"""`python -m perf.bench`: measures mq-shards and beanstalkd side by side on this machine. See docs/benchmarks.md."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import shlex
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NoReturn
+
+from perf import load
+from perf.brokers import BrokerError, MqShards, Product, installed_beanstalkd, this_mq_shards
+from perf.figures import Report, table
+from perf.scenarios import SCENARIOS, Plan
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+RESULTS: Final = ROOT / "perf" / "results"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if everything could be measured; with --check, 1 if a target is missed; 1 if a measurement failed."""
+    options = _parser().parse_args(arguments)
+    # A SIGTERM must end the brokers, so it has to unwind the stack.
+    signal.signal(signal.SIGTERM, _terminate)
+    _raise_descriptor_limit()
+    plan = make_plan(options)
+    report = Report(
+        machine=machine(plan.base),
+        versions={product.name: product.version() for product in plan.products} | {"commit": commit()},
+        settings={"rounds": str(plan.rounds), "seconds": str(plan.seconds), "workers": str(options.workers)},
+    )
+    for name in options.only or SCENARIOS:
+        try:
+            report.figures |= SCENARIOS[name](plan)
+        except (BrokerError, load.LoadError, OSError, subprocess.SubprocessError, ImportError) as error:
+            report.failures.append(f"{name}: {error}")
+            plan.say(f"  FAILED: {error}")
+    path = options.json or RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
+    report.write(path)
+    print_report(report, path)
+    missed = [name for name, figure in report.figures.items() if not figure.meets_target]
+    return 1 if report.failures or (options.check and missed) else 0
+
+
+def make_plan(options: argparse.Namespace) -> Plan:
+    program = tuple(shlex.split(options.mq_shards)) if options.mq_shards else ()
+    ours = MqShards(program, options.workers) if program else this_mq_shards(options.workers)
+    theirs = installed_beanstalkd()
+    if theirs is None:
+        _say("beanstalkd is not installed: there will be nothing to compare with")
+    products: list[Product] = [ours] if theirs is None else [ours, theirs]
+    plan = Plan(
+        products=products, rounds=3, seconds=2.5, warmup=0.5, recovery_jobs=2_000_000, memory_jobs=1_000_000,
+        connections=10_000, base=options.dir, say=_say,
+    )  # fmt: skip
+    if options.quick:
+        plan = replace(
+            plan, rounds=1, seconds=1.0, warmup=0.3, recovery_jobs=200_000, memory_jobs=100_000, connections=1000
+        )
+    return replace(plan, rounds=options.rounds or plan.rounds, seconds=options.seconds or plan.seconds)
+
+
+def print_report(report: Report, path: Path) -> None:
+    print()
+    for title, values in (("machine", report.machine), ("versions", report.versions)):
+        print(f"{title}: " + ", ".join(f"{name} {value}" for name, value in values.items()))
+    print(f"\n{table(report.figures)}")
+    for failure in report.failures:
+        print(f"FAILED {failure}")
+    print(f"written to {path}")
+
+
+def machine(base: Path | None) -> dict[str, str]:
+    """What the figures depend on, beside the programs."""
+    directory = base or Path(tempfile.gettempdir())
+    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.partition(": ")[2] for line in cpuinfo if line.startswith("model name")), platform.machine())
+    congestion = Path("/proc/sys/net/ipv4/tcp_congestion_control")
+    return {
+        "cpu": model,
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') >> 30} GiB",
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "tcp": congestion.read_text().strip() if congestion.exists() else "unknown",
+        "disk": f"{filesystem(directory)} with {fdatasync_us(directory):.0f} us per synced 4 KiB",
+        "load average": f"{os.getloadavg()[0]:.2f}",
+        "time": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    }
+
+
+def filesystem(directory: Path) -> str:
+    """The type of the file system that `directory` is on."""
+    best, kind = "", "unknown"
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, point, found, *_ = line.split()
+        if directory.resolve().is_relative_to(point) and len(point) >= len(best):
+            best, kind = point, found
+    return kind
+
+
+def fdatasync_us(directory: Path, writes: int = 50) -> float:
+    """The median time of appending 4 KiB and syncing it: what one write costs at least when nothing is grouped."""
+    taken: list[float] = []
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for _ in range(writes):
+            os.write(file.fileno(), bytes(4096))
+            began = time.monotonic()
+            os.fdatasync(file.fileno())
+            taken.append(time.monotonic() - began)
+    return statistics.median(taken) * 1e6
+
+
+def commit() -> str:
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, timeout=10).stdout.strip()
+
+    try:
+        return (git("rev-parse", "--short=12", "HEAD") or "unknown") + ("+changes" if git("status", "--short") else "")
+    except (OSError, subprocess.TimeoutExpired):
+        return "unknown"
+
+
+def _raise_descriptor_limit() -> None:
+    """For the brokers, which inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _terminate(*_: object) -> NoReturn:
+    sys.exit(143)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m perf.bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one short round of everything: for a first look")
+    parser.add_argument("--only", action="append", choices=tuple(SCENARIOS), help="this scenario; may be repeated")
+    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each comparison (default: 3)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="measured window of each round (default: 2.5)")
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="worker processes of mq-shards (default: 1)"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the report (default: perf/results/)")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="where the brokers keep their data (default: TMPDIR)")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument("--mq-shards", metavar="COMMAND", help="the mq-shards to measure (default: this environment's)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,298 @@
+"""Starts brokers to be measured, on free ports and in directories of their own, and reads what they use from /proc.
+
+Every broker runs in a session of its own, and leaving the context kills the whole of it: nothing is left running or on
+disk, whatever went wrong in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+START_LIMIT_S: Final = 20.0
+STOP_LIMIT_S: Final = 10.0
+POLL_S: Final = 0.002
+CLOCK_SCHED: Final = 2  # from the kernel's clock id layout: (~pid << 3) | 2 is the CPU time of a process, in ns
+
+
+class BrokerError(Exception):
+    """A broker that did not start, ended on its own, or did not answer as it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How a broker keeps its jobs: only in memory, or in a directory with each write synced or not."""
+
+    name: str
+    on_disk: bool
+    sync_always: bool = False
+
+
+MEMORY: Final = Keeping("memory", on_disk=False)
+DISK: Final = Keeping("disk", on_disk=True)
+SYNCED: Final = Keeping("synced", on_disk=True, sync_always=True)
+
+
+class Product(Protocol):
+    """A program that speaks the beanstalkd protocol."""
+
+    @property
+    def name(self) -> str: ...
+
+    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]: ...
+
+    def version(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Beanstalkd:
+    program: str = "beanstalkd"
+    name: str = "beanstalkd"
+
+    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
+        command = [self.program, "-l", "127.0.0.1", "-p", str(port)]
+        if keeping.on_disk:
+            command += ["-b", str(directory)]  # synced every 50 ms unless told otherwise
+        if keeping.sync_always:
+            command += ["-f0"]
+        return command
+
+    def version(self) -> str:
+        return _first_line([self.program, "-v"])
+
+
+@dataclass(frozen=True, slots=True)
+class MqShards:
+    program: tuple[str, ...]
+    workers: int = 1
+    name: str = "mq-shards"
+
+    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
+        command = [*self.program, "--workers", str(self.workers), "--listen", f"beanstalk://127.0.0.1:{port}"]
+        command += ["--data-dir", str(directory)] if keeping.on_disk else ["--memory"]
+        if keeping.sync_always:
+            command += ["--sync", "always"]
+        return command
+
+    def version(self) -> str:
+        return _first_line([*self.program, "--version"])
+
+
+def installed_beanstalkd() -> Beanstalkd | None:
+    program = shutil.which("beanstalkd")
+    return Beanstalkd(program) if program else None
+
+
+def this_mq_shards(workers: int = 1) -> MqShards:
+    """The one of the environment that this runs in."""
+    script = Path(sys.executable).with_name("mq-shards")
+    return MqShards((str(script),) if script.exists() else (sys.executable, "-m", "shards.command"), workers)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes. `held` cannot be reclaimed: anonymous memory, and shared memory whether mapped or not, each page once.
+    `file` is the mapped page cache, which the kernel may drop."""
+
+    held: int
+    file: int
+
+
+class Broker:
+    """One running broker. Start it with `with`, or with start() and stop() when its end is part of what is measured."""
+
+    def __init__(self, product: Product, keeping: Keeping, base: Path | None = None) -> None:
+        self.product = product
+        self.keeping = keeping
+        self.port = 0
+        self._base = base
+        self._directory: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Broker:
+        try:
+            self.start()
+            self.wait_until_served()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def directory(self) -> Path:
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix="mq-perf-", dir=self._base))
+        return self._directory
+
+    def start(self) -> None:
+        """Executes the program, on the same directory as before if there was one; does not wait for it."""
+        assert self._process is None
+        self.port = free_port()
+        data = self.directory / "data"
+        data.mkdir(exist_ok=True)
+        with (self.directory / "output").open("ab") as output:
+            self._process = subprocess.Popen(
+                self.product.command(self.port, self.keeping, data),
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=self.directory, start_new_session=True,
+            )  # fmt: skip
+
+    def wait_until_served(self, ready_jobs: int = 0, limit_s: float = START_LIMIT_S) -> None:
+        """Returns when the broker answers, and says that it has so many ready jobs."""
+        deadline = time.monotonic() + limit_s
+        found: object = "no answer"
+        while time.monotonic() < deadline:
+            self._check_running()
+            try:
+                found = stats(self.port, deadline - time.monotonic()).get("current-jobs-ready")
+            except OSError:
+                time.sleep(POLL_S)
+                continue
+            if found == str(ready_jobs):
+                return
+            time.sleep(5 * POLL_S)
+        raise BrokerError(f"{self.product.name}: {ready_jobs} ready jobs expected after {limit_s:g} s, found {found}")
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes at once, the parent first so that it can repair nothing."""
+        process = self._process
+        if process is None:
+            return
+        pids = self.pids()
+        for pid in pids:
+            _signal(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        self._process = None
+        deadline = time.monotonic() + STOP_LIMIT_S
+        while any(Path(f"/proc/{pid}/cwd").exists() for pid in pids) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+
+    def stop(self) -> None:
+        """Ends it and removes its directory."""
+        try:
+            self.kill()
+        finally:
+            if self._directory is not None:
+                shutil.rmtree(self._directory, ignore_errors=True)
+                self._directory = None
+
+    def pids(self) -> list[int]:
+        """Its processes, the first one first."""
+        return process_tree(self._process.pid) if self._process is not None else []
+
+    def output(self) -> str:
+        return (self.directory / "output").read_text(errors="replace")
+
+    def memory(self) -> Memory:
+        return memory_of(self.pids())
+
+    def _check_running(self) -> None:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise BrokerError(
+                f"{self.product.name} ended with status {self._process.returncode}: {self.output()[-2000:].strip()}"
+            )
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def stats(port: int, timeout_s: float = 5.0) -> dict[str, str]:
+    """The reply to `stats`. Raises OSError when there is none."""
+    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
+        connection.sendall(b"stats\r\n")
+        with connection.makefile("rb") as stream:
+            head = stream.readline()
+            if not head.startswith(b"OK "):
+                raise ConnectionError(f"stats was answered {head!r}")
+            body = stream.read(int(head[3:]))
+    lines = (line.partition(": ") for line in body.decode().splitlines())
+    return {name: value.strip('"') for name, colon, value in lines if colon}
+
+
+def process_tree(root: int) -> list[int]:
+    """`root` and all that descend from it, parents first."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (parent := _parent(entry)) is not None:
+            children.setdefault(parent, []).append(int(entry.name))
+    tree = [root]
+    for pid in tree:
+        tree += sorted(children.get(pid, ()))
+    return tree
+
+
+def cpu_ns(pids: Sequence[int]) -> int:
+    """CPU time used so far by all threads of these processes, ended threads too."""
+    return sum(time.clock_gettime_ns((~pid << 3) | CLOCK_SCHED) for pid in pids)
+
+
+def memory_of(pids: Sequence[int]) -> Memory:
+    """See Memory. Shared memory is counted from its descriptors, since pages that nobody has mapped have no PSS."""
+    anonymous = file = 0
+    shared: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        fields = _smaps_rollup(pid)
+        anonymous += fields["Pss_Anon"]
+        file += fields["Pss_File"]
+        shared |= _shared_memory(pid)
+    return Memory(anonymous + sum(shared.values()), file)
+
+
+def _smaps_rollup(pid: int) -> dict[str, int]:
+    lines = (line.split() for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:])
+    return {line[0].rstrip(":"): int(line[1]) * 1024 for line in lines}
+
+
+def _shared_memory(pid: int) -> dict[tuple[int, int], int]:
+    """Bytes of each memfd or /dev/shm file that a process has open, by (device, inode)."""
+    found: dict[tuple[int, int], int] = {}
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            name = str(entry.readlink())
+            if name.startswith(("/memfd:", "/dev/shm/")):
+                status = entry.stat()
+                found[status.st_dev, status.st_ino] = status.st_blocks * 512
+        except OSError:
+            continue  # closed meanwhile
+    return found
+
+
+def _parent(entry: Path) -> int | None:
+    try:
+        # The name, in parentheses, may contain anything; the parent is the second field after it.
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"unknown ({error})"
+    return next(iter((done.stdout + done.stderr).splitlines()), "unknown")

@@ -1,0 +1,795 @@
+/* A load generator for servers of the beanstalkd protocol: one process, one thread, one epoll set.
+ *
+ * It exists to measure brokers on a machine that it shares with them, so it must cost little for each job: the puts of
+ * a turn go out with one send() straight from a prepared block of commands, replies are parsed where recv() left them,
+ * and all that a connection has to say after a recv() leaves in one send().
+ *
+ * Producers keep `depth` puts unanswered. Consumers keep `depth` reserves unanswered: each RESERVED is answered with a
+ * delete and the next reserve, in one send; with depth 1 the next reserve waits for DELETED. A run is closed-loop: the
+ * rate is what the server can do, and latencies are those of a server kept as busy as that.
+ *
+ * A reserve that waits blocks the later commands of its connection, deletes among them. So a timed run ends by the
+ * clock, and counts the DELETED (or INSERTED, without consumers) that came inside its window; a run over a number of
+ * jobs sends exactly as many reserves as there are jobs, so that no delete can be left behind one. For the same reason
+ * producers are held back by the number of jobs not yet reserved, not by the number not yet deleted.
+ *
+ * Any reply that is not the expected one ends the program with a message. The result is one line of JSON on stdout.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NS                UINT64_C(1000000000)
+#define MAX_CONNECTIONS   4096u
+#define MAX_DEPTH         65536u
+#define MAX_BODY_BYTES    (16u << 20)
+#define MAX_TUBES         1024u
+#define MAX_PIDS          64u
+#define MAX_EVENTS        256
+#define IN_BYTES          ((size_t)256 << 10) /* what one recv() may bring, besides one whole reply */
+#define REPLY_HEAD_BYTES  64u                 /* more than the longest reply line */
+#define COMMAND_BYTES     64u                 /* more than the longest delete and reserve together */
+#define STAMP_BYTES       16u                 /* of a body: when it was sent, and a check */
+#define STAMP_CHECK       UINT64_C(0x9e3779b97f4a7c15)
+#define PIPELINED_SAMPLE  16u /* with depth > 1, one put in so many carries the time */
+#define STALL_NS          (20 * NS)
+#define TTR_SECONDS       3600
+#define HISTOGRAM_FINE    64u
+#define HISTOGRAM_BUCKETS (HISTOGRAM_FINE * 40u)
+
+enum mode { MODE_FULL, MODE_PUT_ONLY, MODE_DRAIN, MODE_IDLE };
+
+struct options {
+    enum mode mode;
+    const char *host;
+    uint16_t port;
+    unsigned producers;
+    unsigned consumers;
+    unsigned depth;
+    unsigned idle;
+    size_t body_bytes;
+    double seconds;
+    double warmup;
+    uint64_t jobs; /* 0: by time */
+    uint64_t max_ready;
+    const char *tube;
+    unsigned tubes;
+    bool watch_all;
+    pid_t pids[MAX_PIDS];
+    unsigned pid_count;
+};
+
+/* Nanoseconds in buckets of 1/64 of a power of two. */
+struct histogram {
+    uint64_t counts[HISTOGRAM_BUCKETS];
+    uint64_t total;
+    uint64_t max_ns;
+};
+
+struct counts {
+    uint64_t puts;
+    uint64_t reserves;
+    uint64_t deletes;
+    uint64_t pauses;
+};
+
+/* Tubes and the consumers that share them; what a group's producers put only its consumers can take. */
+struct group {
+    uint64_t puts_left; /* still to send */
+    uint64_t reserves_left;
+    int64_t ready; /* INSERTED less RESERVED as seen here; a RESERVED may be seen first */
+    bool paused;
+};
+
+struct connection {
+    int fd;
+    bool is_producer;
+    bool is_blocked; /* has output that the socket did not take */
+    struct group *group;
+    unsigned in_flight; /* puts unanswered */
+    uint64_t sent;      /* puts */
+    uint64_t answered;
+    uint64_t sample_at; /* the put whose round trip is being measured, if sample_ns is not 0 */
+    uint64_t sample_ns;
+    char *output; /* what the socket did not take */
+    size_t output_begin, output_end, output_bytes;
+    char *carry; /* the beginning of a reply whose rest has not come */
+    size_t carry_bytes;
+};
+
+struct snapshot {
+    uint64_t time_ns;
+    uint64_t own_cpu_ns;
+    uint64_t server_cpu_ns;
+    struct counts counts;
+};
+
+struct load {
+    struct options options;
+    int epoll_fd;
+    struct connection *connections;
+    unsigned connection_count;
+    struct group *groups;
+    unsigned group_count;
+    char *block; /* prepared puts, back to back; those at multiples of `sample` carry the time */
+    size_t put_bytes;
+    size_t put_body_at;
+    unsigned sample;
+    char *in;
+    size_t in_bytes;
+    char *out;
+    size_t out_bytes;
+    uint64_t now_ns;
+    uint64_t last_progress_ns;
+    struct counts counts;
+    struct histogram put_ns; /* put sent .. INSERTED */
+    struct histogram job_ns; /* put sent .. RESERVED */
+};
+
+__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("load: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    exit(1);
+}
+
+static void *allocate(size_t count, size_t bytes) {
+    void *memory = calloc(count, bytes);
+    if (!memory) die("out of memory");
+    return memory;
+}
+
+static uint64_t clock_ns(clockid_t clock) {
+    struct timespec t;
+    if (clock_gettime(clock, &t) != 0) return 0;
+    return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
+}
+
+static uint64_t now_ns(void) {
+    return clock_ns(CLOCK_MONOTONIC);
+}
+
+/* The CPU time of all threads of a process, ended ones too, in nanoseconds and not in ticks. */
+static uint64_t process_cpu_ns(pid_t pid) {
+    clockid_t clock;
+    if (clock_getcpuclockid(pid, &clock) != 0) die("process %d is not there", (int)pid);
+    return clock_ns(clock);
+}
+
+/* ---- histogram ---- */
+
+static unsigned histogram_bucket(uint64_t ns) {
+    if (ns < HISTOGRAM_FINE) return (unsigned)ns;
+    unsigned exponent = 63u - (unsigned)__builtin_clzll(ns);
+    uint64_t bucket = (uint64_t)(exponent - 6) * HISTOGRAM_FINE + (ns >> (exponent - 6));
+    return bucket < HISTOGRAM_BUCKETS ? (unsigned)bucket : HISTOGRAM_BUCKETS - 1;
+}
+
+/* The middle of a bucket. */
+static uint64_t histogram_value(unsigned bucket) {
+    if (bucket < 2 * HISTOGRAM_FINE) return bucket;
+    unsigned shift = bucket / HISTOGRAM_FINE - 1;
+    uint64_t low = (uint64_t)(bucket % HISTOGRAM_FINE + HISTOGRAM_FINE) << shift;
+    return low + ((uint64_t)1 << shift) / 2;
+}
+
+static void histogram_add(struct histogram *h, uint64_t ns) {
+    h->counts[histogram_bucket(ns)]++;
+    h->total++;
+    if (ns > h->max_ns) h->max_ns = ns;
+}
+
+static double histogram_us(const struct histogram *h, double quantile) {
+    uint64_t rank = (uint64_t)(quantile * (double)h->total);
+    uint64_t seen = 0;
+    for (unsigned bucket = 0; bucket < HISTOGRAM_BUCKETS; bucket++) {
+        seen += h->counts[bucket];
+        if (seen > rank) return (double)histogram_value(bucket) / 1e3;
+    }
+    return (double)h->max_ns / 1e3;
+}
+
+/* ---- output ---- */
+
+static void watch_output(struct load *load, struct connection *c, bool blocked) {
+    if (c->is_blocked == blocked) return;
+    c->is_blocked = blocked;
+    struct epoll_event event = {.events = EPOLLIN | (blocked ? (uint32_t)EPOLLOUT : 0u), .data.ptr = c};
+    if (epoll_ctl(load->epoll_fd, EPOLL_CTL_MOD, c->fd, &event) != 0) die("epoll_ctl: %s", strerror(errno));
+}
+
+static size_t send_some(const struct connection *c, const char *data, size_t bytes) {
+    ssize_t n = send(c->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n >= 0) return (size_t)n;
+    if (errno == EAGAIN || errno == EINTR) return 0;
+    die("send: %s", strerror(errno));
+}
+
+static void send_commands(struct load *load, struct connection *c, const char *data, size_t bytes) {
+    if (!c->is_blocked) {
+        size_t sent = send_some(c, data, bytes);
+        data += sent;
+        bytes -= sent;
+        if (bytes == 0) return;
+    }
+    if (c->output_end + bytes > c->output_bytes) {
+        memmove(c->output, c->output + c->output_begin, c->output_end - c->output_begin);
+        c->output_end -= c->output_begin;
+        c->output_begin = 0;
+    }
+    if (c->output_end + bytes > c->output_bytes) die("more commands unanswered than should be");
+    memcpy(c->output + c->output_end, data, bytes);
+    c->output_end += bytes;
+    watch_output(load, c, true);
+}
+
+static void on_writable(struct load *load, struct connection *c) {
+    c->output_begin += send_some(c, c->output + c->output_begin, c->output_end - c->output_begin);
+    if (c->output_begin < c->output_end) return;
+    c->output_begin = c->output_end = 0;
+    watch_output(load, c, false);
+}
+
+/* ---- producers ---- */
+
+static void prepare_block(struct load *load) {
+    const struct options *o = &load->options;
+    char head[COMMAND_BYTES];
+    int head_bytes = snprintf(head, sizeof head, "put 1024 0 %d %zu\r\n", TTR_SECONDS, o->body_bytes);
+    load->sample = o->depth == 1 ? 1 : PIPELINED_SAMPLE;
+    load->put_body_at = (size_t)head_bytes;
+    load->put_bytes = load->put_body_at + o->body_bytes + 2;
+    /* A send may begin at any of the first `sample` commands. */
+    size_t commands = o->depth + load->sample;
+    load->block = allocate(commands, load->put_bytes);
+    uint64_t stamp[2] = {0, STAMP_CHECK};
+    for (size_t i = 0; i < commands; i++) {
+        char *command = load->block + i * load->put_bytes;
+        memcpy(command, head, load->put_body_at);
+        char *body = command + load->put_body_at;
+        memset(body, 'x', o->body_bytes);
+        if (o->body_bytes >= STAMP_BYTES) memcpy(body, stamp, STAMP_BYTES);
+        memcpy(body + o->body_bytes, "\r\n", 2);
+    }
+}
+
+static void stamp_block(struct load *load, size_t begin, size_t end) {
+    if (load->options.body_bytes < STAMP_BYTES) return;
+    uint64_t stamp[2] = {load->now_ns, load->now_ns ^ STAMP_CHECK};
+    for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
+        memcpy(load->block + i * load->put_bytes + load->put_body_at, stamp, STAMP_BYTES);
+}
+
+static void send_puts(struct load *load, struct connection *c) {
+    struct group *group = c->group;
+    if (group->paused) return;
+    uint64_t n = load->options.depth - c->in_flight;
+    if (n > group->puts_left) n = group->puts_left;
+    if (n == 0) return;
+    size_t begin = (size_t)(c->sent % load->sample);
+    stamp_block(load, begin, begin + (size_t)n);
+    send_commands(load, c, load->block + begin * load->put_bytes, (size_t)n * load->put_bytes);
+    if (c->sample_ns == 0) {
+        c->sample_at = c->sent;
+        c->sample_ns = load->now_ns;
+    }
+    c->sent += n;
+    c->in_flight += (unsigned)n;
+    group->puts_left -= n;
+}
+
+__attribute__((noreturn)) static void die_of_reply(const struct connection *c, const char *reply, size_t bytes) {
+    const char *end = memchr(reply, '\r', bytes);
+    int shown = (int)(end ? end - reply : (ptrdiff_t)(bytes < 60 ? bytes : 60));
+    die("unexpected reply to a %s: %.*s", c->is_producer ? "producer" : "consumer", shown, reply);
+}
+
+static const char *skip_digits(const char *at) {
+    while (*at >= '0' && *at <= '9') at++;
+    return at;
+}
+
+/* Both parsers read up to a zero byte that stands after the input, and return how much of it they have used. */
+static size_t take_inserted(struct load *load, struct connection *c, const char *in, size_t bytes) {
+    const char *at = in, *end = in + bytes;
+    unsigned answers = 0;
+    while (end - at >= 12) {
+        if (memcmp(at, "INSERTED ", 9) != 0) die_of_reply(c, at, (size_t)(end - at));
+        const char *after = skip_digits(at + 9);
+        if (after + 2 > end) break;
+        if (after == at + 9 || after[0] != '\r' || after[1] != '\n') die_of_reply(c, at, (size_t)(end - at));
+        at = after + 2;
+        answers++;
+    }
+    if (end - at >= 9 && memcmp(at, "INSERTED ", 9) != 0) die_of_reply(c, at, (size_t)(end - at));
+    if (answers > c->in_flight) die("more INSERTED than puts");
+    c->in_flight -= answers;
+    c->answered += answers;
+    c->group->ready += answers;
+    load->counts.puts += answers;
+    if (c->sample_ns != 0 && c->answered > c->sample_at) {
+        histogram_add(&load->put_ns, load->now_ns - c->sample_ns);
+        c->sample_ns = 0;
+    }
+    return (size_t)(at - in);
+}
+
+static void pause_or_send(struct load *load, struct connection *c) {
+    struct group *group = c->group;
+    if (!group->paused && load->options.mode == MODE_FULL &&
+        group->ready > (int64_t)(load->options.max_ready / load->group_count)) {
+        group->paused = true;
+        load->counts.pauses++;
+    }
+    send_puts(load, c);
+}
+
+static void resume_producers(struct load *load) {
+    int64_t low = (int64_t)(load->options.max_ready / load->group_count * 3 / 4);
+    for (unsigned g = 0; g < load->group_count; g++) {
+        struct group *group = &load->groups[g];
+        if (!group->paused || group->ready > low) continue;
+        group->paused = false;
+        for (unsigned i = 0; i < load->connection_count; i++) {
+            struct connection *c = &load->connections[i];
+            if (c->is_producer && c->group == group) send_puts(load, c);
+        }
+    }
+}
+
+/* ---- consumers ---- */
+
+static size_t add_reserve(struct connection *c, char *out) {
+    if (c->group->reserves_left == 0) return 0;
+    c->group->reserves_left--;
+    memcpy(out, "reserve\r\n", 9);
+    return 9;
+}
+
+static void check_body(struct load *load, const struct connection *c, const char *body) {
+    size_t bytes = load->options.body_bytes;
+    if (body[bytes] != '\r' || body[bytes + 1] != '\n') die("a body that does not end where it should");
+    if (bytes < STAMP_BYTES) return;
+    uint64_t stamp[2];
+    memcpy(stamp, body, STAMP_BYTES);
+    if ((stamp[0] ^ stamp[1]) != STAMP_CHECK || (bytes > STAMP_BYTES && body[bytes - 1] != 'x'))
+        die("a body that was not put (connection %d)", c->fd);
+    if (stamp[0] != 0 && load->now_ns > stamp[0]) histogram_add(&load->job_ns, load->now_ns - stamp[0]);
+}
+
+/* One RESERVED: writes the commands that follow from it to *out. Returns its length, or 0 if it is not whole. */
+static size_t take_reserved(struct load *load, struct connection *c, const char *at, size_t bytes, char **out) {
+    const char *end = at + bytes;
+    const char *id = at + 9, *id_end = skip_digits(id);
+    if (id_end + 2 > end) return 0;
+    const char *length = id_end + 1, *length_end = skip_digits(length);
+    if (length_end + 2 > end) return 0;
+    uint64_t body_bytes = 0;
+    for (const char *digit = length; digit < length_end; digit++)
+        body_bytes = body_bytes * 10 + (uint64_t)(*digit - '0');
+    size_t id_bytes = (size_t)(id_end - id);
+    if (id_bytes == 0 || id_bytes > 20 || *id_end != ' ' || length_end[0] != '\r' || length_end[1] != '\n' ||
+        body_bytes != load->options.body_bytes)
+        die_of_reply(c, at, bytes);
+    const char *body = length_end + 2;
+    if ((size_t)(end - body) < load->options.body_bytes + 2) return 0;
+    check_body(load, c, body);
+
+    char *to = *out;
+    memcpy(to, "delete ", 7);
+    memcpy(to + 7, id, id_bytes);
+    memcpy(to + 7 + id_bytes, "\r\n", 2);
+    to += id_bytes + 9;
+    if (load->options.depth > 1) to += add_reserve(c, to);
+    *out = to;
+    load->counts.reserves++;
+    c->group->ready--;
+    return (size_t)(body - at) + load->options.body_bytes + 2;
+}
+
+static size_t take_deliveries(struct load *load, struct connection *c, const char *in, size_t bytes) {
+    const char *at = in, *end = in + bytes;
+    char *out = load->out;
+    while (end - at >= 9) {
+        if (memcmp(at, "DELETED\r\n", 9) == 0) {
+            at += 9;
+            load->counts.deletes++;
+            if (load->options.depth == 1) out += add_reserve(c, out);
+        } else if (memcmp(at, "RESERVED ", 9) == 0) {
+            size_t used = take_reserved(load, c, at, (size_t)(end - at), &out);
+            if (used == 0) break;
+            at += used;
+        } else {
+            die_of_reply(c, at, (size_t)(end - at));
+        }
+    }
+    if (out != load->out) send_commands(load, c, load->out, (size_t)(out - load->out));
+    return (size_t)(at - in);
+}
+
+/* ---- the loop ---- */
+
+static void on_readable(struct load *load, struct connection *c) {
+    memcpy(load->in, c->carry, c->carry_bytes);
+    ssize_t n = recv(c->fd, load->in + c->carry_bytes, load->in_bytes - 1 - c->carry_bytes, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n < 0) die("recv: %s", strerror(errno));
+    if (n == 0) die("the server closed a connection");
+    size_t bytes = c->carry_bytes + (size_t)n;
+    load->in[bytes] = 0;
+    load->now_ns = now_ns();
+    load->last_progress_ns = load->now_ns;
+    size_t used;
+    if (c->is_producer) {
+        used = take_inserted(load, c, load->in, bytes);
+        pause_or_send(load, c);
+    } else {
+        used = take_deliveries(load, c, load->in, bytes);
+    }
+    c->carry_bytes = bytes - used;
+    if (c->carry_bytes > load->options.body_bytes + REPLY_HEAD_BYTES) die("a reply that does not end");
+    memcpy(c->carry, load->in + used, c->carry_bytes);
+}
+
+static void turn(struct load *load) {
+    struct epoll_event events[MAX_EVENTS];
+    int n = epoll_wait(load->epoll_fd, events, MAX_EVENTS, 50);
+    if (n < 0 && errno != EINTR) die("epoll_wait: %s", strerror(errno));
+    for (int i = 0; i < n; i++) {
+        struct connection *c = events[i].data.ptr;
+        if (events[i].events & EPOLLOUT) on_writable(load, c);
+        if (events[i].events & ~(uint32_t)EPOLLOUT) on_readable(load, c);
+    }
+    load->now_ns = now_ns();
+    resume_producers(load);
+    if (load->now_ns - load->last_progress_ns > STALL_NS)
+        die("no reply for %d s (%" PRIu64 " inserted, %" PRIu64 " reserved, %" PRIu64 " deleted)", (int)(STALL_NS / NS),
+            load->counts.puts, load->counts.reserves, load->counts.deletes);
+}
+
+static struct snapshot take_snapshot(const struct load *load) {
+    struct snapshot s = {.time_ns = now_ns(), .own_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), .counts = load->counts};
+    for (unsigned i = 0; i < load->options.pid_count; i++) s.server_cpu_ns += process_cpu_ns(load->options.pids[i]);
+    return s;
+}
+
+static bool all_done(const struct load *load) {
+    const struct options *o = &load->options;
+    return (o->mode == MODE_DRAIN || load->counts.puts >= o->jobs) &&
+           (o->mode == MODE_PUT_ONLY || load->counts.deletes >= o->jobs);
+}
+
+static void start_traffic(struct load *load) {
+    load->now_ns = load->last_progress_ns = now_ns();
+    /* Consumers first, and one reserve at a time over all of them, so that a small number of jobs is shared out. */
+    for (unsigned round = 0; round < load->options.depth; round++) {
+        for (unsigned i = 0; i < load->connection_count; i++) {
+            struct connection *c = &load->connections[i];
+            char command[COMMAND_BYTES];
+            size_t bytes = c->is_producer ? 0 : add_reserve(c, command);
+            if (bytes > 0) send_commands(load, c, command, bytes);
+        }
+    }
+    for (unsigned i = 0; i < load->connection_count; i++)
+        if (load->connections[i].is_producer) send_puts(load, &load->connections[i]);
+}
+
+static void run(struct load *load, struct snapshot *begin, struct snapshot *end) {
+    const struct options *o = &load->options;
+    *begin = take_snapshot(load);
+    uint64_t warm_ns = begin->time_ns + (uint64_t)(o->warmup * 1e9);
+    uint64_t end_ns = warm_ns + (uint64_t)(o->seconds * 1e9);
+    start_traffic(load);
+    if (o->jobs) {
+        while (!all_done(load)) turn(load);
+    } else {
+        while (load->now_ns < warm_ns) turn(load);
+        memset(&load->put_ns, 0, sizeof load->put_ns);
+        memset(&load->job_ns, 0, sizeof load->job_ns);
+        *begin = take_snapshot(load);
+        while (load->now_ns < end_ns) turn(load);
+    }
+    *end = take_snapshot(load);
+}
+
+/* ---- connections ---- */
+
+static int connect_to(const struct options *o) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(o->port)};
+    if (inet_pton(AF_INET, o->host, &address.sin_addr) != 1) die("not an IPv4 address: %s", o->host);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) die("socket: %s", strerror(errno));
+    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
+        die("connect to %s:%u: %s", o->host, o->port, strerror(errno));
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    /* A host that defaults to a pacing algorithm would pace the load: timers and estimates for a wire that is not
+     * there. What the server's sockets use is the server's and the host's affair. */
+    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+    return fd;
+}
+
+/* Sends one command on a connection that still blocks, and reads until the reply ends in "\r\n". */
+static void ask(int fd, const char *command, char *reply, size_t reply_bytes) {
+    size_t bytes = strlen(command), have = 0;
+    if (send(fd, command, bytes, MSG_NOSIGNAL) != (ssize_t)bytes) die("send: %s", strerror(errno));
+    do {
+        ssize_t n = recv(fd, reply + have, reply_bytes - 1 - have, 0);
+        if (n <= 0) die("no reply to %s", command);
+        have += (size_t)n;
+        reply[have] = 0;
+    } while (have + 1 < reply_bytes && (have < 2 || memcmp(reply + have - 2, "\r\n", 2) != 0));
+}
+
+static void expect(int fd, const char *command, const char *prefix) {
+    char reply[512];
+    ask(fd, command, reply, sizeof reply);
+    if (strncmp(reply, prefix, strlen(prefix)) != 0) die("%s was answered %s", command, reply);
+}
+
+static void tube_name(const struct options *o, unsigned index, char name[256]) {
+    if (o->tubes == 1)
+        snprintf(name, 256, "%s", o->tube);
+    else
+        snprintf(name, 256, "%s-%u", o->tube, index);
+}
+
+/* Tube t belongs to group t % groups, and so does each consumer with that remainder. */
+static void choose_tubes(const struct load *load, const struct connection *c, unsigned index) {
+    const struct options *o = &load->options;
+    char name[256], command[320];
+    if (c->is_producer) {
+        tube_name(o, index % o->tubes, name);
+        snprintf(command, sizeof command, "use %s\r\n", name);
+        expect(c->fd, command, "USING ");
+        return;
+    }
+    for (unsigned t = 0; t < o->tubes; t++) {
+        if (t % load->group_count != index % load->group_count) continue;
+        tube_name(o, t, name);
+        snprintf(command, sizeof command, "watch %s\r\n", name);
+        expect(c->fd, command, "WATCHING ");
+    }
+    if (strcmp(o->tube, "default") != 0 || o->tubes > 1) expect(c->fd, "ignore default\r\n", "WATCHING ");
+}
+
+static void open_connection(struct load *load, struct connection *c, bool is_producer, unsigned index) {
+    const struct options *o = &load->options;
+    c->fd = connect_to(o);
+    c->is_producer = is_producer;
+    unsigned tube = is_producer ? index % o->tubes : index;
+    c->group = &load->groups[tube % load->group_count];
+    c->output_bytes = is_producer ? o->depth * load->put_bytes : (size_t)o->depth * 2 * COMMAND_BYTES;
+    c->output = allocate(1, c->output_bytes);
+    c->carry = allocate(1, o->body_bytes + REPLY_HEAD_BYTES);
+    choose_tubes(load, c, index);
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+    if (epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, c->fd, &event) != 0) die("epoll_ctl: %s", strerror(errno));
+}
+
+static void share_out_jobs(struct load *load) {
+    const struct options *o = &load->options;
+    for (unsigned t = 0; t < o->tubes; t++) {
+        struct group *group = &load->groups[t % load->group_count];
+        uint64_t jobs = o->jobs / o->tubes + (t < o->jobs % o->tubes);
+        group->puts_left = o->jobs ? group->puts_left + jobs : UINT64_MAX;
+        group->reserves_left = o->jobs ? group->reserves_left + jobs : UINT64_MAX;
+    }
+}
+
+static void open_load(struct load *load) {
+    const struct options *o = &load->options;
+    load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (load->epoll_fd < 0) die("epoll_create1: %s", strerror(errno));
+    load->group_count = o->watch_all ? 1 : o->consumers && o->consumers < o->tubes ? o->consumers : o->tubes;
+    load->groups = allocate(load->group_count, sizeof *load->groups);
+    share_out_jobs(load);
+    prepare_block(load);
+    load->in_bytes = IN_BYTES + o->body_bytes + REPLY_HEAD_BYTES;
+    load->in = allocate(1, load->in_bytes);
+    /* Every reply of at least 9 bytes causes commands of at most twice its length and some. */
+    load->out_bytes = 3 * load->in_bytes;
+    load->out = allocate(1, load->out_bytes);
+    load->connection_count = o->producers + o->consumers;
+    load->connections = allocate(load->connection_count, sizeof *load->connections);
+    for (unsigned i = 0; i < o->producers; i++) open_connection(load, &load->connections[i], true, i);
+    for (unsigned i = 0; i < o->consumers; i++) open_connection(load, &load->connections[o->producers + i], false, i);
+}
+
+static void close_load(struct load *load) {
+    for (unsigned i = 0; i < load->connection_count; i++) {
+        close(load->connections[i].fd);
+        free(load->connections[i].output);
+        free(load->connections[i].carry);
+    }
+    close(load->epoll_fd);
+    free(load->connections);
+    free(load->groups);
+    free(load->block);
+    free(load->in);
+    free(load->out);
+}
+
+/* ---- idle connections ---- */
+
+static void hold_idle(const struct options *o) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) die("getrlimit: %s", strerror(errno));
+    limit.rlim_cur = limit.rlim_max;
+    (void)setrlimit(RLIMIT_NOFILE, &limit); /* connecting says if it was not enough */
+    for (unsigned i = 0; i < o->idle; i++) {
+        int fd = connect_to(o);
+        /* An answer shows that the server has accepted it, and is not merely going to. */
+        expect(fd, "use default\r\n", "USING ");
+    }
+    puts("ready");
+    fflush(stdout);
+    for (;;) pause();
+}
+
+/* ---- options and report ---- */
+
+static const char usage[] =
+    "usage: load --port PORT [options]\n"
+    "  --host A            IPv4 address (127.0.0.1)\n"
+    "  --mode MODE         full: producers and consumers (default); put-only; drain: consumers only, needs --jobs\n"
+    "  --producers P       connections that put (20)\n"
+    "  --consumers C       connections that reserve and delete (20)\n"
+    "  --depth D           commands that each connection keeps unanswered (64); with 1, reserve, delete in turn\n"
+    "  --body BYTES        of each job (200)\n"
+    "  --seconds S         length of the measured window (3)\n"
+    "  --warmup W          seconds before the window (0.5)\n"
+    "  --jobs N            instead of a window: N jobs from the first put to the last DELETED (or INSERTED)\n"
+    "  --max-ready N       producers pause while more jobs than this are not reserved (20000; mode full)\n"
+    "  --tube NAME         tube to use and watch (default)\n"
+    "  --tubes K           K tubes NAME-0 .. NAME-K-1: producer i uses i % K, consumer i watches what has its "
+    "remainder\n"
+    "  --watch-all         every consumer watches all tubes\n"
+    "  --pids A,B,...      processes of the server, whose CPU time in the window is reported\n"
+    "  --idle N            instead of all that: open N connections, print \"ready\", hold them until killed\n"
+    "prints one line of JSON; times in microseconds unless named otherwise\n";
+
+static double number(const char *text, double low, double high) {
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    if (errno || end == text || *end || !(value >= low && value <= high))
+        die("not a number in %g..%g: %s", low, high, text);
+    return value;
+}
+
+static enum mode mode_named(const char *name) {
+    if (strcmp(name, "full") == 0) return MODE_FULL;
+    if (strcmp(name, "put-only") == 0) return MODE_PUT_ONLY;
+    if (strcmp(name, "drain") == 0) return MODE_DRAIN;
+    die("no mode %s", name);
+}
+
+static void read_pids(struct options *o, char *list) {
+    char *rest = list;
+    for (char *pid; (pid = strsep(&rest, ",")) != NULL;) {
+        if (o->pid_count == MAX_PIDS) die("more than %u processes", MAX_PIDS);
+        o->pids[o->pid_count++] = (pid_t)number(pid, 1, INT32_MAX);
+    }
+}
+
+static void check_options(struct options *o) {
+    if (o->port == 0) die("--port is missing\n%s", usage);
+    if (o->mode == MODE_PUT_ONLY) o->consumers = 0;
+    if (o->mode == MODE_DRAIN) o->producers = 0;
+    if (o->mode == MODE_DRAIN && o->jobs == 0) die("--mode drain needs --jobs");
+    if (o->mode != MODE_DRAIN && o->producers < o->tubes) die("fewer producers than tubes");
+    if (o->mode != MODE_PUT_ONLY && o->consumers == 0) die("no consumers");
+    if (o->max_ready < o->tubes) die("--max-ready is less than one job a tube");
+}
+
+static struct options read_options(int argc, char **argv) {
+    static const struct option names[] = {{"host", 1, 0, 'h'},      {"port", 1, 0, 'p'},      {"mode", 1, 0, 'm'},
+                                          {"producers", 1, 0, 'P'}, {"consumers", 1, 0, 'C'}, {"depth", 1, 0, 'D'},
+                                          {"body", 1, 0, 'b'},      {"seconds", 1, 0, 's'},   {"warmup", 1, 0, 'w'},
+                                          {"jobs", 1, 0, 'n'},      {"max-ready", 1, 0, 'r'}, {"tube", 1, 0, 't'},
+                                          {"tubes", 1, 0, 'k'},     {"watch-all", 0, 0, 'a'}, {"pids", 1, 0, 'i'},
+                                          {"idle", 1, 0, 'I'},      {"help", 0, 0, 'H'},      {0, 0, 0, 0}};
+    struct options o = {.host = "127.0.0.1",
+                        .producers = 20,
+                        .consumers = 20,
+                        .depth = 64,
+                        .body_bytes = 200,
+                        .seconds = 3,
+                        .warmup = 0.5,
+                        .max_ready = 20000,
+                        .tube = "default",
+                        .tubes = 1};
+    for (int name; (name = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+        switch (name) {
+        case 'h': o.host = optarg; break;
+        case 'p': o.port = (uint16_t)number(optarg, 1, 65535); break;
+        case 'm': o.mode = mode_named(optarg); break;
+        case 'P': o.producers = (unsigned)number(optarg, 0, MAX_CONNECTIONS); break;
+        case 'C': o.consumers = (unsigned)number(optarg, 0, MAX_CONNECTIONS); break;
+        case 'D': o.depth = (unsigned)number(optarg, 1, MAX_DEPTH); break;
+        case 'b': o.body_bytes = (size_t)number(optarg, 0, MAX_BODY_BYTES); break;
+        case 's': o.seconds = number(optarg, 0.01, 86400); break;
+        case 'w': o.warmup = number(optarg, 0, 3600); break;
+        case 'n': o.jobs = (uint64_t)number(optarg, 1, 1e12); break;
+        case 'r': o.max_ready = (uint64_t)number(optarg, 1, 1e12); break;
+        case 't': o.tube = optarg; break;
+        case 'k': o.tubes = (unsigned)number(optarg, 1, MAX_TUBES); break;
+        case 'a': o.watch_all = true; break;
+        case 'i': read_pids(&o, optarg); break;
+        case 'I':
+            o.mode = MODE_IDLE;
+            o.idle = (unsigned)number(optarg, 1, 1e6);
+            break;
+        case 'H': fputs(usage, stdout); exit(0);
+        default: fputs(usage, stderr); exit(2);
+        }
+    }
+    if (optind < argc) die("what is %s?\n%s", argv[optind], usage);
+    check_options(&o);
+    return o;
+}
+
+static void report_histogram(const char *name, const struct histogram *h) {
+    if (h->total == 0)
+        printf(", \"%s\": null", name);
+    else
+        printf(", \"%s\": {\"p50\": %.1f, \"p99\": %.1f, \"p99.9\": %.1f, \"max\": %.1f, \"samples\": %" PRIu64 "}",
+               name, histogram_us(h, 0.5), histogram_us(h, 0.99), histogram_us(h, 0.999), (double)h->max_ns / 1e3,
+               h->total);
+}
+
+static void report(const struct load *load, const struct snapshot *begin, const struct snapshot *end) {
+    static const char *const modes[] = {"full", "put-only", "drain", "idle"};
+    const struct options *o = &load->options;
+    double seconds = (double)(end->time_ns - begin->time_ns) / 1e9;
+    uint64_t puts = end->counts.puts - begin->counts.puts, deletes = end->counts.deletes - begin->counts.deletes;
+    uint64_t cycles = o->mode == MODE_PUT_ONLY ? puts : deletes;
+    double own_s = (double)(end->own_cpu_ns - begin->own_cpu_ns) / 1e9;
+    double server_s = (double)(end->server_cpu_ns - begin->server_cpu_ns) / 1e9;
+    double jobs = cycles ? (double)cycles : 1;
+    printf(
+        "{\"mode\": \"%s\", \"producers\": %u, \"consumers\": %u, \"depth\": %u, \"body_bytes\": %zu, \"tubes\": %u, "
+        "\"seconds\": %.4f, \"cycles\": %" PRIu64 ", \"rate\": %.0f",
+        modes[o->mode], o->producers, o->consumers, o->depth, o->body_bytes, o->tubes, seconds, cycles,
+        (double)cycles / seconds);
+    if (o->pid_count > 0)
+        printf(", \"server_cpu_s\": %.4f, \"server_cpu_us_per_job\": %.3f", server_s, server_s / jobs * 1e6);
+    printf(", \"own_cpu_s\": %.4f, \"own_cpu_us_per_job\": %.3f", own_s, own_s / jobs * 1e6);
+    printf(", \"puts\": %" PRIu64 ", \"reserves\": %" PRIu64 ", \"deletes\": %" PRIu64 ", \"pauses\": %" PRIu64, puts,
+           end->counts.reserves - begin->counts.reserves, deletes, end->counts.pauses - begin->counts.pauses);
+    report_histogram("put_us", &load->put_ns);
+    if (o->mode == MODE_FULL) report_histogram("job_us", &load->job_ns);
+    printf("}\n");
+}
+
+int main(int argc, char **argv) {
+    static struct load load;
+    load.options = read_options(argc, argv);
+    if (load.options.mode == MODE_IDLE) hold_idle(&load.options);
+    open_load(&load);
+    struct snapshot begin, end;
+    run(&load, &begin, &end);
+    report(&load, &begin, &end);
+    close_load(&load);
+    return 0;
+}

@@ -1,0 +1,132 @@
+"""Builds and runs the load generator (load.c).
+
+It is compiled when first needed and kept in the user's cache directory under a hash of its source and flags, so that a
+measurement never runs an old build.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+SOURCE: Final = Path(__file__).with_name("load.c")
+FLAGS: Final = ("-std=c11", "-O3", "-g", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Werror")
+# A run that has not ended by then, over its own window, hangs: load.c itself gives up after 20 s without a reply.
+GRACE_S: Final = 60.0
+
+
+class LoadError(Exception):
+    """The load generator could not be built, or ended with a message instead of a result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Quantiles in microseconds."""
+
+    p50: float
+    p99: float
+    p999: float
+    max: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one run measured in its window. A job is one cycle of put, reserve, delete, or one put without consumers."""
+
+    jobs: int
+    seconds: float
+    rate: float
+    server_cpu_us_per_job: float | None  # None if no processes were named
+    own_cpu_us_per_job: float
+    puts: int
+    reserves: int
+    deletes: int
+    put: Latency | None  # put sent to INSERTED
+    job: Latency | None  # put sent to RESERVED
+
+
+def cache_dir() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mq-shards"
+
+
+def build() -> Path:
+    """The compiled load generator. Raises LoadError with the compiler's words if it does not compile."""
+    compiler = os.environ.get("CC", "cc")
+    mark = hashlib.sha256(SOURCE.read_bytes() + " ".join((compiler, *FLAGS)).encode()).hexdigest()[:16]
+    target = cache_dir() / f"load-{mark}"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f"{target.name}.{os.getpid()}")
+    try:
+        done = subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(partial)], capture_output=True, text=True)
+    except OSError as error:
+        raise LoadError(f"{compiler}: {error.strerror}") from None
+    if done.returncode != 0:
+        raise LoadError(done.stderr)
+    partial.rename(target)
+    return target
+
+
+def run(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), limit_s: float = GRACE_S) -> Result:
+    """One run to its end. Raises LoadError for an unexpected reply, a lost connection, no progress, or `limit_s`."""
+    command = [str(build()), "--port", str(port), *arguments]
+    if pids:
+        command += ["--pids", ",".join(map(str, pids))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise LoadError(f"no end after {limit_s:g} s: {' '.join(command)}") from None
+    if done.returncode != 0:
+        raise LoadError(done.stderr.strip() or f"ended with status {done.returncode}")
+    return read_result(done.stdout)
+
+
+def read_result(line: str) -> Result:
+    """Reads the line of JSON that load.c prints."""
+    fields: dict[str, Any] = json.loads(line)
+    return Result(
+        jobs=fields["cycles"],
+        seconds=fields["seconds"],
+        rate=fields["rate"],
+        server_cpu_us_per_job=fields.get("server_cpu_us_per_job"),
+        own_cpu_us_per_job=fields["own_cpu_us_per_job"],
+        puts=fields["puts"],
+        reserves=fields["reserves"],
+        deletes=fields["deletes"],
+        put=_latency(fields.get("put_us")),
+        job=_latency(fields.get("job_us")),
+    )
+
+
+def _latency(fields: dict[str, Any] | None) -> Latency | None:
+    if fields is None:
+        return None
+    return Latency(fields["p50"], fields["p99"], fields["p99.9"], fields["max"], fields["samples"])
+
+
+class IdleConnections:
+    """`count` connections that say nothing, for as long as the context lasts."""
+
+    def __init__(self, port: int, count: int) -> None:
+        self._command = [str(build()), "--port", str(port), "--idle", str(count)]
+
+    def __enter__(self) -> IdleConnections:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None and self._process.stderr is not None
+        if self._process.stdout.readline() != "ready\n":
+            self._process.kill()
+            raise LoadError(self._process.communicate()[1].strip())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.communicate()

@@ -1,0 +1,60 @@
+"""Which segments of a shard's log may go, and which are worth emptying so that they may.
+
+Only the oldest can go: a delete is recorded in a later segment than the message it deletes, so a log without its head
+is whole and one with a gap is not. A segment is dead when no message in it is alive. Dead ones are kept for readers of
+the log (Spark) as long as the retention says, and no longer when the disk is full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+# An oldest segment that is past its retention is emptied (its live messages move to the head) when less than this part
+# of it lives, or of the whole log: each byte that is moved then frees at least one.
+WORTH_MOVING: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    age_s: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A sealed segment: `live` of the `total` messages that were written to it are still needed."""
+
+    number: int
+    bytes: int
+    sealed_at: float  # wall clock, seconds
+    live: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    drop: int  # so many of the oldest
+    compact: bool  # then empty the one that is oldest after that
+
+
+def decide(sealed: Sequence[Segment], active_bytes: int, retention: Retention, now: float, disk_full: bool) -> Decision:
+    """`sealed` from the oldest on. Pure: the clock and the log are the caller's."""
+    held = active_bytes + sum(s.bytes for s in sealed)
+    drop = 0
+    for segment in sealed:
+        past = disk_full or held > retention.bytes or now - segment.sealed_at > retention.age_s
+        if not past:
+            return Decision(drop, compact=False)
+        if segment.live:
+            return Decision(drop, _worth_moving(sealed[drop:]))
+        drop += 1
+        held -= segment.bytes
+    return Decision(drop, compact=False)
+
+
+def _worth_moving(sealed: Sequence[Segment]) -> bool:
+    oldest = sealed[0]
+    live, total = sum(s.live for s in sealed), sum(s.total for s in sealed)
+    return oldest.live < WORTH_MOVING * oldest.total or live < WORTH_MOVING * total

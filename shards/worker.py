@@ -1,0 +1,306 @@
+"""A worker process: what Python decides for the C core in csrc/worker.h.
+
+It reads the shards' logs back, hands the core its next segments, drops and compacts old ones, and says what goes wrong
+with the disk. It never sees a message: `worker_run` comes back only when one of these things is to be done.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import secrets
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from csrc._core import ffi, lib
+from shards import retention
+from shards.control import Control, Message
+from shards.retention import Retention, Segment
+from shards.store import MemoryStore, SegmentStore, ShardStore, StoreError
+
+SEGMENT_BYTES: Final = 64 << 20
+TICK_NS: Final = 500_000_000
+# How much of an old segment is looked at between two turns: some 5 ms of work.
+COMPACT_BYTES: Final = 1 << 20
+FAILING_WAIT_S: Final = 0.05
+# A log that cannot be written for so long will not be: start anew from what is on disk.
+FAILING_LIMIT_S: Final = 5.0
+SYNC_MODES: Final = {"never": 0, "interval": 1, "always": 2}
+NO_SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ShardFiles:
+    """The segments of one shard's log, as far as Python has to know them."""
+
+    store: SegmentStore
+    sealed_at: dict[int, float] = field(default_factory=dict)
+    # Whether `create` failed of late: said once, not at every try.
+    refused: bool = False
+
+
+class Worker:
+    def __init__(self, start: Message, board_fd: int, wake_fd: int, control: Control) -> None:
+        settings: dict[str, dict[str, Any]] = start["settings"]
+        self._control = control
+        self._index = int(start["index"])
+        self._shards = int(start["shards"])
+        self._own: list[int] = start["own"]
+        self._in_memory = start["data_dir"] is None
+        log_settings = settings["log"]
+        self._retention = (
+            Retention(0.0, 0)
+            if self._in_memory
+            else Retention(log_settings["retention-hours"] * 3600.0, int(log_settings["retention-bytes"]))
+        )
+        self._stopping = False
+        self._disk_full = False
+        self._failing_since: float | None = None
+        self._files: dict[int, ShardFiles] = {}
+        self._data_dir = start["data_dir"]
+        self._worker = lib.worker_new(
+            self._index, int(start["workers"]), self._shards, board_fd, wake_fd, secrets.randbits(64)
+        )
+        if self._worker == ffi.NULL:
+            raise OSError(ffi.errno, f"a worker cannot be made: {os.strerror(ffi.errno)}")
+        interval_ns = int(log_settings["sync-interval"]) * 1_000_000
+        if not lib.worker_sync_mode(self._worker, SYNC_MODES[start["sync"]], interval_ns):
+            raise OSError(ffi.errno, f"no thread to sync with: {os.strerror(ffi.errno)}")
+        lib.worker_spin(self._worker, int(settings["broker"]["spin-us"]) * 1000)
+        self._memory: dict[int, dict[int, int]] = {}
+
+    # --- starting ---------------------------------------------------------------------------------------------------
+
+    def keep(self, shard: int, segment: int, fd: int) -> None:
+        """A memory segment that outlived the worker before this one."""
+        self._memory.setdefault(shard, {})[segment] = fd
+
+    def _store(self, shard: int) -> SegmentStore:
+        if not self._in_memory:
+            return ShardStore(Path(self._data_dir), shard)
+        return MemoryStore(
+            shard,
+            self._memory.get(shard, {}),
+            keep=lambda s, n, fd: self._control.send({"did": "keep", "shard": s, "segment": n}, [fd]),
+            drop=lambda s, n: self._control.send({"did": "drop", "shard": s, "segment": n}),
+        )
+
+    def recover(self) -> None:
+        began = time.monotonic()
+        found = ffi.new("struct replay *")
+        for shard in self._own:
+            self._recover_shard(shard, found)
+        lib.worker_recovered(self._worker)
+        self._supply()
+        damage = [
+            {
+                "shard": d.shard,
+                "segment": d.segment,
+                "offset": d.offset,
+                "reason": f"{d.until - d.offset} bytes are damaged; what is after them is served",
+            }
+            for d in found.damage[0 : min(found.damages, len(found.damage))]
+        ]
+        self._control.send(
+            {
+                "did": "recovered",
+                "shards": len(self._own),
+                "records": found.records,
+                "jobs": found.jobs,
+                "bytes": found.bytes,
+                "seconds": time.monotonic() - began,
+                "damage": damage,
+            }
+        )
+
+    def _recover_shard(self, shard: int, found: Any) -> None:
+        files = self._files[shard] = ShardFiles(self._store(shard))
+        if not lib.worker_own(self._worker, shard):
+            raise MemoryError
+        segments = files.store.list()
+        for number in segments:
+            fd = files.store.open(number)
+            status = os.fstat(fd)
+            files.sealed_at[number] = status.st_mtime
+            size = max(SEGMENT_BYTES, status.st_size)
+            if not lib.worker_add_segment(self._worker, shard, fd, number, size, False, time.time_ns()):
+                os.close(fd)
+                raise StoreError(f"shard {shard}, segment {number}: the header is damaged, or of another log")
+        if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
+            raise OSError(ffi.errno, f"shard {shard} cannot be cut where it ends: {os.strerror(ffi.errno)}")
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Until the supervisor says stop. Raises EOFError when it is gone."""
+        tick_at = time.monotonic_ns()
+        while not self._stopping:
+            wait_ns = max(0, tick_at - time.monotonic_ns())
+            events = lib.worker_run(self._worker, self._control.fileno(), wait_ns)
+            if events & lib.WORKER_CONTROL:
+                self._hear()
+            if events & lib.WORKER_NO_SPACE:
+                self._disk_full = True
+                tick_at = time.monotonic_ns()
+            if events & lib.WORKER_WANTS_SEGMENT:
+                self._supply()
+            if events & lib.WORKER_FAILING:
+                self._failing()
+            elif self._failing_since is not None:
+                self._failing_since = None
+                self._control.send({"did": "disk", "state": "ok"})
+            if time.monotonic_ns() >= tick_at:
+                busy = self._tidy()
+                tick_at = time.monotonic_ns() + (0 if busy else TICK_NS)
+
+    def stop(self) -> None:
+        if not lib.worker_flush(self._worker):
+            raise OSError(ffi.errno, f"the log could not be synced: {os.strerror(ffi.errno)}")
+        self._control.send({"did": "stopped"})
+
+    def _hear(self) -> None:
+        while (arrived := self._control.receive_now()) is not None:
+            message, fds = arrived
+            try:
+                self._do(message, fds)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+
+    def _do(self, message: Message, fds: list[int]) -> None:
+        match message["do"]:
+            case "peer":
+                # The eventfd of an acceptor outlives its processes, but each message brings a new descriptor of it.
+                wake_fd = fds.pop()
+                if not lib.worker_peer(self._worker, int(message["acceptor"]), fds[0], fds[1], wake_fd):
+                    raise OSError(ffi.errno, f"rings cannot be opened: {os.strerror(ffi.errno)}")
+            case "gone":
+                lib.worker_peer_gone(self._worker, int(message["acceptor"]))
+            case "stop":
+                self._stopping = True
+            case other:
+                raise ValueError(f'"{other}" from a supervisor of another version')
+
+    def hear_until_go(self) -> None:
+        """What comes before "go": the rings and, in memory, the segments that are left of the worker before."""
+        while True:
+            message, fds = self._control.receive()
+            if message["do"] == "go":
+                return
+            if message["do"] == "segment":
+                self.keep(int(message["shard"]), int(message["segment"]), fds.pop())
+                continue
+            try:
+                self._do(message, fds)
+            finally:
+                for fd in fds:
+                    os.close(fd)
+
+    # --- segments ---------------------------------------------------------------------------------------------------
+
+    def _supply(self) -> None:
+        """Gives every log that wants one its next segment."""
+        size, number = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+        while (shard := lib.worker_wanting_shard(self._worker, size, number)) >= 0:
+            self._add_segment(shard, number[0], size[0])
+
+    def _add_segment(self, shard: int, number: int, size: int) -> None:
+        files = self._files[shard]
+        try:
+            fd = files.store.create(number)
+        except (OSError, StoreError) as error:
+            lib.worker_refuse_segment(self._worker, shard)
+            if not files.refused:
+                log.error("shard %d: segment %d cannot be made: %s", shard, number, error)
+            files.refused = True
+            self._disk_full = self._disk_full or getattr(error, "errno", 0) in NO_SPACE_ERRORS
+            return
+        files.refused = False
+        files.sealed_at[number - 1] = time.time()
+        if not lib.worker_add_segment(self._worker, shard, fd, number, size, True, time.time_ns()):
+            os.close(fd)
+            raise OSError(ffi.errno, f"shard {shard}, segment {number} is refused: {os.strerror(ffi.errno)}")
+
+    def _tidy(self) -> bool:
+        """Drops what may go; moves some of what should. True if there is more to do."""
+        busy = False
+        for shard in self._own:
+            busy |= self._tidy_shard(shard)
+        lib.worker_retry_segments(self._worker)
+        self._disk_full = False
+        return busy
+
+    def _tidy_shard(self, shard: int) -> bool:
+        worker = self._worker
+        first, active = lib.worker_first_segment(worker, shard), lib.worker_active_segment(worker, shard)
+        if self._disk_full and active and self._mostly_dead(shard, active):
+            # Everything is in the active segment, which cannot go as long as it is that.
+            lib.worker_roll(worker, shard)
+        if first == 0 or first == active:
+            return False
+        files = self._files[shard]
+        total = ffi.new("uint64_t *")
+        sealed = []
+        for number in range(first, active):
+            live = lib.worker_live_jobs(worker, shard, number, total)
+            sealed.append(
+                Segment(
+                    number,
+                    lib.worker_segment_bytes(worker, shard, number),
+                    files.sealed_at.get(number, 0.0),
+                    live,
+                    total[0],
+                )
+            )
+        active_bytes = lib.worker_segment_bytes(worker, shard, active)
+        decision = retention.decide(sealed, active_bytes, self._retention, time.time(), self._disk_full)
+        if decision.drop and not self._drop(shard, decision.drop):
+            return False
+        if not decision.compact:
+            return False
+        return not lib.worker_compact(worker, shard, COMPACT_BYTES) or decision.drop > 0
+
+    def _mostly_dead(self, shard: int, segment: int) -> bool:
+        total = ffi.new("uint64_t *")
+        live = lib.worker_live_jobs(self._worker, shard, segment, total)
+        return bool(total[0]) and live < retention.WORTH_MOVING * total[0]
+
+    def _drop(self, shard: int, count: int) -> bool:
+        # What the dropped ones are no longer needed for (deletes, topics, moved messages) must be on disk first.
+        if not lib.worker_flush(self._worker):
+            return False
+        files = self._files[shard]
+        for _ in range(count):
+            number = lib.worker_first_segment(self._worker, shard)
+            lib.worker_drop_first(self._worker, shard)
+            files.sealed_at.pop(number, None)
+            files.store.remove(number)
+        return True
+
+    # --- a disk that fails ------------------------------------------------------------------------------------------
+
+    def _failing(self) -> None:
+        """Nothing is answered while a log cannot be written; if that lasts, what is on disk is all there is."""
+        now = time.monotonic()
+        reason = os.strerror(lib.worker_disk_errno(self._worker))
+        if self._failing_since is None:
+            self._failing_since = now
+            self._control.send({"did": "disk", "state": "failing", "reason": reason})
+        elif now - self._failing_since > FAILING_LIMIT_S:
+            raise OSError(f"the log cannot be written: {reason}")
+        time.sleep(FAILING_WAIT_S)
+
+
+def main(control: Control) -> None:
+    """The entry of a worker process."""
+    start, fds = control.receive()
+    worker = Worker(start, fds[0], fds[1], control)
+    worker.hear_until_go()
+    worker.recover()
+    worker.run()
+    worker.stop()
