@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "board.h"
+#include "bounds.h"
 #include "message.h"
 
 struct acceptor;

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from cffi import FFI
@@ -20,6 +22,7 @@ HERE = Path(__file__).resolve().parent
 GENERATED = "_core.c"
 # Warnings are errors, in our sources; cffi's generated wrappers are exempt from -Wconversion only.
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wvla", "-Werror"]
+EXEMPTION = "".join(f'#pragma GCC diagnostic ignored "{name}"\n' for name in ("-Wconversion", "-Wsign-conversion"))
 RELEASE = ["-O3", "-g", "-fno-omit-frame-pointer", "-fno-plt", "-DNDEBUG"]
 DEBUG = ["-O1", "-g", "-fno-omit-frame-pointer"]
 
@@ -51,28 +54,29 @@ def generate(target: Path, only: list[str] | None = None, module: str = "csrc._c
     preamble = "\n".join(f'#include "{h}"' for h in headers)
     ffi.set_source(module, preamble)
     ffi.emit_c_code(str(target))
-    body = target.read_text()
-    target.write_text('#pragma GCC diagnostic ignored "-Wconversion"\n#pragma GCC diagnostic ignored "-Wsign-conversion"\n' + body)
+    target.write_text(EXEMPTION + target.read_text())
 
 
 class BuildExt(build_ext):  # type: ignore[misc]
-    """build_ext that writes the cffi wrapper first."""
+    """build_ext that writes the cffi wrapper first, and knows the sources: pyproject.toml names the wrapper only."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        for ext in self.extensions:
+            # Relative to the project, as setuptools demands; it builds again when one of these is newer.
+            ext.sources = [f"{HERE.name}/{name}" for name in (GENERATED, *sources())]
+            ext.depends = [f"{HERE.name}/{p.name}" for p in sorted(HERE.glob("*.h"))]
+            ext.include_dirs = [*ext.include_dirs, HERE.name]
+            ext.extra_compile_args = [*STRICT, *RELEASE, "-pthread"]
+            ext.extra_link_args = ["-pthread"]
 
     def run(self) -> None:
         generate(HERE / GENERATED)
         super().run()
 
-    def build_extensions(self) -> None:
-        for ext in self.extensions:
-            ext.extra_compile_args = STRICT + RELEASE
-        super().build_extensions()
-
 
 def compile_in(out: Path, name: str, files: list[str], only: list[str] | None, flags: list[str]) -> Path:
     """Builds an importable module `name` in `out` from some sources: for tests and for work on one module."""
-    import subprocess
-    import sysconfig
-
     out.mkdir(parents=True, exist_ok=True)
     wrapper = out / f"{name}.c"
     generate(wrapper, only, module=name)

@@ -99,6 +99,8 @@ struct acceptor {
 
 /* What a codec is to the engine. */
 struct codec {
+    /* Prepares a new acceptor; false when memory is short. */
+    bool (*started)(struct acceptor *a);
     /* Prepares a new connection. */
     void (*opened)(struct acceptor *a, struct connection *c);
     /* Takes what it can of the input and returns how much that was. */

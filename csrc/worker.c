@@ -129,6 +129,7 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
     if (!s || !log_add_segment(s->log, fd, segment, bytes, is_new, UINT64_MAX, wall_ns)) return false;
     s->refused = false;
     if (w->wanting == s) w->wanting = NULL;
+    count_segments(w);
     return true;
 }
 

@@ -175,9 +175,7 @@ class Worker:
     def _do(self, message: Message, fds: list[int]) -> None:
         match message["do"]:
             case "peer":
-                # The eventfd of an acceptor outlives its processes, but each message brings a new descriptor of it.
-                wake_fd = fds.pop()
-                if not lib.worker_peer(self._worker, int(message["acceptor"]), fds[0], fds[1], wake_fd):
+                if not lib.worker_peer(self._worker, int(message["acceptor"]), fds[0], fds[1], fds[2]):
                     raise OSError(ffi.errno, f"rings cannot be opened: {os.strerror(ffi.errno)}")
             case "gone":
                 lib.worker_peer_gone(self._worker, int(message["acceptor"]))

@@ -1,0 +1,82 @@
+# make run     start the broker on 127.0.0.1, messages in ./data      (ARGS='--sync always' adds options)
+# make test    all tests                                              (ARGS='tests/test_options.py -k file')
+# make lint    ruff, mypy, clang-format, and the C sources with assertions and all warnings
+# make bench   measure, beside beanstalkd if it is installed          (ARGS=...)
+# make setup   what the others need: .venv, packages, the C core; done once, redone when something changes
+
+PYTHON ?= python3
+ARGS ?=
+
+.ONESHELL:
+SHELL := /bin/sh
+.SHELLFLAGS := -euc
+.DEFAULT_GOAL := run
+.PHONY: run test lint bench setup beanstalkd
+
+CORE := $(filter-out csrc/_core.c, $(wildcard csrc/*.c csrc/*.h)) csrc/build.py
+# A core for the acceptor, the others for workers.
+WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 : n)))
+
+run: setup
+	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
+
+test: setup beanstalkd
+	@.venv/bin/python -m pytest $(ARGS)
+
+lint: setup
+	@.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/clang-format --dry-run -Werror $(filter %.c %.h, $(CORE)) $(wildcard perf/*.c)
+	.venv/bin/python csrc/build.py --debug --out build/lint
+
+bench: setup
+	@.venv/bin/python -m perf.bench $(ARGS)
+
+setup: .venv/.built
+
+# The tests compare with the real one, and skip that where it cannot be had.
+beanstalkd:
+	@if ! command -v beanstalkd >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends beanstalkd; } >/dev/null 2>&1 ||
+			echo "beanstalkd cannot be installed: comparisons with it are skipped"
+	fi
+
+# pip has just built the core when it installed; setuptools and make do not agree on when that is too old.
+.venv/.built: .venv/.packages $(CORE)
+	@core=$$(.venv/bin/python -c 'import csrc._core as core; print(core.__file__)' 2>/dev/null || true)
+	if [ -z "$$core" ] || [ -n "$$(find $(CORE) -newer "$$core")" ]; then
+		echo "building the C core"
+		.venv/bin/python csrc/build.py >/dev/null
+	fi
+	touch $@
+
+.venv/.packages: pyproject.toml | .venv/bin/pip
+	@echo "installing packages into .venv"
+	.venv/bin/python -m pip install -q --disable-pip-version-check 'setuptools>=77' 'cffi>=1.17'
+	.venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[test,lint,perf]'
+	touch $@
+
+.venv/bin/pip:
+	@missing=
+	command -v cc >/dev/null || missing="$$missing gcc libc6-dev"
+	if command -v $(PYTHON) >/dev/null; then
+		$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+			{ echo "$(PYTHON) is too old: 3.11 is needed, name one with make PYTHON=..." >&2; exit 1; }
+		$(PYTHON) -c 'import os, sysconfig as s; os.stat(s.get_paths()["include"] + "/Python.h")' 2>/dev/null ||
+			missing="$$missing python3-dev"
+		$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || missing="$$missing python3-venv"
+	else
+		missing="$$missing python3 python3-dev python3-venv"
+	fi
+	if [ -n "$$missing" ]; then
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+			echo "installing$$missing"
+			{ apt-get update -qq && apt-get install -qq -y --no-install-recommends $$missing; } >/dev/null ||
+				{ echo "cannot install$$missing: install them and try again" >&2; exit 1; }
+		else
+			echo "packages are missing: apt-get install$$missing" >&2
+			exit 1
+		fi
+	fi
+	echo "making .venv"
+	$(PYTHON) -m venv .venv

@@ -1,0 +1,225 @@
+"""The Python surface of csrc/acceptor.h, where what each call does is described.
+
+    engine = Engine(index=0, workers=2, shards=64, board_fd=board, wake_fd=wake)
+    engine.peer(0, requests, replies, worker_wake)
+    engine.listen(sock.detach(), BEANSTALK)
+    while True:
+        engine.run()
+        for upcall in engine.upcalls():
+            ...
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from csrc._core import ffi, lib
+
+BEANSTALK: Final[int] = lib.PROTOCOL_BEANSTALK
+# By the names that listeners are given.
+PROTOCOLS: Final = {"beanstalk": BEANSTALK}
+FOREVER: Final = -1
+
+COMMAND: Final[int] = lib.UPCALL_COMMAND
+ANSWER: Final[int] = lib.UPCALL_ANSWER
+CLOSED: Final[int] = lib.UPCALL_CLOSED
+CONTROL: Final[int] = lib.UPCALL_CONTROL
+BROKEN: Final[int] = lib.UPCALL_BROKEN
+
+OK: Final[int] = lib.STATUS_OK
+NOT_FOUND: Final[int] = lib.STATUS_NOT_FOUND
+NO_SPACE: Final[int] = lib.STATUS_NO_SPACE
+FAILED: Final[int] = lib.STATUS_FAILED
+
+
+class EngineError(OSError):
+    """What the system refused an engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A worker's reply to a request of Python's."""
+
+    kind: int
+    status: int
+    slot: int
+    id: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Upcall:
+    """`line` belongs to a COMMAND, `answer` to an ANSWER; `conn` is the worker's number in a BROKEN."""
+
+    kind: int
+    conn: int
+    protocol: int
+    line: bytes
+    answer: Answer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """The board's figures, summed over all processes. `commands` is by enum board_command."""
+
+    commands: tuple[int, ...]
+    total_connections: int
+    connections: int
+    producers: int
+    workers: int
+    waiting: int
+    urgent: int
+    ready: int
+    reserved: int
+    delayed: int
+    buried: int
+    topics: int
+    timeouts: int
+    total_jobs: int
+    oldest_segment: int
+    current_segment: int
+    records_written: int
+    records_migrated: int
+    draining: bool
+
+
+class Engine:
+    """An acceptor's C half. Not for use by several threads."""
+
+    def __init__(self, index: int, workers: int, shards: int, board_fd: int, wake_fd: int) -> None:
+        """`board_fd` may be closed afterwards, `wake_fd` must stay open. Raises EngineError."""
+        self.workers: Final = workers
+        self.shards: Final = shards
+        self._acceptor: Any = lib.acceptor_new(index, workers, shards, board_fd, wake_fd)
+        if self._acceptor == ffi.NULL:
+            raise _error("cannot set up the acceptor")
+        self._upcall: Any = ffi.new("struct upcall *")
+        self._totals: Any = ffi.new("struct broker_totals *")
+        self._request: Any = ffi.new("struct message *")
+        self._name: Any = ffi.new("char[]", lib.TOPIC_NAME_BYTES)
+
+    def close(self) -> None:
+        """Closes all connections. Nothing else may be called afterwards."""
+        lib.acceptor_free(self._acceptor)
+        self._acceptor = ffi.NULL
+
+    def set(self, option: str, value: int) -> None:
+        if lib.acceptor_set(self._acceptor, option.encode(), value) != 0:
+            raise ValueError(f"{option} = {value}: no such option, or out of range")
+
+    # --- workers and sockets ----------------------------------------------------------------------------------------
+
+    def peer(self, worker: int, out_fd: int, in_fd: int, wake_fd: int) -> None:
+        if lib.acceptor_peer(self._acceptor, worker, out_fd, in_fd, wake_fd) != 0:
+            raise _error(f"cannot attach worker {worker}")
+
+    def peer_gone(self, worker: int) -> None:
+        lib.acceptor_peer_gone(self._acceptor, worker)
+
+    def listen(self, fd: int, protocol: int) -> None:
+        """Takes `fd` over."""
+        if lib.acceptor_listen(self._acceptor, fd, protocol) != 0:
+            raise _error("cannot listen")
+
+    def stop_listening(self) -> None:
+        lib.acceptor_stop_listening(self._acceptor)
+
+    def adopt(self, fd: int, protocol: int) -> int:
+        """Takes a connected socket over and returns the number of the connection."""
+        conn = int(lib.acceptor_adopt(self._acceptor, fd, protocol))
+        if conn == 0:
+            raise _error("cannot adopt a socket")
+        return conn
+
+    def control(self, fd: int) -> None:
+        if lib.acceptor_control(self._acceptor, fd) != 0:
+            raise _error("cannot watch the control socket")
+
+    def quiesce(self) -> None:
+        lib.acceptor_quiesce(self._acceptor)
+
+    def busy(self) -> int:
+        return int(lib.acceptor_busy(self._acceptor))
+
+    # --- turns ------------------------------------------------------------------------------------------------------
+
+    def turn(self) -> int:
+        return int(lib.acceptor_turn(self._acceptor))
+
+    def run(self, max_wait_ns: int = FOREVER) -> int:
+        return int(lib.acceptor_run(self._acceptor, max_wait_ns))
+
+    def upcalls(self) -> Iterator[Upcall]:
+        while lib.acceptor_upcall(self._acceptor, self._upcall):
+            upcall = self._upcall
+            data = bytes(ffi.buffer(upcall.bytes, upcall.bytes_count))
+            kind = int(upcall.kind)
+            answer = None
+            if kind == ANSWER:
+                message = upcall.answer
+                answer = Answer(message.kind, message.status, message.slot, message.id, data)
+                data = b""
+            yield Upcall(kind, int(upcall.conn), int(upcall.protocol), data, answer)
+
+    # --- for a connection whose command Python has ------------------------------------------------------------------
+
+    def request(
+        self, worker: int, conn: int, kind: int, *, topic: int = 0, id: int = 0, delay_ns: int = 0, body: bytes = b""
+    ) -> bool:
+        """Asks a worker; an ANSWER will come. False if it will not: the connection is closed."""
+        request = self._request
+        request.kind = kind
+        request.topic = topic
+        request.id = id
+        request.delay_ns = delay_ns
+        return bool(lib.acceptor_request(self._acceptor, worker, conn, request, body, len(body)) >= 0)
+
+    def reply(self, conn: int, data: bytes) -> None:
+        lib.acceptor_reply(self._acceptor, conn, data, len(data))
+
+    def resume(self, conn: int) -> None:
+        lib.acceptor_resume(self._acceptor, conn)
+
+    def close_connection(self, conn: int) -> None:
+        lib.acceptor_close(self._acceptor, conn)
+
+    def used(self, conn: int) -> int:
+        return int(lib.acceptor_used(self._acceptor, conn))
+
+    def watched(self, conn: int) -> list[int]:
+        count = lib.acceptor_watched(self._acceptor, conn, ffi.NULL, 0)
+        topics = ffi.new("uint32_t[]", max(count, 1))
+        lib.acceptor_watched(self._acceptor, conn, topics, count)
+        return [int(topics[i]) for i in range(count)]
+
+    def topic_name(self, topic: int) -> bytes:
+        count = lib.acceptor_topic_name(self._acceptor, topic, self._name)
+        return bytes(ffi.buffer(self._name, count))
+
+    def worker_of_topic(self, topic: int) -> int:
+        return int(lib.acceptor_worker_of_topic(self._acceptor, topic))
+
+    def worker_of_name(self, name: bytes) -> int:
+        return int(lib.acceptor_shard_of_name(self._acceptor, name, len(name))) % self.workers
+
+    def worker_of_id(self, id: int) -> int:
+        return id % self.shards % self.workers
+
+    # --- figures ----------------------------------------------------------------------------------------------------
+
+    def count(self, command: int) -> None:
+        lib.acceptor_count(self._acceptor, command)
+
+    def totals(self) -> Totals:
+        totals = self._totals
+        lib.acceptor_totals(self._acceptor, totals)
+        commands = tuple(int(n) for n in totals.commands)
+        names = Totals.__dataclass_fields__.keys() - {"commands", "draining"}
+        return Totals(commands=commands, draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
+
+
+def _error(what: str) -> EngineError:
+    return EngineError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")

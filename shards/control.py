@@ -1,0 +1,110 @@
+"""Control messages between the supervisor and a child: a JSON object and the descriptors that go with it.
+
+One message is one packet of a SOCK_SEQPACKET socket pair, so there is no framing, and descriptors arrive with the
+message they belong to. This is the control plane only: a few messages at start, restart and stop of a process, and
+never one per queued message.
+
+Whoever receives a descriptor owns it and closes it; whoever sends one keeps its own.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+MESSAGE_BYTES: Final = 128 << 10  # below the usual net.core.wmem_max, so that one message always fits a socket buffer
+MESSAGE_FDS: Final = 8
+SEND_TIMEOUT_S: Final = 5.0
+
+Message: TypeAlias = dict[str, Any]
+
+
+class ControlError(Exception):
+    """The other side is not reading, or what arrived is not a control message."""
+
+
+class Control:
+    """One end of a control socket.
+
+    >>> here, there = Control.pair()
+    >>> here.send({"do": "stop"})
+    >>> there.receive()
+    ({'do': 'stop'}, [])
+    """
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        sock.setblocking(False)
+
+    @classmethod
+    def pair(cls) -> tuple[Control, Control]:
+        first, second = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(first), cls(second)
+
+    @property
+    def socket(self) -> socket.socket:
+        return self._socket
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, message: Message, fds: Sequence[int] = (), timeout_s: float = SEND_TIMEOUT_S) -> None:
+        """Sends one message; waits for a receiver that is behind, but no longer than `timeout_s`.
+
+        Raises ControlError when it stays behind, BrokenPipeError or ConnectionError when it is gone.
+        """
+        data = orjson.dumps(message)
+        if len(data) > MESSAGE_BYTES or len(fds) > MESSAGE_FDS:
+            raise ControlError(f"a control message of {len(data)} bytes and {len(fds)} descriptors is too large")
+        while True:
+            try:
+                socket.send_fds(self._socket, [data], list(fds), socket.MSG_NOSIGNAL)
+                return
+            except BlockingIOError:
+                if not self._wait(select.POLLOUT, timeout_s):
+                    raise ControlError(f"the receiver has not read for {timeout_s:g} s") from None
+
+    def receive(self, timeout_s: float | None = None) -> tuple[Message, list[int]]:
+        """The next message; waits for it as long as it takes, or raises TimeoutError after `timeout_s`.
+
+        Raises EOFError when the other side is gone and everything it sent has been read.
+        """
+        while True:
+            arrived = self.receive_now()
+            if arrived is not None:
+                return arrived
+            if not self._wait(select.POLLIN, timeout_s):
+                raise TimeoutError(f"no control message within {timeout_s:g} s")
+
+    def receive_now(self) -> tuple[Message, list[int]] | None:
+        """The next message, or None when there is none now. Raises EOFError as receive() does."""
+        try:
+            data, fds, flags, _ = socket.recv_fds(self._socket, MESSAGE_BYTES, MESSAGE_FDS)
+        except BlockingIOError:
+            return None
+        except ConnectionResetError:
+            # What a peer that dies with unread messages leaves behind.
+            raise EOFError("the control socket is closed") from None
+        if not data:
+            raise EOFError("the control socket is closed")
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise ControlError(f"a control message was cut off (flags {flags:#x})")
+        try:
+            message = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise ControlError(f"not a control message: {error}") from None
+        if not isinstance(message, dict):
+            raise ControlError("a control message must be a JSON object")
+        return message, fds
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _wait(self, events: int, timeout_s: float | None) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, events)
+        return bool(poll.poll(None if timeout_s is None else timeout_s * 1000))

@@ -1,0 +1,565 @@
+"""Where segments live: a data directory, or memory.
+
+    DIR/meta.json                       {"version": 1, "shards": 64, "id": "..."}; written once
+    DIR/lock                            locked by the broker that uses the directory
+    DIR/shard-0007/0000000001.log       segments of shard 7; the layout of one is in csrc/log.h
+
+This module makes, opens and removes files; what is in them is the C core's. Only `decode` and the command
+
+    python -m shards.store dump DIR [--shard N] [--segment N]
+
+read records, for tests and for people who want to see what a log holds. Every error is a StoreError of one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import fcntl
+import json
+import mmap
+import os
+import re
+import secrets
+import stat
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
+
+import crc32c
+
+VERSION: Final = 1
+MAX_SHARDS: Final = 4096
+META: Final = "meta.json"
+META_NEW: Final = "meta.json.new"
+LOCK: Final = "lock"
+# A worker that has just been killed may hold its shards for a moment longer.
+SHARD_LOCK_WAIT_S: Final = 5.0
+
+SEGMENT_NAME: Final = re.compile(r"(\d{10})\.log")
+SHARD_NAME: Final = re.compile(r"shard-\d{4}")
+
+# csrc/log.h: struct segment_header and struct record.
+SEGMENT_HEADER: Final = struct.Struct("<QIIIIQI24xI")
+SEGMENT_MAGIC: Final = 0x31304752535148
+RECORD_HEADER: Final = struct.Struct("<IIBBHIQQQ")
+
+Content: TypeAlias = bytes | mmap.mmap
+
+
+class StoreError(Exception):
+    """One line for the operator. `errno` is the operating system's reason, 0 if it is not one of its errors."""
+
+    def __init__(self, text: str, number: int = 0) -> None:
+        super().__init__(text)
+        self.errno = number
+
+
+@contextlib.contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """OSError becomes a StoreError that begins with what was to be done."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"{what}: {os.strerror(error.errno or errno.EIO)}", error.errno or 0) from error
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def shard_path(directory: Path, shard: int) -> Path:
+    return directory / f"shard-{shard:04d}"
+
+
+def segment_name(segment: int) -> str:
+    return f"{segment:010d}.log"
+
+
+# --- the data directory ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """What was decided when the directory was made, for as long as it exists."""
+
+    shards: int
+    id: str
+
+    def encode(self) -> bytes:
+        return json.dumps({"version": VERSION, "shards": self.shards, "id": self.id}).encode() + b"\n"
+
+    @staticmethod
+    def decode(path: Path, text: bytes) -> Meta:
+        try:
+            found = json.loads(text)
+            version, shards, identity = found["version"], found["shards"], found["id"]
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(f"{path} is damaged: it should say version, shards and id") from None
+        if version != VERSION:
+            raise StoreError(f"{path} is of version {version!r}; this program reads version {VERSION}")
+        if type(shards) is not int or not 1 <= shards <= MAX_SHARDS or not isinstance(identity, str):
+            raise StoreError(f"{path} is damaged: {shards!r} shards, id {identity!r}")
+        return Meta(shards, identity)
+
+
+class DataDirectory:
+    """A data directory that this process has locked. `shards` and `id` are those it was made with."""
+
+    def __init__(self, path: Path, meta: Meta, lock: int) -> None:
+        self.path = path
+        self.shards = meta.shards
+        self.id = meta.id
+        self._lock = lock
+
+    @classmethod
+    def open_or_create(cls, path: Path, shards: int | None, default_shards: int = 64) -> DataDirectory:
+        """Opens the directory, or makes it with so many shards (None: those it has, or the default).
+
+        Raises StoreError: another broker has it, it has another number of shards, it holds something else, the
+        disk refuses.
+        """
+        with _explained(f"the data directory {path} cannot be made"):
+            path.mkdir(mode=0o750, parents=True, exist_ok=True)
+        lock = cls._take_lock(path)
+        try:
+            meta = cls._meta(path, shards, default_shards)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, meta, lock)
+
+    def close(self) -> None:
+        """Lets another broker have it."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def shard(self, shard: int) -> ShardStore:
+        return ShardStore(self.path, shard)
+
+    @staticmethod
+    def _take_lock(path: Path) -> int:
+        with _explained(f"{path / LOCK} cannot be locked"):
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(lock, 0)
+                os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+            except BlockingIOError:
+                owner = os.pread(lock, 20, 0).decode(errors="replace").strip() or "unknown"
+                os.close(lock)
+                raise StoreError(f"the data directory {path} is in use by another broker (pid {owner})") from None
+            except BaseException:
+                os.close(lock)
+                raise
+        return lock
+
+    @classmethod
+    def _meta(cls, path: Path, shards: int | None, default_shards: int) -> Meta:
+        with _explained(f"{path / META} cannot be read"):
+            try:
+                meta = Meta.decode(path / META, (path / META).read_bytes())
+            except FileNotFoundError:
+                return cls._create(path, default_shards if shards is None else shards)
+        if shards not in (None, meta.shards):
+            raise StoreError(f"the data directory {path} has {meta.shards} shards, which is fixed, and not {shards}")
+        return meta
+
+    @staticmethod
+    def _create(path: Path, shards: int) -> Meta:
+        if not 1 <= shards <= MAX_SHARDS:
+            raise StoreError(f"a data directory has 1 to {MAX_SHARDS} shards, not {shards}")
+        with _explained(f"the data directory {path} cannot be made"):
+            for entry in sorted(path.iterdir()):
+                # What a crash in the middle of this may have left, and what a fresh file system has.
+                ours = entry.name in (LOCK, META_NEW, "lost+found") or (
+                    SHARD_NAME.fullmatch(entry.name) and not any(entry.iterdir())
+                )
+                if not ours:
+                    raise StoreError(f"{path} is not a data directory (no {META}) and not empty: it has {entry.name}")
+            for shard in range(shards):
+                shard_path(path, shard).mkdir(mode=0o750, exist_ok=True)
+            meta = Meta(shards, secrets.token_hex(16))
+            # It exists when meta.json does, and then it is whole.
+            with (path / META_NEW).open("wb") as file:
+                file.write(meta.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            (path / META_NEW).replace(path / META)
+            _sync_directory(path)
+            _sync_directory(path.resolve().parent)
+        return meta
+
+
+# --- the segments of a shard ----------------------------------------------------------------------------------------
+
+
+class SegmentStore(Protocol):
+    """The segments of one shard. A descriptor that `open` or `create` returns is the caller's to close."""
+
+    def list(self) -> list[int]:
+        """Numbers of the segments, in order and without a gap. Drops those at the end that nothing was written to."""
+
+    def open(self, segment: int) -> int: ...
+
+    def create(self, segment: int) -> int:
+        """An empty segment, which must not exist."""
+
+    def remove(self, segment: int) -> None:
+        """It may be gone already."""
+
+    def close(self) -> None: ...
+
+
+def _without_gap(shard: int, segments: list[int]) -> list[int]:
+    if segments:
+        missing = sorted(set(range(segments[0], segments[-1])) - set(segments))
+        if missing:
+            names = ", ".join(segment_name(n) for n in missing[:4]) + (", ..." if len(missing) > 4 else "")
+            raise StoreError(f"shard {shard}: {names} missing between {segments[0]} and {segments[-1]}")
+    return segments
+
+
+class Leftover:
+    """What a segment's file can be found to be when its header was never written."""
+
+    NOTHING: Final = "nothing"  # empty, or zeros that were allocated ahead
+    TORN: Final = "torn"  # no header, but something after it
+
+
+def _leftover(fd: int) -> str | None:
+    """None: there is a header, right or wrong. A header is the first thing that is written to a segment."""
+    size = os.fstat(fd).st_size
+    if size < SEGMENT_HEADER.size:
+        return Leftover.NOTHING
+    if any(os.pread(fd, SEGMENT_HEADER.size, 0)):
+        return None
+    with mmap.mmap(fd, size, prot=mmap.PROT_READ) as content:
+        return Leftover.NOTHING if _first_not_zero(content, 0) == size else Leftover.TORN
+
+
+class ShardStore:
+    """The segments of a shard in a data directory, as files. Holds a lock on the shard until it is closed."""
+
+    def __init__(self, directory: Path, shard: int) -> None:
+        self.path = shard_path(directory, shard)
+        self.shard = shard
+        with _explained(f"{self.path} cannot be opened"):
+            self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                self._lock()
+            except BaseException:
+                os.close(self._fd)
+                raise
+
+    def _lock(self) -> None:
+        give_up = time.monotonic() + SHARD_LOCK_WAIT_S
+        while True:
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > give_up:
+                    raise StoreError(f"{self.path} is in use by another worker") from None
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def segment_path(self, segment: int) -> Path:
+        return self.path / segment_name(segment)
+
+    def list(self) -> list[int]:
+        """Raises StoreError if one is missing between others."""
+        with _explained(f"{self.path} cannot be read"):
+            names = [SEGMENT_NAME.fullmatch(path.name) for path in self.path.iterdir()]
+        segments = _without_gap(self.shard, sorted(int(name[1]) for name in names if name))
+        # The last may wait for its first record, and the one before it too if it had just become active.
+        while segments and (left := self._leftover(segments[-1])):
+            last = self.segment_path(segments.pop())
+            with _explained(f"{last} has no header and cannot be put aside"):
+                if left == Leftover.NOTHING:
+                    last.unlink()
+                else:
+                    # Power failed while it was first written to. It cannot be read, and is not ours to destroy.
+                    last.rename(last.with_suffix(".torn"))
+        return segments
+
+    def _leftover(self, segment: int) -> str | None:
+        fd = self.open(segment)
+        try:
+            with _explained(f"{self.segment_path(segment)} cannot be read"):
+                return _leftover(fd)
+        finally:
+            os.close(fd)
+
+    def open(self, segment: int) -> int:
+        with _explained(f"{self.segment_path(segment)} cannot be opened"):
+            fd = os.open(segment_name(segment), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise StoreError(f"{self.segment_path(segment)} is not a file")
+        return fd
+
+    def create(self, segment: int) -> int:
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with _explained(f"{self.segment_path(segment)} cannot be made"):
+            fd = os.open(segment_name(segment), flags, 0o640, dir_fd=self._fd)
+            try:
+                # Else a power failure could take the name away from data that has been synced.
+                os.fsync(self._fd)
+            except BaseException:
+                os.close(fd)
+                with contextlib.suppress(OSError):
+                    os.unlink(segment_name(segment), dir_fd=self._fd)
+                raise
+        return fd
+
+    def remove(self, segment: int) -> None:
+        with _explained(f"{self.segment_path(segment)} cannot be removed"):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(segment_name(segment), dir_fd=self._fd)
+            # In order, so that a power failure leaves no gap.
+            os.fsync(self._fd)
+
+
+class MemoryStore:
+    """The segments of a shard in memory: memfds that outlive the worker because someone else holds duplicates.
+
+    `handed` are those that are left of a worker before this one; they are owned here until `open` gives them away.
+    `keep(shard, segment, fd)` must duplicate the descriptor before it returns; `drop(shard, segment)` says that it is
+    no longer needed.
+    """
+
+    def __init__(
+        self,
+        shard: int,
+        handed: Mapping[int, int],
+        keep: Callable[[int, int, int], None],
+        drop: Callable[[int, int], None],
+    ) -> None:
+        self.shard = shard
+        self._handed = dict(handed)
+        self._segments = set(handed)
+        self._keep = keep
+        self._drop = drop
+
+    def close(self) -> None:
+        while self._handed:
+            os.close(self._handed.popitem()[1])
+
+    def list(self) -> list[int]:
+        segments = _without_gap(self.shard, sorted(self._segments))
+        while segments and segments[-1] in self._handed and _leftover(self._handed[segments[-1]]):
+            self.remove(segments.pop())
+        return segments
+
+    def open(self, segment: int) -> int:
+        """Once: the descriptor that was handed over."""
+        if segment not in self._handed:
+            raise StoreError(f"shard {self.shard} has no segment {segment} in memory that is not open")
+        return self._handed.pop(segment)
+
+    def create(self, segment: int) -> int:
+        if segment in self._segments:
+            raise StoreError(f"shard {self.shard} has a segment {segment} already")
+        with _explained(f"segment {segment} of shard {self.shard} cannot be made in memory"):
+            fd = os.memfd_create(f"mq-{self.shard}-{segment}", os.MFD_CLOEXEC)
+        try:
+            self._keep(self.shard, segment, fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        self._segments.add(segment)
+        return fd
+
+    def remove(self, segment: int) -> None:
+        if segment in self._handed:
+            os.close(self._handed.pop(segment))
+        if segment in self._segments:
+            self._segments.remove(segment)
+            self._drop(self.shard, segment)
+
+
+# --- reading, for people and tests ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A segment's header."""
+
+    shard: int
+    shards: int
+    segment: int
+    time_ns: int
+    previous_end: int  # where the segment before ends; 0: there was none
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    offset: int
+    kind: int
+    flags: int
+    topic: int
+    seq: int
+    time_ns: int
+    id: int
+    attributes: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a segment, [offset, until), that are no whole record. At a log's end: a write that a crash cut short."""
+
+    offset: int
+    until: int
+
+
+def decode_header(content: Content) -> Header:
+    if len(content) < SEGMENT_HEADER.size:
+        raise StoreError(f"a segment has a header of {SEGMENT_HEADER.size} bytes, this has {len(content)} in all")
+    magic, version, shard, shards, segment, time_ns, previous_end, crc = SEGMENT_HEADER.unpack_from(content)
+    if magic != SEGMENT_MAGIC:
+        raise StoreError("this is not a segment: its header does not begin like one")
+    if crc != crc32c.crc32c(content[: SEGMENT_HEADER.size - 4]):
+        raise StoreError("the segment's header is damaged: its CRC is wrong")
+    if version != VERSION:
+        raise StoreError(f"the segment is of version {version}; this program reads version {VERSION}")
+    return Header(shard, shards, segment, time_ns, previous_end)
+
+
+def _first_not_zero(content: Content, start: int) -> int:
+    found = re.compile(rb"[^\0]").search(content, start)
+    return found.start() if found else len(content)
+
+
+def _whole_record(content: Content, offset: int, segment: int) -> tuple[Record, int] | None:
+    """The record that begins at `offset`, and its length, if there is one."""
+    if offset + RECORD_HEADER.size > len(content):
+        return None
+    size, crc, kind, attribute_bytes, flags, topic, seq, time_ns, identity = RECORD_HEADER.unpack_from(content, offset)
+    attributes = offset + RECORD_HEADER.size
+    body, end = attributes + attribute_bytes, offset + size
+    if kind == 0 or body > end or end > len(content):
+        return None
+    start = crc32c.crc32c(content[offset : offset + 4] + segment.to_bytes(4, "little"))
+    if crc32c.crc32c(content[offset + 8 : end], start) != crc:
+        return None
+    record = Record(offset, kind, flags, topic, seq, time_ns, identity, content[attributes:body], content[body:end])
+    return record, size
+
+
+def decode(content: Content) -> Iterator[Record | Damage]:
+    """The records of a segment in order, and the places that are damaged. Raises StoreError if the header is wrong."""
+    segment = decode_header(content).segment
+    offset = SEGMENT_HEADER.size
+    while offset < len(content):
+        found = _whole_record(content, offset, segment)
+        if found:
+            yield found[0]
+            offset += (found[1] + 7) // 8 * 8
+            continue
+        place, damaged = offset, _first_not_zero(content, offset)
+        # A record begins with its length, which is not 0, at a multiple of 8.
+        while damaged < len(content):
+            offset = damaged // 8 * 8
+            if offset != place and _whole_record(content, offset, segment):
+                break
+            damaged = _first_not_zero(content, offset + 8)
+        else:
+            offset = len(content)
+            if _first_not_zero(content, place) == len(content):
+                return
+        yield Damage(place, offset)
+
+
+def decode_segment(source: Path | bytes) -> Iterator[Record | Damage]:
+    """`decode` of a file, or of its bytes."""
+    if isinstance(source, bytes):
+        yield from decode(source)
+        return
+    with _explained(f"{source} cannot be read"), source.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            yield from decode(b"")
+            return
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
+            yield from decode(content)
+
+
+def _described(entry: Record | Damage) -> str:
+    if isinstance(entry, Damage):
+        return f"offset {entry.offset}: damaged up to {entry.until}"
+    # Any 64 bits may stand there; a year beyond 9999 does not fit a datetime.
+    try:
+        when = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=entry.time_ns // 1000)).isoformat()
+    except OverflowError:
+        when = f"{entry.time_ns} ns"
+    shown = repr(entry.body[:60]) + ("..." if len(entry.body) > 60 else "")
+    attributes = f" attributes {entry.attributes.hex()}" if entry.attributes else ""
+    return (
+        f"offset {entry.offset}: kind {entry.kind} flags {entry.flags} topic {entry.topic} seq {entry.seq} "
+        f"id {entry.id} time {when}{attributes} body {len(entry.body)} bytes {shown}"
+    )
+
+
+def _waits(path: Path) -> bool:
+    with _explained(f"{path} cannot be read"), path.open("rb") as file:
+        return _leftover(file.fileno()) == Leftover.NOTHING
+
+
+def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tuple[str, bool]]:
+    """Lines about the records in a data directory, and whether each tells of damage. A broker may be using it."""
+    shards = sorted(path for path in directory.glob("shard-*") if SHARD_NAME.fullmatch(path.name))
+    if not shards:
+        raise StoreError(f"{directory} is not a data directory: it has no shards")
+    for path in shards if shard is None else [shard_path(directory, shard)]:
+        for file in sorted(path.glob("*.log")):
+            if segment is not None and file.name != segment_name(segment):
+                continue
+            where = f"{path.name} {file.stem}"
+            try:
+                if _waits(file):
+                    yield f"{where} waits for its first record", False
+                    continue
+                for entry in decode_segment(file):
+                    yield f"{where} {_described(entry)}", isinstance(entry, Damage)
+            except StoreError as error:
+                yield f"{where}: {error}", True
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m shards.store", description="Look into a data directory.")
+    command = parser.add_subparsers(dest="command", required=True).add_parser("dump", help="print the records")
+    command.add_argument("directory", type=Path, metavar="DIR")
+    command.add_argument("--shard", type=int, metavar="N", help="of this shard only")
+    command.add_argument("--segment", type=int, metavar="N", help="of this segment only")
+    options = parser.parse_args(argv)
+    damaged = False
+    try:
+        for line, tells_damage in dump(options.directory, options.shard, options.segment):
+            print(line)
+            damaged |= tells_damage
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `dump DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1 if damaged else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,209 @@
+"""Starting and stopping brokers for the tests: mq-shards in several shapes, and the real beanstalkd beside it.
+
+The same tests run against both, so that a test that demands what beanstalkd does not do shows itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+START_SECONDS = 20.0
+STOP_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A kind of server and how many processes it has."""
+
+    name: str
+    program: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def is_shards(self) -> bool:
+        return self.program == "mq-shards"
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot run here, or None."""
+        if self.is_shards:
+            return None if core_is_built() else "csrc._core is not built"
+        return None if shutil.which(self.program) else f"{self.program} is not installed"
+
+
+BEANSTALKD = Shape("beanstalkd", os.environ.get("BEANSTALKD", "beanstalkd"))
+SINGLE = Shape("shards-1", "mq-shards", ("--workers", "1"))
+MANY = Shape("shards-3x2", "mq-shards", ("--workers", "3", "--acceptors", "2"))
+SHAPES = (BEANSTALKD, SINGLE, MANY)
+
+
+@functools.cache
+def core_is_built() -> bool:
+    return importlib.util.find_spec("csrc._core") is not None
+
+
+def shapes(*wanted: Shape) -> list[object]:
+    """Parameters for a test that runs on each; those that cannot run here are skipped, and say why."""
+    return [
+        pytest.param(s, id=s.name, marks=[pytest.mark.skipif(s.missing is not None, reason=s.missing or "")])
+        for s in wanted
+    ]
+
+
+@dataclass
+class Server:
+    """A running broker. `stderr` is a file that what it says goes to."""
+
+    shape: Shape
+    port: int
+    process: subprocess.Popen[bytes]
+    stderr: Path
+    owned: list[Path] = field(default_factory=list)
+
+    def said(self) -> str:
+        return self.stderr.read_text(errors="replace")
+
+    def pids(self) -> list[int]:
+        """The broker's first process and all its descendants."""
+        found = [self.process.pid]
+        for pid in found:
+            found += children(pid)
+        return found
+
+    def pid_of(self, comm: str) -> int:
+        """The process that calls itself so, as mq-worker-0."""
+        for pid in self.pids():
+            if comm_of(pid) == comm:
+                return pid
+        raise LookupError(f"no process {comm} among {[(p, comm_of(p)) for p in self.pids()]}")
+
+    def kill(self) -> None:
+        """kill -9 of all its processes at once: stopped first, so that none sees another die."""
+        pids = self.pids()
+        for sig in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, sig)
+        self.process.wait(STOP_SECONDS)
+        wait_until(lambda: not any(Path(f"/proc/{p}").exists() for p in pids if p != self.process.pid), "processes end")
+
+    def terminate(self) -> int:
+        self.process.terminate()
+        return self.process.wait(STOP_SECONDS)
+
+    def dispose(self) -> None:
+        if self.process.poll() is None:
+            self.kill()
+        for path in self.owned:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def children(pid: int) -> list[int]:
+    found = []
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(word) for word in (thread / "children").read_text().split()]
+    return found
+
+
+def comm_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return ""
+
+
+def wait_until(condition: object, what: str, seconds: float = 10.0) -> None:
+    assert callable(condition)
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, f"waited {seconds} s in vain until {what}"
+        time.sleep(0.002)
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+def start(
+    shape: Shape,
+    *,
+    data_dir: Path | None = None,
+    max_job_bytes: int | None = None,
+    options: Sequence[str] = (),
+    env: dict[str, str] | None = None,
+) -> Server:
+    """Starts a broker and waits until it answers. Without `data_dir` it keeps everything in memory."""
+    port = free_port()
+    if shape.is_shards:
+        command = [sys.executable, "-m", "shards.command", "--listen", f"beanstalk://127.0.0.1:{port}", *shape.options]
+        command += ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
+        command += [] if max_job_bytes is None else ["--set", f"beanstalk.max-job-size={max_job_bytes}"]
+    else:
+        command = [shape.program, "-l", "127.0.0.1", "-p", str(port)]
+        command += [] if data_dir is None else ["-b", str(data_dir)]
+        command += [] if max_job_bytes is None else ["-z", str(max_job_bytes)]
+    own = Path(tempfile.mkdtemp(prefix="broker-"))
+    stderr = own / "stderr"
+    with stderr.open("wb") as sink:
+        process = subprocess.Popen(
+            [*command, *options], stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT,
+            env={**os.environ, **(env or {})}, start_new_session=True,
+        )  # fmt: skip
+    server = Server(shape, port, process, stderr, [own])
+    try:
+        wait_for_port(server)
+    except BaseException:
+        server.dispose()
+        raise
+    return server
+
+
+def wait_for_port(server: Server) -> None:
+    """Until a command is answered: a listening socket alone does not mean that the workers are there."""
+    until = time.monotonic() + START_SECONDS
+    while True:
+        if server.process.poll() is not None:
+            raise RuntimeError(f"{server.shape.name} ended with {server.process.returncode}:\n{server.said()}")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=1) as s:
+            s.sendall(b"peek-ready\r\n")
+            if s.recv(64):
+                return
+        if time.monotonic() > until:
+            raise TimeoutError(f"{server.shape.name} does not answer:\n{server.said()}")
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def running(
+    shape: Shape,
+    *,
+    data_dir: Path | None = None,
+    max_job_bytes: int | None = None,
+    options: Sequence[str] = (),
+    env: dict[str, str] | None = None,
+) -> Iterator[Server]:
+    server = start(shape, data_dir=data_dir, max_job_bytes=max_job_bytes, options=options, env=env)
+    try:
+        yield server
+    finally:
+        server.dispose()

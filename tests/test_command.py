@@ -1,0 +1,101 @@
+"""The command as a user meets it: help, version, complaints, and the lines it logs."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shards import VERSION, journal
+from shards.command import main
+from shards.options import PROTOCOLS, SECTIONS
+from tests.servers import ROOT
+
+
+def test_help_shows_every_section_option_with_its_default_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    for section, table in SECTIONS.items():
+        assert f"[{section}]" in text
+        for name, number in table.items():
+            assert re.search(rf"{name} .*\n.*default {number.default}\b", text)
+    for name, protocol in PROTOCOLS.items():
+        assert f"{name}://127.0.0.1:{protocol.port}" in text
+    for word in ("--workers", "--data-dir", "--memory", "--config", "--set", "examples:", "SIGUSR1", "exit status"):
+        assert word in text
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        main(["--version"])
+    assert exit_.value.code == 0
+    assert capsys.readouterr().out == f"mq-shards {VERSION}\n"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert f'version = "{VERSION}"' in (ROOT / "pyproject.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--workers", "0"], ["--listen", "nats://127.0.0.1:4222"], ["--set", "beanstalk.x=1"], ["--nonsense"],
+        ["--listen", "a\nb"], ["--config", "/nowhere\n/mq.toml"], ["positional"], ["--sync"],
+    ],
+)  # fmt: skip
+def test_a_bad_option_is_one_line_and_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("mq-shards: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_the_module_can_be_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "shards.command", "--workers", "many"],
+        cwd=ROOT, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (2, 'mq-shards: --workers: "many" is not a whole number\n')
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture(autouse=True)
+def root_logger_as_before() -> object:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], level = before
+    root.setLevel(level)
+
+
+def test_a_text_line_says_when_how_bad_who_and_what(stream: io.StringIO) -> None:
+    journal.configure("info", False, "mq-worker-3", stream)
+    logging.getLogger("anything").warning("disk is %s", "slow", extra={"fields": {"ms": 7}})
+    logging.getLogger("anything").debug("not this")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} warning mq-worker-3: disk is slow\n", stream.getvalue())
+
+
+def test_a_json_line_has_the_fields_and_the_traceback(stream: io.StringIO) -> None:
+    journal.configure("debug", True, "mq-worker-3", stream)
+    try:
+        raise KeyError("shard")
+    except KeyError:
+        logging.getLogger("anything").exception("odd", extra={"fields": {"path": Path("/d")}})
+    line = stream.getvalue()
+    assert line.count("\n") == 1
+    entry = json.loads(line)
+    assert (entry["level"], entry["process"], entry["message"], entry["path"]) == ("error", "mq-worker-3", "odd", "/d")
+    assert "KeyError: 'shard'" in entry["exception"]

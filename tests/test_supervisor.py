@@ -1,0 +1,423 @@
+"""The supervisor with real processes: small children (tests/small_children.py) that do what control messages say."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import ROOT, children, comm_of, core_is_built, wait_until
+
+pytestmark = pytest.mark.skipif(not core_is_built(), reason="csrc._core is not built")
+
+COMMAND = (sys.executable, "-m", "tests.small_children")
+REAL_COMMAND = (sys.executable, "-m", "shards.command")
+ANY_PORT = "beanstalk://127.0.0.1:0"
+OUTAGE_S = 2.0  # what a restart may take
+
+
+@dataclass
+class Broker:
+    process: subprocess.Popen[bytes]
+    directory: Path
+    notices: socket.socket
+    noticed: list[str] = field(default_factory=list)
+    seen: set[int] = field(default_factory=set)
+
+    def said(self) -> str:
+        return (self.directory / "stderr").read_text()
+
+    def told(self, title: str) -> list[dict[str, Any]]:
+        path = self.directory / f"{title}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def what(self, title: str) -> list[str]:
+        return [entry["do"] for entry in self.told(title)]
+
+    def pids(self) -> dict[str, int]:
+        found = {comm_of(pid): pid for pid in children(self.process.pid)}
+        self.seen.update(found.values())
+        return found
+
+    def has_noticed(self, text: str) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self.noticed.append(self.notices.recv(4096).decode())
+        return any(text in notice for notice in self.noticed)
+
+    def wait_until_ready(self) -> None:
+        def ready() -> bool:
+            assert self.process.poll() is None, self.said()
+            return self.has_noticed("READY=1")
+
+        wait_until(ready, "ready", 20)
+        self.pids()
+
+    def port(self) -> int:
+        found = re.search(r"listening on beanstalk://127\.0\.0\.1:(\d+)", self.said())
+        assert found, self.said()
+        return int(found[1])
+
+    def ask(self, timeout_s: float = 10.0) -> dict[str, int]:
+        """What the line of a small acceptor says: a number for each name."""
+        with socket.create_connection(("127.0.0.1", self.port()), timeout_s) as connection:
+            line = connection.makefile().readline()
+        return {name: int(number) for name, number in (word.split(":") for word in line.split())}
+
+    def kill(self, title: str) -> int:
+        pid = self.pids()[title]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def ends(self, seconds: float = 10.0) -> int:
+        return self.process.wait(seconds)
+
+
+def all_gone(pids: set[int]) -> bool:
+    """Nothing runs any more; what only waits for init to take note of its end is gone too."""
+    return all(state_of(pid) in "ZX" for pid in pids)
+
+
+def state_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+Start = Callable[..., Broker]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    brokers: list[Broker] = []
+
+    def start(
+        *options: str,
+        does: dict[str, str] | None = None,
+        ready: bool = True,
+        data_dir: Path | None = None,
+        **env: str,
+    ) -> Broker:
+        for title, what in (does or {}).items():
+            (tmp_path / f"{title}.does").write_text(what)
+        notices = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        (tmp_path / "notify").unlink(missing_ok=True)
+        notices.bind(str(tmp_path / "notify"))
+        where = ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
+        with (tmp_path / "stderr").open("wb") as sink:
+            process = subprocess.Popen(
+                [*COMMAND, *where, "--listen", ANY_PORT, "--set", "broker.ring-bytes=65536", *options],
+                cwd=ROOT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=True,
+                env={
+                    **os.environ, "SMALL_CHILDREN": str(tmp_path), "NOTIFY_SOCKET": str(tmp_path / "notify"), **env
+                },
+            )  # fmt: skip
+        broker = Broker(process, tmp_path, notices)
+        brokers.append(broker)
+        if ready:
+            broker.wait_until_ready()
+        return broker
+
+    yield start
+    for broker in brokers:
+        broker.notices.close()
+        broker.pids()
+        with contextlib.suppress(ProcessLookupError):
+            broker.process.kill()
+        broker.process.wait()
+        wait_until(lambda broker=broker: all_gone(broker.seen), "nothing is left")
+
+
+def test_each_process_has_a_name_and_the_rings_join_every_acceptor_to_every_worker(start: Start) -> None:
+    broker = start("--workers", "3", "--acceptors", "2")
+    pids = broker.pids()
+    assert comm_of(broker.process.pid) == "mq-supervisor"
+    assert {"mq-acceptor-0", "mq-acceptor-1", "mq-worker-0", "mq-worker-1", "mq-worker-2"} <= set(pids)
+    answered = set()
+    until = time.monotonic() + 10
+    while len(answered) < 2 and time.monotonic() < until:  # the kernel chooses the acceptor
+        said = broker.ask()
+        assert {name: pid for name, pid in said.items() if name.startswith("mq-worker")} == {
+            name: pids[name] for name in ("mq-worker-0", "mq-worker-1", "mq-worker-2")
+        }
+        answered |= {name for name in said if name.startswith("mq-acceptor")}
+    assert answered == {"mq-acceptor-0", "mq-acceptor-1"}
+
+
+def test_children_are_told_what_they_need_in_order(start: Start) -> None:
+    broker = start("--workers", "2", "--acceptors", "2", "--shards", "5", "--set", "beanstalk.max-job-size=77")
+    assert broker.what("mq-worker-1") == ["start", "peer", "peer", "go"]
+    assert broker.what("mq-acceptor-0") == ["start", "peer", "peer", "listen", "go"]
+    worker, first, second, _ = broker.told("mq-worker-1")
+    assert (worker["index"], worker["workers"], worker["acceptors"], worker["shards"]) == (1, 2, 2, 5)
+    assert (worker["own"], worker["data_dir"], worker["sync"]) == ([1, 3], None, "never")
+    assert worker["settings"]["beanstalk"] == {"max-job-size": 77}
+    assert (worker["fds"], first["fds"], first["epoch"], {first["acceptor"], second["acceptor"]}) == (2, 3, 1, {0, 1})
+    acceptor, peer, _, listen, _ = broker.told("mq-acceptor-0")
+    assert (acceptor["index"], acceptor["workers"], acceptor["shards"], acceptor["fds"]) == (0, 2, 5, 2)
+    assert abs(acceptor["started_wall_ns"] - time.time_ns()) < 60e9
+    assert re.fullmatch("[0-9a-f]{16}", acceptor["instance"])
+    assert (peer["fds"], peer["epoch"], listen["protocol"], listen["fds"]) == (3, 1, "beanstalk", 1)
+
+
+def test_acceptors_start_only_when_all_workers_have_recovered(start: Start) -> None:
+    broker = start("--workers", "2")
+    acceptor = broker.told("mq-acceptor-0")[0]
+    assert all(entry["at"] < acceptor["at"] for w in (0, 1) for entry in broker.told(f"mq-worker-{w}"))
+
+
+def test_systemd_is_told_of_every_stage(start: Start) -> None:
+    broker = start("--workers", "1")
+    assert broker.noticed[0] == "STATUS=recovering"
+    assert broker.noticed[1] == "READY=1\nSTATUS=serving"
+    broker.process.terminate()
+    assert broker.ends() == 0
+    assert broker.has_noticed("STOPPING=1")
+
+
+def test_systemd_is_told_over_an_abstract_socket(start: Start) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
+        notices.settimeout(10)
+        name = f"mq-shards-test-{os.getpid()}"
+        notices.bind("\0" + name)
+        start("--workers", "1", ready=False, NOTIFY_SOCKET="@" + name)
+        assert notices.recv(4096) == b"STATUS=recovering"
+        assert notices.recv(4096).startswith(b"READY=1\n")
+
+
+def test_the_first_lines_say_where_messages_are_and_how_to_try_it(start: Start) -> None:
+    broker = start("--workers", "1", "--shards", "8")
+    assert "messages are kept in memory only, in 8 shards of 1 worker and 1 acceptor" in broker.said()
+    assert re.search(r"try it: printf '.*' \| nc 127\.0\.0\.1 \d+", broker.said())
+
+
+def test_a_killed_worker_is_back_soon_with_new_rings_and_nobody_else_is_disturbed(start: Start) -> None:
+    broker = start("--workers", "2", "--acceptors", "2")
+    before = broker.pids()
+    broker.ask()
+    killed_at = time.monotonic()
+    broker.kill("mq-worker-1")
+    wait_until(lambda: "mq-worker-1 is back" in broker.said(), "it is back")
+    assert time.monotonic() - killed_at < OUTAGE_S
+    wait_until(lambda: len(broker.what("mq-acceptor-1")) == 7, "all are told")
+    after = broker.pids()
+    assert broker.ask()["mq-worker-1"] == after["mq-worker-1"] != before["mq-worker-1"]
+    assert {k: v for k, v in after.items() if k != "mq-worker-1"} == {
+        k: v for k, v in before.items() if k != "mq-worker-1"
+    }
+    for a in (0, 1):
+        gone, peer = broker.told(f"mq-acceptor-{a}")[-2:]
+        assert (gone["do"], gone["worker"]) == ("gone", 1)
+        assert (peer["do"], peer["worker"], peer["epoch"]) == ("peer", 1, 2)
+    assert f"mq-worker-1 (pid {before['mq-worker-1']}) was killed by SIGKILL" in broker.said()
+    assert broker.has_noticed("restarting mq-worker-1")
+    assert broker.noticed[-1] == "STATUS=serving"
+
+
+def test_a_killed_acceptor_is_back_soon_and_serves_what_waited_in_its_queue(start: Start) -> None:
+    broker = start("--workers", "2")
+    workers = {w: broker.pids()[w] for w in ("mq-worker-0", "mq-worker-1")}
+    before = broker.pids()["mq-acceptor-0"]
+    os.kill(before, signal.SIGSTOP)
+    with socket.create_connection(("127.0.0.1", broker.port()), 10) as waiting:
+        os.kill(before, signal.SIGKILL)
+        killed_at = time.monotonic()
+        line = waiting.makefile().readline()
+    assert time.monotonic() - killed_at < OUTAGE_S
+    assert f"mq-acceptor-0:{broker.pids()['mq-acceptor-0']}" in line
+    assert all(f"{name}:{pid}" in line for name, pid in workers.items())
+    for w in workers:
+        gone, peer = broker.told(w)[-2:]
+        assert (gone["do"], gone["acceptor"]) == ("gone", 0)
+        assert (peer["do"], peer["acceptor"], peer["epoch"]) == ("peer", 0, 2)
+
+
+def test_all_children_killed_at_once_come_back(start: Start) -> None:
+    broker = start("--workers", "2", "--acceptors", "2")
+    pids = {title: pid for title, pid in broker.pids().items() if title.startswith("mq-")}
+    for pid in pids.values():
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: broker.said().count(" is back (pid ") == 4, "all are back")
+    said = broker.ask()
+    assert {name for name in said if name.startswith("mq-worker")} == {"mq-worker-0", "mq-worker-1"}
+    assert not set(said.values()) & set(pids.values())
+
+
+def test_segments_in_memory_outlive_their_worker_until_they_are_dropped(start: Start) -> None:
+    broker = start("--workers", "1", does={"mq-worker-0": "keep"})
+    broker.kill("mq-worker-0")
+    wait_until(lambda: "mq-worker-0 is back" in broker.said(), "it is back")
+    told = [entry for entry in broker.told("mq-worker-0") if entry["pid"] == broker.pids()["mq-worker-0"]]
+    assert [entry["do"] for entry in told] == ["start", "peer", "segment", "segment", "go"]
+    assert [(entry["shard"], entry["segment"]) for entry in told[2:4]] == [(0, 2), (0, 3)]
+    assert f"recovered {2 * len('segment 2')} jobs" in broker.said()  # it read what was kept
+
+
+def test_a_child_that_dies_again_and_again_ends_the_broker_with_a_clear_message(start: Start) -> None:
+    broker = start("--workers", "2")
+    (broker.directory / "mq-worker-1.does").write_text("die")
+    broker.kill("mq-worker-1")
+    assert broker.ends(20) == 1
+    assert "giving up: mq-worker-1 died 6 times within 20 s" in broker.said()
+    assert broker.what("mq-worker-0")[-1] == "stop"
+    wait_until(lambda: all_gone(broker.seen), "nothing is left")
+
+
+def test_a_child_that_never_comes_up_ends_the_broker(start: Start) -> None:
+    broker = start("--workers", "1", does={"mq-worker-0": "die"}, ready=False)
+    assert broker.ends(20) == 1
+    assert "giving up: mq-worker-0" in broker.said()
+    assert not broker.told("mq-acceptor-0")
+
+
+def test_a_child_that_says_what_it_should_not_is_replaced(start: Start) -> None:
+    broker = start("--workers", "1")
+    does = broker.directory / "mq-worker-0.does"
+    does.write_text("babble")
+    broker.kill("mq-worker-0")
+    wait_until(lambda: "sent what it should not" in broker.said(), "it is noticed")
+    does.unlink()
+    wait_until(lambda: "mq-worker-0 is back" in broker.said(), "it is back")
+    assert broker.ask()["mq-worker-0"] == broker.pids()["mq-worker-0"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_acceptors_then_workers_and_exits_0(start: Start, number: signal.Signals) -> None:
+    broker = start("--workers", "2", "--acceptors", "2")
+    os.killpg(broker.process.pid, number)  # as a terminal does, and systemd: to everybody
+    assert broker.ends() == 0, broker.said()
+    stops = {title: broker.told(title)[-1] for title in broker.pids() or ("mq-worker-0", "mq-acceptor-0")}
+    assert all(entry["do"] == "stop" for entry in stops.values())
+    assert stops["mq-acceptor-0"]["at"] < stops["mq-worker-0"]["at"]
+    wait_until(lambda: all_gone(broker.seen), "nothing is left")
+
+
+def test_signals_meant_for_the_supervisor_do_not_hurt_a_child(start: Start) -> None:
+    broker = start("--workers", "1")
+    before = broker.pids()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        os.kill(before["mq-worker-0"], number)
+        os.kill(before["mq-acceptor-0"], number)
+    assert broker.ask()["mq-worker-0"] == before["mq-worker-0"]
+    assert broker.pids() == before
+
+
+def test_a_second_signal_kills_what_does_not_stop(start: Start) -> None:
+    broker = start("--workers", "1", does={"mq-worker-0": "linger"})
+    broker.process.terminate()
+    wait_until(lambda: "stop" in broker.what("mq-worker-0"), "the worker is told")
+    broker.process.terminate()  # at once: still the same wish
+    time.sleep(0.6)
+    assert broker.process.poll() is None
+    broker.process.terminate()
+    assert broker.ends() == 1
+    assert "SIGTERM again: killing mq-worker-0" in broker.said()
+    wait_until(lambda: all_gone(broker.seen), "nothing is left")
+
+
+def test_what_does_not_stop_in_time_is_killed(start: Start) -> None:
+    broker = start("--workers", "1", does={"mq-acceptor-0": "linger"}, SMALL_STOP_TIMEOUT="0.3")
+    broker.process.terminate()
+    assert broker.ends() == 1
+    assert "not stopped within 0.3 s: killing mq-acceptor-0, mq-worker-0" in broker.said()
+    wait_until(lambda: all_gone(broker.seen), "nothing is left")
+
+
+def test_kill_9_of_the_supervisor_leaves_no_process_behind(start: Start) -> None:
+    broker = start("--workers", "3", "--acceptors", "2")
+    assert len(broker.seen) >= 5
+    broker.process.kill()
+    broker.process.wait()
+    wait_until(lambda: all_gone(broker.seen), "all are gone", 2)
+
+
+def test_sigusr1_turns_the_drain_switch_for_good(start: Start) -> None:
+    broker = start("--workers", "1")
+    assert broker.ask()["draining"] == 0
+    broker.process.send_signal(signal.SIGUSR1)
+    wait_until(lambda: broker.has_noticed("draining"), "it is drained")
+    assert broker.ask()["draining"] == 1
+    broker.process.send_signal(signal.SIGUSR1)
+    broker.kill("mq-acceptor-0")
+    wait_until(lambda: "mq-acceptor-0 is back" in broker.said(), "it is back")
+    assert broker.ask()["draining"] == 1
+
+
+def test_damage_and_a_failing_disk_are_reported(start: Start) -> None:
+    broker = start("--workers", "1", does={"mq-worker-0": "damage disk"})
+    wait_until(lambda: broker.has_noticed("No space left on device"), "the status says so")
+    error = next(line for line in broker.said().splitlines() if "shard 3" in line)
+    assert " error mq-supervisor: mq-worker-0: shard 3, segment 7, offset 4096: a record that is not whole" in error
+
+
+def test_log_json_makes_every_line_an_object(start: Start) -> None:
+    broker = start("--workers", "1", "--log-json", does={"mq-worker-0": "damage"})
+    broker.kill("mq-worker-0")
+    wait_until(lambda: "mq-worker-0 is back" in broker.said(), "it is back")
+    entries = [json.loads(line) for line in broker.said().splitlines()]
+    damage = next(entry for entry in entries if entry.get("segment") == 7)
+    assert (damage["level"], damage["process"], damage["offset"]) == ("error", "mq-supervisor", 4096)
+
+
+def test_a_data_directory_keeps_its_shards_when_the_number_of_workers_changes(start: Start, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    first = start("--workers", "1", "--shards", "5", "--sync", "always", data_dir=data_dir)
+    told = first.told("mq-worker-0")[0]
+    assert (told["own"], told["data_dir"], told["sync"]) == ([0, 1, 2, 3, 4], str(data_dir), "always")
+    assert f"messages are kept in {data_dir}, in 5 shards of 1 worker and 1 acceptor; --sync always" in first.said()
+    first.process.terminate()
+    assert first.ends() == 0
+    start("--workers", "2", data_dir=data_dir)
+    told = first.told("mq-worker-1")[0]
+    assert (told["own"], told["shards"], told["sync"]) == ([1, 3], 5, "interval")
+
+
+def test_a_data_directory_in_use_is_one_clear_line(start: Start, tmp_path: Path) -> None:
+    data_dir = tmp_path / "data"
+    broker = start("--workers", "1", data_dir=data_dir)
+    done = subprocess.run(
+        [*REAL_COMMAND, "--data-dir", str(data_dir), "--listen", ANY_PORT],
+        cwd=ROOT, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert f"mq-shards: the data directory {data_dir} is in use" in done.stderr
+    assert done.stderr.count("\n") == 1
+    broker.ask()
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "with SO_REUSEPORT"])
+def test_a_port_that_is_taken_is_one_clear_line(shared: bool) -> None:
+    with socket.socket() as taken:
+        if shared:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"beanstalk://127.0.0.1:{taken.getsockname()[1]}"
+        done = subprocess.run(
+            [*REAL_COMMAND, "--memory", "--listen", address],
+            cwd=ROOT, capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == f"mq-shards: cannot listen on {address}: Address already in use\n"
+
+
+def test_more_workers_than_shards_is_one_clear_line() -> None:
+    done = subprocess.run(
+        [*REAL_COMMAND, "--memory", "--workers", "3", "--shards", "2", "--listen", ANY_PORT],
+        cwd=ROOT, capture_output=True, text=True, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr == "mq-shards: --workers: 3 workers for 2 shards, some would have none\n"
