@@ -30,6 +30,7 @@ _Static_assert(SEGMENT_MAX_BYTES > sizeof(struct segment_header) + 2 * LOG_RESER
 struct segment {
     int fd;
     uint32_t number;
+    bool header_damaged; /* it was, when the segment was added */
     bool end_known; /* `end` is where records end, and nothing stale lies beyond it */
     uint64_t capacity;
     uint64_t end;       /* written up to here */
@@ -137,13 +138,42 @@ static uint32_t header_crc(const struct segment_header *h) {
     return crc32c_extend(0, h, offsetof(struct segment_header, crc));
 }
 
-static bool header_right(const struct log *log, const struct segment *s) {
+enum header { HEADER_RIGHT, HEADER_FOREIGN, HEADER_DAMAGED };
+
+static enum header read_header(const struct log *log, const struct segment *s) {
     struct segment_header h;
     ssize_t n;
     do n = pread(s->fd, &h, sizeof h, 0);
     while (n < 0 && errno == EINTR);
-    return n == (ssize_t)sizeof h && h.magic == SEGMENT_MAGIC && h.version == SEGMENT_VERSION &&
-           h.shard == log->shard && h.shards == log->shards && h.segment == s->number && h.crc == header_crc(&h);
+    if (n != (ssize_t)sizeof h || h.crc != header_crc(&h)) return HEADER_DAMAGED;
+    bool ours = h.magic == SEGMENT_MAGIC && h.version == SEGMENT_VERSION && h.shard == log->shard &&
+                h.shards == log->shards && h.segment == s->number;
+    return ours ? HEADER_RIGHT : HEADER_FOREIGN;
+}
+
+static struct segment_header make_header(const struct log *log, uint32_t segment, uint32_t previous_end, uint64_t time_ns) {
+    struct segment_header h = {
+        .magic = SEGMENT_MAGIC,
+        .version = SEGMENT_VERSION,
+        .shard = log->shard,
+        .shards = log->shards,
+        .segment = segment,
+        .time_ns = time_ns,
+        .previous_end = previous_end,
+    };
+    h.crc = header_crc(&h);
+    return h;
+}
+
+/* All that a header says is known without it, but for where the segment before ends; and each record vouches for itself. So
+ * a damaged one is written anew, and log_scan tells of it. */
+static bool mend_header(const struct log *log, struct segment *s) {
+    struct segment_header h = make_header(log, s->number, 0, 0);
+    ssize_t n;
+    do n = pwrite(s->fd, &h, sizeof h, 0);
+    while (n < 0 && errno == EINTR);
+    s->header_damaged = true;
+    return n == (ssize_t)sizeof h;
 }
 
 static bool map_segment(struct segment *s, uint64_t bytes) {
@@ -165,16 +195,7 @@ static bool cut(int fd, uint64_t offset) {
 /* The header of a segment that has just become active goes out with its first records. */
 static void stage_header(struct log *log, uint32_t previous_end, uint64_t now_wall_ns) {
     assert(log->to == 0 && log->base == 0);
-    struct segment_header h = {
-        .magic = SEGMENT_MAGIC,
-        .version = SEGMENT_VERSION,
-        .shard = log->shard,
-        .shards = log->shards,
-        .segment = log->current->number,
-        .time_ns = now_wall_ns,
-        .previous_end = previous_end,
-    };
-    h.crc = header_crc(&h);
+    struct segment_header h = make_header(log, log->current->number, previous_end, now_wall_ns);
     memcpy(log->staging, &h, sizeof h);
     log->to = sizeof h;
 }
@@ -200,7 +221,8 @@ static bool table_has_room(struct log *log) {
 
 /* What recovery hands over: `size` is the file's. */
 static bool open_recovered(const struct log *log, struct segment *s, uint64_t size, uint64_t end_offset) {
-    if (size < HEADER_BYTES || !header_right(log, s)) return false;
+    enum header header = size < HEADER_BYTES ? HEADER_FOREIGN : read_header(log, s);
+    if (header == HEADER_FOREIGN || (header == HEADER_DAMAGED && !mend_header(log, s))) return false;
     s->end_known = end_offset != UINT64_MAX;
     s->end = s->end_known ? end_offset : size;
     s->allocated = s->end;
@@ -422,8 +444,9 @@ enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint6
     if (need > LOG_RESERVE_BYTES) return LOG_NO_SPACE;
     if (keep_bytes > 0) log->keep = keep_bytes;
 
+    /* (A recovered segment whose end is not known has nothing allocated beyond it, so it is not ready.) */
     bool ready = log->current != NULL && log->to + need <= log->staging_bytes &&
-                 tail_of(log) + need + keep_bytes <= log->current->allocated && log->current->end_known;
+                 tail_of(log) + need + keep_bytes <= log->current->allocated;
     if (!ready) {
         enum log_result result = reserve_slowly(log, need, keep_bytes, now_wall_ns);
         if (result != LOG_OK) return result;
@@ -552,7 +575,14 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
     const struct segment *s = find(log, segment);
     assert(s != NULL && s->end >= HEADER_BYTES && *offset % 8 == 0);
     uint64_t at = *offset == 0 ? HEADER_BYTES : *offset;
-    if (*offset == 0) read_ahead(s, 0);
+    if (*offset == 0) {
+        read_ahead(s, 0);
+        if (s->header_damaged) {
+            *bad = 0;
+            *offset = HEADER_BYTES;
+            return -1;
+        }
+    }
     *bad = 0;
     if (whole(s, at, NULL)) {
         *record = (const struct record *)(const void *)(s->map + at);

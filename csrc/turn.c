@@ -124,6 +124,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     /* The workers first: they can work while this process is in the system calls that follow. */
     peers_publish(a);
     flush_dirty(a);
+    peers_publish(a); /* a connection that could not be sent to, or is done, has gone */
     if (a->upcall_count > 0 || a->runnable.count > 0) timeout_ms = 0;
 
     struct epoll_event events[EVENTS_PER_TURN];
@@ -139,9 +140,8 @@ bool turn(struct acceptor *a, int timeout_ms) {
 
 int acceptor_turn(struct acceptor *a) {
     turn(a, 0);
-    peers_publish(a);
     flush_dirty(a);
-    peers_publish(a); /* a connection that could not be sent to has gone */
+    peers_publish(a);
     socket_free_closed(a);
     return (int)a->upcall_count;
 }

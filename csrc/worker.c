@@ -283,9 +283,12 @@ static bool start_round(struct worker *w) {
     if (!count) return false;
     w->synced_at_ns = w->now_ns;
     if (!syncer_request(w->syncer, w->next_ticket + 1, fds, count, w->sync == SYNC_ALWAYS)) {
-        w->sync_failed = true;
+        /* Out of descriptors: what waits for this round waits for the next try. */
+        w->sync_failed = syncer_error(w->syncer) != 0;
+        w->sync_refused = true;
         return true;
     }
+    w->sync_refused = false;
     w->sync_ticket = ++w->next_ticket;
     for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
         if (w->peers[a].channel) w->peers[a].round_tail = channel_tail(w->peers[a].channel);
@@ -349,7 +352,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     }
     w->failing = !flush_logs(w) || w->sync_failed;
     if (!w->failing) let_out(w);
-    return busy;
+    return busy || w->sync_refused;
 }
 
 bool worker_flush(struct worker *w) {

@@ -82,6 +82,7 @@ struct worker {
     struct shard *wanting; /* a shard whose log wants a segment */
     bool failing; /* a log cannot be written: nothing is taken in or let out */
     bool no_space;
+    bool sync_refused;
     bool sync_failed; /* for good: what the kernel has dropped cannot be written again */
 
     enum sync_mode sync;

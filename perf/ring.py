@@ -49,8 +49,10 @@ def run(rounds: int) -> dict[str, float]:
 
 def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    # Both sides spin: on a machine that has other work, the figures are those of its scheduler.
+    load = os.getloadavg()[0]
     figures = run(rounds)
-    print(f"ring of {RING_BYTES >> 20} MiB, two processes, median of {rounds} rounds")
+    print(f"ring of {RING_BYTES >> 20} MiB, two processes, median of {rounds} rounds, load before {load:.1f}")
     print(f"  {SMALL_BYTES:>5} B records  {figures['records_per_s'] / 1e6:8.1f} M records/s")
     print(f"  {LARGE_BYTES:>5} B records  {figures['bytes_per_s'] / 1e9:8.2f} GB/s")
     return 0

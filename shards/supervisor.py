@@ -314,7 +314,8 @@ class Supervisor:
                 case "recovered" if child.role == "worker":
                     self._recovered(child, message)
                 case "ready" if child.role == "acceptor":
-                    self._is_serving(child)
+                    child.serving = True
+                    self._is_back(child)
                 case "keep":
                     place = int(message["shard"]), int(message["segment"])
                     self._forget(place)
@@ -344,13 +345,13 @@ class Supervisor:
             worker.title, counts["jobs"], counts["records"], counts["bytes"], counts["shards"], counts["seconds"],
             extra={"fields": counts},
         )  # fmt: skip
-        self._is_serving(worker)
+        worker.serving = True
         for acceptor in self._acceptors:
             if acceptor.alive:
                 self._join(acceptor, worker)
+        self._is_back(worker)
 
-    def _is_serving(self, child: Child) -> None:
-        child.serving = True
+    def _is_back(self, child: Child) -> None:
         if self._stage is Stage.SERVING:
             log.info("%s is back (pid %d), %.3f s after its end", child.title, child.pid, self._since_death(child))
             self._tell_status()

@@ -125,12 +125,11 @@ def acceptor(control: Control) -> None:
     peers: dict[int, Rings] = {}
     listening: list[socket.socket] = []
     while True:
-        ready, _, _ = select.select([control, *listening], [], [])
-        for sock in ready:
-            if isinstance(sock, socket.socket):
-                answer(sock, start, board_fd, peers)
-                continue
-            told, fds = control.receive()
+        watched: list[Control | socket.socket] = [control, *listening]
+        ready, _, _ = select.select(watched, [], [])
+        # All it has been told comes before any connection.
+        while (arrived := control.receive_now()) is not None:
+            told, fds = arrived
             diary.write(told, len(fds))
             match told["do"]:
                 case "peer":
@@ -144,6 +143,9 @@ def acceptor(control: Control) -> None:
                 case "stop":
                     stop(control, diary)
                     return
+        for sock in ready:
+            if isinstance(sock, socket.socket):
+                answer(sock, start, board_fd, peers)
 
 
 def answer(sock: socket.socket, start: dict[str, Any], board_fd: int, peers: dict[int, Rings]) -> None:

@@ -391,6 +391,15 @@ def test_fragments_of_any_size_are_put_together(raw: tuple[Producer, End]) -> No
     assert not end.broken()
 
 
+def test_the_room_of_a_fragment_is_given_back_before_the_turn_ends(raw: tuple[Producer, End]) -> None:
+    producer, end = raw
+    for i, piece in enumerate(fragments(bytes(3000))[:3]):
+        assert producer.produce(piece, FIRST if i == 0 else 0)
+    producer.publish()
+    assert end.receive() is None
+    assert [producer.produce(bytes(1016)) for _ in range(4)] == [True] * 4
+
+
 @pytest.mark.parametrize(
     ("what", "records"),
     [
@@ -400,6 +409,7 @@ def test_fragments_of_any_size_are_put_together(raw: tuple[Producer, End]) -> No
         ("body longer than it says", [(raw_message(1, b"abcd", 3), FIRST | LAST)]),
         ("body longer than 32 bits hold", [(raw_message(1, b"", 2**32 - 1), FIRST | LAST)]),
         ("unknown flags", [(raw_message(1, b""), 4 | FIRST | LAST)]),
+        ("unknown flags of a fragment", [(fragments(bytes(2500))[0], 4 | FIRST)]),
         ("a middle without a first", [(bytes(100), 0)]),
         ("a last without a first", [(bytes(100), LAST)]),
         ("a first shorter than a header", [(bytes(47), FIRST)]),

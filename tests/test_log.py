@@ -211,6 +211,16 @@ def test_the_crc_in_a_record_is_what_the_header_file_says() -> None:
     assert int.from_bytes(content[60:64], "little") == crc32c.crc32c(content[:60])
 
 
+def test_padding_is_zeros_whatever_was_staged_before(log: Log) -> None:
+    fd = memfd()
+    assert log.add(fd, 1)
+    for _ in range(2):
+        assert log.put(Entry(body=b"\xff" * 1000)) and log.flush() == lib.LOG_OK
+    begin = lib.log_segment_end(log.c, 1)
+    assert log.put(Entry(body=b"\xff")) and log.flush() == lib.LOG_OK
+    assert os.pread(fd, 48, begin)[40:] == b"\xff" + bytes(7)
+
+
 # ---- against a model ----
 
 ENTRIES = st.builds(
@@ -368,6 +378,7 @@ def test_cut_at_every_byte_yields_exactly_the_whole_records_before() -> None:
         whole = [(o, e) for o, e in expected if o + e.bytes <= size]
         assert scan.entries == whole and scan.damage == [], size
         assert scan.end == (whole[-1][0] + whole[-1][1].stride if whole else HEADER), size
+        assert scan.torn == (scan.end if content[scan.end : size].strip(b"\0") else 0), size
         # It goes on from there as if nothing had been.
         assert log.truncate(1, scan.end)
         position = log.put(Entry(body=b"after"))
@@ -424,15 +435,28 @@ def test_a_flipped_bit_in_a_large_record_is_named_and_all_others_are_served() ->
     log.close()
 
 
-def test_a_flipped_bit_anywhere_in_a_header_is_refused() -> None:
+def test_a_flipped_bit_anywhere_in_a_header_is_mended_and_named() -> None:
     content = written(1, SEVERAL)
-    log = Log()
     for bit in range(HEADER * 8):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
         fd = memfd(bytes(damaged))
-        assert not log.add(fd, 1, new=False), bit
-        os.close(fd)
+        log = Log()
+        assert log.add(os.dup(fd), 1, new=False), bit
+        scan = log.scan(1)
+        assert (scan.entries, scan.damage) == (offsets(SEVERAL), [(0, HEADER)]), bit
+        log.close()
+        again = Log()
+        assert again.add(fd, 1, new=False), bit
+        assert again.scan(1).damage == []
+        again.close()
+
+
+def test_a_whole_header_of_another_log_is_refused() -> None:
+    log = Log()
+    fd = memfd(written(2, SEVERAL))
+    assert not log.add(fd, 1, new=False)
+    os.close(fd)
     log.close()
 
 
@@ -511,6 +535,19 @@ def test_zeros_allocated_ahead_are_a_clean_end(log: Log) -> None:
     content = written(1, SEVERAL)
     assert log.add(memfd(content + bytes(1 << 20)), 1, new=False)
     assert log.scan(1) == Scan(offsets(SEVERAL), [], len(content), 0)
+
+
+def test_what_was_cut_off_does_not_come_back(log: Log) -> None:
+    content = written(1, SEVERAL)
+    fd = memfd(content)
+    assert log.add(fd, 1, new=False)
+    second = offsets(SEVERAL)[1][0]
+    assert log.truncate(1, second)
+    # Of the length of the record that stood there, so that the next one would follow.
+    assert log.put(Entry(body=bytes(SEVERAL[1].bytes - 40))) and log.flush() == lib.LOG_OK
+    scan = log.scan(1)
+    assert len(scan.entries) == 2 and scan.damage == [] and scan.torn == 0
+    assert content_of(fd)[scan.end :].strip(b"\0") == b""
 
 
 def test_a_recovered_segment_takes_no_records_before_its_end_is_known(log: Log) -> None:
@@ -708,17 +745,24 @@ def test_a_file_size_limit_is_no_space_and_nothing_changes(tmp_path: Path) -> No
     in_subprocess(file_size_limit, str(tmp_path))
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
+@pytest.fixture(params=["tmpfs", "ext4"])
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system with about 2 MiB of room."""
+    disk, image = tmp_path / "disk", tmp_path / "image"
     disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]
-    try:
-        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
-    except FileNotFoundError:
-        mounted = False
-    if not mounted:
-        pytest.skip("needs the right to mount a tmpfs")
+    commands = [["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)]]
+    if request.param == "ext4":
+        image.touch()
+        os.truncate(image, 3 << 20)
+        commands = [
+            ["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", "-N", "64", str(image)],
+            ["mount", "-o", "loop", str(image), str(disk)],
+        ]
+    for command in commands:
+        try:
+            subprocess.run(command, capture_output=True, check=True)
+        except (FileNotFoundError, subprocess.CalledProcessError) as error:
+            pytest.skip(f"needs a file system of its own: {error}")
     yield disk
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
@@ -735,6 +779,8 @@ def test_a_full_disk_is_no_space_and_goes_on_when_there_is_room(small_disk: Path
         assert log.flush() == lib.LOG_OK
     assert lib.log_errno(log.c) == errno.ENOSPC
     assert len(held) > 900, "the room there was has been used"
+    # Room that was found but was not enough has been given back.
+    assert os.fstat(fd).st_size == lib.log_bytes(log.c) + lib.log_ahead_bytes(log.c)
     # Nothing has changed by being refused, however often.
     before = (lib.log_bytes(log.c), lib.log_ahead_bytes(log.c), os.fstat(fd).st_size)
     for _ in range(10):

@@ -38,7 +38,7 @@ class Scene:
         self.since = time.monotonic()
 
     def wire(self, *tubes: str) -> Wire:
-        wire = Wire(self.server)
+        wire = Wire(self.server, reply_seconds=4)
         wire.use(tubes[0] if tubes else self.tube)
         wire.watch_only(*(tubes or (self.tube,)))
         return wire

@@ -20,11 +20,12 @@ def unique_tube(stem: str = "tube") -> str:
 
 
 class Wire:
-    def __init__(self, server: Server | int) -> None:
+    def __init__(self, server: Server | int, reply_seconds: float = REPLY_SECONDS) -> None:
         port = server if isinstance(server, int) else server.port
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=REPLY_SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.buffer = bytearray()
+        self.reply_seconds = reply_seconds
 
     def __enter__(self) -> Wire:
         return self
@@ -38,9 +39,9 @@ class Wire:
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def reply(self, seconds: float = REPLY_SECONDS) -> Reply:
+    def reply(self, seconds: float | None = None) -> Reply:
         """The next reply, with its body if it has one."""
-        until = time.monotonic() + seconds
+        until = time.monotonic() + (seconds or self.reply_seconds)
         while (reply := take_reply(self.buffer)) is None:
             self.socket.settimeout(max(until - time.monotonic(), 0.001))
             data = self.socket.recv(1 << 20)
@@ -49,7 +50,7 @@ class Wire:
             self.buffer += data
         return reply
 
-    def replies(self, count: int, seconds: float = REPLY_SECONDS) -> list[Reply]:
+    def replies(self, count: int, seconds: float | None = None) -> list[Reply]:
         return [self.reply(seconds) for _ in range(count)]
 
     def ask(self, command: bytes | str) -> bytes:
