@@ -1,12 +1,12 @@
 """The Python surface of csrc/acceptor.h, where what each call does is described.
 
-    engine = Engine(index=0, workers=2, shards=64, board_fd=board, wake_fd=wake)
-    engine.peer(0, requests, replies, worker_wake)
-    engine.listen(sock.detach(), BEANSTALK)
-    while True:
-        engine.run()
-        for upcall in engine.upcalls():
-            ...
+engine = Engine(index=0, workers=2, shards=64, board_fd=board, wake_fd=wake)
+engine.peer(0, requests, replies, worker_wake)
+engine.listen(sock.detach(), BEANSTALK)
+while True:
+    engine.run()
+    for upcall in engine.upcalls():
+        ...
 """
 
 from __future__ import annotations

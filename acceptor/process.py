@@ -28,7 +28,7 @@ class AcceptorProcess:
             self._engine.set(f"beanstalk.{name}", value)
         limits = start["settings"]["broker"]
         self._engine.set("max-connections", limits["max-connections"])
-        self._engine.set("spin-ns", limits["spin-us"] * 1000)
+        self._engine.set("spin-ns", limits["acceptor-spin-us"] * 1000)
         broker = Broker(start["instance"], start["started_wall_ns"], settings["max-job-size"])
         self._beanstalk = Beanstalk(self._engine, broker)
         self._serving = False

@@ -1,4 +1,5 @@
-/* What Python calls: the life of an acceptor, its upcalls, and what Python does for a connection whose command it has. */
+/* What Python calls: the life of an acceptor, its upcalls, and what Python does for a connection whose command it has.
+ */
 #define _GNU_SOURCE
 #include "acceptor.h"
 
@@ -30,7 +31,8 @@ void numbers_add(struct numbers *numbers, uint32_t number) {
     numbers->items[numbers->count++] = number;
 }
 
-/* --- life ---------------------------------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------------------------------------------------
+ */
 
 static bool map_board(struct acceptor *a, int board_fd) {
     struct stat stat;
@@ -52,7 +54,7 @@ static bool open_tables(struct acceptor *a) {
     a->table = calloc(MAX_CONNECTIONS, sizeof *a->table);
     a->generations = calloc(MAX_CONNECTIONS, sizeof *a->generations);
     a->free_indexes = malloc(MAX_CONNECTIONS * sizeof *a->free_indexes);
-    a->scratch = malloc(RECEIVE_BYTES);
+    a->scratch = malloc(MAX_MOVED_BYTES + RECEIVE_BYTES);
     if (a->table == NULL || a->generations == NULL || a->free_indexes == NULL || a->scratch == NULL) return false;
     for (uint32_t i = 0; i < MAX_CONNECTIONS; i++) a->free_indexes[i] = i;
     a->free_count = MAX_CONNECTIONS;
@@ -84,7 +86,7 @@ struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards,
     a->max_connections = MAX_CONNECTIONS;
     a->max_job_bytes = BEANSTALK_JOB_BYTES;
     a->output_high_bytes = OUTPUT_HIGH_BYTES;
-    a->spin_ns = a->spin_now_ns = DEFAULT_SPIN_NS;
+    patience_set(&a->patience, DEFAULT_SPIN_NS);
     if (!map_board(a, board_fd) || !open_tables(a) || !open_epoll(a) || !beanstalk_codec.started(a)) {
         int error = errno;
         acceptor_free(a);
@@ -134,13 +136,14 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
     else if (strcmp(option, "max-outstanding-output") == 0 && value <= SIZE_MAX / 2)
         a->output_high_bytes = (size_t)value;
     else if (strcmp(option, "spin-ns") == 0 && value <= 1000000000)
-        a->spin_ns = a->spin_now_ns = value;
+        patience_set(&a->patience, value);
     else
         return -1;
     return 0;
 }
 
-/* --- sockets ------------------------------------------------------------------------------------------------------- */
+/* --- sockets -------------------------------------------------------------------------------------------------------
+ */
 
 static bool known_protocol(uint32_t protocol) {
     return protocol == PROTOCOL_BEANSTALK;
@@ -206,7 +209,8 @@ uint32_t acceptor_busy(const struct acceptor *a) {
     return busy;
 }
 
-/* --- topics of connections ----------------------------------------------------------------------------------------- */
+/* --- topics of connections -----------------------------------------------------------------------------------------
+ */
 
 uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes) {
     bool is_new;
@@ -266,14 +270,14 @@ void connection_set_waiting(struct acceptor *a, struct connection *c, bool waiti
     board_add(&a->count->waiting, waiting ? 1 : (uint64_t)-1);
 }
 
-/* --- upcalls ------------------------------------------------------------------------------------------------------- */
+/* --- upcalls -------------------------------------------------------------------------------------------------------
+ */
 
 static void grow_upcalls(struct acceptor *a) {
     size_t capacity = a->upcall_capacity > 0 ? 2 * a->upcall_capacity : FIRST_UPCALLS;
     struct pending_upcall *larger = malloc(capacity * sizeof *larger);
     if (larger == NULL) abort(); /* as for numbers */
-    for (size_t i = 0; i < a->upcall_count; i++)
-        larger[i] = a->upcalls[(a->upcall_head + i) % a->upcall_capacity];
+    for (size_t i = 0; i < a->upcall_count; i++) larger[i] = a->upcalls[(a->upcall_head + i) % a->upcall_capacity];
     free(a->upcalls);
     a->upcalls = larger;
     a->upcall_head = 0;
@@ -313,7 +317,8 @@ void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *li
     upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, line, bytes);
 }
 
-/* --- for a connection whose command Python has ---------------------------------------------------------------------- */
+/* --- for a connection whose command Python has ----------------------------------------------------------------------
+ */
 
 /* A copy of the request waits in its slot. */
 static bool keep_unsent(struct slot *slot, const struct message *request, const void *body) {
@@ -403,7 +408,8 @@ uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic) {
     return topic < a->bindings.capacity ? binding_at(&a->bindings, topic)->worker : 0;
 }
 
-/* --- figures ------------------------------------------------------------------------------------------------------- */
+/* --- figures -------------------------------------------------------------------------------------------------------
+ */
 
 void acceptor_count(struct acceptor *a, uint32_t command) {
     if (command < COUNT_COMMANDS) board_add(&a->count->commands[command], 1);

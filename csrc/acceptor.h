@@ -41,17 +41,17 @@ struct upcall {
     size_t bytes_count;
 };
 
-/* `board_fd` is mapped and not kept; `wake_fd`, the eventfd that workers wake this process by, stays the caller's and must
- * be open as long as the acceptor is. NULL with errno. All workers are gone until acceptor_peer. */
+/* `board_fd` is mapped and not kept; `wake_fd`, the eventfd that workers wake this process by, stays the caller's and
+ * must be open as long as the acceptor is. NULL with errno. All workers are gone until acceptor_peer. */
 struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
 void acceptor_free(struct acceptor *a);
 
-/* "beanstalk.max-job-size", "max-connections", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "spin-ns". 0, or -1 when there
- * is no such option or the value is out of range. */
+/* "beanstalk.max-job-size", "max-connections", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "spin-ns". 0, or -1 when
+ * there is no such option or the value is out of range. */
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
 
-/* Attaches a worker, or one that was restarted; the fds are not kept. The worker is told of all topics and connections that
- * concern it, reserves that waited there are asked again. 0, or -1 and errno. */
+/* Attaches a worker, or one that was restarted; the fds are not kept. The worker is told of all topics and connections
+ * that concern it, reserves that waited there are asked again. 0, or -1 and errno. */
 int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, int peer_wake_fd);
 /* A worker has died: what it replied is delivered, what it did not reply has failed, reserves excepted. Requests for it
  * wait until it is back. */
@@ -76,10 +76,11 @@ int acceptor_run(struct acceptor *a, int64_t max_wait_ns);
 /* The next upcall; false when there is none. */
 bool acceptor_upcall(struct acceptor *a, struct upcall *out);
 
-/* --- about a connection whose command Python has ------------------------------------------------------------------- */
+/* --- about a connection whose command Python has -------------------------------------------------------------------
+ */
 
-/* Asks a worker: kind, topic, id, pri, delay_ns and ttr_ns of `request` count. Returns the slot that the answer will bear, or
- * -1 when the connection is closed or has too many requests under way. */
+/* Asks a worker: kind, topic, id, pri, delay_ns and ttr_ns of `request` count. Returns the slot that the answer will
+ * bear, or -1 when the connection is closed or has too many requests under way. */
 int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, const struct message *request,
                          const void *body, size_t body_bytes);
 void acceptor_reply(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
@@ -97,7 +98,8 @@ size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
 uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);
 uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic);
 
-/* --- figures ------------------------------------------------------------------------------------------------------- */
+/* --- figures -------------------------------------------------------------------------------------------------------
+ */
 
 /* Counts a command (enum board_command) on the board. */
 void acceptor_count(struct acceptor *a, uint32_t command);

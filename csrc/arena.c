@@ -6,7 +6,8 @@
 
 bool arena_open(struct arena *arena, size_t item_bytes, uint32_t limit) {
     assert(item_bytes >= sizeof(uint32_t));
-    void *base = mmap(NULL, item_bytes * limit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *base =
+        mmap(NULL, item_bytes * limit, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return false;
     *arena = (struct arena){.base = base, .item_bytes = item_bytes, .limit = limit, .end = 1};
     return true;

@@ -1,7 +1,7 @@
 /* An arena: an array of equal items that grows in place, because its address space was set aside at the start.
  *
- * Growing moves nothing and pauses nothing; the kernel gives a page when it is first touched. Items are named by number,
- * from 1 (0 is "none"); a freed item's first word links it into the free list. New items are not cleared.
+ * Growing moves nothing and pauses nothing; the kernel gives a page when it is first touched. Items are named by
+ * number, from 1 (0 is "none"); a freed item's first word links it into the free list. New items are not cleared.
  */
 #ifndef MQ_ARENA_H
 #define MQ_ARENA_H

@@ -16,7 +16,8 @@ static const char DEFAULT_TOPIC[] = "default";
 
 #define REPLY(a, c, text) reply_text(a, c, text, sizeof(text) - 1)
 
-/* --- words and numbers --------------------------------------------------------------------------------------------- */
+/* --- words and numbers ---------------------------------------------------------------------------------------------
+ */
 
 /* What is left of a line. */
 struct words {
@@ -56,13 +57,14 @@ static bool at_end(const struct words *w) {
 
 /* Letters, digits and -+/;.$_() */
 static const bool name_byte[256] = {
-    ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1, ['J'] = 1, ['K'] = 1,
-    ['L'] = 1, ['M'] = 1, ['N'] = 1, ['O'] = 1, ['P'] = 1, ['Q'] = 1, ['R'] = 1, ['S'] = 1, ['T'] = 1, ['U'] = 1, ['V'] = 1,
-    ['W'] = 1, ['X'] = 1, ['Y'] = 1, ['Z'] = 1, ['a'] = 1, ['b'] = 1, ['c'] = 1, ['d'] = 1, ['e'] = 1, ['f'] = 1, ['g'] = 1,
-    ['h'] = 1, ['i'] = 1, ['j'] = 1, ['k'] = 1, ['l'] = 1, ['m'] = 1, ['n'] = 1, ['o'] = 1, ['p'] = 1, ['q'] = 1, ['r'] = 1,
-    ['s'] = 1, ['t'] = 1, ['u'] = 1, ['v'] = 1, ['w'] = 1, ['x'] = 1, ['y'] = 1, ['z'] = 1, ['0'] = 1, ['1'] = 1, ['2'] = 1,
-    ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1, ['8'] = 1, ['9'] = 1, ['-'] = 1, ['+'] = 1, ['/'] = 1, [';'] = 1,
-    ['.'] = 1, ['$'] = 1, ['_'] = 1, ['('] = 1, [')'] = 1,
+    ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1,
+    ['J'] = 1, ['K'] = 1, ['L'] = 1, ['M'] = 1, ['N'] = 1, ['O'] = 1, ['P'] = 1, ['Q'] = 1, ['R'] = 1,
+    ['S'] = 1, ['T'] = 1, ['U'] = 1, ['V'] = 1, ['W'] = 1, ['X'] = 1, ['Y'] = 1, ['Z'] = 1, ['a'] = 1,
+    ['b'] = 1, ['c'] = 1, ['d'] = 1, ['e'] = 1, ['f'] = 1, ['g'] = 1, ['h'] = 1, ['i'] = 1, ['j'] = 1,
+    ['k'] = 1, ['l'] = 1, ['m'] = 1, ['n'] = 1, ['o'] = 1, ['p'] = 1, ['q'] = 1, ['r'] = 1, ['s'] = 1,
+    ['t'] = 1, ['u'] = 1, ['v'] = 1, ['w'] = 1, ['x'] = 1, ['y'] = 1, ['z'] = 1, ['0'] = 1, ['1'] = 1,
+    ['2'] = 1, ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1, ['8'] = 1, ['9'] = 1, ['-'] = 1,
+    ['+'] = 1, ['/'] = 1, [';'] = 1, ['.'] = 1, ['$'] = 1, ['_'] = 1, ['('] = 1, [')'] = 1,
 };
 
 static size_t words_bytes(const struct words *w) {
@@ -94,7 +96,8 @@ static void count_consumer(struct acceptor *a, struct connection *c) {
     board_add(&a->count->workers, 1);
 }
 
-/* --- handlers: of a command's words; false if the connection stalled before anything was done ----------------------- */
+/* --- handlers: of a command's words; false if the connection stalled before anything was done -----------------------
+ */
 
 static bool refuse(struct acceptor *a, struct connection *c) {
     if (!may_reply(c)) return false;
@@ -261,7 +264,8 @@ static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
     return true;
 }
 
-/* --- commands ------------------------------------------------------------------------------------------------------ */
+/* --- commands ------------------------------------------------------------------------------------------------------
+ */
 
 static bool begins(struct words *w, const char *prefix, size_t bytes) {
     if (words_bytes(w) < bytes || memcmp(w->at, prefix, bytes) != 0) return false;
@@ -310,7 +314,8 @@ static bool command(struct acceptor *a, struct connection *c, const uint8_t *lin
     return true;
 }
 
-/* --- input: each takes what it can and says how much; 0: not enough is there, or the connection stalled ------------- */
+/* --- input: each takes what it can and says how much; 0: not enough is there, or the connection stalled -------------
+ */
 
 /* Of the first carriage return of a line, if a line feed follows; how long the line is without them. */
 static bool find_line(const uint8_t *data, size_t window, size_t *bytes) {
@@ -414,7 +419,8 @@ static void opened(struct acceptor *a, struct connection *c) {
     connection_watch(a, c, watched);
 }
 
-/* --- replies ------------------------------------------------------------------------------------------------------- */
+/* --- replies -------------------------------------------------------------------------------------------------------
+ */
 
 static const char *const done_texts[MSG_LIST + 1] = {
     [MSG_DELETE] = "DELETED\r\n",
@@ -475,7 +481,10 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
     }
     switch (kind) {
     case MSG_PUBLISH: answer_inserted(a, c, value); break;
-    case MSG_RESERVE_ID: count_consumer(a, c); answer_reserved(a, c, id, body, body_bytes); break;
+    case MSG_RESERVE_ID:
+        count_consumer(a, c);
+        answer_reserved(a, c, id, body, body_bytes);
+        break;
     case MSG_RESERVE: answer_reserved(a, c, id, body, body_bytes); break;
     default: answer_text(a, c, done_texts[kind]);
     }

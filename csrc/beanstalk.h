@@ -1,9 +1,9 @@
-/* The beanstalkd protocol's hot commands: put, reserve, reserve-with-timeout, reserve-job, delete, release, bury, touch, use,
- * watch, ignore. What it does not know it hands to Python as a line (acceptor/protocols/beanstalk.py).
+/* The beanstalkd protocol's hot commands: put, reserve, reserve-with-timeout, reserve-job, delete, release, bury,
+ * touch, use, watch, ignore. What it does not know it hands to Python as a line (acceptor/protocols/beanstalk.py).
  *
  * What is accepted and what is refused, and how, is what beanstalkd 1.12 does to the byte, oddities included: a name
- * of a command is matched as a prefix, a carriage return that no line feed follows spoils a line, numbers may be preceded by
- * any number of spaces, and so on.
+ * of a command is matched as a prefix, a carriage return that no line feed follows spoils a line, numbers may be
+ * preceded by any number of spaces, and so on.
  */
 #ifndef MQ_BEANSTALK_H
 #define MQ_BEANSTALK_H

@@ -24,6 +24,10 @@
 /* What one connection may read in one turn, so that none starves the others. */
 #define RECEIVE_BYTES ((size_t)64 << 10)
 
+/* Up to so much of an unfinished command is moved in front of what is received next, so that it is parsed where it
+ * lies; with more than that, what is received goes behind it. */
+#define MAX_MOVED_BYTES ((size_t)4 << 10)
+
 /* Replies that wait to be sent on one connection: above HIGH its input waits until they are below LOW. What is being
  * answered already still comes on top: at most MAX_OUTSTANDING bodies. */
 #define OUTPUT_HIGH_BYTES ((size_t)1 << 20)
@@ -33,7 +37,8 @@
  * at the worker behind it. */
 #define MAX_PARKED_BODY_BYTES 4096u
 
-/* The largest message body there can be (beanstalkd's own maximum of -z), and the largest reply: a list of all topics. */
+/* The largest message body there can be (beanstalkd's own maximum of -z), and the largest reply: a list of all topics.
+ */
 #define MAX_BODY_BYTES  ((uint32_t)1 << 30)
 #define MAX_REPLY_BYTES ((size_t)MAX_BODY_BYTES + 4096)
 
@@ -42,12 +47,12 @@
 #define KEEP_BLOCKS 1024u
 
 /* Work in one turn. */
-#define EVENTS_PER_TURN    256
-#define ACCEPTS_PER_TURN   64
-#define REPLIES_PER_TURN   4096 /* of one worker */
-#define RECEIVES_PER_WAKE  16   /* connections read before the workers are told */
+#define EVENTS_PER_TURN   256
+#define ACCEPTS_PER_TURN  64
+#define REPLIES_PER_TURN  4096 /* of one worker */
+#define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
 
 /* How long run looks at the rings before it sleeps, while replies are due. */
-#define DEFAULT_SPIN_NS 20000u
+#define DEFAULT_SPIN_NS 5000u
 
 #endif

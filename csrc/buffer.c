@@ -55,7 +55,8 @@ void buffer_consume(struct blocks *blocks, struct buffer *buffer, size_t bytes) 
 uint8_t *buffer_grow(struct blocks *blocks, struct buffer *buffer, size_t bytes) {
     size_t kept = buffer_bytes(buffer);
     assert(bytes <= SIZE_MAX / 4 - kept);
-    /* Moving is cheaper than growing, but only once a good part has been consumed: so that each byte moves once or so. */
+    /* Moving is cheaper than growing, but only once a good part has been consumed: so that each byte moves once or so.
+     */
     if (kept + bytes <= buffer->capacity && kept <= buffer->begin) {
         memmove(buffer->bytes, buffer_front(buffer), kept);
         buffer->begin = 0;

@@ -1,7 +1,7 @@
 /* Buffers of a connection's bytes on their way in or out, and the pool of blocks that most of them are made of.
  *
- * A buffer that is empty holds no memory. It starts with a block of the pool, and is one stretch of bytes however large it
- * grows, so that it is received into and sent from by one system call.
+ * A buffer that is empty holds no memory. It starts with a block of the pool, and is one stretch of bytes however large
+ * it grows, so that it is received into and sent from by one system call.
  */
 #ifndef MQ_BUFFER_H
 #define MQ_BUFFER_H

@@ -26,7 +26,9 @@ void clients_close(struct clients *clients) {
     arena_close(&clients->watches);
 }
 
-static uint64_t key_of(uint32_t acceptor, uint32_t conn) { return (uint64_t)acceptor << 32 | conn; }
+static uint64_t key_of(uint32_t acceptor, uint32_t conn) {
+    return (uint64_t)acceptor << 32 | conn;
+}
 
 uint32_t clients_find(const struct clients *clients, uint32_t acceptor, uint32_t conn) {
     return map_find(&clients->by_conn, key_of(acceptor, conn));

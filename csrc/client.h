@@ -1,7 +1,7 @@
 /* A client: a worker's view of one connection of one acceptor: what it uses, watches, waits for and has in flight.
  *
- * While a client's RESERVE waits, the requests that came after it are parked here, byte for byte as they came over the ring;
- * the acceptor's limit on outstanding requests bounds them.
+ * While a client's RESERVE waits, the requests that came after it are parked here, byte for byte as they came over the
+ * ring; the acceptor's limit on outstanding requests bounds them.
  */
 #ifndef MQ_CLIENT_H
 #define MQ_CLIENT_H
@@ -52,8 +52,12 @@ struct clients {
 bool clients_open(struct clients *clients, uint32_t limit, uint32_t watch_limit);
 void clients_close(struct clients *clients);
 
-static inline struct client *client_at(const struct clients *c, uint32_t client) { return arena_at(&c->arena, client); }
-static inline struct watch *watch_at(const struct clients *c, uint32_t watch) { return arena_at(&c->watches, watch); }
+static inline struct client *client_at(const struct clients *c, uint32_t client) {
+    return arena_at(&c->arena, client);
+}
+static inline struct watch *watch_at(const struct clients *c, uint32_t watch) {
+    return arena_at(&c->watches, watch);
+}
 
 /* The client of a connection, made if there is none yet; 0 when the limit is reached. */
 uint32_t clients_get(struct clients *clients, uint32_t acceptor, uint32_t conn);

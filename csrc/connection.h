@@ -26,13 +26,13 @@ enum slot_kind {
 struct slot {
     uint8_t kind;
     uint8_t worker;
-    uint8_t status;          /* of the reply, once answered */
+    uint8_t status; /* of the reply, once answered */
     bool answered : 1;
-    bool python : 1;         /* Python asked: the reply is an upcall */
-    bool unsent : 1;         /* the worker is gone: `body` is the message, for when it is back */
+    bool python : 1; /* Python asked: the reply is an upcall */
+    bool unsent : 1; /* the worker is gone: `body` is the message, for when it is back */
     uint32_t body_bytes;
-    uint64_t value;          /* the id published; how long to reserve, then what it delivered; ... */
-    uint8_t *body;           /* malloc'd, or NULL */
+    uint64_t value; /* the id published; how long to reserve, then what it delivered; ... */
+    uint8_t *body;  /* malloc'd, or NULL */
 };
 
 /* Why no more of a connection's input is taken. */
@@ -126,8 +126,8 @@ static inline struct slot *connection_slot(const struct connection *c, uint32_t 
     return &c->slots[number & c->slot_mask];
 }
 
-/* A new slot at the tail, cleared but for `kind`; its number is head_slot + slot_count - 1. NULL when memory is short. At most
- * MAX_OUTSTANDING. */
+/* A new slot at the tail, cleared but for `kind`; its number is head_slot + slot_count - 1. NULL when memory is short.
+ * At most MAX_OUTSTANDING. */
 struct slot *connection_push_slot(struct connection *c, struct blocks *blocks, uint8_t kind);
 void connection_pop_slot(struct connection *c, struct blocks *blocks);
 

@@ -8,8 +8,8 @@
  *   beanstalk.c   a codec: bytes to requests, replies to bytes
  *
  * A codec's parse function is given a connection's input and takes what is complete of it, command by command, until
- * there is no more or the connection has to stall. It checks that it may go on (may_*) before it does anything that must
- * not be done twice: what was not taken will be given to it again.
+ * there is no more or the connection has to stall. It checks that it may go on (may_*) before it does anything that
+ * must not be done twice: what was not taken will be given to it again.
  */
 #ifndef MQ_ENGINE_H
 #define MQ_ENGINE_H
@@ -28,6 +28,7 @@
 #include "channel.h"
 #include "connection.h"
 #include "message.h"
+#include "patience.h"
 
 /* Numbers of connections, each looked up when its turn comes: it may be closed by then. */
 struct numbers {
@@ -80,7 +81,7 @@ struct acceptor {
     struct numbers dirty;
     struct numbers runnable;
     struct numbers running; /* the list that is being worked off */
-    uint8_t *scratch;       /* RECEIVE_BYTES that all connections receive into */
+    uint8_t *scratch;       /* that all connections receive into */
 
     struct pending_upcall *upcalls; /* a queue in a ring */
     size_t upcall_head, upcall_count, upcall_capacity;
@@ -93,8 +94,7 @@ struct acceptor {
     uint32_t max_connections;
     uint32_t max_job_bytes;
     size_t output_high_bytes;
-    uint64_t spin_ns, spin_now_ns;
-    uint32_t spins;
+    struct patience patience;
 };
 
 /* What a codec is to the engine. */
@@ -134,13 +134,15 @@ static inline uint32_t first_of(uint64_t workers) {
 void engine_oom(struct acceptor *a, struct connection *c);
 void numbers_add(struct numbers *numbers, uint32_t number);
 
-/* --- acceptor.c ---------------------------------------------------------------------------------------------------- */
+/* --- acceptor.c ----------------------------------------------------------------------------------------------------
+ */
 
 /* Takes a copy of `bytes`; answer may be NULL. */
 void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
                  const void *bytes, size_t bytes_count);
 
-/* --- socket.c ------------------------------------------------------------------------------------------------------ */
+/* --- socket.c ------------------------------------------------------------------------------------------------------
+ */
 
 enum { INDEX_BITS = 20 };
 _Static_assert(MAX_CONNECTIONS <= 1u << INDEX_BITS, "an index fits a number");
@@ -176,7 +178,8 @@ static inline void socket_written(struct acceptor *a, struct connection *c, cons
     numbers_add(&a->dirty, c->number);
 }
 
-/* --- for codecs, before they do something -------------------------------------------------------------------------- */
+/* --- for codecs, before they do something --------------------------------------------------------------------------
+ */
 
 static inline bool stalled(struct connection *c, enum stall why) {
     c->stall = (uint8_t)why;
@@ -222,7 +225,8 @@ static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t wo
     return true;
 }
 
-/* --- for codecs, to do it ------------------------------------------------------------------------------------------ */
+/* --- for codecs, to do it ------------------------------------------------------------------------------------------
+ */
 
 /* Sends, unless the worker is gone. */
 static inline void peer_send(struct acceptor *a, uint32_t worker, const struct message *message, const void *body) {
@@ -239,7 +243,8 @@ static inline void peer_tell(struct acceptor *a, struct connection *c, uint32_t 
     peer_send(a, worker, &message, NULL);
 }
 
-/* Sends a request (conn, slot and body_bytes are filled in here) and opens a slot for its reply. May have been asked. */
+/* Sends a request (conn, slot and body_bytes are filled in here) and opens a slot for its reply. May have been asked.
+ */
 void peer_ask(struct acceptor *a, struct connection *c, uint32_t worker, struct message *request, const void *body,
               uint32_t body_bytes, uint64_t value);
 /* A reserve at one worker. */
@@ -260,7 +265,8 @@ void connection_ignore(struct acceptor *a, struct connection *c, uint32_t place)
 
 void connection_set_waiting(struct acceptor *a, struct connection *c, bool waiting);
 
-/* --- peer.c -------------------------------------------------------------------------------------------------------- */
+/* --- peer.c --------------------------------------------------------------------------------------------------------
+ */
 
 /* Takes in what the workers replied; false if that was nothing. */
 bool peers_hear(struct acceptor *a);
@@ -276,7 +282,8 @@ void slots_changed(struct acceptor *a, struct connection *c);
 /* Requests of a connection that are counted in a->expected, and are not to be any more. */
 void slots_forget(struct acceptor *a, struct connection *c);
 
-/* --- turn.c -------------------------------------------------------------------------------------------------------- */
+/* --- turn.c --------------------------------------------------------------------------------------------------------
+ */
 
 void listeners_update(struct acceptor *a);
 

@@ -156,7 +156,8 @@ static void waited(struct acceptor *a, struct connection *c, uint32_t worker, co
 }
 
 void gather_hear(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply) {
-    static const uint8_t kinds[] = {[GATHER_PROBING] = MSG_PROBE, [GATHER_TAKING] = MSG_TAKE, [GATHER_WAITING] = MSG_RESERVE};
+    static const uint8_t kinds[] = {
+        [GATHER_PROBING] = MSG_PROBE, [GATHER_TAKING] = MSG_TAKE, [GATHER_WAITING] = MSG_RESERVE};
     struct gather *g = &c->gather;
     assert(g->phase != GATHER_NONE);
     if ((g->asked & bit_of(worker)) == 0 || reply->kind != kinds[g->phase]) return;

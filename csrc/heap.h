@@ -33,7 +33,9 @@ struct heap_places {
     size_t stride;
 };
 
-static inline uint32_t heap_item(struct heap_entry e) { return (uint32_t)e.low; }
+static inline uint32_t heap_item(struct heap_entry e) {
+    return (uint32_t)e.low;
+}
 
 static inline struct heap_entry heap_key(uint64_t high, uint32_t middle, uint32_t item) {
     return (struct heap_entry){high, (uint64_t)middle << 32 | item};

@@ -9,7 +9,9 @@
 
 enum { FIRST_BUCKETS = 1024, LINE_BITS = 4 };
 
-static struct job *at(const struct arena *jobs, uint32_t number) { return arena_at(jobs, number); }
+static struct job *at(const struct arena *jobs, uint32_t number) {
+    return arena_at(jobs, number);
+}
 
 /* The low bits of n as they are; those above mixed, so that a stride in n makes no long chains. */
 static uint32_t hash(const struct index *index, uint64_t id) {

@@ -1,8 +1,8 @@
 /* The index from message id to job number: linear hashing with chains, so that it grows one bucket at a time and no
  * put ever pays for a rehash of all.
  *
- * The chain runs through the jobs themselves (a uint32_t in each); the index holds only the heads. Ids rise one by one, so the
- * low bits of n pick the place in a cache line of heads: a queue that is worked in order touches them in order.
+ * The chain runs through the jobs themselves (a uint32_t in each); the index holds only the heads. Ids rise one by one,
+ * so the low bits of n pick the place in a cache line of heads: a queue that is worked in order touches them in order.
  */
 #ifndef MQ_INDEX_H
 #define MQ_INDEX_H

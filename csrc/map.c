@@ -65,7 +65,9 @@ void map_free(struct map *map) {
     *map = (struct map){0};
 }
 
-static uint64_t rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
+static uint64_t rotate(uint64_t x, int bits) {
+    return x << bits | x >> (64 - bits);
+}
 
 static void sip_round(uint64_t v[4]) {
     v[0] += v[1], v[2] += v[3];

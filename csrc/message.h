@@ -23,14 +23,14 @@
 
 enum message_kind {
     /* Requests without a reply. */
-    MSG_OPEN = 1,    /* topic; id: its shard; body: its name */
-    MSG_CLOSE,       /* topic: the number may be bound anew */
-    MSG_USE,         /* conn publishes to topic from now on (instead of any other it used); topic 0: to none */
-    MSG_WATCH,       /* conn's RESERVEs take from topic too */
-    MSG_IGNORE,      /* ... no longer */
-    MSG_CANCEL,      /* conn's RESERVE in slot, if it still waits, is answered CANCELLED; else nothing happens */
-    MSG_RETURN,      /* id, delivered to conn, was not passed on: it is ready again as if never taken */
-    MSG_GONE,        /* conn is closed: what it had in flight is ready again, what it used and watched is let go */
+    MSG_OPEN = 1, /* topic; id: its shard; body: its name */
+    MSG_CLOSE,    /* topic: the number may be bound anew */
+    MSG_USE,      /* conn publishes to topic from now on (instead of any other it used); topic 0: to none */
+    MSG_WATCH,    /* conn's RESERVEs take from topic too */
+    MSG_IGNORE,   /* ... no longer */
+    MSG_CANCEL,   /* conn's RESERVE in slot, if it still waits, is answered CANCELLED; else nothing happens */
+    MSG_RETURN,   /* id, delivered to conn, was not passed on: it is ready again as if never taken */
+    MSG_GONE,     /* conn is closed: what it had in flight is ready again, what it used and watched is let go */
 
     /* Requests, each with one reply. */
     MSG_PUBLISH = 32, /* topic, id, pri, delay_ns, ttr_ns, body -> OK | NO_SPACE */

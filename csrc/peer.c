@@ -1,4 +1,5 @@
-/* The workers as an acceptor sees them: attached, lost, asked, heard; and the replies of one connection put in order. */
+/* The workers as an acceptor sees them: attached, lost, asked, heard; and the replies of one connection put in order.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -6,7 +7,8 @@
 #include "engine.h"
 #include "gather.h"
 
-/* --- asking -------------------------------------------------------------------------------------------------------- */
+/* --- asking --------------------------------------------------------------------------------------------------------
+ */
 
 static void send_request(struct acceptor *a, struct connection *c, uint32_t worker, struct message *request,
                          const void *body, uint32_t body_bytes, uint32_t slot) {
@@ -66,7 +68,8 @@ void peer_reserve(struct acceptor *a, struct connection *c, uint32_t worker, uin
     if (++c->reserves == 1 && c->half_closed) peer_cancel_reserves(a, c);
 }
 
-/* --- replies in order ---------------------------------------------------------------------------------------------- */
+/* --- replies in order ----------------------------------------------------------------------------------------------
+ */
 
 void slots_changed(struct acceptor *a, struct connection *c) {
     bool over = false;
@@ -100,7 +103,8 @@ void slots_emit(struct acceptor *a, struct connection *c) {
 
 void slots_forget(struct acceptor *a, struct connection *c) {
     const struct gather *g = &c->gather;
-    if (g->phase == GATHER_PROBING || g->phase == GATHER_TAKING) a->expected -= (uint32_t)__builtin_popcountll(g->asked);
+    if (g->phase == GATHER_PROBING || g->phase == GATHER_TAKING)
+        a->expected -= (uint32_t)__builtin_popcountll(g->asked);
     for (uint32_t i = 0; i < c->slot_count; i++) {
         const struct slot *slot = connection_slot(c, c->head_slot + i);
         if (!slot->answered && slot->kind >= MSG_PUBLISH && slot->kind != MSG_RESERVE) a->expected--;
@@ -209,7 +213,8 @@ bool peers_hear(struct acceptor *a) {
     return any;
 }
 
-/* --- backlogs ------------------------------------------------------------------------------------------------------ */
+/* --- backlogs ------------------------------------------------------------------------------------------------------
+ */
 
 static void wake_stalled(struct acceptor *a, struct peer *peer) {
     for (size_t i = 0; i < peer->stalled.count; i++) {
@@ -238,7 +243,8 @@ void peers_publish(struct acceptor *a) {
     a->published_to = 0;
 }
 
-/* --- attached and lost --------------------------------------------------------------------------------------------- */
+/* --- attached and lost ---------------------------------------------------------------------------------------------
+ */
 
 /* A request of Python's for a worker that is gone: what to send when it is back. */
 static void send_unsent(struct acceptor *a, struct connection *c, struct slot *slot, uint32_t number) {
@@ -253,7 +259,8 @@ static void send_unsent(struct acceptor *a, struct connection *c, struct slot *s
 static void tell_again(struct acceptor *a, struct connection *c, uint32_t worker) {
     if (binding_at(&a->bindings, c->used)->worker == worker) peer_tell(a, c, worker, MSG_USE, c->used);
     for (uint32_t i = 0; i < c->watched_count; i++)
-        if (binding_at(&a->bindings, c->watched[i])->worker == worker) peer_tell(a, c, worker, MSG_WATCH, c->watched[i]);
+        if (binding_at(&a->bindings, c->watched[i])->worker == worker)
+            peer_tell(a, c, worker, MSG_WATCH, c->watched[i]);
 }
 
 static void ask_again(struct acceptor *a, struct connection *c, uint32_t worker) {

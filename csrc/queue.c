@@ -23,8 +23,8 @@ static void push(struct heap *heap, struct heap_places places, struct heap_entry
 uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint64_t seq, uint32_t pri, log_position position) {
     uint32_t number = arena_take(&w->jobs);
     if (!number) return 0;
-    *job_at(w, number) = (struct job){
-        .id = id, .seq = seq, .position = position, .topic = topic, .pri = pri, .place = HEAP_NOWHERE};
+    *job_at(w, number) =
+        (struct job){.id = id, .seq = seq, .position = position, .topic = topic, .pri = pri, .place = HEAP_NOWHERE};
     index_insert(&w->ids, &w->jobs, number);
     return number;
 }
@@ -54,7 +54,9 @@ struct trail *queue_trail(struct worker *w, uint32_t job) {
     return trail_at(w, j->trail);
 }
 
-static bool urgent(const struct job *j) { return j->pri < URGENT_BELOW; }
+static bool urgent(const struct job *j) {
+    return j->pri < URGENT_BELOW;
+}
 
 void queue_make_ready(struct worker *w, uint32_t job) {
     struct job *j = job_at(w, job);

@@ -1,7 +1,7 @@
 /* The job queue of topics: how jobs pass between ready, reserved, delayed, buried and gone.
  *
- * The functions here change memory only; the caller has written the log first (the order does not matter inside a turn, as
- * replies leave after the flush). They keep the counts of topics and board true.
+ * The functions here change memory only; the caller has written the log first (the order does not matter inside a turn,
+ * as replies leave after the flush). They keep the counts of topics and board true.
  */
 #ifndef MQ_QUEUE_H
 #define MQ_QUEUE_H

@@ -20,7 +20,8 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     if (!topic) {
         topic = topics_find(&w->topics, record_body(r), name_bytes);
         if (!topic) topic = topics_add(&w->topics, record_body(r), name_bytes, s->number, r->seq);
-        if (!topic || !shard_know_topic(w, s, topic, r->topic)) worker_die("too many topics in the log, or out of memory");
+        if (!topic || !shard_know_topic(w, s, topic, r->topic))
+            worker_die("too many topics in the log, or out of memory");
     }
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq > t->next_seq) t->next_seq = r->seq;

@@ -507,7 +507,7 @@ static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client
     case MSG_PROBE: probe(w, client, m); break;
     case MSG_TAKE: take(w, client, m); break;
     case MSG_RESERVE_ID: reserve_id(w, client, m); break;
-    case MSG_DELETE: return delete (w, client, m);
+    case MSG_DELETE: return delete(w, client, m);
     case MSG_RELEASE: return release(w, client, m);
     case MSG_BURY: return bury(w, client, m);
     case MSG_TOUCH: touch(w, client, m); break;

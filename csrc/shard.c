@@ -50,7 +50,8 @@ static const struct topic *known(const struct worker *w, const struct shard *s, 
 }
 
 /* A segment begins with all that the segments before it are needed for besides live messages. */
-static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, uint64_t keep) {
+static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes,
+                                     uint64_t keep) {
     uint64_t head = 0;
     for (uint32_t n = 1; n <= s->topics_known; n++) {
         const struct topic *t = known(w, s, n);
@@ -73,7 +74,8 @@ enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t record
         if (keep > KEEP_MOST) keep = KEEP_MOST;
     }
     enum log_result result = log_reserve(s->log, records, bytes, keep, w->wall_ns);
-    if (result == LOG_OK && log_active_segment(s->log) != s->segment) result = begin_segment(w, s, records, bytes, keep);
+    if (result == LOG_OK && log_active_segment(s->log) != s->segment)
+        result = begin_segment(w, s, records, bytes, keep);
     return result;
 }
 
@@ -189,7 +191,8 @@ void shard_count_out(struct shard *s, log_position position) {
 uint32_t shard_dead_segments(const struct shard *s) {
     uint32_t dead = 0;
     for (uint32_t n = log_first_segment(s->log); n < s->segment; n++, dead++)
-        if (s->use_count && n >= s->first_use && n - s->first_use < s->use_count && s->use[n - s->first_use].jobs) break;
+        if (s->use_count && n >= s->first_use && n - s->first_use < s->use_count && s->use[n - s->first_use].jobs)
+            break;
     return dead;
 }
 

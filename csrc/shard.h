@@ -2,13 +2,12 @@
  *
  * The records (see log.h for their frame):
  *
- *   TOPIC    topic: a number new to this shard; seq: its next_seq; body: its name. Each segment begins with one for every topic
- *            known, so that the segments before it can go.
- *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far.
- *   PUBLISH  topic, seq, id, body; attributes: struct publish_attributes.
- *   DELETE   topic, seq, id: the message is done with.
- *   STATE    topic, seq, id; attributes: struct state_attributes: what the job queue knows of the message now.
- *   MOVED    a PUBLISH and its STATE in one, copied from a segment that is to go.
+ *   TOPIC    topic: a number new to this shard; seq: its next_seq; body: its name. Each segment begins with one for
+ * every topic known, so that the segments before it can go. FLOOR    seq: where topics that are made from now on begin
+ * to count; id: the highest message id given out so far. PUBLISH  topic, seq, id, body; attributes: struct
+ * publish_attributes. DELETE   topic, seq, id: the message is done with. STATE    topic, seq, id; attributes: struct
+ * state_attributes: what the job queue knows of the message now. MOVED    a PUBLISH and its STATE in one, copied from a
+ * segment that is to go.
  */
 #ifndef MQ_SHARD_H
 #define MQ_SHARD_H
@@ -66,8 +65,8 @@ struct shard {
     uint64_t scan_offset; /* of compaction, in the first segment */
     uint64_t sync_upto;   /* what the round of syncs under way covers */
     bool syncing;
-    bool dirty;           /* appended to in this turn */
-    bool refused;         /* a segment that was wanted could not be had: no space until one can */
+    bool dirty;   /* appended to in this turn */
+    bool refused; /* a segment that was wanted could not be had: no space until one can */
 };
 
 struct shard *shard_new(uint32_t number, uint32_t shards);
@@ -108,7 +107,7 @@ struct damage {
 /* What recovery found; added up over the segments it is passed to. */
 struct replay {
     uint64_t records, jobs, bytes;
-    uint32_t damages;     /* seen */
+    uint32_t damages;         /* seen */
     struct damage damage[64]; /* the first of them */
 };
 /* Replays all segments into memory (jobs get a state, but no place in a queue yet) and cuts them where they end. False

@@ -17,7 +17,8 @@
 /* Free room in an input buffer below which it grows before more is received. */
 enum { MIN_RECEIVE_BYTES = 4096 };
 
-/* --- open and close ------------------------------------------------------------------------------------------------ */
+/* --- open and close ------------------------------------------------------------------------------------------------
+ */
 
 static uint32_t number_for(struct acceptor *a, uint32_t index) {
     const uint32_t generations = 1u << (32 - INDEX_BITS);
@@ -97,7 +98,8 @@ void engine_oom(struct acceptor *a, struct connection *c) {
     socket_close(a, c);
 }
 
-/* --- epoll --------------------------------------------------------------------------------------------------------- */
+/* --- epoll ---------------------------------------------------------------------------------------------------------
+ */
 
 /* Registers what the connection wants to hear of, if that has changed. */
 static void listen_for(struct acceptor *a, struct connection *c) {
@@ -124,7 +126,8 @@ static void detach(struct acceptor *a, struct connection *c) {
     c->detached = true;
 }
 
-/* --- input --------------------------------------------------------------------------------------------------------- */
+/* --- input ---------------------------------------------------------------------------------------------------------
+ */
 
 static bool takes_input(const struct acceptor *a, const struct connection *c) {
     return c->stall == STALL_NONE && !c->closing && !a->quiet;
@@ -153,8 +156,8 @@ static void parse_kept(struct acceptor *a, struct connection *c) {
     if (!c->closed) buffer_consume(&a->blocks, &c->in, used);
 }
 
-/* The client has closed its side: it may send no more, but what it has sent counts, and it may still listen. What waits for a
- * message need not wait any more. */
+/* The client has closed its side: it may send no more, but what it has sent counts, and it may still listen. What waits
+ * for a message need not wait any more. */
 static void hung_up(struct acceptor *a, struct connection *c) {
     if (c->half_closed) return;
     c->half_closed = true;
@@ -177,10 +180,17 @@ static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
     return false;
 }
 
-static void receive_fresh(struct acceptor *a, struct connection *c) {
-    ssize_t n = recv(c->fd, a->scratch, RECEIVE_BYTES, MSG_DONTWAIT);
+/* Behind the few bytes that were left of the last time. */
+static void receive_to_scratch(struct acceptor *a, struct connection *c) {
+    size_t kept = buffer_bytes(&c->in);
+    assert(kept <= MAX_MOVED_BYTES);
+    ssize_t n = recv(c->fd, a->scratch + kept, RECEIVE_BYTES, MSG_DONTWAIT);
     if (!received(a, c, n)) return;
-    size_t bytes = (size_t)n;
+    if (kept > 0) {
+        memcpy(a->scratch, buffer_front(&c->in), kept);
+        buffer_release(&a->blocks, &c->in);
+    }
+    size_t bytes = kept + (size_t)n;
     size_t used = codec_of(c)->parse(a, c, a->scratch, bytes);
     if (!c->closed && used < bytes && !c->closing) keep_input(a, c, a->scratch + used, bytes - used);
 }
@@ -200,8 +210,8 @@ static void receive_more(struct acceptor *a, struct connection *c) {
 }
 
 static void receive(struct acceptor *a, struct connection *c) {
-    if (buffer_bytes(&c->in) == 0)
-        receive_fresh(a, c);
+    if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES)
+        receive_to_scratch(a, c);
     else
         receive_more(a, c);
 }
@@ -251,7 +261,8 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
     listen_for(a, c);
 }
 
-/* --- output -------------------------------------------------------------------------------------------------------- */
+/* --- output --------------------------------------------------------------------------------------------------------
+ */
 
 /* EPOLLOUT is asked for when the socket takes no more. */
 static void sent(struct acceptor *a, struct connection *c, ssize_t n) {

@@ -1,7 +1,7 @@
 /* A topic on a worker: its place in the sequence of messages, its job queue, and who takes an interest in it.
  *
- * A topic is seen (listed, counted) while an acceptor has it open or a job is in it. After that it sleeps: only its number and
- * next_seq are kept, because a seq is never given out twice, until the log holds nothing of it any more.
+ * A topic is seen (listed, counted) while an acceptor has it open or a job is in it. After that it sleeps: only its
+ * number and next_seq are kept, because a seq is never given out twice, until the log holds nothing of it any more.
  */
 #ifndef MQ_TOPIC_H
 #define MQ_TOPIC_H
@@ -34,8 +34,8 @@ struct topic {
     uint32_t using, watching, waiting;
     uint64_t urgent, reserved, buried, total, deletes, pauses;
 
-    uint64_t pause_ns;   /* as last asked for; 0: not paused */
-    uint64_t unpause_ns; /* when it ends */
+    uint64_t pause_ns;                 /* as last asked for; 0: not paused */
+    uint64_t unpause_ns;               /* when it ends */
     uint32_t delay_place, pause_place; /* in the worker's heaps */
 };
 
@@ -65,6 +65,8 @@ void topics_remove(struct topics *topics, uint32_t topic);
 static inline uint64_t topic_jobs(const struct topic *t) {
     return (uint64_t)t->ready.count + t->delayed.count + t->buried + t->reserved;
 }
-static inline bool topic_seen(const struct topic *t) { return t->open > 0 || topic_jobs(t) > 0; }
+static inline bool topic_seen(const struct topic *t) {
+    return t->open > 0 || topic_jobs(t) > 0;
+}
 
 #endif

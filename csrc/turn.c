@@ -1,9 +1,10 @@
-/* A turn: replies in, bytes out, wait, bytes in, requests out. And how to wait: when the workers owe replies, looking at the
- * rings for a little while is faster than being woken; how little is learnt from how often it pays.
+/* A turn: replies in, bytes out, wait, bytes in, requests out. And how to wait: when the workers owe replies, looking
+ * at the rings for a little while is faster than being woken; how little is learnt from how often it pays.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
@@ -12,10 +13,11 @@
 
 #include "turn.h"
 
-/* How often the clock is looked at while spinning, and how seldom a full spin is tried when it has not paid. */
-enum { PAUSES_PER_LOOK = 32, SPINS_PER_TRIAL = 64, MIN_SPIN_FRACTION = 16, TURNS_PER_CLOCK = 64 };
+/* How often acceptor_run looks at the clock while it is busy. */
+enum { TURNS_PER_CLOCK = 64 };
 
-/* --- listeners ----------------------------------------------------------------------------------------------------- */
+/* --- listeners -----------------------------------------------------------------------------------------------------
+ */
 
 /* Listens as long as there is room for another connection. */
 void listeners_update(struct acceptor *a) {
@@ -58,7 +60,8 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
     }
 }
 
-/* --- a turn -------------------------------------------------------------------------------------------------------- */
+/* --- a turn --------------------------------------------------------------------------------------------------------
+ */
 
 static void run_runnable(struct acceptor *a) {
     /* What becomes runnable meanwhile waits for the next turn. */
@@ -146,7 +149,8 @@ int acceptor_turn(struct acceptor *a) {
     return (int)a->upcall_count;
 }
 
-/* --- when to come back --------------------------------------------------------------------------------------------- */
+/* --- when to come back ---------------------------------------------------------------------------------------------
+ */
 
 static uint64_t clock_ns(void) {
     struct timespec now;
@@ -154,28 +158,17 @@ static uint64_t clock_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static inline void pause_briefly(void) {
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory");
-#endif
-}
-
 /* True as soon as a reply was taken in; false when it was not worth waiting longer. */
-static bool spin(struct acceptor *a) {
-    if (a->spin_ns == 0) return false;
-    bool trial = ++a->spins % SPINS_PER_TRIAL == 0;
-    uint64_t limit = trial ? a->spin_ns : a->spin_now_ns;
-    uint64_t begin = clock_ns();
-    do {
-        for (int i = 0; i < PAUSES_PER_LOOK; i++) pause_briefly();
+static bool look_for_replies(struct acceptor *a) {
+    uint64_t begin = clock_ns(), limit = patience_ns(&a->patience), now = begin;
+    while (now - begin < limit) {
+        sched_yield();
+        now = clock_ns();
         if (!peers_hear(a)) continue;
-        a->spin_now_ns = 2 * a->spin_now_ns < a->spin_ns ? 2 * a->spin_now_ns : a->spin_ns;
+        patience_paid(&a->patience, now - begin);
         return true;
-    } while (clock_ns() - begin < limit);
-    uint64_t least = a->spin_ns / MIN_SPIN_FRACTION + 1;
-    a->spin_now_ns = a->spin_now_ns / 2 > least ? a->spin_now_ns / 2 : least;
+    }
+    patience_in_vain(&a->patience);
     return false;
 }
 
@@ -194,15 +187,15 @@ static int timeout_until(const struct acceptor *a, bool forever, uint64_t deadli
 int acceptor_run(struct acceptor *a, int64_t max_wait_ns) {
     bool forever = max_wait_ns < 0;
     uint64_t deadline = forever ? 0 : clock_ns() + (uint64_t)max_wait_ns;
-    bool patient = false; /* spinning has brought nothing: sleep */
+    bool patient = false; /* looking has brought nothing: sleep */
     for (uint32_t turns = 1; a->upcall_count == 0; turns++) {
-        bool owed = a->expected > 0 || a->reserved;
+        bool owed = (a->expected > 0 || a->reserved) && a->patience.limit_ns > 0;
         int timeout_ms = owed && !patient ? 0 : timeout_until(a, forever, deadline);
         if (turn(a, timeout_ms)) {
             patient = false;
             if (forever || turns % TURNS_PER_CLOCK != 0) continue;
-        } else if (!patient && (a->expected > 0 || a->reserved)) {
-            patient = !spin(a);
+        } else if (owed && !patient) {
+            patient = !look_for_replies(a);
         } else if (!a->accepting) {
             listeners_update(a);
         }

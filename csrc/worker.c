@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 enum {
     MAX_MESSAGE_BYTES = 1 << 30,
     CONTROL_EVERY_TURNS = 256, /* a worker that never sleeps still looks at its control fd */
-    WANTS_EVERY_TURNS = 64,   /* between looks at whether some log is half full */
+    WANTS_EVERY_TURNS = 16,    /* between looks at whether some log is half full */
     MAX_SYNC_FDS = 4096,
 };
 
@@ -28,7 +29,9 @@ _Noreturn void worker_die(const char *why) {
 
 /* --- the board -------------------------------------------------------------------------------------------------- */
 
-size_t board_bytes(void) { return sizeof(struct board); }
+size_t board_bytes(void) {
+    return sizeof(struct board);
+}
 
 static struct board *board_map(int fd) {
     void *board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -62,7 +65,8 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
                   arena_open(&w->trails, sizeof(struct trail), WORKER_MAX_JOBS) &&
                   index_open(&w->ids, WORKER_MAX_JOBS, shards) && topics_open(&w->topics, WORKER_MAX_TOPICS, seeds) &&
                   clients_open(&w->clients, WORKER_MAX_CLIENTS, WORKER_MAX_WATCHES);
-    struct epoll_event wake = {.events = EPOLLIN, .data.fd = wake_fd};
+    /* Edge-triggered: each wake-up is heard once and the eventfd never read. */
+    struct epoll_event wake = {.events = EPOLLIN | EPOLLET, .data.fd = wake_fd};
     if (!opened || epoll_ctl(w->poll_fd, EPOLL_CTL_ADD, wake_fd, &wake) < 0) {
         worker_free(w);
         return NULL;
@@ -101,7 +105,9 @@ bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns) {
     return mode == SYNC_NEVER || w->syncer;
 }
 
-void worker_spin(struct worker *w, uint64_t spin_ns) { w->spin_ns = spin_ns; }
+void worker_spin(struct worker *w, uint64_t spin_ns) {
+    patience_set(&w->patience, spin_ns);
+}
 
 /* --- segments --------------------------------------------------------------------------------------------------- */
 
@@ -171,9 +177,15 @@ void worker_retry_segments(struct worker *w) {
         if (w->own[n]) w->own[n]->refused = false;
 }
 
-uint32_t worker_dead_segments(const struct worker *w, uint32_t shard) { return shard_dead_segments(w->own[shard]); }
-uint32_t worker_first_segment(const struct worker *w, uint32_t shard) { return log_first_segment(w->own[shard]->log); }
-uint32_t worker_active_segment(const struct worker *w, uint32_t shard) { return w->own[shard]->segment; }
+uint32_t worker_dead_segments(const struct worker *w, uint32_t shard) {
+    return shard_dead_segments(w->own[shard]);
+}
+uint32_t worker_first_segment(const struct worker *w, uint32_t shard) {
+    return log_first_segment(w->own[shard]->log);
+}
+uint32_t worker_active_segment(const struct worker *w, uint32_t shard) {
+    return w->own[shard]->segment;
+}
 
 void worker_drop_first(struct worker *w, uint32_t shard) {
     shard_drop_first(w, w->own[shard]);
@@ -204,7 +216,9 @@ uint64_t worker_live_jobs(const struct worker *w, uint32_t shard, uint32_t segme
     return s->use[segment - s->first_use].jobs;
 }
 
-bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget) { return shard_compact(w, w->own[shard], budget); }
+bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget) {
+    return shard_compact(w, w->own[shard], budget);
+}
 
 /* --- peers ------------------------------------------------------------------------------------------------------ */
 
@@ -238,8 +252,8 @@ bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int
 
 /* --- a turn ----------------------------------------------------------------------------------------------------- */
 
-/* The acceptors' messages. Their answers pile up in the channel's overflow if the acceptor does not read, so what feeds a
- * channel that is backlogged is not taken in. */
+/* The acceptors' messages. Their answers pile up in the channel's overflow if the acceptor does not read, so what feeds
+ * a channel that is backlogged is not taken in. */
 static bool take_in(struct worker *w, uint32_t acceptor) {
     struct peer *p = &w->peers[acceptor];
     uint32_t done = 0;
@@ -379,7 +393,9 @@ static uint64_t clock_ns(clockid_t clock) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-uint64_t worker_next_ns(const struct worker *w) { return queue_next_ns(w); }
+uint64_t worker_next_ns(const struct worker *w) {
+    return queue_next_ns(w);
+}
 
 static bool may_sleep(struct worker *w) {
     bool may = true;
@@ -403,22 +419,13 @@ static bool rest(struct worker *w, uint64_t until_ns, bool block) {
             until = w->synced_at_ns + w->sync_interval_ns;
         uint64_t left = until > w->now_ns ? until - w->now_ns : 0;
         timeout_ms = left > 3600000000000u ? 3600000 : (int)((left + 999999) / 1000000);
-        w->slept++;
     }
     int count = epoll_wait(w->poll_fd, events, 2, timeout_ms);
     if (block)
         for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
             if (w->peers[a].channel) channel_awake(w->peers[a].channel);
     bool control = false;
-    for (int i = 0; i < count; i++) {
-        if (events[i].data.fd == w->wake_fd) {
-            uint64_t wakes;
-            ssize_t got = read(w->wake_fd, &wakes, sizeof wakes);
-            (void)got; /* EAGAIN: somebody else's wake-up, gone already */
-        } else {
-            control = true;
-        }
-    }
+    for (int i = 0; i < count; i++) control |= events[i].data.fd != w->wake_fd;
     return control;
 }
 
@@ -438,21 +445,28 @@ static bool wants_segment(const struct worker *w) {
 
 uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
     listen_to(w, control_fd);
-    uint64_t began = clock_ns(CLOCK_MONOTONIC), busy_at = began;
+    uint64_t began = clock_ns(CLOCK_MONOTONIC), idle_since = 0;
     for (uint32_t turn = 1;; turn++) {
         uint64_t now = clock_ns(CLOCK_MONOTONIC);
         bool busy = worker_turn(w, now, clock_ns(CLOCK_REALTIME));
         uint32_t events = 0;
-        if (busy) busy_at = now;
         if (w->wanting || (turn % WANTS_EVERY_TURNS == 1 && wants_segment(w))) events |= WORKER_WANTS_SEGMENT;
         if (w->failing) events |= WORKER_FAILING;
         if (w->no_space) events |= WORKER_NO_SPACE;
         w->no_space = false;
         if (now - began >= max_wait_ns) events |= WORKER_TICK;
-        bool idle = !busy && !events && now - busy_at >= w->spin_ns;
-        if (idle || events || turn % CONTROL_EVERY_TURNS == 0)
-            if (rest(w, began + max_wait_ns, idle)) events |= WORKER_CONTROL;
-        if (idle) busy_at = clock_ns(CLOCK_MONOTONIC);
+        if (busy && idle_since) patience_paid(&w->patience, now - idle_since);
+        if (busy) idle_since = 0;
+        if (!busy && !idle_since) idle_since = now;
+        bool sleep = !busy && !events && now - idle_since >= patience_ns(&w->patience);
+        if (sleep || events || turn % CONTROL_EVERY_TURNS == 0)
+            if (rest(w, began + max_wait_ns, sleep)) events |= WORKER_CONTROL;
+        if (sleep) {
+            patience_in_vain(&w->patience);
+            idle_since = 0;
+        } else if (!busy) {
+            sched_yield();
+        }
         if (events) return events;
     }
 }

@@ -21,6 +21,7 @@
 #include "heap.h"
 #include "index.h"
 #include "job.h"
+#include "patience.h"
 #include "shard.h"
 #include "topic.h"
 
@@ -41,9 +42,9 @@ enum sync_mode { SYNC_NEVER, SYNC_INTERVAL, SYNC_ALWAYS };
 
 /* Why worker_run came back. */
 enum worker_event {
-    WORKER_CONTROL = 1,      /* the control fd is readable */
+    WORKER_CONTROL = 1,       /* the control fd is readable */
     WORKER_WANTS_SEGMENT = 2, /* see worker_wanting_shard */
-    WORKER_TICK = 4,         /* the wait is over */
+    WORKER_TICK = 4,          /* the wait is over */
     WORKER_FAILING = 8,       /* a log cannot be written or synced */
     WORKER_NO_SPACE = 16,     /* a publish was refused for want of disk */
 };
@@ -67,10 +68,10 @@ struct worker {
     struct topics topics;
     struct clients clients;
 
-    struct heap inflight; /* jobs, by deadline */
-    struct heap delays;   /* topics, by their first delayed job's deadline */
-    struct heap pauses;   /* topics, by the end of their pause */
-    struct heap waits;    /* waiting clients with something to wait no longer for */
+    struct heap inflight;                   /* jobs, by deadline */
+    struct heap delays;                     /* topics, by their first delayed job's deadline */
+    struct heap pauses;                     /* topics, by the end of their pause */
+    struct heap waits;                      /* waiting clients with something to wait no longer for */
     uint32_t runnable_first, runnable_last; /* clients with parked requests that may go on */
 
     struct peer peers[BOARD_MAX_ACCEPTORS];
@@ -80,7 +81,7 @@ struct worker {
     struct shard *dirty[WORKER_MAX_SHARDS];
     uint32_t dirty_count;
     struct shard *wanting; /* a shard whose log wants a segment */
-    bool failing; /* a log cannot be written: nothing is taken in or let out */
+    bool failing;          /* a log cannot be written: nothing is taken in or let out */
     bool no_space;
     bool sync_refused;
     bool sync_failed; /* for good: what the kernel has dropped cannot be written again */
@@ -92,8 +93,7 @@ struct worker {
     uint64_t next_ticket;
 
     int wake_fd, poll_fd, control_fd;
-    uint64_t spin_ns;
-    uint64_t slept, spun;
+    struct patience patience;
 };
 
 /* --- what Python calls ------------------------------------------------------------------------------------------ */
@@ -151,9 +151,15 @@ bool worker_flush(struct worker *w);
 
 /* --- between the C files ---------------------------------------------------------------------------------------- */
 
-static inline struct job *job_at(const struct worker *w, uint32_t job) { return arena_at(&w->jobs, job); }
-static inline struct trail *trail_at(const struct worker *w, uint32_t trail) { return arena_at(&w->trails, trail); }
-static inline struct shard *shard_of_topic(const struct worker *w, const struct topic *t) { return w->own[t->shard]; }
+static inline struct job *job_at(const struct worker *w, uint32_t job) {
+    return arena_at(&w->jobs, job);
+}
+static inline struct trail *trail_at(const struct worker *w, uint32_t trail) {
+    return arena_at(&w->trails, trail);
+}
+static inline struct shard *shard_of_topic(const struct worker *w, const struct topic *t) {
+    return w->own[t->shard];
+}
 static inline struct shard *shard_of_job(const struct worker *w, const struct job *j) {
     return w->own[topic_at(&w->topics, j->topic)->shard];
 }

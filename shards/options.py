@@ -80,7 +80,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, Number]]] = {
         "ring-bytes": Number(
             4 << 20, 64 << 10, 1 << 30, "bytes of each ring (two per acceptor and worker)", power_of_two=True
         ),
-        "spin-us": Number(20, 0, 1_000_000, "microseconds to look at the rings before going to sleep"),
+        "worker-spin-us": Number(100, 0, 1_000_000, "microseconds a worker looks for requests before it sleeps"),
+        "acceptor-spin-us": Number(5, 0, 1_000_000, "microseconds an acceptor looks for replies before it sleeps"),
         "max-connections": Number(65536, 1, 65536, "connections of each acceptor"),  # MAX_CONNECTIONS, csrc/bounds.h
     },
 }

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from csrc._core import ffi, lib
+
 from shards import retention
 from shards.control import Control, Message
 from shards.retention import Retention, Segment
@@ -71,7 +72,7 @@ class Worker:
         interval_ns = int(log_settings["sync-interval"]) * 1_000_000
         if not lib.worker_sync_mode(self._worker, SYNC_MODES[start["sync"]], interval_ns):
             raise OSError(ffi.errno, f"no thread to sync with: {os.strerror(ffi.errno)}")
-        lib.worker_spin(self._worker, int(settings["broker"]["spin-us"]) * 1000)
+        lib.worker_spin(self._worker, int(settings["broker"]["worker-spin-us"]) * 1000)
         self._memory: dict[int, dict[int, int]] = {}
 
     # --- starting ---------------------------------------------------------------------------------------------------
@@ -118,7 +119,7 @@ class Worker:
             }
         )
 
-    def _recover_shard(self, shard: int, found: Any) -> None:
+    def _recover_shard(self, shard: int, found: Any) -> None:  # noqa: ANN401
         files = self._files[shard] = ShardFiles(self._store(shard))
         if not lib.worker_own(self._worker, shard):
             raise MemoryError

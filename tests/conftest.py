@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.servers import SHAPES, Server, running, shapes
+pytest.register_assert_rewrite("tests.beanstalk.replies", "tests.beanstalk.wire", "tests.model.scripts")
+
+from tests.servers import SHAPES, Server, running, shapes  # noqa: E402
 
 
 @pytest.fixture(scope="session", params=shapes(*SHAPES))

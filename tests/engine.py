@@ -1,7 +1,7 @@
 """The whole message path in one process: an acceptor, workers and the rings between them, with time passed in.
 
-Nothing runs by itself: `send` and `advance` turn the engines until nothing happens any more, so a script has one outcome.
-The processes' own loops, signals and control sockets are not here; tests with real processes have those.
+Nothing runs by itself: `send` and `advance` turn the engines until nothing happens any more, so a script has one
+outcome. The processes' own loops, signals and control sockets are not here; tests with real processes have those.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import os
 import socket
 from typing import Any, Final
 
+from csrc._core import ffi, lib
+
 from acceptor import engine as acceptor_engine
 from acceptor.engine import BEANSTALK
 from acceptor.engine import Engine as AcceptorEngine
 from acceptor.protocols.beanstalk import Beanstalk, Broker
-from csrc._core import ffi, lib
 from ringbuf import ring
 
 SECOND: Final = 1_000_000_000

@@ -101,7 +101,7 @@ class Server:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, sig)
         self.process.wait(STOP_SECONDS)
-        wait_until(lambda: not any(Path(f"/proc/{p}").exists() for p in pids if p != self.process.pid), "processes end")
+        wait_until(lambda: not any(is_alive(pid) for pid in pids), "the processes have ended")
 
     def terminate(self) -> int:
         self.process.terminate()
@@ -120,6 +120,14 @@ def children(pid: int) -> list[int]:
         for thread in Path(f"/proc/{pid}/task").iterdir():
             found += [int(word) for word in (thread / "children").read_text().split()]
     return found
+
+
+def is_alive(pid: int) -> bool:
+    """Zombies are dead: whoever inherited them may take its time."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def comm_of(pid: int) -> str:

@@ -32,7 +32,7 @@ def test_defaults() -> None:
     assert options.settings == {
         "beanstalk": {"max-job-size": 65535},
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30},
-        "broker": {"ring-bytes": 4 << 20, "spin-us": 20, "max-connections": 65536},
+        "broker": {"ring-bytes": 4 << 20, "worker-spin-us": 100, "acceptor-spin-us": 5, "max-connections": 65536},
     }
     assert (options.log_level, options.log_json, options.warnings) == ("info", False, ())
 

@@ -279,3 +279,88 @@ def test_a_million_jobs_cost_what_was_promised_and_are_recovered_quickly(bench: 
     bench.restart()
     assert bench.found.jobs == count + 1
     assert time.process_time() - started < 2
+
+
+def fill_a_segment(bench: Bench) -> list[int]:
+    """Publishes until the log goes on in a second segment; the ids."""
+    body = bytes(60_000)
+    ids = []
+    while lib.worker_active_segment(bench.worker, 0) < 2:
+        ids.append((len(ids) + 1) * SHARDS)
+        assert bench.ask(PUBLISH, topic=1, id=ids[-1], pri=len(ids), body=body).status == OK
+    return ids
+
+
+def test_a_publish_that_needs_the_next_segment_waits_for_it(bench: Bench) -> None:
+    bench.supply = lambda: None  # type: ignore[method-assign]
+    body = bytes(60_000)
+    sent = answered = 0
+    while sent == answered:
+        bench.send(PUBLISH, topic=1, id=(sent + 1) * SHARDS, body=body)
+        sent += 1
+        answered += len(bench.turn())
+        assert sent < 3000
+    for _ in range(5):
+        bench.send(PUBLISH, topic=1, id=(sent + 1) * SHARDS, body=body)
+        sent += 1
+    assert bench.turn() == []
+    Bench.supply(bench)
+    assert [a.status for a in bench.turn()] == [OK] * (sent - answered)
+
+
+def test_without_a_next_segment_puts_are_refused_and_the_rest_is_served(bench: Bench) -> None:
+    bench.supply = lambda: lib.worker_refuse_segment(bench.worker, 0)  # type: ignore[method-assign]
+    body = bytes(60_000)
+    statuses = [bench.ask(PUBLISH, topic=1, id=n * SHARDS, body=body).status for n in range(1, 1300)]
+    stored = statuses.count(OK)
+    assert statuses == [OK] * stored + [NO_SPACE] * (len(statuses) - stored)
+    assert 1000 < stored < 1200
+    for _ in range(stored):
+        assert bench.ask(DELETE, id=bench.ask(RESERVE).id).status == OK
+
+
+def test_live_messages_of_a_dead_segment_move_with_their_state(bench: Bench) -> None:
+    ids = fill_a_segment(bench)
+    buried, delayed, ready = ids[5], ids[6], ids[7]
+    for id in ids[:-1]:
+        assert bench.ask(RESERVE_ID, id=id).status == OK
+        if id == buried:
+            assert bench.ask(BURY, id=id, pri=77).status == OK
+        elif id == delayed:
+            assert bench.ask(RELEASE, id=id, pri=88, delay=100 * SECOND).status == OK
+        elif id == ready:
+            assert bench.ask(RELEASE, id=id, pri=99).status == OK
+        else:
+            assert bench.ask(DELETE, id=id).status == OK
+    total = ffi.new("uint64_t *")
+    assert lib.worker_live_jobs(bench.worker, 0, 1, total) == 3
+    while not lib.worker_compact(bench.worker, 0, 1 << 20):
+        bench.turn()
+    bench.turn()
+    assert lib.worker_dead_segments(bench.worker, 0) == 1
+    lib.worker_drop_first(bench.worker, 0)
+    bench.segments[0].pop(0)
+    bench.restart()
+    assert (bench.found.jobs, bench.found.damages) == (4, 0)
+    bench.open("a", 1)
+    assert bench.ask(PEEK_BURIED, topic=1).id == buried
+    assert bench.ask(PEEK_DELAYED, topic=1).id == delayed
+    assert (bench.ask(PEEK_READY, topic=1).id, bench.ask(PEEK_READY, topic=1).pri) == (ready, 99)
+    assert len(bench.ask(PEEK_READY, topic=1).body) == 60_000
+    assert bench.ask(KICK, topic=1, id=1).id == 1
+    assert bench.ask(RESERVE_ID, id=buried).pri == 77
+
+
+def test_an_active_segment_can_be_closed_early(bench: Bench) -> None:
+    bench.ask(PUBLISH, topic=1, id=SHARDS)
+    bench.ask(DELETE, id=SHARDS)
+    lib.worker_roll(bench.worker, 0)  # asks for the next segment
+    bench.supply()
+    lib.worker_roll(bench.worker, 0)
+    bench.turn()
+    assert (lib.worker_active_segment(bench.worker, 0), lib.worker_dead_segments(bench.worker, 0)) == (2, 1)
+    lib.worker_drop_first(bench.worker, 0)
+    bench.segments[0].pop(0)
+    assert bench.ask(PUBLISH, topic=1, id=2 * SHARDS).status == OK
+    bench.restart()
+    assert bench.found.jobs == 1

@@ -90,6 +90,7 @@ class Saved:
     pri: int
     delay: int
     deadline: int
+    at: int
     counts: tuple[int, int, int, int, int]
 
 
@@ -112,9 +113,9 @@ class Job:
     kicks: int = 0
     saved: Saved | None = None
 
-    def save(self) -> None:
+    def save(self, now: int) -> None:
         counts = (self.reserves, self.timeouts, self.releases, self.buries, self.kicks)
-        self.saved = Saved(self.state, self.pri, self.delay, self.deadline, counts)
+        self.saved = Saved(self.state, self.pri, self.delay, self.deadline, now, counts)
 
 
 @dataclass(eq=False)
@@ -286,7 +287,10 @@ class Model:
         self.now = until
 
     def restart(self) -> None:
-        """Killed and started again with its log: connections are gone, jobs are as they were saved last."""
+        """Killed and started again with its log: connections are gone, jobs are as they were saved last.
+
+        beanstalkd does not log a release without a delay; this does, so that the new priority is not forgotten.
+        """
         for conn in self.conns.values():
             conn.open = False
         jobs = self.jobs
@@ -309,6 +313,8 @@ class Model:
                 back.tube.buried.append(back)
             elif back.state != "delayed" or back.deadline <= self.now:
                 back.state = "ready"
+        for tube in self.tubes.values():
+            tube.buried.sort(key=lambda j: (j.saved.at if j.saved else 0, j.id))
 
     # Connections: from bytes to commands.
 
@@ -375,10 +381,10 @@ class Model:
             conn.reply(b"INSERTED %d" % job.id)
             if job.delay:
                 self._make_delayed(job, job.delay)
-                job.save()
+                job.save(self.now)
             else:
                 job.state = "ready"
-                job.save()
+                job.save(self.now)
                 self._make_ready(job)
         self._forget_if_unused(job.tube)
         return True
@@ -502,8 +508,10 @@ class Model:
         conn.reply(b"RELEASED")
         if delay:
             self._make_delayed(job, delay)
-            job.save()
+            job.save(self.now)
         else:
+            job.state = "ready"
+            job.save(self.now)
             self._make_ready(job)
 
     def _bury(self, conn: Conn, args: Arguments) -> None:
@@ -519,7 +527,7 @@ class Model:
         job.state = "buried"
         job.buries += 1
         job.tube.buried.append(job)
-        job.save()
+        job.save(self.now)
         conn.reply(b"BURIED")
 
     def _kick(self, conn: Conn, args: Arguments) -> None:
@@ -546,7 +554,7 @@ class Model:
         self._remove(job)
         job.kicks += 1
         job.state = "ready"
-        job.save()
+        job.save(self.now)
         self._make_ready(job)
 
     def _touch(self, conn: Conn, args: Arguments) -> None:

@@ -38,6 +38,8 @@ class Subject(Protocol):
 
     def close(self, conn: int) -> None: ...
 
+    def half_close(self, conn: int) -> None: ...
+
     def settle(self, model: Model) -> None:
         """Returns when everything sent and closed so far has had its effect."""
 
@@ -94,6 +96,12 @@ class Session:
         self.model.close(conn)
         self.subject.close(self.conns[conn])
         self.compare()
+
+    def half_close(self, conn: int) -> None:
+        note(f"{conn} half-closes")
+        self.model.half_close(conn)
+        self.subject.half_close(self.conns[conn])
+        self.compare(first=conn)
 
     def compare(self, first: int | None = None) -> None:
         """All that came out, the sender's first: so that a job is known by its INSERTED before others reserve it."""
@@ -160,6 +168,19 @@ class Machine(RuleBasedStateMachine):
     def close(self, data: st.DataObject) -> None:
         self.session.close(data.draw(st.sampled_from(self.session.open_conns())))
 
+    @precondition(lambda self: len(self.session.open_conns()) > 1)
+    @rule(data=st.data())
+    def half_close(self, data: st.DataObject) -> None:
+        self.session.half_close(data.draw(st.sampled_from(self.session.open_conns())))
+
+    @precondition(lambda self: len(self.idle()) > 1)
+    @rule(data=st.data())
+    def quit(self, data: st.DataObject) -> None:
+        conn = data.draw(st.sampled_from(self.idle()))
+        command = data.draw(self.command(conn))
+        self.before_sending()
+        self.session.run(conn, [command, Command(b"quit\r\nlist-tube-used\r\n")])
+
     @precondition(lambda self: self.idle())
     @rule(data=st.data())
     def send(self, data: st.DataObject) -> None:
@@ -170,6 +191,7 @@ class Machine(RuleBasedStateMachine):
             commands.append(data.draw(self.waiting_command()))
         else:
             commands.append(data.draw(self.command(conn)))
+        self.before_sending()
         self.session.run(conn, commands)
         self.past_jobs = sorted({*self.past_jobs, *self.session.comparison.actual_of})
 
@@ -180,6 +202,9 @@ class Machine(RuleBasedStateMachine):
         conn = data.draw(st.sampled_from(self.waiting()))
         lines = data.draw(st.lists(st.sampled_from([b"list-tube-used", b"list-tubes-watched", b"nonsense"]), max_size=3))
         self.session.run(conn, [Command(line + b"\r\n") for line in lines])
+
+    def before_sending(self) -> None:
+        """Where a subclass lets a little time pass, so that no two deadlines are equal."""
 
     def idle(self) -> list[int]:
         return [n for n in self.session.open_conns() if not self.session.model.is_waiting(n)]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import os
+import socket
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import rule, run_state_machine_as_test
 
 from tests.beanstalk.replies import OWN_FIELDS, Comparison, parse_dict, take_reply
 from tests.beanstalk.wire import Wire
-from tests.model.beanstalk import Model
+from tests.model.beanstalk import COUNTED, Model
 from tests.model.scripts import Machine, Session
-from tests.servers import Server, wait_until
+from tests.servers import Server, core_is_built, wait_until
 
 QUICK = settings(
     max_examples=int(os.environ.get("EXAMPLES", "20")),
@@ -26,6 +26,8 @@ QUICK = settings(
     phases=[Phase.generate],  # shrinking a script of this size takes minutes
     suppress_health_check=list(HealthCheck),
 )
+# The engine keeps its board over a restart, where a supervisor would make a new one.
+COUNTED_SINCE_THE_START = frozenset(["total-connections", "job-timeouts", *(f"cmd-{name}" for name in COUNTED)])
 _prefixes = itertools.count(1)
 
 
@@ -57,6 +59,9 @@ class OverSockets:
 
     def close(self, conn: int) -> None:
         self.wires[conn].close()
+
+    def half_close(self, conn: int) -> None:
+        self.wires[conn].socket.shutdown(socket.SHUT_WR)
 
     def settle(self, model: Model) -> None:
         """Waits for what no reply tells: a connection's close, and a reserve that has begun to wait."""
@@ -127,3 +132,80 @@ def test_a_running_server_does_what_the_model_does(server: Server) -> None:
 
     OnThisServer.server = server
     run_state_machine_as_test(OnThisServer, settings=QUICK)
+
+
+class InEngine:
+    """The engine as a subject: everything has had its effect when a call comes back."""
+
+    def __init__(self, workers: int, shards: int) -> None:
+        from tests.engine import Engine  # needs the built core
+
+        self.engine = Engine(workers, shards)
+
+    def connect(self) -> int:
+        return self.engine.connect()
+
+    def send(self, conn: int, data: bytes) -> None:
+        self.engine.send(conn, data)
+
+    def received(self, conn: int, replies: int) -> bytes:
+        return self.engine.received(conn)
+
+    def close(self, conn: int) -> None:
+        self.engine.close(conn)
+
+    def half_close(self, conn: int) -> None:
+        self.engine.half_close(conn)
+
+    def settle(self, model: Model) -> None:
+        pass
+
+
+class EngineMachine(Machine):
+    """Everything, with a clock that moves and crashes."""
+
+    workers = 1
+    shards = 4
+    durations = (0, 1, 2, 5, 30)
+    ttrs = (0, 1, 2, 3, 10, 60)
+
+    def make(self) -> Session:
+        self.subject = InEngine(self.workers, self.shards)
+        return Session(Model(), self.subject, Comparison())
+
+    @rule(seconds=st.sampled_from([0.25, 0.5, 1.0, 1.0, 2.0, 5.0, 29.0]))
+    def advance(self, seconds: float) -> None:
+        self.let_pass(seconds)
+        self.session.compare()
+
+    @rule()
+    def restart(self) -> None:
+        note("restart")
+        self.session.model.restart()
+        self.subject.engine.restart()
+        self.session.comparison.ignored_fields |= COUNTED_SINCE_THE_START
+        for _ in range(2):
+            self.session.connect()
+
+    def before_sending(self) -> None:
+        self.let_pass(0.001)
+
+    def let_pass(self, seconds: float) -> None:
+        note(f"{seconds} s pass")
+        self.session.model.advance(seconds)
+        self.subject.engine.advance(seconds)
+
+    def teardown(self) -> None:
+        if hasattr(self, "subject"):
+            self.subject.engine.dispose()
+
+
+@pytest.mark.skipif(not core_is_built(), reason="csrc._core is not built")
+@pytest.mark.parametrize(("workers", "shards"), [(1, 1), (1, 8), (3, 16)])
+def test_the_engine_does_what_the_model_does(workers: int, shards: int) -> None:
+    class WithThese(EngineMachine):
+        pass
+
+    WithThese.workers = workers
+    WithThese.shards = shards
+    run_state_machine_as_test(WithThese, settings=settings(QUICK, max_examples=4 * QUICK.max_examples))

@@ -1,0 +1,129 @@
+"""A disk without room: puts are refused, all else goes on, and puts go on when there is room again."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.beanstalk.wire import Wire
+from tests.servers import MANY, SINGLE, Shape, running, shapes, wait_until
+
+DISK_BYTES = 150 << 20
+BODY = os.urandom(60_000)
+# What is done with makes room at once instead of being kept for batch readers.
+OPTIONS = ("--shards", "1", "--set", "log.retention-bytes=0", "--set", "log.retention-hours=0")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"cannot mount: {mounted.stderr.decode().strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def put_until_full(wire: Wire, most: int) -> list[int]:
+    """Puts jobs, many at a time, until one is refused; the ids of those that were taken."""
+    jobs = []
+    while len(jobs) < most:
+        wire.send(b"".join(b"put 5 0 600 %d\r\n%s\r\n" % (len(BODY), BODY) for _ in range(20)))
+        replies = wire.replies(20, 30)
+        jobs += [r.number for r in replies if r.word == b"INSERTED"]
+        refused = [r for r in replies if r.word != b"INSERTED"]
+        assert {r.line for r in refused} <= {b"OUT_OF_MEMORY"}, refused
+        if refused:
+            return jobs
+    raise AssertionError("the disk is never full")
+
+
+@pytest.mark.parametrize("shape", shapes(SINGLE))
+def test_a_full_disk_refuses_puts_and_serves_all_else(shape: Shape, small_disk: Path) -> None:
+    most = 2 * DISK_BYTES // len(BODY)
+    with running(shape, data_dir=small_disk, options=OPTIONS) as server, Wire(server) as wire:
+        jobs = put_until_full(wire, most)
+        assert len(jobs) * len(BODY) > DISK_BYTES // 2, "most of the disk was used"
+        for job in (wire.reserve()[0] for _ in range(10)):
+            assert wire.exchange(f"peek {job}").body == BODY
+            assert wire.ask(f"release {job} 3 0") == b"RELEASED"
+        for job in (wire.reserve()[0] for _ in range(10)):
+            assert wire.ask(f"bury {job} 2") == b"BURIED"
+        assert wire.ask("kick 5") == b"KICKED 5"
+        assert wire.ask(f"pause-tube default 0") == b"PAUSED"
+        rest = jobs[::-1]
+        kept, gone = rest[:20], rest[20:]
+        for job in gone:
+            assert wire.ask(f"delete {job}") == b"DELETED"
+        taken: list[int] = []
+
+        def accepted() -> bool:
+            wire.send(b"put 1 0 600 %d\r\n%s\r\n" % (len(BODY), BODY))
+            reply = wire.reply()
+            taken.extend([reply.number] if reply.word == b"INSERTED" else [])
+            return bool(taken)
+
+        wait_until(accepted, "there is room again", 20)
+        again = put_until_full(wire, most)
+        assert len(again) * len(BODY) > DISK_BYTES // 4
+        present = {*kept, *taken, *again}
+        server.kill()
+    with running(shape, data_dir=small_disk, options=OPTIONS[2:]) as server, Wire(server) as wire:
+        assert len(present) == sum(int(wire.stats()[f"current-jobs-{s}"]) for s in ("ready", "buried"))
+        for job in present:
+            assert wire.exchange(f"peek {job}").body == BODY
+        for job in present:
+            assert wire.ask(f"delete {job}") == b"DELETED"
+        assert wire.ask("peek-ready") == b"NOT_FOUND"
+
+
+@pytest.mark.parametrize("shape", shapes(MANY))
+def test_a_disk_that_others_filled_is_used_again_when_they_made_room(shape: Shape, small_disk: Path) -> None:
+    with running(shape, data_dir=small_disk, options=("--shards", "3")) as server, Wire(server) as wire:
+        tubes = [f"disk-{n}" for n in range(12)]
+        before = []
+        for tube in tubes:
+            wire.use(tube)
+            before.append(wire.put(BODY))
+        ballast = small_disk / "ballast"
+        with ballast.open("wb") as file:
+            with pytest.raises(OSError):  # noqa: PT011
+                while True:
+                    file.write(bytes(1 << 16))
+                    file.flush()
+        for tube in tubes:
+            wire.use(tube)
+            refused = False
+            for _ in range(DISK_BYTES // len(BODY)):
+                wire.send(b"put 0 0 60 %d\r\n%s\r\n" % (len(BODY), BODY))
+                reply = wire.reply()
+                if reply.word != b"INSERTED":
+                    assert reply.line == b"OUT_OF_MEMORY"
+                    refused = True
+                    break
+                before.append(reply.number)
+            assert refused
+        for job in before:
+            assert wire.exchange(f"peek {job}").body == BODY
+        ballast.unlink()
+
+        def accepted() -> bool:
+            taken = []
+            for tube in tubes:
+                wire.use(tube)
+                wire.send(b"put 0 0 60 2\r\nok\r\n")
+                taken.append(wire.reply().word == b"INSERTED")
+            return all(taken)
+
+        wait_until(accepted, "all shards take puts again", 20)
+        for job in before:
+            assert wire.ask(f"delete {job}") == b"DELETED"

@@ -1,0 +1,93 @@
+"""A power cut: with --sync always, what was acknowledged is on the disk, and not only with the kernel.
+
+The broker runs under a shim (powercut.c) that copies what is synced, as it is synced, to another directory. After the
+processes were killed that copy is all that is left, and a broker is started on it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.crash.ledger import Client, Ledger
+from tests.servers import MANY, SINGLE, Shape, running, shapes
+
+SOURCE = Path(__file__).with_name("powercut.c")
+LOAD_SECONDS = 0.8
+
+
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = os.environ.get("CC", "cc")
+    if not shutil.which(compiler):
+        pytest.skip("no C compiler")
+    target = tmp_path_factory.mktemp("shim") / "powercut.so"
+    flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread"]
+    subprocess.run([compiler, *flags, str(SOURCE), "-o", str(target)], check=True)
+    return target
+
+
+@dataclass
+class Disk:
+    """A data directory, and the copy of what was synced of it."""
+
+    data: Path
+    shadow: Path
+
+    def after_the_cut(self, target: Path) -> Path:
+        """Builds the directory that a power cut would leave."""
+        self._build(self.data.stat().st_ino, target)
+        return target
+
+    def _build(self, inode: int, target: Path) -> None:
+        target.mkdir()
+        names = self.shadow / f"names-{inode}"
+        for line in names.read_text().splitlines() if names.exists() else []:
+            number, kind, name = line.split(" ", 2)
+            content = self.shadow / f"inode-{number}"
+            if kind == "d":
+                self._build(int(number), target / name)
+            elif content.exists():
+                shutil.copyfile(content, target / name)
+            else:
+                (target / name).touch()
+
+
+def cut(shape: Shape, shim: Path, tmp_path: Path, sync: str) -> tuple[Ledger, Path]:
+    """Load, then the cut: what the clients know, and the directory that is left."""
+    disk = Disk(tmp_path / "data", tmp_path / "shadow")
+    for path in (disk.data, disk.shadow):
+        path.mkdir()
+    env = {"LD_PRELOAD": str(shim), "POWERCUT_DIR": str(disk.data), "POWERCUT_SHADOW": str(disk.shadow)}
+    ledger = Ledger()
+    with running(shape, data_dir=disk.data, options=("--sync", sync), env=env) as server:
+        clients = [Client(server, ledger, n) for n in range(4)]
+        time.sleep(LOAD_SECONDS)
+        server.kill()
+        for client in clients:
+            client.stop()
+        assert "powercut" not in server.said()
+    assert ledger.acknowledged > 200, "that was no load"
+    return ledger, disk.after_the_cut(tmp_path / "left")
+
+
+@pytest.mark.parametrize("shape", shapes(SINGLE, MANY))
+def test_what_was_acknowledged_survives_a_power_cut(shape: Shape, shim: Path, tmp_path: Path) -> None:
+    ledger, left = cut(shape, shim, tmp_path, "always")
+    with running(SINGLE, data_dir=left) as server:
+        ledger.check(server)
+        ledger.drain(server)
+
+
+@pytest.mark.parametrize("shape", shapes(SINGLE))
+def test_the_shim_can_tell_the_difference(shape: Shape, shim: Path, tmp_path: Path) -> None:
+    """Without syncs there is something to lose: if nothing were lost here, the test above would prove nothing."""
+    ledger, left = cut(shape, shim, tmp_path, "never")
+    with running(SINGLE, data_dir=left) as server, pytest.raises(AssertionError, match="is absent where it may be"):
+        ledger.check(server)
