@@ -3,14 +3,29 @@
  * Jobs get their state at once but their places in the queues only at the end, when all that was deleted is gone.
  */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "crc32c.h"
 #include "queue.h"
 #include "worker.h"
 
 static uint32_t topic_of(const struct shard *s, const struct record *r) {
     return r->topic && r->topic <= s->topics_known ? s->topics[r->topic] : 0;
+}
+
+/* A name that leads to this shard, for messages whose topic's name is damaged: they can be found and worked off there. */
+static uint32_t stand_in(struct worker *w, struct shard *s, uint32_t number) {
+    char name[64];
+    int bytes = 0;
+    for (uint32_t n = 0; !bytes || crc32c_extend(0, name, (size_t)bytes) % w->shards != s->number; n++)
+        bytes = snprintf(name, sizeof name, "lost+found/shard-%u/topic-%u/%u", s->number, number, n);
+    uint32_t topic = topics_find(&w->topics, name, (size_t)bytes);
+    if (!topic) topic = topics_add(&w->topics, name, (size_t)bytes, s->number, s->floor);
+    if (!topic || !shard_know_topic(w, s, topic, number)) worker_die("too many topics in the log, or out of memory");
+    topic_at(&w->topics, topic)->nameless = true;
+    return topic;
 }
 
 static void replay_topic(struct worker *w, struct shard *s, const struct record *r) {
@@ -24,6 +39,7 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
             worker_die("too many topics in the log, or out of memory");
     }
     struct topic *t = topic_at(&w->topics, topic);
+    if (t->nameless && topics_rename(&w->topics, topic, record_body(r), name_bytes)) t->nameless = false;
     if (r->seq > t->next_seq) t->next_seq = r->seq;
 }
 
@@ -45,7 +61,8 @@ static void apply_state(struct worker *w, uint32_t job, const struct state_attri
 static void replay_publish(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     uint32_t topic = topic_of(s, r);
     struct publish_attributes a;
-    if (!topic || r->attribute_bytes < sizeof a) return;
+    if (!r->topic || r->attribute_bytes < sizeof a) return;
+    if (!topic) topic = stand_in(w, s, r->topic);
     memcpy(&a, record_attributes(r), sizeof a);
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq >= t->next_seq) t->next_seq = r->seq + 1;

@@ -158,9 +158,11 @@ static enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, c
     }
     struct shard *s = shard_of_topic(w, t);
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
-    uint64_t bytes = sizeof attributes + m->body_bytes + (t->number ? 0 : t->name_bytes);
+    /* The first message of a topic brings its name along, twice. */
+    uint32_t topic_records = t->last_segment ? 0 : 2;
+    uint64_t bytes = sizeof attributes + m->body_bytes + topic_records * t->name_bytes;
     uint8_t status;
-    if (reserve_log(w, s, 2, bytes, true, &status) == LATER) return LATER;
+    if (reserve_log(w, s, 1 + topic_records, bytes, true, &status) == LATER) return LATER;
     uint32_t job = status == STATUS_OK ? queue_add(w, topic, m->id, t->next_seq, m->pri, 0) : 0;
     if (!job || (!t->number && !shard_know_topic(w, s, topic, s->topics_known + 1))) {
         if (job) queue_forget(w, job);

@@ -55,9 +55,9 @@ static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t
     uint64_t head = 0;
     for (uint32_t n = 1; n <= s->topics_known; n++) {
         const struct topic *t = known(w, s, n);
-        if (t) head += t->name_bytes;
+        if (t) head += 2 * t->name_bytes;
     }
-    enum log_result result = log_reserve(s->log, s->topics_known + 1 + records, head + bytes, keep, w->wall_ns);
+    enum log_result result = log_reserve(s->log, 2 * s->topics_known + 1 + records, head + bytes, keep, w->wall_ns);
     if (result != LOG_OK) return result;
     s->segment = log_active_segment(s->log);
     struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
@@ -98,7 +98,7 @@ bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, RECORD_TOPIC, t->number, t->next_seq, 0);
-    append(w, s, &head, NULL, t->name, t->name_bytes);
+    for (int copy = 0; copy < 2; copy++) append(w, s, &head, NULL, t->name, t->name_bytes);
 }
 
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,

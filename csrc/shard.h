@@ -2,12 +2,14 @@
  *
  * The records (see log.h for their frame):
  *
- *   TOPIC    topic: a number new to this shard; seq: its next_seq; body: its name. Each segment begins with one for
- * every topic known, so that the segments before it can go. FLOOR    seq: where topics that are made from now on begin
- * to count; id: the highest message id given out so far. PUBLISH  topic, seq, id, body; attributes: struct
- * publish_attributes. DELETE   topic, seq, id: the message is done with. STATE    topic, seq, id; attributes: struct
- * state_attributes: what the job queue knows of the message now. MOVED    a PUBLISH and its STATE in one, copied from a
- * segment that is to go.
+ *   TOPIC    topic: a number new to this shard; seq: its next_seq; body: its name. Each segment begins with those of
+ *            all topics known, so that the segments before it can go. Written twice: without it nobody would know
+ *            whose the messages are that bear the number.
+ *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far.
+ *   PUBLISH  topic, seq, id, body; attributes: struct publish_attributes.
+ *   DELETE   topic, seq, id: the message is done with.
+ *   STATE    topic, seq, id; attributes: struct state_attributes: what the job queue knows of the message now.
+ *   MOVED    a PUBLISH and its STATE in one, copied from a segment that is to go.
  */
 #ifndef MQ_SHARD_H
 #define MQ_SHARD_H

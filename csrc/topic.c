@@ -53,6 +53,23 @@ uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, 
     return number;
 }
 
+bool topics_rename(struct topics *topics, uint32_t topic, const char *name, size_t name_bytes) {
+    struct topic *t = topic_at(topics, topic);
+    uint64_t key = map_hash(topics->seed, name, name_bytes);
+    char *copy = malloc(name_bytes);
+    if (!copy || map_find(&topics->names, key) || !map_insert(&topics->names, key, topic)) {
+        free(copy);
+        return false;
+    }
+    memcpy(copy, name, name_bytes);
+    map_remove(&topics->names, t->key);
+    free(t->name);
+    t->name = copy;
+    t->name_bytes = (uint32_t)name_bytes;
+    t->key = key;
+    return true;
+}
+
 void topics_remove(struct topics *topics, uint32_t topic) {
     struct topic *t = topic_at(topics, topic);
     assert(!topic_seen(t) && !t->waiting);

@@ -24,6 +24,7 @@ struct topic {
     uint64_t key; /* in the map of names */
     uint64_t next_seq;
     uint32_t last_segment; /* that a message of it went to */
+    bool nameless;         /* recovery has not found its name: it goes by one that was made up */
 
     struct heap ready;   /* by (pri, id) */
     struct heap delayed; /* by deadline */
@@ -60,6 +61,8 @@ static inline struct topic *topic_at(const struct topics *topics, uint32_t topic
 uint32_t topics_find(const struct topics *topics, const char *name, size_t name_bytes);
 /* 0 when the limit or memory is reached. The name must be new. */
 uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, uint32_t shard, uint64_t next_seq);
+/* False, with nothing changed, when the name is another topic's or memory is short. */
+bool topics_rename(struct topics *topics, uint32_t topic, const char *name, size_t name_bytes);
 void topics_remove(struct topics *topics, uint32_t topic);
 
 static inline uint64_t topic_jobs(const struct topic *t) {

@@ -21,7 +21,7 @@ SHARDS = 4
 REQUEST = struct.Struct("<BBHIIIQIIQQ")
 
 OPEN, CLOSE, USE, WATCH, IGNORE, CANCEL, RETURN, GONE = range(1, 9)
-(PUBLISH, RESERVE, PROBE, TAKE, RESERVE_ID, DELETE, RELEASE, BURY, TOUCH, PEEK, PEEK_READY, PEEK_DELAYED, PEEK_BURIED,
+(PUBLISH, RESERVE, PROBE, TAKE, RESERVE_ID, DELETE, RELEASE, BURY, TOUCH, PEEK_ID, PEEK_READY, PEEK_DELAYED, PEEK_BURIED,
  KICK, KICK_ID, PAUSE, STATS_ID, STATS_TOPIC, LIST) = range(32, 51)
 OK, NONE, NOT_FOUND, TIMED_OUT, DEADLINE_SOON, CANCELLED, NO_SPACE, FAILED = range(8)
 
@@ -364,3 +364,24 @@ def test_an_active_segment_can_be_closed_early(bench: Bench) -> None:
     assert bench.ask(PUBLISH, topic=1, id=2 * SHARDS).status == OK
     bench.restart()
     assert bench.found.jobs == 1
+
+
+def test_messages_of_a_topic_whose_name_is_lost_are_served_under_another(bench: Bench) -> None:
+    bench.open("precious-name", 3, shard=2)
+    assert bench.ask(PUBLISH, topic=3, id=SHARDS + 2, body=b"kept").status == OK
+    _, fd = bench.segments[2][0]
+    content = os.pread(fd, 4096, 0)
+    copies = [at for at in range(4096) if content.startswith(b"precious-name", at)]
+    assert len(copies) == 2
+    for damaged in (1, 2):
+        for at in copies[:damaged]:
+            os.pwrite(fd, b"P", at)
+        bench.restart()
+        assert (bench.found.jobs, bench.found.damages) == (1, 1)
+        names = bench.ask(LIST).body.split()
+        assert len(names) == 1
+        assert names[0] == b"precious-name" if damaged == 1 else names[0].startswith(b"lost+found/shard-2/topic-1/")
+        assert bench.ask(PEEK_ID, id=SHARDS + 2).body == b"kept"
+    bench.open(names[0].decode(), 3, shard=2)
+    bench.send(WATCH, 5, topic=3)
+    assert bench.ask(RESERVE, 5).body == b"kept"

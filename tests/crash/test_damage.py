@@ -160,7 +160,6 @@ def test_zeros_in_the_middle_cost_what_they_cover(left: Broken) -> None:
     check(left, lost, [(first.shard, first.segment, first.offset)])
 
 
-@pytest.mark.xfail(strict=True, reason="jobs whose tube's name is lost are not served")
 def test_a_flipped_bit_in_a_tubes_name_costs_no_job(left: Broken) -> None:
     """The jobs are whole: they must be found by their ids, in whatever tube."""
     from shards.store import Record, decode_segment

@@ -9,12 +9,12 @@ import socket
 import pytest
 from hypothesis import HealthCheck, Phase, note, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import rule, run_state_machine_as_test
+from hypothesis.stateful import precondition, rule, run_state_machine_as_test
 
 from tests.beanstalk.replies import OWN_FIELDS, Comparison, parse_dict, take_reply
 from tests.beanstalk.wire import Wire
 from tests.model.beanstalk import COUNTED, Model
-from tests.model.scripts import Machine, Session
+from tests.model.scripts import Command, Machine, Session
 from tests.servers import Server, core_is_built, wait_until
 
 QUICK = settings(
@@ -172,6 +172,16 @@ class EngineMachine(Machine):
     def make(self) -> Session:
         self.subject = InEngine(self.workers, self.shards)
         return Session(Model(), self.subject, Comparison())
+
+    def summaries(self) -> list[bytes]:
+        return [b"list-tubes"]
+
+    @precondition(lambda self: self.idle())
+    @rule()
+    def stats(self) -> None:
+        """Alone: a `use` has no reply from a worker, so a `stats` right behind it may not know of the tube yet."""
+        self.before_sending()
+        self.session.run(self.idle()[0], [Command(b"stats\r\n")])
 
     @rule(seconds=st.sampled_from([0.25, 0.5, 1.0, 1.0, 2.0, 5.0, 29.0]))
     def advance(self, seconds: float) -> None:
