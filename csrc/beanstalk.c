@@ -154,25 +154,11 @@ static bool reserve_forever(struct acceptor *a, struct connection *c, struct wor
     return at_end(&w) ? reserve(a, c, DURATION_FOREVER, COUNT_RESERVE) : refuse(a, c);
 }
 
-/* What strtol makes of it, cut to an int, as beanstalkd has it: no number is 0, what follows one is not looked at.
- * False when it does not fit a long. */
-static bool get_loose_int(const struct words *w, int32_t *number) {
-    const uint8_t *at = w->at;
-    while (at < w->end && (*at == ' ' || (*at >= '\t' && *at <= '\r'))) at++;
-    bool negative = at < w->end && *at == '-';
-    if (at < w->end && (*at == '-' || *at == '+')) at++;
-    uint64_t value = 0;
-    bool is_number = at < w->end && *at >= '0' && *at <= '9';
-    if (is_number && !decimal_get(&at, w->end, (uint64_t)INT64_MAX + negative, &value)) return false;
-    *number = (int32_t)(uint32_t)(negative ? 0 - value : value);
-    return true;
-}
-
 static bool reserve_with_timeout(struct acceptor *a, struct connection *c, struct words w) {
-    int32_t seconds;
-    if (!get_loose_int(&w, &seconds)) return refuse(a, c);
-    uint64_t timeout_ns = seconds < 0 ? (uint64_t)DURATION_FOREVER : (uint64_t)(uint32_t)seconds * SECOND_NS;
-    return reserve(a, c, timeout_ns, COUNT_RESERVE_WITH_TIMEOUT);
+    uint64_t seconds;
+    /* beanstalkd keeps it in an int, and does not look at what follows. */
+    if (!get_number(&w, INT32_MAX, &seconds)) return refuse(a, c);
+    return reserve(a, c, seconds * SECOND_NS, COUNT_RESERVE_WITH_TIMEOUT);
 }
 
 static uint32_t worker_of_id(const struct acceptor *a, uint64_t id) {

@@ -95,6 +95,7 @@ struct acceptor {
     uint32_t max_job_bytes;
     size_t output_high_bytes;
     struct patience patience;
+    int events_taken; /* in the last turn */
 };
 
 /* What a codec is to the engine. */

@@ -14,7 +14,7 @@
 #include "turn.h"
 
 /* How often acceptor_run looks at the clock while it is busy. */
-enum { TURNS_PER_CLOCK = 64 };
+enum { TURNS_PER_CLOCK = 64, FEW_EVENTS = 2 };
 
 /* --- listeners -----------------------------------------------------------------------------------------------------
  */
@@ -132,6 +132,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
 
     struct epoll_event events[EVENTS_PER_TURN];
     int n = wait_for_events(a, events, timeout_ms);
+    a->events_taken = n;
     for (int i = 0; i < n; i++) {
         on_event(a, &events[i]);
         if (i % RECEIVES_PER_WAKE == RECEIVES_PER_WAKE - 1) peers_publish(a);
@@ -190,6 +191,11 @@ int acceptor_run(struct acceptor *a, int64_t max_wait_ns) {
     bool patient = false; /* looking has brought nothing: sleep */
     for (uint32_t turns = 1; a->upcall_count == 0; turns++) {
         bool owed = (a->expected > 0 || a->reserved) && a->patience.limit_ns > 0;
+        /* With little to do the reply is there sooner than the sockets could be asked for more. */
+        if (owed && !patient && a->events_taken <= FEW_EVENTS) {
+            patient = !look_for_replies(a);
+            owed = a->expected > 0 || a->reserved;
+        }
         int timeout_ms = owed && !patient ? 0 : timeout_until(a, forever, deadline);
         if (turn(a, timeout_ms)) {
             patient = false;

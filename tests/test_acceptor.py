@@ -425,14 +425,6 @@ def test_put_becomes_a_publish_whose_id_tells_its_shard_and_rises(duo: Bench) ->
         (b"reserve-with-timeout 0", {"kind": RESERVE, "delay_ns": 0}),
         (b"reserve-with-timeout 7 whatever", {"kind": RESERVE, "delay_ns": 7 * SECOND}),
         (b"reserve-with-timeout  2147483647", {"kind": RESERVE, "delay_ns": 2147483647 * SECOND}),
-        # As strtol has it, and an int keeps it; beanstalkd takes any negative number for no end.
-        (b"reserve-with-timeout x", {"kind": RESERVE, "delay_ns": 0}),
-        (b"reserve-with-timeout ", {"kind": RESERVE, "delay_ns": 0}),
-        (b"reserve-with-timeout \t+3", {"kind": RESERVE, "delay_ns": 3 * SECOND}),
-        (b"reserve-with-timeout -1", {"kind": RESERVE, "delay_ns": FOREVER}),
-        (b"reserve-with-timeout 2147483648", {"kind": RESERVE, "delay_ns": FOREVER}),
-        (b"reserve-with-timeout 4294967298", {"kind": RESERVE, "delay_ns": 2 * SECOND}),
-        (b"reserve-with-timeout -9223372036854775808", {"kind": RESERVE, "delay_ns": 0}),
         (b"reserve-job 77", {"kind": RESERVE_ID, "id": 77}),
         (b"delete 18446744073709551615", {"kind": DELETE, "id": (1 << 64) - 1}),
         (b"delete   5", {"kind": DELETE, "id": 5}),
@@ -538,8 +530,9 @@ LONG_NAME = b"n" * 200
         (b"reserve \r\n", b"BAD_FORMAT\r\n"),
         (b"reserved\r\n", b"BAD_FORMAT\r\n"),
         (b"reserve-with-timeout\r\n", b"BAD_FORMAT\r\n"),
-        (b"reserve-with-timeout 9223372036854775808\r\n", b"BAD_FORMAT\r\n"),
-        (b"reserve-with-timeout -9223372036854775809\r\n", b"BAD_FORMAT\r\n"),
+        (b"reserve-with-timeout x\r\n", b"BAD_FORMAT\r\n"),
+        (b"reserve-with-timeout -1\r\n", b"BAD_FORMAT\r\n"),
+        (b"reserve-with-timeout 2147483648\r\n", b"BAD_FORMAT\r\n"),
         (b"reserve-job \r\n", b"BAD_FORMAT\r\n"),
         (b"reserve-job 1 \r\n", b"BAD_FORMAT\r\n"),
         (b"delete 18446744073709551616\r\n", b"BAD_FORMAT\r\n"),
@@ -1426,6 +1419,7 @@ def test_before_run_sleeps_the_workers_have_heard_of_connections_that_are_gone(b
     client.socket.shutdown(socket.SHUT_WR)
     bench.turn()
     assert bench.one().kind == CANCEL
+    assert bench.acceptor.run(1_000_000) == 0
     bench.worker[0].answer(reserve, CANCELLED)
     heard: list[Request] = []
     thread = threading.Timer(0.1, lambda: heard.extend(bench.take()))

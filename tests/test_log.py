@@ -870,8 +870,9 @@ class Syncer:
         return bool(lib.syncer_request(self.c, ticket, list(fds), len(fds), wake))
 
     def woken(self, timeout: float = 10) -> bool:
-        ready, _, _ = select.select([self.wake], [], [], timeout)
-        return bool(ready) and os.eventfd_read(self.wake) > 0
+        poll = select.poll()
+        poll.register(self.wake, select.POLLIN)
+        return bool(poll.poll(timeout * 1000)) and os.eventfd_read(self.wake) > 0
 
     def close(self) -> None:
         lib.syncer_free(self.c)

@@ -62,7 +62,7 @@ class Bench:
         for shard in range(SHARDS):
             assert lib.worker_own(self.worker, shard)
             # A segment that nothing was written to has no header yet; the store drops such files in the same way.
-            kept = [(n, fd) for n, fd in self.segments.get(shard, []) if os.fstat(fd).st_size]
+            kept = [(n, fd) for n, fd in self.segments.get(shard, []) if os.fstat(fd).st_size or os.close(fd)]
             self.segments[shard] = kept
             for number, fd in kept:
                 assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
@@ -96,6 +96,11 @@ class Bench:
             lib.worker_free(self.worker)
             self.worker = None
             os.close(self.wake)
+
+    def dispose(self) -> None:
+        self.stop()
+        for fd in [self.board, *(fd for kept in self.segments.values() for _, fd in kept)]:
+            os.close(fd)
 
     def send(self, kind: int, conn: int = 1, *, acceptor: int = 0, topic: int = 0, id: int = 0, pri: int = 0,
              delay: int = 0, ttr: int = 60 * SECOND, body: bytes = b"") -> int:
@@ -140,7 +145,7 @@ def bench() -> Iterator[Bench]:
     b.send(WATCH, 1, topic=1)
     b.turn()
     yield b
-    b.stop()
+    b.dispose()
 
 
 def test_a_published_message_is_reserved_once_and_deleted(bench: Bench) -> None:
@@ -339,7 +344,7 @@ def test_live_messages_of_a_dead_segment_move_with_their_state(bench: Bench) -> 
     bench.turn()
     assert lib.worker_dead_segments(bench.worker, 0) == 1
     lib.worker_drop_first(bench.worker, 0)
-    bench.segments[0].pop(0)
+    os.close(bench.segments[0].pop(0)[1])
     bench.restart()
     assert (bench.found.jobs, bench.found.damages) == (4, 0)
     bench.open("a", 1)
@@ -360,7 +365,7 @@ def test_an_active_segment_can_be_closed_early(bench: Bench) -> None:
     bench.turn()
     assert (lib.worker_active_segment(bench.worker, 0), lib.worker_dead_segments(bench.worker, 0)) == (2, 1)
     lib.worker_drop_first(bench.worker, 0)
-    bench.segments[0].pop(0)
+    os.close(bench.segments[0].pop(0)[1])
     assert bench.ask(PUBLISH, topic=1, id=2 * SHARDS).status == OK
     bench.restart()
     assert bench.found.jobs == 1

@@ -96,7 +96,9 @@ class Comparison:
 
     def check(self, expected: Reply, actual: Reply) -> None:
         assert actual.word == expected.word, f"{actual} where {expected} belongs"
-        if expected.word in (b"INSERTED", b"RESERVED", b"FOUND") or (expected.word == b"BURIED" and b" " in expected.line):
+        if expected.word in (b"INSERTED", b"RESERVED", b"FOUND") or (
+            expected.word == b"BURIED" and b" " in expected.line
+        ):
             self._pair(expected.number, actual.number)
             assert actual.line.split(b" ")[2:] == expected.line.split(b" ")[2:], f"{actual} where {expected} belongs"
             assert actual.body == expected.body, f"{actual} where {expected} belongs"

@@ -197,7 +197,8 @@ class TestReserve:
             assert waiter.ask(f"delete {job}") == b"DELETED"
 
     @pytest.mark.parametrize("line", ["reserve ", "reserve 1", "reserved", "reserve-job", "reserve-with-timeout",
-                                      "reserve-with-timeout -1", "reserve-with-timeout 99999999999999999999"])  # fmt: skip
+                                      "reserve-with-timeout -1",
+                                      "reserve-with-timeout 99999999999999999999"])  # fmt: skip
     def test_malformed_reserves_are_refused(self, server: Server, wire: Wire, line: str) -> None:
         if line.endswith("-1") and is_before_1_13(server):
             pytest.skip("before 1.13 beanstalkd took a negative timeout for none")
@@ -323,7 +324,8 @@ class TestRelease:
         assert wire.ask("release 999999999999 0 0") == b"NOT_FOUND"
         wire.ask(f"delete {job}")
 
-    @pytest.mark.parametrize("arguments", ["", "1", "1 1", "1 1 x", "1 x 1", "x 1 1", "1 4294967296 0", "1 0 4294967296",
+    @pytest.mark.parametrize("arguments", ["", "1", "1 1", "1 1 x", "1 x 1", "x 1 1", "1 4294967296 0",
+                                           "1 0 4294967296",
                                            "1 1 1 ", "1 1 1 1", "1 -1 0", "1 0 -1"])  # fmt: skip
     def test_malformed(self, wire: Wire, arguments: str) -> None:
         assert wire.ask(f"release {arguments}") == b"BAD_FORMAT"
@@ -484,7 +486,9 @@ class TestTubes:
             wire.use(name)
             assert wire.stats_tube(name)["total-jobs"] == "0"
 
-    @pytest.mark.parametrize("name", ["a", "n" * 200, "A-Za-z0-9+/;.$_()", "+", "/", ";", ".", "$", "_", "(", ")", "0", "a-"])
+    @pytest.mark.parametrize(
+        "name", ["a", "n" * 200, "A-Za-z0-9+/;.$_()", "+", "/", ";", ".", "$", "_", "(", ")", "0", "a-"]
+    )
     def test_good_names(self, server: Server, name: str) -> None:
         with Wire(server) as wire:
             assert wire.ask(f"use {name}") == f"USING {name}".encode()
@@ -495,7 +499,8 @@ class TestTubes:
             assert wire.stats_tube(name)["name"] == name
             assert wire.ask(f"ignore {name}") == b"WATCHING 1"
 
-    @pytest.mark.parametrize("name", ["", "-", "-a", "a b", " a", "a ", "n" * 201, "a*", "a:b", "a\u00e9", "a\tb", "{a}", "a,b",
+    @pytest.mark.parametrize("name", ["", "-", "-a", "a b", " a", "a ", "n" * 201, "a*", "a:b", "a\u00e9", "a\tb",
+                                      "{a}", "a,b",
                                       "a@b", "\x01"])  # fmt: skip
     def test_bad_names(self, server: Server, name: str) -> None:
         with Wire(server) as wire:
@@ -545,8 +550,10 @@ class TestPauseTube:
             assert wire.reply().number == job
         wire.ask(f"delete {job}")
 
-    @pytest.mark.parametrize("arguments", ["", " ", " default", " default ", " default x", " default -1", " default 1 1",
-                                           " default 4294967296", " -a 1", " a*b 1", " " + "n" * 201 + " 1"])  # fmt: skip
+    @pytest.mark.parametrize("arguments", ["", " ", " default", " default ", " default x", " default -1",
+                                           " default 1 1",
+                                           " default 4294967296", " -a 1", " a*b 1",
+                                           " " + "n" * 201 + " 1"])  # fmt: skip
     def test_malformed(self, wire: Wire, arguments: str) -> None:
         assert wire.ask("pause-tube" + arguments) == b"BAD_FORMAT"
 
@@ -555,8 +562,10 @@ class TestPauseTube:
 
 
 class TestLines:
-    @pytest.mark.parametrize("line", [b"", b" ", b"x", b"PUT 0 0 0 0", b"Use a", b" use a", b"put", b"use", b"watch", b"ignore",
-                                      b"delete", b"release", b"bury", b"touch", b"kick", b"kick-job", b"peek", b"list-tube",
+    @pytest.mark.parametrize("line", [b"", b" ", b"x", b"PUT 0 0 0 0", b"Use a", b" use a", b"put", b"use", b"watch",
+                                      b"ignore",
+                                      b"delete", b"release", b"bury", b"touch", b"kick", b"kick-job", b"peek",
+                                      b"list-tube",
                                       b"stat", b"qui", b"\xff\xfe", b"GET / HTTP/1.1"])  # fmt: skip
     def test_unknown_commands(self, wire: Wire, line: bytes) -> None:
         assert wire.ask(line) == b"UNKNOWN_COMMAND"

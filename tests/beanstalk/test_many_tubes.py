@@ -34,7 +34,10 @@ def put_in(wire: Wire, tube: str, body: bytes, pri: int, ttr: int = 60) -> int:
 def test_the_most_urgent_of_all_tubes_comes_first_then_the_oldest(wire: Wire, tubes: list[str]) -> None:
     draw = random.Random(1)
     wire.watch_only(*tubes)
-    jobs = [(pri, put_in(wire, draw.choice(tubes), b"", pri)) for pri in (draw.choice([0, 1, 7, 4294967295]) for _ in range(300))]
+    jobs = [
+        (pri, put_in(wire, draw.choice(tubes), b"", pri))
+        for pri in (draw.choice([0, 1, 7, 4294967295]) for _ in range(300))
+    ]
     assert [wire.reserve()[0] for _ in jobs] == [job for _, job in sorted(jobs)]
     assert wire.ask("reserve-with-timeout 0") == b"TIMED_OUT"
     for _, job in jobs:

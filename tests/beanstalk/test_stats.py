@@ -98,7 +98,9 @@ class TestStatsJob:
         wire.ask(f"delete {job}")
         assert wire.ask(f"stats-job {job}") == b"NOT_FOUND"
 
-    @pytest.mark.parametrize("line", ["stats-job ", "stats-job x", "stats-job -1", "stats-job 1 1", "stats-jobs", "stats-job"])
+    @pytest.mark.parametrize(
+        "line", ["stats-job ", "stats-job x", "stats-job -1", "stats-job 1 1", "stats-jobs", "stats-job"]
+    )
     def test_malformed(self, wire: Wire, line: str) -> None:
         assert wire.ask(line) == b"BAD_FORMAT"
 
@@ -184,7 +186,8 @@ class TestStats:
                 "peek": [f"peek {job}", "peek 0"], "peek-ready": ["peek-ready"], "peek-delayed": ["peek-delayed"],
                 "peek-buried": ["peek-buried"], "reserve-with-timeout": ["reserve-with-timeout 0"] * 2,
                 "touch": [f"touch {job}", "touch 0"], "bury": [f"bury {job} 0", "bury 0 0"],
-                "kick": ["kick 1", "kick 0"], "reserve": ["reserve"], "release": [f"release {job} 0 0", "release 0 0 0"],
+                "kick": ["kick 1", "kick 0"], "reserve": ["reserve"],
+                "release": [f"release {job} 0 0", "release 0 0 0"],
                 "delete": [f"delete {job}", f"delete {job}"], "use": ["use counted"], "watch": ["watch counted"],
                 "ignore": ["ignore counted", "ignore x"], "stats-job": ["stats-job 0"],
                 "stats-tube": ["stats-tube counted", "stats-tube never"], "list-tubes": ["list-tubes"],

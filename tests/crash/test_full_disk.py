@@ -24,7 +24,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         pytest.skip("only root can mount a small file system")
     disk = tmp_path / "disk"
     disk.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)], capture_output=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(disk)], capture_output=True
+    )
     if mounted.returncode:
         pytest.skip(f"cannot mount: {mounted.stderr.decode().strip()}")
     try:
@@ -35,7 +37,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def put_until_full(wire: Wire, most: int) -> list[int]:
     """Puts jobs, many at a time, until one is refused; the ids of those that were taken."""
-    jobs = []
+    jobs: list[int] = []
     while len(jobs) < most:
         wire.send(b"".join(b"put 5 0 600 %d\r\n%s\r\n" % (len(BODY), BODY) for _ in range(20)))
         replies = wire.replies(20, 30)
@@ -59,7 +61,7 @@ def test_a_full_disk_refuses_puts_and_serves_all_else(shape: Shape, small_disk: 
         for job in (wire.reserve()[0] for _ in range(10)):
             assert wire.ask(f"bury {job} 2") == b"BURIED"
         assert wire.ask("kick 5") == b"KICKED 5"
-        assert wire.ask(f"pause-tube default 0") == b"PAUSED"
+        assert wire.ask("pause-tube default 0") == b"PAUSED"
         rest = jobs[::-1]
         kept, gone = rest[:20], rest[20:]
         for job in gone:
@@ -95,11 +97,9 @@ def test_a_disk_that_others_filled_is_used_again_when_they_made_room(shape: Shap
             wire.use(tube)
             before.append(wire.put(BODY))
         ballast = small_disk / "ballast"
-        with ballast.open("wb") as file:
-            with pytest.raises(OSError):  # noqa: PT011
-                while True:
-                    file.write(bytes(1 << 16))
-                    file.flush()
+        with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while True:
+                file.write(bytes(1 << 16))
         for tube in tubes:
             wire.use(tube)
             refused = False

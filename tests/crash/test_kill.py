@@ -21,7 +21,9 @@ RECOVERY_SECONDS = 2.0
 
 
 def with_workers(workers: int, acceptors: int = 1) -> Shape:
-    return Shape(f"shards-{workers}x{acceptors}", "mq-shards", ("--workers", str(workers), "--acceptors", str(acceptors)))
+    return Shape(
+        f"shards-{workers}x{acceptors}", "mq-shards", ("--workers", str(workers), "--acceptors", str(acceptors))
+    )
 
 
 def under_load(server: Server, ledger: Ledger, seed: int, seconds: float = LOAD_SECONDS) -> list[Client]:

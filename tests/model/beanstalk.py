@@ -11,144 +11,35 @@ at the first CRLF, whatever lone CRs come before it, and a line that is too long
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
+
+from tests.model.state import (
+    CRLF,
+    FOREVER,
+    Conn,
+    Job,
+    Tube,
+    Waiters,
+    soonness,
+    urgency,
+    yaml_dict,
+    yaml_list,
+)
 
 SECOND = 1_000_000_000
 URGENT_BELOW = 1024
 LINE_BYTES = 224
 NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]{0,199}\Z")
-FOREVER = 1 << 63
 MAX_U32 = (1 << 32) - 1
 MAX_U64 = (1 << 64) - 1
 
-CRLF = b"\r\n"
 BAD_FORMAT = b"BAD_FORMAT"
 NOT_FOUND = b"NOT_FOUND"
 
 
-class Malformed(Exception):
+class MalformedError(Exception):
     """A command line that is answered with BAD_FORMAT."""
-
-
-class Waiters:
-    """The connections that wait on one tube, and which of them gets the next job.
-
-    `fifo` is first come, first served. beanstalkd means to do that, but keeps a bag in which a hole is filled from
-    the end and a cursor runs around; the order that results is reproduced when `fifo` is false.
-    """
-
-    def __init__(self, fifo: bool) -> None:
-        self.fifo = fifo
-        self.conns: list[Conn] = []
-        self._cursor = 0
-
-    def add(self, conn: Conn) -> None:
-        self.conns.append(conn)
-
-    def remove(self, conn: Conn) -> None:
-        if conn in self.conns:
-            self._remove_at(self.conns.index(conn))
-
-    def take(self) -> Conn:
-        if self.fifo:
-            return self.conns.pop(0)
-        self._cursor %= len(self.conns)
-        conn = self.conns[self._cursor]
-        self._remove_at(self._cursor)
-        self._cursor += 1
-        return conn
-
-    def _remove_at(self, at: int) -> None:
-        if self.fifo:
-            del self.conns[at]
-            return
-        last = self.conns.pop()
-        if at < len(self.conns):
-            self.conns[at] = last
-
-
-@dataclass(eq=False)
-class Tube:
-    name: bytes
-    waiters: Waiters
-    buried: list[Job] = field(default_factory=list)
-    using: int = 0
-    watching: int = 0
-    total_jobs: int = 0
-    deletes: int = 0
-    pauses: int = 0
-    pause_ns: int = 0
-    unpause_at: int = 0
-
-
-@dataclass
-class Saved:
-    """What the log knows of a job: it comes back like this after a crash."""
-
-    state: str
-    pri: int
-    delay: int
-    deadline: int
-    at: int
-    counts: tuple[int, int, int, int, int]
-
-
-@dataclass(eq=False)
-class Job:
-    id: int
-    pri: int
-    delay: int
-    ttr: int
-    body: bytes
-    tube: Tube
-    created: int
-    state: str = "invalid"
-    deadline: int = 0
-    holder: Conn | None = None
-    reserves: int = 0
-    timeouts: int = 0
-    releases: int = 0
-    buries: int = 0
-    kicks: int = 0
-    saved: Saved | None = None
-
-    def save(self, now: int) -> None:
-        counts = (self.reserves, self.timeouts, self.releases, self.buries, self.kicks)
-        self.saved = Saved(self.state, self.pri, self.delay, self.deadline, now, counts)
-
-
-@dataclass(eq=False)
-class Conn:
-    number: int
-    use: Tube
-    watch: list[Tube]
-    input: bytearray = field(default_factory=bytearray)
-    output: bytearray = field(default_factory=bytearray)
-    open: bool = True
-    half_closed: bool = False
-    in_long_line: bool = False
-    incoming: Job | None = None
-    body_bytes: int = 0
-    discard_bytes: int = 0
-    waiting: bool = False
-    wait_until: int = FOREVER
-    reserved: list[Job] = field(default_factory=list)
-    is_producer: bool = False
-    is_worker: bool = False
-
-    def reply(self, line: bytes) -> None:
-        self.output += line + CRLF
-
-    def reply_job(self, word: bytes, job: Job) -> None:
-        self.output += b"%s %d %d\r\n%s\r\n" % (word, job.id, len(job.body), job.body)
-
-    def reply_text(self, text: str) -> None:
-        data = text.encode()
-        self.output += b"OK %d\r\n%s\r\n" % (len(data), data)
-
-    def soonest(self) -> Job | None:
-        return min(self.reserved, key=lambda j: j.deadline, default=None)
 
 
 COUNTED = (
@@ -156,6 +47,9 @@ COUNTED = (
     "use", "watch", "ignore", "bury", "kick", "touch", "stats", "stats-job", "stats-tube", "list-tubes",
     "list-tube-used", "list-tubes-watched", "pause-tube",
 )  # fmt: skip
+
+
+STATES = ("ready", "reserved", "delayed", "buried")
 
 
 class Arguments:
@@ -167,7 +61,7 @@ class Arguments:
     def number(self, most: int) -> int:
         match = re.match(rb" *([0-9]+)", self.rest)
         if match is None or int(match[1]) > most:
-            raise Malformed
+            raise MalformedError
         self.rest = self.rest[match.end() :]
         return int(match[1])
 
@@ -178,12 +72,12 @@ class Arguments:
 
     def name(self) -> bytes:
         if not NAME.match(self.rest):
-            raise Malformed
+            raise MalformedError
         return self.rest
 
     def end(self) -> None:
         if self.rest:
-            raise Malformed
+            raise MalformedError
 
 
 class Model:
@@ -398,7 +292,7 @@ class Model:
             if line.startswith(prefix):
                 try:
                     handle(conn, Arguments(line[len(prefix) :]))
-                except Malformed:
+                except MalformedError:
                     conn.reply(BAD_FORMAT)
                 return
         conn.reply(b"UNKNOWN_COMMAND")
@@ -533,7 +427,7 @@ class Model:
     def _kick(self, conn: Conn, args: Arguments) -> None:
         match = re.match(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)", args.rest)
         if match is None or int(match[2]) > MAX_U64:
-            raise Malformed
+            raise MalformedError
         bound = int(match[1] + match[2]) & MAX_U32
         self.counts["kick"] += 1
         jobs = list(conn.use.buried) or sorted(self._in(conn.use, "delayed"), key=soonness)
@@ -602,7 +496,7 @@ class Model:
     def _pause_tube(self, conn: Conn, args: Arguments) -> None:
         match = re.match(rb" *([-A-Za-z0-9+/;.$_()]+)", args.rest)
         if match is None:
-            raise Malformed
+            raise MalformedError
         rest = Arguments(args.rest[match.end() :])
         delay = rest.last_number(MAX_U32) * SECOND
         self.counts["pause-tube"] += 1
@@ -679,7 +573,7 @@ class Model:
         conns = [c for c in self.conns.values() if c.open]
         fields = {
             "current-jobs-urgent": sum(j.state == "ready" and j.pri < URGENT_BELOW for j in jobs),
-            **{f"current-jobs-{s}": sum(j.state == s for j in jobs) for s in ("ready", "reserved", "delayed", "buried")},
+            **{f"current-jobs-{state}": sum(j.state == state for j in jobs) for state in STATES},
             **{f"cmd-{name}": self.counts[name] for name in COUNTED},
             "job-timeouts": self.job_timeouts, "total-jobs": self.total_jobs, "max-job-size": self.max_job_bytes,
             "current-tubes": len(self.tubes), "current-connections": len(conns),
@@ -811,19 +705,3 @@ class Model:
             self._stop_waiting(conn, b"DEADLINE_SOON")
         elif conn.waiting and conn.wait_until <= self.now:
             self._stop_waiting(conn, b"TIMED_OUT")
-
-
-def urgency(job: Job) -> tuple[int, int]:
-    return job.pri, job.id
-
-
-def soonness(job: Job) -> tuple[int, int]:
-    return job.deadline, job.id
-
-
-def yaml_dict(fields: dict[str, object]) -> str:
-    return "---\n" + "".join(f"{name}: {value}\n" for name, value in fields.items())
-
-
-def yaml_list(tubes: Iterable[Tube]) -> str:
-    return "---\n" + "".join(f"- {t.name.decode()}\n" for t in tubes)

@@ -52,6 +52,10 @@ class Command:
     job: int | None = None
     cuts: tuple[int, ...] = ()
 
+    @property
+    def sets_a_deadline(self) -> bool:
+        return self.text.startswith((b"put ", b"reserve", b"release ", b"touch ", b"pause-tube "))
+
     def render(self, job: int | None) -> bytes:
         return self.text if job is None else self.text % job
 
@@ -129,7 +133,8 @@ def cuts() -> st.SearchStrategy[tuple[int, ...]]:
 
 ODD_LINES = (
     b"", b"put", b"put 1 2 3", b"put -1 0 0 0", b"put 4294967296 0 0 0", b"put 0 0 0 0 ", b"delete", b"delete x",
-    b"delete 18446744073709551616", b"delete 18446744073709551615", b"delete 1 ", b"release 1 1", b"bury 1", b"bury 1 x",
+    b"delete 18446744073709551616", b"delete 18446744073709551615", b"delete 1 ", b"release 1 1", b"bury 1",
+    b"bury 1 x",
     b"kick", b"kick x", b"kick 0", b"kick-job", b"touch", b"touch -1", b"reserve ", b"reserved", b"reserve-job",
     b"reserve-with-timeout", b"peek", b"peek x",
     b"peek-ready ", b"peek-delayed x", b"peek-buriedx", b"stats-job", b"stats-job x", b"stats-tube ", b"stats-tube -x",
@@ -191,8 +196,9 @@ class Machine(RuleBasedStateMachine):
             commands.append(data.draw(self.waiting_command()))
         else:
             commands.append(data.draw(self.command(conn)))
-        self.before_sending()
-        self.session.run(conn, commands)
+        for part in self.parts(commands):
+            self.before_sending()
+            self.session.run(conn, part)
         self.past_jobs = sorted({*self.past_jobs, *self.session.comparison.actual_of})
 
     @precondition(lambda self: self.waiting())
@@ -200,11 +206,17 @@ class Machine(RuleBasedStateMachine):
     def send_behind_a_wait(self, data: st.DataObject) -> None:
         """Commands that have to be kept until the reserve is answered."""
         conn = data.draw(st.sampled_from(self.waiting()))
-        lines = data.draw(st.lists(st.sampled_from([b"list-tube-used", b"list-tubes-watched", b"nonsense"]), max_size=3))
+        lines = data.draw(
+            st.lists(st.sampled_from([b"list-tube-used", b"list-tubes-watched", b"nonsense"]), max_size=3)
+        )
         self.session.run(conn, [Command(line + b"\r\n") for line in lines])
 
     def before_sending(self) -> None:
         """Where a subclass lets a little time pass, so that no two deadlines are equal."""
+
+    def parts(self, commands: list[Command]) -> list[list[Command]]:
+        """What is sent at one moment."""
+        return [commands]
 
     def idle(self) -> list[int]:
         return [n for n in self.session.open_conns() if not self.session.model.is_waiting(n)]
@@ -226,7 +238,14 @@ class Machine(RuleBasedStateMachine):
         tube = st.sampled_from(self.tubes)
         delay = st.sampled_from(self.durations)
         simple = st.sampled_from(
-            [b"peek-ready", b"peek-delayed", b"peek-buried", b"list-tube-used", b"list-tubes-watched", *self.summaries()]
+            [
+                b"peek-ready",
+                b"peek-delayed",
+                b"peek-buried",
+                b"list-tube-used",
+                b"list-tubes-watched",
+                *self.summaries(),
+            ]
         )
         with_job = (b"delete %d", b"touch %d", b"peek %d", b"kick-job %d", b"stats-job %d", b"reserve-job %d")
         return st.one_of(
