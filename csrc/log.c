@@ -4,10 +4,12 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include "crc32c.h"
@@ -31,6 +33,7 @@ struct segment {
     int fd;
     uint32_t number;
     bool header_damaged; /* it was, when the segment was added */
+    bool copied;         /* written through the mapping */
     bool end_known; /* `end` is where records end, and nothing stale lies beyond it */
     uint64_t capacity;
     uint64_t end;       /* written up to here */
@@ -176,8 +179,20 @@ static bool mend_header(const struct log *log, struct segment *s) {
     return n == (ssize_t)sizeof h;
 }
 
+/* Whether the file is memory (tmpfs or a memfd): what has been allocated there is there, and may be written by copying. */
+static bool is_memory(int fd) {
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
 static bool map_segment(struct segment *s, uint64_t bytes) {
-    void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, s->fd, 0);
+    s->copied = is_memory(s->fd);
+    void *map = MAP_FAILED;
+    if (s->copied) map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+    if (map == MAP_FAILED) {
+        s->copied = false;
+        map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, s->fd, 0);
+    }
     if (map == MAP_FAILED) return false;
     s->map = map;
     s->map_bytes = bytes;
@@ -302,11 +317,17 @@ static void trim_staging(struct log *log, size_t flushed) {
     log->touched = 0;
 }
 
+static ssize_t write_out(const struct segment *s, const uint8_t *data, size_t bytes, uint64_t offset) {
+    if (!s->copied || offset + bytes > s->allocated) return pwrite(s->fd, data, bytes, (off_t)offset);
+    memcpy(s->map + offset, data, bytes);
+    return (ssize_t)bytes;
+}
+
 enum log_result log_flush(struct log *log) {
     if (log->from == log->to) return LOG_OK;
     struct segment *s = log->current;
     while (log->from < log->to) {
-        ssize_t n = pwrite(s->fd, log->staging + log->from, log->to - log->from, (off_t)(log->base + log->from));
+        ssize_t n = write_out(s, log->staging + log->from, log->to - log->from, log->base + log->from);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             log->error = n < 0 ? errno : ENOSPC;

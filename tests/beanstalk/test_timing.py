@@ -73,6 +73,7 @@ class Scene:
 def outcomes(request: pytest.FixtureRequest) -> Iterator[dict[str, Future[None]]]:
     with running(request.param) as server, ThreadPoolExecutor(len(SCENARIOS)) as pool:
         yield {name: pool.submit(run, Scene(server)) for name, run in SCENARIOS.items()}
+        assert server.process.poll() is None, f"the server died:\n{server.said()}"
 
 
 @scenario

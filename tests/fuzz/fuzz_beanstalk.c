@@ -52,7 +52,6 @@ enum {
 
 struct remote {
     int fd; /* -1: not connected */
-    bool garbage; /* has sent bytes that are no grammar: its replies are parsed all the same */
     uint8_t *unsent;
     size_t unsent_bytes, unsent_capacity;
     uint8_t *got;
@@ -161,18 +160,30 @@ static void list_all(const struct upcall *u) {
 }
 
 static void command(const struct upcall *u) {
-    if (begins(u, "peek-ready")) ask_used(u, MSG_PEEK_READY, 0);
-    else if (begins(u, "peek-delayed")) ask_used(u, MSG_PEEK_DELAYED, 0);
-    else if (begins(u, "peek-buried")) ask_used(u, MSG_PEEK_BURIED, 0);
-    else if (begins(u, "peek ")) ask_id(u, MSG_PEEK_ID, 5);
-    else if (begins(u, "kick-job ")) ask_id(u, MSG_KICK_ID, 9);
-    else if (begins(u, "kick ")) ask_used(u, MSG_KICK, number_after(u, 5) & UINT32_MAX);
-    else if (begins(u, "stats-job ")) ask_id(u, MSG_STATS_ID, 10);
-    else if (begins(u, "stats-tube ")) ask_name(u, MSG_STATS_TOPIC, 11, 0);
-    else if (begins(u, "pause-tube ")) ask_name(u, MSG_PAUSE, 11, (uint64_t)(u->bytes_count % 4) * SECOND / 2 + 1);
-    else if (begins(u, "list-tubes")) list_all(u);
-    else if (begins(u, "quit")) acceptor_close(world.acceptor, u->conn);
-    else done(u->conn, "UNKNOWN_COMMAND\r\n");
+    if (begins(u, "peek-ready"))
+        ask_used(u, MSG_PEEK_READY, 0);
+    else if (begins(u, "peek-delayed"))
+        ask_used(u, MSG_PEEK_DELAYED, 0);
+    else if (begins(u, "peek-buried"))
+        ask_used(u, MSG_PEEK_BURIED, 0);
+    else if (begins(u, "peek "))
+        ask_id(u, MSG_PEEK_ID, 5);
+    else if (begins(u, "kick-job "))
+        ask_id(u, MSG_KICK_ID, 9);
+    else if (begins(u, "kick "))
+        ask_used(u, MSG_KICK, number_after(u, 5) & UINT32_MAX);
+    else if (begins(u, "stats-job "))
+        ask_id(u, MSG_STATS_ID, 10);
+    else if (begins(u, "stats-tube "))
+        ask_name(u, MSG_STATS_TOPIC, 11, 0);
+    else if (begins(u, "pause-tube "))
+        ask_name(u, MSG_PAUSE, 11, (uint64_t)(u->bytes_count % 4) * SECOND / 2 + 1);
+    else if (begins(u, "list-tubes"))
+        list_all(u);
+    else if (begins(u, "quit"))
+        acceptor_close(world.acceptor, u->conn);
+    else
+        done(u->conn, "UNKNOWN_COMMAND\r\n");
 }
 
 static void answered(const struct upcall *u) {
@@ -278,8 +289,9 @@ static void start_worker(uint32_t index) {
         assert(replayed);
     }
     for (uint32_t i = 0; i < found.damages && i < 64; i++)
-        fprintf(stderr, "shard %u, segment %u: [%llu, %llu) is damaged\n", found.damage[i].shard, found.damage[i].segment,
-                (unsigned long long)found.damage[i].offset, (unsigned long long)found.damage[i].until);
+        fprintf(stderr, "shard %u, segment %u: [%llu, %llu) is damaged\n", found.damage[i].shard,
+                found.damage[i].segment, (unsigned long long)found.damage[i].offset,
+                (unsigned long long)found.damage[i].until);
     assert(found.damages == 0);
     worker_recovered(w);
     world.workers[index] = w;
@@ -363,9 +375,9 @@ static bool flush(struct remote *c) {
 /* A whole reply off the front of what was received: how long it is, or 0 if there is none yet. */
 static size_t reply_bytes(const uint8_t *got, size_t bytes) {
     static const char *const words[] = {
-        "INSERTED ", "RESERVED ",   "FOUND ",        "DELETED",    "RELEASED",       "BURIED",        "KICKED",
-        "TOUCHED",   "USING ",      "WATCHING ",     "NOT_FOUND",  "NOT_IGNORED",    "TIMED_OUT",     "DEADLINE_SOON",
-        "DRAINING",  "BAD_FORMAT",  "JOB_TOO_BIG",   "EXPECTED_CRLF", "OUT_OF_MEMORY", "INTERNAL_ERROR", "UNKNOWN_COMMAND",
+        "INSERTED ", "RESERVED ",  "FOUND ",      "DELETED",       "RELEASED",      "BURIED",         "KICKED",
+        "TOUCHED",   "USING ",     "WATCHING ",   "NOT_FOUND",     "NOT_IGNORED",   "TIMED_OUT",      "DEADLINE_SOON",
+        "DRAINING",  "BAD_FORMAT", "JOB_TOO_BIG", "EXPECTED_CRLF", "OUT_OF_MEMORY", "INTERNAL_ERROR", "UNKNOWN_COMMAND",
     };
     const uint8_t *end = memmem(got, bytes, "\r\n", 2);
     if (!end) {
@@ -446,7 +458,8 @@ static unsigned some_number(void) {
 
 static void put(struct remote *c) {
     static const uint32_t sizes[] = {0, 1, 3, 40, 300, 1200, MAX_JOB_BYTES, MAX_JOB_BYTES + 1, 9000};
-    uint32_t pri = some_number(), delay = some_number() % 8, ttr = some_number() % 8, size = sizes[pick(9)], ending = pick(32);
+    uint32_t pri = some_number(), delay = some_number() % 8, ttr = some_number() % 8, size = sizes[pick(9)],
+             ending = pick(32);
     uint8_t body[9002];
     memset(body, (int)('a' + pick(26)), size);
     memcpy(body + size, ending ? "\r\n" : "xy", 2);
@@ -456,11 +469,18 @@ static void put(struct remote *c) {
 
 static void some_command(struct remote *c) {
     switch (pick(32)) {
-    case 0: case 1: case 2: case 3: case 4: put(c); break;
-    case 5: case 6: case 7: say(c, "reserve-with-timeout %u\r\n", pick(4) ? 0 : pick(6)); break;
+    case 0:
+    case 1:
+    case 2:
+    case 3:
+    case 4: put(c); break;
+    case 5:
+    case 6:
+    case 7: say(c, "reserve-with-timeout %u\r\n", pick(4) ? 0 : pick(6)); break;
     case 8: say(c, "reserve\r\n"); break;
     case 9: say(c, "reserve-job %llu\r\n", some_id()); break;
-    case 10: case 11: say(c, "delete %llu\r\n", some_id()); break;
+    case 10:
+    case 11: say(c, "delete %llu\r\n", some_id()); break;
     case 12: say(c, "release %llu %u %u\r\n", some_id(), some_number(), some_number() % 8); break;
     case 13: say(c, "bury %llu %u\r\n", some_id(), some_number()); break;
     case 14: say(c, "kick %u\r\n", some_number()); break;
@@ -470,8 +490,10 @@ static void some_command(struct remote *c) {
     case 18: say(c, "peek-%s\r\n", (const char *const[]){"ready", "delayed", "buried"}[pick(3)]); break;
     case 19: say(c, "stats-job %llu\r\n", some_id()); break;
     case 20: say(c, "stats-tube t%u\r\n", pick(9)); break;
-    case 21: case 22: say(c, "use t%u\r\n", pick(9)); break;
-    case 23: case 24: say(c, "watch t%u\r\n", pick(9)); break;
+    case 21:
+    case 22: say(c, "use t%u\r\n", pick(9)); break;
+    case 23:
+    case 24: say(c, "watch t%u\r\n", pick(9)); break;
     case 25: say(c, "ignore t%u\r\n", pick(9)); break;
     case 26: say(c, "pause-tube t%u %u\r\n", pick(9), pick(3)); break;
     case 27: say(c, "list-tubes\r\n"); break;
@@ -529,10 +551,15 @@ static void step(void) {
     case 0: disconnect(c); break;
     case 1: (void)shutdown(c->fd, SHUT_WR); break;
     case 2: garbage(c); break;
-    case 3: case 4: case 5: run_until_quiet(); break;
-    case 6: case 7: (void)turn_acceptor(); break;
-    case 8: case 9: (void)turn_worker(pick(WORKERS)); break;
-    case 10: case 11: pass_time(); break;
+    case 3:
+    case 4:
+    case 5: run_until_quiet(); break;
+    case 6:
+    case 7: (void)turn_acceptor(); break;
+    case 8:
+    case 9: (void)turn_worker(pick(WORKERS)); break;
+    case 10:
+    case 11: pass_time(); break;
     case 12: (void)receive(c); break;
     case 13: crash_worker(pick(WORKERS)); break;
     case 14: crash_acceptor(); break;
@@ -541,13 +568,16 @@ static void step(void) {
         if (!world.disk_full)
             for (uint32_t i = 0; i < WORKERS; i++) worker_retry_segments(world.workers[i]);
         break;
-    case 16: case 17: {
+    case 16:
+    case 17: {
         uint32_t shard = pick(SHARDS);
         (void)worker_compact(world.workers[shard % WORKERS], shard, 1 + pick(4) * 3000);
         forget_segments(world.workers[shard % WORKERS], shard);
         break;
     }
-    case 18: for (uint32_t n = pick(40); n; n--) put(c); break;
+    case 18:
+        for (uint32_t n = pick(40); n; n--) put(c);
+        break;
     case 19: (void)flush(c); break;
     default:
         for (uint32_t n = pick(4); n < 4; n++) some_command(c);

@@ -228,4 +228,4 @@ def test_the_engine_does_what_the_model_does(workers: int, shards: int) -> None:
 
     WithThese.workers = workers
     WithThese.shards = shards
-    run_state_machine_as_test(WithThese, settings=settings(QUICK, max_examples=4 * QUICK.max_examples))
+    run_state_machine_as_test(WithThese, settings=settings(QUICK, max_examples=2 * QUICK.max_examples))
