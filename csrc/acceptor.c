@@ -31,8 +31,7 @@ void numbers_add(struct numbers *numbers, uint32_t number) {
     numbers->items[numbers->count++] = number;
 }
 
-/* --- life ----------------------------------------------------------------------------------------------------------
- */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 static bool map_board(struct acceptor *a, int board_fd) {
     struct stat stat;
@@ -142,8 +141,7 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
     return 0;
 }
 
-/* --- sockets -------------------------------------------------------------------------------------------------------
- */
+/* --- sockets ------------------------------------------------------------------------------------------------------ */
 
 static bool known_protocol(uint32_t protocol) {
     return protocol == PROTOCOL_BEANSTALK;
@@ -209,8 +207,7 @@ uint32_t acceptor_busy(const struct acceptor *a) {
     return busy;
 }
 
-/* --- topics of connections -----------------------------------------------------------------------------------------
- */
+/* --- topics of connections ---------------------------------------------------------------------------------------- */
 
 uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes) {
     bool is_new;
@@ -270,8 +267,7 @@ void connection_set_waiting(struct acceptor *a, struct connection *c, bool waiti
     board_add(&a->count->waiting, waiting ? 1 : (uint64_t)-1);
 }
 
-/* --- upcalls -------------------------------------------------------------------------------------------------------
- */
+/* --- upcalls ------------------------------------------------------------------------------------------------------ */
 
 static void grow_upcalls(struct acceptor *a) {
     size_t capacity = a->upcall_capacity > 0 ? 2 * a->upcall_capacity : FIRST_UPCALLS;
@@ -317,8 +313,7 @@ void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *li
     upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, line, bytes);
 }
 
-/* --- for a connection whose command Python has ----------------------------------------------------------------------
- */
+/* --- for a connection whose command Python has -------------------------------------------------------------------- */
 
 /* A copy of the request waits in its slot. */
 static bool keep_unsent(struct slot *slot, const struct message *request, const void *body) {
@@ -408,8 +403,7 @@ uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic) {
     return topic < a->bindings.capacity ? binding_at(&a->bindings, topic)->worker : 0;
 }
 
-/* --- figures -------------------------------------------------------------------------------------------------------
- */
+/* --- figures ------------------------------------------------------------------------------------------------------ */
 
 void acceptor_count(struct acceptor *a, uint32_t command) {
     if (command < COUNT_COMMANDS) board_add(&a->count->commands[command], 1);

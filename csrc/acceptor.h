@@ -76,8 +76,7 @@ int acceptor_run(struct acceptor *a, int64_t max_wait_ns);
 /* The next upcall; false when there is none. */
 bool acceptor_upcall(struct acceptor *a, struct upcall *out);
 
-/* --- about a connection whose command Python has -------------------------------------------------------------------
- */
+/* --- about a connection whose command Python has ------------------------------------------------------------------ */
 
 /* Asks a worker: kind, topic, id, pri, delay_ns and ttr_ns of `request` count. Returns the slot that the answer will
  * bear, or -1 when the connection is closed or has too many requests under way. */
@@ -98,8 +97,7 @@ size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
 uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);
 uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic);
 
-/* --- figures -------------------------------------------------------------------------------------------------------
- */
+/* --- figures ------------------------------------------------------------------------------------------------------ */
 
 /* Counts a command (enum board_command) on the board. */
 void acceptor_count(struct acceptor *a, uint32_t command);

@@ -16,8 +16,7 @@ static const char DEFAULT_TOPIC[] = "default";
 
 #define REPLY(a, c, text) reply_text(a, c, text, sizeof(text) - 1)
 
-/* --- words and numbers ---------------------------------------------------------------------------------------------
- */
+/* --- words and numbers -------------------------------------------------------------------------------------------- */
 
 /* What is left of a line. */
 struct words {
@@ -96,8 +95,7 @@ static void count_consumer(struct acceptor *a, struct connection *c) {
     board_add(&a->count->workers, 1);
 }
 
-/* --- handlers: of a command's words; false if the connection stalled before anything was done -----------------------
- */
+/* --- handlers: of a command's words; false if the connection stalled before anything was done --------------------- */
 
 static bool refuse(struct acceptor *a, struct connection *c) {
     if (!may_reply(c)) return false;
@@ -264,8 +262,7 @@ static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
     return true;
 }
 
-/* --- commands ------------------------------------------------------------------------------------------------------
- */
+/* --- commands ----------------------------------------------------------------------------------------------------- */
 
 static bool begins(struct words *w, const char *prefix, size_t bytes) {
     if (words_bytes(w) < bytes || memcmp(w->at, prefix, bytes) != 0) return false;
@@ -314,8 +311,7 @@ static bool command(struct acceptor *a, struct connection *c, const uint8_t *lin
     return true;
 }
 
-/* --- input: each takes what it can and says how much; 0: not enough is there, or the connection stalled -------------
- */
+/* --- input: each takes what it can and says how much; 0: not enough is there, or the connection stalled ----------- */
 
 /* Of the first carriage return of a line, if a line feed follows; how long the line is without them. */
 static bool find_line(const uint8_t *data, size_t window, size_t *bytes) {
@@ -419,8 +415,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     connection_watch(a, c, watched);
 }
 
-/* --- replies -------------------------------------------------------------------------------------------------------
- */
+/* --- replies ------------------------------------------------------------------------------------------------------ */
 
 static const char *const done_texts[MSG_LIST + 1] = {
     [MSG_DELETE] = "DELETED\r\n",

@@ -81,12 +81,15 @@ def compile_in(out: Path, name: str, files: list[str], only: list[str] | None, f
     wrapper = out / f"{name}.c"
     generate(wrapper, only, module=name)
     target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
+    # Not linked in place: a broker that runs has the old one mapped.
+    linking = target.with_suffix(".linking")
     compiler = os.environ.get("CC", "cc")
     command = [
         compiler, *STRICT, *flags, "-shared", "-fPIC", "-pthread", f"-I{HERE}",
-        f"-I{sysconfig.get_paths()['include']}", str(wrapper), *[str(HERE / f) for f in files], "-o", str(target),
+        f"-I{sysconfig.get_paths()['include']}", str(wrapper), *[str(HERE / f) for f in files], "-o", str(linking),
     ]
     subprocess.run(command, check=True)
+    linking.replace(target)
     return target
 
 

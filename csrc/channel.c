@@ -135,7 +135,7 @@ struct channel_counters channel_counters(const struct channel *channel) {
     return counters;
 }
 
-/* --- Sending -------------------------------------------------------------------------------------------------- */
+/* --- Sending ------------------------------------------------------------------------------------------------------ */
 
 /* Room for one record at the end of the overflow queue; NULL if there is no memory. */
 static struct ring_record *overflow_reserve(struct channel *channel, size_t payload_bytes) {
@@ -258,7 +258,7 @@ bool channel_publish_to(struct channel *channel, uint64_t tail) {
     return publish_allowed(channel);
 }
 
-/* --- Receiving ------------------------------------------------------------------------------------------------ */
+/* --- Receiving ---------------------------------------------------------------------------------------------------- */
 
 /* Begins a message in fragments with its first one. False if it is not to be believed or there is no memory. */
 static bool assembly_begin(struct channel *channel, const uint8_t *payload, size_t payload_bytes) {
@@ -332,7 +332,7 @@ void channel_release(struct channel *channel) {
     ring_release(&channel->in);
 }
 
-/* --- Sleeping ------------------------------------------------------------------------------------------------- */
+/* --- Sleeping ----------------------------------------------------------------------------------------------------- */
 
 bool channel_may_sleep(struct channel *channel) {
     if (channel_broken(channel)) return true;

@@ -135,15 +135,13 @@ static inline uint32_t first_of(uint64_t workers) {
 void engine_oom(struct acceptor *a, struct connection *c);
 void numbers_add(struct numbers *numbers, uint32_t number);
 
-/* --- acceptor.c ----------------------------------------------------------------------------------------------------
- */
+/* --- acceptor.c --------------------------------------------------------------------------------------------------- */
 
 /* Takes a copy of `bytes`; answer may be NULL. */
 void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
                  const void *bytes, size_t bytes_count);
 
-/* --- socket.c ------------------------------------------------------------------------------------------------------
- */
+/* --- socket.c ----------------------------------------------------------------------------------------------------- */
 
 enum { INDEX_BITS = 20 };
 _Static_assert(MAX_CONNECTIONS <= 1u << INDEX_BITS, "an index fits a number");
@@ -179,8 +177,7 @@ static inline void socket_written(struct acceptor *a, struct connection *c, cons
     numbers_add(&a->dirty, c->number);
 }
 
-/* --- for codecs, before they do something --------------------------------------------------------------------------
- */
+/* --- for codecs, before they do something ------------------------------------------------------------------------- */
 
 static inline bool stalled(struct connection *c, enum stall why) {
     c->stall = (uint8_t)why;
@@ -226,8 +223,7 @@ static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t wo
     return true;
 }
 
-/* --- for codecs, to do it ------------------------------------------------------------------------------------------
- */
+/* --- for codecs, to do it ----------------------------------------------------------------------------------------- */
 
 /* Sends, unless the worker is gone. */
 static inline void peer_send(struct acceptor *a, uint32_t worker, const struct message *message, const void *body) {
@@ -266,8 +262,7 @@ void connection_ignore(struct acceptor *a, struct connection *c, uint32_t place)
 
 void connection_set_waiting(struct acceptor *a, struct connection *c, bool waiting);
 
-/* --- peer.c --------------------------------------------------------------------------------------------------------
- */
+/* --- peer.c ------------------------------------------------------------------------------------------------------- */
 
 /* Takes in what the workers replied; false if that was nothing. */
 bool peers_hear(struct acceptor *a);
@@ -283,8 +278,7 @@ void slots_changed(struct acceptor *a, struct connection *c);
 /* Requests of a connection that are counted in a->expected, and are not to be any more. */
 void slots_forget(struct acceptor *a, struct connection *c);
 
-/* --- turn.c --------------------------------------------------------------------------------------------------------
- */
+/* --- turn.c ------------------------------------------------------------------------------------------------------- */
 
 void listeners_update(struct acceptor *a);
 

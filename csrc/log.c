@@ -34,7 +34,7 @@ struct segment {
     uint32_t number;
     bool header_damaged; /* it was, when the segment was added */
     bool copied;         /* written through the mapping */
-    bool end_known; /* `end` is where records end, and nothing stale lies beyond it */
+    bool end_known;      /* `end` is where records end, and nothing stale lies beyond it */
     uint64_t capacity;
     uint64_t end;       /* written up to here */
     uint64_t allocated; /* the disk has room up to here */
@@ -95,7 +95,7 @@ static struct segment *waiting(const struct log *log) {
     return log->active + 1 < log->count ? &log->segments[log->active + 1] : NULL;
 }
 
-/* ---- making and freeing ---- */
+/* --- making and freeing ------------------------------------------------------------------------------------------- */
 
 struct log *log_new(uint32_t shard, uint32_t shards) {
     struct log *log = calloc(1, sizeof *log);
@@ -135,7 +135,7 @@ void log_free(struct log *log) {
     free(log);
 }
 
-/* ---- segments ---- */
+/* --- segments ----------------------------------------------------------------------------------------------------- */
 
 static uint32_t header_crc(const struct segment_header *h) {
     return crc32c_extend(0, h, offsetof(struct segment_header, crc));
@@ -154,7 +154,8 @@ static enum header read_header(const struct log *log, const struct segment *s) {
     return ours ? HEADER_RIGHT : HEADER_FOREIGN;
 }
 
-static struct segment_header make_header(const struct log *log, uint32_t segment, uint32_t previous_end, uint64_t time_ns) {
+static struct segment_header make_header(const struct log *log, uint32_t segment, uint32_t previous_end,
+                                         uint64_t time_ns) {
     struct segment_header h = {
         .magic = SEGMENT_MAGIC,
         .version = SEGMENT_VERSION,
@@ -299,7 +300,7 @@ void log_drop_first(struct log *log) {
     log->current = &log->segments[log->active];
 }
 
-/* ---- writing ---- */
+/* --- writing ------------------------------------------------------------------------------------------------------ */
 
 /* Gives memory back when a burst is over, and the excess of a large reservation at once. */
 static void trim_staging(struct log *log, size_t flushed) {
@@ -502,7 +503,7 @@ log_position log_append(struct log *log, const struct record *head, const void *
     return position;
 }
 
-/* ---- reading ---- */
+/* --- reading ------------------------------------------------------------------------------------------------------ */
 
 const struct record *log_read(const struct log *log, log_position position) {
     uint64_t offset = (uint32_t)position;
@@ -515,7 +516,7 @@ const struct record *log_read(const struct log *log, log_position position) {
     return (const struct record *)(const void *)(log->segments[i].map + offset);
 }
 
-/* ---- recovery ---- */
+/* --- recovery ----------------------------------------------------------------------------------------------------- */
 
 static bool has_prefixes(struct prefixes *p, const struct segment *s) {
     if (p->state != NULL && p->segment == s->number && p->limit == s->end) return true;
@@ -638,7 +639,7 @@ bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {
     return true;
 }
 
-/* ---- what there is ---- */
+/* --- what there is ------------------------------------------------------------------------------------------------ */
 
 uint32_t log_first_segment(const struct log *log) {
     return log->count > 0 ? log->first : 0;

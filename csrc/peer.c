@@ -7,8 +7,7 @@
 #include "engine.h"
 #include "gather.h"
 
-/* --- asking --------------------------------------------------------------------------------------------------------
- */
+/* --- asking ------------------------------------------------------------------------------------------------------- */
 
 static void send_request(struct acceptor *a, struct connection *c, uint32_t worker, struct message *request,
                          const void *body, uint32_t body_bytes, uint32_t slot) {
@@ -68,8 +67,7 @@ void peer_reserve(struct acceptor *a, struct connection *c, uint32_t worker, uin
     if (++c->reserves == 1 && c->half_closed) peer_cancel_reserves(a, c);
 }
 
-/* --- replies in order ----------------------------------------------------------------------------------------------
- */
+/* --- replies in order --------------------------------------------------------------------------------------------- */
 
 void slots_changed(struct acceptor *a, struct connection *c) {
     bool over = false;
@@ -213,8 +211,7 @@ bool peers_hear(struct acceptor *a) {
     return any;
 }
 
-/* --- backlogs ------------------------------------------------------------------------------------------------------
- */
+/* --- backlogs ----------------------------------------------------------------------------------------------------- */
 
 static void wake_stalled(struct acceptor *a, struct peer *peer) {
     for (size_t i = 0; i < peer->stalled.count; i++) {
@@ -243,8 +240,7 @@ void peers_publish(struct acceptor *a) {
     a->published_to = 0;
 }
 
-/* --- attached and lost ---------------------------------------------------------------------------------------------
- */
+/* --- attached and lost -------------------------------------------------------------------------------------------- */
 
 /* A request of Python's for a worker that is gone: what to send when it is back. */
 static void send_unsent(struct acceptor *a, struct connection *c, struct slot *slot, uint32_t number) {

@@ -141,6 +141,8 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
         replay_record(w, s, r, (uint64_t)segment << 32 | (offset - record_stride(r)));
         out->records++;
     }
+    /* Nothing whole comes after it: what a crash in the middle of a write leaves behind. It was never acknowledged. */
+    if (bad) note_damage(out, s->number, segment, bad, bad);
     out->bytes += offset;
     return offset;
 }

@@ -11,7 +11,7 @@
 
 enum outcome { DONE, LATER };
 
-/* --- answers ---------------------------------------------------------------------------------------------------- */
+/* --- answers ------------------------------------------------------------------------------------------------------ */
 
 static struct message answer_of(const struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status) {
     const struct client *c = client_at(&w->clients, client);
@@ -55,7 +55,7 @@ static void answer(struct worker *w, uint32_t client, const struct message *m, u
     request_answer(w, client, m->slot, m->kind, status, m->id);
 }
 
-/* --- topics ----------------------------------------------------------------------------------------------------- */
+/* --- topics ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t resolve(const struct worker *w, uint32_t acceptor, const struct message *m) {
     if (m->flags & MSG_RESOLVED) return m->topic;
@@ -133,7 +133,7 @@ static void ignore(struct worker *w, uint32_t client, uint32_t topic) {
     let_go_topic(w, topic);
 }
 
-/* --- messages --------------------------------------------------------------------------------------------------- */
+/* --- messages ----------------------------------------------------------------------------------------------------- */
 
 /* Room in the log, or why not: LATER if a segment is on its way. */
 static enum outcome reserve_log(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
@@ -392,7 +392,7 @@ static uint32_t peeked(const struct worker *w, uint32_t topic, uint8_t kind) {
     return kickable(t, kind == MSG_PEEK_BURIED ? JOB_BURIED : JOB_DELAYED);
 }
 
-/* --- what is asked for by name, and statistics ------------------------------------------------------------------ */
+/* --- what is asked for by name, and statistics -------------------------------------------------------------------- */
 
 static uint32_t seen_by_name(const struct worker *w, const struct message *m) {
     uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);
@@ -495,7 +495,7 @@ static void list(struct worker *w, uint32_t client, const struct message *m) {
     free(all);
 }
 
-/* --- dispatch --------------------------------------------------------------------------------------------------- */
+/* --- dispatch ----------------------------------------------------------------------------------------------------- */
 
 static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m) {
     uint32_t topic = resolve(w, acceptor, m);

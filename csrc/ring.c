@@ -195,7 +195,7 @@ static void say_awake(_Atomic uint32_t *asleep) {
     if (atomic_load_explicit(asleep, memory_order_relaxed) != 0) atomic_store_explicit(asleep, 0, memory_order_relaxed);
 }
 
-/* --- Producer ------------------------------------------------------------------------------------------------- */
+/* --- Producer ----------------------------------------------------------------------------------------------------- */
 
 bool ring_producer_look(struct ring_producer *producer, uint64_t record_bytes) {
     if (producer->broken) return false;
@@ -233,7 +233,7 @@ void ring_producer_awake(struct ring_producer *producer) {
     say_awake(&producer->shared->producer_waiting);
 }
 
-/* --- Consumer ------------------------------------------------------------------------------------------------- */
+/* --- Consumer ----------------------------------------------------------------------------------------------------- */
 
 void ring_consumer_break(struct ring_consumer *consumer) {
     consumer->broken = true;

@@ -138,7 +138,7 @@ static inline uint64_t ring_max_payload(uint64_t data_bytes) {
     return data_bytes / 4 - sizeof(struct ring_record);
 }
 
-/* --- Producer ------------------------------------------------------------------------------------------------- */
+/* --- Producer ----------------------------------------------------------------------------------------------------- */
 
 /* Loads the consumer's index. True if there is room for a record of `record_bytes` now. */
 bool ring_producer_look(struct ring_producer *producer, uint64_t record_bytes);
@@ -175,7 +175,7 @@ static inline bool ring_publish(struct ring_producer *producer) {
 bool ring_producer_may_sleep(struct ring_producer *producer);
 void ring_producer_awake(struct ring_producer *producer);
 
-/* --- Consumer ------------------------------------------------------------------------------------------------- */
+/* --- Consumer ----------------------------------------------------------------------------------------------------- */
 
 /* Loads the producer's index. True if there is something to read. */
 bool ring_consumer_look(struct ring_consumer *consumer);

@@ -29,7 +29,7 @@ void shard_free(struct shard *shard) {
     free(shard);
 }
 
-/* --- appending -------------------------------------------------------------------------------------------------- */
+/* --- appending ---------------------------------------------------------------------------------------------------- */
 
 static log_position append(struct worker *w, struct shard *s, const struct record *head, const void *attributes,
                            const void *body, size_t body_bytes) {
@@ -155,7 +155,7 @@ log_position shard_log_moved(struct worker *w, struct shard *s, const struct job
     return append(w, s, &head, &attributes, record_body(from), record_body_bytes(from));
 }
 
-/* --- what keeps a segment alive --------------------------------------------------------------------------------- */
+/* --- what keeps a segment alive ----------------------------------------------------------------------------------- */
 
 static struct segment_use *use_of(struct shard *s, log_position position) {
     uint32_t segment = (uint32_t)(position >> 32);

@@ -100,7 +100,7 @@ void shard_drop_first(struct worker *w, struct shard *s);
  * segment has been gone through. */
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget);
 
-/* A place of a segment that could not be read: [offset, until). */
+/* A place of a segment that could not be read: [offset, until); nothing whole came after it if the two are equal. */
 struct damage {
     uint32_t shard, segment;
     uint64_t offset, until;

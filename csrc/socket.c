@@ -17,8 +17,7 @@
 /* Free room in an input buffer below which it grows before more is received. */
 enum { MIN_RECEIVE_BYTES = 4096 };
 
-/* --- open and close ------------------------------------------------------------------------------------------------
- */
+/* --- open and close ----------------------------------------------------------------------------------------------- */
 
 static uint32_t number_for(struct acceptor *a, uint32_t index) {
     const uint32_t generations = 1u << (32 - INDEX_BITS);
@@ -98,8 +97,7 @@ void engine_oom(struct acceptor *a, struct connection *c) {
     socket_close(a, c);
 }
 
-/* --- epoll ---------------------------------------------------------------------------------------------------------
- */
+/* --- epoll -------------------------------------------------------------------------------------------------------- */
 
 /* Registers what the connection wants to hear of, if that has changed. */
 static void listen_for(struct acceptor *a, struct connection *c) {
@@ -126,8 +124,7 @@ static void detach(struct acceptor *a, struct connection *c) {
     c->detached = true;
 }
 
-/* --- input ---------------------------------------------------------------------------------------------------------
- */
+/* --- input -------------------------------------------------------------------------------------------------------- */
 
 static bool takes_input(const struct acceptor *a, const struct connection *c) {
     return c->stall == STALL_NONE && !c->closing && !a->quiet;
@@ -261,8 +258,7 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
     listen_for(a, c);
 }
 
-/* --- output --------------------------------------------------------------------------------------------------------
- */
+/* --- output ------------------------------------------------------------------------------------------------------- */
 
 /* EPOLLOUT is asked for when the socket takes no more. */
 static void sent(struct acceptor *a, struct connection *c, ssize_t n) {

@@ -16,8 +16,7 @@
 /* How often acceptor_run looks at the clock while it is busy. */
 enum { TURNS_PER_CLOCK = 64, FEW_EVENTS = 2 };
 
-/* --- listeners -----------------------------------------------------------------------------------------------------
- */
+/* --- listeners ---------------------------------------------------------------------------------------------------- */
 
 /* Listens as long as there is room for another connection. */
 void listeners_update(struct acceptor *a) {
@@ -60,8 +59,7 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
     }
 }
 
-/* --- a turn --------------------------------------------------------------------------------------------------------
- */
+/* --- a turn ------------------------------------------------------------------------------------------------------- */
 
 static void run_runnable(struct acceptor *a) {
     /* What becomes runnable meanwhile waits for the next turn. */
@@ -150,8 +148,7 @@ int acceptor_turn(struct acceptor *a) {
     return (int)a->upcall_count;
 }
 
-/* --- when to come back ---------------------------------------------------------------------------------------------
- */
+/* --- when to come back -------------------------------------------------------------------------------------------- */
 
 static uint64_t clock_ns(void) {
     struct timespec now;

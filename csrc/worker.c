@@ -27,7 +27,7 @@ _Noreturn void worker_die(const char *why) {
     abort();
 }
 
-/* --- the board -------------------------------------------------------------------------------------------------- */
+/* --- the board ---------------------------------------------------------------------------------------------------- */
 
 size_t board_bytes(void) {
     return sizeof(struct board);
@@ -47,7 +47,7 @@ bool board_format(int fd) {
     return true;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------- */
+/* --- life --------------------------------------------------------------------------------------------------------- */
 
 struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed) {
     if (index >= BOARD_MAX_WORKERS || workers > BOARD_MAX_WORKERS || shards > WORKER_MAX_SHARDS || !shards) return NULL;
@@ -109,7 +109,7 @@ void worker_spin(struct worker *w, uint64_t spin_ns) {
     patience_set(&w->patience, spin_ns);
 }
 
-/* --- segments --------------------------------------------------------------------------------------------------- */
+/* --- segments ----------------------------------------------------------------------------------------------------- */
 
 bool worker_own(struct worker *w, uint32_t shard) {
     assert(shard < w->shards && !w->own[shard]);
@@ -220,7 +220,7 @@ bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget) {
     return shard_compact(w, w->own[shard], budget);
 }
 
-/* --- peers ------------------------------------------------------------------------------------------------------ */
+/* --- peers -------------------------------------------------------------------------------------------------------- */
 
 void worker_peer_gone(struct worker *w, uint32_t acceptor) {
     struct peer *p = &w->peers[acceptor];
@@ -250,7 +250,7 @@ bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int
     return w->peers[acceptor].channel;
 }
 
-/* --- a turn ----------------------------------------------------------------------------------------------------- */
+/* --- a turn ------------------------------------------------------------------------------------------------------- */
 
 /* The acceptors' messages. Their answers pile up in the channel's overflow if the acceptor does not read, so what feeds
  * a channel that is backlogged is not taken in. */
@@ -385,7 +385,7 @@ bool worker_flush(struct worker *w) {
     return true;
 }
 
-/* --- the loop --------------------------------------------------------------------------------------------------- */
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
 
 static uint64_t clock_ns(clockid_t clock) {
     struct timespec t;

@@ -96,7 +96,7 @@ struct worker {
     struct patience patience;
 };
 
-/* --- what Python calls ------------------------------------------------------------------------------------------ */
+/* --- what Python calls -------------------------------------------------------------------------------------------- */
 
 size_t board_bytes(void);
 /* Zeroes it, but for the counter of ids. */
@@ -149,7 +149,7 @@ uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
 /* Writes and syncs all that was appended; false if that failed. */
 bool worker_flush(struct worker *w);
 
-/* --- between the C files ---------------------------------------------------------------------------------------- */
+/* --- between the C files ------------------------------------------------------------------------------------------ */
 
 static inline struct job *job_at(const struct worker *w, uint32_t job) {
     return arena_at(&w->jobs, job);

@@ -334,7 +334,8 @@ class Supervisor:
 
     def _recovered(self, worker: Child, message: Message) -> None:
         for damage in message["damage"]:
-            log.error(
+            # Damage costs messages; a write that was cut short is what a crash leaves.
+            (log.info if damage.get("torn") else log.error)(
                 "%s: shard %d, segment %d, offset %d: %s",
                 worker.title, damage["shard"], damage["segment"], damage["offset"], damage["reason"],
                 extra={"fields": damage},

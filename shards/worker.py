@@ -98,15 +98,7 @@ class Worker:
             self._recover_shard(shard, found)
         lib.worker_recovered(self._worker)
         self._supply()
-        damage = [
-            {
-                "shard": d.shard,
-                "segment": d.segment,
-                "offset": d.offset,
-                "reason": f"{d.until - d.offset} bytes are damaged; what is after them is served",
-            }
-            for d in found.damage[0 : min(found.damages, len(found.damage))]
-        ]
+        damage = [_damage(d) for d in found.damage[0 : min(found.damages, len(found.damage))]]
         self._control.send(
             {
                 "did": "recovered",
@@ -293,6 +285,21 @@ class Worker:
         elif now - self._failing_since > FAILING_LIMIT_S:
             raise OSError(f"the log cannot be written: {reason}")
         time.sleep(FAILING_WAIT_S)
+
+
+def _damage(place: Any) -> Message:  # noqa: ANN401
+    """What the supervisor says of a struct damage."""
+    torn = place.offset == place.until
+    size = place.until - place.offset
+    return {
+        "shard": place.shard,
+        "segment": place.segment,
+        "offset": place.offset,
+        "torn": torn,
+        "reason": "the last write was cut short by a crash; it had not been acknowledged"
+        if torn
+        else f"{size} bytes are damaged; what is after them is served",
+    }
 
 
 def main(control: Control) -> None:

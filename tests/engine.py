@@ -130,7 +130,7 @@ class Engine:
         for shard in range(index, self._shards, self._count):
             assert lib.worker_own(worker, shard)
             # What was never written to has no header; shards/store.py drops such segments as well.
-            kept = [(n, fd) for n, fd in self._segments[shard] if os.fstat(fd).st_size]
+            kept = [(n, fd) for n, fd in self._segments[shard] if os.fstat(fd).st_size or os.close(fd)]
             self._segments[shard] = kept
             for number, fd in kept:
                 assert lib.worker_add_segment(worker, shard, os.dup(fd), number, SEGMENT_BYTES, False, self.wall_ns)

@@ -1442,7 +1442,10 @@ def test_run_wakes_for_a_reply(bench: Bench) -> None:
 
 def test_stats_adds_up_the_board(bench: Bench) -> None:
     client = bench.quiet_client()
-    reply = client.talk(b"put 0 0 1 1 \r\nuse a\r\nstats\r\n").decode().split("\n")
+    assert client.talk(b"put 0 0 1 1 \r\nuse a\r\nstats\r\n") == b"BAD_FORMAT\r\nUSING a\r\n"
+    # It waits until the worker has done all that this connection told it.
+    bench.answer(0, bench.take(0)[-1], NOT_FOUND)
+    reply = client.received().decode().split("\n")
     fields = dict(line.split(": ", 1) for line in reply if ": " in line)
     assert fields["cmd-put"] == fields["cmd-use"] == fields["cmd-stats"] == "1"
     assert fields["current-connections"] == fields["total-connections"] == "1"

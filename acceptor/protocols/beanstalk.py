@@ -57,6 +57,7 @@ COUNTED: Final = (
 )  # fmt: skip
 
 # What answers to requests become; given in no particular order when there are several.
+NO_MESSAGE: Final = 0  # ids begin above it
 Compose: TypeAlias = Callable[[list[Answer]], bytes]
 
 
@@ -217,8 +218,15 @@ class Beanstalk:
             self._done(conn, BAD_FORMAT)
             return
         self._engine.count(lib.COUNT_STATS)
+        # The board has what the workers have done. An answer of each, whatever it says, means that it has done all
+        # that this connection told it before.
+        self._expect(conn, self._engine.workers, lambda _: self._totals())
+        for worker in range(self._engine.workers):
+            self._engine.request(worker, conn, lib.MSG_PEEK_ID, id=NO_MESSAGE)
+
+    def _totals(self) -> bytes:
         uptime_ns = self._wall_ns() - self._broker.started_wall_ns
-        self._done(conn, broker_stats(self._engine.totals(), self._broker, uptime_ns))
+        return broker_stats(self._engine.totals(), self._broker, uptime_ns)
 
     def _list_tubes(self, conn: int, rest: bytes) -> None:
         if rest:

@@ -46,7 +46,7 @@ def test_what_was_acknowledged_is_there_after_all_processes_were_killed(shape: S
             server.kill()
             for client in clients:
                 client.stop()
-                assert client.was_cut_off
+            assert any(client.was_cut_off for client in clients)
             assert ledger.acknowledged - before > 200, "that was no load"
     with running(with_workers(1) if shape.is_shards else shape, data_dir=tmp_path) as server:
         ledger.check(server)

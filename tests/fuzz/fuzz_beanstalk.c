@@ -47,8 +47,7 @@ enum {
 
 #define SECOND ((uint64_t)1000000000)
 
-/* --- the world ------------------------------------------------------------------------------------------------------
- */
+/* --- the world ---------------------------------------------------------------------------------------------------- */
 
 struct remote {
     int fd; /* -1: not connected */
@@ -93,8 +92,7 @@ static uint32_t pick(uint32_t below) {
     return below > 256 ? ((uint32_t)byte() << 8 | byte()) % below : byte() % below;
 }
 
-/* --- what Python does -----------------------------------------------------------------------------------------------
- */
+/* --- what Python does --------------------------------------------------------------------------------------------- */
 
 static void expect(uint32_t conn, uint32_t answers) {
     for (uint32_t i = 0; i < PENDING; i++) {
@@ -209,8 +207,7 @@ static void handle_upcalls(void) {
     }
 }
 
-/* --- engines --------------------------------------------------------------------------------------------------------
- */
+/* --- engines ------------------------------------------------------------------------------------------------------ */
 
 static void give_segments(struct worker *w) {
     uint64_t bytes;
@@ -330,8 +327,7 @@ static bool turn_worker(uint32_t index) {
     return alive;
 }
 
-/* --- clients --------------------------------------------------------------------------------------------------------
- */
+/* --- clients ------------------------------------------------------------------------------------------------------ */
 
 static void append(uint8_t **to, size_t *bytes, size_t *capacity, const void *from, size_t count) {
     if (*bytes + count > *capacity) {
@@ -433,8 +429,7 @@ static void run_until_quiet(void) {
     }
 }
 
-/* --- commands -------------------------------------------------------------------------------------------------------
- */
+/* --- commands ----------------------------------------------------------------------------------------------------- */
 
 static void say(struct remote *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void say(struct remote *c, const char *format, ...) {
@@ -512,8 +507,7 @@ static void garbage(struct remote *c) {
     if (pick(2)) say(c, "\r\n");
 }
 
-/* --- a script -------------------------------------------------------------------------------------------------------
- */
+/* --- a script ----------------------------------------------------------------------------------------------------- */
 
 static void pass_time(void) {
     static const uint64_t spans[] = {1, SECOND / 1000, SECOND / 2, SECOND, 2 * SECOND, 5 * SECOND};
@@ -627,8 +621,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     return 0;
 }
 
-/* --- without libFuzzer ----------------------------------------------------------------------------------------------
- */
+/* --- without libFuzzer -------------------------------------------------------------------------------------------- */
 
 #ifndef WITH_LIBFUZZER
 static uint64_t random_state;
