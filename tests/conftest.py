@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import Phase, settings
+
+# A run of all tests takes a known time and says the same each time. For a search, with other examples each time and the
+# failures made small: HYPOTHESIS_PROFILE=default
+settings.register_profile("bounded", derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "bounded"))
 
 pytest.register_assert_rewrite("tests.beanstalk.replies", "tests.beanstalk.wire", "tests.model.scripts")
 
