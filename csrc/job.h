@@ -1,5 +1,5 @@
-/* A job: what a worker keeps in memory of one message that waits in a topic's job queue. Its body, ttr and time are in
- * the log; a message that has only ever been ready has no trail.
+/* A job: what a worker keeps in memory of one message that waits in a topic's job queue. Its body, seq, ttr and time
+ * are in the log; a message that has only ever been ready has no trail.
  */
 #ifndef MQ_JOB_H
 #define MQ_JOB_H
@@ -8,19 +8,18 @@
 
 #include "message.h"
 
-struct job {
+struct __attribute__((packed, aligned(4))) job {
     uint32_t next;  /* in the index's chain, or the arena's free list */
-    uint32_t place; /* in the heap of its state: ready, delayed or in flight */
+    uint32_t place; /* where it is among those of its state: ready, delayed or in flight */
     uint64_t id;
-    uint64_t seq;
     uint64_t position; /* in the log */
     uint32_t topic;
     uint32_t pri;
-    uint32_t trail; /* 0: none */
-    uint8_t state;  /* enum job_state */
-    uint8_t unused[3];
+    uint32_t trail : 28; /* 0: none */
+    uint32_t state : 4;  /* enum job_state; 0: none yet, or free */
 };
-_Static_assert(sizeof(struct job) == 48, "the memory that a ready job costs is promised");
+enum { TRAIL_MASK = (1 << 28) - 1 };
+_Static_assert(sizeof(struct job) == 36, "the memory that a ready job costs is promised");
 
 /* What a job carries once it has been anything but ready. */
 struct trail {

@@ -20,11 +20,11 @@ static void push(struct heap *heap, struct heap_places places, struct heap_entry
     if (!heap_push(heap, places, entry)) worker_die("out of memory");
 }
 
-uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint64_t seq, uint32_t pri, log_position position) {
+uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint32_t pri, log_position position) {
     uint32_t number = arena_take(&w->jobs);
     if (!number) return 0;
     *job_at(w, number) =
-        (struct job){.id = id, .seq = seq, .position = position, .topic = topic, .pri = pri, .place = HEAP_NOWHERE};
+        (struct job){.id = id, .position = position, .topic = topic, .pri = pri, .place = HEAP_NOWHERE};
     index_insert(&w->ids, &w->jobs, number);
     return number;
 }
@@ -47,9 +47,9 @@ void queue_forget(struct worker *w, uint32_t job) {
 struct trail *queue_trail(struct worker *w, uint32_t job) {
     struct job *j = job_at(w, job);
     if (!j->trail) {
-        j->trail = arena_take(&w->trails);
+        j->trail = arena_take(&w->trails) & TRAIL_MASK;
         if (!j->trail) worker_die("trails are as many as jobs");
-        *trail_at(w, j->trail) = (struct trail){.delay_ns = job_attributes(w, j)->delay_ns};
+        *trail_at(w, j->trail) = (struct trail){.delay_ns = job_attributes(w, j).delay_ns};
     }
     return trail_at(w, j->trail);
 }
@@ -63,7 +63,7 @@ void queue_make_ready(struct worker *w, uint32_t job) {
     struct topic *t = topic_at(&w->topics, j->topic);
     assert(!j->state);
     j->state = JOB_READY;
-    push(&t->ready, job_places(w), heap_key_of_job(j->pri, j->id, job));
+    if (!ready_add(&t->ready, &w->jobs, job)) worker_die("out of memory");
     w->count->ready++;
     if (urgent(j)) t->urgent++, w->count->urgent++;
 }
@@ -135,7 +135,7 @@ static void unlink_inflight(struct worker *w, struct client *c, const struct tra
 
 static void set_deadline(struct worker *w, uint32_t job, struct trail *trail) {
     struct job *j = job_at(w, job);
-    trail->deadline_ns = w->now_ns + job_attributes(w, j)->ttr_ns;
+    trail->deadline_ns = w->now_ns + job_attributes(w, j).ttr_ns;
     push(&w->inflight, job_places(w), heap_key(trail->deadline_ns, (uint32_t)j->id, job));
     link_inflight(w, client_at(&w->clients, trail->client), job, trail);
 }
@@ -186,7 +186,7 @@ void queue_take(struct worker *w, uint32_t job) {
     struct topic *t = topic_at(&w->topics, j->topic);
     switch (j->state) {
     case JOB_READY:
-        heap_remove(&t->ready, job_places(w), j->place);
+        ready_remove(&t->ready, &w->jobs, job);
         w->count->ready--;
         if (urgent(j)) t->urgent--, w->count->urgent--;
         break;
@@ -209,8 +209,9 @@ void queue_take(struct worker *w, uint32_t job) {
 
 void queue_serve(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
-    while (t->waiting_first && t->ready.count && !queue_paused(w, t)) {
-        uint32_t job = heap_item(*heap_top(&t->ready));
+    struct heap_entry first;
+    while (t->waiting_first && !queue_paused(w, t) && ready_first(&t->ready, &w->jobs, &first)) {
+        uint32_t job = heap_item(first);
         uint32_t client = watch_at(&w->clients, t->waiting_first)->client;
         uint32_t slot = client_at(&w->clients, client)->wait_slot;
         queue_stop_waiting(w, client);
@@ -221,19 +222,20 @@ void queue_serve(struct worker *w, uint32_t topic) {
 }
 
 uint32_t queue_best(const struct worker *w, uint32_t client) {
-    const struct heap_entry *best = NULL;
+    bool found = false;
+    struct heap_entry best = {0}, first;
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
         const struct topic *t = topic_at(&w->topics, watch_at(&w->clients, n)->topic);
-        const struct heap_entry *top = heap_top(&t->ready);
-        if (!top || queue_paused(w, t)) continue;
-        if (!best || heap_less(*top, *best)) best = top;
+        if (queue_paused(w, t) || !ready_first(&t->ready, &w->jobs, &first)) continue;
+        if (!found || heap_less(first, best)) best = first;
+        found = true;
     }
-    return best ? heap_item(*best) : 0;
+    return found ? heap_item(best) : 0;
 }
 
 bool queue_any_ready(const struct worker *w, uint32_t client) {
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next)
-        if (topic_at(&w->topics, watch_at(&w->clients, n)->topic)->ready.count) return true;
+        if (ready_count(&topic_at(&w->topics, watch_at(&w->clients, n)->topic)->ready)) return true;
     return false;
 }
 

@@ -9,7 +9,7 @@
 #include "worker.h"
 
 /* Makes a job known, in no state yet. 0 when the limit is reached. */
-uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint64_t seq, uint32_t pri, log_position position);
+uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint32_t pri, log_position position);
 /* Takes it out of its state and forgets it. */
 void queue_forget(struct worker *w, uint32_t job);
 /* Its trail, made if it has none. */

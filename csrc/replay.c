@@ -47,7 +47,8 @@ static void apply_state(struct worker *w, uint32_t job, const struct state_attri
     struct job *j = job_at(w, job);
     struct trail *trail = queue_trail(w, job);
     j->pri = a->pri;
-    j->state = a->state == JOB_DELAYED || a->state == JOB_BURIED ? (uint8_t)a->state : JOB_READY;
+    bool apart = a->state == JOB_DELAYED || a->state == JOB_BURIED;
+    j->state = (apart ? a->state : JOB_READY) & 0xf;
     trail->reserves = a->reserves;
     trail->timeouts = a->timeouts;
     trail->releases = a->releases;
@@ -60,10 +61,9 @@ static void apply_state(struct worker *w, uint32_t job, const struct state_attri
 
 static void replay_publish(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     uint32_t topic = topic_of(s, r);
-    struct publish_attributes a;
-    if (!r->topic || r->attribute_bytes < sizeof a) return;
+    if (!r->topic) return;
     if (!topic) topic = stand_in(w, s, r->topic);
-    memcpy(&a, record_attributes(r), sizeof a);
+    struct publish_attributes a = publish_attributes_of(r);
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq >= t->next_seq) t->next_seq = r->seq + 1;
     if (r->id > s->top_id) s->top_id = r->id;
@@ -73,7 +73,7 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
         shard_count_out(s, job_at(w, job)->position);
         job_at(w, job)->position = position;
     } else {
-        job = queue_add(w, topic, r->id, r->seq, a.pri, position);
+        job = queue_add(w, topic, r->id, a.pri, position);
         if (!job) worker_die("more messages in the log than a worker can hold");
         job_at(w, job)->state = JOB_READY;
         if (a.delay_ns) {

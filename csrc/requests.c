@@ -163,7 +163,7 @@ static enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, c
     uint64_t bytes = sizeof attributes + m->body_bytes + topic_records * t->name_bytes;
     uint8_t status;
     if (reserve_log(w, s, 1 + topic_records, bytes, true, &status) == LATER) return LATER;
-    uint32_t job = status == STATUS_OK ? queue_add(w, topic, m->id, t->next_seq, m->pri, 0) : 0;
+    uint32_t job = status == STATUS_OK ? queue_add(w, topic, m->id, m->pri, 0) : 0;
     if (!job || (!t->number && !shard_know_topic(w, s, topic, s->topics_known + 1))) {
         if (job) queue_forget(w, job);
         answer(w, client, m, STATUS_NO_SPACE);
@@ -388,7 +388,8 @@ static void peek(struct worker *w, uint32_t client, uint32_t job, const struct m
 static uint32_t peeked(const struct worker *w, uint32_t topic, uint8_t kind) {
     if (!topic) return 0;
     const struct topic *t = topic_at(&w->topics, topic);
-    if (kind == MSG_PEEK_READY) return t->ready.count ? heap_item(*heap_top(&t->ready)) : 0;
+    struct heap_entry first;
+    if (kind == MSG_PEEK_READY) return ready_first(&t->ready, &w->jobs, &first) ? heap_item(first) : 0;
     return kickable(t, kind == MSG_PEEK_BURIED ? JOB_BURIED : JOB_DELAYED);
 }
 
@@ -414,7 +415,7 @@ static void stats_topic(struct worker *w, uint32_t client, const struct message 
     const struct topic *t = topic_at(&w->topics, topic);
     struct topic_stats stats = {
         .urgent = t->urgent,
-        .ready = t->ready.count,
+        .ready = ready_count(&t->ready),
         .reserved = t->reserved,
         .delayed = t->delayed.count,
         .buried = t->buried,
@@ -439,7 +440,7 @@ static void stats_id(struct worker *w, uint32_t client, const struct message *m)
     }
     const struct job *j = job_at(w, job);
     const struct record *r = job_record(w, j);
-    const struct publish_attributes *attributes = record_attributes(r);
+    struct publish_attributes attributes = publish_attributes_of(r);
     struct {
         struct job_stats job;
         char name[TOPIC_NAME_MAX];
@@ -448,8 +449,8 @@ static void stats_id(struct worker *w, uint32_t client, const struct message *m)
                    .state = j->state,
                    .pri = j->pri,
                    .age_ns = w->wall_ns > r->time_ns ? w->wall_ns - r->time_ns : 0,
-                   .delay_ns = attributes->delay_ns,
-                   .ttr_ns = attributes->ttr_ns,
+                   .delay_ns = attributes.delay_ns,
+                   .ttr_ns = attributes.ttr_ns,
                    .file = (uint32_t)(j->position >> 32),
                }};
     if (j->trail) {

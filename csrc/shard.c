@@ -1,6 +1,7 @@
 #include "shard.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,12 +102,49 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     for (int copy = 0; copy < 2; copy++) append(w, s, &head, NULL, t->name, t->name_bytes);
 }
 
+/* Most jobs have a time to run of whole milliseconds and no delay: eight bytes say all of it. */
+struct short_attributes {
+    uint32_t pri;
+    uint32_t ttr_ms;
+    uint32_t delay_ms; /* left out if 0 */
+};
+
+enum { MS_NS = 1000000, WITHOUT_DELAY = offsetof(struct short_attributes, delay_ms) };
+
+static bool is_short(uint64_t ns) {
+    return ns % MS_NS == 0 && ns / MS_NS <= UINT32_MAX;
+}
+
+/* How long the short form is; 0: it does not do. */
+static uint8_t shorten(const struct publish_attributes *a, struct short_attributes *out) {
+    if (!is_short(a->ttr_ns) || !is_short(a->delay_ns)) return 0;
+    *out = (struct short_attributes){a->pri, (uint32_t)(a->ttr_ns / MS_NS), (uint32_t)(a->delay_ns / MS_NS)};
+    return a->delay_ns ? sizeof *out : WITHOUT_DELAY;
+}
+
+struct publish_attributes publish_attributes_of(const struct record *r) {
+    struct publish_attributes a = {0};
+    struct short_attributes brief = {0};
+    if (r->attribute_bytes >= sizeof a) {
+        memcpy(&a, record_attributes(r), sizeof a);
+        return a;
+    }
+    memcpy(&brief, record_attributes(r), r->attribute_bytes < sizeof brief ? r->attribute_bytes : sizeof brief);
+    a.pri = brief.pri;
+    a.ttr_ns = (uint64_t)brief.ttr_ms * MS_NS;
+    a.delay_ns = (uint64_t)brief.delay_ms * MS_NS;
+    return a;
+}
+
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
                                struct publish_attributes attributes, const void *body, uint32_t body_bytes) {
     struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, RECORD_PUBLISH, t->number, seq, id);
-    head.attribute_bytes = sizeof attributes;
-    log_position position = append(w, s, &head, &attributes, body, body_bytes);
+    struct short_attributes brief;
+    head.attribute_bytes = shorten(&attributes, &brief);
+    const void *form = head.attribute_bytes ? (const void *)&brief : &attributes;
+    if (!head.attribute_bytes) head.attribute_bytes = sizeof attributes;
+    log_position position = append(w, s, &head, form, body, body_bytes);
     if (id > s->top_id) s->top_id = id;
     t->last_segment = s->segment;
     shard_count_in(s, position);
@@ -114,14 +152,15 @@ log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic
 }
 
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job) {
-    struct record head = head_of(w, RECORD_DELETE, topic_at(&w->topics, job->topic)->number, job->seq, job->id);
+    struct record head =
+        head_of(w, RECORD_DELETE, topic_at(&w->topics, job->topic)->number, job_record(w, job)->seq, job->id);
     append(w, s, &head, NULL, NULL, 0);
 }
 
 static struct state_attributes state_of(const struct worker *w, const struct job *job) {
     struct state_attributes a = {.pri = job->pri, .state = job->state == JOB_RESERVED ? JOB_READY : job->state};
     if (!job->trail) {
-        a.delay_ns = job_attributes(w, job)->delay_ns;
+        a.delay_ns = job_attributes(w, job).delay_ns;
         return a;
     }
     const struct trail *trail = trail_at(w, job->trail);
@@ -140,14 +179,14 @@ static struct state_attributes state_of(const struct worker *w, const struct job
 
 void shard_log_state(struct worker *w, struct shard *s, const struct job *job) {
     struct state_attributes attributes = state_of(w, job);
-    struct record head = head_of(w, RECORD_STATE, topic_at(&w->topics, job->topic)->number, job->seq, job->id);
+    struct record head =
+        head_of(w, RECORD_STATE, topic_at(&w->topics, job->topic)->number, job_record(w, job)->seq, job->id);
     head.attribute_bytes = sizeof attributes;
     append(w, s, &head, &attributes, NULL, 0);
 }
 
 log_position shard_log_moved(struct worker *w, struct shard *s, const struct job *job, const struct record *from) {
-    struct moved_attributes attributes = {.state = state_of(w, job)};
-    memcpy(&attributes.publish, record_attributes(from), sizeof attributes.publish);
+    struct moved_attributes attributes = {.publish = publish_attributes_of(from), .state = state_of(w, job)};
     struct record head = *from;
     head.kind = RECORD_MOVED;
     head.attribute_bytes = sizeof attributes;

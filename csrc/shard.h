@@ -6,10 +6,11 @@
  *            all topics known, so that the segments before it can go. Written twice: without it nobody would know
  *            whose the messages are that bear the number.
  *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far.
- *   PUBLISH  topic, seq, id, body; attributes: struct publish_attributes.
+ *   PUBLISH  topic, seq, id, body; attributes: uint32_t pri, ttr in ms, and, if it is delayed, delay in ms; or, if one
+ *            of them does not fit, struct publish_attributes.
  *   DELETE   topic, seq, id: the message is done with.
  *   STATE    topic, seq, id; attributes: struct state_attributes: what the job queue knows of the message now.
- *   MOVED    a PUBLISH and its STATE in one, copied from a segment that is to go.
+ *   MOVED    a PUBLISH and its STATE in one, copied from a segment that is to go; attributes: struct moved_attributes.
  */
 #ifndef MQ_SHARD_H
 #define MQ_SHARD_H
@@ -45,6 +46,9 @@ struct moved_attributes {
     struct state_attributes state;
 };
 _Static_assert(sizeof(struct publish_attributes) == 24 && sizeof(struct state_attributes) == 48, "on-disk layout");
+
+/* Of a PUBLISH or MOVED record, in whichever form. */
+struct publish_attributes publish_attributes_of(const struct record *r);
 
 /* What a segment still holds for us. */
 struct segment_use {

@@ -14,7 +14,7 @@ void topics_close(struct topics *topics) {
         uint32_t number = topics->names.slots[i].number;
         if (!number) continue;
         struct topic *t = topic_at(topics, number);
-        heap_free(&t->ready);
+        ready_free(&t->ready);
         heap_free(&t->delayed);
         free(t->name);
     }
@@ -74,7 +74,7 @@ void topics_remove(struct topics *topics, uint32_t topic) {
     struct topic *t = topic_at(topics, topic);
     assert(!topic_seen(t) && !t->waiting);
     map_remove(&topics->names, t->key);
-    heap_free(&t->ready);
+    ready_free(&t->ready);
     heap_free(&t->delayed);
     free(t->name);
     arena_give(&topics->arena, topic);

@@ -12,6 +12,7 @@
 #include "arena.h"
 #include "heap.h"
 #include "map.h"
+#include "ready.h"
 
 #define TOPIC_NAME_MAX 1024
 
@@ -26,7 +27,7 @@ struct topic {
     uint32_t last_segment; /* that a message of it went to */
     bool nameless;         /* recovery has not found its name: it goes by one that was made up */
 
-    struct heap ready;   /* by (pri, id) */
+    struct ready ready;
     struct heap delayed; /* by deadline */
     uint32_t buried_first, buried_last;
     uint32_t waiting_first, waiting_last; /* watches of clients whose RESERVE waits, first come first */
@@ -66,7 +67,7 @@ bool topics_rename(struct topics *topics, uint32_t topic, const char *name, size
 void topics_remove(struct topics *topics, uint32_t topic);
 
 static inline uint64_t topic_jobs(const struct topic *t) {
-    return (uint64_t)t->ready.count + t->delayed.count + t->buried + t->reserved;
+    return (uint64_t)ready_count(&t->ready) + t->delayed.count + t->buried + t->reserved;
 }
 static inline bool topic_seen(const struct topic *t) {
     return t->open > 0 || topic_jobs(t) > 0;

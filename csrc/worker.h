@@ -27,7 +27,7 @@
 
 enum {
     WORKER_MAX_SHARDS = 4096,
-    WORKER_MAX_JOBS = 1 << 28,
+    WORKER_MAX_JOBS = 1 << 28, /* a trail's number fits TRAIL_MASK */
     WORKER_MAX_TOPICS = 1 << 20,
     WORKER_MAX_CLIENTS = 1 << 20,
     WORKER_MAX_WATCHES = 1 << 22,
@@ -166,8 +166,8 @@ static inline struct shard *shard_of_job(const struct worker *w, const struct jo
 static inline const struct record *job_record(const struct worker *w, const struct job *j) {
     return log_read(shard_of_job(w, j)->log, j->position);
 }
-static inline const struct publish_attributes *job_attributes(const struct worker *w, const struct job *j) {
-    return record_attributes(job_record(w, j));
+static inline struct publish_attributes job_attributes(const struct worker *w, const struct job *j) {
+    return publish_attributes_of(job_record(w, j));
 }
 
 /* A failure of the program or of memory that leaves no way on: the supervisor starts anew from the log. */

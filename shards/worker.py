@@ -24,8 +24,11 @@ from shards.store import MemoryStore, SegmentStore, ShardStore, StoreError
 
 SEGMENT_BYTES: Final = 64 << 20
 TICK_NS: Final = 500_000_000
+BUSY_TICK_NS: Final = 1_000_000
 # How much of an old segment is looked at between two turns: some 5 ms of work.
 COMPACT_BYTES: Final = 1 << 20
+# After a publish was refused for want of disk, so long nothing is kept that is not needed.
+DISK_FULL_S: Final = 10.0
 FAILING_WAIT_S: Final = 0.05
 # A log that cannot be written for so long will not be: start anew from what is on disk.
 FAILING_LIMIT_S: Final = 5.0
@@ -60,7 +63,7 @@ class Worker:
             else Retention(log_settings["retention-hours"] * 3600.0, int(log_settings["retention-bytes"]))
         )
         self._stopping = False
-        self._disk_full = False
+        self._disk_full_until = 0.0
         self._failing_since: float | None = None
         self._files: dict[int, ShardFiles] = {}
         self._data_dir = start["data_dir"]
@@ -138,7 +141,7 @@ class Worker:
             if events & lib.WORKER_CONTROL:
                 self._hear()
             if events & lib.WORKER_NO_SPACE:
-                self._disk_full = True
+                self._disk_is_full()
                 tick_at = time.monotonic_ns()
             if events & lib.WORKER_WANTS_SEGMENT:
                 self._supply()
@@ -149,7 +152,7 @@ class Worker:
                 self._control.send({"did": "disk", "state": "ok"})
             if time.monotonic_ns() >= tick_at:
                 busy = self._tidy()
-                tick_at = time.monotonic_ns() + (0 if busy else TICK_NS)
+                tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else TICK_NS)
 
     def stop(self) -> None:
         if not lib.worker_flush(self._worker):
@@ -209,7 +212,8 @@ class Worker:
             if not files.refused:
                 log.error("shard %d: segment %d cannot be made: %s", shard, number, error)
             files.refused = True
-            self._disk_full = self._disk_full or getattr(error, "errno", 0) in NO_SPACE_ERRORS
+            if getattr(error, "errno", 0) in NO_SPACE_ERRORS:
+                self._disk_is_full()
             return
         files.refused = False
         files.sealed_at[number - 1] = time.time()
@@ -217,13 +221,19 @@ class Worker:
             os.close(fd)
             raise OSError(ffi.errno, f"shard {shard}, segment {number} is refused: {os.strerror(ffi.errno)}")
 
+    def _disk_is_full(self) -> None:
+        self._disk_full_until = time.monotonic() + DISK_FULL_S
+
+    @property
+    def _disk_full(self) -> bool:
+        return time.monotonic() < self._disk_full_until
+
     def _tidy(self) -> bool:
         """Drops what may go; moves some of what should. True if there is more to do."""
         busy = False
         for shard in self._own:
             busy |= self._tidy_shard(shard)
         lib.worker_retry_segments(self._worker)
-        self._disk_full = False
         return busy
 
     def _tidy_shard(self, shard: int) -> bool:

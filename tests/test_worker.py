@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 import time
 from collections.abc import Iterator
@@ -390,3 +391,77 @@ def test_messages_of_a_topic_whose_name_is_lost_are_served_under_another(bench: 
     bench.open(names[0].decode(), 3, shard=2)
     bench.send(WATCH, 5, topic=3)
     assert bench.ask(RESERVE, 5).body == b"kept"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_long_queues_are_served_in_order_whatever_leaves_them(bench: Bench, seed: int) -> None:
+    """Hundreds of jobs, most in order and some not, some deleted from the middle, some released to other priorities."""
+    draw = random.Random(seed)
+    ready: dict[int, int] = {}  # id: priority
+    held: dict[int, int] = {}
+    count = 0
+    for step in range(4000):
+        grow = (step // 700) % 2 == 0
+        action = draw.random()
+        if action < (0.7 if grow else 0.25):
+            count += 1
+            pri = 100 if draw.random() < 0.9 else draw.randrange(200)
+            assert bench.ask(PUBLISH, topic=1, id=count * SHARDS, pri=pri).status == OK
+            ready[count * SHARDS] = pri
+        elif action < 0.85 and ready:
+            best = min(ready, key=lambda id: (ready[id], id))
+            assert bench.ask(PROBE).id == best
+            got = bench.ask(RESERVE)
+            assert (got.id, got.pri) == (best, ready[best])
+            held[best] = ready.pop(best)
+        elif action < 0.93 and ready:
+            gone = draw.choice(list(ready))
+            assert bench.ask(DELETE, id=gone).status == OK
+            del ready[gone]
+        elif held:
+            back = draw.choice(list(held))
+            del held[back]
+            if draw.random() < 0.5:
+                assert bench.ask(DELETE, id=back).status == OK
+            else:
+                ready[back] = 100 if draw.random() < 0.5 else draw.randrange(200)
+                assert bench.ask(RELEASE, id=back, pri=ready[back]).status == OK
+        if step == 2500:
+            bench.restart()
+            bench.open("a", 1)
+            bench.send(WATCH, 1, topic=1)
+            ready |= held
+            held.clear()
+            assert bench.found.jobs == len(ready)
+    while ready:
+        best = min(ready, key=lambda id: (ready[id], id))
+        assert bench.ask(RESERVE).id == best
+        del ready[best]
+    assert bench.ask(RESERVE).status == TIMED_OUT
+    assert bench.ask(STATS_TOPIC, body=b"a").body[8:16] == bytes(8)
+
+
+def test_a_backlog_of_many_pages_is_served_in_order_around_its_gaps(bench: Bench) -> None:
+    draw = random.Random(1)
+    left = [n * SHARDS for n in range(1, 40_001)]
+    for id in left:
+        bench.send(PUBLISH, topic=1, id=id)
+        if id % 4000 == 0:
+            bench.turn()
+    gone = set(draw.sample(left, 5000)) | set(left[20_000:25_000])
+    for n, id in enumerate(gone):
+        bench.send(DELETE, id=id)
+        if n % 1000 == 0:
+            bench.turn()
+    bench.turn()
+    left = [id for id in left if id not in gone]
+    served: list[int] = []
+    for n in range(len(left)):
+        bench.send(RESERVE)
+        if n % 10 == 0:  # what comes meanwhile stands in line behind, or in front
+            bench.send(PUBLISH, topic=1, id=(50_000 + n) * SHARDS, pri=0 if n % 20 == 0 else 1)
+        if n % 500 == 0:
+            served += [a.id for a in bench.turn() if a.kind == RESERVE]
+    served += [a.id for a in bench.turn() if a.kind == RESERVE]
+    assert [id for id in served if id < 50_000 * SHARDS] == left[: sum(id < 50_000 * SHARDS for id in served)]
+    assert len(served) == len(left)
