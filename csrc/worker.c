@@ -20,6 +20,7 @@ enum {
     CONTROL_EVERY_TURNS = 256, /* a worker that never sleeps still looks at its control fd */
     WANTS_EVERY_TURNS = 16,    /* between looks at whether some log is half full */
     MAX_SYNC_FDS = 4096,
+    LOOK_AGAIN_NS = 1000000,
 };
 
 _Noreturn void worker_die(const char *why) {
@@ -71,6 +72,7 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
         worker_free(w);
         return NULL;
     }
+    w->unsynced = true; /* whether what recovery reads was ever synced, nobody knows */
     w->count = &w->board->workers[index];
     memset(w->count, 0, sizeof *w->count);
     return w;
@@ -267,11 +269,14 @@ static bool take_in(struct worker *w, uint32_t acceptor) {
         requests_run_parked(w);
     }
     if (!p->stalled) channel_release(p->channel);
+    /* Nobody there would be answered any more; with new rings they are. */
+    if (channel_broken(p->channel)) worker_die("a ring is not to be believed, or out of memory");
     return done > 0;
 }
 
 static bool flush_logs(struct worker *w) {
     uint32_t kept = 0;
+    w->unsynced |= w->dirty_count > 0;
     for (uint32_t i = 0; i < w->dirty_count; i++) {
         struct shard *s = w->dirty[i];
         if (log_flush(s->log) == LOG_OK)
@@ -286,6 +291,7 @@ static bool flush_logs(struct worker *w) {
 /* Starts a round of syncs if something is unsynced. True if one was needed. */
 static bool start_round(struct worker *w) {
     static _Thread_local int fds[MAX_SYNC_FDS];
+    if (!w->unsynced) return false;
     size_t count = 0;
     for (uint32_t n = 0; n < w->shards && count < MAX_SYNC_FDS; n++) {
         struct shard *s = w->own[n];
@@ -294,16 +300,19 @@ static bool start_round(struct worker *w) {
         if (some) s->syncing = true;
         count += some;
     }
-    if (!count) return false;
     w->synced_at_ns = w->now_ns;
+    w->unsynced = count == MAX_SYNC_FDS;
+    if (!count) return false;
     if (!syncer_request(w->syncer, w->next_ticket + 1, fds, count, w->sync == SYNC_ALWAYS)) {
         /* Out of descriptors: what waits for this round waits for the next try. */
         w->sync_failed = syncer_error(w->syncer) != 0;
-        w->sync_refused = true;
+        w->sync_refused = w->unsynced = true;
         return true;
     }
     w->sync_refused = false;
     w->sync_ticket = ++w->next_ticket;
+    /* More logs than one round takes: the replies wait for the round that takes the last of them. */
+    if (w->unsynced) return true;
     for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
         if (w->peers[a].channel) w->peers[a].round_tail = channel_tail(w->peers[a].channel);
     return true;
@@ -377,8 +386,8 @@ bool worker_flush(struct worker *w) {
         uint64_t upto;
         size_t count;
         while (s && (count = log_unsynced_fds(s->log, fds, sizeof fds / sizeof *fds, &upto)) > 0) {
-            for (size_t i = 0; i < count; i++)
-                if (fdatasync(fds[i]) < 0) return false;
+            for (size_t i = 0; i < count; i++) w->sync_failed |= fdatasync(fds[i]) < 0;
+            if (w->sync_failed) return false;
             log_mark_synced(s->log, upto);
         }
     }
@@ -409,14 +418,20 @@ static bool may_sleep(struct worker *w) {
     return may;
 }
 
+/* When to see to the syncs in the background. A round that is still under way then is looked at again a little later. */
+static uint64_t next_sync_ns(const struct worker *w) {
+    if (w->sync != SYNC_INTERVAL || !(w->unsynced || w->sync_ticket)) return UINT64_MAX;
+    uint64_t due = w->synced_at_ns + w->sync_interval_ns;
+    return due > w->now_ns + LOOK_AGAIN_NS ? due : w->now_ns + LOOK_AGAIN_NS;
+}
+
 /* Sleeps until woken, a timer, or `until_ns`. True if the control fd is readable. */
 static bool rest(struct worker *w, uint64_t until_ns, bool block) {
     struct epoll_event events[2];
     int timeout_ms = 0;
     if (block && may_sleep(w)) {
         uint64_t until = worker_next_ns(w) < until_ns ? worker_next_ns(w) : until_ns;
-        if (w->sync == SYNC_INTERVAL && !w->sync_ticket && w->synced_at_ns + w->sync_interval_ns < until)
-            until = w->synced_at_ns + w->sync_interval_ns;
+        if (next_sync_ns(w) < until) until = next_sync_ns(w);
         uint64_t left = until > w->now_ns ? until - w->now_ns : 0;
         timeout_ms = left > 3600000000000u ? 3600000 : (int)((left + 999999) / 1000000);
     }

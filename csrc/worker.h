@@ -16,6 +16,7 @@
 
 #include "arena.h"
 #include "board.h"
+#include "bounds.h"
 #include "channel.h"
 #include "client.h"
 #include "heap.h"
@@ -29,11 +30,13 @@ enum {
     WORKER_MAX_SHARDS = 4096,
     WORKER_MAX_JOBS = 1 << 28, /* a trail's number fits TRAIL_MASK */
     WORKER_MAX_TOPICS = 1 << 20,
-    WORKER_MAX_CLIENTS = 1 << 20,
+    WORKER_MAX_CLIENTS = (1 << 22) + 1, /* all connections of all acceptors, and number 0 */
     WORKER_MAX_WATCHES = 1 << 22,
     WORKER_MAX_OPEN_TOPICS = 1 << 20, /* numbers of one acceptor */
     WORKER_TURN_MESSAGES = 4096,      /* of one acceptor in one turn */
 };
+
+_Static_assert(WORKER_MAX_CLIENTS > MAX_CONNECTIONS * BOARD_MAX_ACCEPTORS, "no connection is one too many");
 
 /* The last part of a job's time to run, in which its client gets no further waiting. */
 #define SAFETY_MARGIN_NS 1000000000ULL
@@ -83,6 +86,7 @@ struct worker {
     struct shard *wanting; /* a shard whose log wants a segment */
     bool failing;          /* a log cannot be written: nothing is taken in or let out */
     bool no_space;
+    bool unsynced; /* something was written since the last round of syncs began */
     bool sync_refused;
     bool sync_failed; /* for good: what the kernel has dropped cannot be written again */
 

@@ -126,7 +126,7 @@ class Worker:
             size = max(SEGMENT_BYTES, status.st_size)
             if not lib.worker_add_segment(self._worker, shard, fd, number, size, False, time.time_ns()):
                 os.close(fd)
-                raise StoreError(f"shard {shard}, segment {number}: the header is damaged, or of another log")
+                raise StoreError(f"shard {shard}, segment {number} belongs to another log")
         if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
             raise OSError(ffi.errno, f"shard {shard} cannot be cut where it ends: {os.strerror(ffi.errno)}")
 

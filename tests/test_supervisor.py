@@ -18,9 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import ROOT, children, comm_of, core_is_built, wait_until
-
-pytestmark = pytest.mark.skipif(not core_is_built(), reason="csrc._core is not built")
+from tests.servers import ROOT, children, comm_of, wait_until
 
 COMMAND = (sys.executable, "-m", "tests.small_children")
 REAL_COMMAND = (sys.executable, "-m", "shards.command")

@@ -12,7 +12,7 @@ import pytest
 
 from tests.beanstalk.replies import Reply
 from tests.beanstalk.wire import Wire
-from tests.servers import SINGLE, Shape, core_is_built, running, shapes, wait_until
+from tests.servers import SINGLE, Shape, running, shapes, wait_until
 
 JOBS = 60
 SHARDS = 4
@@ -48,8 +48,6 @@ class Broken:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, bytes]]:
     """A data directory, and the jobs in it."""
-    if not core_is_built():
-        pytest.skip("csrc._core is not built")
     path = tmp_path_factory.mktemp("whole")
     bodies = {}
     with running(SINGLE, data_dir=path, options=OPTIONS) as server, Wire(server) as wire:

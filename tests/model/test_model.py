@@ -15,7 +15,7 @@ from tests.beanstalk.replies import OWN_FIELDS, Comparison, parse_dict, take_rep
 from tests.beanstalk.wire import Wire
 from tests.model.beanstalk import COUNTED, Model
 from tests.model.scripts import Command, Machine, Session
-from tests.servers import Server, core_is_built, wait_until
+from tests.servers import Server, wait_until
 
 QUICK = settings(
     max_examples=int(os.environ.get("EXAMPLES", "20")),
@@ -220,7 +220,6 @@ class EngineMachine(Machine):
             self.subject.engine.dispose()
 
 
-@pytest.mark.skipif(not core_is_built(), reason="csrc._core is not built")
 @pytest.mark.parametrize(("workers", "shards"), [(1, 1), (1, 8), (3, 16)])
 def test_the_engine_does_what_the_model_does(workers: int, shards: int) -> None:
     class WithThese(EngineMachine):
