@@ -5,7 +5,8 @@
 static bool move(struct worker *w, struct shard *s, const struct record *r, uint32_t job, log_position position) {
     struct job *j = job_at(w, job);
     uint64_t bytes = sizeof(struct moved_attributes) + record_body_bytes(r);
-    if (shard_reserve(w, s, 1, bytes, false) != LOG_OK) return false;
+    /* Like a publish, it leaves the room that deletes will need: on a full disk nothing else frees any. */
+    if (shard_reserve(w, s, 1, bytes, true) != LOG_OK) return false;
     log_position to = shard_log_moved(w, s, j, r);
     shard_count_out(s, position);
     shard_count_in(s, to);

@@ -240,6 +240,8 @@ void worker_retry_segments(struct worker *w);
 uint32_t worker_dead_segments(const struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
+uint64_t worker_appended(const struct worker *w, uint32_t shard);
+uint64_t worker_synced(const struct worker *w, uint32_t shard);
 void worker_drop_first(struct worker *w, uint32_t shard);
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 void worker_roll(struct worker *w, uint32_t shard);

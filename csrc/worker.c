@@ -189,6 +189,13 @@ uint32_t worker_active_segment(const struct worker *w, uint32_t shard) {
     return w->own[shard]->segment;
 }
 
+uint64_t worker_appended(const struct worker *w, uint32_t shard) {
+    return log_appended(w->own[shard]->log);
+}
+uint64_t worker_synced(const struct worker *w, uint32_t shard) {
+    return log_synced(w->own[shard]->log);
+}
+
 void worker_drop_first(struct worker *w, uint32_t shard) {
     shard_drop_first(w, w->own[shard]);
     count_segments(w);

@@ -130,6 +130,9 @@ void worker_retry_segments(struct worker *w);
 uint32_t worker_dead_segments(const struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
+/* How much was appended to a shard's log, and synced, since the worker began: bytes. */
+uint64_t worker_appended(const struct worker *w, uint32_t shard);
+uint64_t worker_synced(const struct worker *w, uint32_t shard);
 void worker_drop_first(struct worker *w, uint32_t shard);
 /* Where it ends; 0 if there is no such segment. */
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);

@@ -46,6 +46,9 @@ class ShardFiles:
     sealed_at: dict[int, float] = field(default_factory=dict)
     # Whether `create` failed of late: said once, not at every try.
     refused: bool = False
+    # So many of the oldest segments may go once the log is synced up to there: what has taken their place in it.
+    doomed: int = 0
+    doomed_until: int = 0
 
 
 class Worker:
@@ -72,6 +75,7 @@ class Worker:
         )
         if self._worker == ffi.NULL:
             raise OSError(ffi.errno, f"a worker cannot be made: {os.strerror(ffi.errno)}")
+        self._background_sync = start["sync"] != "never"
         interval_ns = int(log_settings["sync-interval"]) * 1_000_000
         if not lib.worker_sync_mode(self._worker, SYNC_MODES[start["sync"]], interval_ns):
             raise OSError(ffi.errno, f"no thread to sync with: {os.strerror(ffi.errno)}")
@@ -260,11 +264,10 @@ class Worker:
             )
         active_bytes = lib.worker_segment_bytes(worker, shard, active)
         decision = retention.decide(sealed, active_bytes, self._retention, time.time(), self._disk_full)
-        if decision.drop and not self._drop(shard, decision.drop):
-            return False
-        if not decision.compact:
-            return False
-        return not lib.worker_compact(worker, shard, COMPACT_BYTES) or decision.drop > 0
+        if decision.drop:
+            # Those behind the dead ones are looked at when the dead ones are gone.
+            return self._drop(shard, decision.drop)
+        return decision.compact and not lib.worker_compact(worker, shard, COMPACT_BYTES)
 
     def _mostly_dead(self, shard: int, segment: int) -> bool:
         total = ffi.new("uint64_t *")
@@ -272,10 +275,20 @@ class Worker:
         return bool(total[0]) and live < retention.WORTH_MOVING * total[0]
 
     def _drop(self, shard: int, count: int) -> bool:
-        # What the dropped ones are no longer needed for (deletes, topics, moved messages) must be on disk first.
-        if not lib.worker_flush(self._worker):
-            return False
+        """Drops dead segments, if what they are no longer needed for (deletes, topics, moved messages) is on disk.
+
+        If the syncs in the background will see to that, they are not waited for. True if segments were dropped.
+        """
         files = self._files[shard]
+        if self._background_sync and not self._disk_full:
+            if not files.doomed:
+                files.doomed, files.doomed_until = count, lib.worker_appended(self._worker, shard)
+            if lib.worker_synced(self._worker, shard) < files.doomed_until:
+                return False
+            count = min(count, files.doomed)
+        elif not lib.worker_flush(self._worker):
+            return False
+        files.doomed = 0
         for _ in range(count):
             number = lib.worker_first_segment(self._worker, shard)
             lib.worker_drop_first(self._worker, shard)
