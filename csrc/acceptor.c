@@ -85,6 +85,7 @@ struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards,
     a->max_connections = MAX_CONNECTIONS;
     a->max_job_bytes = BEANSTALK_JOB_BYTES;
     a->output_high_bytes = OUTPUT_HIGH_BYTES;
+    a->max_watches = MAX_ALL_WATCHED;
     patience_set(&a->patience, DEFAULT_SPIN_NS);
     if (!map_board(a, board_fd) || !open_tables(a) || !open_epoll(a) || !beanstalk_codec.started(a)) {
         int error = errno;
@@ -134,6 +135,8 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
         a->max_connections = (uint32_t)value;
     else if (strcmp(option, "max-outstanding-output") == 0 && value <= SIZE_MAX / 2)
         a->output_high_bytes = (size_t)value;
+    else if (strcmp(option, "max-watches") == 0 && value > 0 && value <= MAX_ALL_WATCHED)
+        a->max_watches = (uint32_t)value;
     else if (strcmp(option, "spin-ns") == 0 && value <= 1000000000)
         patience_set(&a->patience, value);
     else
@@ -247,6 +250,7 @@ void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic) 
         engine_oom(a, c);
         return;
     }
+    a->watches++;
     c->watched_workers |= bit_of(worker);
     peer_tell(a, c, worker, MSG_WATCH, topic);
 }
@@ -254,6 +258,7 @@ void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic) 
 void connection_ignore(struct acceptor *a, struct connection *c, uint32_t place) {
     uint32_t topic = c->watched[place];
     connection_remove_watch(c, place);
+    a->watches--;
     c->watched_workers = 0;
     for (uint32_t i = 0; i < c->watched_count; i++)
         c->watched_workers |= bit_of(binding_at(&a->bindings, c->watched[i])->worker);

@@ -46,7 +46,7 @@ struct upcall {
 struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
 void acceptor_free(struct acceptor *a);
 
-/* "beanstalk.max-job-size", "max-connections", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "spin-ns". 0, or -1 when
+/* "beanstalk.max-job-size", "max-connections", "max-watches", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "spin-ns". 0, or -1 when
  * there is no such option or the value is out of range. */
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
 

@@ -236,7 +236,8 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
     if (!may_rebind(a, c, &w)) return false;
     count(a, COUNT_WATCH);
     if (watch_place(a, c, &w) == c->watched_count) {
-        uint32_t topic = c->watched_count < MAX_WATCHED ? topic_bind(a, w.at, words_bytes(&w)) : 0;
+        bool room = c->watched_count < MAX_WATCHED && a->watches < a->max_watches;
+        uint32_t topic = room ? topic_bind(a, w.at, words_bytes(&w)) : 0;
         if (topic == 0) {
             REPLY(a, c, "OUT_OF_MEMORY\r\n");
             return true;

@@ -17,8 +17,10 @@
 #define MAX_OUTSTANDING 256u
 
 /* Names an acceptor may have bound to numbers at once, and watched topics of one connection. Beyond: OUT_OF_MEMORY. */
-#define MAX_TOPICS       (1u << 20)
-#define MAX_WATCHED      10000u
+#define MAX_TOPICS  (1u << 20)
+#define MAX_WATCHED 10000u
+/* Watched topics of all connections together, beside the one that each begins with. */
+#define MAX_ALL_WATCHED  (1u << 19)
 #define TOPIC_NAME_BYTES 200u
 
 /* What one connection may read in one turn, so that none starves the others. */

@@ -70,6 +70,8 @@ struct acceptor {
     uint32_t free_head, free_count;
     uint32_t highest_index; /* none above is in use */
     uint32_t connections;
+    uint32_t watches; /* of all connections */
+    uint32_t max_watches;
     struct connection *closed; /* to be freed at the end of the turn */
 
     struct listener listeners[MAX_LISTENERS];

@@ -55,6 +55,7 @@ struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
 
 static void let_go_topics(struct acceptor *a, struct connection *c) {
     for (uint32_t i = 0; i < c->watched_count; i++) topic_unbind(a, c->watched[i]);
+    a->watches -= c->watched_count;
     if (c->used != 0) topic_unbind(a, c->used);
 }
 

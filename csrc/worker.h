@@ -31,11 +31,12 @@ enum {
     WORKER_MAX_JOBS = 1 << 28, /* a trail's number fits TRAIL_MASK */
     WORKER_MAX_TOPICS = 1 << 20,
     WORKER_MAX_CLIENTS = (1 << 22) + 1, /* all connections of all acceptors, and number 0 */
-    WORKER_MAX_WATCHES = 1 << 22,
+    WORKER_MAX_WATCHES = 1 << 26,
     WORKER_MAX_OPEN_TOPICS = 1 << 20, /* numbers of one acceptor */
     WORKER_TURN_MESSAGES = 4096,      /* of one acceptor in one turn */
 };
 
+_Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
 _Static_assert(WORKER_MAX_CLIENTS > MAX_CONNECTIONS * BOARD_MAX_ACCEPTORS, "no connection is one too many");
 
 /* The last part of a job's time to run, in which its client gets no further waiting. */
