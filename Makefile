@@ -1,7 +1,7 @@
 # make run     start the broker on 127.0.0.1, messages in ./data      (ARGS='--sync always' adds options)
 # make test    all tests                                              (ARGS='tests/test_options.py -k file')
 # make lint    ruff, mypy, clang-format, and the C sources with assertions and all warnings
-# make bench   measure, beside beanstalkd if it is installed          (ARGS=...)
+# make bench   measure, beside beanstalkd and nsqd if they are there  (ARGS=...)
 # make setup   what the others need: .venv, packages, the C core; done once, redone when something changes
 
 PYTHON ?= python3
@@ -11,7 +11,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test lint bench setup beanstalkd
+.PHONY: run test lint bench setup beanstalkd nsq
 
 CORE := $(filter-out csrc/_core.c, $(wildcard csrc/*.c csrc/*.h)) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -20,16 +20,16 @@ WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 
 run: setup
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
-test: setup beanstalkd
+test: setup beanstalkd nsq
 	@.venv/bin/python -m pytest $(ARGS)
 
 lint: setup
 	@.venv/bin/ruff check .
 	.venv/bin/mypy
-	.venv/bin/clang-format --dry-run -Werror $(filter %.c %.h, $(CORE)) $(wildcard perf/*.c)
+	.venv/bin/clang-format --dry-run -Werror $(filter %.c %.h, $(CORE)) $(wildcard perf/*.[ch])
 	.venv/bin/python csrc/build.py --debug --out build/lint
 
-bench: setup
+bench: setup nsq
 	@.venv/bin/python -m perf.bench $(ARGS)
 
 setup: .venv/.built
@@ -39,6 +39,36 @@ beanstalkd:
 	@if ! command -v beanstalkd >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends beanstalkd; } >/dev/null 2>&1 ||
 			echo "beanstalkd cannot be installed: comparisons with it are skipped"
+	fi
+
+# NSQ's own programs come through Go's modules, into build/nsq, once. Its go.mod replaces a module, and `go install` of
+# a module by its name and version refuses that: hence a copy of the source. Without them comparisons are skipped.
+NSQ_VERSION := v1.3.0
+NSQ_PROGRAMS := nsqd nsqlookupd nsqadmin nsq_stat nsq_tail
+FIND_PROGRAMS := import sys; from tests.peers import nsq_program; sys.exit(not all(map(nsq_program, sys.argv[1:])))
+
+nsq: setup
+	@if .venv/bin/python -c '$(FIND_PROGRAMS)' $(NSQ_PROGRAMS); then
+		:
+	elif ! command -v go >/dev/null; then
+		echo "there is no Go to build nsqd with: comparisons with it are skipped"
+	else
+		echo "building nsqd $(NSQ_VERSION) to compare with"
+		mkdir -p build
+		work=$$(mktemp -d build/nsq-XXXXXX)
+		trap 'rm -rf "$$work"' EXIT
+		export GOTOOLCHAIN=local GOWORK=off
+		bin=$$PWD/$$work/bin
+		source=$$(timeout 120 go mod download -json github.com/nsqio/nsq@$(NSQ_VERSION) 2>/dev/null |
+			sed -n 's/^.*"Dir": "\(.*\)",*$$/\1/p')
+		if test -n "$$source" && cp -R "$$source" "$$work/source" && chmod -R u+w "$$work/source" &&
+			(cd "$$work/source" && GOBIN="$$bin" timeout 600 go install -buildvcs=false ./apps/...) >/dev/null 2>&1
+		then
+			rm -rf build/nsq
+			mv "$$bin" build/nsq
+		else
+			echo "nsqd cannot be built: comparisons with it are skipped"
+		fi
 	fi
 
 # pip has just built the core when it installed; setuptools and make do not agree on when that is too old.

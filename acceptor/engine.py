@@ -19,8 +19,11 @@ from typing import Any, Final
 from csrc._core import ffi, lib
 
 BEANSTALK: Final[int] = lib.PROTOCOL_BEANSTALK
+NSQ: Final[int] = lib.PROTOCOL_NSQ
+# Of a connection that has no client: see Engine.local.
+LOCAL: Final[int] = lib.PROTOCOL_NONE
 # By the names that listeners are given.
-PROTOCOLS: Final = {"beanstalk": BEANSTALK}
+PROTOCOLS: Final = {"beanstalk": BEANSTALK, "nsq": NSQ}
 FOREVER: Final = -1
 
 COMMAND: Final[int] = lib.UPCALL_COMMAND
@@ -28,11 +31,16 @@ ANSWER: Final[int] = lib.UPCALL_ANSWER
 CLOSED: Final[int] = lib.UPCALL_CLOSED
 CONTROL: Final[int] = lib.UPCALL_CONTROL
 BROKEN: Final[int] = lib.UPCALL_BROKEN
+INPUT: Final[int] = lib.UPCALL_INPUT
+OUTPUT: Final[int] = lib.UPCALL_OUTPUT
+POKED: Final[int] = lib.UPCALL_POKED
 
 OK: Final[int] = lib.STATUS_OK
+NONE: Final[int] = lib.STATUS_NONE
 NOT_FOUND: Final[int] = lib.STATUS_NOT_FOUND
 NO_SPACE: Final[int] = lib.STATUS_NO_SPACE
 FAILED: Final[int] = lib.STATUS_FAILED
+FULL: Final[int] = lib.STATUS_FULL
 
 
 class EngineError(OSError):
@@ -52,7 +60,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Upcall:
-    """`line` belongs to a COMMAND, `answer` to an ANSWER; `conn` is the worker's number in a BROKEN."""
+    """`line` belongs to a COMMAND (NSQ's IDENTIFY and AUTH: the line, b"\\n", the body), an INPUT (what came from the
+    socket) and an OUTPUT (what the codec wrote); `answer` to an ANSWER; `conn` is the worker's number in a BROKEN."""
 
     kind: int
     conn: int
@@ -146,11 +155,25 @@ class Engine:
 
     # --- turns ------------------------------------------------------------------------------------------------------
 
-    def turn(self) -> int:
+    def turn(self, now_ns: int = 0) -> int:
+        """A turn at `now_ns` on the monotonic clock; 0: at the time of the last."""
+        if now_ns:
+            lib.acceptor_set_now(self._acceptor, now_ns)
         return int(lib.acceptor_turn(self._acceptor))
 
     def run(self, max_wait_ns: int = FOREVER) -> int:
         return int(lib.acceptor_run(self._acceptor, max_wait_ns))
+
+    def fileno(self) -> int:
+        """Readable when `poll` is due: for a process that waits in a loop of its own instead of in `run`."""
+        return int(lib.acceptor_fd(self._acceptor))
+
+    def poll(self) -> int:
+        return int(lib.acceptor_poll(self._acceptor))
+
+    def poke(self) -> None:
+        """Makes `run` come back with a POKED. The one call that another thread may make."""
+        lib.acceptor_poke(self._acceptor)
 
     def upcalls(self) -> Iterator[Upcall]:
         while lib.acceptor_upcall(self._acceptor, self._upcall):
@@ -167,15 +190,30 @@ class Engine:
     # --- for a connection whose command Python has ------------------------------------------------------------------
 
     def request(
-        self, worker: int, conn: int, kind: int, *, topic: int = 0, id: int = 0, delay_ns: int = 0, body: bytes = b""
-    ) -> bool:
-        """Asks a worker; an ANSWER will come. False if it will not: the connection is closed."""
+        self,
+        worker: int,
+        conn: int,
+        kind: int,
+        *,
+        topic: int = 0,
+        id: int = 0,
+        pri: int = 0,
+        delay_ns: int = 0,
+        ttr_ns: int = 0,
+        flags: int = 0,
+        body: bytes = b"",
+    ) -> int:
+        """Asks a worker. The slot that its ANSWER will bear, or -1 if none will come: the connection is closed, or has
+        too many requests under way."""
         request = self._request
         request.kind = kind
         request.topic = topic
         request.id = id
+        request.pri = pri
         request.delay_ns = delay_ns
-        return bool(lib.acceptor_request(self._acceptor, worker, conn, request, body, len(body)) >= 0)
+        request.ttr_ns = ttr_ns
+        request.flags = flags
+        return int(lib.acceptor_request(self._acceptor, worker, conn, request, body, len(body)))
 
     def reply(self, conn: int, data: bytes) -> None:
         lib.acceptor_reply(self._acceptor, conn, data, len(data))
@@ -199,14 +237,66 @@ class Engine:
         count = lib.acceptor_topic_name(self._acceptor, topic, self._name)
         return bytes(ffi.buffer(self._name, count))
 
+    def shard_of_name(self, name: bytes) -> int:
+        return int(lib.acceptor_shard_of_name(self._acceptor, name, len(name)))
+
     def worker_of_topic(self, topic: int) -> int:
         return int(lib.acceptor_worker_of_topic(self._acceptor, topic))
 
     def worker_of_name(self, name: bytes) -> int:
-        return int(lib.acceptor_shard_of_name(self._acceptor, name, len(name))) % self.workers
+        return self.shard_of_name(name) % self.workers
 
     def worker_of_id(self, id: int) -> int:
         return id % self.shards % self.workers
+
+    # --- NSQ --------------------------------------------------------------------------------------------------------
+
+    def set_nsq(self, conn: int, name: str, value: int) -> bool:
+        """False when the connection is closed. ValueError when there is no such name."""
+        result = int(lib.acceptor_set_nsq(self._acceptor, conn, name.encode(), value))
+        if result < 0:
+            raise ValueError(f"{name} = {value}: an NSQ connection has no such thing, or out of range")
+        return result > 0
+
+    def authorize(self, conn: int, topic: bytes, until_ns: int) -> None:
+        """The command that Python has may be done; others that publish to `topic`, until `until_ns` (monotonic)."""
+        lib.acceptor_authorize(self._acceptor, conn, topic, len(topic), until_ns)
+
+    def bind(self, topic: bytes) -> int:
+        """The topic's number, for good; 0 when there can be no more."""
+        return int(lib.acceptor_bind(self._acceptor, topic, len(topic)))
+
+    # --- filters ----------------------------------------------------------------------------------------------------
+
+    def filter(self, conn: int) -> None:
+        """From now on bytes from the socket come as INPUT, and bytes for it as OUTPUT."""
+        lib.acceptor_filter(self._acceptor, conn)
+
+    def feed(self, conn: int, data: bytes) -> None:
+        """What an INPUT turned out to be; b"" if nothing yet. Until this is called there is no other INPUT."""
+        lib.acceptor_feed(self._acceptor, conn, data, len(data))
+
+    def send(self, conn: int, data: bytes) -> None:
+        """To the socket of a filtered connection, as it is."""
+        lib.acceptor_send(self._acceptor, conn, data, len(data))
+
+    def remote(self, conn: int) -> str:
+        """The client's address, as 127.0.0.1:40960 or [::1]:40960; empty when it is closed."""
+        count = lib.acceptor_remote(self._acceptor, conn, self._name, lib.TOPIC_NAME_BYTES)
+        return bytes(ffi.buffer(self._name, count)).decode()
+
+    # --- requests of no client's ------------------------------------------------------------------------------------
+
+    def local(self) -> int:
+        """A connection without a socket, to make requests on. EngineError when there can be no more."""
+        conn = int(lib.acceptor_local(self._acceptor))
+        if conn == 0:
+            raise _error("cannot make a local connection")
+        return conn
+
+    def take_ids(self, topic: int, count: int) -> int:
+        """The first of `count` ids for messages of a topic; each next is `shards` higher."""
+        return int(lib.acceptor_take_ids(self._acceptor, topic, count))
 
     # --- figures ----------------------------------------------------------------------------------------------------
 
@@ -219,6 +309,12 @@ class Engine:
         commands = tuple(int(n) for n in totals.commands)
         names = Totals.__dataclass_fields__.keys() - {"commands", "draining"}
         return Totals(commands=commands, draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
+
+    def catalog_versions(self) -> tuple[int, ...]:
+        """By worker: rises when a topic or a subscription is made or deleted there; a new process counts anew."""
+        versions = ffi.new("uint64_t[]", self.workers)
+        lib.acceptor_catalog_versions(self._acceptor, versions)
+        return tuple(int(version) for version in versions)
 
 
 def _error(what: str) -> EngineError:

@@ -8,13 +8,16 @@ import time
 from typing import Final
 
 from acceptor import engine
-from acceptor.engine import PROTOCOLS, Engine, Upcall
+from acceptor.engine import BEANSTALK, FOREVER, PROTOCOLS, Engine, Upcall
 from acceptor.protocols.beanstalk import Beanstalk, Broker
+from acceptor.protocols.nsq import Nsq
 from shards.control import Control, Message
 
 # At a stop: how long replies may take to get out, and how often it is looked whether they have.
 FLUSH_S: Final = 1.0
 FLUSH_STEP_NS: Final = 10_000_000
+# Of what could not be handled.
+LOGGED_BYTES: Final = 200
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,7 @@ class AcceptorProcess:
         self._engine.set("spin-ns", limits["acceptor-spin-us"] * 1000)
         broker = Broker(start["instance"], start["started_wall_ns"], settings["max-job-size"])
         self._beanstalk = Beanstalk(self._engine, broker)
+        self._nsq = Nsq(self._engine, start["settings"]["nsq"])
         self._serving = False
         self._stopping = False
 
@@ -40,8 +44,7 @@ class AcceptorProcess:
             self._do(*self._control.receive())
         self._engine.control(self._control.fileno())
         while not self._stopping:
-            self._engine.run()
-            self._handle_upcalls()
+            self._turns(FOREVER)
         self._stop()
 
     def _stop(self) -> None:
@@ -49,38 +52,48 @@ class AcceptorProcess:
         self._engine.quiesce()
         deadline = time.monotonic() + FLUSH_S
         while self._engine.busy() and time.monotonic() < deadline:
-            self._engine.run(FLUSH_STEP_NS)
-            self._handle_upcalls()
+            self._turns(FLUSH_STEP_NS)
+        self._nsq.close()
         self._engine.close()
         self._control.send({"did": "stopped"})
 
-    def _handle_upcalls(self) -> None:
+    def _turns(self, max_wait_ns: int) -> None:
+        self._engine.run(sooner(max_wait_ns, self._nsq.wait_ns()))
+        self._nsq.expire()
         for upcall in self._engine.upcalls():
             self._handle(upcall)
 
     def _handle(self, upcall: Upcall) -> None:
-        if upcall.kind in (engine.COMMAND, engine.ANSWER):
-            self._serve(upcall)
-        elif upcall.kind == engine.CLOSED:
-            self._beanstalk.closed(upcall.conn)
-        elif upcall.kind == engine.BROKEN:
+        if upcall.kind == engine.BROKEN:
             # What came over the ring cannot have been written by a worker of ours. New rings come with a new process.
             raise RuntimeError(f"the ring from worker {upcall.conn} is broken")
-        elif upcall.kind == engine.CONTROL:
+        if upcall.kind == engine.CONTROL:
             arrived = self._control.receive_now()
             if arrived is not None:
                 self._do(*arrived)
+        elif upcall.kind == engine.POKED:
+            self._nsq.poked()
+        else:
+            self._serve(upcall)
 
     def _serve(self, upcall: Upcall) -> None:
         """A defect that one client's command brings to light must not cost the others their connections."""
+        protocol = self._beanstalk if upcall.protocol == BEANSTALK else self._nsq
         try:
             if upcall.answer is not None:
-                self._beanstalk.answer(upcall.conn, upcall.answer)
-            else:
-                self._beanstalk.command(upcall.conn, upcall.line)
+                protocol.answer(upcall.conn, upcall.answer)
+            elif upcall.kind == engine.COMMAND:
+                protocol.command(upcall.conn, upcall.line)
+            elif upcall.kind == engine.CLOSED:
+                protocol.closed(upcall.conn)
+            elif upcall.kind == engine.INPUT:
+                self._nsq.input(upcall.conn, upcall.line)
+            elif upcall.kind == engine.OUTPUT:
+                self._nsq.output(upcall.conn, upcall.line)
         except Exception:
-            log.exception("cannot handle %r of connection %#x", upcall.answer or upcall.line, upcall.conn)
-            self._beanstalk.failed(upcall.conn)
+            what = upcall.answer or upcall.line[:LOGGED_BYTES]
+            log.exception("cannot handle %r of connection %#x", what, upcall.conn)
+            protocol.failed(upcall.conn)
 
     def _do(self, message: Message, fds: list[int]) -> None:
         try:
@@ -103,6 +116,13 @@ class AcceptorProcess:
         finally:
             for fd in fds:
                 os.close(fd)
+
+
+def sooner(first_ns: int, second_ns: int) -> int:
+    """Of two waits, each of which may be FOREVER."""
+    if FOREVER in (first_ns, second_ns):
+        return max(first_ns, second_ns)
+    return min(first_ns, second_ns)
 
 
 def main(control: Control) -> None:

@@ -4,11 +4,14 @@
 #include "acceptor.h"
 
 #include <errno.h>
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -54,7 +57,8 @@ static bool open_tables(struct acceptor *a) {
     a->generations = calloc(MAX_CONNECTIONS, sizeof *a->generations);
     a->free_indexes = malloc(MAX_CONNECTIONS * sizeof *a->free_indexes);
     a->scratch = malloc(MAX_MOVED_BYTES + RECEIVE_BYTES);
-    if (a->table == NULL || a->generations == NULL || a->free_indexes == NULL || a->scratch == NULL) return false;
+    a->beat_places = calloc(MAX_CONNECTIONS, sizeof *a->beat_places);
+    if (a->beat_places == NULL || a->table == NULL || a->generations == NULL || a->free_indexes == NULL || a->scratch == NULL) return false;
     for (uint32_t i = 0; i < MAX_CONNECTIONS; i++) a->free_indexes[i] = i;
     a->free_count = MAX_CONNECTIONS;
     return bindings_open(&a->bindings, a->shards, a->workers, MAX_TOPICS);
@@ -63,11 +67,26 @@ static bool open_tables(struct acceptor *a) {
 static bool open_epoll(struct acceptor *a) {
     a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     if (a->epoll_fd < 0) return false;
+    /* Edge-triggered: every wake-up is reported once, and an eventfd never needs to be read. */
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = EVENT_POKE};
+    a->poke_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (a->poke_fd < 0 || epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->poke_fd, &event) != 0) return false;
     if (a->wake_fd < 0) return true;
-    /* Edge-triggered: every wake-up is reported once, and the eventfd never needs to be read. */
-    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = EVENT_WAKE};
+    event.data.u64 = EVENT_WAKE;
     return epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->wake_fd, &event) == 0;
 }
+
+#define SECOND_NS ((uint64_t)1000000000)
+
+/* nsqd's. */
+static const struct nsq_options NSQ_DEFAULTS = {
+    .max_msg_size = 1u << 20,
+    .max_body_size = 5u << 20,
+    .max_rdy_count = 2500,
+    .max_req_timeout_ns = 3600 * SECOND_NS,
+    .msg_timeout_ns = 60 * SECOND_NS,
+    .client_timeout_ns = 60 * SECOND_NS,
+};
 
 struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd) {
     if (index >= BOARD_MAX_ACCEPTORS || workers == 0 || workers > BOARD_MAX_WORKERS || shards < workers) {
@@ -80,10 +99,11 @@ struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards,
     a->workers = workers;
     a->shards = shards;
     a->wake_fd = wake_fd;
-    a->epoll_fd = a->control_fd = -1;
+    a->epoll_fd = a->control_fd = a->poke_fd = -1;
     a->accepting = true;
     a->max_connections = MAX_CONNECTIONS;
     a->max_job_bytes = BEANSTALK_JOB_BYTES;
+    a->nsq = NSQ_DEFAULTS;
     a->output_high_bytes = OUTPUT_HIGH_BYTES;
     a->max_watches = MAX_ALL_WATCHED;
     patience_set(&a->patience, DEFAULT_SPIN_NS);
@@ -115,6 +135,7 @@ void acceptor_free(struct acceptor *a) {
     }
     if (a->board != NULL) munmap(a->board, sizeof(struct board));
     if (a->epoll_fd >= 0) close(a->epoll_fd);
+    if (a->poke_fd >= 0) close(a->poke_fd);
     if (a->bindings.table != NULL) bindings_close(&a->bindings);
     blocks_close(&a->blocks);
     free_upcalls(a);
@@ -122,13 +143,39 @@ void acceptor_free(struct acceptor *a) {
     free(a->generations);
     free(a->free_indexes);
     free(a->scratch);
+    heap_free(&a->beats);
+    free(a->beat_places);
     free(a->dirty.items);
     free(a->runnable.items);
     free(a->running.items);
     free(a);
 }
 
+static bool set_nsq_option(struct nsq_options *nsq, const char *name, uint64_t value) {
+    bool is_size = value > 0 && value <= MAX_BODY_BYTES, is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
+    if (strcmp(name, "max-msg-size") == 0 && is_size)
+        nsq->max_msg_size = (uint32_t)value;
+    else if (strcmp(name, "max-body-size") == 0 && is_size)
+        nsq->max_body_size = (uint32_t)value;
+    else if (strcmp(name, "max-rdy-count") == 0 && value <= INT64_MAX)
+        nsq->max_rdy_count = value;
+    else if (strcmp(name, "max-req-timeout-ns") == 0 && is_time)
+        nsq->max_req_timeout_ns = value;
+    else if (strcmp(name, "msg-timeout-ns") == 0 && is_time)
+        nsq->msg_timeout_ns = value;
+    else if (strcmp(name, "client-timeout-ns") == 0 && is_time)
+        nsq->client_timeout_ns = value;
+    else if (strcmp(name, "auth") == 0 && value <= 1)
+        nsq->auth = value != 0;
+    else if (strcmp(name, "tls-required") == 0 && value <= 1)
+        nsq->tls_required = value != 0;
+    else
+        return false;
+    return true;
+}
+
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
+    if (strncmp(option, "nsq.", 4) == 0) return set_nsq_option(&a->nsq, option + 4, value) ? 0 : -1;
     if (strcmp(option, "beanstalk.max-job-size") == 0 && value <= MAX_BODY_BYTES)
         a->max_job_bytes = (uint32_t)value;
     else if (strcmp(option, "max-connections") == 0 && value > 0 && value <= MAX_CONNECTIONS)
@@ -147,7 +194,7 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
 static bool known_protocol(uint32_t protocol) {
-    return protocol == PROTOCOL_BEANSTALK;
+    return protocol == PROTOCOL_BEANSTALK || protocol == PROTOCOL_NSQ;
 }
 
 /* Accepted sockets inherit these from the one they were accepted on. A socket that is not TCP has no use for them. */
@@ -205,7 +252,8 @@ uint32_t acceptor_busy(const struct acceptor *a) {
         const struct connection *c = a->table[i];
         if (c == NULL) continue;
         bool waits = c->reserves > 0 || c->gather.phase == GATHER_WAITING;
-        if (buffer_bytes(&c->out) > 0 || c->stall == STALL_PYTHON || (c->slot_count > 0 && !waits)) busy++;
+        bool with_python = c->stall == STALL_PYTHON && c->protocol != PROTOCOL_NONE;
+        if (connection_unsent(c) > 0 || with_python || (c->slot_count > 0 && !waits)) busy++;
     }
     return busy;
 }
@@ -229,21 +277,30 @@ void topic_unbind(struct acceptor *a, uint32_t topic) {
     bindings_forget(&a->bindings, topic);
 }
 
+uint32_t topic_keep(struct acceptor *a, const void *name, size_t name_bytes) {
+    uint32_t topic = bindings_find(&a->bindings, name, name_bytes);
+    if (topic != 0 && binding_at(&a->bindings, topic)->kept) return topic;
+    topic = topic_bind(a, name, name_bytes);
+    if (topic != 0) binding_at(&a->bindings, topic)->kept = true;
+    return topic;
+}
+
 /* Takes over a reference to the topic. */
-void connection_use(struct acceptor *a, struct connection *c, uint32_t topic) {
+void connection_use(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags) {
     uint32_t before = c->used;
     c->used = topic;
+    c->implicit_use = flags != 0;
     uint32_t worker = binding_at(&a->bindings, topic)->worker;
     if (topic != before) {
         if (before != 0 && binding_at(&a->bindings, before)->worker != worker)
-            peer_tell(a, c, binding_at(&a->bindings, before)->worker, MSG_USE, 0);
-        peer_tell(a, c, worker, MSG_USE, topic);
+            peer_tell(a, c, binding_at(&a->bindings, before)->worker, MSG_USE, 0, 0);
+        peer_tell(a, c, worker, MSG_USE, topic, flags);
     }
     if (before != 0) topic_unbind(a, before);
 }
 
 /* Takes over a reference to the topic, which must be new in the list. */
-void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic) {
+void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags) {
     uint32_t worker = binding_at(&a->bindings, topic)->worker;
     if (!connection_add_watch(c, topic)) {
         topic_unbind(a, topic);
@@ -252,17 +309,22 @@ void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic) 
     }
     a->watches++;
     c->watched_workers |= bit_of(worker);
-    peer_tell(a, c, worker, MSG_WATCH, topic);
+    if (flags != 0) {
+        c->implicit_watch = true;
+        c->began_with = topic;
+    }
+    peer_tell(a, c, worker, MSG_WATCH, topic, flags);
 }
 
 void connection_ignore(struct acceptor *a, struct connection *c, uint32_t place) {
     uint32_t topic = c->watched[place];
     connection_remove_watch(c, place);
+    if (topic == c->began_with) c->implicit_watch = false;
     a->watches--;
     c->watched_workers = 0;
     for (uint32_t i = 0; i < c->watched_count; i++)
         c->watched_workers |= bit_of(binding_at(&a->bindings, c->watched[i])->worker);
-    peer_tell(a, c, binding_at(&a->bindings, topic)->worker, MSG_IGNORE, topic);
+    peer_tell(a, c, binding_at(&a->bindings, topic)->worker, MSG_IGNORE, topic, 0);
     topic_unbind(a, topic);
 }
 
@@ -309,12 +371,17 @@ bool acceptor_upcall(struct acceptor *a, struct upcall *out) {
     *out = p->upcall;
     a->upcall_bytes = p->owned;
     if (out->kind == UPCALL_CONTROL) a->control_pending = false;
+    if (out->kind == UPCALL_OUTPUT) {
+        struct connection *c = connection_find(a, out->conn);
+        if (c != NULL) filter_taken(a, c, out->bytes_count);
+    }
     return true;
 }
 
 void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
     assert(c->slot_count == 0);
     c->stall = STALL_PYTHON;
+    c->known = c->protocol == PROTOCOL_NSQ;
     upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, line, bytes);
 }
 
@@ -333,11 +400,16 @@ static bool keep_unsent(struct slot *slot, const struct message *request, const 
 int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, const struct message *request,
                          const void *body, size_t body_bytes) {
     struct connection *c = connection_find(a, conn);
-    if (c == NULL || c->stall != STALL_PYTHON || worker >= a->workers || request->kind < MSG_PUBLISH) return -1;
+    if (c == NULL || c->stall != STALL_PYTHON || worker >= a->workers) return -1;
+    if (request->kind < MSG_PUBLISH || request->kind == MSG_RESERVE || request->kind >= MSG_DELIVER) return -1;
     if (c->slot_count == MAX_OUTSTANDING || body_bytes > MAX_BODY_BYTES) return -1;
     struct message copy = *request;
     copy.conn = conn;
     copy.body_bytes = (uint32_t)body_bytes;
+    if (copy.kind == MSG_SUBSCRIBE) {
+        const struct codec *codec = codec_of(c);
+        if (codec->subscribing == NULL || !codec->subscribing(a, c, worker, &copy, body)) return -1;
+    }
     uint32_t number = c->head_slot + c->slot_count;
     struct slot *slot = connection_push_slot(c, &a->blocks, copy.kind);
     if (slot == NULL) return -1;
@@ -352,21 +424,25 @@ int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, con
         engine_oom(a, c);
         return -1;
     }
+    wake_self(a);
     return number;
 }
 
 void acceptor_reply(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count) {
     struct connection *c = connection_find(a, conn);
-    if (c == NULL || bytes_count == 0) return;
+    if (c == NULL || c->fd < 0 || bytes_count == 0) return;
     uint8_t *room = socket_room(a, c, bytes_count);
     if (room == NULL) return;
     memcpy(room, bytes, bytes_count);
     socket_written(a, c, room + bytes_count);
+    wake_self(a);
 }
 
 void acceptor_resume(struct acceptor *a, uint32_t conn) {
     struct connection *c = connection_find(a, conn);
-    if (c != NULL && c->stall == STALL_PYTHON) socket_wake(a, c);
+    if (c == NULL || c->fd < 0 || c->stall != STALL_PYTHON) return;
+    socket_wake(a, c);
+    wake_self(a);
 }
 
 void acceptor_close(struct acceptor *a, uint32_t conn) {
@@ -374,10 +450,40 @@ void acceptor_close(struct acceptor *a, uint32_t conn) {
     if (c == NULL) return;
     c->closing = true;
     if (c->stall == STALL_PYTHON) c->stall = STALL_NONE;
-    if (!c->dirty) {
-        c->dirty = true;
-        numbers_add(&a->dirty, conn);
+    if (c->fd < 0)
+        socket_close(a, c);
+    else
+        socket_dirty(a, c);
+    wake_self(a);
+}
+
+static size_t put_address(char *out, size_t limit, const char *format, const char *host, uint16_t port) {
+    int bytes = snprintf(out, limit, format, host, (unsigned)ntohs(port));
+    return bytes > 0 && (size_t)bytes < limit ? (size_t)bytes : 0;
+}
+
+size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit) {
+    const struct connection *c = connection_find(a, conn);
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+        struct sockaddr_storage room;
+    } address;
+    socklen_t bytes = sizeof address;
+    char host[INET6_ADDRSTRLEN];
+    if (c == NULL || c->fd < 0 || getpeername(c->fd, &address.any, &bytes) != 0) return 0;
+    if (address.any.sa_family == AF_INET) {
+        inet_ntop(AF_INET, &address.v4.sin_addr, host, sizeof host);
+        return put_address(out, limit, "%s:%u", host, address.v4.sin_port);
     }
+    if (address.any.sa_family != AF_INET6) return put_address(out, limit, "%s", "@", 0);
+    if (IN6_IS_ADDR_V4MAPPED(&address.v6.sin6_addr)) {
+        inet_ntop(AF_INET, &address.v6.sin6_addr.s6_addr[12], host, sizeof host);
+        return put_address(out, limit, "%s:%u", host, address.v6.sin6_port);
+    }
+    inet_ntop(AF_INET6, &address.v6.sin6_addr, host, sizeof host);
+    return put_address(out, limit, "[%s]:%u", host, address.v6.sin6_port);
 }
 
 uint32_t acceptor_used(const struct acceptor *a, uint32_t conn) {
@@ -406,6 +512,13 @@ uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size
 
 uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic) {
     return topic < a->bindings.capacity ? binding_at(&a->bindings, topic)->worker : 0;
+}
+
+uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes) {
+    if (topic_bytes == 0 || topic_bytes > TOPIC_NAME_BYTES) return 0;
+    uint32_t number = topic_keep(a, topic, topic_bytes);
+    wake_self(a);
+    return number;
 }
 
 /* --- figures ------------------------------------------------------------------------------------------------------ */
@@ -448,6 +561,12 @@ void acceptor_totals(const struct acceptor *a, struct broker_totals *out) {
     *out = (struct broker_totals){.oldest_segment = UINT64_MAX};
     for (uint32_t i = 0; i < BOARD_MAX_ACCEPTORS; i++) add_acceptor(out, &a->board->acceptors[i]);
     for (uint32_t i = 0; i < a->workers; i++) add_worker(out, &a->board->workers[i]);
-    /* Relaxed: a switch that is thrown once. */
-    out->draining = atomic_load_explicit(&a->board->draining, memory_order_relaxed) != 0;
+    out->draining = draining(a);
+}
+
+void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out) {
+    for (uint32_t i = 0; i < a->workers; i++) {
+        /* Relaxed: a number that changes, and nothing that it stands for is read here. */
+        out[i] = __atomic_load_n(&a->board->workers[i].catalog_version, __ATOMIC_RELAXED);
+    }
 }

@@ -208,7 +208,7 @@ static bool use(struct acceptor *a, struct connection *c, struct words w) {
         REPLY(a, c, "OUT_OF_MEMORY\r\n");
         return true;
     }
-    connection_use(a, c, topic);
+    connection_use(a, c, topic, 0);
     uint8_t text[sizeof "USING \r\n" + TOPIC_NAME_BYTES] = "USING ";
     size_t bytes = sizeof "USING " - 1;
     memcpy(text + bytes, w.at, words_bytes(&w));
@@ -242,7 +242,7 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
             REPLY(a, c, "OUT_OF_MEMORY\r\n");
             return true;
         }
-        connection_watch(a, c, topic);
+        connection_watch(a, c, topic, 0);
         if (c->closed) return true;
     }
     reply_watching(a, c);
@@ -349,17 +349,10 @@ static size_t discard(struct acceptor *a, struct connection *c, size_t bytes) {
     return (size_t)c->discard_bytes;
 }
 
-static bool draining(const struct acceptor *a) {
-    /* Relaxed: a switch that is thrown once, and nothing hangs on when exactly it is seen. */
-    return atomic_load_explicit(&a->board->draining, memory_order_relaxed) != 0;
-}
-
 static void publish(struct acceptor *a, struct connection *c, const struct binding *to, const uint8_t *body) {
-    /* Relaxed: ids must differ, nothing else is ordered by them. */
-    uint64_t n = atomic_fetch_add_explicit(&a->board->next_id, 1, memory_order_relaxed);
     struct message request = {.kind = MSG_PUBLISH,
                               .topic = c->used,
-                              .id = n * a->shards + to->shard,
+                              .id = ids_take(a, to, 1),
                               .pri = c->put_pri,
                               .delay_ns = c->put_delay_ns,
                               .ttr_ns = c->put_ttr_ns};
@@ -412,8 +405,8 @@ static void opened(struct acceptor *a, struct connection *c) {
         engine_oom(a, c);
         return;
     }
-    connection_use(a, c, used);
-    connection_watch(a, c, watched);
+    connection_use(a, c, used, MSG_IMPLICIT);
+    connection_watch(a, c, watched, MSG_IMPLICIT);
 }
 
 /* --- replies ------------------------------------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /* Bindings: the acceptor's own numbers for topic names.
  *
- * A name has a number while something refers to it: a connection's use or watch. Owns the names. Knows shards and
+ * A name has a number while something refers to it: a connection's use or watch, or for good once it is kept. Owns the names. Knows shards and
  * workers only as arithmetic: a name's shard is its CRC-32C modulo the number of shards, a shard's worker its number
  * modulo the number of workers. Its index hashes with a seed of its own, because names that collide under a CRC are
  * easily made. Sends nothing: who binds a new name or lets go of the last reference tells the worker.
@@ -20,6 +20,7 @@ struct binding {
     uint32_t references;
     uint32_t next_free;
     uint8_t worker;
+    bool kept; /* one of the references is never let go */
 };
 
 struct bindings {

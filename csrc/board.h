@@ -66,6 +66,7 @@ struct worker_board {
     uint64_t current_segment;
     uint64_t records_written;
     uint64_t records_migrated;
+    uint64_t catalog_version; /* rises when a topic or a subscription is made or deleted */
 };
 
 struct board {

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "message.h"
+
 /* Connections of one acceptor. At the limit it stops accepting until one closes; the backlog of the kernel waits. */
 #define MAX_CONNECTIONS 65536u
 #define MAX_LISTENERS   16u
@@ -44,6 +46,24 @@
 #define MAX_BODY_BYTES  ((uint32_t)1 << 30)
 #define MAX_REPLY_BYTES ((size_t)MAX_BODY_BYTES + 4096)
 
+/* NSQ: the length of a line with its end (nsqd's reader has no more room), of a topic's or channel's name, and how many
+ * topics a connection is remembered to be authorized for. */
+#define NSQ_LINE_BYTES  ((size_t)16 << 10)
+#define NSQ_NAME_BYTES  64u
+#define NSQ_AUTHORIZED  16u
+
+/* Durations that are options are shorter than 2 to the power of this, so that sums do not overflow. */
+#define LONGEST_TIME_NS_BITS 60
+
+/* A consumer's deliveries that have left are reported when they are so many bytes; and so many are sent before the end
+ * of a turn, so that what is to be sent fits a block. */
+#define SENT_REPORT_BYTES (WINDOW_BYTES / 4)
+#define PUSH_BYTES        (BLOCK_BYTES - ((size_t)1 << 10))
+
+/* Of a filtered connection: in one UPCALL_OUTPUT, and how much may wait behind Python before no more are made. */
+#define FILTER_CHUNK_BYTES ((size_t)64 << 10)
+#define FILTER_AHEAD_BYTES ((size_t)256 << 10)
+
 /* Input and output buffers: one block each as a rule, from a pool that keeps this many. */
 #define BLOCK_BYTES ((size_t)16 << 10)
 #define KEEP_BLOCKS 1024u
@@ -53,6 +73,7 @@
 #define ACCEPTS_PER_TURN  64
 #define REPLIES_PER_TURN  4096 /* of one worker */
 #define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
+#define TURNS_PER_POLL    64
 
 /* How long run looks at the rings before it sleeps, while replies are due. */
 #define DEFAULT_SPIN_NS 5000u

@@ -49,7 +49,7 @@ uint32_t clients_get(struct clients *clients, uint32_t acceptor, uint32_t conn) 
 
 void clients_remove(struct clients *clients, uint32_t client) {
     struct client *c = client_at(clients, client);
-    assert(!c->waiting && !c->inflight && !c->watches && !c->used);
+    assert(!c->waiting && !c->inflight && !c->watches && !c->used && !c->consumer);
     free(c->parked.bytes);
     map_remove(&clients->by_conn, key_of(c->acceptor, c->conn));
     arena_give(&clients->arena, client);

@@ -32,6 +32,7 @@ struct client {
     uint32_t arena_link;
     uint32_t acceptor, conn;
     uint32_t used;                          /* topic */
+    uint32_t consumer;                      /* of a subscription; 0: of none */
     uint32_t watches;                       /* first of its list */
     uint32_t inflight_first, inflight_last; /* jobs, by deadline */
     uint32_t inflight;

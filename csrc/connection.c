@@ -24,6 +24,11 @@ void connection_release(struct connection *c, struct blocks *blocks) {
     release_slots(c, blocks);
     if (c->in.bytes != NULL) buffer_release(blocks, &c->in);
     if (c->out.bytes != NULL) buffer_release(blocks, &c->out);
+    if (c->filter != NULL) {
+        if (c->filter->wire.bytes != NULL) buffer_release(blocks, &c->filter->wire);
+        free(c->filter);
+        c->filter = NULL;
+    }
     if (c->watched != c->few_watched) free(c->watched);
     c->watched = c->few_watched;
     c->watched_count = 0;

@@ -62,6 +62,15 @@ struct gather {
     uint64_t timeout_ns;
 };
 
+/* Of a connection whose bytes Python turns into others on their way; see filter.c. */
+struct filter {
+    struct buffer wire;  /* to be sent as it is */
+    size_t output_bytes; /* in UPCALL_OUTPUTs that were not taken */
+    bool input;          /* Python owes what an UPCALL_INPUT turned out to be */
+};
+
+struct nsq; /* see nsq.h */
+
 enum { FEW_SLOTS = 4, FEW_WATCHED = 4 };
 
 struct connection {
@@ -83,8 +92,14 @@ struct connection {
     bool producer : 1;    /* counted as */
     bool consumer : 1;
     bool waiting : 1;
+    bool muted : 1;          /* its last word is in the output: replies that come are not said */
+    bool known : 1;          /* Python has had a command of it, and is told when it is closed */
+    bool implicit_use : 1;   /* what it uses or watches is what it began with */
+    bool implicit_watch : 1; /* ... of which the topic is `began_with` */
 
     struct buffer in, out;
+    struct filter *filter; /* NULL: none */
+    struct nsq *nsq;       /* of NSQ's connections */
 
     struct slot *slots;
     uint32_t head_slot; /* the number of the oldest */
@@ -92,7 +107,8 @@ struct connection {
     uint32_t slot_mask;
     struct slot few_slots[FEW_SLOTS];
 
-    uint32_t used; /* bindings */
+    uint32_t used; /* bindings; 0: none */
+    uint32_t began_with;
     uint32_t *watched;
     uint32_t watched_count, watched_capacity;
     uint32_t few_watched[FEW_WATCHED];
@@ -118,8 +134,14 @@ _Static_assert(sizeof(struct connection) < 1024, "an idle connection is small");
 _Static_assert(MAX_OUTSTANDING * sizeof(struct slot) <= BLOCK_BYTES, "a block holds all slots");
 _Static_assert((MAX_OUTSTANDING & (MAX_OUTSTANDING - 1)) == 0, "slots are found by a mask");
 
+/* What is to be sent and has not left. */
+static inline size_t connection_unsent(const struct connection *c) {
+    size_t bytes = buffer_bytes(&c->out);
+    return c->filter == NULL ? bytes : bytes + buffer_bytes(&c->filter->wire) + c->filter->output_bytes;
+}
+
 void connection_init(struct connection *c, int fd, uint32_t number, uint32_t protocol);
-/* Frees what it owns; the socket and the struct are the caller's. */
+/* Frees what it owns; the socket, the struct and what `nsq` refers to are the caller's. */
 void connection_release(struct connection *c, struct blocks *blocks);
 
 static inline struct slot *connection_slot(const struct connection *c, uint32_t number) {

@@ -5,7 +5,10 @@
  *   socket.c      one connection's bytes: receive, parse, send, close
  *   peer.c        the workers: attach, lose, ask, hear
  *   gather.c      a reserve over several workers
+ *   filter.c      a connection whose bytes pass through Python on their way
+ *   local.c       requests of no client's, and waiting in somebody else's loop
  *   beanstalk.c   a codec: bytes to requests, replies to bytes
+ *   nsq.c         another; nsq.h says what belongs to it
  *
  * A codec's parse function is given a connection's input and takes what is complete of it, command by command, until
  * there is no more or the connection has to stall. It checks that it may go on (may_*) before it does anything that
@@ -27,6 +30,7 @@
 #include "buffer.h"
 #include "channel.h"
 #include "connection.h"
+#include "heap.h"
 #include "message.h"
 #include "patience.h"
 
@@ -54,9 +58,21 @@ struct pending_upcall {
     uint8_t *owned; /* what `bytes` points to */
 };
 
+/* See acceptor_set; sizes are of bytes. */
+struct nsq_options {
+    uint32_t max_msg_size, max_body_size;
+    uint64_t max_rdy_count, max_req_timeout_ns, msg_timeout_ns, client_timeout_ns;
+    bool auth, tls_required;
+};
+
 struct acceptor {
     uint32_t index, workers, shards;
     int epoll_fd, wake_fd, control_fd;
+    int poke_fd; /* an eventfd that wakes this process itself */
+    _Atomic uint32_t poked;
+    bool polled; /* by acceptor_poll: nobody takes the next turn unless poke_fd says so */
+    bool live;   /* turns read the clock */
+    uint64_t now_ns;
     struct board *board;
     struct acceptor_board *count;
 
@@ -95,6 +111,9 @@ struct acceptor {
 
     uint32_t max_connections;
     uint32_t max_job_bytes;
+    struct nsq_options nsq;
+    struct heap beats; /* connections that have heartbeats, by when they are due */
+    uint32_t *beat_places;
     size_t output_high_bytes;
     struct patience patience;
     int events_taken; /* in the last turn */
@@ -111,18 +130,47 @@ struct codec {
     /* Puts a reply into the output. `value` is the slot's; `id` the reply's. */
     void (*answer)(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
                    const uint8_t *body, uint32_t body_bytes);
+
+    /* These may be NULL. */
+
+    /* The client sends no more than was given to parse. */
+    void (*ended)(struct acceptor *a, struct connection *c);
+    /* A worker said what nobody waits for: a message that is pushed, or the reply to a SUBSCRIBE that was repeated. */
+    void (*pushed)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
+    /* Some output has left. */
+    void (*sent)(struct acceptor *a, struct connection *c);
+    /* A worker is back and knows nothing of the connection. */
+    void (*told_again)(struct acceptor *a, struct connection *c, uint32_t worker);
+    /* Python asks a worker to SUBSCRIBE (false if it may not), and what came of it. */
+    bool (*subscribing)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
+                        const void *body);
+    void (*subscribed)(struct acceptor *a, struct connection *c, uint8_t status);
+    /* The connection is closed, and later freed. */
+    void (*closed)(struct acceptor *a, struct connection *c);
+    void (*freed)(struct connection *c);
 };
 
-extern const struct codec beanstalk_codec;
+extern const struct codec beanstalk_codec, nsq_codec, local_codec;
 static inline const struct codec *codec_of(const struct connection *c) {
-    assert(c->protocol == PROTOCOL_BEANSTALK);
-    (void)c;
-    return &beanstalk_codec;
+    if (c->protocol == PROTOCOL_BEANSTALK) return &beanstalk_codec;
+    return c->protocol == PROTOCOL_NSQ ? &nsq_codec : &local_codec;
 }
 
 static inline void board_add(uint64_t *count, uint64_t by) {
     /* Relaxed, by its only writer: readers want no more than a value that was true at some time. */
     __atomic_store_n(count, *count + by, __ATOMIC_RELAXED);
+}
+
+/* The first of so many ids for messages of one topic; each next is `shards` higher. */
+static inline uint64_t ids_take(struct acceptor *a, const struct binding *topic, uint32_t count) {
+    /* Relaxed: ids must differ, nothing else is ordered by them. */
+    return atomic_fetch_add_explicit(&a->board->next_id, count, memory_order_relaxed) * a->shards + topic->shard;
+}
+
+/* What is new is not to be published any more. */
+static inline bool draining(const struct acceptor *a) {
+    /* Relaxed: a switch that is thrown once, and nothing hangs on when exactly it is seen. */
+    return atomic_load_explicit(&a->board->draining, memory_order_relaxed) != 0;
 }
 
 static inline uint64_t bit_of(uint32_t worker) {
@@ -143,6 +191,30 @@ void numbers_add(struct numbers *numbers, uint32_t number);
 void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
                  const void *bytes, size_t bytes_count);
 
+/* --- local.c ------------------------------------------------------------------------------------------------------ */
+
+/* Something is left for the next turn: in a process that waits elsewhere, make it come. */
+void wake_self(struct acceptor *a);
+
+/* --- filter.c ----------------------------------------------------------------------------------------------------- */
+
+/* What came from the socket of a filtered connection: Python's. */
+void filter_received(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+/* Hands on of the output what Python may have now. */
+void filter_pass(struct acceptor *a, struct connection *c);
+/* Python has taken an UPCALL_OUTPUT. */
+void filter_taken(struct acceptor *a, struct connection *c, size_t bytes);
+
+/* --- heartbeat.c -------------------------------------------------------------------------------------------------- */
+
+void heartbeats_run(struct acceptor *a);
+/* When the next is due, if there is one. */
+static inline bool heartbeats_next(const struct acceptor *a, uint64_t *due_ns) {
+    const struct heap_entry *top = heap_top(&a->beats);
+    if (top != NULL) *due_ns = top->high;
+    return top != NULL;
+}
+
 /* --- socket.c ----------------------------------------------------------------------------------------------------- */
 
 enum { INDEX_BITS = 20 };
@@ -157,6 +229,8 @@ static inline struct connection *connection_find(const struct acceptor *a, uint3
 
 /* Owns fd from then on; NULL, with errno, when it could not be (then fd is not closed). */
 struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol);
+/* A connection without a socket; see acceptor_local. */
+struct connection *socket_open_local(struct acceptor *a);
 void socket_close(struct acceptor *a, struct connection *c);
 void socket_event(struct acceptor *a, struct connection *c, uint32_t events);
 void socket_run(struct acceptor *a, struct connection *c);
@@ -164,6 +238,14 @@ void socket_flush(struct acceptor *a, struct connection *c);
 void socket_free_closed(struct acceptor *a);
 /* Its input may go on. */
 void socket_wake(struct acceptor *a, struct connection *c);
+/* It is looked at in the next turn, if it is not stalled any more then. */
+void socket_schedule(struct acceptor *a, struct connection *c);
+/* There is something to send, or to end. */
+static inline void socket_dirty(struct acceptor *a, struct connection *c) {
+    if (c->dirty) return;
+    c->dirty = true;
+    numbers_add(&a->dirty, c->number);
+}
 
 /* Room for `bytes` of output, completed by socket_written; NULL when memory is short: the connection is closed then. */
 static inline uint8_t *socket_room(struct acceptor *a, struct connection *c, size_t bytes) {
@@ -174,9 +256,7 @@ static inline uint8_t *socket_room(struct acceptor *a, struct connection *c, siz
 
 static inline void socket_written(struct acceptor *a, struct connection *c, const uint8_t *end) {
     c->out.end = (size_t)(end - c->out.bytes);
-    if (c->dirty) return;
-    c->dirty = true;
-    numbers_add(&a->dirty, c->number);
+    socket_dirty(a, c);
 }
 
 /* --- for codecs, before they do something ------------------------------------------------------------------------- */
@@ -188,7 +268,7 @@ static inline bool stalled(struct connection *c, enum stall why) {
 
 /* Its output is not too far behind. */
 static inline bool may_go_on(const struct acceptor *a, struct connection *c) {
-    return buffer_bytes(&c->out) <= a->output_high_bytes || stalled(c, STALL_OUTPUT);
+    return connection_unsent(c) <= a->output_high_bytes || stalled(c, STALL_OUTPUT);
 }
 
 /* A reply can be queued. */
@@ -236,8 +316,9 @@ static inline void peer_send(struct acceptor *a, uint32_t worker, const struct m
 }
 
 /* A message about a connection that has no reply. */
-static inline void peer_tell(struct acceptor *a, struct connection *c, uint32_t worker, uint8_t kind, uint32_t topic) {
-    struct message message = {.kind = kind, .conn = c->number, .topic = topic};
+static inline void peer_tell(struct acceptor *a, struct connection *c, uint32_t worker, uint8_t kind, uint32_t topic,
+                             uint16_t flags) {
+    struct message message = {.kind = kind, .flags = flags, .conn = c->number, .topic = topic};
     c->touched_workers |= bit_of(worker);
     peer_send(a, worker, &message, NULL);
 }
@@ -258,8 +339,11 @@ void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *li
 /* Binds a name and tells its worker if it is new; 0 when there can be no more. */
 uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes);
 void topic_unbind(struct acceptor *a, uint32_t topic);
-void connection_use(struct acceptor *a, struct connection *c, uint32_t topic);
-void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic);
+/* Binds a name for good. */
+uint32_t topic_keep(struct acceptor *a, const void *name, size_t name_bytes);
+/* `flags`: MSG_IMPLICIT or none. */
+void connection_use(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
+void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
 void connection_ignore(struct acceptor *a, struct connection *c, uint32_t place);
 
 void connection_set_waiting(struct acceptor *a, struct connection *c, bool waiting);

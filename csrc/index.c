@@ -5,24 +5,22 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "job.h"
-
-/* Jobs to a bucket: the heads cost half as much as with one each. */
+/* Items to a bucket: the heads cost half as much as with one each. */
 enum { FIRST_BUCKETS = 1024, LINE_BITS = 4, CHAIN = 2 };
 
-static struct job *at(const struct arena *jobs, uint32_t number) {
-    return arena_at(jobs, number);
+static struct indexed *at(const struct arena *items, uint32_t number) {
+    return arena_at(items, number);
 }
 
 /* The low bits of n as they are; those above mixed, so that a stride in n makes no long chains. */
-static uint32_t hash(const struct index *index, uint64_t id) {
-    uint64_t n = id / index->shards;
+static uint32_t hash(const struct index *index, uint64_t key) {
+    uint64_t n = key / index->shards;
     uint64_t mixed = (n >> LINE_BITS) * 0x9e3779b97f4a7c15ULL >> 32;
     return (uint32_t)(mixed << LINE_BITS | (n & ((1u << LINE_BITS) - 1)));
 }
 
-static uint32_t bucket_of(const struct index *index, uint64_t id) {
-    uint32_t h = hash(index, id);
+static uint32_t bucket_of(const struct index *index, uint64_t key) {
+    uint32_t h = hash(index, key);
     uint32_t bucket = h & (index->level_mask << 1 | 1);
     return bucket < index->buckets ? bucket : h & index->level_mask;
 }
@@ -51,24 +49,31 @@ void index_reset(struct index *index) {
     index->level_mask = FIRST_BUCKETS - 1;
 }
 
-uint32_t index_find(const struct index *index, const struct arena *jobs, uint64_t id) {
-    uint32_t number = index->heads[bucket_of(index, id)];
-    while (number && at(jobs, number)->id != id) number = at(jobs, number)->next;
+uint32_t index_find(const struct index *index, const struct arena *items, uint64_t key) {
+    uint32_t number = index->heads[bucket_of(index, key)];
+    while (number && at(items, number)->key != key) number = at(items, number)->next;
+    return number;
+}
+
+uint32_t index_next(const struct arena *items, uint32_t number) {
+    uint64_t key = at(items, number)->key;
+    do number = at(items, number)->next;
+    while (number && at(items, number)->key != key);
     return number;
 }
 
 /* Takes one more bucket into use and moves to it what now belongs there. */
-static void split(struct index *index, const struct arena *jobs) {
+static void split(struct index *index, const struct arena *items) {
     if ((uint64_t)(index->buckets + 1) * sizeof(uint32_t) > index->reserved_bytes) return;
     uint32_t old = index->buckets - (index->level_mask + 1);
     uint32_t added = index->buckets++;
     uint32_t number = index->heads[old];
     uint32_t stay = 0, move = 0;
     while (number) {
-        struct job *job = at(jobs, number);
-        uint32_t next = job->next;
-        uint32_t *list = bucket_of(index, job->id) == added ? &move : &stay;
-        job->next = *list;
+        struct indexed *item = at(items, number);
+        uint32_t next = item->next;
+        uint32_t *list = bucket_of(index, item->key) == added ? &move : &stay;
+        item->next = *list;
         *list = number;
         number = next;
     }
@@ -77,20 +82,20 @@ static void split(struct index *index, const struct arena *jobs) {
     if (index->buckets == (index->level_mask + 1) * 2) index->level_mask = index->level_mask << 1 | 1;
 }
 
-void index_insert(struct index *index, const struct arena *jobs, uint32_t number) {
-    if (index->count / CHAIN >= index->buckets) split(index, jobs);
-    uint32_t *head = &index->heads[bucket_of(index, at(jobs, number)->id)];
-    at(jobs, number)->next = *head;
+void index_insert(struct index *index, const struct arena *items, uint32_t number) {
+    if (index->count / CHAIN >= index->buckets) split(index, items);
+    uint32_t *head = &index->heads[bucket_of(index, at(items, number)->key)];
+    at(items, number)->next = *head;
     *head = number;
     index->count++;
 }
 
-void index_remove(struct index *index, const struct arena *jobs, uint32_t number) {
-    uint32_t *link = &index->heads[bucket_of(index, at(jobs, number)->id)];
+void index_remove(struct index *index, const struct arena *items, uint32_t number) {
+    uint32_t *link = &index->heads[bucket_of(index, at(items, number)->key)];
     while (*link != number) {
         assert(*link);
-        link = &at(jobs, *link)->next;
+        link = &at(items, *link)->next;
     }
-    *link = at(jobs, number)->next;
+    *link = at(items, number)->next;
     index->count--;
 }

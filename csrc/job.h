@@ -4,8 +4,10 @@
 #ifndef MQ_JOB_H
 #define MQ_JOB_H
 
+#include <stddef.h>
 #include <stdint.h>
 
+#include "index.h"
 #include "message.h"
 
 struct __attribute__((packed, aligned(4))) job {
@@ -20,6 +22,7 @@ struct __attribute__((packed, aligned(4))) job {
 };
 enum { TRAIL_MASK = (1 << 28) - 1 };
 _Static_assert(sizeof(struct job) == 36, "the memory that a ready job costs is promised");
+_Static_assert(offsetof(struct job, id) == offsetof(struct indexed, key), "the index finds it by its id");
 
 /* What a job carries once it has been anything but ready. */
 struct trail {

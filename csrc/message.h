@@ -12,6 +12,10 @@
  * name by OPEN before its first use. `id` is the broker-wide message id: n * shards + shard, where n comes from the
  * board's counter, so that ids rise over time across shards and each tells its shard.
  *
+ * Subscriptions. A topic's job queue is one kind: clients RESERVE from it. Channels (csrc/subscription.h) are the other:
+ * a SUBSCRIBE makes a connection a consumer of one, and messages are then pushed to it, at most as many at once as its
+ * last CREDIT said and no more than WINDOW_BYTES of them on their way: the acceptor says with SENT what has left it.
+ *
  * Time. Durations are nanoseconds in 64 bits; DURATION_FOREVER is "no end".
  */
 #ifndef MQ_MESSAGE_H
@@ -31,6 +35,13 @@ enum message_kind {
     MSG_CANCEL,   /* conn's RESERVE in slot, if it still waits, is answered CANCELLED; else nothing happens */
     MSG_RETURN,   /* id, delivered to conn, was not passed on: it is ready again as if never taken */
     MSG_GONE,     /* conn is closed: what it had in flight is ready again, what it used and watched is let go */
+
+    /* Of a consumer, without a reply when they succeed; else a REFUSED comes back. */
+    MSG_CREDIT,  /* id: how many messages conn may have in flight */
+    MSG_FINISH,  /* id: done with */
+    MSG_REQUEUE, /* id: to be delivered again, after delay_ns */
+    MSG_EXTEND,  /* id: its time to be finished begins anew */
+    MSG_SENT,    /* id: so many bytes of what was delivered (headers included) are with the client's socket now */
 
     /* Requests, each with one reply. */
     MSG_PUBLISH = 32, /* topic, id, pri, delay_ns, ttr_ns, body -> OK | NO_SPACE */
@@ -52,6 +63,19 @@ enum message_kind {
     MSG_STATS_ID,     /* id -> OK + body: struct job_stats, then the topic's name | NOT_FOUND */
     MSG_STATS_TOPIC,  /* body: topic name -> OK + body: struct topic_stats | NOT_FOUND */
     MSG_LIST,         /* -> OK + body: for each topic its name and a '\n' */
+
+    MSG_PUBLISH_MANY, /* topic, id: of the first, each next is `shards` higher; pri: how many; delay_ns, ttr_ns; body: for
+                         each a big-endian uint32_t of its bytes, then those -> OK, all are there | NO_SPACE, none is */
+    MSG_SUBSCRIBE,    /* topic; body: struct subscribe, the channel's name, a description of the client
+                         -> OK | FULL | NO_SPACE | FAILED */
+    MSG_CHANGE,       /* id: the topic's shard; pri: enum change; body: topic name, or topic name '\n' channel name
+                         -> OK | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
+    MSG_CATALOG,      /* pri: 1: with consumers; body: topic name (none: all) -> OK + body: see struct topic_figures */
+
+    /* Pushed to a consumer. */
+    MSG_DELIVER = 96, /* id, pri: which attempt this is, delay_ns: wall clock of its publish, body */
+    MSG_REFUSED,      /* id, pri: the request's kind; status: NOT_FOUND: not in flight, NONE: but with another */
+    MSG_DISMISSED,    /* its channel or topic was deleted: it is a consumer no more */
 };
 
 enum message_status {
@@ -63,10 +87,19 @@ enum message_status {
     STATUS_CANCELLED,
     STATUS_NO_SPACE, /* a limit or the disk: try later; nothing has changed */
     STATUS_FAILED,   /* the disk failed: the outcome is not known */
+    STATUS_FULL,     /* as many consumers as there may be */
 };
 
 /* In a reply's flags: conn has nothing in flight on this worker now. */
 #define MSG_HOLDS_NONE 1u
+/* In a PUBLISH's flags: the topic stays until it is deleted, and what nobody subscribes to yet waits for whoever does
+ * first. PUBLISH_MANY and SUBSCRIBE always mean that. */
+#define MSG_LASTING 2u
+/* In a USE's or WATCH's flags: nobody asked for it, every connection begins so. */
+#define MSG_IMPLICIT 4u
+
+/* What may be on its way to one consumer: delivered, and not reported SENT. */
+#define WINDOW_BYTES ((uint32_t)1 << 20)
 
 struct message {
     uint8_t kind; /* of the request, in a reply too */
@@ -83,6 +116,63 @@ struct message {
 };
 
 _Static_assert(sizeof(struct message) == 48, "a ring record's layout is shared between processes");
+
+struct subscribe {
+    uint64_t timeout_ns;     /* until a message that is not finished is delivered again */
+    uint64_t timeout_max_ns; /* however often it is extended */
+    uint32_t sample_percent; /* of the messages, delivered; the others are as good as finished. 0: all */
+    uint32_t max_consumers;  /* 0: any number */
+    uint16_t name_bytes;
+    uint16_t flags;
+    uint32_t description_bytes;
+};
+/* The channel goes with its last consumer, is not logged, and drops the oldest of more than EPHEMERAL_BACKLOG messages. */
+#define SUBSCRIBE_EPHEMERAL 1u
+enum { EPHEMERAL_BACKLOG = 10000, DESCRIPTION_MAX_BYTES = 4096 };
+
+enum change { CHANGE_MAKE = 1, CHANGE_DELETE, CHANGE_EMPTY, CHANGE_PAUSE, CHANGE_UNPAUSE };
+
+/* A CATALOG: each topic's figures and name; behind it those of its channels; behind each its consumers', if asked for,
+ * with the description that came with their SUBSCRIBE. All packed one behind the other, without padding. */
+enum { FIGURES_PAUSED = 1, FIGURES_EPHEMERAL = 2, FIGURES_LASTING = 4 };
+
+struct topic_figures {
+    uint32_t name_bytes;
+    uint32_t flags;
+    uint32_t channels;
+    uint32_t shard;
+    uint64_t depth; /* messages that wait for a channel, or for the end of a pause */
+    uint64_t messages;
+    uint64_t message_bytes;
+    uint64_t jobs; /* in its job queue */
+};
+
+struct channel_figures {
+    uint32_t name_bytes;
+    uint32_t flags;
+    uint32_t consumers;
+    uint32_t consumers_listed;
+    uint64_t depth;
+    uint64_t in_flight;
+    uint64_t deferred;
+    uint64_t messages;
+    uint64_t requeues;
+    uint64_t timeouts;
+};
+
+struct consumer_figures {
+    uint32_t acceptor, conn;
+    uint32_t credit;
+    uint32_t in_flight;
+    uint64_t messages;
+    uint64_t finishes;
+    uint64_t requeues;
+    uint32_t description_bytes;
+    uint32_t sample_percent;
+};
+_Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
+                   sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32,
+               "read by Python too");
 
 enum job_state { JOB_READY = 1, JOB_RESERVED, JOB_DELAYED, JOB_BURIED };
 

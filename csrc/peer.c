@@ -85,7 +85,9 @@ void slots_emit(struct acceptor *a, struct connection *c) {
     while (c->slot_count > 0) {
         struct slot *slot = connection_slot(c, c->head_slot);
         if (!slot->answered) break;
-        if (slot->kind == SLOT_TEXT) {
+        if (c->muted) {
+            /* There is nothing to add. */
+        } else if (slot->kind == SLOT_TEXT) {
             uint8_t *room = socket_room(a, c, slot->body_bytes);
             if (room == NULL) return;
             memcpy(room, slot->body, slot->body_bytes);
@@ -134,7 +136,7 @@ void reply_text(struct acceptor *a, struct connection *c, const void *text, size
 static bool keep_reply(struct slot *slot, const struct message *reply) {
     slot->status = reply->status;
     /* A publish's id is known here only. */
-    if (slot->kind != MSG_PUBLISH) slot->value = reply->id;
+    if (slot->kind != MSG_PUBLISH && slot->kind != MSG_PUBLISH_MANY) slot->value = reply->id;
     if (reply->body_bytes == 0) return true;
     slot->body = malloc(reply->body_bytes);
     if (slot->body == NULL) return false;
@@ -153,8 +155,15 @@ static void settle_reserve(struct acceptor *a, struct connection *c) {
 static void hear(struct acceptor *a, uint32_t worker, const struct message *reply) {
     struct connection *c = connection_find(a, reply->conn);
     if (c == NULL) return;
+    if (reply->kind >= MSG_DELIVER) {
+        if (codec_of(c)->pushed != NULL) codec_of(c)->pushed(a, c, worker, reply);
+        return;
+    }
     uint32_t distance = reply->slot - c->head_slot;
-    if (distance >= c->slot_count) return;
+    if (distance >= c->slot_count) {
+        if (reply->kind == MSG_SUBSCRIBE && codec_of(c)->pushed != NULL) codec_of(c)->pushed(a, c, worker, reply);
+        return;
+    }
     if ((reply->flags & MSG_HOLDS_NONE) != 0) c->holding_workers &= ~bit_of(worker);
     struct slot *slot = connection_slot(c, reply->slot);
     if (slot->kind == SLOT_GATHER) {
@@ -171,11 +180,13 @@ static void hear(struct acceptor *a, uint32_t worker, const struct message *repl
     else
         a->expected--;
     if (slot->python) {
+        if (reply->kind == MSG_SUBSCRIBE) codec_of(c)->subscribed(a, c, reply->status);
         upcall_push(a, UPCALL_ANSWER, c->number, c->protocol, reply, reply + 1, reply->body_bytes);
         slots_emit(a, c);
     } else if (distance == 0) {
-        codec_of(c)->answer(a, c, reply->kind, reply->status, slot->value, reply->id, (const uint8_t *)(reply + 1),
-                            reply->body_bytes);
+        if (!c->muted)
+            codec_of(c)->answer(a, c, reply->kind, reply->status, slot->value, reply->id, (const uint8_t *)(reply + 1),
+                                reply->body_bytes);
         if (c->closed) return;
         connection_pop_slot(c, &a->blocks);
         slots_emit(a, c);
@@ -253,10 +264,14 @@ static void send_unsent(struct acceptor *a, struct connection *c, struct slot *s
 }
 
 static void tell_again(struct acceptor *a, struct connection *c, uint32_t worker) {
-    if (binding_at(&a->bindings, c->used)->worker == worker) peer_tell(a, c, worker, MSG_USE, c->used);
-    for (uint32_t i = 0; i < c->watched_count; i++)
-        if (binding_at(&a->bindings, c->watched[i])->worker == worker)
-            peer_tell(a, c, worker, MSG_WATCH, c->watched[i]);
+    if (c->used != 0 && binding_at(&a->bindings, c->used)->worker == worker)
+        peer_tell(a, c, worker, MSG_USE, c->used, c->implicit_use ? MSG_IMPLICIT : 0);
+    for (uint32_t i = 0; i < c->watched_count; i++) {
+        uint32_t topic = c->watched[i];
+        if (binding_at(&a->bindings, topic)->worker != worker) continue;
+        peer_tell(a, c, worker, MSG_WATCH, topic, c->implicit_watch && topic == c->began_with ? MSG_IMPLICIT : 0);
+    }
+    if (codec_of(c)->told_again != NULL) codec_of(c)->told_again(a, c, worker);
 }
 
 static void ask_again(struct acceptor *a, struct connection *c, uint32_t worker) {
@@ -301,6 +316,7 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
         if (a->table[i] != NULL) ask_again(a, a->table[i], worker);
     peers_publish(a);
     if (!peer->backlogged) wake_stalled(a, peer);
+    wake_self(a);
     return 0;
 }
 
@@ -336,4 +352,5 @@ void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
     a->published_to &= ~bit_of(worker);
     for (uint32_t i = 0; i < a->highest_index; i++)
         if (a->table[i] != NULL) lose(a, a->table[i], worker);
+    wake_self(a);
 }

@@ -9,7 +9,7 @@
 
 #include "crc32c.h"
 #include "queue.h"
-#include "worker.h"
+#include "requests.h"
 
 static uint32_t topic_of(const struct shard *s, const struct record *r) {
     return r->topic && r->topic <= s->topics_known ? s->topics[r->topic] : 0;
@@ -28,6 +28,15 @@ static uint32_t stand_in(struct worker *w, struct shard *s, uint32_t number) {
     return topic;
 }
 
+static void replay_lasting(struct worker *w, uint32_t topic, bool ephemeral) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->lasting) return;
+    bool was_seen = topic_seen(t);
+    t->lasting = true;
+    t->ephemeral = ephemeral;
+    queue_settle(w, topic, was_seen);
+}
+
 static void replay_topic(struct worker *w, struct shard *s, const struct record *r) {
     size_t name_bytes = record_body_bytes(r);
     if (!r->topic || !name_bytes || name_bytes > TOPIC_NAME_MAX) return;
@@ -41,6 +50,15 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     struct topic *t = topic_at(&w->topics, topic);
     if (t->nameless && topics_rename(&w->topics, topic, record_body(r), name_bytes)) t->nameless = false;
     if (r->seq > t->next_seq) t->next_seq = r->seq;
+    if (!(r->flags & TOPIC_LASTING)) return;
+    replay_lasting(w, topic, (r->flags & TOPIC_EPHEMERAL) != 0);
+    uint64_t stopped_seq = 0;
+    if (r->attribute_bytes >= sizeof stopped_seq) memcpy(&stopped_seq, record_attributes(r), sizeof stopped_seq);
+    if (!(r->flags & TOPIC_STOPPED))
+        t->stopped = false;
+    else if (!t->stopped)
+        topic_stop(t, stopped_seq);
+    if (r->flags & TOPIC_TUBE) topic_want_tube(w, topic);
 }
 
 static void apply_state(struct worker *w, uint32_t job, const struct state_attributes *a, uint64_t time_ns) {
@@ -59,45 +77,92 @@ static void apply_state(struct worker *w, uint32_t job, const struct state_attri
     trail->deadline_ns = j->state == JOB_DELAYED ? a->deadline_wall_ns : time_ns;
 }
 
-static void replay_publish(struct worker *w, struct shard *s, const struct record *r, log_position position) {
-    uint32_t topic = topic_of(s, r);
-    if (!r->topic) return;
-    if (!topic) topic = stand_in(w, s, r->topic);
+void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns) {
+    struct job *j = job_at(w, job);
+    topic_at(&w->topics, j->topic)->replayed_jobs++;
+    j->state = JOB_READY;
+    if (due_wall_ns <= w->wall_ns) return;
+    struct publish_attributes a = job_attributes(w, j);
+    struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
+    state.deadline_wall_ns = due_wall_ns;
+    apply_state(w, job, &state, 0);
+}
+
+static void replay_job(struct worker *w, uint32_t topic, const struct record *r, log_position position) {
     struct publish_attributes a = publish_attributes_of(r);
+    uint32_t job = queue_add(w, topic, r->id, a.pri, position);
+    if (!job) worker_die("more messages in the log than a worker can hold");
+    job_at(w, job)->state = JOB_READY;
+    topic_at(&w->topics, topic)->replayed_jobs++;
+    if (a.delay_ns) {
+        struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
+        state.deadline_wall_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
+        apply_state(w, job, &state, r->time_ns);
+    }
+}
+
+static uint32_t topic_of_message(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    uint32_t topic = topic_of(s, r);
+    if (!topic) topic = stand_in(w, s, r->topic);
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq >= t->next_seq) t->next_seq = r->seq + 1;
     if (r->id > s->top_id) s->top_id = r->id;
     t->last_segment = (uint32_t)(position >> 32);
-    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
-    if (job) { /* moved by compaction, and the place it was moved from is still there */
-        shard_count_out(s, job_at(w, job)->position);
-        job_at(w, job)->position = position;
-    } else {
-        job = queue_add(w, topic, r->id, a.pri, position);
-        if (!job) worker_die("more messages in the log than a worker can hold");
-        job_at(w, job)->state = JOB_READY;
-        if (a.delay_ns) {
-            struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
-            state.deadline_wall_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
-            apply_state(w, job, &state, r->time_ns);
-        }
-    }
+    return topic;
+}
+
+static void replay_publish(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    if (!r->topic) return;
+    uint32_t topic = topic_of_message(w, s, r, position);
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->ephemeral || index_find(&w->ids, &w->jobs, r->id) || stream_position(&t->stream, r->seq)) return;
+    if (!t->lasting) t->tube = true;
     shard_count_in(s, position);
-    if (r->kind == RECORD_MOVED && r->attribute_bytes >= sizeof(struct moved_attributes)) {
-        struct moved_attributes moved;
-        memcpy(&moved, record_attributes(r), sizeof moved);
-        apply_state(w, job, &moved.state, r->time_ns);
+    t->messages++;
+    t->message_bytes += record_body_bytes(r);
+    stream_enter(w, topic, r->seq, r->id, position, publish_attributes_of(r).delay_ns > 0);
+    if (goes_to_queue(t)) replay_job(w, topic, r, position);
+}
+
+/* Moved by compaction. The place it was moved from may still be there, with all that came after it; if not, this is all
+ * that is known of it, together with the HOLDS that follows. */
+static void replay_moved(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    if (!r->topic) return;
+    uint32_t topic = topic_of_message(w, s, r, position);
+    struct topic *t = topic_at(&w->topics, topic);
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    log_position held = stream_position(&t->stream, r->seq);
+    s->moved = (r->flags & MOVED_HELD) && !held ? position : 0;
+    if (job || held) {
+        shard_count_out(s, job ? job_at(w, job)->position : held);
+        shard_count_in(s, position);
+        if (held) stream_move(&t->stream, r->seq, position);
+        if (job) job_at(w, job)->position = position;
+    } else if (!(r->flags & MOVED_NO_JOB)) {
+        shard_count_in(s, position);
+        if (!t->lasting) t->tube = true;
+        replay_job(w, topic, r, position);
+        job = index_find(&w->ids, &w->jobs, r->id);
     }
+    if (!job || r->attribute_bytes < sizeof(struct moved_attributes)) return;
+    struct moved_attributes moved;
+    memcpy(&moved, record_attributes(r), sizeof moved);
+    apply_state(w, job, &moved.state, r->time_ns);
 }
 
 static void replay_delete(struct worker *w, struct shard *s, const struct record *r) {
     uint32_t topic = topic_of(s, r);
-    if (topic && r->seq >= topic_at(&w->topics, topic)->next_seq) topic_at(&w->topics, topic)->next_seq = r->seq + 1;
+    struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
+    if (t && r->seq >= t->next_seq) t->next_seq = r->seq + 1;
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
-    if (!job) return;
-    shard_count_out(s, job_at(w, job)->position);
-    job_at(w, job)->state = 0; /* it has no place to be taken out of */
-    queue_forget(w, job);
+    if (job) {
+        job_at(w, job)->state = 0; /* it has no place to be taken out of */
+        job_done(w, job, r->seq);
+    } else if (t && t->waiting_messages && !t->subscription_count && stream_position(&t->stream, r->seq)) {
+        /* That its tube was wanted there was no room to write. */
+        t->waiting_messages--;
+        message_release(w, topic, r->seq);
+    }
 }
 
 static void replay_state(struct worker *w, const struct record *r) {
@@ -108,15 +173,29 @@ static void replay_state(struct worker *w, const struct record *r) {
     apply_state(w, job, &a, r->time_ns);
 }
 
+/* Those that were there when the process ended are not meant to outlive it. */
+void replay_forget_ephemeral(struct worker *w) {
+    for (uint32_t n = 0; n < w->shards; n++) {
+        struct shard *s = w->own[n];
+        for (uint32_t number = 1; s && number <= s->topics_known; number++)
+            if (s->topics[number] && topic_at(&w->topics, s->topics[number])->ephemeral)
+                topic_end(w, s->topics[number]);
+    }
+}
+
 static void replay_record(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    if (r->kind >= RECORD_SUBSCRIPTION) {
+        replay_subscription_record(w, s, r);
+        return;
+    }
     switch (r->kind) {
     case RECORD_TOPIC: replay_topic(w, s, r); break;
     case RECORD_FLOOR:
         if (r->seq > s->floor) s->floor = r->seq;
         if (r->id > s->top_id) s->top_id = r->id;
         break;
-    case RECORD_PUBLISH:
-    case RECORD_MOVED: replay_publish(w, s, r, position); break;
+    case RECORD_PUBLISH: replay_publish(w, s, r, position); break;
+    case RECORD_MOVED: replay_moved(w, s, r, position); break;
     case RECORD_DELETE: replay_delete(w, s, r); break;
     case RECORD_STATE: replay_state(w, r); break;
     default: break; /* of a later version: nothing that this one could serve */
@@ -129,15 +208,33 @@ static void note_damage(struct replay *out, uint32_t shard, uint32_t segment, ui
     out->damages++;
 }
 
+/* Whether the messages of a PUBLISH_MANY, of which the first ends at `offset`, are all there. */
+static bool is_complete(const struct shard *s, uint32_t segment, uint64_t offset) {
+    uint64_t bad;
+    const struct record *r;
+    int found;
+    do found = log_scan(s->log, segment, &offset, &r, &bad);
+    while (found > 0 && r->kind == RECORD_PUBLISH && (r->flags & PUBLISH_MORE));
+    return found != 0;
+}
+
 static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segment, struct replay *out) {
     uint64_t offset = 0, bad = 0;
     const struct record *r;
+    bool among_many = false;
     int found;
     while ((found = log_scan(s->log, segment, &offset, &r, &bad)) != 0) {
         if (found < 0) {
             note_damage(out, s->number, segment, bad, offset);
             continue;
         }
+        bool more = r->kind == RECORD_PUBLISH && (r->flags & PUBLISH_MORE);
+        /* Only the end of the log can be cut off in the middle of many. */
+        if (more && !among_many && segment == log_active_segment(s->log) && !is_complete(s, segment, offset)) {
+            bad = offset -= record_stride(r);
+            break;
+        }
+        among_many = more;
         replay_record(w, s, r, (uint64_t)segment << 32 | (offset - record_stride(r)));
         out->records++;
     }
@@ -189,6 +286,7 @@ void replay_place_jobs(struct worker *w) {
         if (!j->state) continue;
         struct topic *t = topic_at(&w->topics, j->topic);
         bool was_seen = topic_seen(t);
+        t->replayed_jobs = 0;
         if (j->state != JOB_BURIED) {
             place_job(w, job);
             queue_settle(w, j->topic, was_seen);

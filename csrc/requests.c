@@ -1,15 +1,14 @@
-/* What each message of the shard protocol asks for. */
+/* What each message of the shard protocol asks for: those of the job queue here, those of subscriptions in consume.c. */
+#include "requests.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "queue.h"
-#include "worker.h"
 
 /* In a parked message's flags: `topic` is already the worker's own number, and the topic is held open for it. */
 #define MSG_RESOLVED 0x8000u
-
-enum outcome { DONE, LATER };
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
@@ -53,6 +52,18 @@ void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t k
 
 static void answer(struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
     request_answer(w, client, m->slot, m->kind, status, m->id);
+}
+
+struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
+    return answer_of(w, client, m->slot, m->kind, status);
+}
+
+void request_send(struct worker *w, uint32_t client, struct message *a, const void *body, size_t body_bytes) {
+    send_answer(w, client, a, body, body_bytes);
+}
+
+void request_done(struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
+    answer(w, client, m, status);
 }
 
 /* --- topics ------------------------------------------------------------------------------------------------------- */
@@ -105,7 +116,8 @@ static void close_topic(struct worker *w, uint32_t acceptor, const struct messag
 }
 
 /* A client holds open what it uses and watches: its acceptor may close the number before the client hears of it. */
-static void use(struct worker *w, uint32_t client, uint32_t topic) {
+static void use(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
+    if (topic && asked_for) topic_want_tube(w, topic);
     struct client *c = client_at(&w->clients, client);
     uint32_t before = c->used;
     c->used = topic;
@@ -119,7 +131,8 @@ static void use(struct worker *w, uint32_t client, uint32_t topic) {
     }
 }
 
-static void watch(struct worker *w, uint32_t client, uint32_t topic) {
+static void watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
+    if (topic && asked_for) topic_want_tube(w, topic);
     if (!topic || client_watch(&w->clients, client, topic)) return;
     if (!client_add_watch(&w->clients, client, topic)) return;
     topic_at(&w->topics, topic)->watching++;
@@ -135,9 +148,8 @@ static void ignore(struct worker *w, uint32_t client, uint32_t topic) {
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-/* Room in the log, or why not: LATER if a segment is on its way. */
-static enum outcome reserve_log(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
-                                uint8_t *status) {
+enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
+                              uint8_t *status) {
     enum log_result result = shard_reserve(w, s, records, bytes, publish);
     *status = STATUS_OK;
     if (result == LOG_OK) return DONE;
@@ -150,39 +162,9 @@ static enum outcome reserve_log(struct worker *w, struct shard *s, uint32_t reco
     return DONE;
 }
 
-static enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
-    if (!t || m->id % w->shards != t->shard || index_find(&w->ids, &w->jobs, m->id)) {
-        answer(w, client, m, STATUS_NO_SPACE);
-        return DONE;
-    }
-    struct shard *s = shard_of_topic(w, t);
-    struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
-    /* The first message of a topic brings its name along, twice. */
-    uint32_t topic_records = t->last_segment ? 0 : 2;
-    uint64_t bytes = sizeof attributes + m->body_bytes + topic_records * t->name_bytes;
-    uint8_t status;
-    if (reserve_log(w, s, 1 + topic_records, bytes, true, &status) == LATER) return LATER;
-    uint32_t job = status == STATUS_OK ? queue_add(w, topic, m->id, m->pri, 0) : 0;
-    if (!job || (!t->number && !shard_know_topic(w, s, topic, s->topics_known + 1))) {
-        if (job) queue_forget(w, job);
-        answer(w, client, m, STATUS_NO_SPACE);
-        return DONE;
-    }
-    if (!t->last_segment) shard_log_topic(w, s, topic); /* the first message of a topic new to this log */
-    job_at(w, job)->position = shard_log_publish(w, s, topic, t->next_seq++, m->id, attributes, m + 1, m->body_bytes);
-    t->total++;
-    w->count->total_jobs++;
-    if (m->delay_ns)
-        queue_make_delayed(w, job, m->delay_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + m->delay_ns);
-    else
-        queue_make_ready(w, job);
-    answer(w, client, m, STATUS_OK);
-    if (!m->delay_ns) queue_serve(w, topic);
-    return DONE;
-}
-
 static void reserve(struct worker *w, uint32_t client, const struct message *m) {
+    for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next)
+        topic_want_tube(w, watch_at(&w->clients, n)->topic);
     bool soon = queue_deadline_soon(w, client);
     if (soon && !queue_any_ready(w, client)) {
         answer(w, client, m, STATUS_DEADLINE_SOON);
@@ -259,12 +241,12 @@ static enum outcome delete(struct worker *w, uint32_t client, const struct messa
     struct shard *s = shard_of_job(w, j);
     uint32_t topic = j->topic;
     uint8_t status;
-    if (reserve_log(w, s, 1, 0, false, &status) == LATER) return LATER;
+    if (requests_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
     if (status == STATUS_OK) {
+        uint64_t seq = job_record(w, j)->seq;
         shard_log_delete(w, s, j);
-        shard_count_out(s, j->position);
         topic_at(&w->topics, topic)->deletes++;
-        queue_forget(w, job);
+        job_done(w, job, seq);
     }
     answer(w, client, m, status);
     if (status == STATUS_OK) queue_settle(w, topic, true);
@@ -273,7 +255,7 @@ static enum outcome delete(struct worker *w, uint32_t client, const struct messa
 
 /* RELEASE, BURY, KICK_ID and each job of a KICK: the new state is decided, then written, then entered. */
 static enum outcome reserve_state(struct worker *w, uint32_t job, uint8_t *status) {
-    return reserve_log(w, shard_of_job(w, job_at(w, job)), 1, sizeof(struct state_attributes), false, status);
+    return requests_reserve(w, shard_of_job(w, job_at(w, job)), 1, sizeof(struct state_attributes), false, status);
 }
 
 static void make(struct worker *w, uint32_t job, uint8_t state, uint64_t delay_ns) {
@@ -368,8 +350,8 @@ static enum outcome kick(struct worker *w, uint32_t client, uint32_t topic, cons
         uint64_t wanted = m->id - kicked < there ? m->id - kicked : there;
         if (wanted > KICK_RESERVED) wanted = KICK_RESERVED;
         uint8_t status;
-        enum outcome outcome = reserve_log(w, shard_of_topic(w, t), (uint32_t)wanted,
-                                           wanted * sizeof(struct state_attributes), false, &status);
+        enum outcome outcome = requests_reserve(w, shard_of_topic(w, t), (uint32_t)wanted,
+                                                wanted * sizeof(struct state_attributes), false, &status);
         if (outcome == LATER && !kicked) return LATER;
         if (outcome == LATER || status != STATUS_OK) break; /* the rest stay as they are; the answer says how many */
         for (; wanted; wanted--, kicked++) kick_one(w, kickable(t, state));
@@ -501,8 +483,8 @@ static void list(struct worker *w, uint32_t client, const struct message *m) {
 static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m) {
     uint32_t topic = resolve(w, acceptor, m);
     switch (m->kind) {
-    case MSG_USE: use(w, client, topic); break;
-    case MSG_WATCH: watch(w, client, topic); break;
+    case MSG_USE: use(w, client, topic, !(m->flags & MSG_IMPLICIT)); break;
+    case MSG_WATCH: watch(w, client, topic, !(m->flags & MSG_IMPLICIT)); break;
     case MSG_IGNORE: ignore(w, client, topic); break;
     case MSG_RETURN: give_back(w, client, m); break;
     case MSG_PUBLISH: return publish(w, client, topic, m);
@@ -524,6 +506,15 @@ static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client
     case MSG_STATS_ID: stats_id(w, client, m); break;
     case MSG_STATS_TOPIC: stats_topic(w, client, m); break;
     case MSG_LIST: list(w, client, m); break;
+    case MSG_PUBLISH_MANY: return publish_many(w, client, topic, m);
+    case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
+    case MSG_CHANGE: return change(w, client, m);
+    case MSG_CATALOG: catalog(w, client, m); break;
+    case MSG_CREDIT: consumer_credit(w, client, m); break;
+    case MSG_SENT: consumer_sent(w, client, m); break;
+    case MSG_FINISH: return consumer_finish(w, client, m);
+    case MSG_REQUEUE: return consumer_requeue(w, client, m);
+    case MSG_EXTEND: consumer_extend(w, client, m); break;
     default: break; /* of a later version */
     }
     return DONE;
@@ -577,7 +568,8 @@ void client_gone(struct worker *w, uint32_t client) {
     if (c->runnable) remove_runnable(w, client);
     while (c->parked.head != c->parked.tail) drop_parked(w, &c->parked);
     while (c->watches) ignore(w, client, watch_at(&w->clients, c->watches)->topic);
-    if (c->used) use(w, client, 0);
+    if (c->used) use(w, client, 0, false);
+    consumer_gone(w, client);
     while (c->inflight_first) {
         uint32_t job = c->inflight_first;
         queue_take(w, job);

@@ -26,6 +26,7 @@ struct shard *shard_new(uint32_t number, uint32_t shards) {
 void shard_free(struct shard *shard) {
     log_free(shard->log);
     free(shard->topics);
+    free(shard->subscriptions);
     free(shard->use);
     free(shard);
 }
@@ -50,21 +51,34 @@ static const struct topic *known(const struct worker *w, const struct shard *s, 
     return s->topics[number] ? topic_at(&w->topics, s->topics[number]) : NULL;
 }
 
+static struct subscription *known_subscription(const struct worker *w, const struct shard *s, uint32_t number) {
+    return s->subscriptions[number] ? subscription_at(&w->subscriptions, s->subscriptions[number]) : NULL;
+}
+
 /* A segment begins with all that the segments before it are needed for besides live messages. */
 static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes,
                                      uint64_t keep) {
     uint64_t head = 0;
+    size_t heads = 1;
     for (uint32_t n = 1; n <= s->topics_known; n++) {
         const struct topic *t = known(w, s, n);
-        if (t) head += 2 * t->name_bytes;
+        if (t) head += shard_topic_bytes(t), heads += 2;
     }
-    enum log_result result = log_reserve(s->log, 2 * s->topics_known + 1 + records, head + bytes, keep, w->wall_ns);
+    for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
+        const struct subscription *of = known_subscription(w, s, n);
+        if (of) head += 2 * of->name_bytes, heads += 2;
+    }
+    enum log_result result = log_reserve(s->log, heads + records, head + bytes, keep, w->wall_ns);
     if (result != LOG_OK) return result;
     s->segment = log_active_segment(s->log);
     struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
     append(w, s, &floor, NULL, NULL, 0);
     for (uint32_t n = 1; n <= s->topics_known; n++)
         if (known(w, s, n)) shard_log_topic(w, s, s->topics[n]);
+    for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
+        struct subscription *of = known_subscription(w, s, n);
+        if (of) shard_log_subscription(w, s, of);
+    }
     return LOG_OK;
 }
 
@@ -80,26 +94,46 @@ enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t record
     return result;
 }
 
+/* A table by number comes to have a place for it. */
+static bool reach(uint32_t **table, uint32_t *capacity, uint32_t number) {
+    if (number < *capacity) return true;
+    if (number > UINT32_MAX / 4) return false;
+    uint32_t larger = *capacity ? *capacity : 64;
+    while (larger <= number) larger *= 2;
+    uint32_t *items = realloc(*table, sizeof *items * larger);
+    if (!items) return false;
+    memset(items + *capacity, 0, sizeof *items * (larger - *capacity));
+    *table = items;
+    *capacity = larger;
+    return true;
+}
+
+bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t number) {
+    if (!reach(&s->subscriptions, &s->subscriptions_capacity, number)) return false;
+    s->subscriptions[number] = subscription;
+    if (number > s->subscriptions_known) s->subscriptions_known = number;
+    return true;
+}
+
 bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number) {
-    if (number >= s->topics_capacity) {
-        uint32_t capacity = s->topics_capacity ? s->topics_capacity : 64;
-        while (capacity <= number) capacity *= 2;
-        uint32_t *topics = realloc(s->topics, sizeof *topics * capacity);
-        if (!topics) return false;
-        memset(topics + s->topics_capacity, 0, sizeof *topics * (capacity - s->topics_capacity));
-        s->topics = topics;
-        s->topics_capacity = capacity;
-    }
+    if (!reach(&s->topics, &s->topics_capacity, number)) return false;
     s->topics[number] = topic;
     if (number > s->topics_known) s->topics_known = number;
     topic_at(&w->topics, topic)->number = number;
     return true;
 }
 
+uint64_t shard_topic_bytes(const struct topic *t) {
+    return 2 * (t->name_bytes + sizeof t->stopped_seq);
+}
+
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, RECORD_TOPIC, t->number, t->next_seq, 0);
-    for (int copy = 0; copy < 2; copy++) append(w, s, &head, NULL, t->name, t->name_bytes);
+    head.flags = (uint16_t)((t->lasting ? TOPIC_LASTING : 0) | (t->lasting && t->tube ? TOPIC_TUBE : 0) |
+                            (t->stopped ? TOPIC_STOPPED : 0) | (t->ephemeral ? TOPIC_EPHEMERAL : 0));
+    if (t->stopped) head.attribute_bytes = sizeof t->stopped_seq;
+    for (int copy = 0; copy < 2; copy++) append(w, s, &head, &t->stopped_seq, t->name, t->name_bytes);
 }
 
 /* Most jobs have a time to run of whole milliseconds and no delay: eight bytes say all of it. */
@@ -137,10 +171,11 @@ struct publish_attributes publish_attributes_of(const struct record *r) {
 }
 
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
-                               struct publish_attributes attributes, const void *body, uint32_t body_bytes) {
+                               struct publish_attributes attributes, const void *body, uint32_t body_bytes, bool more) {
     struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, RECORD_PUBLISH, t->number, seq, id);
     struct short_attributes brief;
+    head.flags = more ? PUBLISH_MORE : 0;
     head.attribute_bytes = shorten(&attributes, &brief);
     const void *form = head.attribute_bytes ? (const void *)&brief : &attributes;
     if (!head.attribute_bytes) head.attribute_bytes = sizeof attributes;
@@ -185,13 +220,93 @@ void shard_log_state(struct worker *w, struct shard *s, const struct job *job) {
     append(w, s, &head, &attributes, NULL, 0);
 }
 
-log_position shard_log_moved(struct worker *w, struct shard *s, const struct job *job, const struct record *from) {
-    struct moved_attributes attributes = {.publish = publish_attributes_of(from), .state = state_of(w, job)};
+log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, const struct job *job,
+                             const struct record *from, uint16_t flags) {
+    struct moved_attributes attributes = {.publish = publish_attributes_of(from)};
+    if (job) attributes.state = state_of(w, job);
     struct record head = *from;
     head.kind = RECORD_MOVED;
+    head.flags = flags;
     head.attribute_bytes = sizeof attributes;
-    topic_at(&w->topics, job->topic)->last_segment = s->segment;
+    topic_at(&w->topics, topic)->last_segment = s->segment;
     return append(w, s, &head, &attributes, record_body(from), record_body_bytes(from));
+}
+
+/* --- subscriptions ------------------------------------------------------------------------------------------------ */
+
+static struct record head_of_subscription(const struct worker *w, uint8_t kind, const struct subscription *of,
+                                          uint64_t seq) {
+    return head_of(w, kind, topic_at(&w->topics, of->topic)->number, seq, of->number);
+}
+
+void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of) {
+    struct record head = head_of_subscription(w, RECORD_SUBSCRIPTION, of, of->cursor);
+    head.flags = of->paused ? SUBSCRIPTION_PAUSED : 0;
+    for (int copy = 0; copy < 2; copy++) append(w, s, &head, NULL, of->name, of->name_bytes);
+    of->logged_cursor = of->cursor;
+}
+
+void shard_log_cursor(struct worker *w, struct shard *s, struct subscription *of) {
+    struct record head = head_of_subscription(w, RECORD_CURSOR, of, of->cursor);
+    append(w, s, &head, NULL, NULL, 0);
+    of->logged_cursor = of->cursor;
+}
+
+static bool is_run(const struct subscription *of) {
+    for (uint32_t i = 1; i < of->ack_count; i++)
+        if (of->acks[i] != (int32_t)i) return false;
+    return true;
+}
+
+uint64_t shard_finish_bytes(const struct subscription *of) {
+    return sizeof of->ack_count + of->ack_count * sizeof *of->acks;
+}
+
+void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of) {
+    struct record head = head_of_subscription(w, RECORD_FINISH, of, of->ack_base);
+    if (is_run(of)) {
+        head.attribute_bytes = sizeof of->ack_count;
+        append(w, s, &head, &of->ack_count, NULL, 0);
+    } else {
+        append(w, s, &head, NULL, of->acks, of->ack_count * sizeof *of->acks);
+    }
+    of->ack_count = 0;
+}
+
+struct departure shard_departure_of(const struct worker *w, const struct delivery *d) {
+    struct departure departure = {.attempts = d->attempts};
+    if (d->state != DELIVERY_DEFERRED) return departure;
+    uint64_t left_ns = d->deadline_ns > w->now_ns ? d->deadline_ns - w->now_ns : 0;
+    departure.deferred_until_wall_ns = left_ns > UINT64_MAX - w->wall_ns ? UINT64_MAX : w->wall_ns + left_ns;
+    return departure;
+}
+
+void shard_log_departure(struct worker *w, struct shard *s, const struct subscription *of, const struct delivery *d) {
+    struct departure departure = shard_departure_of(w, d);
+    struct record head = head_of_subscription(w, RECORD_DEPARTURE, of, d->seq);
+    head.attribute_bytes = sizeof departure;
+    append(w, s, &head, &departure, NULL, 0);
+}
+
+void shard_log_holds(struct worker *w, struct shard *s, const struct record *of, uint16_t flags,
+                     const struct holder *holders, size_t count) {
+    struct record head = head_of(w, RECORD_HOLDS, of->topic, of->seq, of->id);
+    head.flags = flags;
+    append(w, s, &head, NULL, holders, count * sizeof *holders);
+}
+
+void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
+                       size_t count) {
+    struct record head = head_of_subscription(w, RECORD_ADOPT, by, 0);
+    append(w, s, &head, NULL, ids, count * sizeof *ids);
+}
+
+void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct record head = head_of(w, (uint8_t)kind, t->number, t->next_seq, 0);
+    if (of) head = head_of_subscription(w, (uint8_t)kind, of, of->cursor);
+    append(w, s, &head, NULL, NULL, 0);
+    if (of) of->logged_cursor = of->cursor;
 }
 
 /* --- what keeps a segment alive ----------------------------------------------------------------------------------- */

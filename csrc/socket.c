@@ -27,25 +27,47 @@ static uint32_t number_for(struct acceptor *a, uint32_t index) {
     return generation << INDEX_BITS | index;
 }
 
-struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
-    if (a->connections >= a->max_connections || a->free_count == 0) {
+/* With the number that the next connection gets, but not in the table yet. */
+static struct connection *prepare(struct acceptor *a, int fd, uint32_t protocol) {
+    if (a->free_count == 0) {
         errno = EMFILE;
         return NULL;
     }
     struct connection *c = malloc(sizeof *c);
-    if (c == NULL) return NULL;
+    if (c != NULL) connection_init(c, fd, number_for(a, a->free_indexes[a->free_head]), protocol);
+    return c;
+}
+
+static void enter(struct acceptor *a, struct connection *c) {
     uint32_t index = a->free_indexes[a->free_head];
-    connection_init(c, fd, number_for(a, index), protocol);
+    a->free_head = (a->free_head + 1) % MAX_CONNECTIONS;
+    a->free_count--;
+    a->table[index] = c;
+    if (index >= a->highest_index) a->highest_index = index + 1;
+}
+
+struct connection *socket_open_local(struct acceptor *a) {
+    struct connection *c = prepare(a, -1, PROTOCOL_NONE);
+    if (c == NULL) return NULL;
+    c->stall = STALL_PYTHON;
+    enter(a, c);
+    return c;
+}
+
+struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
+    if (a->connections >= a->max_connections) {
+        errno = EMFILE;
+        return NULL;
+    }
+    struct connection *c = prepare(a, fd, protocol);
+    if (c == NULL) return NULL;
     c->events = EPOLLIN | EPOLLRDHUP;
     struct epoll_event event = {.events = c->events, .data.u64 = c->number};
     if (epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
         free(c);
         return NULL;
     }
-    a->free_head = (a->free_head + 1) % MAX_CONNECTIONS;
-    a->free_count--;
-    a->table[index] = c;
-    if (index >= a->highest_index) a->highest_index = index + 1;
+    enter(a, c);
     a->connections++;
     board_add(&a->count->connections, 1);
     board_add(&a->count->total_connections, 1);
@@ -71,14 +93,18 @@ void socket_close(struct acceptor *a, struct connection *c) {
     connection_set_waiting(a, c, false);
     if (c->producer) board_add(&a->count->producers, (uint64_t)-1);
     if (c->consumer) board_add(&a->count->workers, (uint64_t)-1);
-    board_add(&a->count->connections, (uint64_t)-1);
-    if (c->stall == STALL_PYTHON) upcall_push(a, UPCALL_CLOSED, c->number, c->protocol, NULL, NULL, 0);
+    if (c->stall == STALL_PYTHON || c->known || c->filter != NULL)
+        upcall_push(a, UPCALL_CLOSED, c->number, c->protocol, NULL, NULL, 0);
+    if (codec_of(c)->closed != NULL) codec_of(c)->closed(a, c);
 
-    close(c->fd); /* which takes it out of the epoll set too */
     uint32_t index = c->number & ((1u << INDEX_BITS) - 1);
     a->table[index] = NULL;
     a->free_indexes[(a->free_head + a->free_count++) % MAX_CONNECTIONS] = index;
-    a->connections--;
+    if (c->fd >= 0) {
+        close(c->fd); /* which takes it out of the epoll set too */
+        board_add(&a->count->connections, (uint64_t)-1);
+        a->connections--;
+    }
     /* Callers may still look at it. */
     c->next_closed = a->closed;
     a->closed = c;
@@ -90,6 +116,7 @@ void socket_free_closed(struct acceptor *a) {
         struct connection *c = a->closed;
         a->closed = c->next_closed;
         connection_release(c, &a->blocks);
+        if (codec_of(c)->freed != NULL) codec_of(c)->freed(c);
         free(c);
     }
 }
@@ -131,11 +158,31 @@ static bool takes_input(const struct acceptor *a, const struct connection *c) {
     return c->stall == STALL_NONE && !c->closing && !a->quiet;
 }
 
+/* May more be received? What a filtered connection's command is waiting for (a handshake) may be what comes. */
+static bool takes_bytes(const struct acceptor *a, const struct connection *c) {
+    if (c->filter == NULL) return takes_input(a, c);
+    if (c->closing || a->quiet || c->filter->input) return false;
+    return c->stall == STALL_NONE || (c->stall == STALL_PYTHON && buffer_bytes(&c->in) <= RECEIVE_BYTES);
+}
+
+/* Everything is said and has left. */
+static bool is_done(const struct connection *c) {
+    return c->closing && (c->slot_count == 0 || c->muted) && connection_unsent(c) == 0;
+}
+
 /* Ends a connection that will say no more and has been told everything. */
 static void finish_if_done(struct acceptor *a, struct connection *c) {
-    if (c->closed || !c->eof || c->stall != STALL_NONE || c->slot_count > 0) return;
+    if (c->closed || !c->eof || (c->filter != NULL && c->filter->input)) return;
+    /* What Python is about with it may be a handshake, which will not come to an end. */
+    if (c->filter != NULL && c->stall == STALL_PYTHON) {
+        socket_close(a, c);
+        return;
+    }
+    if (c->stall != STALL_NONE || c->slot_count > 0) return;
+    if (!c->closing && codec_of(c)->ended != NULL) codec_of(c)->ended(a, c);
+    if (c->closed) return;
     c->closing = true;
-    if (buffer_bytes(&c->out) == 0) socket_close(a, c);
+    if (connection_unsent(c) == 0) socket_close(a, c);
 }
 
 static void keep_input(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
@@ -180,10 +227,14 @@ static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
 
 /* Behind the few bytes that were left of the last time. */
 static void receive_to_scratch(struct acceptor *a, struct connection *c) {
-    size_t kept = buffer_bytes(&c->in);
+    size_t kept = c->filter != NULL ? 0 : buffer_bytes(&c->in);
     assert(kept <= MAX_MOVED_BYTES);
     ssize_t n = recv(c->fd, a->scratch + kept, RECEIVE_BYTES, MSG_DONTWAIT);
     if (!received(a, c, n)) return;
+    if (c->filter != NULL) {
+        filter_received(a, c, a->scratch + kept, (size_t)n);
+        return;
+    }
     if (kept > 0) {
         memcpy(a->scratch, buffer_front(&c->in), kept);
         buffer_release(&a->blocks, &c->in);
@@ -208,28 +259,32 @@ static void receive_more(struct acceptor *a, struct connection *c) {
 }
 
 static void receive(struct acceptor *a, struct connection *c) {
-    if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES)
+    if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL)
         receive_to_scratch(a, c);
     else
         receive_more(a, c);
 }
 
-void socket_wake(struct acceptor *a, struct connection *c) {
-    c->stall = STALL_NONE;
+void socket_schedule(struct acceptor *a, struct connection *c) {
     if (c->runnable) return;
     c->runnable = true;
     numbers_add(&a->runnable, c->number);
 }
 
+void socket_wake(struct acceptor *a, struct connection *c) {
+    c->stall = STALL_NONE;
+    socket_schedule(a, c);
+}
+
 void socket_run(struct acceptor *a, struct connection *c) {
     c->runnable = false;
     if (takes_input(a, c)) parse_kept(a, c);
-    if (!c->closed && takes_input(a, c) && c->detached && !c->eof) {
+    if (!c->closed && takes_bytes(a, c) && c->detached && !c->eof) {
         receive(a, c);
-        if (!c->closed && takes_input(a, c) && !c->eof) socket_wake(a, c);
+        if (!c->closed && takes_bytes(a, c) && !c->eof) socket_schedule(a, c);
     }
     finish_if_done(a, c);
-    if (c->closed || !takes_input(a, c)) return;
+    if (c->closed || !takes_bytes(a, c)) return;
     c->deaf = false;
     listen_for(a, c);
 }
@@ -249,7 +304,7 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
         return;
     }
     if ((events & EPOLLIN) != 0 || dead) {
-        if (takes_input(a, c))
+        if (takes_bytes(a, c))
             receive(a, c);
         else if (dead)
             detach(a, c);
@@ -261,32 +316,42 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
 
 /* --- output ------------------------------------------------------------------------------------------------------- */
 
+static struct buffer *leaving_of(struct connection *c) {
+    return c->filter == NULL ? &c->out : &c->filter->wire;
+}
+
 /* EPOLLOUT is asked for when the socket takes no more. */
 static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS) {
         socket_close(a, c);
         return;
     }
-    buffer_consume(&a->blocks, &c->out, n > 0 ? (size_t)n : 0);
-    size_t left = buffer_bytes(&c->out);
-    c->choked = left > 0;
-    if (c->detached && left > 0) {
+    struct buffer *leaving = leaving_of(c);
+    buffer_consume(&a->blocks, leaving, n > 0 ? (size_t)n : 0);
+    c->choked = buffer_bytes(leaving) > 0;
+    if (c->detached && c->choked) {
         socket_close(a, c); /* hung up, and does not take it: nobody would say when it does */
         return;
     }
-    if (c->stall == STALL_OUTPUT && left <= a->output_high_bytes / 2) socket_wake(a, c);
-    if (left == 0 && c->closing && c->slot_count == 0) socket_close(a, c);
+    if (n > 0 && codec_of(c)->sent != NULL) codec_of(c)->sent(a, c);
+    if (is_done(c))
+        socket_close(a, c);
+    else if (c->filter != NULL && buffer_bytes(&c->out) > 0)
+        socket_dirty(a, c);
 }
 
 void socket_flush(struct acceptor *a, struct connection *c) {
     c->dirty = false;
+    if (c->filter != NULL) filter_pass(a, c);
     if (c->choked) return;
-    size_t bytes = buffer_bytes(&c->out);
+    struct buffer *leaving = leaving_of(c);
+    size_t bytes = buffer_bytes(leaving);
     if (bytes > 0) {
-        ssize_t n = send(c->fd, buffer_front(&c->out), bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t n = send(c->fd, buffer_front(leaving), bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
         sent(a, c, n);
-    } else if (c->closing && c->slot_count == 0) {
+    } else if (is_done(c)) {
         socket_close(a, c);
     }
+    if (c->stall == STALL_OUTPUT && connection_unsent(c) <= a->output_high_bytes / 2) socket_wake(a, c);
     listen_for(a, c);
 }

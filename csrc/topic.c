@@ -16,6 +16,7 @@ void topics_close(struct topics *topics) {
         struct topic *t = topic_at(topics, number);
         ready_free(&t->ready);
         heap_free(&t->delayed);
+        stream_free(&t->stream);
         free(t->name);
     }
     map_free(&topics->names);
@@ -76,6 +77,7 @@ void topics_remove(struct topics *topics, uint32_t topic) {
     map_remove(&topics->names, t->key);
     ready_free(&t->ready);
     heap_free(&t->delayed);
+    stream_free(&t->stream);
     free(t->name);
     arena_give(&topics->arena, topic);
 }

@@ -1,7 +1,13 @@
-/* A topic on a worker: its place in the sequence of messages, its job queue, and who takes an interest in it.
+/* A topic on a worker: its place in the sequence of messages, its job queue, its subscriptions, and who takes an
+ * interest in it.
  *
- * A topic is seen (listed, counted) while an acceptor has it open or a job is in it. After that it sleeps: only its
- * number and next_seq are kept, because a seq is never given out twice, until the log holds nothing of it any more.
+ * A topic is seen (listed, counted) while an acceptor has it open, a job is in it, or it is lasting. After that it sleeps:
+ * only its number and next_seq are kept, because a seq is never given out twice, until the log holds nothing of it any
+ * more.
+ *
+ * Where its messages go: into the job queue; but those of a lasting topic, which stays until it is deleted, only if
+ * somebody wants its tube, and otherwise into the stream, where each subscription holds them, or, as long as there is
+ * none, they wait for the first.
  */
 #ifndef MQ_TOPIC_H
 #define MQ_TOPIC_H
@@ -13,6 +19,7 @@
 #include "heap.h"
 #include "map.h"
 #include "ready.h"
+#include "stream.h"
 
 #define TOPIC_NAME_MAX 1024
 
@@ -39,6 +46,19 @@ struct topic {
     uint64_t pause_ns;                 /* as last asked for; 0: not paused */
     uint64_t unpause_ns;               /* when it ends */
     uint32_t delay_place, pause_place; /* in the worker's heaps */
+
+    bool lasting;
+    bool ephemeral; /* lasting, and gone with its last subscription */
+    bool tube;      /* somebody put into, used, watched or reserved from its job queue */
+    bool stopped;   /* its subscriptions get nothing from stopped_seq on (what NSQ calls a paused topic) */
+    uint32_t subscriptions, subscription_count; /* first of the list */
+    struct stream stream;
+    uint64_t ahead;                             /* messages put into the stream without a delay, ever */
+    uint64_t waiting_messages, waiting_delayed; /* in the stream for the first subscription */
+    uint64_t stopped_seq, stopped_ahead;
+    uint64_t messages, message_bytes; /* ever, in this process */
+    uint32_t ephemeral_count;         /* of its subscriptions */
+    uint64_t replayed_jobs;           /* while the log is read back: how many it has */
 };
 
 /* Priorities below this are urgent. */
@@ -70,7 +90,7 @@ static inline uint64_t topic_jobs(const struct topic *t) {
     return (uint64_t)ready_count(&t->ready) + t->delayed.count + t->buried + t->reserved;
 }
 static inline bool topic_seen(const struct topic *t) {
-    return t->open > 0 || topic_jobs(t) > 0;
+    return t->open > 0 || topic_jobs(t) > 0 || t->lasting;
 }
 
 #endif

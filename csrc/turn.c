@@ -88,14 +88,18 @@ static void on_event(struct acceptor *a, const struct epoll_event *event) {
         if (c != NULL) socket_event(a, c, event->events);
     } else if (what >= EVENT_LISTENER) {
         accept_some(a, &a->listeners[what - EVENT_LISTENER]);
+    } else if (what == EVENT_POKE) {
+        /* Acquire: what was done before acceptor_poke is seen by whoever takes the upcall. */
+        if (atomic_exchange_explicit(&a->poked, 0, memory_order_acquire) != 0)
+            upcall_push(a, UPCALL_POKED, 0, 0, NULL, NULL, 0);
     } else if (what == EVENT_CONTROL && !a->control_pending) {
         a->control_pending = true;
         upcall_push(a, UPCALL_CONTROL, 0, 0, NULL, NULL, 0);
     }
-    /* EVENT_WAKE needs nothing done: it is edge-triggered, so the eventfd is never read. */
+    /* EVENT_WAKE needs nothing done: it is edge-triggered, so the eventfd is never read. Nor is that of EVENT_POKE. */
 }
 
-static bool all_may_sleep(struct acceptor *a) {
+bool all_may_sleep(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++) {
         if (a->peers[w].channel == NULL || channel_may_sleep(a->peers[w].channel)) continue;
         while (w-- > 0)
@@ -105,7 +109,7 @@ static bool all_may_sleep(struct acceptor *a) {
     return true;
 }
 
-static void all_awake(struct acceptor *a) {
+void all_awake(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++)
         if (a->peers[w].channel != NULL) channel_awake(a->peers[w].channel);
 }
@@ -118,10 +122,20 @@ static int wait_for_events(struct acceptor *a, struct epoll_event *events, int t
     return n > 0 ? n : 0;
 }
 
+/* Heartbeats are seconds apart: a clock that ticks every few milliseconds is good enough, and costs next to nothing. */
+static void read_clock(struct acceptor *a) {
+    if (!a->live) return;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    a->now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 bool turn(struct acceptor *a, int timeout_ms) {
+    read_clock(a);
     bool heard = peers_hear(a);
     peers_look(a);
     if (a->runnable.count > 0) run_runnable(a);
+    heartbeats_run(a);
     /* The workers first: they can work while this process is in the system calls that follow. */
     peers_publish(a);
     flush_dirty(a);
@@ -131,6 +145,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     struct epoll_event events[EVENTS_PER_TURN];
     int n = wait_for_events(a, events, timeout_ms);
     a->events_taken = n;
+    if (timeout_ms != 0) read_clock(a);
     for (int i = 0; i < n; i++) {
         on_event(a, &events[i]);
         if (i % RECEIVES_PER_WAKE == RECEIVES_PER_WAKE - 1) peers_publish(a);
@@ -140,7 +155,12 @@ bool turn(struct acceptor *a, int timeout_ms) {
     return heard || n > 0;
 }
 
+void acceptor_set_now(struct acceptor *a, uint64_t now_ns) {
+    a->now_ns = now_ns;
+}
+
 int acceptor_turn(struct acceptor *a) {
+    a->live = false;
     turn(a, 0);
     flush_dirty(a);
     peers_publish(a);
@@ -150,7 +170,7 @@ int acceptor_turn(struct acceptor *a) {
 
 /* --- when to come back -------------------------------------------------------------------------------------------- */
 
-static uint64_t clock_ns(void) {
+uint64_t clock_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -171,18 +191,23 @@ static bool look_for_replies(struct acceptor *a) {
 }
 
 /* While accepting is suspended, somebody has to try again. */
-enum { RETRY_ACCEPT_MS = 100 };
+enum { RETRY_ACCEPT_MS = 100, COARSE_CLOCK_NS = 4000000 };
 
 static int timeout_until(const struct acceptor *a, bool forever, uint64_t deadline) {
     int most = a->accepting || a->listener_count == 0 ? INT_MAX : RETRY_ACCEPT_MS;
-    if (forever) return most == INT_MAX ? -1 : most;
+    uint64_t until = forever ? UINT64_MAX : deadline, beat;
+    /* A little later than due, so that the coarse clock has come to it. */
+    if (heartbeats_next(a, &beat) && beat + COARSE_CLOCK_NS < until) until = beat + COARSE_CLOCK_NS;
+    if (until == UINT64_MAX) return most == INT_MAX ? -1 : most;
     uint64_t now = clock_ns();
-    if (now >= deadline) return 0;
-    uint64_t ms = (deadline - now + 999999) / 1000000;
+    if (now >= until) return 0;
+    uint64_t ms = (until - now + 999999) / 1000000;
     return ms < (uint64_t)most ? (int)ms : most;
 }
 
 int acceptor_run(struct acceptor *a, int64_t max_wait_ns) {
+    a->live = true;
+    a->polled = false;
     bool forever = max_wait_ns < 0;
     uint64_t deadline = forever ? 0 : clock_ns() + (uint64_t)max_wait_ns;
     bool patient = false; /* looking has brought nothing: sleep */

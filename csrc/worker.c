@@ -65,7 +65,9 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
     bool opened = w->poll_fd >= 0 && w->board && arena_open(&w->jobs, sizeof(struct job), WORKER_MAX_JOBS) &&
                   arena_open(&w->trails, sizeof(struct trail), WORKER_MAX_JOBS) &&
                   index_open(&w->ids, WORKER_MAX_JOBS, shards) && topics_open(&w->topics, WORKER_MAX_TOPICS, seeds) &&
-                  clients_open(&w->clients, WORKER_MAX_CLIENTS, WORKER_MAX_WATCHES);
+                  clients_open(&w->clients, WORKER_MAX_CLIENTS, WORKER_MAX_WATCHES) &&
+                  subscriptions_open(&w->subscriptions, WORKER_MAX_SUBSCRIPTIONS, WORKER_MAX_CLIENTS,
+                                     WORKER_MAX_DELIVERIES, shards, seed);
     /* Edge-triggered: each wake-up is heard once and the eventfd never read. */
     struct epoll_event wake = {.events = EPOLLIN | EPOLLET, .data.fd = wake_fd};
     if (!opened || epoll_ctl(w->poll_fd, EPOLL_CTL_ADD, wake_fd, &wake) < 0) {
@@ -90,6 +92,7 @@ void worker_free(struct worker *w) {
     heap_free(&w->delays);
     heap_free(&w->pauses);
     heap_free(&w->waits);
+    subscriptions_close(&w->subscriptions);
     if (w->clients.arena.base) clients_close(&w->clients);
     if (w->topics.arena.base) topics_close(&w->topics);
     index_close(&w->ids);
@@ -144,6 +147,7 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns) {
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;
+    w->replaying = true;
     return shard_replay(w, w->own[shard], out);
 }
 
@@ -154,7 +158,9 @@ void worker_recovered(struct worker *w) {
     uint64_t next = top / w->shards + 1;
     uint64_t seen = atomic_load(&w->board->next_id);
     while (seen < next && !atomic_compare_exchange_weak(&w->board->next_id, &seen, next)) continue;
+    w->replaying = false;
     replay_place_jobs(w);
+    replay_forget_ephemeral(w);
     count_segments(w);
 }
 
@@ -376,9 +382,12 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     bool busy = false;
     if (!w->failing) {
         busy = queue_tick(w);
+        busy |= subscriptions_tick(w);
         requests_run_parked(w);
         for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
             if (w->peers[a].channel) busy |= take_in(w, a);
+        busy |= dispatch(w);
+        subscriptions_write(w);
     }
     w->failing = !flush_logs(w) || w->sync_failed;
     if (!w->failing) let_out(w);
@@ -410,7 +419,8 @@ static uint64_t clock_ns(clockid_t clock) {
 }
 
 uint64_t worker_next_ns(const struct worker *w) {
-    return queue_next_ns(w);
+    uint64_t jobs = queue_next_ns(w), deliveries = subscriptions_next_ns(w);
+    return jobs < deliveries ? jobs : deliveries;
 }
 
 static bool may_sleep(struct worker *w) {

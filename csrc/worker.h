@@ -2,6 +2,7 @@
  *
  *   requests.c  what each message of the shard protocol asks for
  *   queue.c     the job queue: how jobs pass between ready, reserved, delayed, buried and gone
+ *   subscription.h   the other kind of subscription: cursors over a topic's stream
  *   shard.c     what of that goes to the log; compact.c and replay.c, the log's other two uses
  *   worker.c    a turn: take messages in, let time pass, write the log, let replies out
  *
@@ -24,6 +25,7 @@
 #include "job.h"
 #include "patience.h"
 #include "shard.h"
+#include "subscription.h"
 #include "topic.h"
 
 enum {
@@ -34,6 +36,8 @@ enum {
     WORKER_MAX_WATCHES = 1 << 26,
     WORKER_MAX_OPEN_TOPICS = 1 << 20, /* numbers of one acceptor */
     WORKER_TURN_MESSAGES = 4096,      /* of one acceptor in one turn */
+    WORKER_MAX_SUBSCRIPTIONS = 1 << 20,
+    WORKER_MAX_DELIVERIES = 1 << 26,
 };
 
 _Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
@@ -59,6 +63,7 @@ struct peer {
     uint32_t topics_capacity;
     const struct message *stalled; /* could not be done yet */
     uint64_t round_tail;           /* replies before this are covered by the sync under way */
+    bool full;                     /* nothing is to be pushed to it in this turn any more */
 };
 
 struct worker {
@@ -71,6 +76,7 @@ struct worker {
     struct index ids;
     struct topics topics;
     struct clients clients;
+    struct subscriptions subscriptions;
 
     struct heap inflight;                   /* jobs, by deadline */
     struct heap delays;                     /* topics, by their first delayed job's deadline */
@@ -91,6 +97,7 @@ struct worker {
     bool sync_refused;
     bool sync_failed; /* for good: what the kernel has dropped cannot be written again */
 
+    bool replaying;
     enum sync_mode sync;
     uint64_t sync_interval_ns, synced_at_ns;
     struct syncer *syncer;

@@ -1,4 +1,4 @@
-"""`python -m perf.bench`: measures mq-shards and beanstalkd side by side on this machine. See docs/benchmarks.md."""
+"""`python -m perf.bench`: measures mq-shards beside beanstalkd and nsqd on this machine. See docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, NoReturn
 
-from perf import load
-from perf.brokers import BrokerError, MqShards, Product, installed_beanstalkd, this_mq_shards
+from perf import load, scenarios, scenarios_nsq
+from perf.brokers import BrokerError, MqShards, Product, Wire, installed_beanstalkd, installed_nsqd, this_mq_shards
 from perf.figures import Report, table
-from perf.scenarios import SCENARIOS, Plan
+from perf.scenarios import Plan, Scenario
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "perf" / "results"
+
+
+SCENARIOS: Final[Mapping[Wire, Mapping[str, Scenario]]] = {
+    "beanstalk": scenarios.SCENARIOS,
+    "nsq": scenarios_nsq.SCENARIOS,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,18 +40,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A SIGTERM must end the brokers, so it has to unwind the stack.
     signal.signal(signal.SIGTERM, _terminate)
     _raise_descriptor_limit()
-    plan = make_plan(options)
+    plans = {wire: make_plan(options, wire) for wire in chosen_protocols(options)}
+    plan = next(iter(plans.values()))
     report = Report(
         machine=machine(plan.base),
-        versions={product.name: product.version() for product in plan.products} | {"commit": commit()},
+        versions={product.name: product.version() for plan in plans.values() for product in plan.products}
+        | {"commit": commit()},
         settings={"rounds": str(plan.rounds), "seconds": str(plan.seconds), "workers": str(options.workers)},
     )
-    for name in options.only or SCENARIOS:
-        try:
-            report.figures |= SCENARIOS[name](plan)
-        except (BrokerError, load.LoadError, OSError, subprocess.SubprocessError, ImportError) as error:
-            report.failures.append(f"{name}: {error}")
-            plan.say(f"  FAILED: {error}")
+    for wire, plan in plans.items():
+        for name, measure in SCENARIOS[wire].items():
+            if not options.only or name in options.only:
+                measure_into(report, plan, name, measure)
     path = options.json or RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
     report.write(path)
     print_report(report, path)
@@ -53,15 +59,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if report.failures or (options.check and missed) else 0
 
 
-def make_plan(options: argparse.Namespace) -> Plan:
-    program = tuple(shlex.split(options.mq_shards)) if options.mq_shards else ()
-    ours = MqShards(program, options.workers) if program else this_mq_shards(options.workers)
-    theirs = installed_beanstalkd()
+def measure_into(report: Report, plan: Plan, name: str, measure: Scenario) -> None:
+    try:
+        report.figures |= measure(plan)
+    except (BrokerError, load.LoadError, OSError, subprocess.SubprocessError, ImportError) as error:
+        report.failures.append(f"{name}: {error}")
+        plan.say(f"  FAILED: {error}")
+
+
+def chosen_protocols(options: argparse.Namespace) -> list[Wire]:
+    """Those of --only if there are such, else the one of --protocol, else all."""
+    chosen: list[Wire] = [wire for wire in SCENARIOS if options.protocol in (None, wire)]
+    if options.only:
+        chosen = [wire for wire in chosen if any(name in options.only for name in SCENARIOS[wire])]
+    if not chosen:
+        has = ", ".join(SCENARIOS[options.protocol])
+        raise SystemExit(f"{', '.join(options.only)}: not scenarios of {options.protocol}, which has: {has}")
+    return chosen
+
+
+def make_plan(options: argparse.Namespace, wire: Wire) -> Plan:
+    program = tuple(shlex.split(options.mq_shards))
+    ours = this_mq_shards(options.workers, wire)
+    if program:
+        ours = MqShards(program, options.workers, protocol=wire)
+    theirs: Product | None = installed_nsqd() if wire == "nsq" else installed_beanstalkd()
     if theirs is None:
-        _say("beanstalkd is not installed: there will be nothing to compare with")
+        _say(f"{'nsqd' if wire == 'nsq' else 'beanstalkd'} is not installed: there will be nothing to compare with")
     products: list[Product] = [ours] if theirs is None else [ours, theirs]
     plan = Plan(
-        products=products, rounds=3, seconds=2.5, warmup=0.5, recovery_jobs=2_000_000, memory_jobs=1_000_000,
+        products=products, rounds=3, seconds=2.0, warmup=0.4, recovery_jobs=2_000_000, memory_jobs=1_000_000,
         connections=10_000, base=options.dir, say=_say,
     )  # fmt: skip
     if options.quick:
@@ -149,16 +176,20 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m perf.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round of everything: for a first look")
-    parser.add_argument("--only", action="append", choices=tuple(SCENARIOS), help="this scenario; may be repeated")
+    parser.add_argument("--protocol", choices=tuple(SCENARIOS), help="measure only this one (default: all)")
+    names = tuple(name for each in SCENARIOS.values() for name in each)
+    parser.add_argument("--only", action="append", choices=names, help="this scenario; may be repeated")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each comparison (default: 3)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="measured window of each round (default: 2.5)")
+    parser.add_argument("--seconds", type=float, metavar="S", help="measured window of each round (default: 2)")
     parser.add_argument(
         "--workers", type=int, default=1, metavar="N", help="worker processes of mq-shards (default: 1)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the report (default: perf/results/)")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the brokers keep their data (default: TMPDIR)")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    parser.add_argument("--mq-shards", metavar="COMMAND", help="the mq-shards to measure (default: this environment's)")
+    parser.add_argument(
+        "--mq-shards", metavar="COMMAND", default="", help="the mq-shards to measure (default: this environment's)"
+    )
     return parser
 
 

@@ -18,11 +18,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol, TypeAlias
 
 START_LIMIT_S: Final = 20.0
 STOP_LIMIT_S: Final = 10.0
 POLL_S: Final = 0.002
+QUIET_S: Final = 0.1  # a broker that uses no more than QUIET_SHARE of a core for as long as this has nothing to do
+QUIET_SHARE: Final = 0.1
+MAX_RDY: Final = 10_000
+NSQD_MEMORY_MESSAGES: Final = 4_000_000  # nsqd takes 8 bytes for each at once, for each topic and channel
 CLOCK_SCHED: Final = 2  # from the kernel's clock id layout: (~pid << 3) | 2 is the CPU time of a process, in ns
 
 
@@ -30,9 +34,12 @@ class BrokerError(Exception):
     """A broker that did not start, ended on its own, or did not answer as it should."""
 
 
+Wire: TypeAlias = Literal["beanstalk", "nsq"]
+
+
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How a broker keeps its jobs: only in memory, or in a directory with each write synced or not."""
+    """How a broker keeps its messages: only in memory, or in a directory with each write synced or not."""
 
     name: str
     on_disk: bool
@@ -45,10 +52,13 @@ SYNCED: Final = Keeping("synced", on_disk=True, sync_always=True)
 
 
 class Product(Protocol):
-    """A program that speaks the beanstalkd protocol."""
+    """A program that speaks a protocol to be measured."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def protocol(self) -> Wire: ...
 
     def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]: ...
 
@@ -59,6 +69,7 @@ class Product(Protocol):
 class Beanstalkd:
     program: str = "beanstalkd"
     name: str = "beanstalkd"
+    protocol: Wire = "beanstalk"
 
     def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
         command = [self.program, "-l", "127.0.0.1", "-p", str(port)]
@@ -73,14 +84,39 @@ class Beanstalkd:
 
 
 @dataclass(frozen=True, slots=True)
+class Nsqd:
+    """With nsqd's own defaults, but for the largest RDY. Of each topic and channel it keeps up to 10,000 messages in
+    memory, and writes what is above that to its directory, synced every 2,500 messages or 2 s."""
+
+    program: str = "nsqd"
+    name: str = "nsqd"
+    protocol: Wire = "nsq"
+
+    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
+        command = [self.program, "-tcp-address", f"127.0.0.1:{port}", "-http-address", "127.0.0.1:0"]
+        command += ["-data-path", str(directory), "-max-rdy-count", str(MAX_RDY)]
+        if not keeping.on_disk:
+            command += ["-mem-queue-size", str(NSQD_MEMORY_MESSAGES)]
+        if keeping.sync_always:
+            command += ["-mem-queue-size", "0", "-sync-every", "1"]
+        return command
+
+    def version(self) -> str:
+        return _first_line([self.program, "-version"])
+
+
+@dataclass(frozen=True, slots=True)
 class MqShards:
     program: tuple[str, ...]
     workers: int = 1
     name: str = "mq-shards"
+    protocol: Wire = "beanstalk"
 
     def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        command = [*self.program, "--workers", str(self.workers), "--listen", f"beanstalk://127.0.0.1:{port}"]
+        command = [*self.program, "--workers", str(self.workers), "--listen", f"{self.protocol}://127.0.0.1:{port}"]
         command += ["--data-dir", str(directory)] if keeping.on_disk else ["--memory"]
+        if self.protocol == "nsq":
+            command += ["--set", f"nsq.max-rdy-count={MAX_RDY}"]
         if keeping.sync_always:
             command += ["--sync", "always"]
         return command
@@ -94,10 +130,18 @@ def installed_beanstalkd() -> Beanstalkd | None:
     return Beanstalkd(program) if program else None
 
 
-def this_mq_shards(workers: int = 1) -> MqShards:
+def installed_nsqd() -> Nsqd | None:
+    """From PATH, the directory NSQ_BIN, or where `go install` puts it."""
+    places = (os.environ.get("PATH", ""), os.environ.get("NSQ_BIN", ""), str(Path.home() / "go" / "bin"))
+    program = shutil.which("nsqd", path=os.pathsep.join(place for place in places if place))
+    return Nsqd(program) if program else None
+
+
+def this_mq_shards(workers: int = 1, protocol: Wire = "beanstalk") -> MqShards:
     """The one of the environment that this runs in."""
     script = Path(sys.executable).with_name("mq-shards")
-    return MqShards((str(script),) if script.exists() else (sys.executable, "-m", "shards.command"), workers)
+    program = (str(script),) if script.exists() else (sys.executable, "-m", "shards.command")
+    return MqShards(program, workers, protocol=protocol)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +195,15 @@ class Broker:
             )  # fmt: skip
 
     def wait_until_served(self, ready_jobs: int = 0, limit_s: float = START_LIMIT_S) -> None:
-        """Returns when the broker answers, and says that it has so many ready jobs."""
+        """Returns when the broker answers, and a beanstalkd says that it has so many ready jobs."""
         deadline = time.monotonic() + limit_s
         found: object = "no answer"
         while time.monotonic() < deadline:
             self._check_running()
             try:
+                if self.product.protocol == "nsq":
+                    greet_nsq(self.port, deadline - time.monotonic())
+                    return
                 found = stats(self.port, deadline - time.monotonic()).get("current-jobs-ready")
             except OSError:
                 time.sleep(POLL_S)
@@ -165,6 +212,18 @@ class Broker:
                 return
             time.sleep(5 * POLL_S)
         raise BrokerError(f"{self.product.name}: {ready_jobs} ready jobs expected after {limit_s:g} s, found {found}")
+
+    def wait_until_quiet(self, limit_s: float = START_LIMIT_S) -> None:
+        """Returns when it has done what it does behind its answers, such as moving messages to channels."""
+        deadline = time.monotonic() + limit_s
+        pids = self.pids()
+        while time.monotonic() < deadline:
+            self._check_running()
+            before = cpu_ns(pids)
+            time.sleep(QUIET_S)
+            if cpu_ns(pids) - before < QUIET_S * QUIET_SHARE * 1e9:
+                return
+        raise BrokerError(f"{self.product.name} is still busy after {limit_s:g} s without load")
 
     def kill(self) -> None:
         """SIGKILL to all its processes at once, the parent first so that it can repair nothing."""
@@ -227,6 +286,16 @@ def stats(port: int, timeout_s: float = 5.0) -> dict[str, str]:
             body = stream.read(int(head[3:]))
     lines = (line.partition(": ") for line in body.decode().splitlines())
     return {name: value.strip('"') for name, colon, value in lines if colon}
+
+
+def greet_nsq(port: int, timeout_s: float = 5.0) -> None:
+    """Introduces itself to an NSQ server. Raises OSError when that is not answered with OK."""
+    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
+        connection.sendall(b"  V2IDENTIFY\n\0\0\0\x02{}")
+        with connection.makefile("rb") as stream:
+            answer = stream.read(10)
+    if answer != b"\0\0\0\x06\0\0\0\0OK":
+        raise ConnectionError(f"IDENTIFY was answered {answer!r}")
 
 
 def process_tree(root: int) -> list[int]:

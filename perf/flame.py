@@ -16,28 +16,33 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from perf import load
+from perf import load, scenarios, scenarios_nsq
 from perf.bench import RESULTS
-from perf.brokers import DISK, MEMORY, SYNCED, Broker, BrokerError, MqShards, this_mq_shards
-from perf.scenarios import TRAFFIC
+from perf.brokers import DISK, MEMORY, SYNCED, Broker, BrokerError, MqShards, Wire, this_mq_shards
 
 KEEPINGS: Final = {keeping.name: keeping for keeping in (MEMORY, DISK, SYNCED)}
+LOADS: Final[tuple[scenarios.Traffic | scenarios_nsq.Traffic, ...]] = (
+    *scenarios.TRAFFIC,
+    *(each for each in scenarios_nsq.LOADS if isinstance(each, scenarios_nsq.Traffic)),
+)
 SETTLE_S: Final = 0.5  # of load before the first sample
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 when the picture has been written."""
     options = _parser().parse_args(arguments)
-    traffic = next(traffic for traffic in TRAFFIC if traffic.name == options.scenario)
+    traffic = next(traffic for traffic in LOADS if traffic.name == options.scenario)
+    wire: Wire = "beanstalk" if isinstance(traffic, scenarios.Traffic) else "nsq"
     output: Path = options.output or RESULTS / f"flame-{options.process}-{traffic.name}.svg"
     output.parent.mkdir(parents=True, exist_ok=True)
-    product = this_mq_shards()
+    product = this_mq_shards(protocol=wire)
     if options.mq_shards:
-        product = MqShards(tuple(shlex.split(options.mq_shards)))
+        product = MqShards(tuple(shlex.split(options.mq_shards)), protocol=wire)
     try:
         with Broker(product, KEEPINGS[options.keeping]) as broker:
             pid = process_named(broker.pids(), options.process)
-            record(broker, pid, traffic.arguments, options.seconds, options.rate, output)
+            generator = (str(load.build(f"load_{wire}")), "--port", str(broker.port), *traffic.arguments)
+            record(generator, pid, options.seconds, options.rate, output)
     except (BrokerError, load.LoadError, LookupError, OSError, subprocess.SubprocessError) as error:
         print(f"no flame graph: {error}", file=sys.stderr)
         return 1
@@ -54,11 +59,11 @@ def process_named(pids: Sequence[int], wanted: str) -> int:
     raise LookupError(f"no process {wanted}, there are: {', '.join(names.values())}")
 
 
-def record(broker: Broker, pid: int, arguments: Sequence[str], seconds: int, rate: int, output: Path) -> None:
+def record(load_command: Sequence[str], pid: int, seconds: int, rate: int, output: Path) -> None:
     """Samples `pid` for `seconds` while the load runs."""
     pyspy = find_pyspy()
     # The load outlasts the recording, and is then cut off with the broker: what it measures is of no interest.
-    command = [str(load.build()), "--port", str(broker.port), *arguments, "--seconds", str(seconds + 60)]
+    command = [*load_command, "--seconds", str(seconds + 60)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as generator:
         try:
             time.sleep(SETTLE_S)
@@ -87,7 +92,7 @@ def find_pyspy() -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m perf.flame", description="a flame graph of a broker process")
     parser.add_argument("--process", default="worker-0", metavar="NAME", help="acceptor-0, worker-0, ... (%(default)s)")
-    parser.add_argument("--scenario", default="pipelined", choices=[traffic.name for traffic in TRAFFIC])
+    parser.add_argument("--scenario", default="pipelined", choices=[traffic.name for traffic in LOADS])
     parser.add_argument("--keeping", default="disk", choices=tuple(KEEPINGS))
     parser.add_argument("--seconds", type=int, default=5, metavar="S", help="(%(default)s)")
     parser.add_argument("--rate", type=int, default=500, metavar="N", help="samples a second (%(default)s)")

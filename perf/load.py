@@ -1,7 +1,7 @@
-"""Builds and runs the load generator (load.c).
+"""Builds and runs the load generators (load_beanstalk.c, load_nsq.c).
 
-It is compiled when first needed and kept in the user's cache directory under a hash of its source and flags, so that a
-measurement never runs an old build.
+Each is compiled when first needed and kept in the user's cache directory under a hash of its sources and flags, so that
+a measurement never runs an old build.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-SOURCE: Final = Path(__file__).with_name("load.c")
+HERE: Final = Path(__file__).parent
+SHARED: Final = ("measure.c", "stream.c")
+HEADERS: Final = ("measure.h", "stream.h")
 FLAGS: Final = ("-std=c11", "-O3", "-g", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Werror")
-# A run that has not ended by then, over its own window, hangs: load.c itself gives up after 20 s without a reply.
+# A run that has not ended by then, over its own window, hangs: a generator itself gives up after 20 s without a reply.
 GRACE_S: Final = 60.0
 
 
@@ -37,8 +39,9 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What one run measured in its window. A job is one cycle of put, reserve, delete, or one put without consumers."""
+class Beanstalk:
+    """What one run of load_beanstalk measured in its window. A job is one cycle of put, reserve, delete, or one put
+    without consumers."""
 
     jobs: int
     seconds: float
@@ -52,22 +55,43 @@ class Result:
     job: Latency | None  # put sent to RESERVED
 
 
+@dataclass(frozen=True, slots=True)
+class Nsq:
+    """What one run of load_nsq measured in its window. A message is one delivery that was finished, or one message
+    published without consumers."""
+
+    messages: int
+    seconds: float
+    rate: float
+    server_cpu_us_per_message: float | None  # None if no processes were named
+    own_cpu_us_per_message: float
+    published: int
+    finished: int
+    redelivered: int
+    publish: Latency | None  # command sent to OK
+    message: Latency | None  # message sent, or due in an open loop, to delivery
+
+
 def cache_dir() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mq-shards"
 
 
-def build() -> Path:
+def build(name: str = "load_beanstalk") -> Path:
     """The compiled load generator. Raises LoadError with the compiler's words if it does not compile."""
     compiler = os.environ.get("CC", "cc")
-    mark = hashlib.sha256(SOURCE.read_bytes() + " ".join((compiler, *FLAGS)).encode()).hexdigest()[:16]
-    target = cache_dir() / f"load-{mark}"
+    sources = [HERE / source for source in (f"{name}.c", *SHARED)]
+    content = b"".join(path.read_bytes() for path in (*sources, *(HERE / header for header in HEADERS)))
+    mark = hashlib.sha256(content + " ".join((compiler, *FLAGS)).encode()).hexdigest()[:16]
+    target = cache_dir() / f"{name}-{mark}"
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     try:
-        done = subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(partial)], capture_output=True, text=True)
+        done = subprocess.run(
+            [compiler, *FLAGS, *map(str, sources), "-o", str(partial)], capture_output=True, text=True
+        )
     except OSError as error:
         raise LoadError(f"{compiler}: {error.strerror}") from None
     if done.returncode != 0:
@@ -76,24 +100,10 @@ def build() -> Path:
     return target
 
 
-def run(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), limit_s: float = GRACE_S) -> Result:
+def run(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), limit_s: float = GRACE_S) -> Beanstalk:
     """One run to its end. Raises LoadError for an unexpected reply, a lost connection, no progress, or `limit_s`."""
-    command = [str(build()), "--port", str(port), *arguments]
-    if pids:
-        command += ["--pids", ",".join(map(str, pids))]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        raise LoadError(f"no end after {limit_s:g} s: {' '.join(command)}") from None
-    if done.returncode != 0:
-        raise LoadError(done.stderr.strip() or f"ended with status {done.returncode}")
-    return read_result(done.stdout)
-
-
-def read_result(line: str) -> Result:
-    """Reads the line of JSON that load.c prints."""
-    fields: dict[str, Any] = json.loads(line)
-    return Result(
+    fields = _execute("load_beanstalk", port, arguments, pids, limit_s)
+    return Beanstalk(
         jobs=fields["cycles"],
         seconds=fields["seconds"],
         rate=fields["rate"],
@@ -105,6 +115,38 @@ def read_result(line: str) -> Result:
         put=_latency(fields.get("put_us")),
         job=_latency(fields.get("job_us")),
     )
+
+
+def run_nsq(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), limit_s: float = GRACE_S) -> Nsq:
+    """As run(), for the NSQ protocol."""
+    fields = _execute("load_nsq", port, arguments, pids, limit_s)
+    return Nsq(
+        messages=fields["messages"],
+        seconds=fields["seconds"],
+        rate=fields["rate"],
+        server_cpu_us_per_message=fields.get("server_cpu_us_per_message"),
+        own_cpu_us_per_message=fields["own_cpu_us_per_message"],
+        published=fields["published"],
+        finished=fields["finished"],
+        redelivered=fields["redelivered"],
+        publish=_latency(fields.get("publish_us")),
+        message=_latency(fields.get("message_us")),
+    )
+
+
+def _execute(name: str, port: int, arguments: Sequence[str], pids: Sequence[int], limit_s: float) -> dict[str, Any]:
+    """The line of JSON that a generator prints."""
+    command = [str(build(name)), "--port", str(port), *arguments]
+    if pids:
+        command += ["--pids", ",".join(map(str, pids))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        raise LoadError(f"no end after {limit_s:g} s: {' '.join(command)}") from None
+    if done.returncode != 0:
+        raise LoadError(done.stderr.strip() or f"ended with status {done.returncode}")
+    fields: dict[str, Any] = json.loads(done.stdout)
+    return fields
 
 
 def _latency(fields: dict[str, Any] | None) -> Latency | None:

@@ -1,4 +1,4 @@
-"""What is measured: each scenario runs brokers, puts load on them and returns figures.
+"""What is measured of the beanstalkd protocol: each scenario runs brokers, puts load on them and returns figures.
 
 A scenario compares products in turn, A B A B ..., each round with brokers started anew in empty directories, because a
 machine's speed drifts over minutes by more than what is to be seen.
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from perf import load
 from perf.brokers import DISK, MEMORY, SYNCED, Broker, Keeping, Product
@@ -37,8 +37,9 @@ class Plan:
     say: Callable[[str], None]
 
 
-Measurement = Mapping[str, float]
-Units = Mapping[str, tuple[str, Better, bool]]  # by metric: unit, direction, judged
+Scenario: TypeAlias = Callable[[Plan], Figures]
+Measurement: TypeAlias = Mapping[str, float]
+Units: TypeAlias = Mapping[str, tuple[str, Better, bool]]  # by metric: unit, direction, judged
 
 TRAFFIC_UNITS: Final[Units] = {
     "rate": ("jobs/s", "higher", True),
@@ -209,7 +210,7 @@ def measure_connections(plan: Plan) -> Figures:
     return in_turn(plan, "connections", MEMORY.name, once, units, {}, rounds=1)
 
 
-SCENARIOS: Final[Mapping[str, Callable[[Plan], Figures]]] = {
+SCENARIOS: Final[Mapping[str, Scenario]] = {
     **{traffic.name: traffic.measure for traffic in TRAFFIC},
     "ring": measure_ring,
     "recovery": measure_recovery,

@@ -45,11 +45,11 @@ def die_with(supervisor: int) -> None:
 
 
 class Child:
-    def __init__(self, role: str, index: int, entry: str) -> None:
+    def __init__(self, role: str, index: int, entry: str, title: str | None = None) -> None:
         """`entry` is the dotted name of a function that takes a Control and returns when told to stop."""
         self.role: Final = role
         self.index: Final = index
-        self.title: Final = f"mq-{role}-{index}"
+        self.title: Final = title or f"mq-{role}-{index}"
         self.wake_fd: Final = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.control: Control | None = None
         self.serving = False  # has said that it is ready, or has recovered

@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 
 from shards import journal
-from shards.options import OptionsError, parse
+from shards.kinds import OptionsError
+from shards.options import parse
 
 FAILED = 1
 BAD_OPTION = 2

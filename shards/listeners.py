@@ -1,7 +1,7 @@
-"""The listening sockets: one for each acceptor and address, all bound by the supervisor.
+"""The listening sockets, all bound by the supervisor: one for each acceptor and address, or one for the gateway.
 
 With SO_REUSEPORT the kernel spreads connections over the acceptors. The supervisor keeps every socket open, so that
-what waits in the queue of an acceptor that has died is served by its successor.
+what waits in the queue of a process that has died is served by its successor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ListenError(Exception):
 @dataclass(frozen=True, slots=True)
 class Listener:
     address: Listen  # as bound: a numeric host, and the port that was found for port 0
-    sockets: tuple[socket.socket, ...]  # one for each acceptor
+    sockets: tuple[socket.socket, ...]  # one for each acceptor; of what the gateway serves, one
 
     def close(self) -> None:
         for sock in self.sockets:
@@ -37,7 +37,7 @@ def listen_on(wanted: Sequence[Listen], acceptors: int) -> list[Listener]:
     listeners: list[Listener] = []
     try:
         for listen in wanted:
-            listeners.extend(_bind_name(listen, acceptors))
+            listeners.extend(_bind_name(listen, 1 if listen.by_gateway else acceptors))
         if len(listeners) > MAX_LISTENS:
             raise ListenError(f"cannot listen on {len(listeners)} addresses, at most {MAX_LISTENS} are possible")
     except ListenError:
@@ -47,7 +47,7 @@ def listen_on(wanted: Sequence[Listen], acceptors: int) -> list[Listener]:
     return listeners
 
 
-def _bind_name(listen: Listen, acceptors: int) -> list[Listener]:
+def _bind_name(listen: Listen, sockets: int) -> list[Listener]:
     try:
         found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:
@@ -57,7 +57,7 @@ def _bind_name(listen: Listen, acceptors: int) -> list[Listener]:
     absent: OSError | None = None
     for family, address in dict.fromkeys((entry[0], entry[4]) for entry in found):
         try:
-            listeners.append(_bind(listen.protocol, family, address, acceptors))
+            listeners.append(_bind(listen.protocol, family, address, sockets))
         except OSError as error:
             # A name such as localhost may stand for an IPv6 address that this host has not got.
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
@@ -70,14 +70,14 @@ def _bind_name(listen: Listen, acceptors: int) -> list[Listener]:
     return listeners
 
 
-def _bind(protocol: str, family: int, address: tuple[object, ...], acceptors: int) -> Listener:
+def _bind(protocol: str, family: int, address: tuple[object, ...], count: int) -> Listener:
     # SO_REUSEPORT would also let us in beside another broker of the same user, and the kernel would split the clients
     # between the two: a socket without it finds out whether the port is free.
     with _socket(family, reuse_port=False) as probe:
         probe.bind(address)
     sockets: list[socket.socket] = []
     try:
-        for _ in range(acceptors):
+        for _ in range(count):
             sock = _socket(family, reuse_port=True)
             sockets.append(sock)
             sock.bind(address)

@@ -1,8 +1,8 @@
 """What can be set, and how it is read: command line, configuration file, --set.
 
-The tables here are the one place where options, their limits and their defaults stand; --help is made from them.
 The command line wins over the file, the file over the defaults. Anything unknown, ill-typed or out of range is an
-OptionsError of one line that names the culprit. Nothing here opens a socket or a data directory.
+OptionsError of one line that names the culprit. Nothing here opens a socket or a data directory. The options of the
+sections are in shards/sections.py.
 """
 
 from __future__ import annotations
@@ -15,24 +15,30 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias
 
+from acceptor.protocols import nsq_tls
 from shards import VERSION
 from shards.journal import LEVELS
+from shards.kinds import OptionsError, Setting, TextList, between, choice, flag, number_or_text, path, shown, whole
+from shards.sections import INSTEAD, SECTIONS
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
     port: int  # the usual one
-    example: str  # a shell command that tries it
+    example: str  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
+    by_gateway: bool = False  # spoken by the gateway, not by the acceptors
 
 
 # The protocols of this version; a line here makes one known to --listen, to the defaults and to --help.
 PROTOCOLS: Final[Mapping[str, Protocol]] = {
     "beanstalk": Protocol(11300, r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"),
+    "nsq": Protocol(4150, r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"),
+    "nsq-http": Protocol(4151, "curl -d hello 'http://{address}/pub?topic=greetings'", by_gateway=True),
 }
 LOOPBACK: Final = "127.0.0.1"
 
 MAX_WORKERS: Final = 64  # BOARD_MAX_WORKERS in csrc/board.h
-MAX_ACCEPTORS: Final = 64  # BOARD_MAX_ACCEPTORS
+MAX_ACCEPTORS: Final = 63  # BOARD_MAX_ACCEPTORS, less the gateway's place
 MAX_SHARDS: Final = 4096  # in shards/store.py too
 MAX_LISTENS: Final = 16  # MAX_LISTENERS in csrc/bounds.h
 DEFAULT_SHARDS: Final = 64
@@ -42,49 +48,14 @@ SYNC_MODES: Final = ("always", "interval", "never")
 DEFAULT_SYNC: Final = "interval"
 DEFAULT_LOG_LEVEL: Final = "info"
 
+TOLD_OF_NSQ: Final = ("lookupd-tcp-address", "statsd-address")  # options of [nsq]
 COUNTS: Final = ("workers", "acceptors", "shards")
+MAX_NAMED: Final = 10  # options of a section that are listed in a complaint
 # The keys a file may have beside its sections.
 TOP_LEVEL: Final = (*COUNTS, "data-dir", "memory", "sync", "listen", "log-level", "log-json")
 
-Settings: TypeAlias = dict[str, dict[str, int]]
+Settings: TypeAlias = dict[str, dict[str, Setting]]
 Given: TypeAlias = tuple[str, object]  # where it was set, and the value found there
-
-
-class OptionsError(Exception):
-    """One line for the operator: which option, and what is wrong with it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Number:
-    """A whole-number option of a section."""
-
-    default: int
-    minimum: int
-    maximum: int
-    meaning: str
-    power_of_two: bool = False
-    clamped: bool = False  # too large is warned about and lowered, not refused
-
-
-SECTIONS: Final[Mapping[str, Mapping[str, Number]]] = {
-    "beanstalk": {
-        # beanstalkd -z has this default and this maximum, and lowers what is above it with a warning.
-        "max-job-size": Number(65535, 0, 1 << 30, "bytes of the largest job body", clamped=True),
-    },
-    "log": {
-        "sync-interval": Number(50, 1, 60_000, "milliseconds between syncs with --sync interval"),
-        "retention-hours": Number(24, 0, 87_600, "hours for which finished messages stay readable"),
-        "retention-bytes": Number(1 << 30, 0, 1 << 50, "bytes of finished messages kept, per shard"),
-    },
-    "broker": {
-        "ring-bytes": Number(
-            4 << 20, 64 << 10, 1 << 30, "bytes of each ring (two per acceptor and worker)", power_of_two=True
-        ),
-        "worker-spin-us": Number(100, 0, 1_000_000, "microseconds a worker looks for requests before it sleeps"),
-        "acceptor-spin-us": Number(5, 0, 1_000_000, "microseconds an acceptor looks for replies before it sleeps"),
-        "max-connections": Number(65536, 1, 65536, "connections of each acceptor"),  # MAX_CONNECTIONS, csrc/bounds.h
-    },
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +64,24 @@ class Listen:
     host: str
     port: int
 
-    def __str__(self) -> str:
+    @property
+    def address(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.protocol}://{host}:{self.port}"
+        return f"{host}:{self.port}"
+
+    @property
+    def by_gateway(self) -> bool:
+        return PROTOCOLS[self.protocol].by_gateway
+
+    @property
+    def example(self) -> str:
+        """A shell command that tries it from this host."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        address = Listen(self.protocol, host, self.port).address
+        return PROTOCOLS[self.protocol].example.format(host=host, port=self.port, address=address)
+
+    def __str__(self) -> str:
+        return f"{self.protocol}://{self.address}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +99,17 @@ class Options:
     log_json: bool = False
     warnings: tuple[str, ...] = ()
 
+    @property
+    def gateway(self) -> bool:
+        """Whether there is work for one: HTTP to serve, or somebody to be told of NSQ's topics."""
+        nsq = self.settings["nsq"]
+        return any(listen.by_gateway for listen in self.listen) or (
+            any(listen.protocol == "nsq" for listen in self.listen) and any(nsq[name] for name in TOLD_OF_NSQ)
+        )
+
 
 def default_settings() -> Settings:
-    return {section: {name: number.default for name, number in table.items()} for section, table in SECTIONS.items()}
+    return {section: {name: kind.default for name, kind in table.items()} for section, table in SECTIONS.items()}
 
 
 def worker_count(wanted: int | None, acceptors: int, shards: int, cores: int) -> int:
@@ -133,20 +127,19 @@ def parse(arguments: Sequence[str]) -> Options:
     config: str | None = given.pop("config")
     sets: list[str] = given.pop("set") or []
     top: dict[str, Given] = {}
-    numbers: dict[tuple[str, str], Given] = {}  # by section and option
+    sections: dict[tuple[str, str], Given] = {}  # by section and option
     if config is not None:
-        _read_file(config, top, numbers)
+        _read_file(config, top, sections)
     # --data-dir and --memory exclude each other, so giving one takes back what the file says about the other.
     if given["data-dir"] is not None or given["memory"] is not None:
         top.pop("data-dir", None)
         top.pop("memory", None)
     for name, value in given.items():
         if value is not None:
-            top[name] = (f"--{name}", _typed(value) if name in COUNTS else value)
+            top[name] = (f"--{name}", number_or_text(value) if name in COUNTS else value)
     for text in sets:
-        key, value = _read_set(text)
-        numbers[key] = ("--set", value)
-    return _build(top, numbers)
+        _read_set(text, sections)
+    return _build(top, sections)
 
 
 def parse_listen(text: str, where: str = "--listen") -> Listen:
@@ -163,36 +156,52 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     return Listen(scheme, host, port)
 
 
-def _build(top: Mapping[str, Given], numbers: Mapping[tuple[str, str], Given]) -> Options:
+def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) -> Options:
     warnings: list[str] = []
     settings = default_settings()
-    for (section, name), (where, value) in numbers.items():
-        settings[section][name] = _setting(f"{where}: {section}.{name}", value, SECTIONS[section][name], warnings)
+    for (section, name), (where, value) in sections.items():
+        settings[section][name] = SECTIONS[section][name].parse(f"{where}: {section}.{name}", value, warnings)
+    _settle_tls(settings["nsq"])
 
     def count(name: str, maximum: int) -> int | None:
-        return None if name not in top else _between(top[name][0], _whole(*top[name]), 1, maximum)
+        return None if name not in top else between(top[name][0], whole(*top[name]), 1, maximum)
 
-    memory = _flag(*top["memory"]) if "memory" in top else False
+    memory = flag(*top["memory"]) if "memory" in top else False
     if memory and "data-dir" in top:
         raise OptionsError(f"{top['data-dir'][0]} and {top['memory'][0]}: only one of them is possible")
     listen = Options().listen
     if "listen" in top:
         listen = _listens(*top["listen"])
+    if not any(address.protocol.startswith("nsq") for address in listen):
+        without = [f"nsq.{name}" for name in TOLD_OF_NSQ if settings["nsq"][name]]
+        warnings += [f"{name} has no effect: nothing listens on nsq://" for name in without]
     return Options(
         workers=count("workers", MAX_WORKERS),
         acceptors=count("acceptors", MAX_ACCEPTORS) or DEFAULT_ACCEPTORS,
         shards=count("shards", MAX_SHARDS),
-        data_dir=None if memory else _path(*top.get("data-dir", ("", DEFAULT_DATA_DIR))),
-        sync=_choice(*top.get("sync", ("", DEFAULT_SYNC)), SYNC_MODES),
+        data_dir=None if memory else path(*top.get("data-dir", ("", DEFAULT_DATA_DIR))),
+        sync=choice(*top.get("sync", ("", DEFAULT_SYNC)), SYNC_MODES),
         listen=listen,
         settings=settings,
-        log_level=_choice(*top.get("log-level", ("", DEFAULT_LOG_LEVEL)), LEVELS),
-        log_json=_flag(*top["log-json"]) if "log-json" in top else False,
+        log_level=choice(*top.get("log-level", ("", DEFAULT_LOG_LEVEL)), LEVELS),
+        log_json=flag(*top["log-json"]) if "log-json" in top else False,
         warnings=tuple(warnings),
     )
 
 
-def _read_file(name: str, top: dict[str, Given], numbers: dict[tuple[str, str], Given]) -> None:
+def _settle_tls(nsq: dict[str, Setting]) -> None:
+    """A certificate that cannot be used ends the start, and not every acceptor after it."""
+    if all(nsq[name] == kind.default for name, kind in SECTIONS["nsq"].items() if name.startswith("tls-")):
+        return
+    try:
+        nsq_tls.check(nsq)
+    except ValueError as error:
+        raise OptionsError(str(error)) from None
+    if nsq_tls.is_required(nsq) and nsq["tls-required"] == "false":
+        nsq["tls-required"] = "true"
+
+
+def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str], Given]) -> None:
     try:
         content = tomllib.loads(Path(name).read_text(encoding="utf-8"))
     except OSError as error:
@@ -205,7 +214,7 @@ def _read_file(name: str, top: dict[str, Given], numbers: dict[tuple[str, str], 
                 raise OptionsError(f"{name}: {key} is a section, write [{key}]")
             for option, setting in value.items():
                 _known(name, key, option)
-                numbers[key, option] = (name, setting)
+                sections[key, option] = (name, setting)
         elif isinstance(value, dict):
             raise OptionsError(f"{name}: [{key}] is not a section (there are: {', '.join(SECTIONS)})")
         elif key in TOP_LEVEL:
@@ -214,72 +223,39 @@ def _read_file(name: str, top: dict[str, Given], numbers: dict[tuple[str, str], 
             raise OptionsError(f'{name}: "{key}" is not an option (there are: {", ".join(TOP_LEVEL)})')
 
 
-def _read_set(text: str) -> tuple[tuple[str, str], int | str]:
-    path, equals, value = text.partition("=")
-    section, dot, option = path.strip().partition(".")
+def _read_set(text: str, sections: dict[tuple[str, str], Given]) -> None:
+    key, equals, value = text.partition("=")
+    section, dot, option = key.strip().partition(".")
     if not equals or not dot:
         raise OptionsError(f'--set: "{text}" is not SECTION.OPTION=VALUE')
     if section not in SECTIONS:
         raise OptionsError(f'--set: "{section}" is not a section (there are: {", ".join(SECTIONS)})')
     _known("--set", section, option)
-    return (section, option), _typed(value.strip())
-
-
-def _typed(text: str) -> int | str:
-    """What TOML would have made of it: the command line has only text."""
-    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,100}", text) else text
+    kind = SECTIONS[section][option]
+    typed = kind.typed(value.strip())
+    before, others = sections.get((section, option), ("", []))
+    if isinstance(kind, TextList) and before == "--set":
+        assert isinstance(others, list) and isinstance(typed, list)
+        typed = others + typed
+    sections[section, option] = ("--set", typed)
 
 
 def _known(where: str, section: str, option: str) -> None:
-    if option not in SECTIONS[section]:
-        there_are = ", ".join(SECTIONS[section])
-        raise OptionsError(f'{where}: "{option}" is not an option of [{section}] (there are: {there_are})')
-
-
-def _setting(where: str, value: object, number: Number, warnings: list[str]) -> int:
-    result = _whole(where, value)
-    if number.clamped and result > number.maximum:
-        warnings.append(f"{where}: {result} is too large, {number.maximum} is used")
-        return number.maximum
-    _between(where, result, number.minimum, number.maximum)
-    if number.power_of_two and result & (result - 1):
-        raise OptionsError(f"{where}: {result} is not a power of two")
-    return result
-
-
-def _whole(where: str, value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise OptionsError(f"{where}: {_shown(value)} is not a whole number")
-
-
-def _between(where: str, value: int, minimum: int, maximum: int) -> int:
-    if not minimum <= value <= maximum:
-        raise OptionsError(f"{where}: {value} is not between {minimum} and {maximum}")
-    return value
-
-
-def _flag(where: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise OptionsError(f"{where}: {_shown(value)} is not true or false")
-    return value
-
-
-def _choice(where: str, value: object, choices: Sequence[str]) -> str:
-    if not isinstance(value, str) or value not in choices:
-        raise OptionsError(f"{where}: {_shown(value)} is not one of {', '.join(choices)}")
-    return value
-
-
-def _path(where: str, value: object) -> Path:
-    if not isinstance(value, str) or not value or "\0" in value:
-        raise OptionsError(f"{where}: {_shown(value)} is not a path")
-    return Path(value)
+    table = SECTIONS[section]
+    if option in table:
+        return
+    usual = option.replace("_", "-")  # nsqd has - on its command line and _ in its file
+    if usual in table:
+        raise OptionsError(f'{where}: "{option}" is written "{usual}" here')
+    if usual in INSTEAD.get(section, {}):
+        raise OptionsError(f'{where}: "{option}" is not an option of [{section}]: {INSTEAD[section][usual]}')
+    there_are = f"there are: {', '.join(table)}" if len(table) <= MAX_NAMED else "mq-shards --help shows them"
+    raise OptionsError(f'{where}: "{option}" is not an option of [{section}] ({there_are})')
 
 
 def _listens(where: str, value: object) -> tuple[Listen, ...]:
     if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
-        raise OptionsError(f"{where}: {_shown(value)} is not a list of SCHEME://HOST:PORT")
+        raise OptionsError(f"{where}: {shown(value)} is not a list of SCHEME://HOST:PORT")
     if len(value) > MAX_LISTENS:
         raise OptionsError(f"{where}: {len(value)} addresses, at most {MAX_LISTENS} are possible")
     listens = tuple(parse_listen(text, where) for text in value)
@@ -288,10 +264,6 @@ def _listens(where: str, value: object) -> tuple[Listen, ...]:
         if listen.port and any((listen.host, listen.port) == (other.host, other.port) for other in listens[:place]):
             raise OptionsError(f"{where}: {listen.host} port {listen.port} is given twice")
     return listens
-
-
-def _shown(value: object) -> str:
-    return f'"{value}"' if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -303,7 +275,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mq-shards",
         usage="mq-shards [--workers N] [--data-dir DIR | --memory] [--listen SCHEME://HOST:PORT]... [OPTION]...",
-        description="A message broker for beanstalkd clients: acceptor processes own the connections, worker\n"
+        description="A message broker for beanstalkd and NSQ clients: acceptor processes own the connections, worker\n"
         "processes own the queues and their logs, and a supervisor keeps them all running.",
         epilog=_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -352,12 +324,11 @@ def _epilog() -> str:
     lines = ["sections:"]
     for section, table in SECTIONS.items():
         lines.append(f"  [{section}]")
-        for name, number in table.items():
-            limits = f"default {number.default}, {number.minimum} to {number.maximum}"
-            power = ", a power of two" if number.power_of_two else ""
-            lines.append(f"    {name:<16} {number.meaning}")
-            lines.append(f"    {'':<16} ({limits}{power})")
-    tries = [f"    {protocol.example.format(host=LOOPBACK, port=protocol.port)}" for protocol in PROTOCOLS.values()]
+        width = max(len(name) for name in table)
+        for name, kind in table.items():
+            lines.append(f"    {name:<{width}} {kind.meaning}")
+            lines.append(f"    {'':<{width}} ({kind.limits()})")
+    tries = [f"    {listen.example}" for listen in Options().listen]
     return "\n".join([*lines, EXAMPLES, "  try it:", *tries, ENDS])
 
 
@@ -366,12 +337,16 @@ examples:
   mq-shards                                   all protocols on 127.0.0.1, messages in ./data
   mq-shards --workers 7 --data-dir /var/lib/mq-shards --sync always
   mq-shards --memory --listen beanstalk://0.0.0.0:11300 --listen 'beanstalk://[::]:11300'
-  mq-shards --config mq.toml --set beanstalk.max-job-size=1048576
+  mq-shards --listen nsq://0.0.0.0:4150 --listen nsq-http://0.0.0.0:4151 --set nsq.lookupd-tcp-address=lookup:4160
+  mq-shards --config mq.toml --set beanstalk.max-job-size=1048576 --set nsq.msg-timeout=1m30s
 
   a configuration file:
     workers = 7
     data-dir = "/var/lib/mq-shards"
-    listen = ["beanstalk://0.0.0.0:11300"]
+    listen = ["beanstalk://0.0.0.0:11300", "nsq://0.0.0.0:4150", "nsq-http://0.0.0.0:4151"]
+    [nsq]
+    max-msg-size = 4_194_304
+    lookupd-tcp-address = ["lookup-1:4160", "lookup-2:4160"]
     [log]
     retention-hours = 48
 

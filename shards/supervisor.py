@@ -9,6 +9,10 @@ content or a log. It speaks with a child through its control socket only (shards
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, stop
     from it          recovered, keep, drop, disk, stopped
 
+The gateway (HTTP, and who is to be told of topics) is to a worker, and to most of this module, one more acceptor: the
+last one. It is told the same, and in its start the addresses of all listeners and the data directory; what it listens
+on is its own.
+
 A pair of rings lives as long as both its processes: when either dies, the other is told "gone", and when it is back
 both get new rings with the next epoch. A worker is offered its side before it recovers, an acceptor only afterwards.
 """
@@ -25,7 +29,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from types import FrameType
 from typing import Final
@@ -63,11 +67,12 @@ class Entries:
 
     acceptor: str = "acceptor.process.main"
     worker: str = "shards.worker.main"
+    gateway: str = "acceptor.gateway.process.main"
 
 
 class Stage(enum.Enum):
     RECOVERING = enum.auto()  # workers only
-    STARTING = enum.auto()  # acceptors too
+    STARTING = enum.auto()  # acceptors and gateway too
     SERVING = enum.auto()
     STOPPING_ACCEPTORS = enum.auto()
     STOPPING_WORKERS = enum.auto()
@@ -110,7 +115,7 @@ class Supervisor:
         self._disk_failing: dict[int, str] = {}  # by worker: the reason
         self._listeners: list[Listener] = []
         self._board_fd = -1
-        self._acceptors: list[Child] = []
+        self._acceptors: list[Child] = []  # by their place on the board; the gateway is the last
         self._workers: list[Child] = []
         self._links: dict[tuple[int, int], Link] = {}  # by acceptor and worker
         self._kept: dict[tuple[int, int], int] = {}  # --memory: memfds by shard and segment
@@ -154,6 +159,8 @@ class Supervisor:
         stack.callback(os.close, self._board_fd)
         stack.callback(self._release)
         self._acceptors = [Child("acceptor", i, self._entries.acceptor) for i in range(options.acceptors)]
+        if options.gateway:
+            self._acceptors.append(Child("gateway", options.acceptors, self._entries.gateway, "mq-gateway"))
         self._workers = [Child("worker", i, self._entries.worker) for i in range(workers)]
         self._links = {(a.index, w.index): Link() for a in self._acceptors for w in self._workers}
 
@@ -192,7 +199,7 @@ class Supervisor:
             "acceptors": len(self._acceptors),
             "shards": self._shards,
             "own": self._own(worker),
-            "data_dir": None if options.data_dir is None else str(options.data_dir),
+            "data_dir": self._data_dir,
             # There is nothing to sync in memory, and nobody should wait for it.
             "sync": "never" if options.data_dir is None else options.sync,
             **self._common(worker),
@@ -208,26 +215,34 @@ class Supervisor:
 
     def _start_acceptor(self, acceptor: Child) -> None:
         self._spawn(acceptor)
-        acceptor.send(
-            {
-                "do": "start",
-                "index": acceptor.index,
-                "workers": len(self._workers),
-                "shards": self._shards,
-                "started_wall_ns": self._started_wall_ns,
-                "instance": self._instance,
-                **self._common(acceptor),
-            },
-            [self._board_fd, acceptor.wake_fd],
-        )
+        start: Message = {
+            "do": "start",
+            "index": acceptor.index,
+            "workers": len(self._workers),
+            "shards": self._shards,
+            "started_wall_ns": self._started_wall_ns,
+            "instance": self._instance,
+            **self._common(acceptor),
+        }
+        if acceptor.role == "gateway":
+            start["addresses"] = [asdict(listener.address) for listener in self._listeners]
+            start["data_dir"] = self._data_dir
+            data_dir = self._options.data_dir
+            start["data_dir"] = None if data_dir is None else str(data_dir)
+        acceptor.send(start, [self._board_fd, acceptor.wake_fd])
         for worker in self._workers:
             if worker.alive:
                 self._offer(acceptor, worker)
                 self._join(acceptor, worker)
         for listener in self._listeners:
-            sock = listener.sockets[acceptor.index]
-            acceptor.send({"do": "listen", "protocol": listener.address.protocol}, [sock.fileno()])
+            if listener.address.by_gateway == (acceptor.role == "gateway"):
+                sock = listener.sockets[0 if listener.address.by_gateway else acceptor.index]
+                acceptor.send({"do": "listen", "protocol": listener.address.protocol}, [sock.fileno()])
         acceptor.send({"do": "go"})
+
+    @property
+    def _data_dir(self) -> str | None:
+        return None if self._options.data_dir is None else str(self._options.data_dir)
 
     def _common(self, child: Child) -> Message:
         options = self._options
@@ -257,6 +272,7 @@ class Supervisor:
             return
         link.epoch += 1
         ring_bytes = self._options.settings["broker"]["ring-bytes"]
+        assert isinstance(ring_bytes, int)
         requests = ringbuf.create(ring_bytes, link.epoch, f"mq-a{acceptor.index}-w{worker.index}")
         try:
             replies = ringbuf.create(ring_bytes, link.epoch, f"mq-w{worker.index}-a{acceptor.index}")
@@ -313,7 +329,7 @@ class Supervisor:
             match message["did"]:
                 case "recovered" if child.role == "worker":
                     self._recovered(child, message)
-                case "ready" if child.role == "acceptor":
+                case "ready" if child.role != "worker":
                     child.serving = True
                     self._is_back(child)
                 case "keep":
@@ -342,7 +358,7 @@ class Supervisor:
             )  # fmt: skip
         counts = {name: message[name] for name in ("shards", "records", "jobs", "bytes", "seconds")}
         log.info(
-            "%s recovered %d jobs from %d records (%d bytes) of %d shards in %.3f s",
+            "%s recovered %d messages from %d records (%d bytes) of %d shards in %.3f s",
             worker.title, counts["jobs"], counts["records"], counts["bytes"], counts["shards"], counts["seconds"],
             extra={"fields": counts},
         )  # fmt: skip
@@ -430,7 +446,7 @@ class Supervisor:
         options = self._options
         for listener in self._listeners:
             log.info("listening on %s", listener.address)
-        processes = f"{_count(len(self._workers), 'worker')} and {_count(len(self._acceptors), 'acceptor')}"
+        processes = f"{_count(len(self._workers), 'worker')} and {_count(options.acceptors, 'acceptor')}"
         if options.data_dir is None:
             log.info("messages are kept in memory only, in %d shards of %s", self._shards, processes)
         else:
@@ -441,11 +457,10 @@ class Supervisor:
                 "messages are kept in %s, in %d shards of %s; --sync %s",
                 options.data_dir.absolute(), self._shards, processes, sync,
             )  # fmt: skip
-        for name, protocol in PROTOCOLS.items():
+        for name in PROTOCOLS:
             address = next((found.address for found in self._listeners if found.address.protocol == name), None)
             if address is not None:
-                host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(address.host, address.host)
-                log.info("try it: %s", protocol.example.format(host=host, port=address.port))
+                log.info("try it: %s", address.example)
         self._notifier.ready(self._status())
 
     def _tell_status(self) -> None:

@@ -139,6 +139,8 @@ def acceptor(control: Control) -> None:
                 case "listen":
                     listening.append(socket.socket(fileno=fds[0]))
                 case "go":
+                    while diary.does("hesitate"):
+                        time.sleep(STEP_S)
                     control.send({"did": "ready"})
                 case "stop":
                     stop(control, diary)
@@ -146,6 +148,11 @@ def acceptor(control: Control) -> None:
         for sock in ready:
             if isinstance(sock, socket.socket):
                 answer(sock, start, board_fd, peers)
+
+
+def gateway(control: Control) -> None:
+    """To its supervisor and its workers it is one more acceptor."""
+    acceptor(control)
 
 
 def answer(sock: socket.socket, start: dict[str, Any], board_fd: int, peers: dict[int, Rings]) -> None:
@@ -175,7 +182,8 @@ def main() -> int:
     journal.configure(options.log_level, options.log_json, "mq-supervisor")
     if "SMALL_STOP_TIMEOUT" in os.environ:
         supervisor.STOP_TIMEOUT_S = float(os.environ["SMALL_STOP_TIMEOUT"])  # type: ignore[misc]
-    entries = supervisor.Entries(acceptor="tests.small_children.acceptor", worker="tests.small_children.worker")
+    small = "tests.small_children"
+    entries = supervisor.Entries(acceptor=f"{small}.acceptor", worker=f"{small}.worker", gateway=f"{small}.gateway")
     return supervisor.Supervisor(options, entries).run()
 
 

@@ -52,6 +52,7 @@ class Request:
     delay_ns: int
     ttr_ns: int
     body: bytes
+    flags: int = 0
 
     @property
     def has_reply(self) -> bool:
@@ -82,7 +83,7 @@ class FakeWorker:
         requests: list[Request] = []
         while len(requests) < limit and (m := lib.channel_receive(self._channel)) != ffi.NULL:
             body = bytes(ffi.buffer(ffi.cast("char *", m) + ffi.sizeof("struct message"), m.body_bytes))
-            requests.append(Request(m.kind, m.conn, m.slot, m.topic, m.id, m.pri, m.delay_ns, m.ttr_ns, body))
+            requests.append(Request(m.kind, m.conn, m.slot, m.topic, m.id, m.pri, m.delay_ns, m.ttr_ns, body, m.flags))
         lib.channel_release(self._channel)
         lib.channel_publish(self._channel)
         return requests

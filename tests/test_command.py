@@ -25,8 +25,8 @@ def test_help_shows_every_section_option_with_its_default_and_examples(capsys: p
     text = capsys.readouterr().out
     for section, table in SECTIONS.items():
         assert f"[{section}]" in text
-        for name, number in table.items():
-            assert re.search(rf"{name} .*\n.*default {number.default}\b", text)
+        for name, kind in table.items():
+            assert re.search(rf"{name} +\S.*\n +\({re.escape(kind.limits())}\)\n", text)
     for name, protocol in PROTOCOLS.items():
         assert f"{name}://127.0.0.1:{protocol.port}" in text
     for word in ("--workers", "--data-dir", "--memory", "--config", "--set", "examples:", "SIGUSR1", "exit status"):

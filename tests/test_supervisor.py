@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers import ROOT, children, comm_of, wait_until
+from tests.servers import ROOT, children, comm_of, free_port, wait_until
 
 COMMAND = (sys.executable, "-m", "tests.small_children")
 REAL_COMMAND = (sys.executable, "-m", "shards.command")
@@ -63,14 +63,14 @@ class Broker:
         wait_until(ready, "ready", 20)
         self.pids()
 
-    def port(self) -> int:
-        found = re.search(r"listening on beanstalk://127\.0\.0\.1:(\d+)", self.said())
+    def port(self, protocol: str = "beanstalk") -> int:
+        found = re.search(rf"listening on {protocol}://127\.0\.0\.1:(\d+)", self.said())
         assert found, self.said()
         return int(found[1])
 
-    def ask(self, timeout_s: float = 10.0) -> dict[str, int]:
-        """What the line of a small acceptor says: a number for each name."""
-        with socket.create_connection(("127.0.0.1", self.port()), timeout_s) as connection:
+    def ask(self, protocol: str = "beanstalk", timeout_s: float = 10.0) -> dict[str, int]:
+        """What the line of a small acceptor or gateway says: a number for each name."""
+        with socket.create_connection(("127.0.0.1", self.port(protocol)), timeout_s) as connection:
             line = connection.makefile().readline()
         return {name: int(number) for name, number in (word.split(":") for word in line.split())}
 
@@ -177,6 +177,118 @@ def test_acceptors_start_only_when_all_workers_have_recovered(start: Start) -> N
     assert all(entry["at"] < acceptor["at"] for w in (0, 1) for entry in broker.told(f"mq-worker-{w}"))
 
 
+NSQ_ANY_PORT = ("--listen", "nsq://127.0.0.1:0")
+HTTP_ANY_PORT = ("--listen", "nsq-http://127.0.0.1:0")
+
+
+def test_the_gateway_is_told_what_an_acceptor_is_and_has_the_http_sockets_to_itself(start: Start) -> None:
+    broker = start("--workers", "2", "--acceptors", "2", *NSQ_ANY_PORT, *HTTP_ANY_PORT, *HTTP_ANY_PORT)
+    told, acceptor = broker.told("mq-gateway"), broker.told("mq-acceptor-1")
+    assert [entry["do"] for entry in told] == ["start", "peer", "peer", "listen", "listen", "go"]
+    assert [entry["protocol"] for entry in told[3:5]] == ["nsq-http", "nsq-http"]
+    assert [entry["protocol"] for entry in acceptor if entry["do"] == "listen"] == ["beanstalk", "nsq"]
+    assert all(entry["fds"] == 1 for entry in told[3:5])
+    start_, first, second = told[:3]
+    assert (start_["index"], start_["fds"], start_["title"]) == (2, 2, "mq-gateway")
+    assert {k: v for k, v in start_.items() if k in acceptor[0] and k not in ("index", "title", "pid", "at")} == {
+        k: v for k, v in acceptor[0].items() if k not in ("index", "title", "pid", "at")
+    }
+    addresses = [(entry["protocol"], entry["host"], entry["port"]) for entry in start_["addresses"]]
+    said = re.findall(r"listening on (.*)://(.*):(\d+)", broker.said())
+    assert [(name, host, str(port)) for name, host, port in addresses] == said
+    assert [name for name, _, _ in addresses] == ["beanstalk", "nsq", "nsq-http", "nsq-http"]
+    assert "addresses" not in acceptor[0]
+    assert start_["data_dir"] is None
+    assert {first["worker"], second["worker"]} == {0, 1}
+    assert (first["fds"], first["epoch"]) == (3, 1)
+    worker = broker.told("mq-worker-0")
+    assert worker[0]["acceptors"] == 3
+    assert sorted(entry["acceptor"] for entry in worker if entry["do"] == "peer") == [0, 1, 2]
+
+
+def test_http_is_answered_by_the_gateway_and_nsq_by_an_acceptor_through_rings_to_all_workers(start: Start) -> None:
+    broker = start("--workers", "2", *NSQ_ANY_PORT, *HTTP_ANY_PORT)
+    pids = broker.pids()
+    workers = {name: pids[name] for name in ("mq-worker-0", "mq-worker-1")}
+    assert broker.ask("nsq-http") == {"mq-gateway": pids["mq-gateway"], "draining": 0, **workers}
+    assert broker.ask("nsq") == {"mq-acceptor-0": pids["mq-acceptor-0"], "draining": 0, **workers}
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ([], False),
+        ([*NSQ_ANY_PORT], False),
+        ([*HTTP_ANY_PORT], True),
+        ([*NSQ_ANY_PORT, "--set", "nsq.lookupd-tcp-address=127.0.0.1:4160"], True),
+        ([*NSQ_ANY_PORT, "--set", "nsq.statsd-address=127.0.0.1:8125"], True),
+        (["--set", "nsq.statsd-address=127.0.0.1:8125"], False),
+    ],
+    ids=["beanstalk", "nsq", "http", "lookupd", "statsd", "no nsq"],
+)
+def test_a_gateway_runs_only_when_there_is_work_for_it(start: Start, options: list[str], wanted: bool) -> None:
+    broker = start("--workers", "1", *options)
+    assert ("mq-gateway" in broker.pids()) == wanted
+    assert broker.told("mq-worker-0")[0]["acceptors"] == 1 + wanted
+
+
+def test_ready_waits_for_the_gateway(start: Start) -> None:
+    port = free_port()
+    options = ("--workers", "1", *HTTP_ANY_PORT, "--listen", f"beanstalk://127.0.0.1:{port}")
+    broker = start(*options, does={"mq-gateway": "hesitate"}, ready=False)
+    wait_until(lambda: "go" in broker.what("mq-gateway"), "the gateway is told to go", 20)
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        assert connection.makefile().readline().startswith("mq-acceptor-0:")  # it said that it is ready before
+    for times in (1, 2):  # and when the supervisor has done what came with the first of these, it has heard that
+        broker.process.send_signal(signal.SIGUSR1)
+        wait_until(lambda times=times: broker.said().count("SIGUSR1: drain mode") == times, "the signal is handled")
+    assert not broker.has_noticed("READY=1")
+    assert "listening on" not in broker.said()
+    (broker.directory / "mq-gateway.does").unlink()
+    broker.wait_until_ready()
+    assert "listening on nsq-http://" in broker.said()
+
+
+def test_a_killed_gateway_is_back_soon_and_serves_what_waited_in_its_queue(start: Start) -> None:
+    broker = start("--workers", "2", *HTTP_ANY_PORT)
+    before = broker.pids()
+    os.kill(before["mq-gateway"], signal.SIGSTOP)
+    with socket.create_connection(("127.0.0.1", broker.port("nsq-http")), 10) as waiting:
+        os.kill(before["mq-gateway"], signal.SIGKILL)
+        killed_at = time.monotonic()
+        line = waiting.makefile().readline()
+    assert time.monotonic() - killed_at < OUTAGE_S
+    after = broker.pids()
+    assert f"mq-gateway:{after['mq-gateway']}" in line
+    assert {k: v for k, v in after.items() if k != "mq-gateway"} == {
+        k: v for k, v in before.items() if k != "mq-gateway"
+    }
+    for worker in ("mq-worker-0", "mq-worker-1"):
+        assert f"{worker}:{after[worker]}" in line
+        gone, peer = broker.told(worker)[-2:]
+        assert (gone["do"], gone["acceptor"]) == ("gone", 1)
+        assert (peer["do"], peer["acceptor"], peer["epoch"]) == ("peer", 1, 2)
+    wait_until(lambda: "mq-gateway is back" in broker.said(), "it is back")
+
+
+def test_the_gateway_gets_new_rings_to_a_worker_that_died(start: Start) -> None:
+    broker = start("--workers", "1", *HTTP_ANY_PORT)
+    broker.kill("mq-worker-0")
+    wait_until(lambda: broker.what("mq-gateway")[-2:] == ["gone", "peer"], "it is told")
+    assert broker.ask("nsq-http")["mq-worker-0"] == broker.pids()["mq-worker-0"]
+
+
+def test_the_gateway_stops_before_the_workers(start: Start) -> None:
+    broker = start("--workers", "1", *HTTP_ANY_PORT, does={"mq-gateway": "linger"})
+    broker.process.terminate()
+    wait_until(lambda: "stop" in broker.what("mq-gateway"), "the gateway is told")
+    wait_until(lambda: "mq-acceptor-0" not in broker.pids(), "the acceptor has stopped")
+    assert "stop" not in broker.what("mq-worker-0")
+    (broker.directory / "mq-gateway.does").unlink()
+    assert broker.ends() == 0, broker.said()
+    assert broker.what("mq-worker-0")[-1] == "stop"
+
+
 def test_systemd_is_told_of_every_stage(start: Start) -> None:
     broker = start("--workers", "1")
     assert broker.noticed[0] == "STATUS=recovering"
@@ -261,7 +373,7 @@ def test_segments_in_memory_outlive_their_worker_until_they_are_dropped(start: S
     told = [entry for entry in broker.told("mq-worker-0") if entry["pid"] == broker.pids()["mq-worker-0"]]
     assert [entry["do"] for entry in told] == ["start", "peer", "segment", "segment", "go"]
     assert [(entry["shard"], entry["segment"]) for entry in told[2:4]] == [(0, 2), (0, 3)]
-    assert f"recovered {2 * len('segment 2')} jobs" in broker.said()  # it read what was kept
+    assert f"recovered {2 * len('segment 2')} messages" in broker.said()  # it read what was kept
 
 
 def test_a_child_that_dies_again_and_again_ends_the_broker_with_a_clear_message(start: Start) -> None:

@@ -16,13 +16,9 @@
  * Any reply that is not the expected one ends the program with a message. The result is one line of JSON on stdout.
  */
 #define _GNU_SOURCE
-#include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -32,26 +28,22 @@
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
-#define NS                UINT64_C(1000000000)
-#define MAX_CONNECTIONS   4096u
-#define MAX_DEPTH         65536u
-#define MAX_BODY_BYTES    (16u << 20)
-#define MAX_TUBES         1024u
-#define MAX_PIDS          64u
-#define MAX_EVENTS        256
-#define IN_BYTES          ((size_t)256 << 10) /* what one recv() may bring, besides one whole reply */
-#define REPLY_HEAD_BYTES  64u                 /* more than the longest reply line */
-#define COMMAND_BYTES     64u                 /* more than the longest delete and reserve together */
-#define STAMP_BYTES       16u                 /* of a body: when it was sent, and a check */
-#define STAMP_CHECK       UINT64_C(0x9e3779b97f4a7c15)
-#define PIPELINED_SAMPLE  16u /* with depth > 1, one put in so many carries the time */
-#define STALL_NS          (20 * NS)
-#define TTR_SECONDS       3600
-#define HISTOGRAM_FINE    64u
-#define HISTOGRAM_BUCKETS (HISTOGRAM_FINE * 40u)
+#include "measure.h"
+#include "stream.h"
+
+#define MAX_CONNECTIONS  4096u
+#define MAX_DEPTH        65536u
+#define MAX_BODY_BYTES   (16u << 20)
+#define MAX_TUBES        1024u
+#define MAX_EVENTS       256
+#define IN_BYTES         ((size_t)256 << 10) /* what one recv() may bring, besides one whole reply */
+#define REPLY_HEAD_BYTES 64u                 /* more than the longest reply line */
+#define COMMAND_BYTES    64u                 /* more than the longest delete and reserve together */
+#define PIPELINED_SAMPLE 16u                 /* with depth > 1, one put in so many carries the time */
+#define STALL_NS         (20 * NS)
+#define TTR_SECONDS      3600
 
 enum mode { MODE_FULL, MODE_PUT_ONLY, MODE_DRAIN, MODE_IDLE };
 
@@ -71,15 +63,7 @@ struct options {
     const char *tube;
     unsigned tubes;
     bool watch_all;
-    pid_t pids[MAX_PIDS];
-    unsigned pid_count;
-};
-
-/* Nanoseconds in buckets of 1/64 of a power of two. */
-struct histogram {
-    uint64_t counts[HISTOGRAM_BUCKETS];
-    uint64_t total;
-    uint64_t max_ns;
+    struct processes server;
 };
 
 struct counts {
@@ -98,25 +82,19 @@ struct group {
 };
 
 struct connection {
-    int fd;
+    struct stream stream; /* first: the epoll set gives its address */
     bool is_producer;
-    bool is_blocked; /* has output that the socket did not take */
     struct group *group;
     unsigned in_flight; /* puts unanswered */
     uint64_t sent;      /* puts */
     uint64_t answered;
     uint64_t sample_at; /* the put whose round trip is being measured, if sample_ns is not 0 */
     uint64_t sample_ns;
-    char *output; /* what the socket did not take */
-    size_t output_begin, output_end, output_bytes;
-    char *carry; /* the beginning of a reply whose rest has not come */
-    size_t carry_bytes;
 };
+_Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
 
 struct snapshot {
-    uint64_t time_ns;
-    uint64_t own_cpu_ns;
-    uint64_t server_cpu_ns;
+    struct usage usage;
     struct counts counts;
 };
 
@@ -142,113 +120,6 @@ struct load {
     struct histogram job_ns; /* put sent .. RESERVED */
 };
 
-__attribute__((noreturn, format(printf, 1, 2))) static void die(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    fputs("load: ", stderr);
-    vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
-    va_end(arguments);
-    exit(1);
-}
-
-static void *allocate(size_t count, size_t bytes) {
-    void *memory = calloc(count, bytes);
-    if (!memory) die("out of memory");
-    return memory;
-}
-
-static uint64_t clock_ns(clockid_t clock) {
-    struct timespec t;
-    if (clock_gettime(clock, &t) != 0) return 0;
-    return (uint64_t)t.tv_sec * NS + (uint64_t)t.tv_nsec;
-}
-
-static uint64_t now_ns(void) {
-    return clock_ns(CLOCK_MONOTONIC);
-}
-
-/* The CPU time of all threads of a process, ended ones too, in nanoseconds and not in ticks. */
-static uint64_t process_cpu_ns(pid_t pid) {
-    clockid_t clock;
-    if (clock_getcpuclockid(pid, &clock) != 0) die("process %d is not there", (int)pid);
-    return clock_ns(clock);
-}
-
-/* ---- histogram ---- */
-
-static unsigned histogram_bucket(uint64_t ns) {
-    if (ns < HISTOGRAM_FINE) return (unsigned)ns;
-    unsigned exponent = 63u - (unsigned)__builtin_clzll(ns);
-    uint64_t bucket = (uint64_t)(exponent - 6) * HISTOGRAM_FINE + (ns >> (exponent - 6));
-    return bucket < HISTOGRAM_BUCKETS ? (unsigned)bucket : HISTOGRAM_BUCKETS - 1;
-}
-
-/* The middle of a bucket. */
-static uint64_t histogram_value(unsigned bucket) {
-    if (bucket < 2 * HISTOGRAM_FINE) return bucket;
-    unsigned shift = bucket / HISTOGRAM_FINE - 1;
-    uint64_t low = (uint64_t)(bucket % HISTOGRAM_FINE + HISTOGRAM_FINE) << shift;
-    return low + ((uint64_t)1 << shift) / 2;
-}
-
-static void histogram_add(struct histogram *h, uint64_t ns) {
-    h->counts[histogram_bucket(ns)]++;
-    h->total++;
-    if (ns > h->max_ns) h->max_ns = ns;
-}
-
-static double histogram_us(const struct histogram *h, double quantile) {
-    uint64_t rank = (uint64_t)(quantile * (double)h->total);
-    uint64_t seen = 0;
-    for (unsigned bucket = 0; bucket < HISTOGRAM_BUCKETS; bucket++) {
-        seen += h->counts[bucket];
-        if (seen > rank) return (double)histogram_value(bucket) / 1e3;
-    }
-    return (double)h->max_ns / 1e3;
-}
-
-/* ---- output ---- */
-
-static void watch_output(struct load *load, struct connection *c, bool blocked) {
-    if (c->is_blocked == blocked) return;
-    c->is_blocked = blocked;
-    struct epoll_event event = {.events = EPOLLIN | (blocked ? (uint32_t)EPOLLOUT : 0u), .data.ptr = c};
-    if (epoll_ctl(load->epoll_fd, EPOLL_CTL_MOD, c->fd, &event) != 0) die("epoll_ctl: %s", strerror(errno));
-}
-
-static size_t send_some(const struct connection *c, const char *data, size_t bytes) {
-    ssize_t n = send(c->fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0) return (size_t)n;
-    if (errno == EAGAIN || errno == EINTR) return 0;
-    die("send: %s", strerror(errno));
-}
-
-static void send_commands(struct load *load, struct connection *c, const char *data, size_t bytes) {
-    if (!c->is_blocked) {
-        size_t sent = send_some(c, data, bytes);
-        data += sent;
-        bytes -= sent;
-        if (bytes == 0) return;
-    }
-    if (c->output_end + bytes > c->output_bytes) {
-        memmove(c->output, c->output + c->output_begin, c->output_end - c->output_begin);
-        c->output_end -= c->output_begin;
-        c->output_begin = 0;
-    }
-    if (c->output_end + bytes > c->output_bytes) die("more commands unanswered than should be");
-    memcpy(c->output + c->output_end, data, bytes);
-    c->output_end += bytes;
-    watch_output(load, c, true);
-}
-
-static void on_writable(struct load *load, struct connection *c) {
-    c->output_begin += send_some(c, c->output + c->output_begin, c->output_end - c->output_begin);
-    if (c->output_begin < c->output_end) return;
-    c->output_begin = c->output_end = 0;
-    watch_output(load, c, false);
-}
-
 /* ---- producers ---- */
 
 static void prepare_block(struct load *load) {
@@ -261,22 +132,20 @@ static void prepare_block(struct load *load) {
     /* A send may begin at any of the first `sample` commands. */
     size_t commands = o->depth + load->sample;
     load->block = allocate(commands, load->put_bytes);
-    uint64_t stamp[2] = {0, STAMP_CHECK};
     for (size_t i = 0; i < commands; i++) {
         char *command = load->block + i * load->put_bytes;
         memcpy(command, head, load->put_body_at);
         char *body = command + load->put_body_at;
         memset(body, 'x', o->body_bytes);
-        if (o->body_bytes >= STAMP_BYTES) memcpy(body, stamp, STAMP_BYTES);
+        if (o->body_bytes >= STAMP_BYTES) write_stamp(body, 0);
         memcpy(body + o->body_bytes, "\r\n", 2);
     }
 }
 
 static void stamp_block(struct load *load, size_t begin, size_t end) {
     if (load->options.body_bytes < STAMP_BYTES) return;
-    uint64_t stamp[2] = {load->now_ns, load->now_ns ^ STAMP_CHECK};
     for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
-        memcpy(load->block + i * load->put_bytes + load->put_body_at, stamp, STAMP_BYTES);
+        write_stamp(load->block + i * load->put_bytes + load->put_body_at, load->now_ns);
 }
 
 static void send_puts(struct load *load, struct connection *c) {
@@ -287,7 +156,7 @@ static void send_puts(struct load *load, struct connection *c) {
     if (n == 0) return;
     size_t begin = (size_t)(c->sent % load->sample);
     stamp_block(load, begin, begin + (size_t)n);
-    send_commands(load, c, load->block + begin * load->put_bytes, (size_t)n * load->put_bytes);
+    stream_send(&c->stream, load->block + begin * load->put_bytes, (size_t)n * load->put_bytes);
     if (c->sample_ns == 0) {
         c->sample_at = c->sent;
         c->sample_ns = load->now_ns;
@@ -365,15 +234,13 @@ static size_t add_reserve(struct connection *c, char *out) {
     return 9;
 }
 
-static void check_body(struct load *load, const struct connection *c, const char *body) {
+static void check_body(struct load *load, const char *body) {
     size_t bytes = load->options.body_bytes;
     if (body[bytes] != '\r' || body[bytes + 1] != '\n') die("a body that does not end where it should");
     if (bytes < STAMP_BYTES) return;
-    uint64_t stamp[2];
-    memcpy(stamp, body, STAMP_BYTES);
-    if ((stamp[0] ^ stamp[1]) != STAMP_CHECK || (bytes > STAMP_BYTES && body[bytes - 1] != 'x'))
-        die("a body that was not put (connection %d)", c->fd);
-    if (stamp[0] != 0 && load->now_ns > stamp[0]) histogram_add(&load->job_ns, load->now_ns - stamp[0]);
+    if (bytes > STAMP_BYTES && body[bytes - 1] != 'x') die("a body that was not put");
+    uint64_t sent_ns = read_stamp(body);
+    if (sent_ns != 0 && load->now_ns > sent_ns) histogram_add(&load->job_ns, load->now_ns - sent_ns);
 }
 
 /* One RESERVED: writes the commands that follow from it to *out. Returns its length, or 0 if it is not whole. */
@@ -392,7 +259,7 @@ static size_t take_reserved(struct load *load, struct connection *c, const char 
         die_of_reply(c, at, bytes);
     const char *body = length_end + 2;
     if ((size_t)(end - body) < load->options.body_bytes + 2) return 0;
-    check_body(load, c, body);
+    check_body(load, body);
 
     char *to = *out;
     memcpy(to, "delete ", 7);
@@ -422,20 +289,15 @@ static size_t take_deliveries(struct load *load, struct connection *c, const cha
             die_of_reply(c, at, (size_t)(end - at));
         }
     }
-    if (out != load->out) send_commands(load, c, load->out, (size_t)(out - load->out));
+    if (out != load->out) stream_send(&c->stream, load->out, (size_t)(out - load->out));
     return (size_t)(at - in);
 }
 
 /* ---- the loop ---- */
 
 static void on_readable(struct load *load, struct connection *c) {
-    memcpy(load->in, c->carry, c->carry_bytes);
-    ssize_t n = recv(c->fd, load->in + c->carry_bytes, load->in_bytes - 1 - c->carry_bytes, MSG_DONTWAIT);
-    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (n < 0) die("recv: %s", strerror(errno));
-    if (n == 0) die("the server closed a connection");
-    size_t bytes = c->carry_bytes + (size_t)n;
-    load->in[bytes] = 0;
+    size_t bytes = stream_receive(&c->stream, load->in, load->in_bytes);
+    if (bytes == 0) return;
     load->now_ns = now_ns();
     load->last_progress_ns = load->now_ns;
     size_t used;
@@ -445,9 +307,7 @@ static void on_readable(struct load *load, struct connection *c) {
     } else {
         used = take_deliveries(load, c, load->in, bytes);
     }
-    c->carry_bytes = bytes - used;
-    if (c->carry_bytes > load->options.body_bytes + REPLY_HEAD_BYTES) die("a reply that does not end");
-    memcpy(c->carry, load->in + used, c->carry_bytes);
+    stream_keep(&c->stream, load->in + used, bytes - used);
 }
 
 static void turn(struct load *load) {
@@ -456,7 +316,7 @@ static void turn(struct load *load) {
     if (n < 0 && errno != EINTR) die("epoll_wait: %s", strerror(errno));
     for (int i = 0; i < n; i++) {
         struct connection *c = events[i].data.ptr;
-        if (events[i].events & EPOLLOUT) on_writable(load, c);
+        if (events[i].events & EPOLLOUT) stream_flush(&c->stream);
         if (events[i].events & ~(uint32_t)EPOLLOUT) on_readable(load, c);
     }
     load->now_ns = now_ns();
@@ -467,9 +327,7 @@ static void turn(struct load *load) {
 }
 
 static struct snapshot take_snapshot(const struct load *load) {
-    struct snapshot s = {.time_ns = now_ns(), .own_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID), .counts = load->counts};
-    for (unsigned i = 0; i < load->options.pid_count; i++) s.server_cpu_ns += process_cpu_ns(load->options.pids[i]);
-    return s;
+    return (struct snapshot){.usage = usage_now(&load->options.server), .counts = load->counts};
 }
 
 static bool all_done(const struct load *load) {
@@ -486,7 +344,7 @@ static void start_traffic(struct load *load) {
             struct connection *c = &load->connections[i];
             char command[COMMAND_BYTES];
             size_t bytes = c->is_producer ? 0 : add_reserve(c, command);
-            if (bytes > 0) send_commands(load, c, command, bytes);
+            if (bytes > 0) stream_send(&c->stream, command, bytes);
         }
     }
     for (unsigned i = 0; i < load->connection_count; i++)
@@ -496,7 +354,7 @@ static void start_traffic(struct load *load) {
 static void run(struct load *load, struct snapshot *begin, struct snapshot *end) {
     const struct options *o = &load->options;
     *begin = take_snapshot(load);
-    uint64_t warm_ns = begin->time_ns + (uint64_t)(o->warmup * 1e9);
+    uint64_t warm_ns = begin->usage.time_ns + (uint64_t)(o->warmup * 1e9);
     uint64_t end_ns = warm_ns + (uint64_t)(o->seconds * 1e9);
     start_traffic(load);
     if (o->jobs) {
@@ -512,21 +370,6 @@ static void run(struct load *load, struct snapshot *begin, struct snapshot *end)
 }
 
 /* ---- connections ---- */
-
-static int connect_to(const struct options *o) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(o->port)};
-    if (inet_pton(AF_INET, o->host, &address.sin_addr) != 1) die("not an IPv4 address: %s", o->host);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0) die("socket: %s", strerror(errno));
-    if (connect(fd, (struct sockaddr *)&address, sizeof address) != 0)
-        die("connect to %s:%u: %s", o->host, o->port, strerror(errno));
-    int on = 1;
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    /* A host that defaults to a pacing algorithm would pace the load: timers and estimates for a wire that is not
-     * there. What the server's sockets use is the server's and the host's affair. */
-    setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
-    return fd;
-}
 
 /* Sends one command on a connection that still blocks, and reads until the reply ends in "\r\n". */
 static void ask(int fd, const char *command, char *reply, size_t reply_bytes) {
@@ -554,36 +397,33 @@ static void tube_name(const struct options *o, unsigned index, char name[256]) {
 }
 
 /* Tube t belongs to group t % groups, and so does each consumer with that remainder. */
-static void choose_tubes(const struct load *load, const struct connection *c, unsigned index) {
+static void choose_tubes(const struct load *load, const struct connection *c, int fd, unsigned index) {
     const struct options *o = &load->options;
     char name[256], command[320];
     if (c->is_producer) {
         tube_name(o, index % o->tubes, name);
         snprintf(command, sizeof command, "use %s\r\n", name);
-        expect(c->fd, command, "USING ");
+        expect(fd, command, "USING ");
         return;
     }
     for (unsigned t = 0; t < o->tubes; t++) {
         if (t % load->group_count != index % load->group_count) continue;
         tube_name(o, t, name);
         snprintf(command, sizeof command, "watch %s\r\n", name);
-        expect(c->fd, command, "WATCHING ");
+        expect(fd, command, "WATCHING ");
     }
-    if (strcmp(o->tube, "default") != 0 || o->tubes > 1) expect(c->fd, "ignore default\r\n", "WATCHING ");
+    if (strcmp(o->tube, "default") != 0 || o->tubes > 1) expect(fd, "ignore default\r\n", "WATCHING ");
 }
 
 static void open_connection(struct load *load, struct connection *c, bool is_producer, unsigned index) {
     const struct options *o = &load->options;
-    c->fd = connect_to(o);
     c->is_producer = is_producer;
     unsigned tube = is_producer ? index % o->tubes : index;
     c->group = &load->groups[tube % load->group_count];
-    c->output_bytes = is_producer ? o->depth * load->put_bytes : (size_t)o->depth * 2 * COMMAND_BYTES;
-    c->output = allocate(1, c->output_bytes);
-    c->carry = allocate(1, o->body_bytes + REPLY_HEAD_BYTES);
-    choose_tubes(load, c, index);
-    struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
-    if (epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, c->fd, &event) != 0) die("epoll_ctl: %s", strerror(errno));
+    size_t output_bytes = is_producer ? o->depth * load->put_bytes : (size_t)o->depth * 2 * COMMAND_BYTES;
+    int fd = stream_connect(o->host, o->port);
+    choose_tubes(load, c, fd, index);
+    stream_open(&c->stream, fd, load->epoll_fd, output_bytes, o->body_bytes + REPLY_HEAD_BYTES);
 }
 
 static void share_out_jobs(struct load *load) {
@@ -616,11 +456,7 @@ static void open_load(struct load *load) {
 }
 
 static void close_load(struct load *load) {
-    for (unsigned i = 0; i < load->connection_count; i++) {
-        close(load->connections[i].fd);
-        free(load->connections[i].output);
-        free(load->connections[i].carry);
-    }
+    for (unsigned i = 0; i < load->connection_count; i++) stream_close(&load->connections[i].stream);
     close(load->epoll_fd);
     free(load->connections);
     free(load->groups);
@@ -637,7 +473,7 @@ static void hold_idle(const struct options *o) {
     limit.rlim_cur = limit.rlim_max;
     (void)setrlimit(RLIMIT_NOFILE, &limit); /* connecting says if it was not enough */
     for (unsigned i = 0; i < o->idle; i++) {
-        int fd = connect_to(o);
+        int fd = stream_connect(o->host, o->port);
         /* An answer shows that the server has accepted it, and is not merely going to. */
         expect(fd, "use default\r\n", "USING ");
     }
@@ -668,28 +504,11 @@ static const char usage[] =
     "  --idle N            instead of all that: open N connections, print \"ready\", hold them until killed\n"
     "prints one line of JSON; times in microseconds unless named otherwise\n";
 
-static double number(const char *text, double low, double high) {
-    char *end;
-    errno = 0;
-    double value = strtod(text, &end);
-    if (errno || end == text || *end || !(value >= low && value <= high))
-        die("not a number in %g..%g: %s", low, high, text);
-    return value;
-}
-
 static enum mode mode_named(const char *name) {
     if (strcmp(name, "full") == 0) return MODE_FULL;
     if (strcmp(name, "put-only") == 0) return MODE_PUT_ONLY;
     if (strcmp(name, "drain") == 0) return MODE_DRAIN;
     die("no mode %s", name);
-}
-
-static void read_pids(struct options *o, char *list) {
-    char *rest = list;
-    for (char *pid; (pid = strsep(&rest, ",")) != NULL;) {
-        if (o->pid_count == MAX_PIDS) die("more than %u processes", MAX_PIDS);
-        o->pids[o->pid_count++] = (pid_t)number(pid, 1, INT32_MAX);
-    }
 }
 
 static void check_options(struct options *o) {
@@ -735,7 +554,7 @@ static struct options read_options(int argc, char **argv) {
         case 't': o.tube = optarg; break;
         case 'k': o.tubes = (unsigned)number(optarg, 1, MAX_TUBES); break;
         case 'a': o.watch_all = true; break;
-        case 'i': read_pids(&o, optarg); break;
+        case 'i': read_pids(&o.server, optarg); break;
         case 'I':
             o.mode = MODE_IDLE;
             o.idle = (unsigned)number(optarg, 1, 1e6);
@@ -749,32 +568,18 @@ static struct options read_options(int argc, char **argv) {
     return o;
 }
 
-static void report_histogram(const char *name, const struct histogram *h) {
-    if (h->total == 0)
-        printf(", \"%s\": null", name);
-    else
-        printf(", \"%s\": {\"p50\": %.1f, \"p99\": %.1f, \"p99.9\": %.1f, \"max\": %.1f, \"samples\": %" PRIu64 "}",
-               name, histogram_us(h, 0.5), histogram_us(h, 0.99), histogram_us(h, 0.999), (double)h->max_ns / 1e3,
-               h->total);
-}
-
 static void report(const struct load *load, const struct snapshot *begin, const struct snapshot *end) {
     static const char *const modes[] = {"full", "put-only", "drain", "idle"};
     const struct options *o = &load->options;
-    double seconds = (double)(end->time_ns - begin->time_ns) / 1e9;
+    double seconds = (double)(end->usage.time_ns - begin->usage.time_ns) / 1e9;
     uint64_t puts = end->counts.puts - begin->counts.puts, deletes = end->counts.deletes - begin->counts.deletes;
     uint64_t cycles = o->mode == MODE_PUT_ONLY ? puts : deletes;
-    double own_s = (double)(end->own_cpu_ns - begin->own_cpu_ns) / 1e9;
-    double server_s = (double)(end->server_cpu_ns - begin->server_cpu_ns) / 1e9;
-    double jobs = cycles ? (double)cycles : 1;
     printf(
         "{\"mode\": \"%s\", \"producers\": %u, \"consumers\": %u, \"depth\": %u, \"body_bytes\": %zu, \"tubes\": %u, "
         "\"seconds\": %.4f, \"cycles\": %" PRIu64 ", \"rate\": %.0f",
         modes[o->mode], o->producers, o->consumers, o->depth, o->body_bytes, o->tubes, seconds, cycles,
         (double)cycles / seconds);
-    if (o->pid_count > 0)
-        printf(", \"server_cpu_s\": %.4f, \"server_cpu_us_per_job\": %.3f", server_s, server_s / jobs * 1e6);
-    printf(", \"own_cpu_s\": %.4f, \"own_cpu_us_per_job\": %.3f", own_s, own_s / jobs * 1e6);
+    report_cpu(&begin->usage, &end->usage, o->server.count, cycles, "job");
     printf(", \"puts\": %" PRIu64 ", \"reserves\": %" PRIu64 ", \"deletes\": %" PRIu64 ", \"pauses\": %" PRIu64, puts,
            end->counts.reserves - begin->counts.reserves, deletes, end->counts.pauses - begin->counts.pauses);
     report_histogram("put_us", &load->put_ns);

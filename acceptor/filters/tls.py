@@ -1,0 +1,218 @@
+"""TLS, the server's side, without a socket: what the handshake and the stream need is passed in and handed out.
+
+OpenSSL through the standard library does it, with one exception. "A certificate, whoever signed it" is a demand that
+`ssl` cannot make of a client, since it verifies every certificate that it asks for; pyOpenSSL can, and is needed for
+that alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ssl
+from typing import Any, Final, Protocol
+
+from acceptor.filters import Filter, FilterError
+
+READ_BYTES: Final = 256 << 10
+
+COMMON_NAME: Final = "2.5.4.3"
+
+VERSION_NAMES: Final = {"TLSv1": "TLS1.0", "TLSv1.1": "TLS1.1", "TLSv1.2": "TLS1.2", "TLSv1.3": "TLS1.3"}
+# By OpenSSL's names those that the registry (RFC 8447) calls otherwise. In TLS 1.3 the names agree.
+CIPHER_NAMES: Final = {
+    "RC4-SHA": "TLS_RSA_WITH_RC4_128_SHA",
+    "DES-CBC3-SHA": "TLS_RSA_WITH_3DES_EDE_CBC_SHA",
+    "AES128-SHA": "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "AES256-SHA": "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "AES128-GCM-SHA256": "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "AES256-GCM-SHA384": "TLS_RSA_WITH_AES_256_GCM_SHA384",
+    "ECDHE-ECDSA-AES128-SHA": "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "ECDHE-ECDSA-AES256-SHA": "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "ECDHE-RSA-AES128-SHA": "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "ECDHE-RSA-AES256-SHA": "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "ECDHE-RSA-AES128-GCM-SHA256": "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "ECDHE-RSA-AES256-GCM-SHA384": "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "ECDHE-ECDSA-AES128-GCM-SHA256": "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "ECDHE-ECDSA-AES256-GCM-SHA384": "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "ECDHE-RSA-CHACHA20-POLY1305": "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256",
+    "ECDHE-ECDSA-CHACHA20-POLY1305": "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256",
+}
+
+
+class Tls(Filter, Protocol):
+    """A filter that first has to come to an understanding with the client.
+
+    decode() and encode() may be called once handshake() has returned True; what outgoing() returns is to be sent after
+    each of handshake() and decode(), whatever became of them.
+    """
+
+    def handshake(self, data: bytes) -> bool:
+        """Whether that completes it. Raises FilterError."""
+        ...
+
+    def outgoing(self) -> bytes: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def cipher(self) -> str: ...
+
+    @property
+    def common_name(self) -> str:
+        """Of the client's certificate; "" without one."""
+        ...
+
+
+class TlsFactory(Protocol):
+    """What a new connection's filter is made by."""
+
+    def __call__(self) -> Tls: ...
+
+
+class VerifyingTls:
+    """By the standard library."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._in = ssl.MemoryBIO()
+        self._out = ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._in, self._out, server_side=True)
+        self._ended = False
+
+    def handshake(self, data: bytes) -> bool:
+        self._in.write(data)
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError as error:
+            raise FilterError(f"tls: {error.reason or error}") from None
+        return True
+
+    def decode(self, data: bytes) -> bytes:
+        self._in.write(data)
+        parts = []
+        try:
+            while not self._ended:
+                part = self._object.read(READ_BYTES)
+                parts.append(part)
+                self._ended = not part
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self._ended = True
+        except ssl.SSLError as error:
+            raise FilterError(f"tls: {error.reason or error}") from None
+        return b"".join(parts)
+
+    def encode(self, data: bytes) -> bytes:
+        view = memoryview(data)
+        while view:
+            view = view[self._object.write(view) :]
+        return self._out.read()
+
+    def outgoing(self) -> bytes:
+        return self._out.read()
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def version(self) -> str:
+        return version_name(self._object.version() or "")
+
+    @property
+    def cipher(self) -> str:
+        cipher = self._object.cipher()
+        return cipher_name(cipher[0] if cipher else "")
+
+    @property
+    def common_name(self) -> str:
+        certificate = self._object.getpeercert() or {}
+        subject: Any = certificate.get("subject", ())
+        return next((value for names in subject for key, value in names if key == "commonName"), "")
+
+
+class UnverifyingTls:
+    """By pyOpenSSL, whose contexts may ask for a certificate and take any."""
+
+    def __init__(self, context: object) -> None:
+        """`context`: an OpenSSL.SSL.Context."""
+        self._ssl: Any = importlib.import_module("OpenSSL.SSL")
+        self._connection: Any = self._ssl.Connection(context, None)
+        self._connection.set_accept_state()
+        self._ended = False
+
+    def handshake(self, data: bytes) -> bool:
+        self._put(data)
+        try:
+            self._connection.do_handshake()
+        except self._ssl.WantReadError:
+            return False
+        except self._ssl.Error as error:
+            raise FilterError(f"tls: {reason(error)}") from None
+        return True
+
+    def decode(self, data: bytes) -> bytes:
+        self._put(data)
+        parts = []
+        try:
+            while not self._ended:
+                parts.append(self._connection.recv(READ_BYTES))
+        except self._ssl.WantReadError:
+            pass
+        except self._ssl.ZeroReturnError:
+            self._ended = True
+        except self._ssl.Error as error:
+            raise FilterError(f"tls: {reason(error)}") from None
+        return b"".join(parts)
+
+    def encode(self, data: bytes) -> bytes:
+        if data:
+            self._connection.sendall(data)
+        return self.outgoing()
+
+    def outgoing(self) -> bytes:
+        parts = []
+        try:
+            while True:
+                parts.append(self._connection.bio_read(READ_BYTES))
+        except self._ssl.WantReadError:
+            return b"".join(parts)
+
+    def _put(self, data: bytes) -> None:
+        while data:
+            data = data[self._connection.bio_write(data) :]
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def version(self) -> str:
+        return version_name(self._connection.get_protocol_version_name())
+
+    @property
+    def cipher(self) -> str:
+        return cipher_name(self._connection.get_cipher_name() or "")
+
+    @property
+    def common_name(self) -> str:
+        certificate = self._connection.get_peer_certificate(as_cryptography=True)
+        names = certificate.subject if certificate is not None else ()
+        return next((str(name.value) for name in names if name.oid.dotted_string == COMMON_NAME), "")
+
+
+def reason(error: Exception) -> str:
+    """pyOpenSSL's errors hold a list of (library, function, reason)."""
+    queue = error.args[0] if error.args else ()
+    return str(queue[-1][-1]) if isinstance(queue, list) and queue else str(error) or type(error).__name__
+
+
+def version_name(name: str) -> str:
+    return VERSION_NAMES.get(name, name)
+
+
+def cipher_name(name: str) -> str:
+    return CIPHER_NAMES.get(name, name)

@@ -1,0 +1,90 @@
+"""JSON objects by the rules of Go's encoding/json, which nsqd reads them with.
+
+A key matches a field whatever its case, an unknown one is ignored, of several the last counts. null leaves a field as
+it is. A value of another type than the field's is an error; there is no whole number with a point or an exponent. Bytes
+that are not UTF-8 are replaced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias, TypeVar
+
+import orjson
+
+INT32: Final = 1 << 31
+INT64: Final = 1 << 63
+
+
+class DecodeError(ValueError):
+    """It is not JSON, or not of these types."""
+
+
+T = TypeVar("T")
+# Takes a value that is not null; raises DecodeError.
+Reader: TypeAlias = Callable[[object], T]
+
+
+def loads(body: bytes) -> object:
+    try:
+        return orjson.loads(body.decode("utf-8", "replace"))
+    except orjson.JSONDecodeError as error:
+        raise DecodeError(str(error)) from None
+
+
+def fields(value: object, readers: Mapping[str, Reader[Any]]) -> dict[str, Any]:
+    """Of an object, those that are there and not null. `readers` has the fields' names in lower case."""
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise DecodeError(f"not an object: {_kind(value)}")
+    found = {}
+    for key, member in value.items():
+        name = key if key in readers else key.casefold()
+        if name in readers and member is not None:
+            try:
+                found[name] = readers[name](member)
+            except DecodeError as error:
+                raise DecodeError(f"{name}: {error}") from None
+    return found
+
+
+def text(value: object) -> str:
+    if not isinstance(value, str):
+        raise DecodeError(f"not a string: {_kind(value)}")
+    return value
+
+
+def flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise DecodeError(f"neither true nor false: {_kind(value)}")
+    return value
+
+
+def int64(value: object) -> int:
+    return _whole(value, INT64)
+
+
+def int32(value: object) -> int:
+    return _whole(value, INT32)
+
+
+def _whole(value: object, bound: int) -> int:
+    if type(value) is not int or not -bound <= value < bound:
+        raise DecodeError(f"not a whole number in range: {_kind(value)}")
+    return value
+
+
+def items(reader: Reader[T], zero: T) -> Reader[list[T]]:
+    """Of a list; a null in it is `zero`."""
+
+    def read(value: object) -> list[T]:
+        if not isinstance(value, list):
+            raise DecodeError(f"not a list: {_kind(value)}")
+        return [zero if item is None else reader(item) for item in value]
+
+    return read
+
+
+def _kind(value: object) -> str:
+    return type(value).__name__

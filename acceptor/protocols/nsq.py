@@ -1,0 +1,566 @@
+"""NSQ's rare commands: IDENTIFY, AUTH and SUB, the question whether a client may publish; and its filters.
+
+csrc/nsq.c has the others. It hands over a command when everything before it on the connection has been answered, and
+takes no more input from there until the command is done with:
+
+    IDENTIFY '\\n' body      AUTH '\\n' body      SUB topic channel
+    PUB topic, MPUB topic, DPUB topic ms      may it? Answered by Engine.authorize(), and C looks at the input again
+
+Errors, their texts and the order in which conditions are looked at are nsqd 1.3's. All errors of these commands end the
+connection. What is kept of a connection goes when it is closed.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import orjson
+from csrc._core import lib
+
+from acceptor import engine
+from acceptor.engine import Answer, Engine
+from acceptor.filters import Chain, FilterError
+from acceptor.filters.deflate import Deflate
+from acceptor.filters.snappy import Snappy
+from acceptor.filters.tls import Tls
+from acceptor.protocols import nsq_tls
+from acceptor.protocols.nsq_auth import AuthClient, AuthError, Authorizations, Outcome, Question
+from acceptor.protocols.nsq_identify import (
+    TEXT_CHARACTERS,
+    ClientError,
+    Terms,
+    Upgrade,
+    default_terms,
+    negotiate,
+    parse,
+)
+
+RESPONSE: Final = 0
+ERROR: Final = 1
+OK: Final = b"OK"
+SECOND_NS: Final = 1_000_000_000
+HANDSHAKE_NS: Final = 5 * SECOND_NS
+
+NAME: Final = re.compile(rb"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
+NAME_BYTES: Final = 64
+EPHEMERAL: Final = b"#ephemeral"
+SUBSCRIBED: Final = 3  # as nsqd numbers a client's states
+DESCRIPTION_BYTES: Final[int] = lib.DESCRIPTION_MAX_BYTES
+# struct subscribe, csrc/message.h
+SUBSCRIBE: Final = struct.Struct("<QQIIHHI")
+
+# The engine's options, by nsqd's that they are set from.
+ENGINE_OPTIONS: Final = {
+    "max-msg-size": "max-msg-size",
+    "max-body-size": "max-body-size",
+    "max-rdy-count": "max-rdy-count",
+    "max-req-timeout": "max-req-timeout-ns",
+    "msg-timeout": "msg-timeout-ns",
+    "client-timeout": "client-timeout-ns",
+}
+
+FAILURES: Final = {engine.NO_SPACE: "no space left", engine.FAILED: "internal error"}
+NEVER_NS: Final = (1 << 63) - 1
+# Of Go's quoted strings.
+ESCAPES: Final = {
+    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
+}  # fmt: skip
+
+Settings: TypeAlias = Mapping[str, Any]
+WhenAsked: TypeAlias = Callable[[Outcome], None]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Handshake:
+    """A TLS handshake under way."""
+
+    tls: Tls
+    upgrade: Upgrade
+
+
+@dataclass(slots=True)
+class Asking:
+    """A question to the auth server under way."""
+
+    question: Question
+    then: WhenAsked
+
+
+@dataclass(slots=True)
+class Client:
+    """What is kept of a connection."""
+
+    connected_s: int
+    terms: Terms  # as it was answered last
+    # The first IDENTIFY decides what it is sent; nsqd reads no other.
+    sent_terms: Terms | None = None
+    client_id: str | None = None
+    hostname: str | None = None
+    user_agent: str = ""
+    subscribed: bool = False
+    subscribing: tuple[bytes, bytes] | None = None
+    secret: bytes = b""
+    authorizations: Authorizations | None = None
+    asking: Asking | None = None
+    chain: Chain | None = None
+    tls: Tls | None = None
+    snappy: bool = False
+    deflate: bool = False
+    handshake: Handshake | None = None
+
+    @property
+    def authorized(self) -> bool:
+        return self.authorizations is not None and len(self.authorizations.entries) > 0
+
+
+class Nsq:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Settings,
+        *,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        """`settings`: the section nsq. Raises ValueError when it asks for TLS that cannot be had."""
+        self._engine = engine
+        self._settings = settings
+        self._now_ns = now_ns
+        self._wall_ns = wall_ns
+        self._clients: dict[int, Client] = {}
+        self._handshakes: dict[int, int] = {}  # connections and when they must be done, soonest first
+        self._ending: list[int] = []  # connections whose clients have said, in their filter's way, that it is all
+        self._make_tls = nsq_tls.factory(settings)
+        self._auth: AuthClient | None = None
+        if settings["auth-http-address"]:
+            self._auth = AuthClient(
+                settings["auth-http-address"],
+                connect_timeout_ns=settings["http-client-connect-timeout"],
+                request_timeout_ns=settings["http-client-request-timeout"],
+                context=nsq_tls.client_context(settings),
+                poke=engine.poke,
+                now_ns=now_ns,
+            )
+        for option, name in ENGINE_OPTIONS.items():
+            engine.set(f"nsq.{name}", settings[option])
+        engine.set("nsq.auth", int(self._auth is not None))
+        engine.set("nsq.tls-required", int(nsq_tls.is_required(settings)))
+
+    def close(self) -> None:
+        """Before the engine is."""
+        if self._auth is not None:
+            self._auth.close()
+
+    # --- upcalls ----------------------------------------------------------------------------------------------------
+
+    def command(self, conn: int, command: bytes) -> None:
+        client = self._clients.get(conn)
+        if client is None:
+            client = Client(self._wall_ns() // SECOND_NS, default_terms(self._settings))
+            self._clients[conn] = client
+        line, _, body = command.partition(b"\n")
+        words = line.split(b" ")
+        try:
+            match words[0]:
+                case b"IDENTIFY":
+                    self._identify(conn, client, body)
+                case b"AUTH":
+                    self._authenticate(conn, client, words, body)
+                case b"SUB":
+                    self._subscribe(conn, client, words)
+                case b"PUB" | b"MPUB" | b"DPUB":
+                    self._publish(conn, client, words)
+                case other:
+                    raise ClientError("E_INVALID", f"invalid command {other.decode(errors='replace')}")
+        except ClientError as error:
+            self._refuse(conn, error)
+
+    def answer(self, conn: int, answer: Answer) -> None:
+        client = self._clients.get(conn)
+        if client is not None and client.subscribing is not None:
+            topic, channel = client.subscribing
+            client.subscribing = None
+            self._subscribed(conn, client, topic, channel, answer.status)
+
+    def input(self, conn: int, data: bytes) -> None:
+        client = self._clients.get(conn)
+        if client is None:
+            return
+        if client.handshake is not None:
+            self._shake_hands(conn, client, client.handshake, data)
+        elif client.chain is not None:
+            self._pass_input(conn, client, client.chain, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        client = self._clients.get(conn)
+        # Without a chain it is closing. While Python has a command, a handshake too, the codec says nothing.
+        if client is not None and client.chain is not None:
+            self._engine.send(conn, client.chain.encode(data))
+
+    def poked(self) -> None:
+        """The auth server has answered something."""
+        if self._auth is None:
+            return
+        for question, outcome in self._auth.outcomes():
+            client = self._clients.get(question.conn)
+            if client is None or client.asking is None or client.asking.question is not question:
+                continue
+            then = client.asking.then
+            client.asking = None
+            try:
+                then(outcome)
+            except ClientError as error:
+                self._refuse(question.conn, error)
+            except Exception:
+                log.exception("cannot handle an answer of the auth server for connection %#x", question.conn)
+                self.failed(question.conn)
+
+    def closed(self, conn: int) -> None:
+        client = self._clients.pop(conn, None)
+        self._handshakes.pop(conn, None)
+        if client is not None and client.asking is not None:
+            client.asking.question.cancelled = True
+
+    def failed(self, conn: int) -> None:
+        """Something about it could not be handled, for a reason that is ours."""
+        self.closed(conn)
+        self._engine.close_connection(conn)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        """How long the engine may run before expire() has something to do."""
+        if self._ending:
+            return 0
+        if not self._handshakes:
+            return engine.FOREVER
+        return max(next(iter(self._handshakes.values())) - self._now_ns(), 0)
+
+    def expire(self) -> None:
+        """To be called after each run of the engine, before its upcalls are looked at."""
+        # The engine has taken what it was fed.
+        for conn in self._ending:
+            self._engine.close_connection(conn)
+        self._ending.clear()
+        while self._handshakes:
+            conn, until_ns = next(iter(self._handshakes.items()))
+            if until_ns > self._now_ns():
+                return
+            self._handshake_failed(conn, self._clients[conn], b"", "i/o timeout")
+
+    # --- IDENTIFY ---------------------------------------------------------------------------------------------------
+
+    def _identify(self, conn: int, client: Client, body: bytes) -> None:
+        if client.subscribed:
+            raise ClientError("E_INVALID", "cannot IDENTIFY in current state")
+        request = parse(body)
+        client.client_id = request.client_id[:TEXT_CHARACTERS]
+        client.hostname = request.hostname[:TEXT_CHARACTERS]
+        client.user_agent = request.user_agent[:TEXT_CHARACTERS]
+        client.terms.change(request, self._settings)
+        if client.sent_terms is None:
+            client.sent_terms = replace(client.terms)
+            self._engine.set_nsq(conn, "heartbeat-ns", client.terms.heartbeat_ns)
+        if not request.feature_negotiation:
+            self._done(conn, OK)
+            return
+        answer, upgrade = negotiate(
+            request,
+            client.terms,
+            self._settings,
+            has_tls=self._make_tls is not None,
+            has_auth=self._auth is not None,
+        )
+        if upgrade:
+            self._upgrade(conn, client, answer, upgrade)
+        else:
+            self._done(conn, answer)
+
+    def _upgrade(self, conn: int, client: Client, answer: bytes, upgrade: Upgrade) -> None:
+        if client.chain is not None:
+            raise ClientError("E_IDENTIFY_FAILED", "IDENTIFY failed already upgraded")
+        self._engine.filter(conn)
+        self._engine.send(conn, frame(RESPONSE, answer))
+        if upgrade.tls:
+            assert self._make_tls is not None
+            client.handshake = Handshake(self._make_tls(), upgrade)
+            self._handshakes[conn] = self._now_ns() + HANDSHAKE_NS
+            return
+        client.chain = Chain()
+        self._compress(conn, client, client.chain, upgrade)
+        self._engine.resume(conn)
+
+    def _compress(self, conn: int, client: Client, chain: Chain, upgrade: Upgrade) -> None:
+        if upgrade.snappy:
+            chain.add(Snappy())
+            client.snappy = True
+            self._engine.send(conn, chain.encode(frame(RESPONSE, OK)))
+        if upgrade.deflate_level is not None:
+            chain.add(Deflate(upgrade.deflate_level))
+            client.deflate = True
+            self._engine.send(conn, chain.encode(frame(RESPONSE, OK)))
+
+    # --- filters ----------------------------------------------------------------------------------------------------
+
+    def _shake_hands(self, conn: int, client: Client, handshake: Handshake, data: bytes) -> None:
+        try:
+            done = handshake.tls.handshake(data)
+        except FilterError as error:
+            self._handshake_failed(conn, client, handshake.tls.outgoing(), str(error))
+            return
+        self._engine.send(conn, handshake.tls.outgoing())
+        if not done:
+            self._engine.feed(conn, b"")
+            return
+        client.handshake = None
+        del self._handshakes[conn]
+        client.tls = handshake.tls
+        client.chain = Chain()
+        client.chain.add(handshake.tls)
+        self._engine.set_nsq(conn, "tls", 1)
+        self._engine.send(conn, client.chain.encode(frame(RESPONSE, OK)))
+        self._compress(conn, client, client.chain, handshake.upgrade)
+        self._engine.resume(conn)
+        # What came behind the handshake.
+        self._pass_input(conn, client, client.chain, b"")
+
+    def _handshake_failed(self, conn: int, client: Client, alert: bytes, why: str) -> None:
+        log.info("%s: the TLS handshake failed: %s", self._engine.remote(conn), why)
+        client.handshake = None
+        del self._handshakes[conn]
+        # Behind the alert, for a client that does not speak TLS at all.
+        error = frame(ERROR, f"E_IDENTIFY_FAILED IDENTIFY failed {why}".encode())
+        self._engine.send(conn, alert + error)
+        self._engine.close_connection(conn)
+
+    def _pass_input(self, conn: int, client: Client, chain: Chain, data: bytes) -> None:
+        try:
+            plain = chain.decode(data)
+        except FilterError as error:
+            log.info("%s: %s", self._engine.remote(conn), error)
+            plain = None
+        # An alert, or what TLS has to say of its own accord.
+        if client.tls is not None:
+            self._engine.send(conn, client.tls.outgoing())
+        if plain is None:
+            client.chain = None
+            self._engine.close_connection(conn)
+            return
+        self._engine.feed(conn, plain)
+        if chain.ended:
+            self._ending.append(conn)
+
+    # --- AUTH -------------------------------------------------------------------------------------------------------
+
+    def _authenticate(self, conn: int, client: Client, words: list[bytes], secret: bytes) -> None:
+        if client.subscribed:
+            raise ClientError("E_INVALID", "cannot AUTH in current state")
+        if len(words) != 1:
+            raise ClientError("E_INVALID", "AUTH invalid number of parameters")
+        if client.authorized:
+            raise ClientError("E_INVALID", "AUTH already set")
+        if self._auth is None:
+            raise ClientError("E_AUTH_DISABLED", "AUTH disabled")
+        client.secret = secret
+
+        def heard(outcome: Outcome) -> None:
+            authorizations = self._heard(conn, client, outcome)
+            if not authorizations.entries:
+                raise ClientError("E_UNAUTHORIZED", "AUTH no authorizations found")
+            answer = {
+                "identity": authorizations.identity,
+                "identity_url": authorizations.identity_url,
+                "permission_count": len(authorizations.entries),
+            }
+            self._done(conn, orjson.dumps(answer))
+
+        self._ask_auth_server(conn, client, self._auth, heard)
+
+    def _ask_auth_server(self, conn: int, client: Client, auth: AuthClient, then: WhenAsked) -> None:
+        remote_ip = self._engine.remote(conn).rpartition(":")[0].strip("[]")
+        common_name = client.tls.common_name if client.tls is not None else ""
+        question = Question(conn, remote_ip, client.secret, client.tls is not None, common_name)
+        client.asking = Asking(question, then)
+        auth.ask(question)
+
+    def _heard(self, conn: int, client: Client, outcome: Outcome) -> Authorizations:
+        if isinstance(outcome, AuthError):
+            # Who fails to authenticate is not told about our servers.
+            log.warning("%s: AUTH failed: %s", self._engine.remote(conn), outcome)
+            raise ClientError("E_AUTH_FAILED", "AUTH failed")
+        client.authorizations = outcome
+        self._engine.set_nsq(conn, "authorized-until-ns", outcome.expires_ns)
+        return outcome
+
+    def _when_allowed(
+        self, conn: int, client: Client, command: str, topic: bytes, channel: bytes, then: Callable[[], None]
+    ) -> None:
+        """Now, or once the auth server was asked again. No channel: to publish."""
+        if self._auth is None:
+            then()
+            return
+        authorizations = client.authorizations
+        if authorizations is None or not authorizations.entries:
+            raise ClientError("E_AUTH_FIRST", f"AUTH required before {command}")
+
+        def decide(authorizations: Authorizations) -> None:
+            # Names are ASCII.
+            if not authorizations.allows(topic.decode(), channel.decode()):
+                raise ClientError("E_UNAUTHORIZED", f"AUTH failed for {command} on {quoted(topic)} {quoted(channel)}")
+            then()
+
+        if authorizations.expired(self._now_ns()):
+            self._ask_auth_server(conn, client, self._auth, lambda outcome: decide(self._heard(conn, client, outcome)))
+        else:
+            decide(authorizations)
+
+    def _publish(self, conn: int, client: Client, words: list[bytes]) -> None:
+        command = words[0].decode()
+        topic = words[1]
+
+        def allowed() -> None:
+            until_ns = client.authorizations.expires_ns if client.authorizations is not None else NEVER_NS
+            self._engine.authorize(conn, topic, until_ns)
+            self._engine.resume(conn)
+
+        self._when_allowed(conn, client, command, topic, b"", allowed)
+
+    # --- SUB --------------------------------------------------------------------------------------------------------
+
+    def _subscribe(self, conn: int, client: Client, words: list[bytes]) -> None:
+        if client.subscribed:
+            raise ClientError("E_INVALID", "cannot SUB in current state")
+        if client.terms.heartbeat_ns == 0:
+            raise ClientError("E_INVALID", "cannot SUB with heartbeats disabled")
+        if len(words) < 3:
+            raise ClientError("E_INVALID", "SUB insufficient number of parameters")
+        topic, channel = words[1:3]
+        if not is_name(topic):
+            raise ClientError("E_BAD_TOPIC", f"SUB topic name {quoted(topic)} is not valid")
+        if not is_name(channel):
+            raise ClientError("E_BAD_CHANNEL", f"SUB channel name {quoted(channel)} is not valid")
+        self._when_allowed(
+            conn, client, "SUB", topic, channel, lambda: self._ask_to_subscribe(conn, client, topic, channel)
+        )
+
+    def _ask_to_subscribe(self, conn: int, client: Client, topic: bytes, channel: bytes) -> None:
+        number = self._engine.bind(topic)
+        if number == 0:
+            raise ClientError("E_SUB_FAILED", "SUB failed too many topics")
+        terms = client.sent_terms or client.terms
+        description = self._describe(conn, client)
+        body = SUBSCRIBE.pack(
+            terms.msg_timeout_ns,
+            self._settings["max-msg-timeout"],
+            terms.sample_rate,
+            self._settings["max-channel-consumers"],
+            len(channel),
+            lib.SUBSCRIBE_EPHEMERAL if channel.endswith(EPHEMERAL) else 0,
+            len(description),
+        )
+        client.subscribing = (topic, channel)
+        worker = self._engine.worker_of_topic(number)
+        request = body + channel + description
+        if self._engine.request(worker, conn, lib.MSG_SUBSCRIBE, topic=number, body=request) < 0:
+            client.subscribing = None
+            raise ClientError("E_SUB_FAILED", "SUB failed exiting")
+
+    def _subscribed(self, conn: int, client: Client, topic: bytes, channel: bytes, status: int) -> None:
+        if status == engine.OK:
+            client.subscribed = True
+            self._done(conn, OK)
+            return
+        if status == engine.FULL:
+            limit = self._settings["max-channel-consumers"]
+            why = f"consumers for {topic.decode()}:{channel.decode()} exceeds limit of {limit}"
+        else:
+            why = FAILURES.get(status, "for an unknown reason")
+        self._refuse(conn, ClientError("E_SUB_FAILED", f"SUB failed {why}"))
+
+    def _describe(self, conn: int, client: Client) -> bytes:
+        """What nsqd's /stats shows of a client and does not change, as JSON."""
+        remote = self._engine.remote(conn)
+        host = remote.rpartition(":")[0].strip("[]")
+        told: dict[str, Any] = {
+            "client_id": host if client.client_id is None else client.client_id,
+            "hostname": host if client.hostname is None else client.hostname,
+            "version": "V2",
+            "remote_address": remote,
+            "state": SUBSCRIBED,
+            "connect_ts": client.connected_s,
+            "sample_rate": client.terms.sample_rate,
+            "deflate": client.deflate,
+            "snappy": client.snappy,
+            "user_agent": client.user_agent,
+        }
+        if client.authorized and client.authorizations is not None:
+            told["authed"] = True
+            told["auth_identity"] = client.authorizations.identity
+            told["auth_identity_url"] = client.authorizations.identity_url
+        told |= {
+            "tls": client.tls is not None,
+            "tls_cipher_suite": client.tls.cipher if client.tls is not None else "",
+            "tls_version": client.tls.version if client.tls is not None else "",
+            "tls_negotiated_protocol": "",
+            "tls_negotiated_protocol_is_mutual": client.tls is not None,
+        }
+        return shortened(told, DESCRIPTION_BYTES)
+
+    # --- how a command ends -----------------------------------------------------------------------------------------
+
+    def _done(self, conn: int, answer: bytes) -> None:
+        self._engine.reply(conn, frame(RESPONSE, answer))
+        self._engine.resume(conn)
+
+    def _refuse(self, conn: int, error: ClientError) -> None:
+        log.debug("%s: %s", self._engine.remote(conn), error)
+        self._engine.reply(conn, frame(ERROR, str(error).encode()))
+        self._engine.close_connection(conn)
+
+
+# --- bytes and words --------------------------------------------------------------------------------------------------
+
+
+def frame(kind: int, data: bytes) -> bytes:
+    return struct.pack(">II", 4 + len(data), kind) + data
+
+
+def is_name(text: bytes) -> bool:
+    return len(text) <= NAME_BYTES and NAME.fullmatch(text) is not None
+
+
+def quoted(text: bytes) -> str:
+    """As Go's %q shows it."""
+    return '"' + "".join(map(_shown, text.decode("utf-8", "surrogateescape"))) + '"'
+
+
+def _shown(character: str) -> str:
+    code = ord(character)
+    if character in ESCAPES:
+        return ESCAPES[character]
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
+        return f"\\x{code - 0xDC00:02x}"
+    if character.isprintable():
+        return character
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shortened(told: dict[str, Any], limit: int) -> bytes:
+    """As JSON of at most `limit` bytes: of its texts no more than there is room for."""
+    longest = TEXT_CHARACTERS
+    while True:
+        told = {key: value[:longest] if isinstance(value, str) else value for key, value in told.items()}
+        data = orjson.dumps(told)
+        if len(data) <= limit:
+            return data
+        longest //= 2

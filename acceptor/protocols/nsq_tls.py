@@ -1,0 +1,173 @@
+"""The section nsq's options about TLS: what they mean, and whether they can be met.
+
+    tls-cert, tls-key         both or neither: without them no client gets TLS
+    tls-client-auth-policy    "", "require" (a certificate, whoever signed it) or "require-verify"; implies tls-required
+    tls-root-ca-file          who may have signed certificates, of clients and the auth server; "": the system's roots
+    tls-required              "false", "true" or "tcp-https": with the last two a client does nothing before TLS
+    tls-min-version           tls1.0 to tls1.3
+
+Needs neither the C core nor a connection, so that the supervisor can ask before it starts anything.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ssl
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from acceptor.filters.tls import TlsFactory, UnverifyingTls, VerifyingTls, reason
+
+REQUIRE: Final = "require"
+REQUIRE_VERIFY: Final = "require-verify"
+POLICIES: Final = ("", REQUIRE, REQUIRE_VERIFY)
+REQUIRED: Final = ("false", "true", "tcp-https")
+MIN_VERSIONS: Final = {
+    "": ssl.TLSVersion.TLSv1,
+    "tls1.0": ssl.TLSVersion.TLSv1,
+    "tls1.1": ssl.TLSVersion.TLSv1_1,
+    "tls1.2": ssl.TLSVersion.TLSv1_2,
+    "tls1.3": ssl.TLSVersion.TLSv1_3,
+}
+# OpenSSL has the versions before 1.2 only at its level 0, where it also takes the keys and signatures of their time.
+CIPHERS: Final = "DEFAULT"
+OLD_CIPHERS: Final = "DEFAULT:@SECLEVEL=0"
+
+Settings = Mapping[str, Any]
+
+
+def check(settings: Settings) -> None:
+    """Raises ValueError: one line that names the option and says what is wrong with it."""
+    if settings["tls-client-auth-policy"] not in POLICIES:
+        raise ValueError(_bad(settings, "tls-client-auth-policy", '"require" or "require-verify"'))
+    if settings["tls-required"] not in REQUIRED:
+        raise ValueError(_bad(settings, "tls-required", ", ".join(REQUIRED)))
+    if settings["tls-min-version"].lower() not in MIN_VERSIONS:
+        raise ValueError(_bad(settings, "tls-min-version", ", ".join(name for name in MIN_VERSIONS if name)))
+    for one, other in (("tls-cert", "tls-key"), ("tls-key", "tls-cert")):
+        if settings[one] and not settings[other]:
+            raise ValueError(f"nsq.{one} is set, so nsq.{other} must be too")
+    if not settings["tls-cert"]:
+        for name in ("tls-required", "tls-client-auth-policy"):
+            if settings[name] not in ("", "false"):
+                raise ValueError(f'nsq.{name} is "{settings[name]}", which needs nsq.tls-cert and nsq.tls-key')
+    for name in ("tls-cert", "tls-key", "tls-root-ca-file"):
+        _check_readable(settings, name)
+    factory(settings)
+    client_context(settings)
+
+
+def is_required(settings: Settings) -> bool:
+    """Of clients of the TCP protocol."""
+    return settings["tls-required"] != "false" or bool(settings["tls-client-auth-policy"])
+
+
+def factory(settings: Settings) -> TlsFactory | None:
+    """What makes a connection's filter; None when there is no certificate. Raises ValueError as check() does."""
+    if not settings["tls-cert"]:
+        return None
+    if settings["tls-client-auth-policy"] == REQUIRE:
+        unverifying = _unverifying_context(settings)
+        return lambda: UnverifyingTls(unverifying)
+    verifying = server_context(settings)
+    return lambda: VerifyingTls(verifying)
+
+
+def server_context(settings: Settings) -> ssl.SSLContext:
+    """With "require" it asks clients for nothing: ssl cannot do what that means."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _set_min_version(context, settings)
+    context.set_ciphers(_ciphers(settings))
+    try:
+        # No password: an empty one fails, where none would be asked for on the terminal.
+        context.load_cert_chain(settings["tls-cert"], settings["tls-key"], password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        raise ValueError(_not_loaded(settings, error)) from None
+    if settings["tls-client-auth-policy"] == REQUIRE_VERIFY:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _trust(context, settings, ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def client_context(settings: Settings) -> ssl.SSLContext:
+    """For our own requests by https. Raises ValueError as check() does."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _set_min_version(context, settings)
+    _trust(context, settings, ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def _unverifying_context(settings: Settings) -> object:
+    try:
+        library: Any = importlib.import_module("OpenSSL.SSL")
+    except ImportError:
+        raise ValueError('nsq.tls-client-auth-policy: "require" needs the Python package pyOpenSSL') from None
+    server_context(settings)  # which says what is wrong with the files
+    context = library.Context(library.TLS_SERVER_METHOD)
+    context.set_options(library.OP_NO_RENEGOTIATION)
+    context.set_min_proto_version(int(_min_version(settings)))
+    context.set_cipher_list(_ciphers(settings).encode())
+    try:
+        context.use_certificate_chain_file(settings["tls-cert"])
+        context.use_privatekey_file(settings["tls-key"])
+        context.check_privatekey()
+    except (library.Error, OSError, ValueError) as error:
+        raise ValueError(_not_loaded(settings, error)) from None
+    context.set_verify(library.VERIFY_PEER | library.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)
+    # Without it OpenSSL refuses to resume a session of a client whose certificate it asked for.
+    context.set_session_id(b"nsq")
+    return context
+
+
+def _trust(context: ssl.SSLContext, settings: Settings, purpose: ssl.Purpose) -> None:
+    path = settings["tls-root-ca-file"]
+    if not path:
+        context.load_default_certs(purpose)
+        return
+    try:
+        context.load_verify_locations(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        raise ValueError(f"nsq.tls-root-ca-file: {path}: {_said(error)}") from None
+
+
+def _check_readable(settings: Settings, name: str) -> None:
+    if not settings[name]:
+        return
+    try:
+        Path(settings[name]).read_bytes()
+    except OSError as error:
+        raise ValueError(f"nsq.{name}: {settings[name]}: {error.strerror}") from None
+
+
+def _min_version(settings: Settings) -> ssl.TLSVersion:
+    return MIN_VERSIONS[settings["tls-min-version"].lower()]
+
+
+def _set_min_version(context: ssl.SSLContext, settings: Settings) -> None:
+    with warnings.catch_warnings():
+        # Whoever wants an old version has said so.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = _min_version(settings)
+
+
+def _ciphers(settings: Settings) -> str:
+    return OLD_CIPHERS if _min_version(settings) < ssl.TLSVersion.TLSv1_2 else CIPHERS
+
+
+def _bad(settings: Settings, name: str, choices: str) -> str:
+    return f'nsq.{name}: "{settings[name]}" is none of {choices}'
+
+
+def _not_loaded(settings: Settings, error: Exception) -> str:
+    return f"nsq.tls-cert {settings['tls-cert']}, nsq.tls-key {settings['tls-key']}: {_said(error)}"
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return reason(error)

@@ -1,0 +1,693 @@
+/* A load generator for servers of the NSQ protocol (TCP, V2): one process, one thread, one epoll set.
+ *
+ * It exists to measure brokers on a machine that it shares with them, so it must cost little for each message: the
+ * commands of a turn go out with one send() straight from a prepared block, frames are parsed where recv() left them,
+ * and the FINs of all messages that one recv() brought leave in one send().
+ *
+ * Producers keep `depth` commands (PUB, or MPUB of `batch` messages) unanswered. Consumers set RDY once and finish each
+ * message. So a run is closed-loop: the rate is what the server can do. With --rate it is open-loop instead: messages
+ * are due in bursts at fixed times, whether or not the server has answered, and a message's latency counts from when
+ * it was due, so that a server that falls behind cannot hide it.
+ *
+ * FIN has no answer. A timed run ends by the clock and counts the messages finished (or answered, without consumers) in
+ * its window. A run over a number of messages ends when each consumer has sent CLS behind its last FIN and has read
+ * CLOSE_WAIT.
+ *
+ * Any frame that is not expected ends the program with a message. The result is one line of JSON on stdout.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "measure.h"
+#include "stream.h"
+
+#define MAX_CONNECTIONS    4096u
+#define MAX_DEPTH          65536u
+#define MAX_BODY_BYTES     (16u << 20)
+#define MAX_BATCH          100000u
+#define MAX_BLOCK_BYTES    ((size_t)1 << 30)
+#define MAX_CHANNELS       1024u
+#define MAX_RDY            1000000u
+#define MAX_NAME_BYTES     64
+#define MAX_EVENTS         256
+#define IN_BYTES           ((size_t)512 << 10) /* what one recv() may bring, besides one whole frame */
+#define RESPONSE_BYTES     1024u               /* more than any frame that is not a message */
+#define COMMAND_HEAD_BYTES 128u                /* more than the longest command line with two sizes */
+#define FRAME_HEAD_BYTES   8u                  /* size, type */
+#define MESSAGE_HEAD_BYTES 26u                 /* timestamp, attempts, id */
+#define ID_AT              (FRAME_HEAD_BYTES + 10u)
+#define ID_BYTES           16u
+#define FIN_BYTES          (4u + ID_BYTES + 1u)
+#define OK_BYTES           10u
+#define SAMPLE             16u /* in a closed loop with depth > 1, one command in so many carries the time */
+#define TICK_NS            (NS / 4000)
+#define STALL_NS           (20 * NS)
+
+enum { FRAME_RESPONSE, FRAME_ERROR, FRAME_MESSAGE };
+
+enum mode { MODE_FULL, MODE_PUBLISH, MODE_CONSUME };
+
+struct options {
+    enum mode mode;
+    const char *host;
+    uint16_t port;
+    unsigned producers;
+    unsigned consumers;
+    unsigned channels;
+    unsigned depth;
+    unsigned batch;
+    unsigned rdy;
+    size_t body_bytes;
+    double seconds;
+    double warmup;
+    double rate;       /* messages a second; 0: closed loop */
+    uint64_t messages; /* 0: by time */
+    uint64_t max_ready;
+    const char *topic;
+    int output_buffer_bytes; /* as in IDENTIFY: 0 the server's default, -1 none */
+    int output_buffer_ms;
+    struct processes server;
+};
+
+struct counts {
+    uint64_t published; /* messages answered with OK */
+    uint64_t finished;  /* messages whose FIN was sent */
+    uint64_t redelivered;
+    uint64_t pauses;
+};
+
+struct connection {
+    struct stream stream; /* first: the epoll set gives its address */
+    bool is_producer;
+    unsigned in_flight; /* commands unanswered */
+    uint64_t sent;      /* commands */
+    uint64_t answered;
+    uint64_t sample_at; /* the command whose round trip is being measured, if sample_ns is not 0 */
+    uint64_t sample_ns;
+};
+_Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
+
+struct snapshot {
+    struct usage usage;
+    struct counts counts;
+};
+
+struct load {
+    struct options options;
+    int epoll_fd;
+    int timer_fd; /* paces an open loop; in the epoll set without an address */
+    struct connection *connections;
+    unsigned connection_count;
+    char *block; /* prepared commands, back to back; those at multiples of `sample` carry the time */
+    size_t command_bytes;
+    size_t body_at; /* of a command's first message */
+    unsigned sample;
+    uint64_t commands_left; /* still to send */
+    int64_t ready;          /* deliveries expected of what was answered, less those that came */
+    bool paused;
+    uint64_t pace_begin_ns;
+    double commands_per_tick;
+    uint64_t paced; /* commands sent since then */
+    unsigned next_producer;
+    unsigned closed; /* consumers that have read CLOSE_WAIT */
+    char *in;
+    size_t in_bytes;
+    char *fins;
+    uint64_t now_ns;
+    uint64_t last_progress_ns;
+    struct counts counts;
+    struct histogram publish_ns; /* command sent .. OK */
+    struct histogram message_ns; /* message sent, or due .. delivered */
+};
+
+static uint32_t read_u32(const char *at) {
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return __builtin_bswap32(value);
+}
+
+static char *write_u32(char *at, size_t value) {
+    uint32_t swapped = __builtin_bswap32((uint32_t)value);
+    memcpy(at, &swapped, sizeof swapped);
+    return at + sizeof swapped;
+}
+
+/* ---- producers ---- */
+
+static char *write_command(const struct options *o, char *at) {
+    at += sprintf(at, "%s %s\n", o->batch > 1 ? "MPUB" : "PUB", o->topic);
+    if (o->batch > 1) {
+        at = write_u32(at, 4 + o->batch * (4 + o->body_bytes));
+        at = write_u32(at, o->batch);
+    }
+    for (unsigned i = 0; i < o->batch; i++) {
+        at = write_u32(at, o->body_bytes);
+        memset(at, 'x', o->body_bytes);
+        if (o->body_bytes >= STAMP_BYTES) write_stamp(at, 0);
+        at += o->body_bytes;
+    }
+    return at;
+}
+
+static void prepare_block(struct load *load) {
+    const struct options *o = &load->options;
+    size_t most = COMMAND_HEAD_BYTES + o->batch * (4 + o->body_bytes);
+    if (most > MAX_BLOCK_BYTES / (o->depth + SAMPLE))
+        die("a block of commands of more than %zu bytes", MAX_BLOCK_BYTES);
+    char *command = allocate(1, most);
+    load->command_bytes = (size_t)(write_command(o, command) - command);
+    load->body_at = load->command_bytes - o->batch * (4 + o->body_bytes) + 4;
+    load->sample = o->depth == 1 || o->rate > 0 ? 1 : SAMPLE;
+    /* A send may begin at any of the first `sample` commands. */
+    size_t commands = o->depth + load->sample;
+    load->block = allocate(commands, load->command_bytes);
+    for (size_t i = 0; i < commands; i++) memcpy(load->block + i * load->command_bytes, command, load->command_bytes);
+    free(command);
+}
+
+static void stamp_command(struct load *load, size_t index, uint64_t time_ns) {
+    if (load->options.body_bytes < STAMP_BYTES) return;
+    write_stamp(load->block + index * load->command_bytes + load->body_at, time_ns);
+}
+
+/* `n` commands of the block, stamped already. */
+static void send_block(struct load *load, struct connection *c, size_t begin, uint64_t n) {
+    stream_send(&c->stream, load->block + begin * load->command_bytes, (size_t)n * load->command_bytes);
+    if (c->sample_ns == 0) {
+        c->sample_at = c->sent;
+        c->sample_ns = load->now_ns;
+    }
+    c->sent += n;
+    c->in_flight += (unsigned)n;
+    load->commands_left -= n;
+}
+
+static uint64_t room(const struct load *load, const struct connection *c) {
+    uint64_t n = load->options.depth - c->in_flight;
+    return n < load->commands_left ? n : load->commands_left;
+}
+
+/* The closed loop: as many commands as may be unanswered. */
+static void send_commands(struct load *load, struct connection *c) {
+    uint64_t n = load->paused ? 0 : room(load, c);
+    if (n == 0) return;
+    size_t begin = (size_t)(c->sent % load->sample), end = begin + (size_t)n;
+    for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
+        stamp_command(load, i, load->now_ns);
+    send_block(load, c, begin, n);
+}
+
+/* When command `index` of the open loop is due: at a tick, with the others of that tick. */
+static uint64_t due_ns(const struct load *load, uint64_t index) {
+    return load->pace_begin_ns + (uint64_t)((double)index / load->commands_per_tick) * TICK_NS;
+}
+
+/* What is due goes to all producers in equal parts. What finds no room stays due, and its latency grows. */
+static void send_due(struct load *load) {
+    unsigned producers = load->options.producers;
+    uint64_t most = (uint64_t)producers * load->options.depth; /* there is room for no more */
+    uint64_t due = 0;
+    while (due < most && due_ns(load, load->paced + due) <= load->now_ns) due++;
+    uint64_t share = (due + producers - 1) / producers;
+    for (unsigned i = 0; i < producers && due > 0; i++) {
+        struct connection *c = &load->connections[load->next_producer];
+        load->next_producer = (load->next_producer + 1) % producers;
+        uint64_t n = room(load, c);
+        if (n > share) n = share;
+        if (n > due) n = due;
+        if (n == 0) continue;
+        for (uint64_t k = 0; k < n; k++) stamp_command(load, k, due_ns(load, load->paced + k));
+        send_block(load, c, 0, n);
+        load->paced += n;
+        due -= n;
+    }
+}
+
+static void resume_producers(struct load *load) {
+    const struct options *o = &load->options;
+    if (!load->paused || load->ready > (int64_t)(o->max_ready * o->channels * 3 / 4)) return;
+    load->paused = false;
+    for (unsigned i = 0; i < o->producers; i++) send_commands(load, &load->connections[i]);
+}
+
+static void pause_or_send(struct load *load, struct connection *c) {
+    const struct options *o = &load->options;
+    if (o->rate > 0) return;
+    if (!load->paused && o->mode == MODE_FULL && load->ready > (int64_t)(o->max_ready * o->channels)) {
+        load->paused = true;
+        load->counts.pauses++;
+    }
+    send_commands(load, c);
+}
+
+static void count_answers(struct load *load, struct connection *c, unsigned answers) {
+    const struct options *o = &load->options;
+    if (answers > c->in_flight) die("more OK than commands");
+    c->in_flight -= answers;
+    c->answered += answers;
+    load->counts.published += (uint64_t)answers * o->batch;
+    load->ready += (int64_t)answers * o->batch * o->channels;
+    if (c->sample_ns != 0 && c->answered > c->sample_at) {
+        histogram_add(&load->publish_ns, load->now_ns - c->sample_ns);
+        c->sample_ns = 0;
+    }
+}
+
+/* ---- what the server says ---- */
+
+__attribute__((noreturn)) static void die_of_frame(const struct connection *c, const char *frame) {
+    uint32_t type = read_u32(frame + 4), bytes = read_u32(frame) - 4;
+    const char *who = c->is_producer ? "producer" : "consumer";
+    if (type == FRAME_RESPONSE || type == FRAME_ERROR)
+        die("unexpected %s to a %s: %.*s", type == FRAME_ERROR ? "error" : "response", who, (int)bytes,
+            frame + FRAME_HEAD_BYTES);
+    die("unexpected frame of type %u and %u bytes to a %s", type, bytes, who);
+}
+
+static bool says(const char *frame, const char *text) {
+    size_t bytes = strlen(text);
+    return read_u32(frame) == bytes + 4 && read_u32(frame + 4) == FRAME_RESPONSE &&
+           memcmp(frame + FRAME_HEAD_BYTES, text, bytes) == 0;
+}
+
+/* A frame that is neither an OK nor a message. */
+static void take_rare_frame(struct load *load, struct connection *c, const char *frame) {
+    if (says(frame, "_heartbeat_"))
+        stream_send(&c->stream, "NOP\n", 4);
+    else if (says(frame, "CLOSE_WAIT") && !c->is_producer && load->closed < load->options.consumers)
+        load->closed++;
+    else
+        die_of_frame(c, frame);
+}
+
+/* The length of the frame at `at`, 0 if it is not whole. `limit` is the longest that may come. */
+static size_t frame_bytes(const char *at, const char *end, size_t limit) {
+    if ((size_t)(end - at) < FRAME_HEAD_BYTES) return 0;
+    size_t bytes = 4 + (size_t)read_u32(at);
+    if (bytes < FRAME_HEAD_BYTES || bytes > limit) die("a frame of %zu bytes", bytes);
+    return bytes <= (size_t)(end - at) ? bytes : 0;
+}
+
+/* Both parsers return how much of the input they have used. */
+static size_t take_answers(struct load *load, struct connection *c, const char *in, size_t bytes) {
+    static const char ok[OK_BYTES] = {0, 0, 0, 6, 0, 0, 0, 0, 'O', 'K'};
+    const char *at = in, *end = in + bytes;
+    unsigned answers = 0;
+    for (;;) {
+        while (end - at >= (ptrdiff_t)OK_BYTES && memcmp(at, ok, OK_BYTES) == 0) {
+            at += OK_BYTES;
+            answers++;
+        }
+        size_t other = frame_bytes(at, end, RESPONSE_BYTES);
+        if (other == 0) break;
+        take_rare_frame(load, c, at);
+        at += other;
+    }
+    count_answers(load, c, answers);
+    return (size_t)(at - in);
+}
+
+static void check_message(struct load *load, const char *frame) {
+    size_t bytes = load->options.body_bytes;
+    if (frame[FRAME_HEAD_BYTES + 8] != 0 || frame[FRAME_HEAD_BYTES + 9] != 1) load->counts.redelivered++;
+    if (bytes < STAMP_BYTES) return;
+    const char *body = frame + FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES;
+    if (bytes > STAMP_BYTES && body[bytes - 1] != 'x') die("a body that was not put");
+    uint64_t sent_ns = read_stamp(body);
+    if (sent_ns != 0 && load->now_ns > sent_ns) histogram_add(&load->message_ns, load->now_ns - sent_ns);
+}
+
+static size_t take_messages(struct load *load, struct connection *c, const char *in, size_t bytes) {
+    const size_t message_bytes = FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + load->options.body_bytes;
+    const char *at = in, *end = in + bytes;
+    char *fins = load->fins;
+    for (;;) {
+        size_t frame = frame_bytes(at, end, message_bytes + RESPONSE_BYTES);
+        if (frame == 0) break;
+        if (read_u32(at + 4) == FRAME_MESSAGE && frame == message_bytes) {
+            check_message(load, at);
+            memcpy(fins, "FIN ", 4);
+            memcpy(fins + 4, at + ID_AT, ID_BYTES);
+            fins[FIN_BYTES - 1] = '\n';
+            fins += FIN_BYTES;
+        } else {
+            take_rare_frame(load, c, at);
+        }
+        at += frame;
+    }
+    if (fins != load->fins) {
+        stream_send(&c->stream, load->fins, (size_t)(fins - load->fins));
+        uint64_t messages = (uint64_t)(fins - load->fins) / FIN_BYTES;
+        load->counts.finished += messages;
+        load->ready -= (int64_t)messages;
+    }
+    return (size_t)(at - in);
+}
+
+/* ---- the loop ---- */
+
+static void on_readable(struct load *load, struct connection *c) {
+    size_t bytes = stream_receive(&c->stream, load->in, load->in_bytes);
+    if (bytes == 0) return;
+    load->now_ns = now_ns();
+    load->last_progress_ns = load->now_ns;
+    size_t used;
+    if (c->is_producer) {
+        used = take_answers(load, c, load->in, bytes);
+        pause_or_send(load, c);
+    } else {
+        used = take_messages(load, c, load->in, bytes);
+    }
+    stream_keep(&c->stream, load->in + used, bytes - used);
+}
+
+static void turn(struct load *load) {
+    struct epoll_event events[MAX_EVENTS];
+    int n = epoll_wait(load->epoll_fd, events, MAX_EVENTS, 50);
+    if (n < 0 && errno != EINTR) die("epoll_wait: %s", strerror(errno));
+    for (int i = 0; i < n; i++) {
+        struct connection *c = events[i].data.ptr;
+        if (c == NULL) {
+            uint64_t ticks; /* how many is of no interest, but the next one comes only when this one is read */
+            if (read(load->timer_fd, &ticks, sizeof ticks) < 0 && errno != EAGAIN) die("timerfd: %s", strerror(errno));
+            continue;
+        }
+        if (events[i].events & EPOLLOUT) stream_flush(&c->stream);
+        if (events[i].events & ~(uint32_t)EPOLLOUT) on_readable(load, c);
+    }
+    load->now_ns = now_ns();
+    if (load->options.rate > 0)
+        send_due(load);
+    else
+        resume_producers(load);
+    if (load->now_ns - load->last_progress_ns > STALL_NS)
+        die("no reply for %d s (%" PRIu64 " published, %" PRIu64 " finished)", (int)(STALL_NS / NS),
+            load->counts.published, load->counts.finished);
+}
+
+static struct snapshot take_snapshot(const struct load *load) {
+    return (struct snapshot){.usage = usage_now(&load->options.server), .counts = load->counts};
+}
+
+static bool all_done(const struct load *load) {
+    const struct options *o = &load->options;
+    return (o->mode == MODE_CONSUME || load->counts.published >= o->messages) &&
+           (o->mode == MODE_PUBLISH || load->counts.finished >= o->messages * o->channels);
+}
+
+static void start_traffic(struct load *load) {
+    const struct options *o = &load->options;
+    load->now_ns = load->last_progress_ns = now_ns();
+    char command[COMMAND_HEAD_BYTES];
+    int bytes = snprintf(command, sizeof command, "RDY %u\n", o->rdy);
+    for (unsigned i = o->producers; i < load->connection_count; i++)
+        stream_send(&load->connections[i].stream, command, (size_t)bytes);
+    load->pace_begin_ns = load->now_ns;
+    for (unsigned i = 0; i < o->producers && o->rate <= 0; i++) send_commands(load, &load->connections[i]);
+}
+
+/* A server handles the commands of a connection in turn, so CLOSE_WAIT says that it has seen every FIN. */
+static void finish_consumers(struct load *load) {
+    const struct options *o = &load->options;
+    for (unsigned i = o->producers; i < load->connection_count; i++)
+        stream_send(&load->connections[i].stream, "CLS\n", 4);
+    while (load->closed < o->consumers) turn(load);
+}
+
+static void run(struct load *load, struct snapshot *begin, struct snapshot *end) {
+    const struct options *o = &load->options;
+    *begin = take_snapshot(load);
+    uint64_t warm_ns = begin->usage.time_ns + (uint64_t)(o->warmup * 1e9);
+    uint64_t end_ns = warm_ns + (uint64_t)(o->seconds * 1e9);
+    start_traffic(load);
+    if (o->messages) {
+        while (!all_done(load)) turn(load);
+        finish_consumers(load);
+    } else {
+        while (load->now_ns < warm_ns) turn(load);
+        memset(&load->publish_ns, 0, sizeof load->publish_ns);
+        memset(&load->message_ns, 0, sizeof load->message_ns);
+        *begin = take_snapshot(load);
+        while (load->now_ns < end_ns) turn(load);
+    }
+    *end = take_snapshot(load);
+}
+
+/* ---- connections ---- */
+
+static void send_whole(int fd, const char *data, size_t bytes) {
+    if (send(fd, data, bytes, MSG_NOSIGNAL) != (ssize_t)bytes) die("send: %s", strerror(errno));
+}
+
+static void receive_whole(int fd, char *to, size_t bytes) {
+    for (size_t have = 0; have < bytes;) {
+        ssize_t n = recv(fd, to + have, bytes - have, 0);
+        if (n <= 0) die("no answer while a connection was opened");
+        have += (size_t)n;
+    }
+}
+
+/* Reads one response on a connection that still blocks, and returns the length of its text. */
+static size_t read_response(int fd, char text[RESPONSE_BYTES]) {
+    char head[FRAME_HEAD_BYTES];
+    receive_whole(fd, head, sizeof head);
+    size_t bytes = read_u32(head) - 4;
+    if (bytes >= RESPONSE_BYTES) die("a frame of %zu bytes", bytes);
+    receive_whole(fd, text, bytes);
+    text[bytes] = 0;
+    if (read_u32(head + 4) != FRAME_RESPONSE) die("a connection was answered %s", text);
+    return bytes;
+}
+
+static int connect_and_identify(const struct options *o) {
+    int fd = stream_connect(o->host, o->port);
+    char json[256], command[512], answer[RESPONSE_BYTES];
+    int json_bytes = snprintf(json, sizeof json,
+                              "{\"client_id\":\"load\",\"user_agent\":\"mq-shards-load\",\"feature_negotiation\":true,"
+                              "\"output_buffer_size\":%d,\"output_buffer_timeout\":%d}",
+                              o->output_buffer_bytes, o->output_buffer_ms);
+    int head_bytes = snprintf(command, sizeof command, "  V2IDENTIFY\n");
+    char *at = write_u32(command + head_bytes, (size_t)json_bytes);
+    memcpy(at, json, (size_t)json_bytes);
+    send_whole(fd, command, (size_t)(at + json_bytes - command));
+    read_response(fd, answer);
+    if (answer[0] != '{') die("IDENTIFY was answered %s", answer);
+    return fd;
+}
+
+/* Channels are named 0, 1, ... */
+static void subscribe(const struct options *o, int fd, unsigned channel) {
+    char command[COMMAND_HEAD_BYTES], answer[RESPONSE_BYTES];
+    int bytes = snprintf(command, sizeof command, "SUB %s %u\n", o->topic, channel);
+    send_whole(fd, command, (size_t)bytes);
+    read_response(fd, answer);
+    if (strcmp(answer, "OK") != 0) die("SUB was answered %s", answer);
+}
+
+/* A channel stays when its consumer goes. */
+static void create_channels(const struct options *o) {
+    for (unsigned channel = 0; channel < o->channels; channel++) {
+        int fd = connect_and_identify(o);
+        subscribe(o, fd, channel);
+        close(fd);
+    }
+}
+
+static void open_connection(struct load *load, struct connection *c, bool is_producer, unsigned index) {
+    const struct options *o = &load->options;
+    int fd = connect_and_identify(o);
+    if (!is_producer) subscribe(o, fd, index % o->channels);
+    c->is_producer = is_producer;
+    /* A message is in flight until its FIN has left; then there may be a heartbeat to answer. */
+    size_t fins = (size_t)o->rdy * 2 * FIN_BYTES + RESPONSE_BYTES;
+    size_t output_bytes = is_producer ? o->depth * load->command_bytes + RESPONSE_BYTES : fins;
+    size_t longest = FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + o->body_bytes + RESPONSE_BYTES;
+    stream_open(&c->stream, fd, load->epoll_fd, output_bytes, longest);
+}
+
+static void open_timer(struct load *load) {
+    const struct options *o = &load->options;
+    load->commands_per_tick = o->rate / o->batch * ((double)TICK_NS / 1e9);
+    load->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct timespec tick = {.tv_nsec = (long)TICK_NS};
+    struct itimerspec ticks = {.it_interval = tick, .it_value = tick};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    if (load->timer_fd < 0 || timerfd_settime(load->timer_fd, 0, &ticks, NULL) != 0 ||
+        epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, load->timer_fd, &event) != 0)
+        die("timerfd: %s", strerror(errno));
+}
+
+static void open_load(struct load *load) {
+    const struct options *o = &load->options;
+    load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (load->epoll_fd < 0) die("epoll_create1: %s", strerror(errno));
+    load->commands_left = o->messages ? o->messages / o->batch : UINT64_MAX;
+    prepare_block(load);
+    load->in_bytes = IN_BYTES + o->body_bytes + 2 * RESPONSE_BYTES;
+    load->in = allocate(1, load->in_bytes);
+    size_t most_messages = load->in_bytes / (FRAME_HEAD_BYTES + MESSAGE_HEAD_BYTES + o->body_bytes) + 1;
+    load->fins = allocate(most_messages, FIN_BYTES);
+    load->connection_count = o->producers + o->consumers;
+    load->connections = allocate(load->connection_count, sizeof *load->connections);
+    /* Channels before what is published to them. */
+    for (unsigned i = 0; i < o->consumers; i++) open_connection(load, &load->connections[o->producers + i], false, i);
+    if (o->consumers == 0) create_channels(o);
+    for (unsigned i = 0; i < o->producers; i++) open_connection(load, &load->connections[i], true, i);
+    if (o->rate > 0) open_timer(load);
+}
+
+static void close_load(struct load *load) {
+    for (unsigned i = 0; i < load->connection_count; i++) stream_close(&load->connections[i].stream);
+    if (load->options.rate > 0) close(load->timer_fd);
+    close(load->epoll_fd);
+    free(load->connections);
+    free(load->block);
+    free(load->in);
+    free(load->fins);
+}
+
+/* ---- options and report ---- */
+
+static const char usage[] =
+    "usage: load_nsq --port PORT [options]\n"
+    "  --host A            IPv4 address (127.0.0.1)\n"
+    "  --mode MODE         full: producers and consumers (default); publish: producers only; consume: consumers only,\n"
+    "                      needs --messages\n"
+    "  --producers P       connections that publish (4)\n"
+    "  --consumers C       connections that consume (4); consumer i is on channel i % K\n"
+    "  --channels K        channels of the topic, named 0 .. K-1 (1; mode publish: 0), created before anything is\n"
+    "                      published\n"
+    "  --topic NAME        topic (load)\n"
+    "  --depth D           commands that each producer keeps unanswered (64)\n"
+    "  --batch B           messages of each command: 1 is PUB, more is MPUB (1)\n"
+    "  --rate R            messages a second, published at fixed times, instead of as many as are answered\n"
+    "  --rdy N             RDY of each consumer (1000)\n"
+    "  --body BYTES        of each message (200)\n"
+    "  --seconds S         length of the measured window (3)\n"
+    "  --warmup W          seconds before the window (0.5)\n"
+    "  --messages N        instead of a window: N messages, a multiple of --batch, from the first to the last\n"
+    "  --max-ready N       producers pause while more messages than this wait in an average channel (20000; mode "
+    "full)\n"
+    "  --output-buffer B   output_buffer_size of IDENTIFY: bytes, -1 for none (0: the server's default)\n"
+    "  --output-timeout M  output_buffer_timeout of IDENTIFY: milliseconds, -1 for none (0: the server's default)\n"
+    "  --pids A,B,...      processes of the server, whose CPU time in the window is reported\n"
+    "prints one line of JSON; times in microseconds unless named otherwise\n";
+
+static enum mode mode_named(const char *name) {
+    if (strcmp(name, "full") == 0) return MODE_FULL;
+    if (strcmp(name, "publish") == 0) return MODE_PUBLISH;
+    if (strcmp(name, "consume") == 0) return MODE_CONSUME;
+    die("no mode %s", name);
+}
+
+static void check_options(struct options *o, bool channels_given) {
+    if (o->port == 0) die("--port is missing\n%s", usage);
+    if (o->mode == MODE_PUBLISH) o->consumers = 0;
+    if (o->mode == MODE_CONSUME) o->producers = 0;
+    if (!channels_given) o->channels = o->mode == MODE_PUBLISH ? 0 : 1;
+    if (o->mode == MODE_CONSUME && o->messages == 0) die("--mode consume needs --messages");
+    if (o->mode != MODE_CONSUME && o->producers == 0) die("no producers");
+    if (o->mode != MODE_PUBLISH && (o->channels == 0 || o->consumers < o->channels))
+        die("fewer consumers than channels");
+    if (o->messages % o->batch != 0) die("--messages is not a multiple of --batch");
+    if (o->rate > 0 && (o->mode == MODE_CONSUME || o->messages > 0)) die("--rate needs producers and a window");
+    if (strlen(o->topic) > MAX_NAME_BYTES) die("a topic's name has no more than %d bytes", MAX_NAME_BYTES);
+}
+
+static struct options read_options(int argc, char **argv) {
+    static const struct option names[] = {
+        {"host", 1, 0, 'h'},           {"port", 1, 0, 'p'},      {"mode", 1, 0, 'm'},
+        {"producers", 1, 0, 'P'},      {"consumers", 1, 0, 'C'}, {"channels", 1, 0, 'k'},
+        {"depth", 1, 0, 'D'},          {"batch", 1, 0, 'B'},     {"rdy", 1, 0, 'R'},
+        {"body", 1, 0, 'b'},           {"seconds", 1, 0, 's'},   {"warmup", 1, 0, 'w'},
+        {"rate", 1, 0, 'f'},           {"messages", 1, 0, 'n'},  {"max-ready", 1, 0, 'r'},
+        {"topic", 1, 0, 't'},          {"pids", 1, 0, 'i'},      {"output-buffer", 1, 0, 'o'},
+        {"output-timeout", 1, 0, 'O'}, {"help", 0, 0, 'H'},      {0, 0, 0, 0}};
+    struct options o = {.host = "127.0.0.1",
+                        .producers = 4,
+                        .consumers = 4,
+                        .depth = 64,
+                        .batch = 1,
+                        .rdy = 1000,
+                        .body_bytes = 200,
+                        .seconds = 3,
+                        .warmup = 0.5,
+                        .max_ready = 20000,
+                        .topic = "load"};
+    bool channels_given = false;
+    for (int name; (name = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+        switch (name) {
+        case 'h': o.host = optarg; break;
+        case 'p': o.port = (uint16_t)number(optarg, 1, 65535); break;
+        case 'm': o.mode = mode_named(optarg); break;
+        case 'P': o.producers = (unsigned)number(optarg, 0, MAX_CONNECTIONS); break;
+        case 'C': o.consumers = (unsigned)number(optarg, 0, MAX_CONNECTIONS); break;
+        case 'k':
+            o.channels = (unsigned)number(optarg, 0, MAX_CHANNELS);
+            channels_given = true;
+            break;
+        case 'D': o.depth = (unsigned)number(optarg, 1, MAX_DEPTH); break;
+        case 'B': o.batch = (unsigned)number(optarg, 1, MAX_BATCH); break;
+        case 'R': o.rdy = (unsigned)number(optarg, 1, MAX_RDY); break;
+        case 'b': o.body_bytes = (size_t)number(optarg, 1, MAX_BODY_BYTES); break;
+        case 's': o.seconds = number(optarg, 0.01, 86400); break;
+        case 'w': o.warmup = number(optarg, 0, 3600); break;
+        case 'f': o.rate = number(optarg, 1, 1e9); break;
+        case 'n': o.messages = (uint64_t)number(optarg, 1, 1e12); break;
+        case 'r': o.max_ready = (uint64_t)number(optarg, 1, 1e9); break;
+        case 't': o.topic = optarg; break;
+        case 'o': o.output_buffer_bytes = (int)number(optarg, -1, 1 << 30); break;
+        case 'O': o.output_buffer_ms = (int)number(optarg, -1, 1 << 30); break;
+        case 'i': read_pids(&o.server, optarg); break;
+        case 'H': fputs(usage, stdout); exit(0);
+        default: fputs(usage, stderr); exit(2);
+        }
+    }
+    if (optind < argc) die("what is %s?\n%s", argv[optind], usage);
+    check_options(&o, channels_given);
+    return o;
+}
+
+static void report(const struct load *load, const struct snapshot *begin, const struct snapshot *end) {
+    static const char *const modes[] = {"full", "publish", "consume"};
+    const struct options *o = &load->options;
+    double seconds = (double)(end->usage.time_ns - begin->usage.time_ns) / 1e9;
+    uint64_t published = end->counts.published - begin->counts.published;
+    uint64_t finished = end->counts.finished - begin->counts.finished;
+    uint64_t messages = o->mode == MODE_PUBLISH ? published : finished;
+    printf("{\"mode\": \"%s\", \"producers\": %u, \"consumers\": %u, \"channels\": %u, \"depth\": %u, \"batch\": %u, "
+           "\"rdy\": %u, \"body_bytes\": %zu, \"seconds\": %.4f, \"messages\": %" PRIu64 ", \"rate\": %.0f",
+           modes[o->mode], o->producers, o->consumers, o->channels, o->depth, o->batch, o->rdy, o->body_bytes, seconds,
+           messages, (double)messages / seconds);
+    report_cpu(&begin->usage, &end->usage, o->server.count, messages, "message");
+    printf(", \"published\": %" PRIu64 ", \"finished\": %" PRIu64 ", \"redelivered\": %" PRIu64
+           ", \"pauses\": %" PRIu64,
+           published, finished, end->counts.redelivered - begin->counts.redelivered,
+           end->counts.pauses - begin->counts.pauses);
+    report_histogram("publish_us", &load->publish_ns);
+    report_histogram("message_us", &load->message_ns);
+    printf("}\n");
+}
+
+int main(int argc, char **argv) {
+    static struct load load;
+    load.options = read_options(argc, argv);
+    open_load(&load);
+    struct snapshot begin, end;
+    run(&load, &begin, &end);
+    report(&load, &begin, &end);
+    close_load(&load);
+    return 0;
+}

@@ -1,0 +1,79 @@
+"""Scenarios in which time passes: all of a file run at once, each on a topic of its own, and each is one test."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from tests.nsq.servers import NSQD_SCAN_REFRESH_SECONDS, NsqServer
+from tests.nsq.wire import Wire, consumer, unique_topic
+
+# Nothing may come early, beyond what reading two clocks can differ; a busy machine makes things late.
+EARLY = 0.02
+LATE = 0.9
+
+
+class Scene:
+    """A topic, its channel "ch", and a stopwatch."""
+
+    def __init__(self, server: NsqServer) -> None:
+        self.server = server
+        self.topic = unique_topic("timing")
+        self.since = 0.0
+        self._opened: list[Wire] = []
+
+    def producer(self) -> Wire:
+        self._opened.append(Wire(self.server))
+        return self._opened[-1]
+
+    def consumer(self, channel: str = "ch", rdy: int | None = None, **fields: object) -> Wire:
+        self._opened.append(consumer(self.server, self.topic, channel, rdy, **fields))
+        return self._opened[-1]
+
+    def publish(self, *bodies: bytes) -> None:
+        """On a connection of its own, where no message comes between the answers."""
+        with Wire(self.server) as producer:
+            producer.publish(self.topic, *bodies)
+
+    def close(self) -> None:
+        for wire in self._opened:
+            wire.close()
+
+    def start(self) -> None:
+        self.since = time.monotonic()
+
+    def passed(self, seconds: float) -> None:
+        """That much has passed since start()."""
+        took = time.monotonic() - self.since
+        assert seconds - EARLY <= took <= seconds + LATE, f"after {took:.3f} s where {seconds} s belong"
+
+    def sleep_until(self, seconds: float) -> None:
+        time.sleep(max(0.0, self.since + seconds - time.monotonic()))
+
+
+@dataclass
+class Scenarios:
+    wait_for_scan: bool = True  # with the real nsqd, until it looks for time-outs in the scenes' channels
+    functions: dict[str, Callable[[Scene], None]] = field(default_factory=dict)
+
+    def __call__(self, function: Callable[[Scene], None]) -> Callable[[Scene], None]:
+        self.functions[function.__name__] = function
+        return function
+
+    def run(self, server: NsqServer) -> Iterator[dict[str, Future[None]]]:
+        """Starts all and gives what will become of them. To be the body of a fixture."""
+        scenes = {name: Scene(server) for name in self.functions}
+        for scene in scenes.values():
+            consumer(server, scene.topic).close()
+        if self.wait_for_scan and not server.shape.is_shards:
+            time.sleep(NSQD_SCAN_REFRESH_SECONDS)
+        with ThreadPoolExecutor(len(scenes)) as pool:
+            yield {name: pool.submit(self._play, name, scene) for name, scene in scenes.items()}
+
+    def _play(self, name: str, scene: Scene) -> None:
+        try:
+            self.functions[name](scene)
+        finally:
+            scene.close()

@@ -1,0 +1,145 @@
+"""Starting nsqd and mq-shards alike: the same options under nsqd's names, ports of their own, nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests import servers
+from tests.servers import Server, Shape, wait_until
+
+Options = Mapping[str, str | Sequence[str]]  # a list: given several times
+HOST = "127.0.0.1"
+GO_BIN = Path.home() / "go" / "bin"
+
+# The real nsqd looks only at a random 20 channels every 100 ms for what has timed out; here there are more.
+NSQD_OPTIONS = ("-log-level=warn", "-https-address=", f"-broadcast-address={HOST}", "-queue-scan-selection-count=2000")
+# And it takes new channels into that search only every 5 s.
+NSQD_SCAN_REFRESH_SECONDS = 5.2
+
+
+def find_nsqd() -> str:
+    """Its path, or a name that is not installed."""
+    directory = os.environ.get("NSQ_BIN")
+    if directory:
+        return str(Path(directory) / "nsqd")
+    return shutil.which("nsqd") or str(GO_BIN / "nsqd")
+
+
+NSQD = Shape("nsqd", find_nsqd())
+SHARDS = Shape("shards-2", "mq-shards", ("--workers", "2"))
+SHAPES = (NSQD, SHARDS)
+
+
+@dataclass
+class NsqServer(Server):
+    """A running nsqd or mq-shards; `port` is the one of the TCP protocol."""
+
+    http_port: int = 0
+    beanstalk_port: int = 0  # mq-shards only
+    was_killed: bool = False
+
+    def kill(self) -> None:
+        self.was_killed = True
+        super().kill()
+
+
+def start(
+    shape: Shape, options: Options | None = None, *, data_dir: Path | None = None, arguments: Sequence[str] = ()
+) -> NsqServer:
+    """Starts a broker and waits until both its ports answer. Without `data_dir` mq-shards keeps all in memory."""
+    start_product = start_shards if shape.is_shards else start_nsqd
+    server = start_product(shape, options or {}, data_dir, arguments)
+    try:
+        wait_for_magic(server)
+    except BaseException:
+        server.dispose()
+        raise
+    return server
+
+
+def start_nsqd(shape: Shape, options: Options, data_dir: Path | None, arguments: Sequence[str]) -> NsqServer:
+    port, http_port = two_free_ports()
+    own = Path(tempfile.mkdtemp(prefix="broker-"))
+    data = data_dir or own / "data"
+    data.mkdir(exist_ok=True)
+    command = [
+        shape.program, f"-tcp-address={HOST}:{port}", f"-http-address={HOST}:{http_port}", f"-data-path={data}",
+        *NSQD_OPTIONS, *(f"-{name}={value}" for name, value in pairs(options)), *arguments,
+    ]  # fmt: skip
+    stderr = own / "stderr"
+    with stderr.open("wb") as sink:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=own, start_new_session=True
+        )
+    return NsqServer(shape, port, process, stderr, [own], http_port)
+
+
+def start_shards(shape: Shape, options: Options, data_dir: Path | None, arguments: Sequence[str]) -> NsqServer:
+    given = [f"--listen=nsq://{HOST}:0", f"--listen=nsq-http://{HOST}:0", *arguments]
+    for name, value in pairs(options):
+        given += ["--set", f"nsq.{name}={value}"]
+    server = servers.start(shape, data_dir=data_dir, options=given)
+    found = NsqServer(shape, 0, server.process, server.stderr, server.owned, beanstalk_port=server.port)
+    try:
+        wait_until(lambda: "nsq-http" in listening(found), "it has said where it listens")
+    except BaseException:
+        found.dispose()
+        raise
+    found.port, found.http_port = listening(found)["nsq"], listening(found)["nsq-http"]
+    return found
+
+
+def listening(server: NsqServer) -> dict[str, int]:
+    """The ports that mq-shards has said it listens on, by protocol."""
+    said = re.findall(r"listening on ([a-z-]+)://127\.0\.0\.1:([0-9]+)$", server.said(), re.MULTILINE)
+    return {protocol: int(port) for protocol, port in said}
+
+
+def two_free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.bind((HOST, 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+def pairs(options: Options) -> Iterator[tuple[str, str]]:
+    for name, value in options.items():
+        for each in [value] if isinstance(value, str) else value:
+            yield name, each
+
+
+def wait_for_magic(server: NsqServer) -> None:
+    """Until a command is answered."""
+    until = time.monotonic() + servers.START_SECONDS
+    while True:
+        if server.process.poll() is not None:
+            raise RuntimeError(f"{server.shape.name} ended with {server.process.returncode}:\n{server.said()}")
+        with contextlib.suppress(OSError), socket.create_connection((HOST, server.port), timeout=1) as s:
+            s.sendall(b"  V2IDENTIFY\n\0\0\0\2{}")
+            if s.recv(64):
+                return
+        if time.monotonic() > until:
+            raise TimeoutError(f"{server.shape.name} does not answer:\n{server.said()}")
+        time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def running(
+    shape: Shape, options: Options | None = None, *, data_dir: Path | None = None, arguments: Sequence[str] = ()
+) -> Iterator[NsqServer]:
+    server = start(shape, options, data_dir=data_dir, arguments=arguments)
+    try:
+        yield server
+        assert server.was_killed or server.process.poll() is None, f"the server died:\n{server.said()}"
+    finally:
+        server.dispose()
