@@ -310,6 +310,11 @@ class Engine:
         names = Totals.__dataclass_fields__.keys() - {"commands", "draining"}
         return Totals(commands=commands, draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
 
+    def draining(self) -> bool:
+        """No new messages are to be taken."""
+        lib.acceptor_totals(self._acceptor, self._totals)
+        return bool(self._totals.draining)
+
     def catalog_versions(self) -> tuple[int, ...]:
         """By worker: rises when a topic or a subscription is made or deleted there; a new process counts anew."""
         versions = ffi.new("uint64_t[]", self.workers)

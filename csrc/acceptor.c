@@ -3,8 +3,8 @@
 #define _GNU_SOURCE
 #include "acceptor.h"
 
-#include <errno.h>
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -58,7 +58,9 @@ static bool open_tables(struct acceptor *a) {
     a->free_indexes = malloc(MAX_CONNECTIONS * sizeof *a->free_indexes);
     a->scratch = malloc(MAX_MOVED_BYTES + RECEIVE_BYTES);
     a->beat_places = calloc(MAX_CONNECTIONS, sizeof *a->beat_places);
-    if (a->beat_places == NULL || a->table == NULL || a->generations == NULL || a->free_indexes == NULL || a->scratch == NULL) return false;
+    if (a->beat_places == NULL || a->table == NULL || a->generations == NULL || a->free_indexes == NULL ||
+        a->scratch == NULL)
+        return false;
     for (uint32_t i = 0; i < MAX_CONNECTIONS; i++) a->free_indexes[i] = i;
     a->free_count = MAX_CONNECTIONS;
     return bindings_open(&a->bindings, a->shards, a->workers, MAX_TOPICS);

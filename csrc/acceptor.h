@@ -34,7 +34,7 @@ enum upcall_kind {
     UPCALL_INPUT,       /* conn, which is filtered: bytes as they came from its socket; no more come before the
                            acceptor_feed that answers it */
     UPCALL_OUTPUT,      /* conn, which is filtered: bytes for its client, which acceptor_send is to be given in another
-                           form */
+                           form, before the next turn if nothing is to be lost when conn ends */
     UPCALL_POKED,       /* acceptor_poke was called */
 };
 

@@ -48,9 +48,9 @@
 
 /* NSQ: the length of a line with its end (nsqd's reader has no more room), of a topic's or channel's name, and how many
  * topics a connection is remembered to be authorized for. */
-#define NSQ_LINE_BYTES  ((size_t)16 << 10)
-#define NSQ_NAME_BYTES  64u
-#define NSQ_AUTHORIZED  16u
+#define NSQ_LINE_BYTES ((size_t)16 << 10)
+#define NSQ_NAME_BYTES 64u
+#define NSQ_AUTHORIZED 16u
 
 /* Durations that are options are shorter than 2 to the power of this, so that sums do not overflow. */
 #define LONGEST_TIME_NS_BITS 60

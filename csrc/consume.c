@@ -97,11 +97,15 @@ static void refuse(struct worker *w, uint32_t client, const struct message *m, u
     request_send(w, client, &refused, NULL, 0);
 }
 
-/* The delivery of a message that the client has in flight; else 0, and it has been told. */
+/* The delivery of a message that the client has in flight, mostly the oldest; else 0, and it has been told. */
 static uint32_t in_flight(struct worker *w, uint32_t client, const struct message *m) {
     const struct consumer *c = consumer_of_client(w, client);
-    uint32_t delivery = c ? delivery_find(w, c->subscription, m->id) : 0;
+    uint32_t delivery = c ? c->inflight_first : 0;
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    if (!delivery || delivery_id(&w->subscriptions, d) != m->id) {
+        delivery = c ? delivery_find(w, c->subscription, m->id) : 0;
+        d = delivery_at(&w->subscriptions, delivery);
+    }
     bool flies = delivery && d->state == DELIVERY_IN_FLIGHT;
     if (flies && d->consumer == client_at(&w->clients, client)->consumer) return delivery;
     refuse(w, client, m, flies ? STATUS_NONE : STATUS_NOT_FOUND);

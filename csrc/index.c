@@ -14,7 +14,7 @@ static struct indexed *at(const struct arena *items, uint32_t number) {
 
 /* The low bits of n as they are; those above mixed, so that a stride in n makes no long chains. */
 static uint32_t hash(const struct index *index, uint64_t key) {
-    uint64_t n = key / index->shards;
+    uint64_t n = index->shift ? key >> index->shift : key / index->shards;
     uint64_t mixed = (n >> LINE_BITS) * 0x9e3779b97f4a7c15ULL >> 32;
     return (uint32_t)(mixed << LINE_BITS | (n & ((1u << LINE_BITS) - 1)));
 }
@@ -33,7 +33,8 @@ bool index_open(struct index *index, uint32_t limit, uint32_t shards) {
                             .reserved_bytes = bytes,
                             .buckets = FIRST_BUCKETS,
                             .level_mask = FIRST_BUCKETS - 1,
-                            .shards = shards};
+                            .shards = shards,
+                            .shift = shards & (shards - 1) ? 0 : (uint32_t)__builtin_ctz(shards)};
     return true;
 }
 

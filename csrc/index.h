@@ -26,6 +26,7 @@ struct index {
     uint32_t buckets; /* in use: 2^level + split */
     uint32_t level_mask;
     uint32_t shards; /* id / shards is n */
+    uint32_t shift;  /* ... or id >> shift, if that is the same */
 };
 
 bool index_open(struct index *index, uint32_t limit, uint32_t shards);

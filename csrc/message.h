@@ -71,6 +71,7 @@ enum message_kind {
     MSG_CHANGE,       /* id: the topic's shard; pri: enum change; body: topic name, or topic name '\n' channel name
                          -> OK | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
     MSG_CATALOG,      /* pri: 1: with consumers; body: topic name (none: all) -> OK + body: see struct topic_figures */
+    MSG_BARRIER,      /* -> OK: what conn sent before is done, and what there is to say of it has been said */
 
     /* Pushed to a consumer. */
     MSG_DELIVER = 96, /* id, pri: which attempt this is, delay_ns: wall clock of its publish, body */

@@ -86,20 +86,32 @@ static bool get_id(const uint8_t *at, uint64_t *id) {
     return bad < 16;
 }
 
+/* Of four bytes the eight digits, most significant first: a nibble to each byte, then all to digits at once. */
+static uint64_t digits_of(uint32_t value) {
+    uint64_t v = __builtin_bswap32(value);
+    v = (v | v << 16) & 0x0000ffff0000ffffULL;
+    v = (v | v << 8) & 0x00ff00ff00ff00ffULL;
+    v = (v >> 4 & 0x000f000f000f000fULL) | (v & 0x000f000f000f000fULL) << 8;
+    uint64_t letters = (v + 0x0606060606060606ULL) >> 4 & 0x0101010101010101ULL;
+    return v + 0x3030303030303030ULL + letters * ('a' - '0' - 10);
+}
+
 uint8_t *nsq_put_id(uint8_t *out, uint64_t id) {
-    static const char digits[] = "0123456789abcdef";
-    for (int i = NSQ_ID_BYTES - 1; i >= 0; i--, id >>= 4) out[i] = (uint8_t)digits[id & 0xf];
+    uint64_t high = digits_of((uint32_t)(id >> 32)), low = digits_of((uint32_t)id);
+    memcpy(out, &high, sizeof high);
+    memcpy(out + sizeof high, &low, sizeof low);
     return out + NSQ_ID_BYTES;
 }
 
 /* Letters, digits and .-_ */
 static const bool name_byte[256] = {
-    ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1, ['J'] = 1, ['K'] = 1,
-    ['L'] = 1, ['M'] = 1, ['N'] = 1, ['O'] = 1, ['P'] = 1, ['Q'] = 1, ['R'] = 1, ['S'] = 1, ['T'] = 1, ['U'] = 1, ['V'] = 1,
-    ['W'] = 1, ['X'] = 1, ['Y'] = 1, ['Z'] = 1, ['a'] = 1, ['b'] = 1, ['c'] = 1, ['d'] = 1, ['e'] = 1, ['f'] = 1, ['g'] = 1,
-    ['h'] = 1, ['i'] = 1, ['j'] = 1, ['k'] = 1, ['l'] = 1, ['m'] = 1, ['n'] = 1, ['o'] = 1, ['p'] = 1, ['q'] = 1, ['r'] = 1,
-    ['s'] = 1, ['t'] = 1, ['u'] = 1, ['v'] = 1, ['w'] = 1, ['x'] = 1, ['y'] = 1, ['z'] = 1, ['0'] = 1, ['1'] = 1, ['2'] = 1,
-    ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1, ['8'] = 1, ['9'] = 1, ['.'] = 1, ['-'] = 1, ['_'] = 1,
+    ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1, ['J'] = 1,
+    ['K'] = 1, ['L'] = 1, ['M'] = 1, ['N'] = 1, ['O'] = 1, ['P'] = 1, ['Q'] = 1, ['R'] = 1, ['S'] = 1, ['T'] = 1,
+    ['U'] = 1, ['V'] = 1, ['W'] = 1, ['X'] = 1, ['Y'] = 1, ['Z'] = 1, ['a'] = 1, ['b'] = 1, ['c'] = 1, ['d'] = 1,
+    ['e'] = 1, ['f'] = 1, ['g'] = 1, ['h'] = 1, ['i'] = 1, ['j'] = 1, ['k'] = 1, ['l'] = 1, ['m'] = 1, ['n'] = 1,
+    ['o'] = 1, ['p'] = 1, ['q'] = 1, ['r'] = 1, ['s'] = 1, ['t'] = 1, ['u'] = 1, ['v'] = 1, ['w'] = 1, ['x'] = 1,
+    ['y'] = 1, ['z'] = 1, ['0'] = 1, ['1'] = 1, ['2'] = 1, ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1,
+    ['8'] = 1, ['9'] = 1, ['.'] = 1, ['-'] = 1, ['_'] = 1,
 };
 
 static bool is_name(struct text text) {
@@ -141,9 +153,25 @@ static void reply(struct acceptor *a, struct connection *c, enum frame_type type
     free(frame);
 }
 
+/* FIN, REQ and TOUCH are answered only when they fail, by a worker that may not be the one that answers what comes next:
+ * the next reply waits until theirs would have come. */
+static bool may_settle(struct acceptor *a, struct connection *c) {
+    struct nsq *n = c->nsq;
+    if (!n->unsettled) return true;
+    if (!may_ask(a, c, n->worker)) return false;
+    n->unsettled = false;
+    struct message barrier = {.kind = MSG_BARRIER};
+    peer_ask(a, c, n->worker, &barrier, NULL, 0, 0);
+    return !c->closed;
+}
+
+static bool may_reply_in_turn(struct acceptor *a, struct connection *c) {
+    return may_settle(a, c) && may_reply(c);
+}
+
 /* All that comes after it is ignored, and the connection ends when it is out. Its input counts as taken. */
 static size_t fatal(struct acceptor *a, struct connection *c, const struct command *k, const char *text) {
-    if (!may_reply(c)) return 0;
+    if (!may_reply_in_turn(a, c)) return 0;
     reply(a, c, FRAME_ERROR, text, strlen(text));
     c->closing = true;
     socket_dirty(a, c);
@@ -163,7 +191,7 @@ __attribute__((format(printf, 4, 5))) static size_t fatal_with(struct acceptor *
 /* About something of the client's, which may be long: as it is, or quoted. */
 static size_t fatal_about(struct acceptor *a, struct connection *c, const struct command *k, const char *before,
                           struct text what, bool quoted, const char *after) {
-    if (!may_reply(c)) return 0;
+    if (!may_reply_in_turn(a, c)) return 0;
     size_t begin = strlen(before), rest = strlen(after);
     uint8_t *text = malloc(begin + QUOTED_BYTES(what.bytes) + rest);
     if (text == NULL) {
@@ -238,7 +266,7 @@ static size_t publish_one(struct acceptor *a, struct connection *c, const struct
     const struct binding *to = topic_of(a, c->nsq, topic);
     if (to == NULL) return fatal_with(a, c, k, "E_%s_FAILED %s failed too many topics", name, name);
     if (draining(a)) return fatal_with(a, c, k, "E_%s_FAILED %s failed exiting", name, name);
-    if (!may_ask(a, c, to->worker)) return 0;
+    if (!may_settle(a, c) || !may_ask(a, c, to->worker)) return 0;
     struct message request = {.kind = MSG_PUBLISH,
                               .flags = MSG_LASTING,
                               .topic = c->nsq->topic,
@@ -293,7 +321,8 @@ static enum walk walk_messages(struct acceptor *a, struct connection *c, const s
         }
         size_t end = n->walked_bytes + SIZE_BYTES + (size_t)size;
         if (end > (size_t)a->nsq.max_body_size + SIZE_BYTES) {
-            *used = fatal_with(a, c, k, "E_BAD_BODY MPUB body too big %zu > %u", end - SIZE_BYTES, a->nsq.max_body_size);
+            *used =
+                fatal_with(a, c, k, "E_BAD_BODY MPUB body too big %zu > %u", end - SIZE_BYTES, a->nsq.max_body_size);
             return WALK_FATAL;
         }
         if (k->body_bytes < end) return WALK_INCOMPLETE;
@@ -337,7 +366,7 @@ static size_t mpub(struct acceptor *a, struct connection *c, struct command *k) 
     const struct binding *to = topic_of(a, n, topic);
     if (to == NULL) return fatal(a, c, k, "E_MPUB_FAILED MPUB failed too many topics");
     if (draining(a)) return fatal(a, c, k, "E_MPUB_FAILED MPUB failed exiting");
-    if (!may_ask(a, c, to->worker)) return 0;
+    if (!may_settle(a, c) || !may_ask(a, c, to->worker)) return 0;
     struct message request = {.kind = MSG_PUBLISH_MANY,
                               .topic = n->topic,
                               .id = ids_take(a, to, count),
@@ -374,13 +403,14 @@ static bool tell_about(struct acceptor *a, struct connection *c, uint8_t kind, u
     if (!may_push(a, c, worker)) return false;
     struct message message = {.kind = kind, .conn = c->number, .id = id, .delay_ns = delay_ns};
     peer_send(a, worker, &message, NULL);
+    c->nsq->unsettled = true;
     return true;
 }
 
 /* About a message that is none of ours. */
 static size_t not_in_flight(struct acceptor *a, struct connection *c, const struct command *k, struct text id) {
     char text[SHORT_TEXT];
-    if (!may_reply(c)) return 0;
+    if (!may_reply_in_turn(a, c)) return 0;
     const char *name = is(k->name, "FIN") ? "FIN" : is(k->name, "REQ") ? "REQ" : "TOUCH";
     int head = snprintf(text, sizeof text, "E_%s_FAILED %s ", name, name);
     memcpy(text + head, id.at, id.bytes);
@@ -449,7 +479,7 @@ static size_t rdy(struct acceptor *a, struct connection *c, struct command *k) {
 static size_t cls(struct acceptor *a, struct connection *c, struct command *k) {
     struct nsq *n = c->nsq;
     if (n->state != NSQ_SUBSCRIBED) return wrong_state(a, c, k);
-    if (!may_reply(c) || !may_tell(a, c, n->worker)) return 0;
+    if (!may_reply_in_turn(a, c) || !may_tell(a, c, n->worker)) return 0;
     nsq_set_credit(a, c, 0);
     n->state = NSQ_CLOSING;
     reply(a, c, FRAME_RESPONSE, "CLOSE_WAIT", sizeof "CLOSE_WAIT" - 1);
@@ -616,8 +646,13 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
                    const uint8_t *body, uint32_t body_bytes) {
     static const uint8_t ok[] = {0, 0, 0, 6, 0, 0, 0, FRAME_RESPONSE, 'O', 'K'};
     (void)id;
-    (void)body;
-    (void)body_bytes;
+    if (kind == MSG_BARRIER) {
+        uint8_t *room = body_bytes > 0 ? socket_room(a, c, body_bytes) : NULL;
+        if (room == NULL) return;
+        memcpy(room, body, body_bytes);
+        socket_written(a, c, room + body_bytes);
+        return;
+    }
     if (status == STATUS_OK) {
         uint8_t *room = socket_room(a, c, sizeof ok);
         if (room == NULL) return;
@@ -654,7 +689,8 @@ static void opened(struct acceptor *a, struct connection *c) {
 static const char *cut_short_text(const struct acceptor *a, const struct nsq *n, const struct command *k) {
     bool sized = k->body_bytes >= SIZE_BYTES;
     if (is(k->name, "PUB"))
-        return sized ? "E_BAD_MESSAGE PUB failed to read message body" : "E_BAD_MESSAGE PUB failed to read message body size";
+        return sized ? "E_BAD_MESSAGE PUB failed to read message body"
+                     : "E_BAD_MESSAGE PUB failed to read message body size";
     if (is(k->name, "DPUB"))
         return sized ? "E_BAD_MESSAGE DPUB failed to read message body"
                      : "E_BAD_MESSAGE DPUB failed to read message body size";

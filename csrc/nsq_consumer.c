@@ -51,14 +51,50 @@ static void deliver(struct acceptor *a, struct connection *c, const struct messa
     c->nsq->delivered_bytes += sizeof *message + message->body_bytes;
 }
 
+/* The slot that the next reply waits behind until all refusals before it have come. */
+static struct slot *barrier_slot(struct connection *c, uint32_t *distance) {
+    for (*distance = 0; *distance < c->slot_count; ++*distance) {
+        struct slot *slot = connection_slot(c, c->head_slot + *distance);
+        if (slot->kind == MSG_BARRIER && !slot->answered) return slot;
+    }
+    return NULL;
+}
+
+static void append(struct acceptor *a, struct connection *c, struct slot *slot, const uint8_t *frame, size_t bytes) {
+    uint8_t *body = realloc(slot->body, slot->body_bytes + bytes);
+    if (body == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    memcpy(body + slot->body_bytes, frame, bytes);
+    slot->body = body;
+    slot->body_bytes += (uint32_t)bytes;
+}
+
+/* In the place among the replies that the command has among the commands. */
+static void say_in_turn(struct acceptor *a, struct connection *c, const char *text, size_t bytes) {
+    uint8_t frame[FRAME_HEAD_BYTES + REFUSED_TEXT];
+    uint32_t distance;
+    struct slot *barrier = barrier_slot(c, &distance);
+    memcpy(put_frame_head(frame, FRAME_ERROR, bytes), text, bytes);
+    if (barrier != NULL && distance > 0)
+        append(a, c, barrier, frame, FRAME_HEAD_BYTES + bytes);
+    else if (barrier == NULL && c->slot_count > 0 && c->slot_count < MAX_OUTSTANDING)
+        reply_text(a, c, frame, FRAME_HEAD_BYTES + bytes);
+    else
+        nsq_say(a, c, FRAME_ERROR, text, bytes);
+}
+
 static void refused(struct acceptor *a, struct connection *c, const struct message *message) {
     char text[REFUSED_TEXT];
     uint8_t id[NSQ_ID_BYTES + 1] = {0};
     nsq_put_id(id, message->id);
     const char *name = message->pri == MSG_FINISH ? "FIN" : message->pri == MSG_REQUEUE ? "REQ" : "TOUCH";
-    const char *why = message->status == STATUS_NONE ? "client does not own message" : "ID not in flight";
+    const char *why = message->status == STATUS_NONE       ? "client does not own message"
+                      : message->status == STATUS_NO_SPACE ? "no space"
+                                                           : "ID not in flight";
     int bytes = snprintf(text, sizeof text, "E_%s_FAILED %s %s failed %s", name, name, (const char *)id, why);
-    nsq_say(a, c, FRAME_ERROR, text, (size_t)bytes);
+    say_in_turn(a, c, text, (size_t)bytes);
 }
 
 static void end(struct acceptor *a, struct connection *c) {
@@ -68,7 +104,9 @@ static void end(struct acceptor *a, struct connection *c) {
 }
 
 void nsq_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message) {
-    if (c->closing || !is_subscribed(c, worker)) return;
+    if (!is_subscribed(c, worker) || c->muted) return;
+    /* An error that ends the connection comes after the refusals before it. */
+    if (c->closing && !(message->kind == MSG_REFUSED && c->slot_count > 0)) return;
     switch (message->kind) {
     case MSG_DELIVER: deliver(a, c, message); break;
     case MSG_REFUSED: refused(a, c, message); break;

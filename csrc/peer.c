@@ -184,9 +184,10 @@ static void hear(struct acceptor *a, uint32_t worker, const struct message *repl
         upcall_push(a, UPCALL_ANSWER, c->number, c->protocol, reply, reply + 1, reply->body_bytes);
         slots_emit(a, c);
     } else if (distance == 0) {
-        if (!c->muted)
-            codec_of(c)->answer(a, c, reply->kind, reply->status, slot->value, reply->id, (const uint8_t *)(reply + 1),
-                                reply->body_bytes);
+        /* A slot may have gathered something to say before its own reply. */
+        const uint8_t *body = slot->body != NULL ? slot->body : (const uint8_t *)(reply + 1);
+        uint32_t body_bytes = slot->body != NULL ? slot->body_bytes : reply->body_bytes;
+        if (!c->muted) codec_of(c)->answer(a, c, reply->kind, reply->status, slot->value, reply->id, body, body_bytes);
         if (c->closed) return;
         connection_pop_slot(c, &a->blocks);
         slots_emit(a, c);

@@ -510,6 +510,7 @@ static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client
     case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
     case MSG_CHANGE: return change(w, client, m);
     case MSG_CATALOG: catalog(w, client, m); break;
+    case MSG_BARRIER: answer(w, client, m, STATUS_OK); break;
     case MSG_CREDIT: consumer_credit(w, client, m); break;
     case MSG_SENT: consumer_sent(w, client, m); break;
     case MSG_FINISH: return consumer_finish(w, client, m);

@@ -71,7 +71,7 @@ class Broker:
         await self._publish(lib.MSG_PUBLISH_MANY, topic, count, bodies, 0, count=count)
 
     async def _publish(self, kind: int, topic: str, pri: int, body: bytes, delay_ns: int, count: int) -> None:
-        if self._engine.totals().draining:
+        if self._engine.draining():
             raise DrainingError
         number = self._engine.bind(topic.encode())
         if number == 0:

@@ -39,7 +39,7 @@ class ChannelsElsewhere:
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MAX_WAITING)
 
-    def list(self, topics: Iterable[str]) -> None:
+    def update(self, topics: Iterable[str]) -> None:
         """These are here now. Those of the first list have been here before us."""
         before, self._known = self._known, set(topics)
         for topic in sorted(self._known - before) if before is not None and self._addresses() else ():

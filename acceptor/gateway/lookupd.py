@@ -91,7 +91,7 @@ class Peer:
             self.info = {}
             try:
                 await self._session()
-            except (OSError, EOFError, TimeoutError, LookupdError, ValueError) as error:
+            except Exception as error:  # of the address, which may be any text, of the network, of what it replies
                 if self.info:
                     failures = 0
                 level = logging.DEBUG if failures else logging.ERROR
@@ -113,10 +113,11 @@ class Peer:
             log.info("nsqlookupd %s: connected, it is %s", self.address, self.info)
             await self._keep_told(writer, reading)
         finally:
-            reading.cancel()
-            with contextlib.suppress(asyncio.CancelledError, OSError, EOFError, LookupdError):
-                await reading
             writer.close()
+            reading.cancel()
+            await asyncio.wait([reading])
+            if not reading.cancelled():
+                reading.exception()  # it has told why the session ended, or comes too late for it
 
     async def _keep_told(self, writer: asyncio.StreamWriter, reading: asyncio.Task[None]) -> None:
         loop = asyncio.get_running_loop()
@@ -137,8 +138,6 @@ class Peer:
                 changed.cancel()
             if reading.done():
                 reading.result()
-            if not self._replies.empty():
-                raise LookupdError("it replies to what it was not told")
 
     async def _tell(self, writer: asyncio.StreamWriter, told: set[Registration]) -> None:
         wanted = self._wanted
@@ -158,6 +157,8 @@ class Peer:
             raise LookupdError(f"it answers {line.decode()} with {reply[:200]!r}")
 
     async def _command(self, writer: asyncio.StreamWriter, command: bytes) -> bytes:
+        if not self._replies.empty():
+            raise LookupdError("it replies to what it was not told")
         writer.write(command)
         async with asyncio.timeout(REPLY_S):
             await writer.drain()
@@ -169,7 +170,10 @@ class Peer:
             (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
             if not 0 <= size <= MAX_REPLY_BYTES:
                 raise LookupdError(f"it sends a reply of {size} bytes")
-            await self._replies.put(await reader.readexactly(size))
+            reply = await reader.readexactly(size)
+            if self._replies.full():
+                raise LookupdError("it replies to what it was not told")
+            self._replies.put_nowait(reply)
 
 
 def _peer_info(reply: bytes) -> dict[str, Any]:
@@ -252,7 +256,7 @@ class Lookupd:
                     seen = versions
                     refresh_at = loop.time() + REFRESH_S
                     self._announce(wanted)
-                    self.elsewhere.list({topic for topic, _ in wanted})
+                    self.elsewhere.update({topic for topic, _ in wanted})
             await asyncio.sleep(WATCH_S)
 
     def _announce(self, wanted: set[Registration]) -> None:

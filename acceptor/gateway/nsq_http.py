@@ -12,6 +12,7 @@ import html
 import logging
 import re
 import socket
+import struct
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,8 @@ BODIES_BYTES: Final = 64 << 20  # of all request bodies that are held at once
 IDLE_S: Final = 75.0  # to the next request, or the first, header and all
 BODY_S: Final = 60.0
 BODY_PAUSE_S: Final = 10.0  # between two parts of a body
-SEND_S: Final = 30.0
+SEND_S: Final = 30.0  # for a large reply; for a small one, the kernel's patience with a client that takes nothing
+SMALL_BYTES: Final = 16 << 10
 LINGER_S: Final = 1.0  # for what is left of a body that was refused
 MAX_QUERY_FIELDS: Final = 1000
 
@@ -108,8 +110,8 @@ class NsqHttp:
         supervisor: int,
         version: str,
     ) -> None:
-        """`prepare_topic` is what a topic needs that may be new; `supervisor` the process whose children are the broker;
-        `version` is ours."""
+        """`prepare_topic` is done before what may make a topic; the children of `supervisor` are the broker; `version`
+        is ours."""
         self._options = options
         self._broker = broker
         self._lookupd_addresses = lookupd_addresses
@@ -166,13 +168,16 @@ class NsqHttp:
         except Exception:
             log.exception("cannot serve %s %.200r", request.method, request.raw_path)
             response = _versioned(500, {"message": "INTERNAL_ERROR"})
+        if (response.content_length or 0) <= SMALL_BYTES:
+            return response
         try:
             async with asyncio.timeout(SEND_S):
                 await response.prepare(request)
                 await response.write_eof()
         except TimeoutError:
-            if request.transport is not None:
-                request.transport.abort()
+            _cut(request.transport)
+        except ConnectionError:
+            pass  # it does not want it any more
         return response
 
     async def _respond(self, request: web.BaseRequest) -> web.Response:
@@ -216,6 +221,8 @@ class NsqHttp:
     async def _read(self, call: Call, limit: int) -> bytes:
         """At most `limit` bytes of the body. Raises HttpError."""
         request = call.request
+        if request.content.is_eof() and not request.content.exception():
+            return bytes(request.content.read_nowait(limit))  # all came with the header, as a rule
         body = bytearray()
         try:
             if request.headers.get("Expect", "").lower() == "100-continue" and not request.content.is_eof():
@@ -439,6 +446,14 @@ class _Refuse(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport.close()
+
+
+def _cut(transport: asyncio.Transport | None) -> None:
+    """Ends a connection whose client does not read: what the kernel holds for it goes too."""
+    if transport is not None:
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        transport.abort()
 
 
 def _action(action: Action) -> Handler:

@@ -20,7 +20,7 @@ class Reply:
     headers: Mapping[str, str]  # by name in lower case
 
     @property
-    def json(self) -> Any:
+    def json(self) -> Any:  # noqa: ANN401
         return json.loads(self.body)
 
 

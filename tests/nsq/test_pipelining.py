@@ -15,22 +15,6 @@ from tests.nsq.wire import MAGIC, Wire, consumer, unique_topic
 SOME_ID = b"0123456789abcdef"
 
 
-# A failed FIN, REQ or TOUCH is told by the shard; mq-shards does not hold up other answers until it is known that there
-# is no such failure.
-TOLD_BY_SHARD = (b"E_FIN_FAILED", b"E_REQ_FAILED", b"E_TOUCH_FAILED")
-
-
-def are_in_order(server: NsqServer, came: list[Frame], expected: list[Frame]) -> bool:
-    if not server.shape.is_shards:
-        return came == expected
-
-    def of_both(frames_: list[Frame]) -> tuple[list[Frame], list[Frame]]:
-        told = [frame for frame in frames_ if frame.data.split(b" ")[0] in TOLD_BY_SHARD]
-        return told, [frame for frame in frames_ if frame not in told]
-
-    return of_both(came) == of_both(expected)
-
-
 def script(topic: str) -> tuple[bytes, list[Frame]]:
     """Every command that needs no message's id, with bodies that look like commands; and the frames it leads to."""
     steps: list[tuple[bytes, list[Frame]]] = [
@@ -54,7 +38,7 @@ def test_all_at_once(server: NsqServer, topic: str) -> None:
     commands, expected = script(topic)
     with Wire(server) as wire:
         wire.send(commands)
-        assert are_in_order(server, wire.frames(len(expected)), expected)
+        assert wire.frames(len(expected)) == expected
         wire.fails("STOP\n", "E_INVALID invalid command STOP")
 
 
@@ -63,7 +47,7 @@ def test_byte_by_byte(server: NsqServer, topic: str) -> None:
     with Wire(server, magic=b"") as wire:
         for byte in MAGIC + commands:
             wire.send(bytes([byte]))
-        assert are_in_order(server, wire.frames(len(expected)), expected)
+        assert wire.frames(len(expected)) == expected
         wire.fails("STOP\n", "E_INVALID invalid command STOP")
 
 
@@ -76,7 +60,7 @@ def test_cut_at_every_byte(server: NsqServer) -> None:
             wire.send(data[:cut])
             wire.is_quiet(0.001)
             wire.send(data[cut:])
-            assert are_in_order(server, wire.frames(len(expected)), expected), f"cut after {data[:cut][-30:]!r}"
+            assert wire.frames(len(expected)) == expected, f"cut after {data[:cut][-30:]!r}"
 
 
 @pytest.mark.parametrize("seed", range(3))
