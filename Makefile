@@ -45,7 +45,7 @@ beanstalkd:
 # a module by its name and version refuses that: hence a copy of the source. Without them comparisons are skipped.
 NSQ_VERSION := v1.3.0
 NSQ_PROGRAMS := nsqd nsqlookupd nsqadmin nsq_stat nsq_tail
-FIND_PROGRAMS := import sys; from tests.peers import nsq_program; sys.exit(not all(map(nsq_program, sys.argv[1:])))
+FIND_PROGRAMS := import sys; from perf.peers import nsq_program; sys.exit(not all(map(nsq_program, sys.argv[1:])))
 
 nsq: setup
 	@if .venv/bin/python -c '$(FIND_PROGRAMS)' $(NSQ_PROGRAMS); then

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
 
+from perf.peers import nsq_program
+
 START_LIMIT_S: Final = 20.0
 STOP_LIMIT_S: Final = 10.0
 POLL_S: Final = 0.002
@@ -131,9 +133,7 @@ def installed_beanstalkd() -> Beanstalkd | None:
 
 
 def installed_nsqd() -> Nsqd | None:
-    """From PATH, the directory NSQ_BIN, or where `go install` puts it."""
-    places = (os.environ.get("PATH", ""), os.environ.get("NSQ_BIN", ""), str(Path.home() / "go" / "bin"))
-    program = shutil.which("nsqd", path=os.pathsep.join(place for place in places if place))
+    program = nsq_program("nsqd")
     return Nsqd(program) if program else None
 
 

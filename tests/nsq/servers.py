@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import shutil
 import socket
 import subprocess
 import tempfile
@@ -14,12 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perf.peers import nsq_program
 from tests import servers
 from tests.servers import Server, Shape, wait_until
 
 Options = Mapping[str, str | Sequence[str]]  # a list: given several times
 HOST = "127.0.0.1"
-GO_BIN = Path.home() / "go" / "bin"
 
 # The real nsqd looks only at a random 20 channels every 100 ms for what has timed out; here there are more.
 NSQD_OPTIONS = ("-log-level=warn", "-https-address=", f"-broadcast-address={HOST}", "-queue-scan-selection-count=2000")
@@ -27,15 +25,7 @@ NSQD_OPTIONS = ("-log-level=warn", "-https-address=", f"-broadcast-address={HOST
 NSQD_SCAN_REFRESH_SECONDS = 5.2
 
 
-def find_nsqd() -> str:
-    """Its path, or a name that is not installed."""
-    directory = os.environ.get("NSQ_BIN")
-    if directory:
-        return str(Path(directory) / "nsqd")
-    return shutil.which("nsqd") or str(GO_BIN / "nsqd")
-
-
-NSQD = Shape("nsqd", find_nsqd())
+NSQD = Shape("nsqd", nsq_program("nsqd") or "nsqd")
 SHARDS = Shape("shards-2", "mq-shards", ("--workers", "2"))
 SHAPES = (NSQD, SHARDS)
 

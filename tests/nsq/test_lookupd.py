@@ -23,10 +23,10 @@ import pytest
 
 from acceptor.gateway import lookupd as lookupd_module
 from acceptor.gateway.lookupd import Peer
+from perf.peers import nsq_program
 from tests.nsq.api import call, channel_stats, post, topic_stats
 from tests.nsq.servers import HOST, SHAPES, SHARDS, NsqServer, running, two_free_ports
 from tests.nsq.wire import Wire, consumer, unique_topic
-from tests.peers import nsq_program
 from tests.servers import children, comm_of, shapes, wait_until
 
 NSQLOOKUPD = nsq_program("nsqlookupd")

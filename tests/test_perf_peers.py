@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import peers
+from perf import peers
 
 
 def program(directory: Path) -> str:
