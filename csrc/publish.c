@@ -63,6 +63,11 @@ struct arrival {
     uint32_t body_bytes;
 };
 
+/* Only ephemeral subscriptions get it, and nobody after a restart. */
+static bool is_fleeting(const struct topic *t) {
+    return t->subscription_count > 0 && t->subscription_count == t->ephemeral_count && !goes_to_queue(t) && !t->stopped;
+}
+
 /* There is room for it in all the tables that have limits. */
 static bool fits(const struct worker *w, const struct topic *t, uint64_t count, bool delayed) {
     if (goes_to_queue(t) && w->jobs.live + count >= WORKER_MAX_JOBS) return false;
@@ -75,7 +80,8 @@ static void enter(struct worker *w, uint32_t topic, const struct message *m, str
     struct shard *s = shard_of_topic(w, t);
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
     uint64_t seq = t->next_seq++;
-    log_position position = shard_log_publish(w, s, topic, seq, one.id, attributes, one.body, one.body_bytes, more);
+    uint16_t flags = (uint16_t)((more ? PUBLISH_MORE : 0) | (is_fleeting(t) ? PUBLISH_FLEETING : 0));
+    log_position position = shard_log_publish(w, s, topic, seq, one.id, attributes, one.body, one.body_bytes, flags);
     t->messages++;
     t->message_bytes += one.body_bytes;
     stream_enter(w, topic, seq, one.id, position, m->delay_ns > 0);
@@ -106,7 +112,11 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
     /* The first message of a topic brings its name along, twice. */
     bool nameless = !t->number;
     uint64_t more = nameless ? shard_topic_bytes(t) : 0;
-    if (requests_reserve(w, s, count + (nameless ? 2 : 0), bytes + more, true, status) == LATER) return LATER;
+    if (requests_reserve(w, s, count + 3, bytes + more, true, status) == LATER) return LATER;
+    if (*status == STATUS_OK && t->end_unwritten) {
+        shard_log_end(w, s, RECORD_TOPIC_GONE, topic, NULL);
+        t->end_unwritten = false;
+    }
     if (*status != STATUS_OK || !nameless) return DONE;
     if (!shard_know_topic(w, s, topic, s->topics_known + 1))
         *status = STATUS_NO_SPACE;

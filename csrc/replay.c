@@ -115,7 +115,8 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
     if (!r->topic) return;
     uint32_t topic = topic_of_message(w, s, r, position);
     struct topic *t = topic_at(&w->topics, topic);
-    if (t->ephemeral || index_find(&w->ids, &w->jobs, r->id) || stream_position(&t->stream, r->seq)) return;
+    if (t->ephemeral || (r->flags & PUBLISH_FLEETING)) return;
+    if (index_find(&w->ids, &w->jobs, r->id) || stream_position(&t->stream, r->seq)) return;
     if (!t->lasting) t->tube = true;
     shard_count_in(s, position);
     t->messages++;
@@ -178,8 +179,10 @@ void replay_forget_ephemeral(struct worker *w) {
     for (uint32_t n = 0; n < w->shards; n++) {
         struct shard *s = w->own[n];
         for (uint32_t number = 1; s && number <= s->topics_known; number++)
-            if (s->topics[number] && topic_at(&w->topics, s->topics[number])->ephemeral)
+            if (s->topics[number] && topic_at(&w->topics, s->topics[number])->ephemeral) {
+                topic_at(&w->topics, s->topics[number])->end_unwritten = true;
                 topic_end(w, s->topics[number]);
+            }
     }
 }
 
@@ -250,6 +253,7 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     for (uint32_t n = log_first_segment(s->log); n && n <= last; n++)
         if (!log_truncate(s->log, n, replay_segment(w, s, n, out))) return false;
     s->segment = last;
+    s->headless = last > 0;
     out->jobs += s->jobs - before;
     return true;
 }

@@ -104,7 +104,10 @@ static bool take_holder(struct worker *w, struct shard *s, uint32_t topic, const
     uint32_t subscription = subscription_of(s, holder->subscription);
     if (!subscription) return false;
     if (holder->ahead) {
-        subscription_at(&w->subscriptions, subscription)->taken--;
+        struct subscription *of = subscription_at(&w->subscriptions, subscription);
+        of->taken--;
+        /* That it was adopted was written when its job was not known any more. */
+        if (r->seq < of->cursor) of->cursor = of->logged_cursor = r->seq;
         return true;
     }
     uint32_t delivery = delivery_make(w, subscription, r->seq, r->id);
@@ -124,6 +127,7 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
     bool delayed = (r->flags & HOLDS_DELAYED) != 0;
     /* It counts as passed by all but those that say otherwise. */
     if (!delayed) t->ahead++;
+    if (!delayed && t->stopped && r->seq < t->stopped_seq) t->stopped_ahead++;
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
         if (!delayed) subscription_at(&w->subscriptions, n)->taken++;
     const uint8_t *holders = record_body(r);

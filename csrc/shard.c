@@ -71,6 +71,7 @@ static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t
     enum log_result result = log_reserve(s->log, heads + records, head + bytes, keep, w->wall_ns);
     if (result != LOG_OK) return result;
     s->segment = log_active_segment(s->log);
+    s->headless = false;
     struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
     append(w, s, &floor, NULL, NULL, 0);
     for (uint32_t n = 1; n <= s->topics_known; n++)
@@ -89,8 +90,10 @@ enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t record
         if (keep > KEEP_MOST) keep = KEEP_MOST;
     }
     enum log_result result = log_reserve(s->log, records, bytes, keep, w->wall_ns);
-    if (result == LOG_OK && log_active_segment(s->log) != s->segment)
-        result = begin_segment(w, s, records, bytes, keep);
+    if (result != LOG_OK) return result;
+    if (log_active_segment(s->log) != s->segment) return begin_segment(w, s, records, bytes, keep);
+    /* Should there be no room for a second head, the reservation still stands, and the head has time. */
+    if (s->headless) (void)begin_segment(w, s, records, bytes, keep);
     return result;
 }
 
@@ -171,11 +174,12 @@ struct publish_attributes publish_attributes_of(const struct record *r) {
 }
 
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
-                               struct publish_attributes attributes, const void *body, uint32_t body_bytes, bool more) {
+                               struct publish_attributes attributes, const void *body, uint32_t body_bytes,
+                               uint16_t flags) {
     struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, RECORD_PUBLISH, t->number, seq, id);
     struct short_attributes brief;
-    head.flags = more ? PUBLISH_MORE : 0;
+    head.flags = flags;
     head.attribute_bytes = shorten(&attributes, &brief);
     const void *form = head.attribute_bytes ? (const void *)&brief : &attributes;
     if (!head.attribute_bytes) head.attribute_bytes = sizeof attributes;

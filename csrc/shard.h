@@ -21,13 +21,15 @@
  *   FINISH        topic, seq: a message that is finished; attributes: uint32_t count: so are those that follow it, count
  *                 in all; or body: int32_t[] of how far from seq each one finished lies.
  *   DEPARTURE     topic, seq of a message behind the cursor; attributes: struct departure.
- *   EMPTY         topic, seq: the cursor; nothing before it is held by the subscription any more.
+ *   EMPTY         topic, seq: the cursor; nothing before it is held by the subscription any more. id 0: what waits for
+ *                 the topic's first subscription, or for the end of its pause, is held by nobody any more.
  *   UNSUBSCRIBE   topic: the subscription is gone.
  *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
  *   HOLDS         topic, seq, body: struct holder[]; after a MOVED with MOVED_HELD: which subscriptions hold the message.
  *   TOPIC_GONE    topic: it is deleted, with its messages and subscriptions.
  *
  * Records of one PUBLISH_MANY bear the flag PUBLISH_MORE, but for the last: without that one, none of them counts.
+ * Ephemeral subscriptions write nothing: what is published for nobody else bears PUBLISH_FLEETING.
  */
 #ifndef MQ_SHARD_H
 #define MQ_SHARD_H
@@ -67,9 +69,10 @@ enum record_flag {
     TOPIC_STOPPED = 4,
     TOPIC_EPHEMERAL = 8, /* what it has does not outlive the process */
     PUBLISH_MORE = 1,
-    MOVED_NO_JOB = 1,  /* the job queue does not have it */
-    MOVED_HELD = 2,    /* a HOLDS follows */
-    HOLDS_DELAYED = 1, /* it was published with a delay */
+    PUBLISH_FLEETING = 2, /* it does not outlive the process */
+    MOVED_NO_JOB = 1,     /* the job queue does not have it */
+    MOVED_HELD = 2,       /* a HOLDS follows */
+    HOLDS_DELAYED = 1,    /* it was published with a delay */
     SUBSCRIPTION_PAUSED = 1,
 };
 
@@ -135,6 +138,8 @@ struct shard {
     uint64_t scan_offset; /* of compaction, in the first segment */
     uint64_t sync_upto;   /* what the round of syncs under way covers */
     log_position moved;   /* recovery: of the MOVED just read, whose HOLDS is to follow and counts; 0: it does not */
+    bool
+        headless; /* recovery: whether the whole of the active segment's head was written is not known: write it anew */
     bool syncing;
     bool dirty;   /* appended to in this turn */
     bool refused; /* a segment that was wanted could not be had: no space until one can */
@@ -149,7 +154,8 @@ enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t record
 /* These append; the caller has reserved. */
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
-                               struct publish_attributes attributes, const void *body, uint32_t body_bytes, bool more);
+                               struct publish_attributes attributes, const void *body, uint32_t body_bytes,
+                               uint16_t flags);
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job);
 void shard_log_state(struct worker *w, struct shard *s, const struct job *job);
 /* A copy of the PUBLISH or MOVED record that holds a message of the topic, with the state of now of the job, if it is one. */

@@ -183,6 +183,15 @@ static void defer_all(struct worker *w, uint32_t subscription, uint64_t from, bo
     }
 }
 
+static uint64_t ahead_before(const struct topic *t, uint64_t end) {
+    uint64_t count = 0;
+    if (!t->waiting_messages) return 0;
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < end && seq < t->stream.end;
+         seq = stream_next(&t->stream, seq + 1))
+        if (!stream_delayed(&t->stream, seq)) count++;
+    return count;
+}
+
 uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, uint32_t number) {
     struct topic *t = topic_at(&w->topics, topic);
     struct subscriptions *all = &w->subscriptions;
@@ -209,7 +218,9 @@ uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, s
     s->joined = t->messages;
     if (first) {
         s->cursor = t->waiting_messages + t->waiting_delayed ? stream_next(&t->stream, 0) : t->next_seq;
-        s->taken = t->ahead - t->waiting_messages;
+        /* Nobody has passed anything yet: only what is there counts. */
+        t->ahead = t->waiting_messages;
+        t->stopped_ahead = t->stopped ? ahead_before(t, t->stopped_seq) : 0;
         s->joined -= t->waiting_messages + t->waiting_delayed;
         if (t->waiting_delayed) defer_all(w, subscription, s->cursor, false);
         t->waiting_messages = t->waiting_delayed = 0;
@@ -237,7 +248,8 @@ static void drop(struct worker *w, uint32_t delivery) {
 static void release_ahead(struct worker *w, uint32_t subscription, uint64_t until) {
     struct subscription *s = at(w, subscription);
     const struct stream *stream = &topic_of(w, s)->stream;
-    for (uint64_t seq = stream_next(stream, s->cursor); seq < until; seq = stream_next(stream, seq + 1)) {
+    uint64_t end = until < stream->end ? until : stream->end;
+    for (uint64_t seq = stream_next(stream, s->cursor); seq < end; seq = stream_next(stream, seq + 1)) {
         if (stream_delayed(stream, seq)) continue;
         message_release(w, s->topic, seq);
         s->taken++;

@@ -48,9 +48,10 @@ struct topic {
     uint32_t delay_place, pause_place; /* in the worker's heaps */
 
     bool lasting;
-    bool ephemeral; /* lasting, and gone with its last subscription */
-    bool tube;      /* somebody put into, used, watched or reserved from its job queue */
-    bool stopped;   /* its subscriptions get nothing from stopped_seq on (what NSQ calls a paused topic) */
+    bool ephemeral;     /* lasting, and gone with its last subscription */
+    bool tube;          /* somebody put into, used, watched or reserved from its job queue */
+    bool end_unwritten; /* it is lasting no more, but the log does not say so yet */
+    bool stopped;       /* its subscriptions get nothing from stopped_seq on (what NSQ calls a paused topic) */
     uint32_t subscriptions, subscription_count; /* first of the list */
     struct stream stream;
     uint64_t ahead;                             /* messages put into the stream without a delay, ever */

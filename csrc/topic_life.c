@@ -28,7 +28,7 @@ static bool ends_ephemeral(const struct topic *t) {
 static enum outcome log_topic(struct worker *w, uint32_t topic, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
-    if (requests_reserve(w, s, 2, shard_topic_bytes(t), true, status) == LATER) return LATER;
+    if (requests_reserve(w, s, 3, shard_topic_bytes(t), true, status) == LATER) return LATER;
     if (*status == STATUS_OK && !t->number && !shard_know_topic(w, s, topic, s->topics_known + 1))
         *status = STATUS_NO_SPACE;
     return DONE;
@@ -43,6 +43,7 @@ enum outcome topic_make_lasting(struct worker *w, uint32_t topic, uint8_t *statu
     bool was_seen = topic_seen(t);
     t->tube |= topic_jobs(t) > 0;
     t->lasting = true;
+    t->end_unwritten = false;
     t->ephemeral = ends_ephemeral(t);
     shard_log_topic(w, shard_of_topic(w, t), topic);
     queue_settle(w, topic, was_seen);
@@ -148,10 +149,9 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
     } else if (!stream_put(&t->stream, r->seq, j->position, 2, delayed)) {
         worker_die("out of memory");
     }
-    if (delayed)
-        subscription_defer(w, subscription, r->seq, r->id);
-    else
-        s->taken--;
+    if (delayed) subscription_defer(w, subscription, r->seq, r->id);
+    if (!delayed) t->ahead++;
+    if (!delayed && t->stopped && r->seq < t->stopped_seq) t->stopped_ahead++;
     s->joined--;
     if (r->seq < s->cursor) s->cursor = s->logged_cursor = r->seq;
 }
@@ -186,8 +186,10 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const char *na
     if (!t->subscription_count && t->tube) jobs = jobs_of(w, topic);
     uint32_t records = 2 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
     uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);
-    enum outcome outcome = ephemeral ? DONE : requests_reserve(w, s, records, bytes, true, status);
+    enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
     if (outcome == DONE && *status == STATUS_OK) {
+        /* What waited is an ephemeral one's now, and so nobody's after a restart. */
+        if (ephemeral && t->waiting_messages + t->waiting_delayed) shard_log_end(w, s, RECORD_EMPTY, topic, NULL);
         uint32_t number = ephemeral ? 0 : s->subscriptions_known + 1;
         *subscription = subscription_make(w, topic, name, name_bytes, number);
         if (!*subscription || (number && !shard_know_subscription(s, *subscription, number))) {
@@ -241,6 +243,7 @@ void topic_empty(struct worker *w, uint32_t topic) {
         if (t->tube && goes_to_queue(t) && !t->subscription_count) continue;
         drop_message(w, topic, seq);
         if (!delayed) t->ahead--;
+        if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead--;
         if (!t->subscription_count) *(delayed ? &t->waiting_delayed : &t->waiting_messages) -= 1;
     }
 }
@@ -270,8 +273,11 @@ void topic_end(struct worker *w, uint32_t topic) {
 /* Written if there is room. If not: deleted is deleted for those who are there; after a crash it is there again. */
 static void log_end(struct worker *w, enum record_kind kind, uint32_t topic, struct subscription *of) {
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
-    if (topic_at(&w->topics, topic)->number && shard_reserve(w, s, 1, 0, false) == LOG_OK)
+    if (!topic_at(&w->topics, topic)->number) return;
+    if (shard_reserve(w, s, 1, 0, false) == LOG_OK)
         shard_log_end(w, s, kind, topic, of);
+    else
+        topic_at(&w->topics, topic)->end_unwritten = true;
 }
 
 void subscription_idle(struct worker *w, uint32_t subscription) {
@@ -299,6 +305,9 @@ static enum outcome pause_topic(struct worker *w, uint32_t topic, bool stop, uin
     if (t->stopped == stop) return DONE;
     if (log_topic(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
+    /* What the pause kept is the ephemeral ones' now. */
+    if (!stop && t->subscription_count && t->subscription_count == t->ephemeral_count)
+        shard_log_end(w, shard_of_topic(w, t), RECORD_EMPTY, topic, NULL);
     if (stop) topic_stop(t, t->next_seq);
     t->stopped = stop;
     shard_log_topic(w, shard_of_topic(w, t), topic);
@@ -343,7 +352,10 @@ static enum outcome change_subscription(struct worker *w, uint32_t subscription,
         if (s->number) shard_log_subscription(w, shard, s);
         if (s->turn) subscription_due(w, subscription);
     }
-    if (last_of_ephemeral) topic_end(w, topic);
+    if (last_of_ephemeral) {
+        topic_at(&w->topics, topic)->end_unwritten = true;
+        topic_end(w, topic);
+    }
     return DONE;
 }
 

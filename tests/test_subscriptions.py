@@ -738,3 +738,46 @@ def test_the_wrong_topic_number_is_refused(bench: Channels) -> None:
     slot = bench.raw(lib.MSG_PUBLISH_MANY, 1, topic=1, id=SHARDS, pri=2, body=b"\0\0\0\1x")
     assert [(a.slot, a.status) for a in bench.turn()] == [(slot, lib.STATUS_NO_SPACE)]
     assert "t" not in bench.catalog()
+
+
+# --- what the log must say even of those that write nothing -----------------------------------------------------------
+
+
+def test_what_an_ephemeral_channel_had_is_nobodys_after_a_restart(bench: Channels) -> None:
+    waited, _ = bench.pub("t")
+    bench.sub(1, "t", "c#ephemeral", credit=10, flags=EPHEMERAL)
+    assert delivered(bench.turn()) == [(waited, 1)]
+    finished, _ = bench.pub("t")
+    unfinished, _ = bench.pub("t")
+    bench.fin(1, waited, finished)
+    bench.restart()
+    assert (bench.catalog()["t"].depth, bench.catalog()["t"].channels) == (0, {})
+    bench.sub(1, "t", "c#ephemeral", credit=10, flags=EPHEMERAL)
+    bench.sub(2, "t", "d", credit=10)
+    assert delivered(bench.turn()) == []
+    both, _ = bench.pub("t")
+    bench.restart()
+    bench.sub(2, "t", "d", credit=10)
+    assert delivered(bench.turn()) == [(both, 2)]
+    assert unfinished < both
+
+
+def test_a_tube_of_an_ephemeral_topics_name_keeps_its_jobs(bench: Channels) -> None:
+    name = "t#ephemeral"
+    bench.sub(1, name, "c", credit=1)
+    bench.restart()
+    job, _ = bench.pub(name, lasting=False)
+    bench.restart()
+    bench.raw(WATCH, 5, topic=bench.topic(name))
+    bench.turn()
+    assert bench.ask(RESERVE, 5).id == job
+
+
+def test_a_topic_stopped_with_an_ephemeral_channel_keeps_what_comes(bench: Channels) -> None:
+    bench.sub(1, "t", "c#ephemeral", credit=10, flags=EPHEMERAL)
+    assert bench.change(lib.CHANGE_PAUSE, "t") == OK
+    kept, _ = bench.pub("t")
+    bench.restart()
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    bench.sub(2, "t", "d", credit=10)
+    assert delivered(bench.turn()) == [(kept, 1)]
