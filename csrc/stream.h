@@ -16,7 +16,7 @@ enum { STREAM_PAGE = 512, STREAM_MAX_HOLDS = 0x7fff };
 
 struct stream_page {
     uint64_t positions[STREAM_PAGE];
-    uint16_t holds[STREAM_PAGE]; /* the high bit: it was published with a delay, so no cursor takes it */
+    uint16_t holds[STREAM_PAGE]; /* the high bit: no cursor takes it, as it was published with a delay */
     uint32_t live;
 };
 
@@ -55,6 +55,8 @@ uint64_t stream_next(const struct stream *s, uint64_t seq);
 /* The next three are of a message that is held. */
 void stream_move(struct stream *s, uint64_t seq, uint64_t position);
 void stream_hold(struct stream *s, uint64_t seq);
+/* From now on no cursor takes it. */
+void stream_hide(struct stream *s, uint64_t seq);
 /* One hold less: true if it was the last. The message is forgotten then. */
 bool stream_release(struct stream *s, uint64_t seq);
 

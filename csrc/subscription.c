@@ -183,12 +183,18 @@ static void defer_all(struct worker *w, uint32_t subscription, uint64_t from, bo
     }
 }
 
-static uint64_t ahead_before(const struct topic *t, uint64_t end) {
-    uint64_t count = 0;
+/* The job queue has it. */
+static bool is_job(const struct worker *w, const struct topic *t, uint64_t seq) {
+    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+    return index_find(&w->ids, &w->jobs, r->id) != 0;
+}
+
+/* How many that wait for a first subscription came before its topic was stopped. */
+static uint64_t waiting_before_stop(const struct worker *w, const struct topic *t) {
+    uint64_t count = 0, end = t->stopped ? subscription_horizon(t) : 0;
     if (!t->waiting_messages) return 0;
-    for (uint64_t seq = stream_next(&t->stream, 0); seq < end && seq < t->stream.end;
-         seq = stream_next(&t->stream, seq + 1))
-        if (!stream_delayed(&t->stream, seq)) count++;
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < end; seq = stream_next(&t->stream, seq + 1))
+        if (!stream_delayed(&t->stream, seq) && !is_job(w, t, seq)) count++;
     return count;
 }
 
@@ -220,7 +226,7 @@ uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, s
         s->cursor = t->waiting_messages + t->waiting_delayed ? stream_next(&t->stream, 0) : t->next_seq;
         /* Nobody has passed anything yet: only what is there counts. */
         t->ahead = t->waiting_messages;
-        t->stopped_ahead = t->stopped ? ahead_before(t, t->stopped_seq) : 0;
+        t->stopped_ahead = waiting_before_stop(w, t);
         s->joined -= t->waiting_messages + t->waiting_delayed;
         if (t->waiting_delayed) defer_all(w, subscription, s->cursor, false);
         t->waiting_messages = t->waiting_delayed = 0;
@@ -266,26 +272,37 @@ void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until)
     release_ahead(w, subscription, until);
 }
 
-/* What a pause of the topic holds back is the topic's, not that of the subscription which goes last: it waits. */
-static void leave_waiting(struct topic *t) {
-    for (uint64_t seq = stream_next(&t->stream, t->stopped_seq); seq < t->stream.end;
-         seq = stream_next(&t->stream, seq + 1))
-        if (stream_delayed(&t->stream, seq))
-            t->waiting_delayed++;
+/* What a pause of the topic holds back is the topic's, not that of the subscription which goes last: it waits, and so
+ * does what is deferred of it; but what the job queue has waits for nobody. */
+static void leave_waiting(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    struct topic *t = topic_of(w, s);
+    for (uint32_t n = s->deferred_first, next; n; n = next) {
+        const struct delivery *d = delivery_of(w, n);
+        next = d->following;
+        if (d->seq < t->stopped_seq || d->attempts || is_job(w, t, d->seq)) continue;
+        delivery_take(w, n);
+        delivery_forget(w, n);
+        t->waiting_delayed++;
+    }
+    uint64_t from = s->cursor > t->stopped_seq ? s->cursor : t->stopped_seq;
+    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+        if (stream_delayed(&t->stream, seq)) continue;
+        if (is_job(w, t, seq))
+            message_release(w, s->topic, seq);
         else
             t->waiting_messages++;
+    }
 }
 
 void subscription_remove(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     struct topic *t = topic_of(w, s);
     assert(!s->consumer_first);
-    bool last = t->subscription_count == 1;
+    bool leaves = t->subscription_count == 1 && t->stopped;
+    if (leaves) leave_waiting(w, subscription);
     subscription_empty(w, subscription, subscription_horizon(t));
-    if (last && t->stopped)
-        leave_waiting(t);
-    else
-        release_ahead(w, subscription, t->stream.end);
+    if (!leaves) release_ahead(w, subscription, t->stream.end);
     leave_lists(w, subscription);
     uint32_t *link = &t->subscriptions;
     while (*link != subscription) link = &at(w, *link)->next;

@@ -219,18 +219,23 @@ static void unsubscribe(struct worker *w, uint32_t subscription) {
     catalog_changed(w);
 }
 
-/* Whoever holds it. */
+/* No subscription holds it any more; the job queue may. */
 static void drop_message(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
     uint64_t id = r->id;
+    bool delayed = stream_delayed(&t->stream, seq);
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
         uint32_t delivery = delivery_find(w, n, id);
-        if (!delivery) continue;
-        if (delivery_at(&w->subscriptions, delivery)->state) delivery_take(w, delivery);
-        delivery_forget(w, delivery);
+        if (!delivery && (delayed || seq < at(w, n)->cursor)) continue;
+        if (delivery) {
+            delivery_take(w, delivery);
+            delivery_forget(w, delivery);
+        }
+        message_release(w, topic, seq);
     }
-    while (stream_position(&t->stream, seq)) message_release(w, topic, seq);
+    if (!t->subscription_count) message_release(w, topic, seq);
+    if (stream_position(&t->stream, seq)) stream_hide(&t->stream, seq);
 }
 
 void topic_empty(struct worker *w, uint32_t topic) {
@@ -239,8 +244,9 @@ void topic_empty(struct worker *w, uint32_t topic) {
     uint64_t from = t->subscription_count ? t->stopped_seq : 0;
     for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
         bool delayed = stream_delayed(&t->stream, seq);
-        /* What the job queue holds too is not waiting for anybody. */
-        if (t->tube && goes_to_queue(t) && !t->subscription_count) continue;
+        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+        /* What the job queue has is not waiting for anybody. */
+        if (!t->subscription_count && index_find(&w->ids, &w->jobs, r->id)) continue;
         drop_message(w, topic, seq);
         if (!delayed) t->ahead--;
         if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead--;
