@@ -50,7 +50,11 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     struct topic *t = topic_at(&w->topics, topic);
     if (t->nameless && topics_rename(&w->topics, topic, record_body(r), name_bytes)) t->nameless = false;
     if (r->seq > t->next_seq) t->next_seq = r->seq;
-    if (!(r->flags & TOPIC_LASTING)) return;
+    if (!(r->flags & TOPIC_LASTING)) {
+        /* Its end could not be written, or the log has forgotten it: this is another of the same name. */
+        if (t->lasting) topic_end(w, topic);
+        return;
+    }
     replay_lasting(w, topic, (r->flags & TOPIC_EPHEMERAL) != 0);
     uint64_t stopped_seq = 0;
     if (r->attribute_bytes >= sizeof stopped_seq) memcpy(&stopped_seq, record_attributes(r), sizeof stopped_seq);
