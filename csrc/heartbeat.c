@@ -24,7 +24,7 @@ static uint64_t silent_at(const struct nsq *n) {
 
 static void schedule(struct acceptor *a, struct connection *c) {
     struct nsq *n = c->nsq;
-    uint64_t due = n->beat_ns < silent_at(n) ? n->beat_ns : silent_at(n);
+    uint64_t due = n->beat_ns < silent_at(n) || c->closing ? n->beat_ns : silent_at(n);
     n->beating = true;
     if (heap_push(&a->beats, places_of(a), heap_key(due, 0, index_of(c)))) return;
     n->beating = false;
@@ -52,8 +52,11 @@ static bool is_waiting_for_us(const struct connection *c) {
 static bool beat(struct acceptor *a, struct connection *c) {
     struct nsq *n = c->nsq;
     if (is_waiting_for_us(c)) n->heard_ns = a->now_ns;
-    if (a->now_ns >= silent_at(n)) {
-        nsq_cut_short(a, c);
+    /* It is looked at again until it has taken its last word, or takes nothing any more. */
+    bool silent = a->now_ns >= silent_at(n) && !c->closing;
+    if (silent && !c->choked) nsq_cut_short(a, c);
+    if (silent && c->choked) {
+        socket_close(a, c);
         return false;
     }
     if (a->now_ns < n->beat_ns) return true;

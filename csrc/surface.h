@@ -404,3 +404,45 @@ uint64_t log_synced(const struct log *log);
 int log_active_fd(const struct log *log);
 size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *upto);
 void log_mark_synced(struct log *log, uint64_t upto);
+
+/* == decode == */
+
+#define DECODE_MAX_ATTRIBUTES        ...
+#define DECODE_ATTRIBUTE_NAME_BYTES  ...
+#define DECODE_ATTRIBUTE_VALUE_BYTES ...
+#define DECODE_ID_BYTES              ...
+
+struct run {
+    uint32_t segment;
+    uint32_t records;
+    uint64_t bytes;
+};
+struct decode_columns {
+    size_t capacity;
+    size_t count;
+    int64_t *seq;
+    int64_t *time_us;
+    uint8_t *ids;
+    uint8_t *bodies;
+    int32_t *body_offsets;
+    size_t body_capacity;
+    size_t body_bytes;
+    int32_t *attribute_offsets;
+    int32_t *name_offsets;
+    uint8_t *names;
+    int32_t *value_offsets;
+    uint8_t *values;
+};
+struct decoder {
+    struct run run;
+    uint64_t next_seq;
+    uint64_t end_seq;
+    uint64_t gap_from;
+    uint64_t gap_until;
+    uint64_t gaps_from;
+    uint64_t missing;
+    uint64_t needs;
+};
+enum decode_result { DECODE_MORE, DECODE_FULL, DECODE_CORRUPT, DECODE_MISPLACED };
+enum decode_result decode_runs(struct decoder *decoder, const void *input, size_t bytes, size_t *used,
+                               struct decode_columns *out);

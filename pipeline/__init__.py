@@ -1,0 +1,28 @@
+"""Spark on mq-shards: the data source `mqshards`.
+
+    import pipeline
+
+    pipeline.register(spark)
+    spark.read.format("mqshards").option("brokers", "127.0.0.1:4180").option("topic", "orders").load()
+
+The import alone registers it with the session that is active, if there is one.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from pipeline.source import MqShards
+
+__all__ = ["MqShards", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format known to a session, and lets Spark give it the filters of a query."""
+    spark.dataSource.register(MqShards)
+    # Spark refuses a data source that takes filters while this is off, which is the default.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+if (_active := SparkSession.getActiveSession()) is not None:
+    register(_active)

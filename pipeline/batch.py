@@ -1,0 +1,90 @@
+"""Reads topics in one go: plans the ranges at the driver, reads them in tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pipeline.filters import UNBOUNDED, Pushed
+from pipeline.options import AtSeq, OptionError, ReadOptions
+from pipeline.ranges import split
+from pipeline.reading import DataLossError, Range, RangeReader
+from pipeline.topics import Brokers, Stream, seqs
+
+US_NS = 1000
+
+log = logging.getLogger(__name__)
+
+
+class BatchReader(DataSourceReader):
+    """Spark pickles it and sends it to the tasks: it holds no connection."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = Pushed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        return list(self._pushed.push(filters))
+
+    def partitions(self) -> list[InputPartition]:
+        """Raises OptionError, DataLossError, BrokerError."""
+        options = self._options
+        brokers = Brokers(options)
+        try:
+            streams = brokers.streams(options.selection)
+            _complain_of_missing(options, streams)
+            streams = {key: s for key, s in streams.items() if self._pushed.has(s.topic.topic)}
+            ranges = [r for s in streams.values() if (r := self._range(s, brokers)) is not None]
+        finally:
+            brokers.close()
+        sizes = {(s.broker, s.topic.topic): s.topic.message_bytes for s in streams.values()}
+        found = split(ranges, sizes, options.min_partitions, options.max_records_per_partition)
+        # Spark takes an empty list for one partition of its own.
+        return [*found] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Range):
+            return iter(())
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return RangeReader(
+            partition, schema, fail_on_data_loss=self._options.fail_on_data_loss, patience_s=self._options.patience_s
+        ).batches()
+
+    def _range(self, stream: Stream, brokers: Brokers) -> Range | None:
+        options, topic, one = self._options, stream.topic, {stream.key: stream}
+        start = seqs("starting", options.starting, one, brokers)[stream.key]
+        end = seqs("ending", options.ending, one, brokers)[stream.key]
+        if start < topic.earliest or max(start, end) > topic.latest:
+            text = f"topic {topic.topic} of {stream.broker} has messages {topic.earliest} to {topic.latest - 1}"
+            text = f"{text}, not all of {start} to {end - 1}"
+            if options.fail_on_data_loss:
+                raise DataLossError(f"{text}; failOnDataLoss is true")
+            log.warning("%s", text)
+        start, end = max(start, topic.earliest), min(end, topic.latest)
+        # Messages that nobody had finished may outlive those around them: gaps that were there before.
+        explicit = isinstance(options.starting, AtSeq) and options.starting.by_topic is not None
+        gaps_from = start if explicit else end
+        start, end = max(start, self._pushed.seqs.start), min(end, self._pushed.seqs.end)
+        start, end = self._within_times(stream, brokers, start, end)
+        return Range(stream.broker, topic.topic, topic.shard, start, end, gaps_from) if start < end else None
+
+    def _within_times(self, stream: Stream, brokers: Brokers, start: int, end: int) -> tuple[int, int]:
+        times, client = self._pushed.times_us, brokers.client(stream.broker)
+        if times.start > -UNBOUNDED:
+            start = max(start, client.place_of(stream.topic.topic, times.start * US_NS).seq)
+        if times.end < UNBOUNDED:
+            until = client.place_of(stream.topic.topic, times.end * US_NS).until
+            end = end if until is None else min(end, until)
+        return start, end
+
+
+def _complain_of_missing(options: ReadOptions, streams: dict[str, Stream]) -> None:
+    missing = set(options.selection.names) - {s.topic.topic for s in streams.values()}
+    if missing:
+        raise OptionError(f"topic: the brokers have no {', '.join(sorted(missing))}")

@@ -1,0 +1,186 @@
+"""From runs of log records to the columns of an Arrow record batch, without a Python object per message.
+
+The C core (csrc/decode.h) checks each record and writes straight into the buffers that become Arrow's; here they are
+made, handed over and wrapped.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from csrc._core import ffi, lib
+
+BATCH_MESSAGES: Final = 32768
+BATCH_BODY_BYTES: Final = 4 << 20
+MAX_BODY_BYTES: Final = (1 << 31) - 1  # what an Arrow binary column of 32-bit offsets, and so Spark, can hold
+UTC_US: Final = pa.timestamp("us", tz="UTC")
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int32]
+
+
+class DecodeError(Exception):
+    """What came is not what the broker's log says, or not what was asked for."""
+
+
+class Progress(Enum):
+    MORE = "more"  # what has come is done with, but for a piece of a record
+    FULL = "full"  # a batch is
+
+
+class _Buffers:
+    """The memory of one batch. A column that is not wanted has none."""
+
+    def __init__(self, wanted: frozenset[str], body_capacity: int) -> None:
+        n = BATCH_MESSAGES
+        entries = n * lib.DECODE_MAX_ATTRIBUTES
+        c = self.c = ffi.new("struct decode_columns *")
+        c.capacity = n
+        self._kept: list[object] = []
+        self.seq = self._column("seq", "int64_t[]", n, np.int64, "seq" in wanted)
+        self.time_us = self._column("time_us", "int64_t[]", n, np.int64, "timestamp" in wanted)
+        self.ids = self._column("ids", "uint8_t[]", n * lib.DECODE_ID_BYTES, np.uint8, "id" in wanted)
+        self.bodies = self._column("bodies", "uint8_t[]", body_capacity, np.uint8, "body" in wanted)
+        self.body_offsets = self._column("body_offsets", "int32_t[]", n + 1, np.int32, "body" in wanted)
+        c.body_capacity = body_capacity
+        mapped = "attributes" in wanted
+        self.attribute_offsets = self._column("attribute_offsets", "int32_t[]", n + 1, np.int32, mapped)
+        self.name_offsets = self._column("name_offsets", "int32_t[]", entries + 1, np.int32, mapped)
+        self.names = self._column("names", "uint8_t[]", n * lib.DECODE_ATTRIBUTE_NAME_BYTES, np.uint8, mapped)
+        self.value_offsets = self._column("value_offsets", "int32_t[]", entries + 1, np.int32, mapped)
+        self.values = self._column("values", "uint8_t[]", n * lib.DECODE_ATTRIBUTE_VALUE_BYTES, np.uint8, mapped)
+
+    def _column(self, name: str, ctype: str, size: int, dtype: type[np.generic], wanted: bool) -> npt.NDArray[Any]:
+        array = np.empty(size if wanted else 0, dtype)
+        if wanted:
+            array[0] = 0
+            memory = ffi.from_buffer(ctype, array)
+            self._kept.append(memory)
+            setattr(self.c, name, memory)
+        return array
+
+
+class Decoder:
+    """The messages `start` to `end` - 1 of one topic. Gaps before `gaps_from` are not counted as missing messages."""
+
+    def __init__(self, topic: str, shard: int, schema: pa.Schema, start: int, end: int, gaps_from: int) -> None:
+        self._schema = schema
+        self._wanted = frozenset(schema.names)
+        self._constant = _Constant(topic, shard, self._wanted)
+        self._d = ffi.new("struct decoder *")
+        self._d.next_seq, self._d.end_seq, self._d.gaps_from = start, end, gaps_from
+        self._used = ffi.new("size_t *")
+        self._body_capacity = BATCH_BODY_BYTES
+        self._buffers = _Buffers(self._wanted, self._body_capacity)
+
+    @property
+    def next_seq(self) -> int:
+        return int(self._d.next_seq)
+
+    @property
+    def missing(self) -> int:
+        """So many messages were not there, in all gaps."""
+        return int(self._d.missing)
+
+    @property
+    def gap(self) -> tuple[int, int]:
+        """The first: [from, until)."""
+        return int(self._d.gap_from), int(self._d.gap_until)
+
+    @property
+    def needs(self) -> int:
+        """After Progress.MORE: so many bytes in one piece, what is left over included."""
+        return int(self._d.needs)
+
+    @property
+    def between_runs(self) -> bool:
+        return bool(self._d.run.records == 0)
+
+    def skip_to(self, seq: int) -> None:
+        self._d.next_seq = seq
+
+    def begin(self) -> None:
+        """A new reply: nothing is left of a run."""
+        self._d.run.records = self._d.run.bytes = 0
+
+    def decode(self, data: Bytes) -> tuple[Progress, int]:
+        """Goes on with `data`; returns how many of its bytes are done with. After FULL, `take` a batch and go on with
+        the rest. Raises DecodeError; what was decoded before it can still be taken."""
+        result = lib.decode_runs(self._d, ffi.from_buffer(data), data.size, self._used, self._buffers.c)
+        if result == lib.DECODE_MORE:
+            return Progress.MORE, int(self._used[0])
+        if result == lib.DECODE_FULL:
+            if self._buffers.c.count == 0:
+                self._grow(self.needs)
+            return Progress.FULL, int(self._used[0])
+        where = f"segment {self._d.run.segment}, behind seq {self.next_seq - 1}"
+        if result == lib.DECODE_CORRUPT:
+            raise DecodeError(f"{where}: the record is corrupt")
+        raise DecodeError(f"{where}: there is a record that was not asked for")
+
+    def _grow(self, body_bytes: int) -> None:
+        if body_bytes > MAX_BODY_BYTES:
+            raise DecodeError(f"seq {self.next_seq}: {body_bytes} bytes are more than a Spark column can hold")
+        self._buffers = _Buffers(self._wanted, body_bytes)
+
+    def take(self) -> pa.RecordBatch | None:
+        """What has been decoded since the last time; None if nothing has."""
+        taken, n = self._buffers, int(self._buffers.c.count)
+        if n == 0:
+            return None
+        self._buffers = _Buffers(self._wanted, self._body_capacity)
+        columns = [self._array(field, taken, n) for field in self._schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _array(self, field: pa.Field, b: _Buffers, n: int) -> pa.Array:
+        match field.name:
+            case "topic":
+                return self._constant.topics[:n]
+            case "shard":
+                return self._constant.shards[:n]
+            case "seq":
+                return _fixed(pa.int64(), b.seq, n)
+            case "timestamp":
+                return _fixed(UTC_US, b.time_us, n)
+            case "body":
+                return _texts(pa.binary(), b.body_offsets, b.bodies, n)
+            case "id":
+                return _texts(pa.string(), self._constant.id_offsets, b.ids, n)
+            case "attributes":
+                return _maps(field.type, b, n)
+            case other:
+                raise AssertionError(f"there is no column {other}")
+
+
+class _Constant:
+    """What is the same in every batch of a topic."""
+
+    def __init__(self, topic: str, shard: int, wanted: frozenset[str]) -> None:
+        n = BATCH_MESSAGES
+        name = topic.encode()
+        if "topic" in wanted:
+            offsets = np.arange(n + 1, dtype=np.int32) * np.int32(len(name))
+            self.topics = _texts(pa.string(), offsets, np.frombuffer(name * n, np.uint8), n)
+        if "shard" in wanted:
+            self.shards = _fixed(pa.int32(), np.full(n, shard, np.int32), n)
+        self.id_offsets: Offsets = np.arange(n + 1, dtype=np.int32) * np.int32(lib.DECODE_ID_BYTES)
+
+
+def _fixed(kind: pa.DataType, values: npt.NDArray[Any], n: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(values[:n])])
+
+
+def _texts(kind: pa.DataType, offsets: Offsets, data: Bytes, n: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(offsets[: n + 1]), pa.py_buffer(data[: offsets[n]])])
+
+
+def _maps(kind: pa.MapType, b: _Buffers, n: int) -> pa.Array:
+    entries = int(b.attribute_offsets[n])
+    names = _texts(kind.key_type, b.name_offsets, b.names, entries)
+    values = _texts(kind.item_type, b.value_offsets, b.values, entries)
+    pairs = pa.StructArray.from_arrays([names, values], fields=[kind.key_field, kind.item_field])
+    return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(b.attribute_offsets[: n + 1])], children=[pairs])

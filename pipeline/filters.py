@@ -1,0 +1,115 @@
+"""What of a query's filters narrows down what is read: topics, and ranges of seq and of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+US: Final = timedelta(microseconds=1)
+UNBOUNDED: Final = 1 << 63
+
+
+@dataclass
+class Interval:
+    """[from, until)."""
+
+    start: int = -UNBOUNDED
+    end: int = UNBOUNDED
+
+    def narrow(self, f: Filter, value_of: Callable[[object], int | None]) -> bool:
+        """True if the filter says no more than the interval does now."""
+        values = [value_of(v) for v in f.value] if isinstance(f, In) else [value_of(getattr(f, "value", None))]
+        known = [value for value in values if value is not None]
+        if not known or len(known) != len(values):
+            return False
+        low, high = min(known), max(known)
+        match f:
+            case EqualTo() | EqualNullSafe() | In():
+                self._within(low, high + 1)
+                return low == high
+            case GreaterThanOrEqual():
+                self._within(low, UNBOUNDED)
+            case GreaterThan():
+                self._within(low + 1, UNBOUNDED)
+            case LessThanOrEqual():
+                self._within(-UNBOUNDED, high + 1)
+            case LessThan():
+                self._within(-UNBOUNDED, high)
+            case _:
+                return False
+        return True
+
+    def _within(self, start: int, end: int) -> None:
+        self.start, self.end = max(self.start, start), min(self.end, end)
+
+
+@dataclass
+class Pushed:
+    """The filters that reading obeys. `times_us` need not hold all that its filters say: Spark applies those again."""
+
+    seqs: Interval = field(default_factory=Interval)
+    times_us: Interval = field(default_factory=Interval)
+    topics: list[Callable[[str], bool]] = field(default_factory=list)
+
+    def push(self, filters: Iterable[Filter]) -> Iterator[Filter]:
+        """Takes what it can; what it yields is Spark's to apply."""
+        for f in filters:
+            if not self._push(f):
+                yield f
+
+    def _push(self, f: Filter) -> bool:
+        match getattr(f, "attribute", None):
+            case ("seq",):
+                return self.seqs.narrow(f, _integer)
+            case ("timestamp",):
+                self.times_us.narrow(f, _microseconds)
+            case ("topic",) if (accepts := _topics(f)) is not None:
+                self.topics.append(accepts)
+                return True
+        return False
+
+    def has(self, topic: str) -> bool:
+        return all(accepts(topic) for accepts in self.topics)
+
+
+def _integer(value: object) -> int | None:
+    return value if type(value) is int else None
+
+
+def _microseconds(value: object) -> int | None:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    return (value - EPOCH) // US
+
+
+def _topics(f: Filter) -> Callable[[str], bool] | None:
+    match f:
+        case EqualTo(value=str() as value) | EqualNullSafe(value=str() as value):
+            return lambda topic: topic == value
+        case In(value=values):
+            return lambda topic: topic in values
+        case StringStartsWith(value=value):
+            return lambda topic: topic.startswith(value)
+        case StringEndsWith(value=value):
+            return lambda topic: topic.endswith(value)
+        case StringContains(value=value):
+            return lambda topic: value in topic
+        case _:
+            return None

@@ -1,0 +1,202 @@
+"""The options of the data source `mqshards`. Where Spark's Kafka source has a thing, its name and meaning are taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import orjson
+
+from pipeline.client import DEFAULT_PORT, Address
+
+DEFAULT_PATIENCE_MS: Final = 120_000
+# In JSON, as in Kafka's: -2 is the earliest offset, -1 the latest.
+EARLIEST: Final = -2
+LATEST: Final = -1
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+# The names of a setting, the first of which errors speak of.
+_TOPICS: Final = ("topic", "topics", "subscribe")
+_PATTERN: Final = ("topicPattern", "subscribePattern")
+_BOOLEANS: Final = {"true": True, "false": False}
+
+
+class OptionError(ValueError):
+    """An option is missing, malformed or contradicts another."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which topics: these, or those whose whole name matches."""
+
+    names: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+
+    def has(self, topic: str) -> bool:
+        return self.pattern.fullmatch(topic) is not None if self.pattern else topic in self.names
+
+
+@dataclass(frozen=True)
+class AtSeq:
+    """A seq (or EARLIEST, or LATEST) for each topic, or one for all."""
+
+    all: int = EARLIEST
+    by_topic: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class AtTime:
+    """Where the first message at or after a time is, in ms since 1970, for each topic or for all. `or_latest`: behind
+    the last message if there is none, else that is an error."""
+
+    all: int = 0
+    by_topic: Mapping[str, int] | None = None
+    or_latest: bool = False
+
+
+Bound: TypeAlias = AtSeq | AtTime
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    brokers: tuple[Address, ...]
+    selection: Selection
+    starting: Bound
+    ending: Bound
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    fail_on_data_loss: bool
+    subscription: str | None
+    patience_s: float
+
+    @staticmethod
+    def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
+        """Names count without case. Raises OptionError."""
+        given = {name.lower(): value for name, value in options.items()}
+        if streaming and (found := [name for name in given if name.startswith("ending")]):
+            raise OptionError(f"{found[0]}: a stream has no end")
+        starting = _bound(given, "starting", AtSeq(LATEST if streaming else EARLIEST))
+        ending = _bound(given, "ending", AtSeq(LATEST))
+        if not streaming and _mentions(starting, LATEST):
+            raise OptionError("startingOffsets: latest would read nothing in a batch")
+        if _mentions(ending, EARLIEST):
+            raise OptionError("endingOffsets: earliest would read nothing")
+        return ReadOptions(
+            brokers=_brokers(given),
+            selection=_selection(given),
+            starting=starting,
+            ending=ending,
+            min_partitions=_positive(given, "minPartitions"),
+            max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
+            max_offsets_per_trigger=_positive(given, "maxOffsetsPerTrigger"),
+            max_bytes_per_trigger=_positive(given, "maxBytesPerTrigger"),
+            fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+            subscription=given.get("subscription") or None,
+            patience_s=(_positive(given, "pollTimeoutMs") or DEFAULT_PATIENCE_MS) / 1000,
+        )
+
+
+def _brokers(given: Mapping[str, str]) -> tuple[Address, ...]:
+    texts = [text for text in given.get("brokers", f"127.0.0.1:{DEFAULT_PORT}").split(",") if text.strip()]
+    try:
+        found = tuple(dict.fromkeys(Address.parse(text) for text in texts))
+    except ValueError as error:
+        raise OptionError(f"brokers: {error}") from None
+    if not found:
+        raise OptionError("brokers: there is none; host:port,... is wanted")
+    return found
+
+
+def _selection(given: Mapping[str, str]) -> Selection:
+    names = [name for name in (*_TOPICS, *_PATTERN) if name.lower() in given]
+    if len(names) != 1:
+        said = f"{' and '.join(names)} contradict each other" if names else "none is given"
+        raise OptionError(f"one of topic, topics or topicPattern is wanted: {said}")
+    name, value = names[0], given[names[0].lower()]
+    if name in _PATTERN:
+        try:
+            return Selection(pattern=re.compile(value))
+        except re.error as error:
+            raise OptionError(f"{name}: {error}") from None
+    topics = _list(name, value) if value.lstrip().startswith("[") else [topic.strip() for topic in value.split(",")]
+    if not topics or not all(topics):
+        raise OptionError(f"{name}: {value!r} names no topic")
+    return Selection(names=tuple(dict.fromkeys(topics)))
+
+
+def _list(name: str, value: str) -> list[str]:
+    try:
+        found = orjson.loads(value)
+    except ValueError:
+        found = None
+    if not isinstance(found, list) or not all(isinstance(topic, str) for topic in found):
+        raise OptionError(f"{name}: {value!r} is no list of names")
+    return found
+
+
+def _bound(given: Mapping[str, str], which: str, default: Bound) -> Bound:
+    """Kafka's order of precedence."""
+    strategy = f"{which}OffsetsByTimestampStrategy"
+    by_strategy = {"error": False, "latest": True}
+    # A range that ends at a time which has not come ends where the topic does, in Kafka's source too.
+    or_latest = which == "ending" or by_strategy.get(given.get(strategy.lower(), "error"))
+    if or_latest is None:
+        raise OptionError(f"{strategy}: error or latest is wanted")
+    if (one := given.get(f"{which}timestamp")) is not None:
+        return AtTime(all=_milliseconds(f"{which}Timestamp", one), or_latest=or_latest)
+    name = f"{which}OffsetsByTimestamp"
+    if (text := given.get(name.lower())) is not None:
+        return AtTime(by_topic=_by_topic(name, text, {}, 0), or_latest=or_latest)
+    name = f"{which}Offsets"
+    if (text := given.get(name.lower())) is None:
+        return default
+    word = _WORDS.get(text.strip().lower())
+    return AtSeq(word) if word is not None else AtSeq(by_topic=_by_topic(name, text, _WORDS, EARLIEST))
+
+
+def _milliseconds(name: str, text: str) -> int:
+    if not text.strip().isdecimal():
+        raise OptionError(f"{name}: {text!r} is no number of milliseconds since 1970")
+    return int(text)
+
+
+def _by_topic(name: str, text: str, words: Mapping[str, int], least: int) -> dict[str, int]:
+    problem = OptionError(f'{name}: {text!r} should be earliest, latest or JSON by topic, as {{"orders": 17}}')
+    try:
+        found = orjson.loads(text)
+    except ValueError:
+        raise problem from None
+    if not isinstance(found, dict):
+        raise problem
+    result: dict[str, int] = {}
+    for topic, value in found.items():
+        number = words.get(value) if isinstance(value, str) else value
+        if type(number) is not int or number < least:
+            raise problem
+        result[topic] = number
+    return result
+
+
+def _mentions(bound: Bound, word: int) -> bool:
+    if isinstance(bound, AtTime):
+        return False
+    return bound.all == word if bound.by_topic is None else word in bound.by_topic.values()
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    if (text := given.get(name.lower())) is None:
+        return None
+    if not text.strip().isdecimal() or int(text) == 0:
+        raise OptionError(f"{name}: {text!r} is no positive number")
+    return int(text)
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name.lower())
+    found = default if text is None else _BOOLEANS.get(text.strip().lower())
+    if found is None:
+        raise OptionError(f"{name}: {text!r} is neither true nor false")
+    return found

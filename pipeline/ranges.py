@@ -1,0 +1,61 @@
+"""How what is to be read is split: into the partitions of a Spark job, and among the micro-batches of a stream."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from pipeline.client import Address
+from pipeline.reading import Range
+
+# Where neither minPartitions nor maxRecordsPerPartition is given: as much as Spark's file sources give a task.
+PARTITION_BYTES: Final = 128 << 20
+
+
+def split(
+    ranges: Sequence[Range],
+    message_bytes: Mapping[tuple[Address, str], float],
+    min_partitions: int | None,
+    max_records: int | None,
+) -> list[Range]:
+    """`message_bytes`: the average of each range's topic, by broker and topic.
+
+    As Kafka's source does: first nothing longer than `max_records`; then, if that is less than `min_partitions`, ranges
+    are split in proportion to their length."""
+    ranges = [r for r in ranges if r.start < r.end]
+    if max_records is not None:
+        ranges = [part for r in ranges for part in _parts(r, math.ceil((r.end - r.start) / max_records))]
+    elif min_partitions is None:
+        ranges = [
+            part
+            for r in ranges
+            for part in _parts(r, round((r.end - r.start) * message_bytes[r.broker, r.topic] / PARTITION_BYTES))
+        ]
+    if min_partitions is None or len(ranges) >= min_partitions:
+        return ranges
+    total = sum(r.end - r.start for r in ranges)
+    return [part for r in ranges for part in _parts(r, math.ceil((r.end - r.start) / total * min_partitions))]
+
+
+def _parts(of: Range, count: int) -> list[Range]:
+    length = of.end - of.start
+    count = max(1, min(count, length))
+    cuts = [of.start + length * i // count for i in range(count + 1)]
+    return [Range(of.broker, of.topic, of.shard, start, end, of.gaps_from) for start, end in pairwise(cuts)]
+
+
+def ends(start: Mapping[str, int], latest: Mapping[str, int], sizes: Mapping[str, float], limit: int) -> dict[str, int]:
+    """How far a micro-batch may go, by stream. `limit` is in the unit of `sizes`, which has a message's, on average.
+
+    Each stream gives in proportion to what it has, and at least one message, so that none waits for ever."""
+    available = {key: (latest[key] - seq) * sizes[key] for key, seq in start.items() if latest[key] > seq}
+    total = sum(available.values())
+    if total <= limit:
+        return dict(latest)
+    result = dict(start)
+    for key, have in available.items():
+        messages = int(limit * (have / total) / sizes[key])
+        result[key] = min(latest[key], start[key] + max(1, messages))
+    return result

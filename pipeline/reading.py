@@ -1,0 +1,139 @@
+"""Reads one range of a topic from its broker, batch by batch: what a Spark task does.
+
+Goes on behind what it has when the broker breaks off. What is not there, or not whole, is an error that names it, or,
+without `fail_on_data_loss`, a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from pipeline.client import Address, BrokenOffError, BrokerError, Client, Records
+from pipeline.decode import Bytes, DecodeError, Decoder, Progress
+
+REPLY_BYTES: Final = 64 << 20  # asked for at once
+PIECE_BYTES: Final = 512 << 10  # read at once: small enough for the processor's cache
+MAX_RECORD_BYTES: Final = (1 << 30) + (64 << 10)  # the largest body a broker takes, and its frame
+CORRUPT_TRIES: Final = 3
+CORRUPT_PAUSE_S: Final = 0.02
+
+log = logging.getLogger(__name__)
+
+
+class DataLossError(Exception):
+    """Messages that were to be read are gone or corrupt."""
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """Messages `start` to `end` - 1 of a topic. Gaps before `gaps_from` were there when the query began."""
+
+    broker: Address
+    topic: str
+    shard: int
+    start: int
+    end: int
+    gaps_from: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} of {self.broker}"
+
+
+class RangeReader:
+    def __init__(self, of: Range, schema: pa.Schema, *, fail_on_data_loss: bool, patience_s: float) -> None:
+        self._range = of
+        self._fail_on_data_loss = fail_on_data_loss
+        self._patience_s = patience_s
+        self._decoder = Decoder(of.topic, of.shard, schema, of.start, of.end, of.gaps_from)
+        self._buffer: Bytes = np.empty(PIECE_BYTES, np.uint8)
+        self._filled = 0
+        self._missing = 0
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Raises DataLossError, BrokerError."""
+        give_up, tries = time.monotonic() + self._patience_s, CORRUPT_TRIES
+        with Client(self._range.broker, self._patience_s) as client:
+            while (start := self._decoder.next_seq) < self._range.end:
+                broken: Exception | None = None
+                try:
+                    with client.records(self._range.topic, start, self._range.end, REPLY_BYTES) as records:
+                        yield from self._reply(records)
+                except (BrokenOffError, DecodeError) as error:
+                    broken = error
+                progress = self._decoder.next_seq > start
+                if broken is None:
+                    if not progress:  # nothing of what was asked for is there
+                        self._decoder.skip_to(self._range.end)
+                        self._lost(max(start, self._range.gaps_from), self._range.end)
+                elif isinstance(broken, BrokenOffError):
+                    if not progress and time.monotonic() > give_up:
+                        raise BrokerError(f"{self._range}: {broken}") from broken
+                else:
+                    tries = CORRUPT_TRIES if progress else tries - 1
+                    if tries == 0:
+                        self._skip_corrupt(broken)
+                    time.sleep(CORRUPT_PAUSE_S)
+                if progress:
+                    give_up = time.monotonic() + self._patience_s
+        if (batch := self._decoder.take()) is not None:
+            yield batch
+
+    def _reply(self, records: Records) -> Iterator[pa.RecordBatch]:
+        # Where gaps are no matter, what retention has taken since the query began is.
+        self._lost(self._decoder.next_seq, min(records.earliest, self._range.end, self._range.gaps_from))
+        self._decoder.begin()
+        self._filled = 0
+        while count := records.readinto(self._buffer[self._filled :].data):
+            self._filled += count
+            try:
+                yield from self._decode()
+            finally:
+                self._check_gaps()
+        if self._filled or not self._decoder.between_runs:
+            raise BrokenOffError("it ends within a run")
+
+    def _decode(self) -> Iterator[pa.RecordBatch]:
+        at = 0
+        while True:
+            progress, used = self._decoder.decode(self._buffer[at : self._filled])
+            at += used
+            if progress is Progress.MORE:
+                break
+            if (batch := self._decoder.take()) is not None:
+                yield batch
+        rest = self._buffer[at : self._filled]
+        if self._decoder.needs > self._buffer.size:
+            if self._decoder.needs > MAX_RECORD_BYTES:
+                raise DecodeError(f"behind seq {self._decoder.next_seq - 1}: the record is corrupt")
+            self._buffer = np.empty(self._decoder.needs, np.uint8)
+        # It may overlap with where it goes: numpy takes care of that.
+        self._buffer[: rest.size] = rest
+        self._filled = rest.size
+
+    def _check_gaps(self) -> None:
+        if self._decoder.missing > self._missing:
+            self._missing = self._decoder.missing
+            self._lost(*self._decoder.gap)
+
+    def _skip_corrupt(self, error: Exception) -> None:
+        seq = self._decoder.next_seq
+        if self._fail_on_data_loss:
+            raise DataLossError(f"{self._range}: {error}; failOnDataLoss is true") from error
+        log.warning("%s: %s; it is left out", self._range, error)
+        self._decoder.skip_to(seq + 1)
+
+    def _lost(self, start: int, end: int) -> None:
+        if start >= end:
+            return
+        text = f"{self._range}: messages {start} to {end - 1} are gone"
+        if self._fail_on_data_loss:
+            raise DataLossError(f"{text} (retention, or the topic was deleted); failOnDataLoss is true")
+        log.warning("%s; they are left out", text)

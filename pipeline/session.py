@@ -1,0 +1,34 @@
+"""The Spark session of the jobs of mq-pipeline."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from pyspark.sql import SparkSession
+
+import pipeline
+
+
+def open_session(master: str, name: str) -> SparkSession:
+    """Executors on this machine use this interpreter and find what it finds; on a cluster, what is installed there."""
+    local = master.startswith("local")
+    builder = (
+        SparkSession.builder.master(master)
+        .appName(name)
+        .config("spark.ui.showConsoleProgress", "false")
+        # Dates are days in UTC, wherever a job runs.
+        .config("spark.sql.session.timeZone", "UTC")
+    )
+    if local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        builder = (
+            builder.config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.ui.enabled", "false")
+        )
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    pipeline.register(spark)
+    return spark

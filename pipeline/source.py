@@ -1,0 +1,59 @@
+"""The Spark data source `mqshards`: what it is called, its columns, and who reads it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from pipeline.batch import BatchReader
+from pipeline.options import OptionError, ReadOptions
+from pipeline.stream import StreamReader
+
+SCHEMA: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("shard", IntegerType()),
+        StructField("seq", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("body", BinaryType()),
+        StructField("id", StringType()),
+        StructField("attributes", MapType(StringType(), StringType())),
+    ]
+)
+
+
+class MqShards(DataSource):
+    """Topics of mq-shards brokers (docs/pipeline.md). A schema that has only some of the columns reads only those."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "mqshards"
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> BatchReader:
+        return BatchReader(ReadOptions.parse(self.options, streaming=False), _checked(schema))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        return StreamReader(ReadOptions.parse(self.options, streaming=True), _checked(schema))
+
+
+def _checked(schema: StructType) -> StructType:
+    columns = {field.name: field.dataType for field in SCHEMA}
+    for field in schema:
+        if columns.get(field.name) != field.dataType:
+            wanted = f"{field.name} of type {field.dataType.simpleString()}"
+            raise OptionError(f"mqshards has no column {wanted}; it has {SCHEMA.simpleString()}")
+    return schema

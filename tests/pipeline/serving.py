@@ -1,0 +1,218 @@
+"""A broker's HTTP API (docs/pipeline.md) over log segments in a data directory, with faults on demand.
+
+It stands in for the gateway where a test needs what a broker does not do on request: a reply that ends too early, a
+message that is gone, a byte that is wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import crc32c
+
+from shards import store
+
+TOPIC, PUBLISH, MOVED = 1, 3, 6
+
+
+@dataclass
+class Message:
+    segment: int
+    seq: int
+    time_ns: int
+    record: bytes
+
+
+def record(segment: int, seq: int, body: bytes, *, time_ns: int = 0, identity: int = 0, attributes: bytes = b"",
+           kind: int = PUBLISH) -> bytes:  # fmt: skip
+    """As csrc/log.h lays it out, padded."""
+    size = 40 + len(attributes) + len(body)
+    rest = struct.pack("<BBHIQQQ", kind, len(attributes), 0, 1, seq, time_ns, identity) + attributes + body
+    crc = crc32c.crc32c(rest, crc32c.crc32c(struct.pack("<II", size, segment)))
+    return struct.pack("<II", size, crc) + rest + bytes(-size % 8)
+
+
+def run(segment: int, records: list[bytes]) -> bytes:
+    return struct.pack("<IIQ", segment, len(records), sum(map(len, records))) + b"".join(records)
+
+
+def runs(messages: list[Message], most: int = 1000) -> bytes:
+    out, at = [], 0
+    while at < len(messages):
+        end = at + 1
+        while end < len(messages) and end - at < most and messages[end].segment == messages[at].segment:
+            end += 1
+        out.append(run(messages[at].segment, [m.record for m in messages[at:end]]))
+        at = end
+    return b"".join(out)
+
+
+@dataclass
+class Kept:
+    shard: int
+    messages: dict[int, Message] = field(default_factory=dict)
+    next_seq: int = 0
+
+    def add(
+        self, body: bytes, *, segment: int = 1, time_ns: int = 0, identity: int = 0, attributes: bytes = b""
+    ) -> int:
+        seq = self.next_seq
+        encoded = record(segment, seq, body, time_ns=time_ns, identity=identity, attributes=attributes)
+        self.messages[seq] = Message(segment, seq, time_ns, encoded)
+        self.next_seq += 1
+        return seq
+
+    def drop(self, start: int, end: int) -> None:
+        for seq in range(start, end):
+            self.messages.pop(seq, None)
+
+    @property
+    def earliest(self) -> int:
+        return min(self.messages, default=self.next_seq)
+
+
+def kept_in(directory: Path) -> dict[str, Kept]:
+    """What the log segments in a data directory hold."""
+    found: dict[str, Kept] = {}
+    for path in sorted(directory.glob("shard-*/*.log")):
+        shard = int(path.parent.name.removeprefix("shard-"))
+        names: dict[int, str] = {}
+        content = path.read_bytes()
+        for entry in store.decode(content):
+            assert isinstance(entry, store.Record)
+            if entry.kind == TOPIC:
+                names[entry.topic] = entry.body.decode()
+                topic = found.setdefault(names[entry.topic], Kept(shard))
+                topic.next_seq = max(topic.next_seq, entry.seq)
+            elif entry.kind in (PUBLISH, MOVED):
+                size = int.from_bytes(content[entry.offset : entry.offset + 4], "little")
+                raw = content[entry.offset : entry.offset + (size + 7) // 8 * 8]
+                topic = found[names[entry.topic]]
+                topic.messages[entry.seq] = Message(int(path.stem), entry.seq, entry.time_ns, raw)
+                topic.next_seq = max(topic.next_seq, entry.seq + 1)
+    return found
+
+
+class Gateway:
+    """What it serves can be changed at any time. `spoil` may alter the bytes of a records reply, whose declared length
+    stays: shorter ones break off."""
+
+    def __init__(self, topics: dict[str, Kept] | None = None) -> None:
+        self.topics = topics if topics is not None else {}
+        self.readers: dict[str, dict[str, int]] = {}
+        self.spoil: Callable[[str, int, bytes], bytes] = lambda topic, start, reply: reply
+        self.refuse = 0  # so many calls from now on are answered 503
+        self.calls: list[str] = []
+        self.reply_bytes = 64 << 20
+        self.lock = threading.Lock()
+        gateway = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                gateway.answer(self)
+
+            def do_PUT(self) -> None:
+                gateway.answer(self)
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Gateway:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def topic(self, name: str, shard: int = 0) -> Kept:
+        return self.topics.setdefault(name, Kept(shard))
+
+    def answer(self, call: BaseHTTPRequestHandler) -> None:
+        body = call.rfile.read(int(call.headers.get("Content-Length", "0")))
+        url = urlsplit(call.path)
+        query = {name: values[0] for name, values in parse_qs(url.query).items()}
+        with self.lock:
+            self.calls.append(f"{call.command} {call.path}")
+            if self.refuse > 0:
+                self.refuse -= 1
+                self._send(call, 503, b"starting")
+                return
+            if url.path == "/v1/topics":
+                self._send(call, 200, self._topics())
+            elif url.path == "/v1/offsets":
+                self._send(call, 200, self._offsets(query))
+            elif url.path == "/v1/records":
+                self._records(call, query)
+            elif url.path.startswith("/v1/readers/") and call.command == "PUT":
+                self.readers[unquote(url.path.removeprefix("/v1/readers/"))] = json.loads(body)
+                self._send(call, 200, b"")
+            else:
+                self._send(call, 404, b"no such call")
+
+    def _topics(self) -> bytes:
+        return json.dumps({"topics": [self._topic(name, kept) for name, kept in self.topics.items()]}).encode()
+
+    def _topic(self, name: str, kept: Kept) -> dict[str, Any]:
+        return {
+            "topic": name, "shard": kept.shard, "earliest": kept.earliest, "latest": kept.next_seq,
+            "bytes": sum(len(m.record) for m in kept.messages.values()),
+            "last_timestamp_ns": max((m.time_ns for m in kept.messages.values()), default=0),
+        }  # fmt: skip
+
+    def _offsets(self, query: dict[str, str]) -> bytes:
+        kept, at = self.topics[query["topic"]], int(query["timestamp_ns"])
+        later = [m.seq for m in kept.messages.values() if m.time_ns >= at]
+        earlier = [m.seq for m in kept.messages.values() if m.time_ns < at]
+        until = max(earlier) + 1 if earlier else kept.earliest
+        return json.dumps({"seq": min(later, default=kept.next_seq), "until": until}).encode()
+
+    def _records(self, call: BaseHTTPRequestHandler, query: dict[str, str]) -> None:
+        kept = self.topics.get(query["topic"], Kept(0))
+        start, end = int(query["from"]), int(query["to"])
+        room, found = min(int(query["max_bytes"]), self.reply_bytes), []
+        for seq in sorted(seq for seq in kept.messages if start <= seq < end):
+            room -= len(kept.messages[seq].record)
+            if room < 0 and found:
+                break
+            found.append(kept.messages[seq])
+        whole = runs(found)
+        spoilt = self.spoil(query["topic"], start, whole)
+        self._send(call, 200, spoilt, length=max(len(whole), len(spoilt)), earliest=kept.earliest)
+
+    @staticmethod
+    def _send(call: BaseHTTPRequestHandler, status: int, body: bytes, length: int | None = None, earliest: int = 0
+              ) -> None:  # fmt: skip
+        call.send_response(status)
+        call.send_header("Content-Length", str(len(body) if length is None else length))
+        call.send_header("X-Earliest", str(earliest))
+        call.end_headers()
+        with contextlib.suppress(OSError):
+            call.wfile.write(body)
+        if length is not None and len(body) < length:
+            call.close_connection = True
+
+
+@contextlib.contextmanager
+def serving(topics: dict[str, Kept] | None = None) -> Iterator[Gateway]:
+    with Gateway(topics) as gateway:
+        yield gateway

@@ -1,0 +1,212 @@
+"""Ranges read without Spark: what comes out of the decoder for whatever a broker sends."""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import decode
+from pipeline.client import Address, BrokerError
+from pipeline.reading import PIECE_BYTES, DataLossError, Range, RangeReader
+from tests.pipeline.serving import Gateway, Kept, Message, record, run, runs, serving
+
+SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()), ("shard", pa.int32()), ("seq", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("body", pa.binary()), ("id", pa.string()), ("attributes", pa.map_(pa.string(), pa.string())),
+    ]
+)  # fmt: skip
+MS = 10**6
+
+
+def read(gateway: Gateway, topic: str, start: int, end: int, *, gaps_from: int = 0, strict: bool = True,
+         patience_s: float = 2.0, schema: pa.Schema = SCHEMA) -> pa.Table:  # fmt: skip
+    of = Range(Address.parse(gateway.address), topic, 7, start, end, gaps_from)
+    batches = list(RangeReader(of, schema, fail_on_data_loss=strict, patience_s=patience_s).batches())
+    for batch in batches:
+        batch.validate(full=True)
+    return pa.Table.from_batches(batches, schema)
+
+
+def expected_attributes(pri: int, ttr_ns: int, delay_ns: int) -> dict[str, str]:
+    def ms(ns: int) -> str:
+        whole, rest = divmod(ns, MS)
+        return f"{whole}.{rest:06}".rstrip("0") if rest else str(whole)
+
+    delay = {"delay_ms": ms(delay_ns)} if delay_ns else {}
+    return {"pri": str(pri), "ttr_ms": ms(ttr_ns), **delay}
+
+
+def encoded(pri: int, ttr_ns: int, delay_ns: int, *, moved: bool) -> bytes:
+    long = struct.pack("<IIQQ", pri, 0, delay_ns, ttr_ns)
+    if moved:
+        return long + bytes(48)
+    if ttr_ns % MS or delay_ns % MS or max(ttr_ns, delay_ns) // MS >= 1 << 32:
+        return long
+    return struct.pack("<II", pri, ttr_ns // MS) + (struct.pack("<I", delay_ns // MS) if delay_ns else b"")
+
+
+u64 = st.integers(0, (1 << 64) - 1)
+durations = st.one_of(st.sampled_from([0, 60_000 * MS, 1, MS, 1_500_000, (1 << 64) - 1]), u64)
+messages = st.tuples(
+    st.binary(max_size=40), st.integers(0, 1 << 62), u64, st.integers(0, (1 << 32) - 1), durations, durations,
+    st.booleans(), st.integers(1, 3),
+)  # fmt: skip
+
+
+@given(st.lists(messages, min_size=1, max_size=40), st.integers(1, 9), st.integers(16, 200))
+def test_columns_are_what_the_records_say_however_they_are_cut(
+    sent: list[tuple[Any, ...]], most: int, piece: int
+) -> None:
+    whole = runs(
+        [
+            Message(s, seq, t, record(s, seq, body, time_ns=t, identity=i, kind=6 if moved else 3,
+                                      attributes=encoded(pri, ttr, delay, moved=moved)))
+            for seq, (body, t, i, pri, ttr, delay, moved, s) in enumerate(sent)
+        ],
+        most,
+    )  # fmt: skip
+    decoder = decode.Decoder("orders", 7, SCHEMA, 0, len(sent), 0)
+    import numpy as np
+
+    batches, left, pos = [], b"", 0
+    while pos < len(whole):
+        left += whole[pos : pos + piece]
+        pos += piece
+        progress, used = decoder.decode(np.frombuffer(left, np.uint8).copy())
+        assert progress is decode.Progress.MORE
+        left = left[used:]
+        if random.Random(pos).random() < 0.3 and (batch := decoder.take()) is not None:
+            batches.append(batch)
+    if (batch := decoder.take()) is not None:
+        batches.append(batch)
+    assert not left and decoder.between_runs and decoder.missing == 0
+    for batch in batches:
+        batch.validate(full=True)
+    table = pa.Table.from_batches(batches)
+    assert table["seq"].to_pylist() == list(range(len(sent)))
+    assert table["body"].to_pylist() == [m[0] for m in sent]
+    assert table["timestamp"].cast(pa.int64()).to_pylist() == [m[1] // 1000 for m in sent]
+    assert table["id"].to_pylist() == [f"{m[2]:016x}" for m in sent]
+    assert [dict(pairs) for pairs in table["attributes"].to_pylist()] == [
+        expected_attributes(m[3], m[4], m[5]) for m in sent
+    ]
+    assert set(table["topic"].to_pylist()) == {"orders"} and set(table["shard"].to_pylist()) == {7}
+
+
+def test_batches_end_where_they_are_full(gateway: Gateway) -> None:
+    kept = gateway.topic("a")
+    many = decode.BATCH_MESSAGES + 5
+    for i in range(many):
+        kept.add(b"%d" % i)
+    assert [len(c) for c in read(gateway, "a", 0, many)["seq"].chunks] == [decode.BATCH_MESSAGES, 5]
+    for size in (1, decode.BATCH_BODY_BYTES - 1, 2, decode.BATCH_BODY_BYTES + 1, PIECE_BYTES, 3):
+        gateway.topic("b").add(bytes([size % 251]) * size)
+    bodies = read(gateway, "b", 0, 6)["body"].to_pylist()
+    assert [len(b) for b in bodies] == [1, decode.BATCH_BODY_BYTES - 1, 2, decode.BATCH_BODY_BYTES + 1, PIECE_BYTES, 3]
+    assert all(set(b) == {len(b) % 251} for b in bodies)
+
+
+def test_replies_may_be_smaller_than_the_range(gateway: Gateway) -> None:
+    for i in range(100):
+        gateway.topic("a").add(b"%d" % i, segment=1 + i // 30)
+    gateway.reply_bytes = 1
+    assert read(gateway, "a", 10, 90)["seq"].to_pylist() == list(range(10, 90))
+    assert len(gateway.calls) == 80
+
+
+def test_reading_goes_on_where_a_reply_broke_off(gateway: Gateway) -> None:
+    for i in range(50):
+        gateway.topic("a").add(b"%d" % i * i)
+    cuts = iter(range(0, 3000, 7))
+    gateway.spoil = lambda topic, start, reply: reply[: next(cuts)]
+    assert read(gateway, "a", 0, 50, patience_s=20)["seq"].to_pylist() == list(range(50))
+
+
+def test_a_byte_that_went_wrong_on_the_way_is_asked_for_again(gateway: Gateway) -> None:
+    for _ in range(20):
+        gateway.topic("a").add(b"x" * 8)
+    places = iter([16 + 56 * 3 + 50, 16 + 56 * 2 + 4, 16 + 0, 16 + 56 * 5 + 20])
+
+    def spoil(topic: str, start: int, reply: bytes) -> bytes:
+        at = next(places, None)
+        return reply if at is None else reply[:at] + bytes([reply[at] ^ 0x40]) + reply[at + 1 :]
+
+    gateway.spoil = spoil
+    assert read(gateway, "a", 0, 20)["seq"].to_pylist() == list(range(20))
+
+
+@pytest.mark.parametrize("at", [0, 1, 3, 4, 8, 9, 13, 16, 20, 24, 32, 39, 40, 47])
+def test_each_byte_of_a_record_is_covered(gateway: Gateway, at: int) -> None:
+    for _ in range(3):
+        gateway.topic("a").add(b"12345678")
+    message = gateway.topics["a"].messages[1]
+    message.record = message.record[:at] + bytes([message.record[at] ^ 0x10]) + message.record[at + 1 :]
+    with pytest.raises(DataLossError, match="segment 1, behind seq 0"):
+        read(gateway, "a", 0, 3)
+    assert read(gateway, "a", 0, 3, strict=False)["seq"].to_pylist() == [0, 2]
+
+
+def test_a_record_of_another_segment_is_not_taken_for_one(gateway: Gateway) -> None:
+    gateway.topic("a").messages[0] = Message(2, 0, 0, record(1, 0, b"stale"))
+    gateway.topic("a").next_seq = 1
+    with pytest.raises(DataLossError, match="segment 2, behind seq -1: the record is corrupt"):
+        read(gateway, "a", 0, 1)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        run(1, [record(1, 9, b"")]),  # beyond what was asked for
+        run(1, [record(1, 0, b""), record(1, 0, b"")]),
+        run(1, [record(1, 0, b"", kind=4)]),
+        struct.pack("<IIQ", 1, 1, 96) + record(1, 0, b"") + bytes(56),  # says that it is longer
+        struct.pack("<IIQ", 1, 0, 48) + record(1, 0, b""),
+    ],
+)
+def test_what_was_not_asked_for_is_refused(gateway: Gateway, reply: bytes) -> None:
+    gateway.topic("a").add(b"")
+    gateway.spoil = lambda topic, start, _: reply
+    with pytest.raises(DataLossError, match="not asked for"):
+        read(gateway, "a", 0, 3)
+
+
+def test_gaps_are_told_from_where_they_matter(gateway: Gateway) -> None:
+    for _ in range(10):
+        gateway.topic("a").add(b"")
+    gateway.topic("a").drop(2, 4)
+    assert read(gateway, "a", 0, 10, gaps_from=4)["seq"].to_pylist() == [0, 1, 4, 5, 6, 7, 8, 9]
+    for gaps_from, told in ((3, "message"), (0, "messages 2 to 3")):
+        with pytest.raises(DataLossError, match=told):
+            read(gateway, "a", 0, 10, gaps_from=gaps_from)
+    gateway.topic("a").drop(8, 10)
+    with pytest.raises(DataLossError, match="messages 8 to 9 are gone"):
+        read(gateway, "a", 5, 10)
+    assert read(gateway, "a", 5, 10, gaps_from=10)["seq"].to_pylist() == [5, 6, 7]
+
+
+def test_what_retention_took_since_the_query_was_planned_is_lost(gateway: Gateway) -> None:
+    for _ in range(10):
+        gateway.topic("a").add(b"")
+    gateway.topic("a").drop(0, 4)
+    with pytest.raises(DataLossError, match="messages 2 to 3 are gone"):
+        read(gateway, "a", 2, 10, gaps_from=10)
+
+
+def test_a_broker_that_is_gone_is_named(gateway: Gateway) -> None:
+    with serving() as other:
+        address = Address.parse(other.address)
+    of = Range(address, "a", 0, 0, 1, 0)
+    with pytest.raises(BrokerError, match=str(address.port)):
+        list(RangeReader(of, SCHEMA, fail_on_data_loss=True, patience_s=0.2).batches())
+    gateway.topics["a"] = Kept(0)
+    gateway.topics["a"].add(b"1")
+    gateway.spoil = lambda topic, start, reply: b""
+    with pytest.raises(BrokerError, match="topic a"):
+        read(gateway, "a", 0, 1, patience_s=0.2)

@@ -1,0 +1,107 @@
+"""The archive: every message once, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pipeline.archive import subscription_of
+from tests.pipeline.serving import Gateway
+from tests.servers import ROOT, wait_until
+
+DAY_NS = 86_400 * 10**9
+T0_NS = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp()) * 10**9
+
+
+def archive(gateway: Gateway, to: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pipeline.command", "--master", "local[2]", "--brokers", gateway.address]
+    command += ["archive", "--to", str(to), "--topic-pattern", ".*", *arguments]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, said
+    return said
+
+
+def fill(gateway: Gateway, count: int, topics: int) -> None:
+    with gateway.lock:
+        for i in range(count):
+            kept = gateway.topic(f"t{i % topics}", i % topics)
+            kept.add(f"{i % topics}/{kept.next_seq}".encode(), time_ns=T0_NS + kept.next_seq * DAY_NS // 100)
+
+
+def found(spark: SparkSession, to: Path) -> Counter[tuple[str, int, str, bytes]]:
+    rows = spark.read.parquet(str(to)).select("topic", "seq", "date", "body").collect()
+    return Counter((row.topic, row.seq, str(row.date), bytes(row.body)) for row in rows)
+
+
+def expected(gateway: Gateway) -> Counter[tuple[str, int, str, bytes]]:
+    def date(seq: int) -> str:
+        return str(datetime.fromtimestamp((T0_NS + seq * DAY_NS // 100) / 10**9, UTC).date())
+
+    return Counter(
+        (topic, seq, date(seq), f"{topic[1:]}/{seq}".encode())
+        for topic, kept in gateway.topics.items()
+        for seq in kept.messages
+    )
+
+
+def wait_for_records_asked(process: subprocess.Popen[str], gateway: Gateway, times: int) -> None:
+    """A run that ends by itself before fails the test with what it said."""
+
+    def due() -> bool:
+        assert process.poll() is None, process.communicate()[0]
+        return sum("/v1/records" in call for call in gateway.calls) >= times
+
+    wait_until(due, f"records have been asked for {times} times", 120)
+
+
+@pytest.mark.timeout(400)
+def test_an_archive_has_each_message_once_though_its_runs_are_killed(
+    spark: SparkSession, gateway: Gateway, tmp_path: Path
+) -> None:
+    to, chance = tmp_path / "archive", random.Random(4)
+    fill(gateway, 3000, 3)
+    for kill in range(2):
+        # In the middle of a micro-batch: which one, and where in it, is left to chance.
+        gateway.calls.clear()
+        process = archive(gateway, to, "--every", "0.01", "--max-messages", "200")
+        try:
+            wait_for_records_asked(process, gateway, chance.randrange(1, 15))
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+        fill(gateway, 500, 4 + kill)
+    said = finish(archive(gateway, to))
+    assert "archived" in said
+    assert found(spark, to) == expected(gateway)
+    held = gateway.readers[subscription_of(str(to))]
+    assert set(held) == set(gateway.topics)
+
+
+@pytest.mark.timeout(400)
+def test_an_archive_that_is_told_to_stop_goes_on_next_time(spark: SparkSession, gateway: Gateway, tmp_path: Path
+                                                           ) -> None:  # fmt: skip
+    to = tmp_path / "archive"
+    fill(gateway, 1000, 2)
+    process = archive(gateway, to, "--every", "0.01", "--max-messages", "100")
+    assert process.stdout is not None
+    while not process.stdout.readline().startswith("batch"):
+        assert process.poll() is None
+    process.terminate()
+    assert "archived" in finish(process)
+    assert "archived" in finish(archive(gateway, to))
+    assert found(spark, to) == expected(gateway)
