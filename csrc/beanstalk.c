@@ -235,7 +235,13 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
     if (!is_name(&w)) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
     count(a, COUNT_WATCH);
-    if (watch_place(a, c, &w) == c->watched_count) {
+    uint32_t place = watch_place(a, c, &w);
+    if (place < c->watched_count) {
+        /* It may have been watched without being asked for. */
+        uint32_t topic = c->watched[place];
+        peer_tell(a, c, binding_at(&a->bindings, topic)->worker, MSG_WATCH, topic, 0);
+        if (topic == c->began_with) c->implicit_watch = false;
+    } else {
         bool room = c->watched_count < MAX_WATCHED && a->watches < a->max_watches;
         uint32_t topic = room ? topic_bind(a, w.at, words_bytes(&w)) : 0;
         if (topic == 0) {

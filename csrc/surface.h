@@ -446,3 +446,36 @@ struct decoder {
 enum decode_result { DECODE_MORE, DECODE_FULL, DECODE_CORRUPT, DECODE_MISPLACED };
 enum decode_result decode_runs(struct decoder *decoder, const void *input, size_t bytes, size_t *used,
                                struct decode_columns *out);
+
+/* == scan == */
+
+#define SCAN_END  ...
+#define SCAN_FULL ...
+#define SCAN_PART ...
+#define SCAN_BAD  ...
+
+struct scan_columns {
+    uint8_t *kind;
+    uint8_t *attribute_bytes;
+    uint16_t *flags;
+    uint32_t *topic;
+    uint64_t *seq;
+    uint64_t *time_ns;
+    uint64_t *id;
+    uint64_t *offset;
+    uint32_t *bytes;
+};
+struct scan_result {
+    uint64_t records;
+    uint64_t offset;
+    uint64_t needs;
+    uint32_t stop;
+};
+
+void scan_records(const uint8_t *base, size_t bytes, uint32_t segment, bool check, uint64_t kinds,
+                  const struct scan_columns *out, size_t room, struct scan_result *result);
+size_t scan_find(const uint8_t *base, size_t bytes, size_t from, uint32_t segment);
+bool scan_gather(const uint8_t *base, size_t bytes, const uint64_t *offset, const uint32_t *length, size_t count,
+                 uint8_t *out);
+bool scan_gather_file(int fd, const uint64_t *offset, const uint32_t *length, size_t count, uint8_t *out,
+                      uint8_t *scratch, size_t scratch_bytes);

@@ -34,6 +34,7 @@ PROTOCOLS: Final[Mapping[str, Protocol]] = {
     "beanstalk": Protocol(11300, r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"),
     "nsq": Protocol(4150, r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"),
     "nsq-http": Protocol(4151, "curl -d hello 'http://{address}/pub?topic=greetings'", by_gateway=True),
+    "http": Protocol(4180, "curl 'http://{address}/v1/topics'", by_gateway=True),
 }
 LOOPBACK: Final = "127.0.0.1"
 

@@ -2,12 +2,13 @@
 
 Only the oldest can go: a delete is recorded in a later segment than the message it deletes, so a log without its head
 is whole and one with a gap is not. A segment is dead when no message in it is alive. Dead ones are kept for readers of
-the log (Spark) as long as the retention says, and no longer when the disk is full.
+the log (Spark) as long as the retention says, those that a named reader has not read yet (shards/readers.py) for
+longer, and none when the disk is full.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ WORTH_MOVING: Final = 0.5
 class Retention:
     age_s: float
     bytes: int
+    reader_bytes: int = 0  # kept at most for what readers have not read
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +41,26 @@ class Decision:
     compact: bool  # then empty the one that is oldest after that
 
 
-def decide(sealed: Sequence[Segment], active_bytes: int, retention: Retention, now: float, disk_full: bool) -> Decision:
-    """`sealed` from the oldest on. Pure: the clock and the log are the caller's."""
+def _all_read(segment: int) -> bool:
+    return False
+
+
+def decide(
+    sealed: Sequence[Segment],
+    active_bytes: int,
+    retention: Retention,
+    now: float,
+    disk_full: bool,
+    unread: Callable[[int], bool] = _all_read,
+) -> Decision:
+    """`sealed` from the oldest on; `unread`: whether a reader has not read all of a segment. Pure: the clock and the
+    log are the caller's."""
     held = active_bytes + sum(s.bytes for s in sealed)
     drop = 0
     for segment in sealed:
         past = disk_full or held > retention.bytes or now - segment.sealed_at > retention.age_s
-        if not past:
+        kept_for_readers = not disk_full and held <= retention.reader_bytes
+        if not past or (kept_for_readers and unread(segment.number)):
             return Decision(drop, compact=False)
         if segment.live:
             return Decision(drop, _worth_moving(sealed[drop:]))

@@ -106,6 +106,7 @@ LOG: Final[Mapping[str, Kind]] = {
     "sync-interval": Number(50, 1, 60_000, "milliseconds between syncs with --sync interval"),
     "retention-hours": Number(24, 0, 87_600, "hours for which finished messages stay readable"),
     "retention-bytes": Number(1 << 30, 0, 1 << 50, "bytes of finished messages kept, per shard"),
+    "reader-bytes": Number(4 << 30, 0, 1 << 50, "bytes kept for named readers that have not read them, per shard"),
 }
 
 BROKER: Final[Mapping[str, Kind]] = {

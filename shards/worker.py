@@ -12,15 +12,19 @@ import os
 import secrets
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from crc32c import crc32c
 from csrc._core import ffi, lib
 
 from shards import retention
 from shards.control import Control, Message
+from shards.readers import Unread
 from shards.retention import Retention, Segment
-from shards.store import MemoryStore, SegmentStore, ShardStore, StoreError
+from shards.store import MemoryStore, SegmentStore, ShardStore, StoreError, segment_name, shard_path
+from shards.unread import UnreadSegments
 
 SEGMENT_BYTES: Final = 64 << 20
 TICK_NS: Final = 500_000_000
@@ -49,6 +53,8 @@ class ShardFiles:
     # So many of the oldest segments may go once the log is synced up to there: what has taken their place in it.
     doomed: int = 0
     doomed_until: int = 0
+    # What named readers have not read; None in memory, where they cannot read.
+    unread: UnreadSegments | None = None
 
 
 class Worker:
@@ -63,13 +69,18 @@ class Worker:
         self._retention = (
             Retention(0.0, 0)
             if self._in_memory
-            else Retention(log_settings["retention-hours"] * 3600.0, int(log_settings["retention-bytes"]))
+            else Retention(
+                log_settings["retention-hours"] * 3600.0,
+                int(log_settings["retention-bytes"]),
+                int(log_settings["reader-bytes"]),
+            )
         )
         self._stopping = False
         self._disk_full_until = 0.0
         self._failing_since: float | None = None
         self._files: dict[int, ShardFiles] = {}
         self._data_dir = start["data_dir"]
+        self._unread = None if self._in_memory else Unread(Path(self._data_dir))
         self._worker = lib.worker_new(
             self._index, int(start["workers"]), self._shards, board_fd, wake_fd, secrets.randbits(64)
         )
@@ -120,6 +131,9 @@ class Worker:
 
     def _recover_shard(self, shard: int, found: Any) -> None:  # noqa: ANN401
         files = self._files[shard] = ShardFiles(self._store(shard))
+        if not self._in_memory:
+            directory = shard_path(Path(self._data_dir), shard)
+            files.unread = UnreadSegments(lambda segment: directory / segment_name(segment))
         if not lib.worker_own(self._worker, shard):
             raise MemoryError
         segments = files.store.list()
@@ -235,10 +249,36 @@ class Worker:
     def _tidy(self) -> bool:
         """Drops what may go; moves some of what should. True if there is more to do."""
         busy = False
+        self._look_at_readers()
         for shard in self._own:
             busy |= self._tidy_shard(shard)
         lib.worker_retry_segments(self._worker)
         return busy
+
+    def _look_at_readers(self) -> None:
+        if self._unread is None:
+            return
+        before, error = self._unread.topics, self._unread.error
+        self._unread.refresh()
+        if self._unread.error and self._unread.error != error:
+            log.error("no segment is dropped until what readers have read is known: %s", self._unread.error)
+        if self._unread.topics is before:
+            return
+        by_shard: dict[int, dict[str, int]] = {shard: {} for shard in self._own}
+        for topic, seq in self._unread.topics.items():
+            shard = crc32c(topic.encode("latin-1", "replace")) % self._shards
+            if shard in by_shard:
+                by_shard[shard][topic] = seq
+        for shard, topics in by_shard.items():
+            unread = self._files[shard].unread
+            assert unread is not None
+            unread.set(topics)
+
+    def _is_unread(self, shard: int, segment: int) -> bool:
+        unread = self._files[shard].unread
+        if unread is None or self._unread is None:
+            return False
+        return bool(self._unread.error) or unread.hold(segment)
 
     def _tidy_shard(self, shard: int) -> bool:
         worker = self._worker
@@ -263,7 +303,9 @@ class Worker:
                 )
             )
         active_bytes = lib.worker_segment_bytes(worker, shard, active)
-        decision = retention.decide(sealed, active_bytes, self._retention, time.time(), self._disk_full)
+        decision = retention.decide(
+            sealed, active_bytes, self._retention, time.time(), self._disk_full, partial(self._is_unread, shard)
+        )
         if decision.drop:
             # Those behind the dead ones are looked at when the dead ones are gone.
             return self._drop(shard, decision.drop)
@@ -294,6 +336,8 @@ class Worker:
             lib.worker_drop_first(self._worker, shard)
             files.sealed_at.pop(number, None)
             files.store.remove(number)
+            if files.unread is not None:
+                files.unread.forget(number)
         return True
 
     # --- a disk that fails ------------------------------------------------------------------------------------------

@@ -61,12 +61,13 @@ def test_defaults() -> None:
     assert (options.workers, options.acceptors, options.shards, options.sync) == (None, 1, None, "interval")
     assert options.data_dir == Path("data")
     assert [str(listen) for listen in options.listen] == [
-        "beanstalk://127.0.0.1:11300", "nsq://127.0.0.1:4150", "nsq-http://127.0.0.1:4151"
+        "beanstalk://127.0.0.1:11300", "nsq://127.0.0.1:4150", "nsq-http://127.0.0.1:4151",
+        "http://127.0.0.1:4180",
     ]  # fmt: skip
     assert options.settings == {
         "beanstalk": {"max-job-size": 65535},
         "nsq": NSQD_DEFAULTS,
-        "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30},
+        "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
         "broker": {"ring-bytes": 4 << 20, "worker-spin-us": 100, "acceptor-spin-us": 5, "max-connections": 65536},
     }
     assert (options.log_level, options.log_json, options.warnings) == ("info", False, ())
@@ -150,7 +151,10 @@ def test_an_address_is_shown_as_it_is_given() -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("--listen ftp://h:1", '--listen: "ftp" is not a protocol of this version (it has: beanstalk, nsq, nsq-http)'),
+        (
+            "--listen ftp://h:1",
+            '--listen: "ftp" is not a protocol of this version (it has: beanstalk, nsq, nsq-http, http)',
+        ),
         ("--listen h:1", '--listen: "h:1" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)'),
         ("--listen beanstalk://::1:5", '"beanstalk://::1:5" is not SCHEME://HOST:PORT'),
         ("--listen beanstalk://:5", '"beanstalk://:5" is not SCHEME://HOST:PORT'),

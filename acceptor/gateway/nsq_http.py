@@ -12,7 +12,6 @@ import html
 import logging
 import re
 import socket
-import struct
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from aiohttp import web
 from acceptor.gateway import broker as broker_module
 from acceptor.gateway import mpub, nsq_stats
 from acceptor.gateway.broker import Broker, BrokerError, ChannelNotFoundError, TopicNotFoundError
+from acceptor.gateway.http_ends import Refuse, cut, quiet_logger
 from acceptor.gateway.memory import memory_figures
 from acceptor.gateway.mpub import MpubError
 from acceptor.gateway.names import is_valid_name
@@ -129,7 +129,7 @@ class NsqHttp:
         self._server = web.Server(
             self._serve,
             access_log=None,
-            logger=_quiet(),
+            logger=quiet_logger(),
             keepalive_timeout=IDLE_S,
             lingering_time=LINGER_S,
             read_bufsize=READ_BUFFER_BYTES,
@@ -148,7 +148,7 @@ class NsqHttp:
 
     def _connection(self) -> asyncio.Protocol:
         if len(self._server.connections) >= MAX_CONNECTIONS:
-            return _Refuse()
+            return Refuse()
         return self._server()
 
     async def close(self, patience_s: float) -> None:
@@ -175,7 +175,7 @@ class NsqHttp:
                 await response.prepare(request)
                 await response.write_eof()
         except TimeoutError:
-            _cut(request.transport)
+            cut(request.transport)
         except ConnectionError:
             pass  # it does not want it any more
         return response
@@ -441,21 +441,6 @@ class NsqHttp:
         return value
 
 
-class _Refuse(asyncio.Protocol):
-    """For a connection too many."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
-
-
-def _cut(transport: asyncio.Transport | None) -> None:
-    """Ends a connection whose client does not read: what the kernel holds for it goes too."""
-    if transport is not None:
-        sock = transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        transport.abort()
-
-
 def _action(action: Action) -> Handler:
     """What an action returns, as nsqd answers it: text as it is, nothing as an empty body, all else as JSON."""
 
@@ -529,10 +514,3 @@ def _origin_form(target: str) -> str:
 def _header_safe(text: str) -> str:
     """A decoded path may hold what would begin a new header."""
     return re.sub(r"[^\x21-\x7e]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)
-
-
-def _quiet() -> logging.Logger:
-    """The library's own logger: what it has to say is about what strangers send, and it says it with a traceback."""
-    quiet = logging.getLogger("acceptor.gateway.aiohttp")
-    quiet.setLevel(logging.CRITICAL)
-    return quiet

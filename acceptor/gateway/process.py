@@ -13,6 +13,7 @@ import os
 import socket
 from collections.abc import Coroutine
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
@@ -23,6 +24,7 @@ from acceptor.gateway.lookupd import Lookupd, identity
 from acceptor.gateway.memory import memory_figures
 from acceptor.gateway.nsq_http import NsqHttp
 from acceptor.gateway.options import GatewayOptions
+from acceptor.gateway.pipeline_http import PipelineHttp
 from acceptor.gateway.statsd import Statsd, StatsdOptions
 from acceptor.gateway.workers import Workers
 from shards.control import Control, Message
@@ -65,6 +67,13 @@ class GatewayProcess:
             supervisor=supervisor,
             version=metadata.version("mq-shards"),
         )
+        self._pipeline_http = PipelineHttp(
+            self._broker,
+            None if start["data_dir"] is None else Path(start["data_dir"]),
+            start["shards"],
+            options.nsq["max-msg-size"],
+            self._lookupd.elsewhere.prepare,
+        )
         self._statsd = self._make_statsd(options, supervisor)
 
     def _make_statsd(self, options: GatewayOptions, supervisor: int) -> Statsd | None:
@@ -94,7 +103,7 @@ class GatewayProcess:
             if failure.done():
                 failure.result()
         loop.remove_reader(self._control.fileno())
-        await self._http.close(FINISH_S)
+        await asyncio.gather(self._http.close(FINISH_S), self._pipeline_http.close(FINISH_S))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -121,7 +130,8 @@ class GatewayProcess:
                     self._workers.detach(message["worker"])
                     log.debug("worker %d is gone", message["worker"])
                 case "listen":
-                    self._go_on(self._http.listen(socket.socket(fileno=fds.pop())))
+                    http = self._pipeline_http if message["protocol"] == "http" else self._http
+                    self._go_on(http.listen(socket.socket(fileno=fds.pop())))
                 case "go":
                     self._go_on(self._lookupd.run())
                     if self._statsd is not None:

@@ -1,0 +1,127 @@
+"""The index of a sealed segment, beside it: `0000000007.index`. It can always be made again from the segment.
+
+    0    8   magic
+    8    4   version
+    12   4   CRC-32C of everything from 16 on
+    16   64  the segment's header, so that an index of another segment of that name does not fit
+    80   8   the segment's size
+    88   20  counts: topic numbers that occur, stretches, names, bytes of names, damaged places
+    108  4   zeros
+    112      the columns of `Stretches` in their order; of names: number (u4), next seq (u8), where the name ends (u4),
+             the names; of damaged places: offset, until (u8); each column padded to a multiple of 8
+
+little-endian. It is mapped when it is used: nobody cuts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import struct
+from pathlib import Path
+from typing import Any, Final
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from shards.reader.segment import Damage, Known, Segment
+from shards.reader.stretches import COLUMNS, OF_TOPICS, Stretches, merge
+
+MAGIC: Final = 0x58444E4951534D71
+VERSION: Final = 1
+_HEAD: Final = struct.Struct("<QII64sQIIIII4x")
+_CRC_FROM: Final = 16
+assert _HEAD.size % 8 == 0
+
+
+def index_path(segment: Path) -> Path:
+    return segment.with_suffix(".index")
+
+
+def save(path: Path, segment: Segment, size: int) -> None:
+    """`path` is the segment's, `size` its file's. Raises OSError; nothing half written is left under the name."""
+    part = segment.parts[0] if segment.parts else merge([])
+    names = b"".join(known.name for known in segment.topics.values())
+    columns: list[npt.NDArray[Any]] = [
+        np.ascontiguousarray(getattr(part, name), kind) for name, kind in COLUMNS.items()
+    ]
+    columns += [
+        np.array(list(segment.topics), "<u4"),
+        np.array([known.next_seq for known in segment.topics.values()], "<u8"),
+        np.cumsum([len(known.name) for known in segment.topics.values()], dtype="<u4"),
+        np.frombuffer(names, "u1"),
+        np.array([(place.offset, place.until) for place in segment.damage], "<u8"),
+    ]
+    body = b"".join(_padded(column.tobytes()) for column in columns)
+    counts = (len(part.number), len(part), len(segment.topics), len(names), len(segment.damage))
+    head = _HEAD.pack(MAGIC, VERSION, 0, segment.header, size, *counts)
+    crc = crc32c.crc32c(body, crc32c.crc32c(head[_CRC_FROM:]))
+    head = _HEAD.pack(MAGIC, VERSION, crc, segment.header, size, *counts)
+    target = index_path(path)
+    new = target.with_suffix(".index.new")
+    try:
+        with new.open("wb") as file:
+            file.write(head)
+            file.write(body)
+        new.replace(target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+
+
+def load(path: Path, number: int, header: bytes, size: int) -> Segment | None:
+    """The segment as it was saved; None if there is no index, or it is damaged, or not of this segment."""
+    try:
+        fd = os.open(index_path(path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if os.fstat(fd).st_size < _HEAD.size:
+            return None
+        content = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    magic, version, crc, of_header, of_size, *counts = _HEAD.unpack_from(content)
+    if (magic, version, of_header, of_size) != (MAGIC, VERSION, header, size):
+        return None
+    if crc32c.crc32c(memoryview(content)[_CRC_FROM:]) != crc:
+        return None
+    return _decode(content, number, header, size, counts)
+
+
+def _decode(content: mmap.mmap, number: int, header: bytes, size: int, counts: list[int]) -> Segment | None:
+    topics, stretches, names, name_bytes, damages = counts
+    at = _HEAD.size
+
+    def column(kind: str, count: int) -> npt.NDArray[Any]:
+        nonlocal at
+        array = np.frombuffer(content, kind, count, at)
+        at += (array.nbytes + 7) // 8 * 8
+        return array
+
+    try:
+        columns = [
+            column(kind, topics if place < OF_TOPICS else stretches) for place, kind in enumerate(COLUMNS.values())
+        ]
+        numbers, next_seqs, ends = column("<u4", names), column("<u8", names), column("<u4", names)
+        text = column("u1", name_bytes).tobytes()
+        places = column("<u8", 2 * damages).reshape(damages, 2)
+    except ValueError:
+        return None
+    segment = Segment(number, header, size, sealed=True)
+    segment.parts = [Stretches(*columns)] if stretches else []
+    start = 0
+    for topic, next_seq, end in zip(numbers.tolist(), next_seqs.tolist(), ends.tolist(), strict=True):
+        segment.topics[topic] = Known(text[start:end], next_seq)
+        start = end
+    segment.damage = [Damage(offset, until) for offset, until in places.tolist()]
+    return segment
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 8)

@@ -1,0 +1,187 @@
+"""The records of a segment's file, a stretch at a time, as numpy arrays (csrc/scan.h).
+
+Files are read with pread: a worker that recovers cuts them, and a page that is mapped but gone ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from csrc._core import ffi, lib
+
+U8 = npt.NDArray[np.uint8]
+U16 = npt.NDArray[np.uint16]
+U32 = npt.NDArray[np.uint32]
+U64 = npt.NDArray[np.uint64]
+
+RECORD_BYTES: Final = 40
+TOPIC: Final = 1
+PUBLISH: Final = 3
+MOVED: Final = 6
+PUBLISH_MORE: Final = 1
+MESSAGES: Final = 1 << PUBLISH | 1 << MOVED
+KINDS: Final = MESSAGES | 1 << TOPIC
+
+WINDOW_BYTES: Final = 1 << 20
+ROOM: Final = WINDOW_BYTES // RECORD_BYTES + 1
+MAX_SEGMENT_BYTES: Final = 3 << 30  # SEGMENT_MAX_BYTES, csrc/log.h
+
+END: Final[int] = lib.SCAN_END
+FULL: Final[int] = lib.SCAN_FULL
+PART: Final[int] = lib.SCAN_PART
+BAD: Final[int] = lib.SCAN_BAD
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records in the order of the file; `offset` from the beginning of what was scanned, `bytes` without padding."""
+
+    kind: U8
+    attribute_bytes: U8
+    flags: U16
+    topic: U32
+    seq: U64
+    time_ns: U64
+    id: U64
+    offset: U64
+    bytes: U32
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def take(self, chosen: Any) -> Batch:  # noqa: ANN401
+        """A slice, or those that a mask or indices choose."""
+        return Batch(*(getattr(self, name)[chosen] for name in FIELDS))
+
+    @property
+    def ends(self) -> U64:
+        """Where the record after each begins."""
+        return self.offset + (self.bytes.astype(np.uint64) + np.uint64(7) & ~np.uint64(7))
+
+
+FIELDS: Final = ("kind", "attribute_bytes", "flags", "topic", "seq", "time_ns", "id", "offset", "bytes")
+_TYPES: Final = ("u1", "u1", "<u2", "<u4", "<u8", "<u8", "<u8", "<u8", "<u4")
+_C_TYPES: Final = {"u1": "uint8_t *", "<u2": "uint16_t *", "<u4": "uint32_t *", "<u8": "uint64_t *"}
+
+
+def join(batches: list[Batch]) -> Batch:
+    return Batch(*(np.concatenate([getattr(batch, name) for batch in batches]) for name in FIELDS))
+
+
+class Columns:
+    """Arrays for as many records as a stretch can hold, used again and again. Not for several threads."""
+
+    def __init__(self, room: int = ROOM) -> None:
+        self.room: Final = room
+        self._arrays = [np.empty(room, kind) for kind in _TYPES]
+        self._columns = ffi.new("struct scan_columns *")
+        for name, kind, array in zip(FIELDS, _TYPES, self._arrays, strict=True):
+            setattr(self._columns, name, ffi.cast(_C_TYPES[kind], array.ctypes.data))
+        self._result = ffi.new("struct scan_result *")
+
+    def scan(
+        self, data: Any, start: int, end: int, segment: int, *, kinds: int = MESSAGES, check: bool = True  # noqa: ANN401
+    ) -> tuple[int, int, int, int]:
+        """The bytes [start, end) of a buffer: how many records there are, how far it came (from `start`), what it needs
+        and why it stopped. The records are those of `batch` until the next call."""
+        memory = ffi.from_buffer(data)
+        result = self._result
+        lib.scan_records(
+            ffi.cast("uint8_t *", memory) + start, end - start, segment, check, kinds, self._columns, self.room, result
+        )
+        return result.records, result.offset, result.needs, result.stop
+
+    def batch(self, records: int, base: int = 0) -> Batch:
+        """A copy of the first `records`, `base` added to their offsets."""
+        arrays = [array[:records].copy() for array in self._arrays]
+        if base:
+            arrays[FIELDS.index("offset")] += np.uint64(base)
+        return Batch(*arrays)
+
+
+class FileScan:
+    """Goes through the records of one segment's file from an offset on."""
+
+    def __init__(self, fd: int, segment: int, offset: int, size: int, columns: Columns) -> None:
+        """`size`: of the file, as far as it is looked at."""
+        self.offset = offset
+        self.stop: int | None = None  # END or BAD, at `offset`
+        self._fd = fd
+        self._segment = segment
+        self._size = size
+        self._columns = columns
+        self._buffer = bytearray(WINDOW_BYTES)
+
+    def next(self) -> Batch | None:
+        """The next records; None: `stop` says why there are no more. Raises OSError."""
+        while self.stop is None:
+            got = self._read()
+            records, offset, needs, stop = self._columns.scan(
+                self._buffer, 0, got, self._segment, kinds=KINDS, check=True
+            )
+            base = self.offset
+            self.offset += offset
+            if stop in (END, BAD):
+                self.stop = stop
+            elif stop == PART and offset == 0:
+                self._make_room(got, needs)
+            if records:
+                return self._columns.batch(records, base)
+        return None
+
+    def _read(self) -> int:
+        wanted = min(len(self._buffer), self._size - self.offset)
+        return os.preadv(self._fd, [memoryview(self._buffer)[:wanted]], self.offset) if wanted > 0 else 0
+
+    def _make_room(self, got: int, needs: int) -> None:
+        """The first record is longer than the buffer, or than what is left of the file."""
+        if got == 0:
+            self.stop = END
+        elif self.offset + needs > self._size or needs > MAX_SEGMENT_BYTES:
+            self.stop = BAD
+        elif needs > len(self._buffer):
+            self._buffer = bytearray(needs)
+        else:  # the file was cut meanwhile
+            self.stop = BAD
+
+    def resume(self) -> None:
+        """Goes on at `offset`, which was set anew."""
+        self.stop = None
+
+
+def find_whole(fd: int, segment: int, offset: int, size: int) -> int | None:
+    """Where the first whole record begins at or after `offset`."""
+    data = os.pread(fd, max(0, size - offset), offset)
+    found = int(lib.scan_find(ffi.cast("uint8_t *", ffi.from_buffer(data)), len(data), 0, segment))
+    return None if found >= len(data) else offset + found
+
+
+def is_zero(fd: int, offset: int, size: int) -> bool:
+    """Whether nothing but zeros is there from `offset` on."""
+    while offset < size:
+        data = os.pread(fd, min(WINDOW_BYTES, size - offset), offset)
+        if not data:
+            break
+        if data.count(0) != len(data):
+            return False
+        offset += len(data)
+    return True
+
+
+def gather(fd: int, offsets: U64, lengths: U32, out: bytearray, scratch: bytearray) -> None:
+    """Pieces of a file, one behind the other, into `out`. Raises OSError."""
+    done = lib.scan_gather_file(
+        fd,
+        ffi.cast("uint64_t *", offsets.ctypes.data),
+        ffi.cast("uint32_t *", lengths.ctypes.data),
+        len(offsets),
+        ffi.cast("uint8_t *", ffi.from_buffer(out)),
+        ffi.cast("uint8_t *", ffi.from_buffer(scratch)),
+        len(scratch),
+    )
+    if not done:
+        raise OSError(ffi.errno, os.strerror(ffi.errno))

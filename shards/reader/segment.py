@@ -1,0 +1,191 @@
+"""What is known of one segment: where its messages are, the names of topics, the places that are damaged.
+
+The active segment is read on from where it was left. Its end may be half written: what is no whole record is damage
+only when something whole comes after it, and what was published together counts when all of it is there.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from shards.reader.scan import (
+    END,
+    PUBLISH,
+    PUBLISH_MORE,
+    RECORD_BYTES,
+    TOPIC,
+    Batch,
+    Columns,
+    FileScan,
+    find_whole,
+    is_zero,
+    join,
+)
+from shards.reader.stretches import Stretches, merge, of_batch
+from shards.store import SEGMENT_HEADER
+
+HEADER_BYTES: Final = SEGMENT_HEADER.size
+MAX_NAME_BYTES: Final = 1024  # TOPIC_NAME_MAX, csrc/topic.h
+_PREVIOUS_END: Final = struct.Struct("<I")
+_PREVIOUS_END_AT: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes [offset, until) of a segment that are no whole record."""
+
+    offset: int
+    until: int
+
+
+@dataclass(slots=True)
+class Known:
+    """Of a topic number: its name and the next seq, as of its last TOPIC record."""
+
+    name: bytes
+    next_seq: int
+
+
+@dataclass(slots=True)
+class Segment:
+    number: int
+    header: bytes
+    offset: int = HEADER_BYTES  # as far as it has been read
+    sealed: bool = False  # and read to its end
+    parts: list[Stretches] = field(default_factory=list)
+    topics: dict[int, Known] = field(default_factory=dict)
+    damage: list[Damage] = field(default_factory=list)
+
+    def add(self, part: Stretches) -> None:
+        """Parts double in size from the last to the first, so that there are few and each is merged seldom."""
+        if len(part):
+            self.parts.append(part)
+        while len(self.parts) > 1 and len(self.parts[-2]) < 2 * len(self.parts[-1]):
+            last = self.parts.pop()
+            self.parts[-1] = merge([self.parts[-1], last])
+
+    def read_on(self, path: Path, columns: Columns, previous_end: int | None) -> None:
+        """Reads what was appended. `previous_end`: where the segment after this one says that this one ends; None:
+        there is none yet. Raises OSError; FileNotFoundError when retention was quicker."""
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _Reading(self, fd, os.fstat(fd).st_size, columns, previous_end).run()
+        finally:
+            os.close(fd)
+        if previous_end is not None:
+            if len(self.parts) > 1:
+                self.parts = [merge(self.parts)]
+            self.sealed = True
+
+
+def previous_end(header: bytes) -> int:
+    """Where the segment before the one with this header ends."""
+    return int(_PREVIOUS_END.unpack_from(header, _PREVIOUS_END_AT)[0])
+
+
+class _Reading:
+    def __init__(self, segment: Segment, fd: int, size: int, columns: Columns, end: int | None) -> None:
+        self._segment = segment
+        self._fd = fd
+        self._size = size
+        self._sealed = end is not None
+        self._end = end or 0
+        self._scan = FileScan(fd, segment.number, segment.offset, size, columns)
+        self._open: list[Batch] = []  # of a PUBLISH_MANY whose last message has not been seen
+
+    def run(self) -> None:
+        began = self._segment.offset
+        while True:
+            while (batch := self._scan.next()) is not None:
+                self._take(batch)
+            if self._scan.stop == END and not self._is_damage_after(began):
+                break
+            if not self._skip():
+                break
+        self._finish()
+
+    def _is_damage_after(self, began: int) -> bool:
+        """Whether there is more behind what looks like the end. In a segment that is written to it is looked for only
+        when there was nothing new: a damaged length does not stop a reader for ever, and zeros are seldom read."""
+        if not self._sealed and self._scan.offset != began:
+            return False
+        return max(self._size, self._end) > self._scan.offset and (
+            self._end > self._scan.offset or not is_zero(self._fd, self._scan.offset, self._size)
+        )
+
+    def _skip(self) -> bool:
+        """Goes on behind a place that is no whole record. False: that place is the end of what can be read."""
+        scan, at = self._scan, self._scan.offset
+        until = find_whole(self._fd, self._segment.number, at, self._size)
+        if until is None:
+            if self._sealed:
+                self._segment.damage.append(Damage(at, max(self._size, self._end)))
+                scan.offset = max(self._size, self._end)
+            return False
+        # What is written later was seen, so the place can be judged now; when it was read first, perhaps not yet.
+        scan.resume()
+        again = scan.next()
+        if again is None and scan.offset == at:
+            self._close()
+            self._segment.damage.append(Damage(at, until))
+            scan.offset = until
+            scan.resume()
+        elif again is not None:
+            self._take(again)
+        return True
+
+    def _take(self, batch: Batch) -> None:
+        is_name = batch.kind == TOPIC
+        for n in np.flatnonzero(is_name).tolist():
+            self._learn(batch, n)
+        messages = batch.take(~is_name)
+        if len(messages) == 0:
+            return
+        if self._open and int(messages.offset[0]) != int(self._open[-1].ends[-1]):
+            self._close()  # something else came between
+        more = (messages.kind == PUBLISH) & (messages.flags & PUBLISH_MORE != 0)
+        if not more[-1]:
+            self._open.append(messages)
+            self._close()
+            return
+        last = np.flatnonzero(~more)
+        whole = int(last[-1]) + 1 if len(last) else 0
+        if whole:
+            self._open.append(messages.take(slice(0, whole)))
+            self._close()
+        self._open.append(messages.take(slice(whole, None)))
+
+    def _close(self) -> None:
+        """What is open is complete."""
+        if self._open:
+            self._segment.add(of_batch(join(self._open)))
+        self._open = []
+
+    def _finish(self) -> None:
+        if self._open and not self._sealed and int(self._open[-1].ends[-1]) == self._scan.offset:
+            # A crash now would take these back, and give their seqs to others.
+            self._segment.offset = int(self._open[0].offset[0])
+            return
+        self._close()
+        self._segment.offset = self._scan.offset
+
+    def _learn(self, batch: Batch, n: int) -> None:
+        number, seq = int(batch.topic[n]), int(batch.seq[n])
+        known = self._segment.topics.get(number)
+        if known is not None:
+            known.next_seq = max(known.next_seq, seq)
+            return
+        at = int(batch.offset[n]) + RECORD_BYTES + int(batch.attribute_bytes[n])
+        size = int(batch.bytes[n]) - RECORD_BYTES - int(batch.attribute_bytes[n])
+        if 0 < size <= MAX_NAME_BYTES:
+            name = os.pread(self._fd, size, at)
+            if len(name) == size:
+                self._segment.topics[number] = Known(name, seq)
+
+

@@ -1,0 +1,343 @@
+"""One shard's log as its readers see it: which topics it has, and where the records of a range of seqs are."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import crc32c
+import numpy as np
+import numpy.typing as npt
+
+from shards.reader import index_file
+from shards.reader.scan import MESSAGES, U64, Batch, Columns
+from shards.reader.segment import HEADER_BYTES, Damage, Segment, previous_end
+from shards.reader.stretches import NOWHERE, Stretches
+from shards.store import SEGMENT_NAME, segment_name, shard_path
+
+# Of one segment, so many stretches of a topic are looked at for one answer; what comes after is for the next.
+MAX_STRETCHES: Final = 16384
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`earliest`: the first seq that is still there. `complete`: from which on retention has taken nothing: before it
+    only what compaction has kept is there. `latest`: one beyond the last."""
+
+    name: str
+    shard: int
+    earliest: int
+    complete: int
+    latest: int
+    records: int
+    bytes: int
+    last_timestamp_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Records [first, until) of a topic, in a stretch of a segment whose first is `seq`."""
+
+    segment: int
+    offset: int
+    bytes: int
+    seq: int
+    count: int
+    first: int
+    until: int
+
+    @property
+    def whole(self) -> bool:
+        return self.first == self.seq and self.until == self.seq + self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The spans of a range in order of seq, and up to where the range was looked at."""
+
+    spans: list[Span]
+    until: int
+
+
+@dataclass(slots=True)
+class _Name:
+    name: str
+    next_seq: int
+    segment: int  # the last in which the number was seen
+
+
+@dataclass(slots=True)
+class ShardView:
+    """Not for several threads at a time."""
+
+    directory: Path
+    shard: int
+    shards: int
+    columns: Columns
+    segments: dict[int, Segment] = field(default_factory=dict)  # in rising order
+    names: dict[int, _Name] = field(default_factory=dict)
+    numbers: dict[str, set[int]] = field(default_factory=dict)
+    failing: set[int] = field(default_factory=set)  # segments that could not be read
+    learned: tuple[int, int, bool] = (0, 0, False)  # what names were last taken from
+
+    # --- the segments -----------------------------------------------------------------------------------------------
+
+    def refresh(self) -> None:
+        """Sees what was appended, sealed and dropped since. Raises OSError when the directory cannot be read."""
+        present, indexes = self._listed()
+        for number in [n for n in self.segments if n not in present]:
+            del self.segments[number]
+        headers = self._headers([n for n in present if n not in self.segments or not self.segments[n].sealed])
+        for place, number in enumerate(present):
+            following = present[place + 1] if place + 1 < len(present) else None
+            if number in headers:
+                self._see(number, headers[number], self._header_of(following, headers))
+        self.segments = dict(sorted(self.segments.items()))
+        self._forget_names(present[0] if present else 0)
+        for number in indexes - set(present):
+            _remove(index_file.index_path(self.path(number)))
+
+    def path(self, segment: int) -> Path:
+        return shard_path(self.directory, self.shard) / segment_name(segment)
+
+    def _listed(self) -> tuple[list[int], set[int]]:
+        """Numbers of segments, and of indexes."""
+        segments, indexes = [], set()
+        for name in os.listdir(shard_path(self.directory, self.shard)):  # noqa: PTH208, many times a second
+            if match := SEGMENT_NAME.fullmatch(name):
+                segments.append(int(match[1]))
+            elif name.endswith(".index") and name[:-6].isdigit():
+                indexes.add(int(name[:-6]))
+        return sorted(segments), indexes
+
+    def _headers(self, numbers: Sequence[int]) -> dict[int, bytes]:
+        """Of those that have one: the last may wait for its first record."""
+        found = {}
+        for number in numbers:
+            try:
+                with self.path(number).open("rb", buffering=0) as file:
+                    header = file.read(HEADER_BYTES)
+            except FileNotFoundError:
+                continue
+            if len(header) == HEADER_BYTES and any(header):
+                found[number] = header
+        return found
+
+    def _header_of(self, number: int | None, headers: dict[int, bytes]) -> bytes | None:
+        if number is None:
+            return None
+        return headers.get(number) or (self.segments[number].header if number in self.segments else None)
+
+    def _see(self, number: int, header: bytes, following: bytes | None) -> None:
+        segment = self.segments.get(number)
+        if segment is not None and segment.header != header:
+            segment = None  # another one of that name
+        path = self.path(number)
+        try:
+            if segment is None and following is not None:
+                segment = index_file.load(path, number, header, path.stat().st_size)
+            if segment is None:
+                segment = Segment(number, header)
+            if not segment.sealed:
+                self._read(segment, path, following)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            if number not in self.failing:
+                log.error("shard %d, segment %d cannot be read: %s", self.shard, number, error)
+            self.failing.add(number)
+        segment = segment or Segment(number, header)
+        self.segments[number] = segment
+        state = number, segment.offset, segment.sealed
+        if state != self.learned:
+            self._learn(segment)
+            self.learned = state
+
+    def _read(self, segment: Segment, path: Path, following: bytes | None) -> None:
+        damaged = len(segment.damage)
+        segment.read_on(path, self.columns, None if following is None else previous_end(following))
+        for place in segment.damage[damaged:]:
+            log.error(
+                "shard %d, segment %d: what is from %d to %d is damaged and passed over",
+                self.shard, segment.number, place.offset, place.until,
+            )  # fmt: skip
+        if segment.sealed:
+            try:
+                index_file.save(path, segment, path.stat().st_size)
+            except OSError as error:
+                log.warning("shard %d: the index of segment %d is not saved: %s", self.shard, segment.number, error)
+
+    # --- names ------------------------------------------------------------------------------------------------------
+
+    def _learn(self, segment: Segment) -> None:
+        for number, known in segment.topics.items():
+            self._name(number, known.name.decode("latin-1"), known.next_seq, segment.number)
+        for part in segment.parts:
+            for number in part.number.tolist():
+                known_as = self.names.get(number)
+                if known_as is None:
+                    self._name(number, self._stand_in(number), 0, segment.number)
+                elif known_as.segment < segment.number:
+                    known_as.segment = segment.number
+
+    def _name(self, number: int, name: str, next_seq: int, segment: int) -> None:
+        known = self.names.get(number)
+        if known is not None and known.name == name:
+            known.next_seq = max(known.next_seq, next_seq)
+            known.segment = max(known.segment, segment)
+            return
+        if known is not None:
+            self._drop(number)
+        self.names[number] = _Name(name, next_seq, segment)
+        self.numbers.setdefault(name, set()).add(number)
+
+    def _stand_in(self, number: int) -> str:
+        """The name that the worker gives a topic whose name is damaged (csrc/replay.c)."""
+        n = 0
+        while True:
+            name = f"lost+found/shard-{self.shard}/topic-{number}/{n}"
+            if crc32c.crc32c(name.encode()) % self.shards == self.shard:
+                return name
+            n += 1
+
+    def _drop(self, number: int) -> None:
+        name = self.names.pop(number).name
+        self.numbers[name].discard(number)
+        if not self.numbers[name]:
+            del self.numbers[name]
+
+    def _forget_names(self, first: int) -> None:
+        """Those that no segment mentions any more."""
+        for number in [number for number, known in self.names.items() if known.segment < first]:
+            self._drop(number)
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    def topics(self) -> list[Topic]:
+        return [topic for name in self.numbers if (topic := self.topic(name)) is not None]
+
+    def topic(self, name: str) -> Topic | None:
+        numbers = self.numbers.get(name)
+        if not numbers:
+            return None
+        earliest = complete = NOWHERE
+        latest = max(self.names[number].next_seq for number in numbers)
+        records = size = last_ns = 0
+        for _, part, place in self._parts(name):
+            start, end = part.range(place)
+            earliest = min(earliest, int(part.seq[start]))
+            complete = min(complete, int(part.published_from[place]))
+            latest = max(latest, int(part.seq[end - 1]) + int(part.count[end - 1]))
+            records += int(part.records[place])
+            size += int(part.record_bytes[place])
+            last_ns = max(last_ns, int(part.last_ns[place]))
+        return Topic(name, self.shard, min(earliest, latest), min(complete, latest), latest, records, size, last_ns)
+
+    def _parts(self, name: str) -> Iterator[tuple[int, Stretches, int]]:
+        """Segment, part and the place in it of a topic number, from the oldest on."""
+        numbers = sorted(self.numbers.get(name, ()))
+        for segment in self.segments.values():
+            for part in segment.parts:
+                for number in numbers:
+                    if (place := part.place(number)) >= 0:
+                        yield segment.number, part, place
+
+    # --- ranges -----------------------------------------------------------------------------------------------------
+
+    def find(self, name: str, first: int, until: int, limit: int = MAX_STRETCHES) -> Found:
+        """What is there of [first, until), each message once: the copy in the newest segment."""
+        columns: list[list[npt.NDArray[np.uint64]]] = []
+        for segment, part, place in self._parts(name):
+            start, end = part.range(place)
+            seqs = part.seq[start:end]
+            low = int(np.searchsorted(seqs, np.uint64(first), "right"))
+            if low > 0 and int(seqs[low - 1]) + int(part.count[start + low - 1]) > first:
+                low -= 1
+            high = int(np.searchsorted(seqs, np.uint64(until), "left"))
+            if high > low + limit:
+                high = low + limit
+                until = min(until, int(seqs[high]))
+            if high > low:
+                chosen = slice(start + low, start + high)
+                columns.append([
+                    np.full(high - low, segment, np.uint64), part.offset[chosen].astype(np.uint64),
+                    part.bytes[chosen].astype(np.uint64), part.seq[chosen], part.count[chosen].astype(np.uint64),
+                ])  # fmt: skip
+        if not columns:
+            return Found([], until)
+        segment_of, offset, size, seq, count = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return Found(_once(segment_of, offset, size, seq, count, first, until), until)
+
+    def place_of(self, name: str, timestamp_ns: int) -> tuple[int | None, int | None]:
+        """The smallest seq whose message is from that time or later, None if there is none; and one beyond the largest
+        whose message is older. A clock that was set back makes the first smaller than the second. Raises OSError;
+        FileNotFoundError when a segment has just been removed."""
+        later: int | None = None
+        older: int | None = None
+        time = np.uint64(timestamp_ns)
+        for segment, part, place in self._parts(name):
+            start, end = part.range(place)
+            if int(part.last_ns[place]) >= timestamp_ns:
+                at = start + int(np.argmax(part.time_ns[start:end] >= time))
+                if later is None or int(part.seq[at]) < later:
+                    batch = self._stretch(segment, part, at)
+                    found = int(batch.seq[batch.time_ns >= time][0])
+                    later = found if later is None else min(later, found)
+            before = np.flatnonzero(part.since_ns[start:end] < time)
+            if len(before):
+                at = start + int(before[-1])
+                if older is None or int(part.seq[at]) + int(part.count[at]) > older:
+                    batch = self._stretch(segment, part, at)
+                    found = int(batch.seq[batch.time_ns < time][-1]) + 1
+                    older = found if older is None else max(older, found)
+        return later, older
+
+    def _stretch(self, segment: int, part: Stretches, at: int) -> Batch:
+        with self.path(segment).open("rb", buffering=0) as file:
+            data = os.pread(file.fileno(), int(part.bytes[at]), int(part.offset[at]))
+        records, _, _, _ = self.columns.scan(data, 0, len(data), segment, kinds=MESSAGES, check=False)
+        if records != int(part.count[at]):
+            raise OSError(f"shard {self.shard}, segment {segment} has changed at {int(part.offset[at])}")
+        return self.columns.batch(records)
+
+    def damage(self, segments: set[int]) -> list[tuple[int, Damage]]:
+        return [(n, place) for n in sorted(segments) if n in self.segments for place in self.segments[n].damage]
+
+
+def _once(segment: U64, offset: U64, size: U64, seq: U64, count: U64, first: int, until: int) -> list[Span]:
+    """Spans of stretches, clipped to [first, until). Where stretches overlap the one that comes last counts."""
+    begin = np.maximum(seq, np.uint64(first))
+    end = np.minimum(seq + count, np.uint64(until))
+    order = np.argsort(begin, kind="stable")
+    order = order[begin[order] < end[order]]
+    chosen, begins, ends = order, begin[order], end[order]
+    if (ends[:-1] > begins[1:]).any():
+        # Each interval between two bounds belongs to the last stretch that covers it.
+        bounds = np.unique(np.concatenate([begins, ends]))
+        owner = np.full(len(bounds), -1, np.int64)
+        last = np.sort(order)  # as they came: the newest segment's last
+        lows, highs = np.searchsorted(bounds, begin[last]), np.searchsorted(bounds, end[last])
+        for n, low, high in zip(last.tolist(), lows.tolist(), highs.tolist(), strict=True):
+            owner[low:high] = n
+        changes = np.flatnonzero(np.concatenate(([True], owner[1:] != owner[:-1])))
+        owned = owner[changes] >= 0
+        chosen, begins = owner[changes][owned], bounds[changes][owned]
+        ends = np.append(bounds[changes][1:], bounds[-1])[owned]
+    rows = zip(
+        segment[chosen].tolist(), offset[chosen].tolist(), size[chosen].tolist(), seq[chosen].tolist(),
+        count[chosen].tolist(), begins.tolist(), ends.tolist(), strict=True,
+    )  # fmt: skip
+    return [Span(*row) for row in rows]
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s cannot be removed: %s", path, error)

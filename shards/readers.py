@@ -1,0 +1,150 @@
+"""Named readers: how far each has read which topics, durably, so that retention keeps what they have not read yet.
+
+    DIR/readers/NAME.json     {"version": 1, "topics": {"orders": 1200}}: it has read the seqs below 1200
+
+The gateway writes them, atomically; workers look at them before they drop a segment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+VERSION: Final = 1
+MAX_READERS: Final = 1024
+MAX_TOPICS: Final = 65536  # of one reader
+MAX_SEQ: Final = (1 << 63) - 1
+DIRECTORY: Final = "readers"
+RESOLUTION_NS: Final = 100_000_000  # of the times of files
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_FILE: Final = re.compile(rf"({_NAME.pattern})\.json")
+
+
+class ReadersError(Exception):
+    """One line: what is wrong with a name, or with what a reader says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    name: str
+    topics: Mapping[str, int]  # the first seq that it has not read
+    changed_ns: int  # wall clock
+
+
+def check_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise ReadersError("a reader's name has 1 to 128 letters, digits, _ - and . but no . first")
+
+
+def decode_topics(found: object) -> dict[str, int]:
+    if not isinstance(found, dict) or len(found) > MAX_TOPICS:
+        raise ReadersError(f'a reader says {{"topic": seq, ...}} of {MAX_TOPICS} topics at most')
+    for topic, seq in found.items():
+        if not isinstance(topic, str) or type(seq) is not int or not 0 <= seq <= MAX_SEQ:
+            raise ReadersError(f"a seq is a whole number from 0 to {MAX_SEQ}, which {seq!r:.40} is not")
+    return found
+
+
+def save(data_dir: Path, name: str, topics: Mapping[str, int]) -> None:
+    """Durable when it returns. Raises ReadersError, OSError."""
+    check_name(name)
+    directory = data_dir / DIRECTORY
+    directory.mkdir(mode=0o750, exist_ok=True)
+    target = directory / f"{name}.json"
+    if not target.exists() and len(_names(data_dir)) >= MAX_READERS:
+        raise ReadersError(f"there are {MAX_READERS} readers, which is as many as there may be")
+    new = directory / f"{name}.json.new"
+    with new.open("w") as file:
+        json.dump({"version": VERSION, "topics": dict(topics)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(target)
+    _sync(directory)
+    _sync(data_dir)
+
+
+def delete(data_dir: Path, name: str) -> bool:
+    """False: there is none. Raises ReadersError, OSError."""
+    check_name(name)
+    try:
+        (data_dir / DIRECTORY / f"{name}.json").unlink()
+    except FileNotFoundError:
+        return False
+    _sync(data_dir / DIRECTORY)
+    return True
+
+
+def load(data_dir: Path, name: str) -> Reader | None:
+    """Raises ReadersError when what its file says is no reader's. OSError."""
+    check_name(name)
+    path = data_dir / DIRECTORY / f"{name}.json"
+    try:
+        with path.open() as file:
+            changed_ns = os.fstat(file.fileno()).st_mtime_ns
+            found = json.load(file)
+        if not isinstance(found, dict) or found.get("version") != VERSION:
+            raise ReadersError(f"{path} is not of version {VERSION}")
+        return Reader(name, decode_topics(found.get("topics")), changed_ns)
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ReadersError(f"{path} is damaged: {error}") from None
+
+
+def load_all(data_dir: Path) -> list[Reader]:
+    return [reader for name in _names(data_dir) if (reader := load(data_dir, name)) is not None]
+
+
+def _names(data_dir: Path) -> list[str]:
+    try:
+        found = [_FILE.fullmatch(path.name) for path in (data_dir / DIRECTORY).iterdir()]
+    except FileNotFoundError:
+        return []
+    return sorted(match[1] for match in found if match)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@dataclass(slots=True)
+class Unread:
+    """By topic, the first seq that some reader has not read: what a worker must keep. Looks at the files when the
+    directory has changed."""
+
+    data_dir: Path
+    topics: dict[str, int] = field(default_factory=dict)
+    error: str = ""  # why the files cannot be read: then nobody knows what may go
+    _seen_ns: int | None = None
+
+    def refresh(self) -> None:
+        """Called before anything is dropped: what is renamed into the directory before counts."""
+        try:
+            changed_ns = (self.data_dir / DIRECTORY).stat().st_mtime_ns
+        except FileNotFoundError:
+            self.topics, self.error, self._seen_ns = self.topics and {}, "", None
+            return
+        if changed_ns == self._seen_ns and not self.error:
+            return
+        try:
+            topics: dict[str, int] = {}
+            for reader in load_all(self.data_dir):
+                for topic, seq in reader.topics.items():
+                    topics[topic] = min(seq, topics.get(topic, seq))
+        except (OSError, ReadersError) as error:
+            self.error = str(error)
+            return
+        self.topics, self.error = topics, ""
+        # Within the clock's resolution another change may leave the same time behind.
+        recent = abs(time.time_ns() - changed_ns) < RESOLUTION_NS
+        self._seen_ns = None if recent else changed_ns

@@ -1,0 +1,105 @@
+"""What of a segment readers have not read yet, told from the heads of segments alone.
+
+Each segment begins with a TOPIC record for every topic, which bears its next seq: what was published in a segment lies
+between what its head says and what the head of the next one says. So a worker need not look at the messages.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from csrc._core import ffi, lib
+
+from shards.store import RECORD_HEADER, SEGMENT_HEADER
+
+ROOM: Final = 4096
+WINDOW_BYTES: Final = 1 << 20
+TOPIC: Final = 1
+HEAD_KINDS: Final = (1, 2, 7)  # TOPIC, FLOOR, SUBSCRIPTION: csrc/shard.h
+ALL_KINDS: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    next_seqs: Mapping[str, int]  # of the topics that were asked for
+    whole: bool  # something else follows, so it has been written to its end
+
+
+def read_head(path: Path, segment: int, topics: frozenset[str]) -> Head:
+    """Raises OSError."""
+    names = {topic.encode("latin-1", "replace"): topic for topic in topics}
+    sizes = {len(name) for name in names}
+    kind, attributes = ffi.new("uint8_t[]", ROOM), ffi.new("uint8_t[]", ROOM)
+    seq, at, size = ffi.new("uint64_t[]", ROOM), ffi.new("uint64_t[]", ROOM), ffi.new("uint32_t[]", ROOM)
+    columns = ffi.new(
+        "struct scan_columns *", {"kind": kind, "attribute_bytes": attributes, "seq": seq, "offset": at, "bytes": size}
+    )
+    result = ffi.new("struct scan_result *")
+    found: dict[str, int] = {}
+    offset = SEGMENT_HEADER.size
+    with path.open("rb", buffering=0) as file:
+        while True:
+            data = os.pread(file.fileno(), WINDOW_BYTES, offset)
+            pointer = ffi.cast("uint8_t *", ffi.from_buffer(data))
+            lib.scan_records(pointer, len(data), segment, True, ALL_KINDS, columns, ROOM, result)
+            for n in range(result.records):
+                if kind[n] not in HEAD_KINDS:
+                    return Head(found, whole=True)
+                name_bytes = size[n] - RECORD_HEADER.size - attributes[n]
+                if kind[n] == TOPIC and name_bytes in sizes:
+                    start = at[n] + RECORD_HEADER.size + attributes[n]
+                    topic = names.get(data[start : start + name_bytes])
+                    if topic is not None:
+                        found[topic] = max(seq[n], found.get(topic, 0))
+            if result.offset == 0 or result.stop not in (lib.SCAN_FULL, lib.SCAN_PART):
+                return Head(found, whole=False)
+            offset += result.offset
+
+
+@dataclass(slots=True)
+class UnreadSegments:
+    """Of one shard: which of its segments hold what some reader has not read. Remembers heads."""
+
+    path: Callable[[int], Path]
+    unread: Mapping[str, int] = field(default_factory=dict)  # by topic of this shard: the first seq not read
+    _names: frozenset[str] = frozenset()
+    _heads: dict[int, Head] = field(default_factory=dict)
+
+    def set(self, unread: Mapping[str, int]) -> None:
+        self.unread = unread
+        if frozenset(unread) != self._names:
+            self._names = frozenset(unread)
+            self._heads = {}
+
+    def hold(self, segment: int) -> bool:
+        """Whether a sealed segment must be kept; also when that cannot be told now."""
+        if not self.unread:
+            return False
+        try:
+            begin, end = self._head(segment), self._head(segment + 1)
+        except OSError:
+            return True
+        return any(self._holds(topic, seq, begin, end) for topic, seq in self.unread.items())
+
+    @staticmethod
+    def _holds(topic: str, unread: int, begin: Head, end: Head) -> bool:
+        until = end.next_seqs.get(topic)
+        if until is None:
+            # Forgotten, as no segment has a message of it; or its record is yet to be written.
+            return not end.whole
+        return unread < until and begin.next_seqs.get(topic, 0) < until
+
+    def _head(self, segment: int) -> Head:
+        head = self._heads.get(segment)
+        if head is None:
+            head = read_head(self.path(segment), segment, self._names)
+            if head.whole:
+                self._heads[segment] = head
+        return head
+
+    def forget(self, segment: int) -> None:
+        self._heads.pop(segment, None)

@@ -1,0 +1,242 @@
+"""The HTTP API for data pipelines, on a broker of several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import random
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.nsq.api import Reply, call, post
+from tests.nsq.servers import HOST, SHARDS, NsqServer, listening, running
+from tests.reader.disk import Sent, decode_runs, messages_in
+from tests.servers import wait_until
+
+LISTEN = (f"--listen=http://{HOST}:0",)
+
+
+class Broker:
+    def __init__(self, server: NsqServer) -> None:
+        self.server = server
+        self.port = listening(server)["http"]
+
+    def call(self, method: str, target: str, body: bytes = b"") -> Reply:
+        return call(self.port, method, target, body)
+
+    def json(self, target: str, method: str = "GET", body: bytes = b"", status: int = 200) -> dict[str, object]:
+        reply = self.call(method, target, body)
+        assert reply.status == status, reply
+        found: dict[str, object] = reply.json
+        return found
+
+    def publish(self, *messages: tuple[str, bytes]) -> Reply:
+        return self.call("POST", "/v1/publish", encode(messages))
+
+    def topic(self, name: str) -> dict[str, int]:
+        topics = self.json("/v1/topics")["topics"]
+        assert isinstance(topics, list)
+        return next((topic for topic in topics if topic["topic"] == name), {})
+
+    def records(self, topic: str, first: int, **fields: int) -> tuple[list[Sent], dict[str, int]]:
+        query = "".join(f"&{name}={value}" for name, value in fields.items())
+        reply = self.call("GET", f"/v1/records?topic={topic}&from={first}{query}")
+        assert reply.status == 200, reply
+        seqs = {name[2:]: int(reply.headers[name]) for name in ("x-earliest", "x-complete", "x-latest", "x-next")}
+        return decode_runs(reply.body), seqs
+
+    def read_all(self, topic: str, **fields: int) -> list[Sent]:
+        sent: list[Sent] = []
+        at, latest = 0, 1
+        while at < latest:
+            more, seqs = self.records(topic, at, **fields)
+            sent += more
+            at, latest = seqs["next"], seqs["latest"]
+        return sent
+
+
+def encode(messages: Sequence[tuple[str, bytes]]) -> bytes:
+    return b"".join(struct.pack("<HI", len(t.encode()), len(b)) + t.encode() + b for t, b in messages)
+
+
+@contextlib.contextmanager
+def started(data_dir: Path | None, *arguments: str) -> Iterator[Broker]:
+    with running(SHARDS, data_dir=data_dir, arguments=(*LISTEN, *arguments)) as server:
+        yield Broker(server)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Use topics of your own."""
+    with started(tmp_path_factory.mktemp("data")) as broker:
+        yield broker
+
+
+def test_what_is_published_is_read_whatever_the_answers_size(broker: Broker) -> None:
+    rng = random.Random(5)
+    names = [f"mixed-{n}" for n in range(7)]
+    messages = [(rng.choice(names), rng.randbytes(rng.choice((0, 1, 100, 3000)))) for _ in range(3000)]
+    for start in range(0, len(messages), 500):
+        reply = broker.publish(*messages[start : start + 500])
+        assert (reply.status, reply.json) == (200, {"published": 500})
+    for name in names:
+        bodies = [body for topic, body in messages if topic == name]
+        for max_bytes in (1000, 100_000, 1 << 24):
+            sent = broker.read_all(name, max_bytes=max_bytes)
+            assert [s.body for s in sent] == bodies
+            assert [s.seq for s in sent] == list(range(len(bodies)))
+        topic = broker.topic(name)
+        assert (topic["earliest"], topic["complete"], topic["latest"]) == (0, 0, len(bodies))
+        assert topic["records"] == len(bodies) and topic["last_timestamp_ns"] <= time.time_ns()
+
+
+def test_large_runs_and_scattered_records_of_one_answer(broker: Broker) -> None:
+    """Some go out by sendfile, others are gathered."""
+    big, small = [b"%07d" % n * 15 for n in range(30000)], [b"small %d" % n for n in range(500)]
+    broker.publish(*(("both", body) for body in big))
+    for body in small[:250]:
+        broker.publish(("both", body), ("beside", b"x"))
+    broker.publish(*(("both", body) for body in big))
+    for body in small[250:]:
+        broker.publish(("both", body), ("beside", b"x"))
+    sent, seqs = broker.records("both", 0, max_bytes=64 << 20)
+    assert [s.body for s in sent] == [*big, *small[:250], *big, *small[250:]]
+    assert seqs == {"earliest": 0, "complete": 0, "latest": 60500, "next": 60500}
+    sent, seqs = broker.records("both", 30100, to=30110)
+    assert [s.body for s in sent] == small[100:110] and seqs["next"] == 30110
+
+
+def test_times_lead_to_seqs(broker: Broker) -> None:
+    broker.publish(("times", b"one"))
+    between = time.time_ns()
+    broker.publish(("times", b"two"), ("times", b"three"))
+    assert broker.json("/v1/offsets?topic=times&timestamp_ns=0") == {"seq": 0, "until": 0}
+    assert broker.json(f"/v1/offsets?topic=times&timestamp_ns={between}") == {"seq": 1, "until": 1}
+    assert broker.json(f"/v1/offsets?topic=times&timestamp_ns={time.time_ns() + 10**9}") == {"seq": 3, "until": 3}
+
+
+def test_messages_of_other_protocols_are_there_and_published_ones_are_consumed(broker: Broker) -> None:
+    post(broker.server, "/pub?topic=nsq-made", b"through nsqd's API")
+    assert [s.body for s in broker.read_all("nsq-made")] == [b"through nsqd's API"]
+    post(broker.server, "/topic/create?topic=v1-made")
+    post(broker.server, "/channel/create?topic=v1-made&channel=c")
+    broker.publish(("v1-made", b"for a channel"))
+    stats = call(broker.server, "GET", "/stats?format=json&topic=v1-made").json["topics"][0]
+    assert (stats["message_count"], stats["channels"][0]["depth"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status", "said"),
+    [
+        ("GET", "/", b"", 404, "there is no /"),
+        ("GET", "/v1/topic", b"", 404, "there is no"),
+        ("POST", "/v1/topics", b"", 405, "takes GET"),
+        ("GET", "/v1/publish", b"", 405, "takes POST"),
+        ("PATCH", "/v1/readers/x", b"", 405, "takes GET, PUT, DELETE"),
+        ("GET", "/v1/records?topic=none&from=0", b"", 404, "no topic none"),
+        ("GET", "/v1/records?topic=%E4%BD%A0&from=0", b"", 404, "no topic"),
+        ("GET", "/v1/records?topic=%FF&from=0", b"", 400, "decoded"),
+        ("GET", "/v1/records?from=0", b"", 400, "which topic"),
+        ("GET", "/v1/records?topic=t", b"", 400, "from is a whole number"),
+        ("GET", "/v1/records?topic=t&from=-1", b"", 400, "from is"),
+        ("GET", "/v1/records?topic=t&from=0&to=x", b"", 400, "to is"),
+        ("GET", "/v1/records?topic=t&from=9223372036854775808", b"", 400, "from is"),
+        ("GET", "/v1/records?topic=t&from=0&max_bytes=1e3", b"", 400, "max_bytes is"),
+        ("GET", "/v1/offsets?topic=t", b"", 400, "timestamp_ns is"),
+        ("GET", "/v1/offsets?topic=none&timestamp_ns=0", b"", 404, "no topic none"),
+        ("POST", "/v1/publish", b"\1", 400, "in the middle"),
+        ("POST", "/v1/publish", encode([("t", b"x")])[:-1], 400, "in the middle"),
+        ("POST", "/v1/publish", encode([("", b"x")]), 400, "not a topic's name"),
+        ("POST", "/v1/publish", encode([("a b", b"x")]), 400, "not a topic's name"),
+        ("POST", "/v1/publish", encode([("t", b"x" * ((1 << 20) + 1))]), 400, "at most 1048576"),
+        ("PUT", "/v1/readers/x", b"{", 400, "not JSON"),
+        ("PUT", "/v1/readers/x", b"\xff", 400, "not JSON"),
+        ("PUT", "/v1/readers/x", b"[]", 400, "a reader says"),
+        ("PUT", "/v1/readers/..", b"{}", 400, "name"),
+        ("PUT", "/v1/readers/a%2Fb", b"{}", 400, "name"),
+        ("GET", "/v1/readers/nobody", b"", 404, "no reader nobody"),
+        ("DELETE", "/v1/readers/nobody", b"", 404, "no reader nobody"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    broker: Broker, method: str, target: str, body: bytes, status: int, said: str
+) -> None:
+    reply = broker.call(method, target, body)
+    assert (reply.status, said in reply.json["error"]) == (status, True), reply
+
+
+def test_a_body_larger_than_allowed_is_refused(broker: Broker) -> None:
+    connection = http.client.HTTPConnection(HOST, broker.port, timeout=10)
+    with contextlib.closing(connection):
+        connection.putrequest("POST", "/v1/publish")
+        connection.putheader("Content-Length", str(1 << 40))
+        connection.endheaders()
+        assert connection.getresponse().status == 413
+
+
+def test_all_survives_kill_and_another_number_of_workers(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    bodies = [b"%d" % n for n in range(2000)]
+    names = [f"topic-{n}" for n in range(10)]
+    with started(data) as broker:
+        assert broker.publish(*((name, body) for body in bodies[:1000] for name in names)).status == 200
+        assert broker.json("/v1/readers/spark", "PUT", b'{"topic-1": 7}')["topics"] == {"topic-1": 7}
+        broker.server.kill()
+    with started(data, "--workers", "1") as broker:
+        assert broker.publish(*((name, body) for body in bodies[1000:] for name in names)).status == 200
+        for name in names:
+            assert [(s.seq, s.body) for s in broker.read_all(name)] == list(enumerate(bodies))
+        found = broker.json("/v1/readers")["readers"]
+        assert isinstance(found, list)
+        assert [(r["name"], r["topics"], r["unread"]) for r in found] == [
+            ("spark", {"topic-1": 7}, {"topic-1": 1993})
+        ]
+        assert {name: len(seqs) for name, seqs in messages_in(data).items()} == dict.fromkeys(names, 2000)
+
+
+def test_retention_keeps_what_a_reader_has_not_read(tmp_path: Path) -> None:
+    body = b"x" * (1 << 20)
+
+    def fill(name: str) -> None:
+        """A segment and more, all of it finished with."""
+        for _ in range(8):
+            assert broker.publish(*[(name, body)] * 10).status == 200
+        post(broker.server, f"/topic/empty?topic={name}")
+
+    with started(tmp_path / "data", "--workers", "1", "--shards", "2", "--set", "log.retention-hours=0") as broker:
+        held = "held"
+        free = next(name for name in map(str, range(9)) if broker.publish((name, b"")) and shard(broker, name) == 1)
+        held = next(name for name in "abcdefgh" if broker.publish((name, b"")) and shard(broker, name) == 0)
+        broker.json("/v1/readers/spark", "PUT", json.dumps({held: 3}).encode())
+        fill(held)
+        fill(free)
+        wait_until(lambda: broker.topic(free)["earliest"] > 0, "retention has dropped what nobody reads")
+        assert broker.topic(held)["earliest"] == 0
+        assert [s.seq for s in broker.records(held, 3, to=5)[0]] == [3, 4]
+        fill(free)  # as much again: another round of retention has passed by
+        before = broker.topic(free)["earliest"]
+        wait_until(lambda: broker.topic(free)["earliest"] > before or before > 81, "and again")
+        assert broker.topic(held)["earliest"] == 0
+        broker.json("/v1/readers/spark", "PUT", json.dumps({held: 81}).encode())
+        wait_until(lambda: broker.topic(held)["earliest"] > 3, "what was read goes")
+        broker.json("/v1/readers/spark", "DELETE")
+        assert broker.json("/v1/readers") == {"readers": []}
+
+
+def shard(broker: Broker, name: str) -> int:
+    return broker.topic(name)["shard"]
+
+
+def test_in_memory_there_is_nothing_to_read_but_publishing_works() -> None:
+    with started(None) as broker:
+        assert broker.publish(("t", b"x")).json == {"published": 1}
+        for method, target in (
+            ("GET", "/v1/topics"), ("GET", "/v1/records?topic=t&from=0"), ("GET", "/v1/offsets?topic=t&timestamp_ns=0"),
+            ("GET", "/v1/readers"), ("PUT", "/v1/readers/x"),
+        ):  # fmt: skip
+            assert "--memory" in broker.json(target, method, b"{}", status=503)["error"]  # type: ignore[operator]

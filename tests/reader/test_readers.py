@@ -1,0 +1,179 @@
+"""Named readers: what they have not read is kept, and what is said of them is durable."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from csrc._core import lib
+
+from shards import readers
+from shards.readers import ReadersError, Unread
+from shards.retention import Decision, Retention, Segment, decide
+from shards.unread import UnreadSegments
+from tests.reader.disk import Disk, messages_in
+
+MIB = 1 << 20
+
+
+@pytest.fixture()
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    disk = Disk(tmp_path / "data")
+    yield disk
+    disk.dispose()
+
+
+def test_a_segment_is_held_as_long_as_it_has_what_was_not_read(disk: Disk) -> None:
+    for n in range(900):
+        disk.publish("a", [b"%03d" % n * 150])
+        if n == 200:
+            disk.roll(disk.shard_of("a"))
+        if n == 450:
+            disk.restart()
+        if n == 700:
+            disk.roll(disk.shard_of("a"))
+    shard = disk.shard_of("a")
+    messages = messages_in(disk.directory)["a"]
+    active = disk.segments[shard][-1][0]
+    sealed = range(1, max(segment for segment, _ in messages.values()))
+    assert len(sealed) >= 2
+    unread = UnreadSegments(lambda segment: disk.path(shard, segment))
+    for seq in (0, 1, 200, 450, 451, 700, 899, 900):
+        unread.set({"a": seq})
+        for segment in sealed:
+            last = max(s for s, (where, _) in messages.items() if where == segment)
+            assert unread.hold(segment) == (seq <= last), (seq, segment)
+    unread.set({"no such topic": 0})
+    assert not any(unread.hold(segment) for segment in sealed)
+    unread.set({})
+    assert not any(unread.hold(segment) for segment in sealed)
+    unread.set({"a": 900})
+    assert unread.hold(active + 5)  # nobody knows
+
+
+def test_a_topic_made_in_the_middle_of_a_segment_holds_it_and_those_before_it_go(disk: Disk) -> None:
+    name = next(f"t{n}" for n in range(100) if disk.shard_of(f"t{n}") == disk.shard_of("a"))
+    for _ in range(500):
+        disk.publish("a", [b"x" * 400])
+    disk.publish(name, [b"here"])
+    for _ in range(500):
+        disk.publish("a", [b"x" * 400])
+    (segment, _), shard = messages_in(disk.directory)[name][0], disk.shard_of("a")
+    unread = UnreadSegments(lambda number: disk.path(shard, number))
+    unread.set({name: 0})
+    last = disk.segments[shard][-1][0] - 1
+    assert [n for n in range(1, last) if unread.hold(n)] == [segment]
+    unread.set({name: 1})
+    assert not any(unread.hold(n) for n in range(1, last))
+
+
+def test_many_topics_in_a_head_are_all_seen(disk: Disk) -> None:
+    names = [f"topic-{n}" for n in range(20000) if disk.shard_of(f"topic-{n}") == 1][:900]
+    for name in names:
+        disk.publish(name, [b"x" * 30])
+    disk.roll(1)
+    disk.publish(names[0], [b"y"])
+    unread = UnreadSegments(lambda number: disk.path(1, number))
+    active = lib.worker_active_segment(disk.worker, 1)
+    for name in (names[0], names[450], names[899]):
+        unread.set({name: 0})
+        where = {segment for segment, _ in messages_in(disk.directory)[name].values()}
+        assert [n for n in range(1, active) if unread.hold(n)] == sorted(where - {active})
+
+
+SEALED = [Segment(n, 64 * MIB, 0.0, 0, 100) for n in (1, 2, 3)]
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    ("unread", "limit", "full", "dropped"),
+    [
+        (set(), 1024 * MIB, False, 3),
+        ({1}, 1024 * MIB, False, 0),
+        ({2}, 1024 * MIB, False, 1),
+        ({3}, 1024 * MIB, False, 2),
+        ({1}, 1024 * MIB, True, 3),  # a full disk comes first
+        ({1, 2, 3}, 200 * MIB, False, 1),  # more than readers may hold
+        ({1, 2, 3}, 0, False, 3),
+    ],
+)
+def test_what_readers_have_not_read_is_kept_within_limits(
+    unread: set[int], limit: int, full: bool, dropped: int
+) -> None:
+    keep = Retention(DAY, 1024 * MIB, limit)
+    assert decide(SEALED, 64 * MIB, keep, 10 * DAY, full, unread.__contains__) == Decision(dropped, compact=False)
+
+
+def test_a_segment_that_is_held_is_not_emptied() -> None:
+    live = [Segment(1, 64 * MIB, 0.0, 1, 100), *SEALED[1:]]
+    keep = Retention(DAY, 1024 * MIB, 1024 * MIB)
+    assert decide(live, 0, keep, 10 * DAY, False, {1}.__contains__) == Decision(0, compact=False)
+    assert decide(live, 0, keep, 10 * DAY, False, set().__contains__) == Decision(0, compact=True)
+
+
+def test_readers_are_saved_changed_and_deleted(tmp_path: Path) -> None:
+    assert readers.load_all(tmp_path) == []
+    assert readers.load(tmp_path, "spark") is None
+    readers.save(tmp_path, "spark", {"a": 1, "b": 2})
+    readers.save(tmp_path, "other.one", {})
+    readers.save(tmp_path, "spark", {"a": 5})
+    assert [(r.name, r.topics) for r in readers.load_all(tmp_path)] == [("other.one", {}), ("spark", {"a": 5})]
+    assert readers.delete(tmp_path, "spark")
+    assert not readers.delete(tmp_path, "spark")
+    assert sorted(path.name for path in (tmp_path / "readers").iterdir()) == ["other.one.json"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", "a/b", "a b", "ä", "x" * 129, "a\n"])
+def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ReadersError):
+        readers.save(tmp_path, name, {})
+
+
+@pytest.mark.parametrize("said", [[], 1, None, {"a": -1}, {"a": 1.5}, {"a": True}, {"a": "1"}, {"a": 1 << 63}])
+def test_what_no_reader_says_is_refused(said: object) -> None:
+    with pytest.raises(ReadersError):
+        readers.decode_topics(said)
+
+
+def test_there_are_not_more_readers_than_there_may_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "MAX_READERS", 2)
+    readers.save(tmp_path, "one", {})
+    readers.save(tmp_path, "two", {})
+    with pytest.raises(ReadersError, match="2 readers"):
+        readers.save(tmp_path, "three", {})
+    readers.save(tmp_path, "two", {"a": 1})
+
+
+def test_the_smallest_seq_of_all_readers_counts_and_changes_are_seen_at_once(tmp_path: Path) -> None:
+    unread = Unread(tmp_path)
+
+    def now() -> dict[str, int]:
+        unread.refresh()
+        return unread.topics
+
+    assert now() == {}
+    for n in range(20):
+        readers.save(tmp_path, "one", {"a": n, "b": 7})
+        assert now() == {"a": n, "b": 7}
+        readers.save(tmp_path, "two", {"a": 10})
+        assert now() == {"a": min(n, 10), "b": 7}
+        readers.delete(tmp_path, "two")
+    readers.delete(tmp_path, "one")
+    assert now() == {}
+
+
+def test_a_reader_that_cannot_be_understood_is_an_error_and_not_forgotten(tmp_path: Path) -> None:
+    unread = Unread(tmp_path)
+    readers.save(tmp_path, "one", {"a": 3})
+    unread.refresh()
+    path = tmp_path / "readers" / "one.json"
+    text = path.read_text()
+    path.write_text("{")
+    os.utime(path.parent)
+    unread.refresh()
+    assert "one.json" in unread.error and unread.topics == {"a": 3}
+    path.write_text(text)
+    unread.refresh()
+    assert unread.error == ""
