@@ -1,4 +1,4 @@
-"""Builds the fuzz target with the sanitizers and assertions, and lets it draw scripts for a while."""
+"""Builds the fuzz targets with the sanitizers and assertions, and lets each draw scripts for a while."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 CORE = HERE.parent.parent / "csrc"
-SECONDS = os.environ.get("FUZZ_SECONDS", "10")
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "10"))
 SEED = os.environ.get("FUZZ_SEED", "1")
 FLAGS = ["-std=c11", "-g", "-O1", "-fno-omit-frame-pointer", "-Wall", "-Wextra", "-pthread", f"-I{CORE}"]
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
@@ -23,7 +23,8 @@ def compiler() -> str:
 
 
 @pytest.fixture(scope="session")
-def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of the core and of what is here, by the names of their sources."""
     if not shutil.which(compiler()):
         pytest.skip("no C compiler")
     out = tmp_path_factory.mktemp("fuzz")
@@ -32,26 +33,41 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     probed = subprocess.run([compiler(), *SANITIZERS, str(probe), "-o", str(out / "probe")], capture_output=True)
     if probed.returncode or subprocess.run([out / "probe"], capture_output=True).returncode:
         pytest.skip("the compiler has no sanitizers")
-    sources = [HERE / "fuzz_beanstalk.c", *(p for p in CORE.glob("*.c") if p.name != "_core.c")]
 
     def compile_one(source: Path) -> Path:
         into = out / f"{source.stem}.o"
         subprocess.run([compiler(), *FLAGS, *SANITIZERS, "-c", str(source), "-o", str(into)], check=True)
         return into
 
+    sources = [*HERE.glob("*.c"), *(p for p in CORE.glob("*.c") if p.name != "_core.c")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compile_one, sources))
-    subprocess.run([compiler(), *SANITIZERS, "-pthread", *map(str, objects), "-o", str(out / "fuzz")], check=True)
-    return out / "fuzz"
+        return {source.stem: compiled for source, compiled in zip(sources, pool.map(compile_one, sources), strict=True)}
 
 
-def test_no_script_breaks_the_message_path(target: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("target", "seconds"),
+    [
+        pytest.param("fuzz_beanstalk", SECONDS, id="beanstalk"),
+        # The two together take as long as the one.
+        pytest.param("fuzz_nsq", SECONDS * 0.6, id="nsq"),
+        pytest.param("fuzz_shard", SECONDS * 0.4, id="shard"),
+    ],
+)
+def test_no_script_breaks(objects: dict[str, Path], tmp_path: Path, target: str, seconds: float) -> None:
     """A failure names its seed; the script that broke it is shown, to be kept as a file and run again."""
-    last = tmp_path / "last"
-    ran = subprocess.run([target, SECONDS, SEED, last], capture_output=True, text=True, timeout=float(SECONDS) + 60)
+    program, last = tmp_path / target, tmp_path / "last"
+    linked = [str(path) for stem, path in objects.items() if stem == target or not stem.startswith("fuzz_")]
+    subprocess.run([compiler(), *SANITIZERS, "-pthread", *linked, "-o", str(program)], check=True)
+    ran = subprocess.run(
+        [program, str(seconds), SEED, last],
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=seconds + 60,
+    )
     if ran.returncode:
         size = int.from_bytes(last.read_bytes()[:8], "little")
         script = last.read_bytes()[8 : 8 + size].hex()
-        raise AssertionError(f"seed {SEED}:\n{ran.stderr[-6000:]}\nthe script:\n{script}")
+        raise AssertionError(f"{target}, seed {SEED}:\n{ran.stderr[-6000:]}\nthe script:\n{script}")
     scripts = int(ran.stdout.split()[0])
     assert scripts > 20, "too slow to find anything"

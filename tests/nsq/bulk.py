@@ -74,7 +74,7 @@ class BulkConsumer:
                 self.attempts.append(attempts)
                 done.append(b"FIN %s\n" % message_id)
             else:
-                assert (kind, data[at + 8 : at + 4 + size]) == (RESPONSE, HEARTBEAT)
+                assert (kind, bytes(data[at + 8 : at + 4 + size])) == (RESPONSE, HEARTBEAT)
             at += 4 + size
         del data[:at]
         if done:

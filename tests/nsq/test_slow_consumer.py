@@ -25,7 +25,7 @@ FAST_RDY = 100
 FLOW = 3000
 HELD_AT_LEAST = 50
 SHARE = 0.9  # of a flow, that a rate is measured by: what the slow one takes does not come to the others
-ROUNDS = 3
+ROUNDS = 2
 MOST_MEMORY = 30_000_000
 
 

@@ -1,0 +1,302 @@
+#define _GNU_SOURCE
+#include "audit.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+/* Numbers of all topics, one after the other; 0: there is no further. */
+static uint32_t next_topic(const struct worker *w, uint32_t *place) {
+    const struct map *names = &w->topics.names;
+    while (names->slots && *place <= names->mask) {
+        uint32_t topic = names->slots[(*place)++].number;
+        if (topic) return topic;
+    }
+    return 0;
+}
+
+/* --- the parts ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t count_deliveries(const struct worker *w, uint32_t first, uint32_t of, uint8_t state) {
+    uint32_t count = 0, previous = 0;
+    for (uint32_t n = first; n; n = delivery_at(&w->subscriptions, n)->following) {
+        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        assert(d->state == state && d->subscription == of && d->previous == previous);
+        previous = n;
+        count++;
+    }
+    return count;
+}
+
+static void audit_consumer(const struct worker *w, uint32_t consumer, uint32_t of) {
+    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    assert(c->subscription == of && client_at(&w->clients, c->client)->consumer == consumer);
+    assert(c->inflight == count_deliveries(w, c->inflight_first, of, DELIVERY_IN_FLIGHT));
+    uint64_t before = 0;
+    for (uint32_t n = c->inflight_first; n; n = delivery_at(&w->subscriptions, n)->following) {
+        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        assert(d->consumer == consumer && d->deadline_ns >= before);
+        before = d->deadline_ns;
+    }
+    if (c->inflight_first) {
+        assert(c->flight_place != HEAP_NOWHERE && "its first deadline will be missed");
+        assert(w->subscriptions.flights.entries[c->flight_place].high <=
+               delivery_at(&w->subscriptions, c->inflight_first)->deadline_ns);
+    }
+    bool may = c->credit > c->inflight && c->window_bytes < WINDOW_BYTES;
+    assert(may == (c->next_turn != 0) && "who may take messages takes turns");
+}
+
+static uint32_t audit_subscription(const struct worker *w, uint32_t subscription, uint32_t topic) {
+    const struct subscription *s = at(w, subscription);
+    uint32_t consumers = 0, inflight = 0;
+    assert(s->topic == topic);
+    assert(s->again == count_deliveries(w, s->again_first, subscription, DELIVERY_AGAIN));
+    assert(s->deferred == count_deliveries(w, s->deferred_first, subscription, DELIVERY_DEFERRED));
+    for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next, consumers++) {
+        audit_consumer(w, c, subscription);
+        inflight += consumer_at(&w->subscriptions, c)->inflight;
+    }
+    assert(s->consumers == consumers && s->inflight == inflight);
+    return s->again + s->deferred + s->inflight;
+}
+
+/* Who holds one message: the job queue, subscriptions with a delivery or a cursor before it; the rest of its holds. */
+static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    const struct stream_page *page = stream_page(&t->stream, seq);
+    uint32_t holds = page->holds[seq % STREAM_PAGE] & STREAM_MAX_HOLDS, holders = 0;
+    bool delayed = stream_delayed(&t->stream, seq);
+    const struct record *r = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq));
+    assert(r->seq == seq && r->topic == t->number && "its place in the log is its own");
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    if (job) {
+        assert(job_at(w, job)->topic == topic && job_at(w, job)->position == stream_position(&t->stream, seq));
+        holders++;
+    }
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
+        uint32_t delivery = delivery_find(w, n, r->id);
+        const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+        if (delivery) assert(d->seq == seq && d->state && (delayed || seq < at(w, n)->cursor));
+        holders += delivery || (seq >= at(w, n)->cursor && !delayed);
+    }
+    assert(holds >= holders && "a message is let go while somebody needs it");
+    return holds - holders;
+}
+
+static void audit_stream(const struct worker *w, uint32_t topic) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    uint64_t live = 0, waiting = 0, waiting_delayed = 0;
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+        uint32_t more = audit_message(w, topic, seq);
+        assert(more <= (t->subscription_count ? 0u : 1u) && "a message is held by nobody who knows of it");
+        *(stream_delayed(&t->stream, seq) ? &waiting_delayed : &waiting) += more;
+        live++;
+    }
+    assert(live == t->stream.live && t->stream.end <= t->next_seq);
+    assert(waiting == t->waiting_messages && waiting_delayed == t->waiting_delayed);
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
+        uint64_t ahead = 0, deliverable = at(w, n)->again, horizon = subscription_horizon(t);
+        for (uint64_t seq = stream_next(&t->stream, at(w, n)->cursor); seq < t->stream.end;
+             seq = stream_next(&t->stream, seq + 1)) {
+            ahead += !stream_delayed(&t->stream, seq);
+            deliverable += !stream_delayed(&t->stream, seq) && seq < horizon;
+        }
+        if (t->ahead - at(w, n)->taken != ahead || subscription_depth(w, at(w, n)) != deliverable)
+            fprintf(stderr, "%.*s %.*s: %llu are ahead (%llu), depth %llu (%llu)\n", (int)t->name_bytes, t->name,
+                    (int)at(w, n)->name_bytes, at(w, n)->name, (unsigned long long)ahead,
+                    (unsigned long long)(t->ahead - at(w, n)->taken), (unsigned long long)deliverable,
+                    (unsigned long long)subscription_depth(w, at(w, n)));
+        assert(t->ahead - at(w, n)->taken == ahead && subscription_depth(w, at(w, n)) == deliverable &&
+               "a channel's depth is what lies ahead of its cursor");
+    }
+}
+
+static uint32_t audit_topic(const struct worker *w, uint32_t topic) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    uint32_t subscriptions = 0, ephemeral = 0, deliveries = 0;
+    assert(w->own[t->shard]);
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
+        deliveries += audit_subscription(w, n, topic);
+        subscriptions++;
+        ephemeral += !at(w, n)->number;
+    }
+    assert(subscriptions == t->subscription_count && ephemeral == t->ephemeral_count);
+    assert(t->lasting || (!subscriptions && !t->stream.live));
+    audit_stream(w, topic);
+    return deliveries;
+}
+
+/* What keeps segments alive: jobs, and messages of streams that are no jobs. */
+static void audit_segments(const struct worker *w, const struct shard *s) {
+    uint64_t *live = calloc(s->use_count + 1, sizeof *live), all = 0;
+    if (!live) abort();
+    for (uint32_t job = 1; job < w->jobs.end; job++) {
+        const struct job *j = job_at(w, job);
+        if (!j->state || topic_at(&w->topics, j->topic)->shard != s->number) continue;
+        assert(j->position >> 32 >= s->first_use && (j->position >> 32) - s->first_use < s->use_count);
+        live[(j->position >> 32) - s->first_use]++;
+        all++;
+    }
+    uint32_t topic, place = 0;
+    while ((topic = next_topic(w, &place)) != 0) {
+        const struct topic *t = topic_at(&w->topics, topic);
+        if (t->shard != s->number) continue;
+        for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+            log_position position = stream_position(&t->stream, seq);
+            if (index_find(&w->ids, &w->jobs, log_read(s->log, position)->id)) continue;
+            assert(position >> 32 >= s->first_use && (position >> 32) - s->first_use < s->use_count);
+            live[(position >> 32) - s->first_use]++;
+            all++;
+        }
+    }
+    assert(all == s->jobs);
+    for (uint32_t i = 0; i < s->use_count; i++)
+        assert(live[i] == s->use[i].jobs && "a segment is kept as long as it holds what is alive, and no longer");
+    free(live);
+}
+
+void audit_worker(const struct worker *w) {
+    uint32_t topic, place = 0, deliveries = 0, seen = 0;
+    while ((topic = next_topic(w, &place)) != 0) {
+        deliveries += audit_topic(w, topic);
+        seen += topic_seen(topic_at(&w->topics, topic));
+    }
+    assert(deliveries == w->subscriptions.deliveries.live);
+    assert(seen == w->count->topics);
+    for (uint32_t n = 0; n < w->shards; n++)
+        if (w->own[n]) audit_segments(w, w->own[n]);
+}
+
+void audit_at_rest(const struct worker *w) {
+    uint32_t topic, place = 0;
+    while ((topic = next_topic(w, &place)) != 0) {
+        for (uint32_t n = topic_at(&w->topics, topic)->subscriptions; n; n = at(w, n)->next) {
+            const struct subscription *s = at(w, n);
+            for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next)
+                assert(consumer_at(&w->subscriptions, c)->window_bytes < WINDOW_BYTES &&
+                       "what has left is reported, so that more may come");
+            assert((s->paused || !s->turn || !subscription_depth(w, s)) && "there is a message and a consumer for it");
+        }
+    }
+}
+
+/* --- what must survive -------------------------------------------------------------------------------------------- */
+
+enum what { A_TOPIC, A_CHANNEL, A_MESSAGE_OF_CHANNEL, A_MESSAGE_OF_TOPIC };
+
+struct holding {
+    enum what what;
+    uint64_t place; /* of a name */
+    uint64_t id;
+    uint32_t state;
+    char name[24];
+};
+
+/* FNV-1a. */
+static uint64_t place_of(uint64_t from, const char *name, size_t bytes) {
+    uint64_t hash = from ^ 0xcbf29ce484222325ULL;
+    for (size_t i = 0; i < bytes; i++) hash = (hash ^ (uint8_t)name[i]) * 0x100000001b3ULL;
+    return hash;
+}
+
+static void add(struct holdings *all, struct holding one, const char *name, size_t name_bytes) {
+    if (all->count == all->capacity) {
+        all->capacity = all->capacity ? 2 * all->capacity : 64;
+        all->items = realloc(all->items, all->capacity * sizeof *all->items);
+        if (!all->items) abort();
+    }
+    memcpy(one.name, name, name_bytes < sizeof one.name - 1 ? name_bytes : sizeof one.name - 1);
+    all->items[all->count++] = one;
+}
+
+static int in_order(const void *a, const void *b) {
+    const struct holding *x = a, *y = b;
+    if (x->what != y->what) return x->what < y->what ? -1 : 1;
+    if (x->place != y->place) return x->place < y->place ? -1 : 1;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+static void add_channel(const struct worker *w, struct holdings *all, const struct subscription *s, uint64_t of,
+                        uint32_t subscription) {
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    uint64_t place = place_of(of, s->name, s->name_bytes);
+    add(all, (struct holding){A_CHANNEL, place, 0, s->paused, ""}, s->name, s->name_bytes);
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+        uint64_t id = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq))->id;
+        uint32_t delivery = delivery_find(w, subscription, id), state = 0;
+        const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+        if (delivery)
+            state = d->attempts * 2u + (d->state == DELIVERY_DEFERRED && d->deadline_ns > w->now_ns);
+        else if (seq < s->cursor || stream_delayed(&t->stream, seq))
+            continue;
+        add(all, (struct holding){A_MESSAGE_OF_CHANNEL, place, id, state, ""}, s->name, s->name_bytes);
+    }
+}
+
+static void add_topic(const struct worker *w, struct holdings *all, uint32_t topic) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (t->ephemeral || !(t->lasting || topic_jobs(t))) return;
+    uint64_t place = place_of(0, t->name, t->name_bytes);
+    uint32_t state = t->lasting ? 1u + (t->tube ? 2 : 0) + (t->stopped ? 4 : 0) : 0;
+    add(all, (struct holding){A_TOPIC, place, 0, state, ""}, t->name, t->name_bytes);
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next)
+        if (at(w, n)->number) add_channel(w, all, at(w, n), place, n);
+    if (t->subscription_count) return;
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+        uint64_t id = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq))->id;
+        if (!index_find(&w->ids, &w->jobs, id))
+            add(all, (struct holding){A_MESSAGE_OF_TOPIC, place, id, 0, ""}, t->name, t->name_bytes);
+    }
+}
+
+struct holdings holdings_of(const struct worker *w) {
+    struct holdings all = {0};
+    uint32_t topic, place = 0;
+    while ((topic = next_topic(w, &place)) != 0) add_topic(w, &all, topic);
+    for (uint32_t job = 1; job < w->jobs.end; job++) {
+        const struct job *j = job_at(w, job);
+        const struct topic *t = topic_at(&w->topics, j->topic);
+        if (!j->state || t->ephemeral) continue;
+        /* Which state it was reserved from is not written. */
+        struct holding one = {A_MESSAGE_OF_TOPIC, place_of(0, t->name, t->name_bytes), j->id, 1, ""};
+        add(&all, one, t->name, t->name_bytes);
+    }
+    if (all.count) qsort(all.items, all.count, sizeof *all.items, in_order);
+    return all;
+}
+
+void holdings_free(struct holdings *all) {
+    free(all->items);
+    *all = (struct holdings){0};
+}
+
+_Noreturn static void differ(const char *how, const struct holding *one, const struct holding *other) {
+    static const char *const words[] = {"topic", "channel", "message of channel", "message of topic"};
+    fprintf(stderr, "after a restart %s: %s %s, id %llu, state %u", how, words[one->what], one->name,
+            (unsigned long long)one->id, one->state);
+    if (other) fprintf(stderr, " (and then %u)", other->state);
+    fprintf(stderr, "\n");
+    abort();
+}
+
+void holdings_survive(const struct holdings *before, const struct holdings *after, enum likeness likeness) {
+    bool exactly = likeness == ALIKE;
+    size_t i = 0, j = 0;
+    while (i < before->count || j < after->count) {
+        const struct holding *was = i < before->count ? &before->items[i] : NULL;
+        const struct holding *is = j < after->count ? &after->items[j] : NULL;
+        int order = !was ? 1 : !is ? -1 : in_order(was, is);
+        bool may_go = likeness == NO_NAME_LESS && was && was->what >= A_MESSAGE_OF_CHANNEL;
+        if (order < 0 && !may_go) differ("something is lost", was, NULL);
+        if (order > 0 && exactly) differ("something is there that was gone", is, NULL);
+        if (order == 0 && exactly && was->state != is->state) differ("something is in another state", was, is);
+        i += order <= 0;
+        j += order >= 0;
+    }
+}

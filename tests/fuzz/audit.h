@@ -1,0 +1,31 @@
+/* What must hold of a worker between turns, however it came there, and what of it must survive its end. */
+#ifndef MQ_FUZZ_AUDIT_H
+#define MQ_FUZZ_AUDIT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "../../csrc/worker.h"
+
+/* Every count is what it counts; every message of a stream is held by those who say that they hold it. */
+void audit_worker(const struct worker *w);
+/* Nobody who could be given a message waits for one: of a worker that has nothing to do, whose consumers have taken all
+ * that was sent to them. */
+void audit_at_rest(const struct worker *w);
+
+/* What a worker holds and the log should too. */
+struct holdings {
+    struct holding *items;
+    size_t count, capacity;
+};
+struct holdings holdings_of(const struct worker *w);
+void holdings_free(struct holdings *all);
+enum likeness {
+    ALIKE,        /* what was held is held, in the same state, and nothing else is */
+    NO_LESS,      /* what could not be written to a full disk may be as it was before */
+    NO_NAME_LESS, /* what ephemeral channels have taken may be gone, or come back: topics and channels are there */
+};
+void holdings_survive(const struct holdings *before, const struct holdings *after, enum likeness likeness);
+
+#endif

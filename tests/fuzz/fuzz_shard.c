@@ -1,0 +1,498 @@
+/* Scripts of the shard protocol: messages straight into the rings of workers, as an acceptor sends them and as none
+ * would; and workers that end and are read back from their segments.
+ *
+ * What is looked for, beside assertions and what the sanitizers see: each request of a connection is answered once, in
+ * order; a consumer gets no more than its credit, and nothing before it is one or after it is dismissed; a catalog is
+ * what message.h says; all counts of a worker are true at any time (audit.h); and what it held before it ended it
+ * holds after, in the same state if no disk was full and no ephemeral channel was there.
+ */
+#define _GNU_SOURCE
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../../csrc/channel.h"
+#include "../../csrc/crc32c.h"
+#include "audit.h"
+#include "catalog_check.h"
+#include "script.h"
+#include "world.h"
+
+enum {
+    ACCEPTORS = 2,
+    CONNECTIONS = 6, /* of each */
+    TOPICS = 8,
+    CHANNELS = 4,
+    RECENT = 64,
+    AWAITED = 64, /* of one connection and worker */
+    MAX_BODY = 20000,
+    MANY = 40,
+    NAME_BYTES = 16,
+};
+
+/* Of a connection, what concerns one worker. */
+struct relation {
+    struct {
+        uint32_t slot;
+        uint8_t kind;
+    } awaited[AWAITED];
+    uint32_t awaited_count;
+    bool subscribed;
+    uint64_t credit, highest_credit; /* the last that was sent; the highest that may be in force */
+    uint32_t in_flight;              /* at least */
+};
+
+struct connection {
+    uint32_t number;
+    uint32_t next_slot;
+    struct relation with[WORKERS];
+};
+
+static struct {
+    struct channel *channels[ACCEPTORS][WORKERS];
+    struct connection connections[ACCEPTORS][CONNECTIONS];
+    uint64_t next_id;
+    uint64_t recent[RECENT];
+    uint32_t recent_count;
+    bool ephemerals, duplicates;
+    bool unsure; /* what comes may have been sent before something that ended its flight */
+} side;
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+static size_t topic_name(uint32_t topic, char *out) {
+    bool ephemeral = side.ephemerals && topic >= TOPICS - 2;
+    return (size_t)snprintf(out, NAME_BYTES, ephemeral ? "%u#ephemeral" : "t%u", topic);
+}
+
+static size_t channel_name(uint32_t channel, char *out) {
+    bool ephemeral = side.ephemerals && channel == CHANNELS - 1;
+    return (size_t)snprintf(out, NAME_BYTES, ephemeral ? "c#ephemeral" : "c%u", channel);
+}
+
+static uint32_t shard_of(uint32_t topic) {
+    char name[NAME_BYTES];
+    size_t bytes = topic_name(topic, name);
+    return crc32c_extend(0, name, bytes) % SHARDS;
+}
+
+/* --- what comes back ---------------------------------------------------------------------------------------------- */
+
+static struct connection *connection_of(uint32_t acceptor, uint32_t number) {
+    for (uint32_t i = 0; i < CONNECTIONS; i++)
+        if (side.connections[acceptor][i].number == number) return &side.connections[acceptor][i];
+    return NULL;
+}
+
+static void pushed(struct relation *r, const struct message *m) {
+    static const uint8_t tells[] = {MSG_FINISH, MSG_REQUEUE, MSG_EXTEND};
+    switch (m->kind) {
+    case MSG_DELIVER:
+        assert(r->subscribed && "only a consumer gets messages");
+        assert(m->pri > 0 && m->pri <= UINT16_MAX && m->body_bytes <= MAX_BODY);
+        if (!side.unsure) assert(++r->in_flight <= r->highest_credit && "a consumer gets more than its credit");
+        side.recent[side.recent_count++ % RECENT] = m->id;
+        break;
+    case MSG_DISMISSED:
+        assert(r->subscribed && m->body_bytes == 0);
+        r->subscribed = false;
+        r->in_flight = 0;
+        break;
+    case MSG_REFUSED:
+        assert(memchr(tells, (int)m->pri, sizeof tells) && m->body_bytes == 0);
+        assert(m->status == STATUS_NONE || m->status == STATUS_NOT_FOUND || m->status == STATUS_NO_SPACE);
+        break;
+    default: assert(!"a worker says something unknown");
+    }
+}
+
+static void replied(struct relation *r, const struct message *m) {
+    assert(r->awaited_count && r->awaited[0].slot == m->slot && r->awaited[0].kind == m->kind &&
+           "replies come in the order of the requests, one for each");
+    memmove(r->awaited, r->awaited + 1, --r->awaited_count * sizeof *r->awaited);
+    assert(m->status <= STATUS_FULL);
+    if (m->kind == MSG_CATALOG && m->status == STATUS_OK) catalog_check((const uint8_t *)(m + 1), m->body_bytes);
+    if (m->kind != MSG_SUBSCRIBE || m->status != STATUS_OK) return;
+    assert(!r->subscribed && "a connection is a consumer once");
+    r->subscribed = true;
+    r->in_flight = 0;
+}
+
+static bool hear(uint32_t acceptor, uint32_t worker) {
+    struct channel *channel = side.channels[acceptor][worker];
+    const struct message *m;
+    bool any = false;
+    while ((m = channel_receive(channel)) != NULL) {
+        any = true;
+        trace("%u.%u.%u hears %u: status %u, id %llu, pri %u, %u bytes", acceptor, worker, m->conn, m->kind, m->status,
+              (unsigned long long)m->id, m->pri, m->body_bytes);
+        struct connection *c = connection_of(acceptor, m->conn);
+        if (c && m->kind >= MSG_DELIVER) pushed(&c->with[worker], m);
+        if (c && m->kind < MSG_DELIVER) replied(&c->with[worker], m);
+    }
+    assert(!channel_broken(channel));
+    channel_release(channel);
+    return any;
+}
+
+/* --- what is sent ------------------------------------------------------------------------------------------------- */
+
+static bool has_reply(uint8_t kind) {
+    return kind >= MSG_PUBLISH && kind <= MSG_BARRIER;
+}
+
+static void tell(uint32_t acceptor, uint32_t worker, struct message m, const void *body, size_t body_bytes) {
+    struct channel *channel = side.channels[acceptor][worker];
+    if (channel_backlogged(channel)) return; /* an acceptor would wait */
+    m.body_bytes = (uint32_t)body_bytes;
+    trace("%u.%u.%u says %u: topic %u, id %llu, pri %u, delay %lld, flags %u, %zu bytes: %.*s", acceptor, worker,
+          m.conn, m.kind, m.topic, (unsigned long long)m.id, m.pri, (long long)m.delay_ns, m.flags, body_bytes,
+          (int)(body_bytes < 24 ? body_bytes : 0), (const char *)body);
+    channel_send(channel, &m, body, body_bytes);
+    channel_publish(channel);
+}
+
+static void ask(uint32_t acceptor, struct connection *c, uint32_t worker, struct message m, const void *body,
+                size_t body_bytes) {
+    struct relation *r = &c->with[worker];
+    if (channel_backlogged(side.channels[acceptor][worker]) || r->awaited_count == AWAITED) return;
+    m.conn = c->number;
+    m.slot = c->next_slot++;
+    if (has_reply(m.kind)) {
+        r->awaited[r->awaited_count].slot = m.slot;
+        r->awaited[r->awaited_count++].kind = m.kind;
+    }
+    tell(acceptor, worker, m, body, body_bytes);
+}
+
+static void open_topics(uint32_t acceptor, uint32_t worker) {
+    for (uint32_t topic = 0; topic < TOPICS; topic++) {
+        char name[NAME_BYTES];
+        size_t bytes = topic_name(topic, name);
+        struct message open = {.kind = MSG_OPEN, .topic = topic + 1, .id = shard_of(topic)};
+        if (shard_of(topic) % WORKERS == worker) tell(acceptor, worker, open, name, bytes);
+    }
+}
+
+static void join(uint32_t acceptor, uint32_t worker) {
+    int there, back;
+    rings_make(&there, &back);
+    if (side.channels[acceptor][worker]) channel_close(side.channels[acceptor][worker]);
+    side.channels[acceptor][worker] = channel_open(there, back, -1, 1 << 30);
+    bool joined = side.channels[acceptor][worker] && worker_peer(world.workers[worker], acceptor, back, there, -1);
+    assert(joined);
+    close(there);
+    close(back);
+    for (uint32_t i = 0; i < CONNECTIONS; i++) side.connections[acceptor][i].with[worker] = (struct relation){0};
+    open_topics(acceptor, worker);
+    side.unsure = true;
+}
+
+static uint64_t some_id(void) {
+    if (pick(4) && side.recent_count)
+        return side.recent[(side.recent_count - 1 - pick(side.recent_count < 12 ? side.recent_count : 12)) % RECENT];
+    return (uint64_t)(1 + pick(64)) * SHARDS + pick(SHARDS);
+}
+
+static uint64_t some_time(void) {
+    static const uint64_t times[] = {0, 1, SECOND / 1000, SECOND / 2, SECOND, 3 * SECOND, UINT64_MAX};
+    return times[pick(7)];
+}
+
+static uint64_t new_ids(uint32_t topic, uint32_t count) {
+    if (side.duplicates && !pick(8)) return some_id();
+    uint64_t first = side.next_id * SHARDS + shard_of(topic);
+    side.next_id += count;
+    return first;
+}
+
+static uint32_t some_size(void) {
+    static const uint32_t sizes[] = {0, 1, 5, 40, 200, 1500, 5000, MAX_BODY};
+    return sizes[pick(8)];
+}
+
+static uint8_t scratch[MANY * (4 + 1500) + MAX_BODY + DESCRIPTION_MAX_BYTES + 64];
+
+/* A body that is `bytes` long may come out a little different. */
+static size_t spoilt(size_t bytes) {
+    if (pick(12)) return bytes;
+    size_t place = bytes ? pick((uint32_t)bytes) : 0;
+    scratch[place] = byte();
+    return pick(3) ? bytes : place;
+}
+
+static void publish(uint32_t acceptor, struct connection *c) {
+    uint32_t topic = pick(TOPICS), bytes = some_size(), worker = shard_of(topic) % WORKERS;
+    struct message m = {.kind = MSG_PUBLISH,
+                        .flags = pick(4) ? MSG_LASTING : 0,
+                        .topic = topic + 1,
+                        .id = new_ids(topic, 1),
+                        .pri = 1024 - pick(2),
+                        .ttr_ns = SECOND};
+    if (!pick(4)) m.delay_ns = some_time();
+    if (!pick(64)) m.id++;
+    memset(scratch, 'm', bytes);
+    ask(acceptor, c, worker, m, scratch, bytes);
+}
+
+static void publish_many(uint32_t acceptor, struct connection *c) {
+    uint32_t topic = pick(TOPICS), count = pick(MANY) + 1, worker = shard_of(topic) % WORKERS;
+    struct message m = {
+        .kind = MSG_PUBLISH_MANY, .topic = topic + 1, .id = new_ids(topic, count), .pri = count, .ttr_ns = SECOND};
+    if (!pick(6)) m.delay_ns = some_time();
+    size_t bytes = 0;
+    uint32_t size = some_size() % 1501;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t head[] = {0, 0, (uint8_t)(size >> 8), (uint8_t)size};
+        memcpy(scratch + bytes, head, sizeof head);
+        memset(scratch + bytes + 4, 'n', size);
+        bytes += 4 + size;
+    }
+    if (!pick(16)) m.pri += pick(3) - 1;
+    ask(acceptor, c, worker, m, scratch, spoilt(bytes));
+}
+
+static void subscribe(uint32_t acceptor, struct connection *c) {
+    uint32_t topic = pick(TOPICS), worker = shard_of(topic) % WORKERS, channel = pick(CHANNELS);
+    static const uint32_t lengths[] = {0, 3, 300, DESCRIPTION_MAX_BYTES, DESCRIPTION_MAX_BYTES + 1};
+    /* A time of 0 is over before any has passed. */
+    uint64_t timeout_ns = some_time(), timeout_max_ns = some_time();
+    struct subscribe s = {.timeout_ns = timeout_ns ? timeout_ns : 1,
+                          .timeout_max_ns = timeout_max_ns ? timeout_max_ns : 1,
+                          .description_bytes = lengths[pick(5)]};
+    if (!pick(4)) s.sample_percent = pick(128);
+    if (!pick(4)) s.max_consumers = pick(3);
+    s.name_bytes = (uint16_t)channel_name(channel, (char *)scratch + sizeof s);
+    if (scratch[sizeof s + 1] == '#') s.flags = SUBSCRIBE_EPHEMERAL;
+    memset(scratch + sizeof s + s.name_bytes, 'd', s.description_bytes);
+    memcpy(scratch, &s, sizeof s);
+    size_t bytes = sizeof s + s.name_bytes + s.description_bytes;
+    if (side.ephemerals && !pick(8)) bytes = spoilt(bytes);
+    ask(acceptor, c, worker, (struct message){.kind = MSG_SUBSCRIBE, .topic = topic + 1}, scratch, bytes);
+}
+
+static void change(uint32_t acceptor, struct connection *c) {
+    uint32_t topic = pick(TOPICS), worker = shard_of(topic) % WORKERS;
+    size_t bytes = topic_name(topic, (char *)scratch);
+    if (pick(4)) {
+        scratch[bytes++] = '\n';
+        bytes += channel_name(pick(CHANNELS), (char *)scratch + bytes);
+    }
+    struct message m = {.kind = MSG_CHANGE, .id = shard_of(topic), .pri = pick(8)};
+    if (!pick(32)) m.id = some_id();
+    ask(acceptor, c, worker, m, scratch, spoilt(bytes));
+    side.unsure = true;
+}
+
+static void consume(uint32_t acceptor, struct connection *c) {
+    static const uint8_t kinds[] = {MSG_FINISH, MSG_FINISH, MSG_FINISH, MSG_REQUEUE, MSG_EXTEND};
+    uint32_t worker = 0;
+    for (uint32_t i = 0; i < WORKERS; i++)
+        if (c->with[i].subscribed) worker = i;
+    struct relation *r = &c->with[worker];
+    struct message m = {.kind = kinds[pick(5)], .id = some_id()};
+    if (m.kind == MSG_REQUEUE && pick(2)) m.delay_ns = some_time();
+    /* It may have been in flight. */
+    if (m.kind != MSG_EXTEND && r->in_flight) r->in_flight--;
+    ask(acceptor, c, worker, m, NULL, 0);
+}
+
+static void credit(uint32_t acceptor, struct connection *c) {
+    static const uint64_t credits[] = {0, 1, 2, 5, 30, 1000, UINT64_MAX};
+    uint64_t count = credits[pick(7)];
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        if (channel_backlogged(side.channels[acceptor][i])) continue;
+        c->with[i].credit = count;
+        if (count > c->with[i].highest_credit) c->with[i].highest_credit = count;
+        ask(acceptor, c, i, (struct message){.kind = MSG_CREDIT, .id = count}, NULL, 0);
+    }
+}
+
+static void sent(uint32_t acceptor, struct connection *c) {
+    static const uint64_t counts[] = {0, 1, 3000, WINDOW_BYTES / 4, WINDOW_BYTES, UINT64_MAX};
+    ask(acceptor, c, pick(WORKERS), (struct message){.kind = MSG_SENT, .id = counts[pick(6)]}, NULL, 0);
+}
+
+static void ask_catalog(uint32_t acceptor, struct connection *c) {
+    size_t bytes = pick(2) ? topic_name(pick(TOPICS), (char *)scratch) : 0;
+    ask(acceptor, c, pick(WORKERS), (struct message){.kind = MSG_CATALOG, .pri = pick(2)}, scratch, bytes);
+}
+
+/* Of the job queue. */
+static void of_queue(uint32_t acceptor, struct connection *c) {
+    static const uint8_t kinds[] = {
+        MSG_USE,         MSG_WATCH, MSG_WATCH,   MSG_IGNORE,     MSG_RETURN,     MSG_RESERVE,
+        MSG_RESERVE,     MSG_PROBE, MSG_TAKE,    MSG_RESERVE_ID, MSG_DELETE,     MSG_DELETE,
+        MSG_RELEASE,     MSG_BURY,  MSG_TOUCH,   MSG_PEEK_ID,    MSG_PEEK_READY, MSG_PEEK_DELAYED,
+        MSG_PEEK_BURIED, MSG_KICK,  MSG_KICK_ID, MSG_STATS_ID,   MSG_LIST,       MSG_BARRIER,
+    };
+    uint32_t topic = pick(TOPICS);
+    struct message m = {.kind = kinds[pick(sizeof kinds)], .topic = topic + 1, .id = some_id(), .pri = 1024 - pick(2)};
+    if (!pick(3)) m.delay_ns = some_time();
+    if (m.kind == MSG_RESERVE && pick(4)) m.delay_ns = 0;
+    if (!pick(8)) m.flags = MSG_IMPLICIT;
+    bool by_id = m.kind == MSG_DELETE || m.kind == MSG_RESERVE_ID;
+    ask(acceptor, c, by_id ? (uint32_t)(m.id % SHARDS % WORKERS) : shard_of(topic) % WORKERS, m, NULL, 0);
+}
+
+/* Whatever it is; but no messages of the same id, which an acceptor never gives. */
+static void anything(uint32_t acceptor, struct connection *c) {
+    struct message m = {.kind = byte(), .flags = pick(8) ? 0 : byte(), .topic = pick(TOPICS + 3), .id = some_id()};
+    if (m.kind == MSG_PUBLISH || m.kind == MSG_PUBLISH_MANY || m.kind == MSG_OPEN || m.kind == MSG_GONE) return;
+    m.flags &= 0x7fff;
+    m.pri = byte();
+    m.delay_ns = some_time();
+    if (!pick(4)) m.id = m.pri;
+    size_t bytes = pick(40);
+    for (size_t i = 0; i < bytes; i++) scratch[i] = byte();
+    if (m.kind == MSG_CREDIT || m.kind > MSG_DELIVER) return;
+    if (m.kind == MSG_CHANGE) side.unsure = true;
+    ask(acceptor, c, pick(WORKERS), m, scratch, bytes);
+}
+
+static void go(uint32_t acceptor, struct connection *c) {
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        if (channel_backlogged(side.channels[acceptor][i])) return;
+    }
+    for (uint32_t i = 0; i < WORKERS; i++)
+        tell(acceptor, i, (struct message){.kind = MSG_GONE, .conn = c->number}, NULL, 0);
+    *c = (struct connection){.number = c->number + CONNECTIONS};
+}
+
+/* --- a script ----------------------------------------------------------------------------------------------------- */
+
+static bool takes_turn(uint32_t worker) {
+    trace("worker %u takes a turn", worker);
+    bool alive = worker_takes_turn(worker);
+    audit_worker(world.workers[worker]);
+    return alive;
+}
+
+static void run_until_quiet(void) {
+    for (int turns = 0, quiet = 0; quiet < 2; turns++) {
+        assert(turns < UNTIL_QUIET && "the workers are busy for ever");
+        bool alive = false;
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            alive |= takes_turn(i);
+            for (uint32_t a = 0; a < ACCEPTORS; a++) {
+                alive |= channel_backlogged(side.channels[a][i]);
+                alive |= hear(a, i);
+            }
+        }
+        quiet = alive ? 0 : quiet + 1;
+    }
+    for (uint32_t a = 0; a < ACCEPTORS; a++)
+        for (uint32_t i = 0; i < CONNECTIONS; i++)
+            for (uint32_t w = 0; w < WORKERS; w++)
+                side.connections[a][i].with[w].highest_credit = side.connections[a][i].with[w].credit;
+    side.unsure = false;
+}
+
+/* What is in flight may end without a word. */
+static void forget_flights(void) {
+    for (uint32_t a = 0; a < ACCEPTORS; a++)
+        for (uint32_t i = 0; i < CONNECTIONS; i++)
+            for (uint32_t w = 0; w < WORKERS; w++) side.connections[a][i].with[w].in_flight = 0;
+    side.unsure = true;
+}
+
+static void pass_time(void) {
+    static const uint64_t spans[] = {1, SECOND / 1000, SECOND / 2, SECOND, 2 * SECOND, 5 * SECOND};
+    world_pass_time(spans[pick(6)]);
+    forget_flights();
+}
+
+static void restart_worker(uint32_t worker) {
+    takes_turn(worker);
+    trace("worker %u ends and is back", worker);
+    struct holdings before = holdings_of(world.workers[worker]);
+    worker_stop(worker);
+    worker_start(worker);
+    audit_worker(world.workers[worker]);
+    struct holdings after = holdings_of(world.workers[worker]);
+    holdings_survive(&before, &after, side.ephemerals ? NO_NAME_LESS : world.disk_was_full ? NO_LESS : ALIKE);
+    holdings_free(&before);
+    holdings_free(&after);
+    for (uint32_t a = 0; a < ACCEPTORS; a++) join(a, worker);
+    forget_flights();
+}
+
+static void see_to_segments(void) {
+    uint32_t shard = pick(SHARDS);
+    uint32_t what = pick(4);
+    trace("shard %u %s", shard, what == 0 ? "rolls" : what == 1 ? "drops what is dead" : "moves what is live");
+    switch (what) {
+    case 0: worker_roll(world.workers[shard % WORKERS], shard); break;
+    case 1: shard_drops_dead(shard); break;
+    default: shard_moves_live(shard, 1 + pick(4) * 3000); break;
+    }
+}
+
+static void step(void) {
+    uint32_t acceptor = pick(ACCEPTORS);
+    struct connection *c = &side.connections[acceptor][pick(CONNECTIONS)];
+    switch (pick(32)) {
+    case 0: go(acceptor, c); break;
+    case 1: restart_worker(pick(WORKERS)); break;
+    case 2:
+        if (!pick(4)) join(acceptor, pick(WORKERS));
+        break;
+    case 3:
+    case 4: run_until_quiet(); break;
+    case 5:
+    case 6: (void)takes_turn(pick(WORKERS)); break;
+    case 7: (void)hear(acceptor, pick(WORKERS)); break;
+    case 8: pass_time(); break;
+    case 9:
+    case 10: see_to_segments(); break;
+    case 11: disk_set_full(world.disk_was_full && pick(4) == 0); break;
+    case 12: change(acceptor, c); break;
+    case 13:
+        for (uint32_t n = pick(4); n < 4; n++) change(acceptor, c);
+        break;
+    case 14: anything(acceptor, c); break;
+    case 15: ask_catalog(acceptor, c); break;
+    case 16: sent(acceptor, c); break;
+    case 17:
+    case 18: of_queue(acceptor, c); break;
+    case 19:
+    case 20: credit(acceptor, c); break;
+    case 21:
+    case 22: subscribe(acceptor, c); break;
+    case 23:
+    case 24: publish_many(acceptor, c); break;
+    case 25:
+    case 26:
+    case 27: publish(acceptor, c); break;
+    default:
+        for (uint32_t n = pick(6); n < 6; n++) consume(acceptor, c);
+        break;
+    }
+}
+
+void run_script(void) {
+    uint8_t kind = byte();
+    world_begin((uint64_t)(8 + 8 * (kind & 7)) << 10);
+    memset(&side, 0, sizeof side);
+    side.next_id = 1;
+    side.ephemerals = (kind & 0x18) == 0;
+    world.disk_was_full = (kind & 0x60) == 0; /* or will be */
+    for (uint32_t a = 0; a < ACCEPTORS; a++)
+        for (uint32_t i = 0; i < CONNECTIONS; i++) side.connections[a][i].number = 1 + i;
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        worker_start(i);
+        for (uint32_t a = 0; a < ACCEPTORS; a++) join(a, i);
+    }
+    while (script_goes_on()) step();
+    disk_set_full(false);
+    run_until_quiet();
+    for (uint32_t i = 0; i < WORKERS; i++) restart_worker(i);
+    run_until_quiet();
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        for (uint32_t a = 0; a < ACCEPTORS; a++) channel_close(side.channels[a][i]);
+        worker_stop(i);
+    }
+    world_end();
+}
