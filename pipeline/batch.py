@@ -69,7 +69,7 @@ class BatchReader(DataSourceReader):
         start, end = max(start, topic.earliest), min(end, topic.latest)
         # Messages that nobody had finished may outlive those around them: gaps that were there before.
         explicit = isinstance(options.starting, AtSeq) and options.starting.by_topic is not None
-        gaps_from = start if explicit else end
+        gaps_from = start if explicit else topic.complete
         start, end = max(start, self._pushed.seqs.start), min(end, self._pushed.seqs.end)
         start, end = self._within_times(stream, brokers, start, end)
         return Range(stream.broker, topic.topic, topic.shard, start, end, gaps_from) if start < end else None

@@ -54,18 +54,21 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a broker has of a topic: messages `earliest` to `latest` - 1, `bytes` in all."""
+    """What a broker has of a topic: `records` messages of seq `earliest` to `latest` - 1, `bytes` in all. From
+    `complete` on none is missing."""
 
     topic: str
     shard: int
     earliest: int
+    complete: int
     latest: int
+    records: int
     bytes: int
 
     @property
     def message_bytes(self) -> float:
         """The average, at least 1."""
-        return max(1.0, self.bytes / max(1, self.latest - self.earliest))
+        return max(1.0, self.bytes / max(1, self.records))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,10 @@ class Records:
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
         self.earliest = int(response.headers.get("X-Earliest", "0"))
+        # Places on its disk that the broker found damaged and left out.
+        self.damage = response.headers.get("X-Damage", "")
+        # The seq to ask for next, once all of it has been read.
+        self.next = int(response.headers["X-Next"])
 
     def readinto(self, buffer: memoryview) -> int:
         """0 at the end, and only at the end. Raises BrokenOffError."""
@@ -116,7 +123,7 @@ class Client:
         self.close()
 
     def topics(self) -> list[Topic]:
-        fields = ("topic", "shard", "earliest", "latest", "bytes")
+        fields = ("topic", "shard", "earliest", "complete", "latest", "records", "bytes")
         return self._json("GET", "/v1/topics", lambda body: [Topic(*(t[f] for f in fields)) for t in body["topics"]])
 
     def place_of(self, topic: str, timestamp_ns: int) -> Place:

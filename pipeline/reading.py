@@ -23,7 +23,7 @@ REPLY_BYTES: Final = 64 << 20  # asked for at once
 PIECE_BYTES: Final = 512 << 10  # read at once: small enough for the processor's cache
 MAX_RECORD_BYTES: Final = (1 << 30) + (64 << 10)  # the largest body a broker takes, and its frame
 CORRUPT_TRIES: Final = 3
-CORRUPT_PAUSE_S: Final = 0.02
+PAUSE_S: Final = 0.02
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,7 @@ class RangeReader:
         self._buffer: Bytes = np.empty(PIECE_BYTES, np.uint8)
         self._filled = 0
         self._missing = 0
+        self._damage = ""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Raises DataLossError, BrokerError."""
@@ -69,26 +70,26 @@ class RangeReader:
                 except (BrokenOffError, DecodeError) as error:
                     broken = error
                 progress = self._decoder.next_seq > start
-                if broken is None:
-                    if not progress:  # nothing of what was asked for is there
-                        self._decoder.skip_to(self._range.end)
-                        self._lost(max(start, self._range.gaps_from), self._range.end)
-                elif isinstance(broken, BrokenOffError):
+                if broken is None and not progress:
+                    broken = BrokenOffError("a reply has nothing and says nothing of what comes next")
+                if isinstance(broken, BrokenOffError):
                     if not progress and time.monotonic() > give_up:
                         raise BrokerError(f"{self._range}: {broken}") from broken
-                else:
+                elif broken is not None:
                     tries = CORRUPT_TRIES if progress else tries - 1
                     if tries == 0:
                         self._skip_corrupt(broken)
-                    time.sleep(CORRUPT_PAUSE_S)
                 if progress:
                     give_up = time.monotonic() + self._patience_s
+                elif broken is not None:
+                    time.sleep(PAUSE_S)
         if (batch := self._decoder.take()) is not None:
             yield batch
 
     def _reply(self, records: Records) -> Iterator[pa.RecordBatch]:
         # Where gaps are no matter, what retention has taken since the query began is.
         self._lost(self._decoder.next_seq, min(records.earliest, self._range.end, self._range.gaps_from))
+        self._damage = records.damage
         self._decoder.begin()
         self._filled = 0
         while count := records.readinto(self._buffer[self._filled :].data):
@@ -99,6 +100,7 @@ class RangeReader:
                 self._check_gaps()
         if self._filled or not self._decoder.between_runs:
             raise BrokenOffError("it ends within a run")
+        self._pass_over(min(records.next, self._range.end))
 
     def _decode(self) -> Iterator[pa.RecordBatch]:
         at = 0
@@ -118,6 +120,13 @@ class RangeReader:
         self._buffer[: rest.size] = rest
         self._filled = rest.size
 
+    def _pass_over(self, end: int) -> None:
+        """What lies before `end` has come or is not there."""
+        start = self._decoder.next_seq
+        if end > start:
+            self._decoder.skip_to(end)
+            self._lost(max(start, self._range.gaps_from), end)
+
     def _check_gaps(self) -> None:
         if self._decoder.missing > self._missing:
             self._missing = self._decoder.missing
@@ -134,6 +143,8 @@ class RangeReader:
         if start >= end:
             return
         text = f"{self._range}: messages {start} to {end - 1} are gone"
+        if self._damage:
+            text += f", and the broker has damage at {self._damage} (shard/segment/bytes)"
         if self._fail_on_data_loss:
-            raise DataLossError(f"{text} (retention, or the topic was deleted); failOnDataLoss is true")
+            raise DataLossError(f"{text}; failOnDataLoss is true")
         log.warning("%s; they are left out", text)

@@ -62,7 +62,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for key, seq in offset.items():
             self._check(found[key], seq)
         if not isinstance(self._options.starting, AtSeq) or self._options.starting.by_topic is None:
-            self._gaps_from = {key: stream.topic.latest for key, stream in found.items()}
+            self._gaps_from = {key: stream.topic.complete for key, stream in found.items()}
         self.commit(offset)
         return offset
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Modules that cannot be imported without it; test_installed.py says that they are left out.
 MISSING = [name for name in ("numpy", "pyarrow", "pyspark") if importlib.util.find_spec(name) is None]
 MISSING += [name for name in ("java",) if shutil.which(name) is None]
-collect_ignore_glob = ["test_reading.py", "test_spark_*.py"] if MISSING else []
+collect_ignore_glob = ["test_re*.py", "test_spark_*.py"] if MISSING else []
 
 
 @pytest.fixture(scope="session")

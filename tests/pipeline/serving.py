@@ -76,6 +76,13 @@ class Kept:
             self.messages.pop(seq, None)
 
     @property
+    def complete(self) -> int:
+        seq = self.next_seq
+        while seq - 1 in self.messages:
+            seq -= 1
+        return seq
+
+    @property
     def earliest(self) -> int:
         return min(self.messages, default=self.next_seq)
 
@@ -87,6 +94,8 @@ def kept_in(directory: Path) -> dict[str, Kept]:
         shard = int(path.parent.name.removeprefix("shard-"))
         names: dict[int, str] = {}
         content = path.read_bytes()
+        if not any(content[:64]):
+            continue  # it waits for its first record
         for entry in store.decode(content):
             assert isinstance(entry, store.Record)
             if entry.kind == TOPIC:
@@ -174,7 +183,8 @@ class Gateway:
 
     def _topic(self, name: str, kept: Kept) -> dict[str, Any]:
         return {
-            "topic": name, "shard": kept.shard, "earliest": kept.earliest, "latest": kept.next_seq,
+            "topic": name, "shard": kept.shard, "earliest": kept.earliest, "complete": kept.complete,
+            "latest": kept.next_seq, "records": len(kept.messages),
             "bytes": sum(len(m.record) for m in kept.messages.values()),
             "last_timestamp_ns": max((m.time_ns for m in kept.messages.values()), default=0),
         }  # fmt: skip
@@ -193,18 +203,26 @@ class Gateway:
         for seq in sorted(seq for seq in kept.messages if start <= seq < end):
             room -= len(kept.messages[seq].record)
             if room < 0 and found:
+                end = seq
                 break
             found.append(kept.messages[seq])
         whole = runs(found)
         spoilt = self.spoil(query["topic"], start, whole)
-        self._send(call, 200, spoilt, length=max(len(whole), len(spoilt)), earliest=kept.earliest)
+        self._send(call, 200, spoilt, length=max(len(whole), len(spoilt)), earliest=kept.earliest, following=end)
 
     @staticmethod
-    def _send(call: BaseHTTPRequestHandler, status: int, body: bytes, length: int | None = None, earliest: int = 0
-              ) -> None:  # fmt: skip
+    def _send(
+        call: BaseHTTPRequestHandler,
+        status: int,
+        body: bytes,
+        length: int | None = None,
+        earliest: int = 0,
+        following: int = 0,
+    ) -> None:
         call.send_response(status)
         call.send_header("Content-Length", str(len(body) if length is None else length))
         call.send_header("X-Earliest", str(earliest))
+        call.send_header("X-Next", str(following))
         call.end_headers()
         with contextlib.suppress(OSError):
             call.wfile.write(body)
