@@ -10,7 +10,10 @@ The import alone registers it with the session that is active, if there is one.
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+try:
+    from pyspark.sql import SparkSession
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("the pipeline needs Spark: pip install 'mq-shards[spark]', and Java 17") from error
 
 from pipeline.source import MqShards
 
