@@ -492,6 +492,7 @@ class TestStats:
         with consumer(server, topic, rdy=7, hostname="host", user_agent="agent") as wire:
             post(server, f"/topic/pause?topic={topic}")
             port = wire.socket.getsockname()[1]
+            wait_until(lambda: b"rdy: 7 " in call(server, "GET", f"/stats?topic={topic}").body, "its RDY has come")
             reply = call(server, "GET", f"/stats?topic={topic}")
         assert reply.headers["content-type"] == TEXT
         assert is_versioned(reply)
