@@ -50,28 +50,29 @@ class ChannelsElsewhere:
         """Before the first message of a topic. Never fails: without the channels it goes on as well."""
         if not self._addresses() or self._known is None or topic in self._known:
             return
-        await self._ask_once(topic)
+        await self._ask_once(topic, is_new=True)
         self._known.add(topic)
 
     async def run(self) -> None:
         """Sees to the topics that were made otherwise. Goes on until it is cancelled."""
         while True:
-            await self._ask_once(await self._waiting.get())
+            await self._ask_once(await self._waiting.get(), is_new=False)
 
-    async def _ask_once(self, topic: str) -> None:
+    async def _ask_once(self, topic: str, *, is_new: bool) -> None:
         task = self._asking.get(topic)
         if task is None:
-            task = self._asking[topic] = asyncio.create_task(self._make_channels(topic))
+            task = self._asking[topic] = asyncio.create_task(self._make_channels(topic, is_new))
             task.add_done_callback(lambda _: self._asking.pop(topic, None))
         await asyncio.shield(task)
 
-    async def _make_channels(self, topic: str) -> None:
+    async def _make_channels(self, topic: str, is_new: bool) -> None:
         try:
             async with aiohttp.ClientSession(timeout=self._timeout, auto_decompress=False) as session:
                 answers = await asyncio.gather(*(self._channels(session, at, topic) for at in self._addresses()))
             channels = sorted({channel for answer in answers for channel in answer})[:MAX_CHANNELS]
             if channels:
-                await self._broker.change(broker_module.MAKE, topic)
+                if is_new:  # another may have been deleted meanwhile, and is to stay so
+                    await self._broker.change(broker_module.MAKE, topic)
                 made = (self._broker.change(broker_module.MAKE, topic, channel) for channel in channels)
                 await asyncio.gather(*made)
                 log.info("topic %s: made its channels of other nodes: %s", topic, ", ".join(channels))
