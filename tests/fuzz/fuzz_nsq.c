@@ -853,6 +853,24 @@ static void some_command(struct nsq_client *c) {
     }
 }
 
+/* More than may be on its way to one consumer (WINDOW_BYTES): it comes only if what has left is reported. */
+static void flood(struct nsq_client *c) {
+    if (options.tls_required || options.auth) return;
+    connect_client(c);
+    remote_say(&c->remote, "SUB t1 c1\nRDY %u\n", (unsigned)MAX_RDY);
+    expect(c, A_SUB);
+    c->subscribing = true;
+    c->rdy = c->highest_rdy = MAX_RDY;
+    for (uint32_t i = 0; i < MAX_RDY; i++) {
+        remote_say(&c->remote, "PUB t1\n");
+        say_be32(c, MAX_MESSAGE);
+        say_body(c, MAX_MESSAGE);
+        expect(c, A_PUB);
+    }
+    run_until_quiet();
+}
+_Static_assert(MAX_RDY *MAX_MESSAGE > WINDOW_BYTES + WINDOW_BYTES / 2, "a flood does not fit the window");
+
 /* --- connections of no client's, and one of beanstalkd's ---------------------------------------------------------- */
 
 static void local_request(void) {
@@ -1011,7 +1029,11 @@ static void step(void) {
         (void)shutdown(c->remote.fd, SHUT_WR);
         break;
     case 2:
-        if (!pick(8)) crash_acceptor();
+        switch (pick(12)) {
+        case 0: crash_acceptor(); break;
+        case 1: flood(c); break;
+        default: break;
+        }
         break;
     case 3: lose_worker(pick(WORKERS)); break;
     case 4: bring_back_worker(pick(WORKERS)); break;

@@ -56,7 +56,7 @@ static struct {
     uint64_t next_id;
     uint64_t recent[RECENT];
     uint32_t recent_count;
-    bool ephemerals, duplicates;
+    bool ephemerals;
     bool unsure; /* what comes may have been sent before something that ended its flight */
 } side;
 
@@ -202,7 +202,6 @@ static uint64_t some_time(void) {
 }
 
 static uint64_t new_ids(uint32_t topic, uint32_t count) {
-    if (side.duplicates && !pick(8)) return some_id();
     uint64_t first = side.next_id * SHARDS + shard_of(topic);
     side.next_id += count;
     return first;

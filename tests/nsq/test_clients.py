@@ -346,9 +346,8 @@ class TestConnections:
                 assert [client["ready_count"] for client in the_channel(broker, topic)["clients"]] == [5]
             assert len(consumer.deliveries) == 12
 
-            for number, delivery in enumerate(consumer.deliveries):
-                if number >= 2:
-                    delivery.finish()
+            for delivery in consumer.deliveries[2:12]:
+                delivery.finish()
             wait_until(lambda: len(consumer.deliveries) == 22, "as many come again")
 
     def test_five_hundred_consumers_of_one_channel(self, server: NsqServer, topic: str) -> None:
