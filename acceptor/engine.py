@@ -41,6 +41,7 @@ NOT_FOUND: Final[int] = lib.STATUS_NOT_FOUND
 NO_SPACE: Final[int] = lib.STATUS_NO_SPACE
 FAILED: Final[int] = lib.STATUS_FAILED
 FULL: Final[int] = lib.STATUS_FULL
+EARLY: Final[int] = lib.STATUS_EARLY
 
 
 class EngineError(OSError):

@@ -65,7 +65,8 @@ enum message_kind {
     MSG_LIST,         /* -> OK + body: for each topic its name and a '\n' */
 
     MSG_PUBLISH_MANY, /* topic, id: of the first, each next is `shards` higher; pri: how many; delay_ns, ttr_ns; body: for
-                         each a big-endian uint32_t of its bytes, then those -> OK, all are there | NO_SPACE, none is */
+                         each a big-endian uint32_t of its bytes, then those -> OK, all are there | NO_SPACE, none is;
+                         with MSG_ONCE, a struct once stands before them -> EARLY too */
     MSG_SUBSCRIBE,    /* topic; body: struct subscribe, the channel's name, a description of the client
                          -> OK | FULL | NO_SPACE | FAILED */
     MSG_CHANGE,       /* id: the topic's shard; pri: enum change; body: topic name, or topic name '\n' channel name
@@ -89,6 +90,7 @@ enum message_status {
     STATUS_NO_SPACE, /* a limit or the disk: try later; nothing has changed */
     STATUS_FAILED,   /* the disk failed: the outcome is not known */
     STATUS_FULL,     /* as many consumers as there may be */
+    STATUS_EARLY,    /* what has to come before it is not there */
 };
 
 /* In a reply's flags: conn has nothing in flight on this worker now. */
@@ -98,6 +100,16 @@ enum message_status {
 #define MSG_LASTING 2u
 /* In a USE's or WATCH's flags: nobody asked for it, every connection begins so. */
 #define MSG_IMPLICIT 4u
+
+/* In a PUBLISH_MANY's flags: it is a part of a writer's batch. A part that is there already is OK and not written again;
+ * one is taken only behind the part before it, or, being part 0, behind a batch of a lower number. */
+#define MSG_ONCE 8u
+struct once {
+    uint64_t writer; /* its key */
+    uint64_t batch;
+    uint32_t part;
+    uint32_t unused;
+};
 
 /* What may be on its way to one consumer: delivered, and not reported SENT. */
 #define WINDOW_BYTES ((uint32_t)1 << 20)
@@ -172,7 +184,7 @@ struct consumer_figures {
     uint32_t sample_percent;
 };
 _Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
-                   sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32,
+                   sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32 && sizeof(struct once) == 24,
                "read by Python too");
 
 enum job_state { JOB_READY = 1, JOB_RESERVED, JOB_DELAYED, JOB_BURIED };

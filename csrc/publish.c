@@ -112,7 +112,7 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
     /* The first message of a topic brings its name along, twice. */
     bool nameless = !t->number;
     uint64_t more = nameless ? shard_topic_bytes(t) : 0;
-    if (requests_reserve(w, s, count + 3, bytes + more, true, status) == LATER) return LATER;
+    if (requests_reserve(w, s, count + 4, bytes + more, true, status) == LATER) return LATER;
     if (*status == STATUS_OK && t->end_unwritten) {
         shard_log_end(w, s, RECORD_TOPIC_GONE, topic, NULL);
         t->end_unwritten = false;
@@ -145,9 +145,26 @@ static uint32_t big_endian(const uint8_t *at) {
     return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
 }
 
-/* How many messages a body holds, if it is nothing but whole ones. */
-static bool count_messages(const struct message *m) {
-    const uint8_t *at = (const uint8_t *)(m + 1), *end = at + m->body_bytes;
+/* What a PUBLISH_MANY brings, beside its message. */
+struct many {
+    const uint8_t *at, *end;
+    struct once part;
+    bool once;
+};
+
+static bool split_many(const struct message *m, struct many *out) {
+    const uint8_t *at = (const uint8_t *)(m + 1);
+    *out = (struct many){.at = at, .end = at + m->body_bytes, .once = (m->flags & MSG_ONCE) != 0};
+    if (!out->once) return true;
+    if (m->body_bytes < sizeof out->part) return false;
+    memcpy(&out->part, at, sizeof out->part);
+    out->at += sizeof out->part;
+    return true;
+}
+
+/* As many messages as the request says, and nothing else. */
+static bool all_whole(const struct message *m, const struct many *many) {
+    const uint8_t *at = many->at, *end = many->end;
     for (uint32_t n = 0; n < m->pri; n++) {
         if ((size_t)(end - at) < sizeof(uint32_t)) return false;
         uint32_t bytes = big_endian(at);
@@ -160,26 +177,48 @@ static bool count_messages(const struct message *m) {
 
 enum { DEFAULT_PRIORITY = 1024 };
 
+/* Whether it is to be written at all; if not, `status` is the answer. */
+static bool is_due(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
+                   uint8_t *status) {
+    if (!topic || !all_whole(m, many)) return false;
+    if (!many->once) return true;
+    switch (writers_ask(&shard_of_topic(w, topic_at(&w->topics, topic))->writers, &many->part)) {
+    case WRITER_NEXT: return true;
+    case WRITER_DONE: *status = STATUS_OK; return false;
+    case WRITER_EARLY: *status = STATUS_EARLY; return false;
+    }
+    return false;
+}
+
+static void enter_many(struct worker *w, uint32_t topic, const struct message *m, const struct many *many) {
+    bool unheard = topic_at(&w->topics, topic)->messages == 0;
+    if (many->once) shard_log_writer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &many->part, PUBLISH_MORE);
+    struct message each = *m;
+    each.pri = DEFAULT_PRIORITY;
+    struct arrival one = {.id = m->id, .body = many->at};
+    for (uint32_t left = m->pri; left > 0; left--) {
+        one.body_bytes = big_endian(one.body);
+        one.body += sizeof(uint32_t);
+        enter(w, topic, &each, one, left > 1);
+        one.body += one.body_bytes;
+        one.id += w->shards;
+    }
+    if (unheard) catalog_changed(w);
+}
+
 enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     uint8_t status = STATUS_NO_SPACE;
-    uint64_t bytes = m->pri * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
-    struct message each = *m;
-    each.flags |= MSG_LASTING;
-    each.pri = DEFAULT_PRIORITY;
-    if (topic && count_messages(m) && prepare(w, topic, &each, m->pri, bytes, &status) == LATER) return LATER;
-    if (status == STATUS_OK) {
-        bool unheard = topic_at(&w->topics, topic)->messages == 0;
-        struct arrival one = {.id = m->id, .body = (const uint8_t *)(m + 1)};
-        for (uint32_t left = m->pri; left > 0; left--) {
-            one.body_bytes = big_endian(one.body);
-            one.body += sizeof(uint32_t);
-            enter(w, topic, &each, one, left > 1);
-            one.body += one.body_bytes;
-            one.id += w->shards;
-        }
-        if (unheard) catalog_changed(w);
+    struct many many;
+    bool due = split_many(m, &many) && is_due(w, topic, m, &many, &status);
+    if (due) {
+        struct message lasting = *m;
+        lasting.flags |= MSG_LASTING;
+        uint64_t bytes = m->pri * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
+        if (prepare(w, topic, &lasting, m->pri, bytes, &status) == LATER) return LATER;
+        due = status == STATUS_OK;
+        if (due) enter_many(w, topic, m, &many);
     }
     request_done(w, client, m, status);
-    if (status == STATUS_OK && !m->delay_ns) queue_serve(w, topic);
+    if (due && !m->delay_ns) queue_serve(w, topic);
     return DONE;
 }

@@ -190,7 +190,18 @@ void replay_forget_ephemeral(struct worker *w) {
     }
 }
 
+static void replay_writer(struct shard *s, const struct record *r) {
+    struct once part = {.writer = r->id, .batch = r->seq};
+    if (r->attribute_bytes < sizeof part.part) return;
+    memcpy(&part.part, record_attributes(r), sizeof part.part);
+    writers_note(&s->writers, &part);
+}
+
 static void replay_record(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    if (r->kind == RECORD_WRITER) {
+        replay_writer(s, r);
+        return;
+    }
     if (r->kind >= RECORD_SUBSCRIPTION) {
         replay_subscription_record(w, s, r);
         return;
@@ -215,13 +226,18 @@ static void note_damage(struct replay *out, uint32_t shard, uint32_t segment, ui
     out->damages++;
 }
 
-/* Whether the messages of a PUBLISH_MANY, of which the first ends at `offset`, are all there. */
+/* It counts only if the next one is there. */
+static bool joins_next(const struct record *r) {
+    return (r->kind == RECORD_PUBLISH || r->kind == RECORD_WRITER) && (r->flags & PUBLISH_MORE) != 0;
+}
+
+/* Whether the records of a PUBLISH_MANY, of which the first ends at `offset`, are all there. */
 static bool is_complete(const struct shard *s, uint32_t segment, uint64_t offset) {
     uint64_t bad;
     const struct record *r;
     int found;
     do found = log_scan(s->log, segment, &offset, &r, &bad);
-    while (found > 0 && r->kind == RECORD_PUBLISH && (r->flags & PUBLISH_MORE));
+    while (found > 0 && joins_next(r));
     return found != 0;
 }
 
@@ -235,7 +251,7 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
             note_damage(out, s->number, segment, bad, offset);
             continue;
         }
-        bool more = r->kind == RECORD_PUBLISH && (r->flags & PUBLISH_MORE);
+        bool more = joins_next(r);
         /* Only the end of the log can be cut off in the middle of many. */
         if (more && !among_many && segment == log_active_segment(s->log) && !is_complete(s, segment, offset)) {
             bad = offset -= record_stride(r);

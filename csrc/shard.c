@@ -68,6 +68,8 @@ static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t
         const struct subscription *of = known_subscription(w, s, n);
         if (of) head += 2 * of->name_bytes, heads += 2;
     }
+    heads += s->writers.count;
+    head += s->writers.count * sizeof s->writers.last[0].part;
     enum log_result result = log_reserve(s->log, heads + records, head + bytes, keep, w->wall_ns);
     if (result != LOG_OK) return result;
     s->segment = log_active_segment(s->log);
@@ -79,6 +81,11 @@ static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t
     for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
         struct subscription *of = known_subscription(w, s, n);
         if (of) shard_log_subscription(w, s, of);
+    }
+    /* To note one moves it to the front: after a round the order is what it was. */
+    for (uint32_t n = s->writers.count; n > 0; n--) {
+        struct once last = s->writers.last[s->writers.count - 1];
+        shard_log_writer(w, s, &last, 0);
     }
     return LOG_OK;
 }
@@ -188,6 +195,14 @@ log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic
     t->last_segment = s->segment;
     shard_count_in(s, position);
     return position;
+}
+
+void shard_log_writer(struct worker *w, struct shard *s, const struct once *part, uint16_t flags) {
+    struct record head = head_of(w, RECORD_WRITER, 0, part->batch, part->writer);
+    head.flags = flags;
+    head.attribute_bytes = sizeof part->part;
+    append(w, s, &head, &part->part, NULL, 0);
+    writers_note(&s->writers, part);
 }
 
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job) {

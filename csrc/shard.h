@@ -10,6 +10,8 @@
  *            of them does not fit, struct publish_attributes.
  *   DELETE   topic, seq, id: the message is done with.
  *   STATE    topic, seq, id; attributes: struct state_attributes: what the job queue knows of the message now.
+ *   WRITER   id: a writer's key, seq: its batch; attributes: uint32_t: the part of it that the shard has. With the flag
+ *            PUBLISH_MORE it counts together with the PUBLISHes behind it. Each segment begins with those remembered.
  *   MOVED    a PUBLISH and its STATE in one, copied from a segment that is to go; attributes: struct moved_attributes;
  *            flags: MOVED_*.
  *
@@ -28,7 +30,8 @@
  *   HOLDS         topic, seq, body: struct holder[]; after a MOVED with MOVED_HELD: which subscriptions hold the message.
  *   TOPIC_GONE    topic: it is deleted, with its messages and subscriptions.
  *
- * Records of one PUBLISH_MANY bear the flag PUBLISH_MORE, but for the last: without that one, none of them counts.
+ * Records of one PUBLISH_MANY bear the flag PUBLISH_MORE, but for the last: without that one, none of them counts, nor
+ * does the WRITER before them.
  * Ephemeral subscriptions write nothing: what is published for nobody else bears PUBLISH_FLEETING.
  */
 #ifndef MQ_SHARD_H
@@ -38,6 +41,7 @@
 #include <stdint.h>
 
 #include "log.h"
+#include "writers.h"
 
 struct worker;
 struct job;
@@ -61,6 +65,7 @@ enum record_kind {
     RECORD_ADOPT,
     RECORD_HOLDS,
     RECORD_TOPIC_GONE,
+    RECORD_WRITER,
 };
 
 enum record_flag {
@@ -131,6 +136,7 @@ struct shard {
     uint32_t *subscriptions; /* by number: the worker's; 0: there is none any more */
     uint64_t floor;
     uint64_t top_id;
+    struct writers writers;
     struct log *log;
     struct segment_use *use; /* of segments first_use, first_use + 1, ... */
     uint32_t first_use, use_count, use_capacity;
@@ -156,6 +162,8 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
                                struct publish_attributes attributes, const void *body, uint32_t body_bytes,
                                uint16_t flags);
+/* The shard remembers it too. */
+void shard_log_writer(struct worker *w, struct shard *s, const struct once *part, uint16_t flags);
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job);
 void shard_log_state(struct worker *w, struct shard *s, const struct job *job);
 /* A copy of the PUBLISH or MOVED record that holds a message of the topic, with the state of now of the job, if it is one. */

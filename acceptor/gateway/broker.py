@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import struct
+from dataclasses import dataclass
 from typing import Final
 
 from csrc._core import lib
@@ -45,6 +47,22 @@ class DrainingError(BrokerError):
     """New messages are refused until the broker is started again."""
 
 
+class OutOfTurnError(BrokerError):
+    """The part of the batch before it is not there."""
+
+
+_ONCE: Final = struct.Struct("<QQII")  # struct once, csrc/message.h
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Which part of a writer's batch something is: those of each shard are numbered from 0."""
+
+    writer: int  # its key
+    batch: int
+    part: int
+
+
 class Broker:
     def __init__(self, engine: Engine, workers: Workers, message_timeout_ns: int) -> None:
         self.workers: Final = workers
@@ -66,11 +84,23 @@ class Broker:
         """Raises BrokerError, WorkersError."""
         await self._publish(lib.MSG_PUBLISH, topic, PRIORITY, body, delay_ns, count=1)
 
-    async def publish_many(self, topic: str, count: int, bodies: bytes) -> None:
-        """All or none; `bodies` has the size of each, big-endian in 4 bytes, before it. Raises as publish does."""
-        await self._publish(lib.MSG_PUBLISH_MANY, topic, count, bodies, 0, count=count)
+    async def publish_many(self, topic: str, count: int, bodies: bytes, once: Once | None = None) -> None:
+        """All or none; `bodies` has the size of each, big-endian in 4 bytes, before it. Raises as publish does.
 
-    async def _publish(self, kind: int, topic: str, pri: int, body: bytes, delay_ns: int, count: int) -> None:
+        A part that is there already is not written again; one whose turn has not come is refused: OutOfTurnError.
+        """
+        flags = lib.MSG_LASTING
+        if once is not None:
+            bodies = _ONCE.pack(once.writer, once.batch, once.part, 0) + bodies
+            flags |= lib.MSG_ONCE
+        await self._publish(lib.MSG_PUBLISH_MANY, topic, count, bodies, 0, count, flags)
+
+    def shard_of(self, topic: str) -> int:
+        return self._engine.shard_of_name(topic.encode())
+
+    async def _publish(
+        self, kind: int, topic: str, pri: int, body: bytes, delay_ns: int, count: int, flags: int = lib.MSG_LASTING
+    ) -> None:
         if self._engine.draining():
             raise DrainingError
         number = self._engine.bind(topic.encode())
@@ -79,7 +109,7 @@ class Broker:
         worker = self._engine.worker_of_topic(number)
         answer = await self.workers.ask(
             worker, kind,
-            topic=number, id=self._engine.take_ids(number, count), pri=pri, flags=lib.MSG_LASTING,
+            topic=number, id=self._engine.take_ids(number, count), pri=pri, flags=flags,
             delay_ns=delay_ns, ttr_ns=self._message_timeout_ns, body=body,
         )  # fmt: skip
         self._check(worker, answer)
@@ -115,6 +145,8 @@ class Broker:
                 raise TopicNotFoundError
             case engine_module.NONE:
                 raise ChannelNotFoundError
+            case engine_module.EARLY:
+                raise OutOfTurnError
             case engine_module.NO_SPACE:
                 self._refused_by.add(worker)
                 raise DiskError(f"worker {worker} refuses writes")

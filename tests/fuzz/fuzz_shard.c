@@ -112,7 +112,7 @@ static void replied(struct relation *r, const struct message *m) {
     assert(r->awaited_count && r->awaited[0].slot == m->slot && r->awaited[0].kind == m->kind &&
            "replies come in the order of the requests, one for each");
     memmove(r->awaited, r->awaited + 1, --r->awaited_count * sizeof *r->awaited);
-    assert(m->status <= STATUS_FULL);
+    assert(m->status <= STATUS_EARLY);
     if (m->kind == MSG_CATALOG && m->status == STATUS_OK) catalog_check((const uint8_t *)(m + 1), m->body_bytes);
     if (m->kind != MSG_SUBSCRIBE || m->status != STATUS_OK) return;
     assert(!r->subscribed && "a connection is a consumer once");
@@ -242,6 +242,13 @@ static void publish_many(uint32_t acceptor, struct connection *c) {
         .kind = MSG_PUBLISH_MANY, .topic = topic + 1, .id = new_ids(topic, count), .pri = count, .ttr_ns = SECOND};
     if (!pick(6)) m.delay_ns = some_time();
     size_t bytes = 0;
+    if (!pick(3)) {
+        /* Now in turn, now again, now too early, of a few writers or of one of many that push each other out. */
+        struct once part = {.writer = pick(5) ? pick(4) : pick(3 * SHARD_WRITERS), .batch = pick(4), .part = pick(4)};
+        m.flags = MSG_ONCE;
+        memcpy(scratch, &part, sizeof part);
+        bytes = sizeof part;
+    }
     uint32_t size = some_size() % 1501;
     for (uint32_t i = 0; i < count; i++) {
         const uint8_t head[] = {0, 0, (uint8_t)(size >> 8), (uint8_t)size};
