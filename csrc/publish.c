@@ -2,6 +2,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "many.h"
 #include "queue.h"
 #include "requests.h"
 
@@ -141,10 +142,6 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     return DONE;
 }
 
-static uint32_t big_endian(const uint8_t *at) {
-    return (uint32_t)at[0] << 24 | (uint32_t)at[1] << 16 | (uint32_t)at[2] << 8 | at[3];
-}
-
 /* What a PUBLISH_MANY brings, beside its message. */
 struct many {
     const uint8_t *at, *end;
@@ -164,15 +161,7 @@ static bool split_many(const struct message *m, struct many *out) {
 
 /* As many messages as the request says, and nothing else. */
 static bool all_whole(const struct message *m, const struct many *many) {
-    const uint8_t *at = many->at, *end = many->end;
-    for (uint32_t n = 0; n < m->pri; n++) {
-        if ((size_t)(end - at) < sizeof(uint32_t)) return false;
-        uint32_t bytes = big_endian(at);
-        at += sizeof(uint32_t);
-        if ((size_t)(end - at) < bytes) return false;
-        at += bytes;
-    }
-    return m->pri > 0 && at == end;
+    return m->pri > 0 && many_count(many->at, (size_t)(many->end - many->at), UINT32_MAX) == m->pri;
 }
 
 enum { DEFAULT_PRIORITY = 1024 };
@@ -197,7 +186,7 @@ static void enter_many(struct worker *w, uint32_t topic, const struct message *m
     each.pri = DEFAULT_PRIORITY;
     struct arrival one = {.id = m->id, .body = many->at};
     for (uint32_t left = m->pri; left > 0; left--) {
-        one.body_bytes = big_endian(one.body);
+        one.body_bytes = many_size(one.body);
         one.body += sizeof(uint32_t);
         enter(w, topic, &each, one, left > 1);
         one.body += one.body_bytes;
