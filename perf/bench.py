@@ -17,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, Literal, NoReturn, TypeAlias
 
-from perf import load, scenarios, scenarios_nsq
+from perf import load, scenarios, scenarios_nsq, scenarios_spark
 from perf.brokers import BrokerError, MqShards, Product, Wire, installed_beanstalkd, installed_nsqd, this_mq_shards
 from perf.figures import Report, table
 from perf.scenarios import Plan, Scenario
@@ -28,9 +28,12 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 RESULTS: Final = ROOT / "perf" / "results"
 
 
-SCENARIOS: Final[Mapping[Wire, Mapping[str, Scenario]]] = {
+Subject: TypeAlias = Wire | Literal["spark"]
+
+SCENARIOS: Final[Mapping[Subject, Mapping[str, Scenario]]] = {
     "beanstalk": scenarios.SCENARIOS,
     "nsq": scenarios_nsq.SCENARIOS,
+    "spark": scenarios_spark.SCENARIOS,
 }
 
 
@@ -40,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A SIGTERM must end the brokers, so it has to unwind the stack.
     signal.signal(signal.SIGTERM, _terminate)
     _raise_descriptor_limit()
-    plans = {wire: make_plan(options, wire) for wire in chosen_protocols(options)}
+    plans = {subject: make_plan(options, subject) for subject in chosen_subjects(options)}
     plan = next(iter(plans.values()))
     report = Report(
         machine=machine(plan.base),
@@ -48,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         | {"commit": commit()},
         settings={"rounds": str(plan.rounds), "seconds": str(plan.seconds), "workers": str(options.workers)},
     )
-    for wire, plan in plans.items():
-        for name, measure in SCENARIOS[wire].items():
+    for subject, plan in plans.items():
+        for name, measure in SCENARIOS[subject].items():
             if not options.only or name in options.only:
                 measure_into(report, plan, name, measure)
     path = options.json or RESULTS / f"{datetime.now(UTC):%Y%m%d-%H%M%S}.json"
@@ -67,34 +70,41 @@ def measure_into(report: Report, plan: Plan, name: str, measure: Scenario) -> No
         plan.say(f"  FAILED: {error}")
 
 
-def chosen_protocols(options: argparse.Namespace) -> list[Wire]:
-    """Those of --only if there are such, else the one of --protocol, else all."""
-    chosen: list[Wire] = [wire for wire in SCENARIOS if options.protocol in (None, wire)]
+def chosen_subjects(options: argparse.Namespace) -> list[Subject]:
+    """Those of --only if there are such, else the one of --protocol, else all that can be measured here."""
+    chosen: list[Subject] = [subject for subject in SCENARIOS if options.protocol in (None, subject)]
     if options.only:
-        chosen = [wire for wire in chosen if any(name in options.only for name in SCENARIOS[wire])]
+        chosen = [subject for subject in chosen if any(name in options.only for name in SCENARIOS[subject])]
+    elif options.protocol is None and (absent := scenarios_spark.missing()):
+        _say(f"without {absent} nothing can be measured of Spark")
+        chosen.remove("spark")
     if not chosen:
         has = ", ".join(SCENARIOS[options.protocol])
         raise SystemExit(f"{', '.join(options.only)}: not scenarios of {options.protocol}, which has: {has}")
     return chosen
 
 
-def make_plan(options: argparse.Namespace, wire: Wire) -> Plan:
+def make_plan(options: argparse.Namespace, subject: Subject) -> Plan:
     program = tuple(shlex.split(options.mq_shards))
+    wire: Wire = "nsq" if subject == "spark" else subject
     ours = this_mq_shards(options.workers, wire)
     if program:
         ours = MqShards(program, options.workers, protocol=wire)
-    theirs: Product | None = installed_nsqd() if wire == "nsq" else installed_beanstalkd()
-    if theirs is None:
+    theirs: Product | None = None
+    if subject != "spark":
+        theirs = installed_nsqd() if wire == "nsq" else installed_beanstalkd()
+    if theirs is None and subject != "spark":
         _say(f"{'nsqd' if wire == 'nsq' else 'beanstalkd'} is not installed: there will be nothing to compare with")
     products: list[Product] = [ours] if theirs is None else [ours, theirs]
     plan = Plan(
         products=products, rounds=3, seconds=2.0, warmup=0.4, recovery_jobs=2_000_000, memory_jobs=1_000_000,
-        connections=10_000, base=options.dir, say=_say,
+        connections=10_000, spark_messages=5_000_000, base=options.dir, say=_say,
     )  # fmt: skip
     if options.quick:
         plan = replace(
-            plan, rounds=1, seconds=1.0, warmup=0.3, recovery_jobs=200_000, memory_jobs=100_000, connections=1000
-        )
+            plan, rounds=1, seconds=1.0, warmup=0.3, recovery_jobs=200_000, memory_jobs=100_000, connections=1000,
+            spark_messages=1_000_000,
+        )  # fmt: skip
     return replace(plan, rounds=options.rounds or plan.rounds, seconds=options.seconds or plan.seconds)
 
 
@@ -176,7 +186,7 @@ def _say(line: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m perf.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one short round of everything: for a first look")
-    parser.add_argument("--protocol", choices=tuple(SCENARIOS), help="measure only this one (default: all)")
+    parser.add_argument("--protocol", choices=tuple(SCENARIOS), help="measure only this one, or spark (default: all)")
     names = tuple(name for each in SCENARIOS.values() for name in each)
     parser.add_argument("--only", action="append", choices=names, help="this scenario; may be repeated")
     parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each comparison (default: 3)")

@@ -113,9 +113,11 @@ class MqShards:
     workers: int = 1
     name: str = "mq-shards"
     protocol: Wire = "beanstalk"
+    more: tuple[str, ...] = ()  # options
 
     def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
         command = [*self.program, "--workers", str(self.workers), "--listen", f"{self.protocol}://127.0.0.1:{port}"]
+        command += self.more
         command += ["--data-dir", str(directory)] if keeping.on_disk else ["--memory"]
         if self.protocol == "nsq":
             command += ["--set", f"nsq.max-rdy-count={MAX_RDY}"]

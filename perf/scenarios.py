@@ -33,6 +33,7 @@ class Plan:
     recovery_jobs: int
     memory_jobs: int
     connections: int
+    spark_messages: int
     base: Path | None  # where the brokers' directories go
     say: Callable[[str], None]
 
