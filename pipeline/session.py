@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 import pipeline
 
+NICENESS = 10
+
 
 def open_session(master: str, name: str) -> SparkSession:
     """Executors on this machine use this interpreter and find what it finds; on a cluster, what is installed there."""
@@ -21,6 +23,8 @@ def open_session(master: str, name: str) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
     )
     if local:
+        # Where the broker runs too, its clients come first.
+        os.nice(NICENESS)
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         builder = (
