@@ -109,6 +109,10 @@ LOG: Final[Mapping[str, Kind]] = {
     "reader-bytes": Number(4 << 30, 0, 1 << 50, "bytes kept for named readers that have not read them, per shard"),
 }
 
+HTTP: Final[Mapping[str, Kind]] = {
+    "staged-bytes": Number(16 << 30, 0, 1 << 50, "bytes of messages that are staged and not published yet, in all"),
+}
+
 BROKER: Final[Mapping[str, Kind]] = {
     "ring-bytes": Number(
         4 << 20, 64 << 10, 1 << 30, "bytes of each ring (two per acceptor and worker)", power_of_two=True
@@ -122,6 +126,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "beanstalk": BEANSTALK,
     "nsq": NSQ,
     "log": LOG,
+    "http": HTTP,
     "broker": BROKER,
 }
 
@@ -155,5 +160,6 @@ INSTEAD: Final[Mapping[str, Mapping[str, str]]] = {
         "auth-http-addresses": "use auth-http-address",
     },
     "log": {},
+    "http": {},
     "broker": {},
 }

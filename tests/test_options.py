@@ -68,6 +68,7 @@ def test_defaults() -> None:
         "beanstalk": {"max-job-size": 65535},
         "nsq": NSQD_DEFAULTS,
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
+        "http": {"staged-bytes": 16 << 30},
         "broker": {"ring-bytes": 4 << 20, "worker-spin-us": 100, "acceptor-spin-us": 5, "max-connections": 65536},
     }
     assert (options.log_level, options.log_json, options.warnings) == ("info", False, ())
@@ -174,7 +175,7 @@ def test_an_address_is_shown_as_it_is_given() -> None:
         ("--data-dir d --memory", "--data-dir and --memory: only one of them is possible"),
         ("--set x", '--set: "x" is not SECTION.OPTION=VALUE'),
         ("--set beanstalk.max-job-size", "is not SECTION.OPTION=VALUE"),
-        ("--set nats.x=1", '--set: "nats" is not a section (there are: beanstalk, nsq, log, broker)'),
+        ("--set nats.x=1", '--set: "nats" is not a section (there are: beanstalk, nsq, log, http, broker)'),
         ("--set beanstalk.z=1", '--set: "z" is not an option of [beanstalk] (there are: max-job-size)'),
         ("--set beanstalk.max-job-size=big", '--set: beanstalk.max-job-size: "big" is not a whole number'),
         ("--set beanstalk.max-job-size=", '--set: beanstalk.max-job-size: "" is not a whole number'),
@@ -222,7 +223,7 @@ def test_what_is_wrong_is_named(arguments: str, expected: str) -> None:
     ("text", "expected"),
     [
         ("worker = 3", '"worker" is not an option (there are: workers, acceptors, shards, data-dir, memory'),
-        ("[nats]\nx = 1", "[nats] is not a section (there are: beanstalk, nsq, log, broker)"),
+        ("[nats]\nx = 1", "[nats] is not a section (there are: beanstalk, nsq, log, http, broker)"),
         ("[beanstalk]\nmax = 1", '"max" is not an option of [beanstalk] (there are: max-job-size)'),
         ("beanstalk = 1", "beanstalk is a section, write [beanstalk]"),
         ('workers = "3"', 'workers: "3" is not a whole number'),

@@ -80,6 +80,10 @@ class Broker:
             return f"NOK - worker {min(self._refused_by)} refuses writes"
         return "OK"
 
+    @property
+    def draining(self) -> bool:
+        return self._engine.draining()
+
     async def publish(self, topic: str, body: bytes, delay_ns: int = 0) -> None:
         """Raises BrokerError, WorkersError."""
         await self._publish(lib.MSG_PUBLISH, topic, PRIORITY, body, delay_ns, count=1)
@@ -101,14 +105,16 @@ class Broker:
     async def _publish(
         self, kind: int, topic: str, pri: int, body: bytes, delay_ns: int, count: int, flags: int = lib.MSG_LASTING
     ) -> None:
-        if self._engine.draining():
+        if self.draining:
             raise DrainingError
         number = self._engine.bind(topic.encode())
         if number == 0:
             raise WorkersError("there are as many topics as there may be")
         worker = self._engine.worker_of_topic(number)
+        # The parts of a shard leave in the order in which they are asked for.
+        order = self._engine.shard_of_name(topic.encode()) if flags & lib.MSG_ONCE else None
         answer = await self.workers.ask(
-            worker, kind,
+            worker, kind, order=order,
             topic=number, id=self._engine.take_ids(number, count), pri=pri, flags=flags,
             delay_ns=delay_ns, ttr_ns=self._message_timeout_ns, body=body,
         )  # fmt: skip

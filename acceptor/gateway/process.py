@@ -1,8 +1,8 @@
 """The gateway process: its event loop, and what the supervisor tells it (shards/supervisor.py has the messages).
 
-Owns: the HTTP sockets, the connections to nsqlookupd and to statsd, and an engine without client sockets, through which
-it asks the workers. It holds no message beyond the request that brings it. When it dies, acceptors and their clients
-notice nothing.
+Owns: the HTTP sockets, the connections to nsqlookupd and to statsd, what is staged, and an engine without client
+sockets, through which it asks the workers. It holds no message beyond the request that brings it, except in staged
+files. When it dies, acceptors and their clients notice nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import socket
+import tempfile
 from collections.abc import Coroutine
 from importlib import metadata
 from pathlib import Path
@@ -67,11 +69,15 @@ class GatewayProcess:
             supervisor=supervisor,
             version=metadata.version("mq-shards"),
         )
+        self._staging_dir = _staging_dir(start, supervisor)
+        self._on_disk = start["data_dir"] is not None
         self._pipeline_http = PipelineHttp(
             self._broker,
             None if start["data_dir"] is None else Path(start["data_dir"]),
+            self._staging_dir,
             start["shards"],
             options.nsq["max-msg-size"],
+            start["settings"]["http"]["staged-bytes"],
             self._lookupd.elsewhere.prepare,
         )
         self._statsd = self._make_statsd(options, supervisor)
@@ -108,6 +114,8 @@ class GatewayProcess:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._workers.close()
+        if not self._on_disk:
+            shutil.rmtree(self._staging_dir, ignore_errors=True)
 
     # --- what the supervisor says -----------------------------------------------------------------------------------
 
@@ -134,6 +142,7 @@ class GatewayProcess:
                     self._go_on(http.listen(socket.socket(fileno=fds.pop())))
                 case "go":
                     self._go_on(self._lookupd.run())
+                    self._go_on(self._pipeline_http.run())
                     if self._statsd is not None:
                         self._go_on(self._statsd.run())
                     self._control.send({"did": "ready"})
@@ -154,6 +163,16 @@ class GatewayProcess:
     def _done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None and not self._failed.done():
             self._failed.set_exception(error)
+
+
+def _staging_dir(start: Message, supervisor: int) -> Path:
+    """With --memory a directory of this broker's, made when it is needed; a gateway that is started again finds it."""
+    if start["data_dir"] is not None:
+        return Path(start["data_dir"])
+    path = Path(tempfile.gettempdir()) / f"mq-shards-{supervisor}-{start['started_wall_ns']}"
+    if os.path.lexists(path) and path.lstat().st_uid != os.geteuid():
+        raise PermissionError(f"{path} is not ours")
+    return path
 
 
 async def _run(control: Control, start: Message, engine: Engine) -> None:

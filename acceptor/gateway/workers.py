@@ -1,7 +1,8 @@
 """Asking workers: requests go out through the engine's local connections, a reply ends the wait of who asked.
 
 Owns: the local connections, and how many requests and bytes are under way. A worker has connections of its own, so
-that one that is gone (requests for it wait until it is back) takes no room from the others.
+that one that is gone (requests for it wait until it is back) takes no room from the others. Requests that must be done
+in their order share a connection.
 
 Must never: wait without a limit of time. What was given up may still be done: nobody learns of it.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from acceptor import engine as engine_module
@@ -36,6 +38,11 @@ class _Local:
     conn: int
     waiting: dict[int, tuple[asyncio.Future[Answer], int]] = field(default_factory=dict)  # by slot; bytes of the body
 
+    @property
+    def has_given_up(self) -> bool:
+        """Nobody waits any more for the answer that is due next."""
+        return any(future.done() for future, _ in islice(self.waiting.values(), 1))
+
 
 class Workers:
     def __init__(self, engine: Engine, bytes_under_way: int = BYTES_UNDER_WAY, request_s: float = REQUEST_S) -> None:
@@ -47,6 +54,7 @@ class Workers:
         self._request_s = request_s
         self._bytes = 0
         self._locals: list[list[_Local]] = [[] for _ in range(engine.workers)]
+        self._in_order: list[dict[int, _Local]] = [{} for _ in range(engine.workers)]
         self._by_conn: dict[int, _Local] = {}
         self._attached: set[int] = set()
         self._turn_due = False
@@ -84,6 +92,7 @@ class Workers:
         worker: int,
         kind: int,
         *,
+        order: int | None = None,
         topic: int = 0,
         id: int = 0,
         pri: int = 0,
@@ -92,10 +101,13 @@ class Workers:
         flags: int = 0,
         body: bytes = b"",
     ) -> Answer:
-        """The worker's reply; with STATUS_FAILED when it died before it gave one. Raises WorkersError."""
+        """The worker's reply; with STATUS_FAILED when it died before it gave one. Raises WorkersError.
+
+        Requests with the same number as `order` (a shard's) are done in the order in which they are made.
+        """
         if self._bytes + len(body) > self._bytes_limit and self._bytes > 0:
             raise WorkersError(f"{self._bytes} bytes are under way already")
-        local = self._local(worker)
+        local = self._local(worker) if order is None else self._local_in_order(worker, order)
         slot = self._engine.request(
             worker, local.conn, kind,
             topic=topic, id=id, pri=pri, delay_ns=delay_ns, ttr_ns=ttr_ns, flags=flags, body=body,
@@ -118,9 +130,25 @@ class Workers:
         if local is None or len(local.waiting) >= CONNECTION_REQUESTS:
             if len(there_are) == WORKER_CONNECTIONS:
                 raise WorkersError(f"too many requests wait for worker {worker}")
-            conn = self._engine.local()
-            local = self._by_conn[conn] = _Local(conn)
+            local = self._new_local()
             there_are.append(local)
+        return local
+
+    def _local_in_order(self, worker: int, order: int) -> _Local:
+        """Nothing new while something that was given up is not answered: whoever asks tries again and again."""
+        there_are = self._in_order[worker]
+        if any(local.has_given_up for local in there_are.values()):
+            raise WorkersError(f"worker {worker} does not answer")
+        local = there_are.get(order)
+        if local is None:
+            local = there_are[order] = self._new_local()
+        if len(local.waiting) >= CONNECTION_REQUESTS:
+            raise WorkersError(f"too many requests wait for worker {worker}")
+        return local
+
+    def _new_local(self) -> _Local:
+        conn = self._engine.local()
+        local = self._by_conn[conn] = _Local(conn)
         return local
 
     # --- the engine -------------------------------------------------------------------------------------------------

@@ -400,6 +400,37 @@ class TestWorkers:
 
         with_workers(play, request_s=0.02, bytes_under_way=100)
 
+    def test_requests_in_order_share_a_connection_whatever_else_is_under_way(self) -> None:
+        async def play(engine: FakeEngine, workers: Workers) -> None:
+            for n in range(100):
+                for order in (None, 7, 8):
+                    asyncio.create_task(workers.ask(0, 1, order=order, body=f"{order} {n}".encode()))  # noqa: RUF006
+            await settle()
+            for order in (b"7", b"8"):
+                asked = [(conn, slot) for conn, slot, body in engine.asked if body.split()[0] == order]
+                assert asked == [(asked[0][0], slot) for slot in range(100)]
+            assert len({conn for conn, _, _ in engine.asked}) == 3
+
+        with_workers(play)
+
+    def test_behind_what_was_given_up_nothing_is_asked_for_in_order(self) -> None:
+        async def play(engine: FakeEngine, workers: Workers) -> None:
+            with pytest.raises(WorkersError, match="has not answered"):
+                await workers.ask(0, 1, order=7)
+            for order in (7, 8):
+                with pytest.raises(WorkersError, match="does not answer"):
+                    await workers.ask(0, 1, order=order)
+            assert len(engine.asked) == 1
+            engine.answer(*engine.asked[0][:2])
+            workers.turn()
+            task = asyncio.create_task(workers.ask(0, 1, order=7))
+            await settle()
+            engine.answer(*engine.asked[1][:2])
+            workers.turn()
+            assert (await task).status == engine_module.OK
+
+        with_workers(play, request_s=0.02)
+
     def test_a_broken_ring_ends_the_process(self) -> None:
         async def play(engine: FakeEngine, workers: Workers) -> None:
             engine.answers.append(Upcall(engine_module.BROKEN, 0, 0, b"", None))

@@ -8,66 +8,16 @@ import json
 import random
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.nsq.api import Reply, call, post
-from tests.nsq.servers import HOST, SHARDS, NsqServer, listening, running
-from tests.reader.disk import Sent, decode_runs, messages_in
+from tests.nsq.api import call, post
+from tests.nsq.servers import HOST
+from tests.reader.broker import Broker, encode, section, started
+from tests.reader.disk import messages_in
 from tests.servers import wait_until
-
-LISTEN = (f"--listen=http://{HOST}:0",)
-
-
-class Broker:
-    def __init__(self, server: NsqServer) -> None:
-        self.server = server
-        self.port = listening(server)["http"]
-
-    def call(self, method: str, target: str, body: bytes = b"") -> Reply:
-        return call(self.port, method, target, body)
-
-    def json(self, target: str, method: str = "GET", body: bytes = b"", status: int = 200) -> dict[str, object]:
-        reply = self.call(method, target, body)
-        assert reply.status == status, reply
-        found: dict[str, object] = reply.json
-        return found
-
-    def publish(self, *messages: tuple[str, bytes]) -> Reply:
-        return self.call("POST", "/v1/publish", encode(messages))
-
-    def topic(self, name: str) -> dict[str, int]:
-        topics = self.json("/v1/topics")["topics"]
-        assert isinstance(topics, list)
-        return next((topic for topic in topics if topic["topic"] == name), {})
-
-    def records(self, topic: str, first: int, **fields: int) -> tuple[list[Sent], dict[str, int]]:
-        query = "".join(f"&{name}={value}" for name, value in fields.items())
-        reply = self.call("GET", f"/v1/records?topic={topic}&from={first}{query}")
-        assert reply.status == 200, reply
-        seqs = {name[2:]: int(reply.headers[name]) for name in ("x-earliest", "x-complete", "x-latest", "x-next")}
-        return decode_runs(reply.body), seqs
-
-    def read_all(self, topic: str, **fields: int) -> list[Sent]:
-        sent: list[Sent] = []
-        at, latest = 0, 1
-        while at < latest:
-            more, seqs = self.records(topic, at, **fields)
-            sent += more
-            at, latest = seqs["next"], seqs["latest"]
-        return sent
-
-
-def encode(messages: Sequence[tuple[str, bytes]]) -> bytes:
-    return b"".join(struct.pack("<HI", len(t.encode()), len(b)) + t.encode() + b for t, b in messages)
-
-
-@contextlib.contextmanager
-def started(data_dir: Path | None, *arguments: str) -> Iterator[Broker]:
-    with running(SHARDS, data_dir=data_dir, arguments=(*LISTEN, *arguments)) as server:
-        yield Broker(server)
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +80,18 @@ def test_messages_of_other_protocols_are_there_and_published_ones_are_consumed(b
     assert (stats["message_count"], stats["channels"][0]["depth"]) == (1, 1)
 
 
+def _wrong(messages: int = 3, zero: int = 0, bytes: int = 17) -> bytes:
+    """Three messages of 5 bytes in all, and a head that says something else."""
+    return struct.pack("<HHII", 1, zero, messages, bytes) + section("t", b"a", b"bb", b"cc")[12:]
+
+
+def test_of_a_body_with_something_wrong_nothing_is_published(broker: Broker) -> None:
+    assert broker.publish(("wrong", b"x")).status == 200
+    reply = broker.call("POST", "/v1/publish", section("wrong", b"y") + section("wrong", b"z")[:-1])
+    assert reply.status == 400
+    assert [s.body for s in broker.read_all("wrong")] == [b"x"]
+
+
 @pytest.mark.parametrize(
     ("method", "target", "body", "status", "said"),
     [
@@ -153,7 +115,14 @@ def test_messages_of_other_protocols_are_there_and_published_ones_are_consumed(b
         ("POST", "/v1/publish", encode([("t", b"x")])[:-1], 400, "in the middle"),
         ("POST", "/v1/publish", encode([("", b"x")]), 400, "not a topic's name"),
         ("POST", "/v1/publish", encode([("a b", b"x")]), 400, "not a topic's name"),
-        ("POST", "/v1/publish", encode([("t", b"x" * ((1 << 20) + 1))]), 400, "at most 1048576"),
+        ("POST", "/v1/publish", encode([("a" * 211, b"x")]), 400, "no section begins"),
+        ("POST", "/v1/publish", encode([("t", b"x" * ((1 << 20) + 1))]), 400, "more than 1048576"),
+        ("POST", "/v1/publish", section("t", b"x" * (1 << 19), b"x" * (1 << 19)), 400, "or one message"),
+        ("POST", "/v1/publish", section("t"), 400, "any messages"),
+        ("POST", "/v1/publish", _wrong(messages=2), 400, "does not hold 2 messages"),
+        ("POST", "/v1/publish", _wrong(messages=4), 400, "does not hold 4 messages"),
+        ("POST", "/v1/publish", _wrong(bytes=7), 400, "does not hold"),
+        ("POST", "/v1/publish", _wrong(zero=1), 400, "no section begins"),
         ("PUT", "/v1/readers/x", b"{", 400, "not JSON"),
         ("PUT", "/v1/readers/x", b"\xff", 400, "not JSON"),
         ("PUT", "/v1/readers/x", b"[]", 400, "a reader says"),
