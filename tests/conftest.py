@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import Phase, settings
@@ -12,6 +13,10 @@ from hypothesis import Phase, settings
 # failures made small: HYPOTHESIS_PROFILE=default
 settings.register_profile("bounded", derandomize=True, database=None, phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "bounded"))
+
+# A broker is several Python processes, and the tests start hundreds: none of them is to compile all modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).resolve().parent.parent / "build" / "bytecode")
 
 pytest.register_assert_rewrite("tests.beanstalk.replies", "tests.beanstalk.wire", "tests.model.scripts")
 

@@ -130,7 +130,7 @@ def comm_of(pid: int) -> str:
         return ""
 
 
-def wait_until(condition: object, what: str, seconds: float = 10.0) -> None:
+def wait_until(condition: object, what: str, seconds: float = 20.0) -> None:
     assert callable(condition)
     until = time.monotonic() + seconds
     while not condition():

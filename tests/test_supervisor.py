@@ -23,7 +23,7 @@ from tests.servers import ROOT, children, comm_of, free_port, wait_until
 COMMAND = (sys.executable, "-m", "tests.small_children")
 REAL_COMMAND = (sys.executable, "-m", "shards.command")
 ANY_PORT = "beanstalk://127.0.0.1:0"
-OUTAGE_S = 2.0  # what a restart may take
+OUTAGE_S = 5.0  # what a restart may take on a busy machine; on one that is not it is a fifth of a second
 
 
 @dataclass
@@ -432,7 +432,15 @@ def test_a_second_signal_kills_what_does_not_stop(start: Start) -> None:
     broker.process.terminate()  # at once: still the same wish
     time.sleep(0.6)
     assert broker.process.poll() is None
-    broker.process.terminate()
+
+    def has_ended() -> bool:
+        """However late it took note of the first."""
+        broker.process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            broker.process.wait(0.6)
+        return broker.process.returncode is not None
+
+    wait_until(has_ended, "it has ended")
     assert broker.ends() == 1
     assert "SIGTERM again: killing mq-worker-0" in broker.said()
     wait_until(lambda: all_gone(broker.seen), "nothing is left")
@@ -451,7 +459,7 @@ def test_kill_9_of_the_supervisor_leaves_no_process_behind(start: Start) -> None
     assert len(broker.seen) >= 5
     broker.process.kill()
     broker.process.wait()
-    wait_until(lambda: all_gone(broker.seen), "all are gone", 2)
+    wait_until(lambda: all_gone(broker.seen), "all are gone")
 
 
 def test_sigusr1_turns_the_drain_switch_for_good(start: Start) -> None:

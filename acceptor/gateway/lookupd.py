@@ -71,7 +71,8 @@ class Peer:
         self._heartbeat_s = heartbeat_s
         self._wanted: set[Registration] = set()
         self._changed = asyncio.Event()
-        self._replies: asyncio.Queue[bytes] = asyncio.Queue(1)
+        self._reply: asyncio.Future[bytes] | None = None  # to the command that was sent
+        self._failure: Exception | None = None  # why none comes any more
 
     @property
     def http_address(self) -> str | None:
@@ -104,7 +105,7 @@ class Peer:
         host, _, port = self.address.rpartition(":")
         async with asyncio.timeout(REPLY_S):
             reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=MAX_REPLY_BYTES)
-        self._replies = asyncio.Queue(1)
+        self._reply = self._failure = None
         reading = asyncio.create_task(self._read_replies(reader))
         try:
             writer.write(MAGIC)
@@ -157,23 +158,29 @@ class Peer:
             raise LookupdError(f"it answers {line.decode()} with {reply[:200]!r}")
 
     async def _command(self, writer: asyncio.StreamWriter, command: bytes) -> bytes:
-        if not self._replies.empty():
-            raise LookupdError("it replies to what it was not told")
+        if self._failure is not None:
+            raise self._failure
+        self._reply = asyncio.get_running_loop().create_future()
         writer.write(command)
         async with asyncio.timeout(REPLY_S):
-            await writer.drain()
-            return await self._replies.get()
+            return await self._reply
 
     async def _read_replies(self, reader: asyncio.StreamReader) -> None:
-        """Reads all the time, so that the end of the connection is noticed when it comes."""
-        while True:
-            (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
-            if not 0 <= size <= MAX_REPLY_BYTES:
-                raise LookupdError(f"it sends a reply of {size} bytes")
-            reply = await reader.readexactly(size)
-            if self._replies.full():
-                raise LookupdError("it replies to what it was not told")
-            self._replies.put_nowait(reply)
+        """Reads all the time, so that the end of the connection is noticed when it comes, whoever waits for what."""
+        try:
+            while True:
+                (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+                if not 0 <= size <= MAX_REPLY_BYTES:
+                    raise LookupdError(f"it sends a reply of {size} bytes")
+                reply = await reader.readexactly(size)
+                if self._reply is None or self._reply.done():
+                    raise LookupdError("it replies to what it was not told")
+                self._reply.set_result(reply)
+        except Exception as error:
+            self._failure = error
+            if self._reply is not None and not self._reply.done():
+                self._reply.set_exception(error)
+            raise
 
 
 def _peer_info(reply: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import socket
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -171,7 +172,7 @@ def test_a_client_that_does_not_read_disturbs_nobody_and_loses_nothing(server: S
         sender = threading.Thread(target=send_all, daemon=True)
         sender.start()
         until = time.monotonic() + 1.5
-        slowest = 0.0
+        rounds: list[float] = []
         brisk.use(unique_tube())
         brisk.watch_only(brisk.ask("list-tube-used").split()[1].decode())
         while time.monotonic() < until:
@@ -179,8 +180,9 @@ def test_a_client_that_does_not_read_disturbs_nobody_and_loses_nothing(server: S
             job = brisk.put(os.urandom(100))
             assert brisk.reserve()[0] == job
             assert brisk.ask(f"delete {job}") == b"DELETED"
-            slowest = max(slowest, time.monotonic() - began)
-        assert slowest < 0.5
+            rounds.append(time.monotonic() - began)
+        assert statistics.median(rounds) < 0.1
+        assert max(rounds) < 5, "which is no busy machine"
         for n in range(commands // 2):
             first = slow.reply(30).line
             assert first in (b"PAUSED", b"NOT_FOUND"), first

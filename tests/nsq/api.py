@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.nsq.servers import HOST, NsqServer
 
-SECONDS = 10.0
+SECONDS = 20.0
 
 
 @dataclass(frozen=True)

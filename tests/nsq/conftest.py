@@ -9,6 +9,7 @@ import pytest
 pytest.register_assert_rewrite("tests.nsq.wire", "tests.nsq.frames", "tests.nsq.scenes")
 
 from tests.nsq.certificates import Certificates, make  # noqa: E402
+from tests.nsq.scenes import prepare  # noqa: E402
 from tests.nsq.servers import SHAPES, NsqServer, running  # noqa: E402
 from tests.nsq.wire import Wire, unique_topic  # noqa: E402
 from tests.servers import Shape, shapes  # noqa: E402
@@ -20,6 +21,7 @@ LIMITS = {
     "max-output-buffer-size": "1024", "max-output-buffer-timeout": "1s", "min-output-buffer-timeout": "10ms",
     "output-buffer-timeout": "50ms", "max-deflate-level": "3", "snappy": "false",
 }  # fmt: skip
+TIMED_SCENES = 24  # at least as many as test_timing.py has
 
 
 @pytest.fixture(scope="session", params=shapes(*SHAPES))
@@ -39,6 +41,7 @@ def server(shape: Shape) -> Iterator[NsqServer]:
 def limited(shape: Shape) -> Iterator[NsqServer]:
     """A broker with LIMITS, shared by all tests."""
     with running(shape, LIMITS) as server:
+        prepare(server, TIMED_SCENES)
         yield server
 
 

@@ -6,12 +6,14 @@ a publish by its OK; a FIN, which has no answer, by that of a TOUCH of the same 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tests.nsq import frames
@@ -93,18 +95,24 @@ class Ledger:
 
     def drain(self, server: NsqServer) -> None:
         """Takes all messages out: none is missing, none was finished before, none comes twice."""
-        for queue in self.queues:
-            with consumer(server, queue.topic, queue.channel, rdy=500) as wire:
-                must = self.acknowledged[queue.topic] - queue.finished - queue.finishing
-                until = time.monotonic() + 20
-                while True:
-                    for message in wire.messages_until_quiet(QUIET_SECONDS if not must else 0.05):
-                        self.received(queue, message)
-                        queue.finished.add(message.body)
-                        must.discard(message.body)
-                    if not must and wire.is_quiet(0):
-                        break
-                    assert time.monotonic() < until, f"lost in {queue.topic} {queue.channel}: {sorted(must)[:5]!r}"
+        with contextlib.ExitStack() as stack, ThreadPoolExecutor(len(self.queues)) as pool:
+            wires = [
+                stack.enter_context(consumer(server, queue.topic, queue.channel, rdy=500)) for queue in self.queues
+            ]
+            for drained in [pool.submit(self._drain, *each) for each in zip(self.queues, wires, strict=True)]:
+                drained.result()
+
+    def _drain(self, queue: Queue, wire: Wire) -> None:
+        must = self.acknowledged[queue.topic] - queue.finished - queue.finishing
+        until = time.monotonic() + 30
+        while True:
+            for message in wire.messages_until_quiet(QUIET_SECONDS if not must else 0.05):
+                self.received(queue, message)
+                queue.finished.add(message.body)
+                must.discard(message.body)
+            if not must and wire.is_quiet(0):
+                break
+            assert time.monotonic() < until, f"lost in {queue.topic} {queue.channel}: {sorted(must)[:5]!r}"
 
 
 class Client:
@@ -116,6 +124,7 @@ class Client:
         self.draw = random.Random(seed)
         self.failure: BaseException | None = None
         self.was_cut_off = False
+        self.is_at_work = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -151,7 +160,8 @@ class Publisher(Client):
 
     def _work(self) -> None:
         while not self._stop.is_set():
-            with Wire(self.server, reply_seconds=20) as wire:
+            with Wire(self.server) as wire:
+                self.is_at_work.set()
                 try:
                     self._publish(wire)
                 except ConnectionError:
@@ -186,6 +196,7 @@ class Consumer(Client):
 
     def _work(self) -> None:
         with consumer(self.server, self.queue.topic, self.queue.channel, RDY) as wire:
+            self.is_at_work.set()
             # By message id: what was finished, and in which count of outages.
             finishing: dict[bytes, tuple[bytes, int]] = {}
             while not self._stop.is_set():

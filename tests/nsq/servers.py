@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from perf.peers import nsq_program
@@ -37,6 +37,9 @@ class NsqServer(Server):
     http_port: int = 0
     beanstalk_port: int = 0  # mq-shards only
     was_killed: bool = False
+    # Topics whose channel "ch" the real nsqd looks for time-outs in, from when on (scenes.py).
+    prepared: list[str] = field(default_factory=list)
+    prepared_at: float = 0.0
 
     def kill(self) -> None:
         self.was_killed = True

@@ -31,7 +31,7 @@ from tests.nsq.clients import (
 from tests.nsq.gnsq_client import GNSQ, http_client
 from tests.nsq.pynsq_client import PYNSQ, PynsqCrowd
 from tests.nsq.restart import start_again
-from tests.nsq.scenes import EARLY, LATE, Scene
+from tests.nsq.scenes import EARLY, Scene, play_again_if_late
 from tests.nsq.servers import HOST, NSQD_SCAN_REFRESH_SECONDS, SHARDS, NsqServer, running
 from tests.nsq.test_lookupd import Lookupd, needs_nsqlookupd
 from tests.nsq.wire import consumer, unique_topic
@@ -308,7 +308,7 @@ class TestAnswers:
         with PYNSQ.consumer(subscription) as consumer, PYNSQ.producer(server) as producer:
             producer.publish_many(topic, [b"%d" % n for n in range(10)])
             consumer.wait_for(11)
-            assert backoff_seconds - EARLY <= times[1] - times[0] <= backoff_seconds + LATE
+            assert times[1] - times[0] >= backoff_seconds - EARLY
             wait_until_done(server, topic)
 
     def test_after_too_many_tries_it_is_given_up(
@@ -637,9 +637,18 @@ def outcomes(timed_scenes: dict[str, Scene]) -> Iterator[dict[str, Future[None]]
 
 
 def play(scene: Scene, function: Callable[[ClientLibrary, Scene], None], library: ClientLibrary) -> None:
-    if not scene.server.shape.is_shards:
-        scene.sleep_until(NSQD_SCAN_REFRESH_SECONDS)
-    function(library, scene)
+    scenes = [scene]
+
+    def play_once() -> None:
+        if not scenes:
+            scenes.append(Scene(scene.server))
+            consumer(scene.server, scenes[0].topic).close()
+            scenes[0].start()
+        if not scene.server.shape.is_shards:
+            scenes[0].sleep_until(NSQD_SCAN_REFRESH_SECONDS)
+        function(library, scenes.pop())
+
+    play_again_if_late(f"{library.name} {function.__name__}", play_once)
 
 
 @pytest.mark.parametrize("name", TIMED)

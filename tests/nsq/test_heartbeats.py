@@ -27,7 +27,7 @@ def outcomes(server: NsqServer) -> Iterator[dict[str, Future[None]]]:
 def they_come_at_the_interval_and_nop_answers_them(scene: Scene) -> None:
     wire = scene.consumer(heartbeat_interval=1000)
     scene.start()
-    for n in range(1, 4):
+    for n in range(1, 3):
         assert wire.frame() == BEAT
         scene.passed(n * INTERVAL)
         wire.send(b"NOP\n")
@@ -79,7 +79,7 @@ def any_command_is_an_answer(scene: Scene) -> None:
     scene.start()
     beats = 0
     for n in range(1, 4):
-        scene.sleep_until(n * 1.3)
+        scene.sleep_until(n * 1.1 * INTERVAL)
         wire.send(b"RDY 0\n" if n == 2 else f"PUB {topic}\n\0\0\0\1x".encode())
         if n != 2:
             while (frame := wire.frame()) != OK:
@@ -103,14 +103,14 @@ def what_a_silent_client_held_comes_again(scene: Scene) -> None:
 def switched_off_there_are_none_and_silence_is_no_fault(scene: Scene) -> None:
     wire = scene.producer()
     assert wire.identify(heartbeat_interval=-1)
-    assert wire.is_quiet(2 * INTERVAL + 1)
+    assert wire.is_quiet(2 * INTERVAL + 0.3)
     wire.publish(unique_topic(), b"x")
 
 
 @scenario
 def by_default_they_are_much_rarer(scene: Scene) -> None:
     wire, other = scene.consumer(), scene.producer()
-    assert wire.is_quiet(2 * INTERVAL + 1)
+    assert wire.is_quiet(2 * INTERVAL + 0.3)
     assert other.is_quiet(0.01)
 
 

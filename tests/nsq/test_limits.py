@@ -24,7 +24,9 @@ def test_message_size(limited: NsqServer, wire: Wire, topic: str) -> None:
         wire.publish(topic, body)
         wire.publish_deferred(topic, 0, body)
         wire.publish_many(topic, [body])
-        assert [message.body for message in reader.messages(3)] == [body] * 3
+        messages = reader.messages(3)
+        assert [message.body for message in messages] == [body] * 3
+        reader.fin(*messages)
         wire.fails(f"PUB {topic}\n".encode() + size(101), "E_BAD_MESSAGE PUB message too big 101 > 100")
         with Wire(limited) as wire:
             wire.fails(f"DPUB {topic} 1\n".encode() + size(101), "E_BAD_MESSAGE DPUB message too big 101 > 100")
@@ -60,7 +62,7 @@ def test_count_of_mpub(limited: NsqServer, wire: Wire, topic: str) -> None:
 
 
 def test_rdy_count(limited: NsqServer, topic: str) -> None:
-    with consumer(limited, topic, rdy=50) as wire:
+    with consumer(limited, topic, rdy=50, msg_timeout=1000) as wire:
         wire.publish_many(topic, [b"%d" % n for n in range(60)])
         # The answer to that and the messages may come in any order.
         held = wire.messages(50)

@@ -25,9 +25,9 @@ from acceptor.gateway import lookupd as lookupd_module
 from acceptor.gateway.lookupd import Peer
 from perf.peers import nsq_program
 from tests.nsq.api import call, channel_stats, post, topic_stats
-from tests.nsq.servers import HOST, SHAPES, SHARDS, NsqServer, running, two_free_ports
+from tests.nsq.servers import HOST, SHARDS, NsqServer, running, two_free_ports
 from tests.nsq.wire import Wire, consumer, unique_topic
-from tests.servers import children, comm_of, shapes, wait_until
+from tests.servers import Shape, children, comm_of, wait_until
 
 NSQLOOKUPD = nsq_program("nsqlookupd")
 needs_nsqlookupd = pytest.mark.skipif(NSQLOOKUPD is None, reason="nsqlookupd is not installed")
@@ -87,8 +87,9 @@ class Lookupd:
         )
 
 
-@pytest.fixture
-def lookupd() -> Iterator[Lookupd]:
+@pytest.fixture(scope="module")
+def lookupd(shape: Shape) -> Iterator[Lookupd]:
+    """Shared by tests, each with topics of its own."""
     found = Lookupd()
     try:
         yield found
@@ -96,12 +97,27 @@ def lookupd() -> Iterator[Lookupd]:
         found.stop()
 
 
-@pytest.fixture(params=shapes(*SHAPES))
-def registered(request: pytest.FixtureRequest, lookupd: Lookupd) -> Iterator[NsqServer]:
+@pytest.fixture(scope="module")
+def registered(shape: Shape, lookupd: Lookupd) -> Iterator[NsqServer]:
     """A broker that registers with `lookupd`."""
-    options = {"lookupd-tcp-address": lookupd.address, "broadcast-address": HOST}
-    with running(request.param, options) as server:
+    with registering(shape, lookupd) as server:
         yield server
+
+
+@pytest.fixture
+def own_lookupd() -> Iterator[Lookupd]:
+    """To be stopped by a test."""
+    found = Lookupd()
+    try:
+        yield found
+    finally:
+        found.stop()
+
+
+def registering(
+    shape: Shape, lookupd: Lookupd, data_dir: Path | None = None
+) -> contextlib.AbstractContextManager[NsqServer]:
+    return running(shape, {"lookupd-tcp-address": lookupd.address, "broadcast-address": HOST}, data_dir=data_dir)
 
 
 @needs_nsqlookupd
@@ -142,31 +158,34 @@ class TestRegistration:
             wait_until(lambda: name in lookupd.get("/topics")["topics"], "the topic is registered")
         wait_until(lambda: name not in lookupd.get("/topics")["topics"], "the topic is no more")
 
-    def test_a_new_nsqlookupd_is_told_everything(self, registered: NsqServer, lookupd: Lookupd, topic: str) -> None:
-        post(registered, f"/topic/create?topic={topic}")
-        post(registered, f"/channel/create?topic={topic}&channel=a")
-        wait_until(lambda: lookupd.channels(topic) == ["a"], "the channel is registered")
-        lookupd.stop()
-        lookupd.start()
-        if not registered.shape.is_shards:
-            # nsqd notices with its next command, and connects with the one after: else with its heartbeats.
-            for _ in range(2):
-                post(registered, f"/topic/create?topic={unique_topic()}")
-        wait_until(lambda: lookupd.channels(topic) == ["a"], "the channel is registered anew", RECONNECT_SECONDS)
-        assert lookupd.producers(topic) == [(HOST, registered.port)]
+    def test_a_new_nsqlookupd_is_told_everything(self, shape: Shape, own_lookupd: Lookupd, topic: str) -> None:
+        with registering(shape, own_lookupd) as server:
+            post(server, f"/topic/create?topic={topic}")
+            post(server, f"/channel/create?topic={topic}&channel=a")
+            wait_until(lambda: own_lookupd.channels(topic) == ["a"], "the channel is registered")
+            own_lookupd.stop()
+            own_lookupd.start()
+            if not server.shape.is_shards:
+                # nsqd notices with its next command, and connects with the one after: else with its heartbeats.
+                for _ in range(2):
+                    post(server, f"/topic/create?topic={unique_topic()}")
+            wait_until(lambda: own_lookupd.channels(topic) == ["a"], "it is registered anew", RECONNECT_SECONDS)
+            assert own_lookupd.producers(topic) == [(HOST, server.port)]
 
-    def test_addresses_may_change_at_run_time(self, registered: NsqServer, lookupd: Lookupd, topic: str) -> None:
-        post(registered, f"/topic/create?topic={topic}")
-        wait_until(lambda: lookupd.producers(topic) != [], "the first has the topic")
+    def test_addresses_may_change_at_run_time(self, shape: Shape, own_lookupd: Lookupd, topic: str) -> None:
         second = Lookupd()
         try:
-            both = json.dumps([lookupd.address, second.address]).encode()
-            assert call(registered, "PUT", "/config/nsqlookupd_tcp_addresses", both).status == 200
-            wait_until(lambda: second.producers(topic) == [(HOST, registered.port)], "the second has it too")
-            only = json.dumps([second.address]).encode()
-            assert call(registered, "PUT", "/config/nsqlookupd_tcp_addresses", only).status == 200
-            wait_until(lambda: lookupd.producers(topic) == [], "the first is let go")
-            assert second.producers(topic) == [(HOST, registered.port)]
+            with registering(shape, own_lookupd) as server:
+                us = (HOST, server.port)
+                post(server, f"/topic/create?topic={topic}")
+                wait_until(lambda: own_lookupd.producers(topic) == [us], "the first has the topic")
+                both = json.dumps([own_lookupd.address, second.address]).encode()
+                assert call(server, "PUT", "/config/nsqlookupd_tcp_addresses", both).status == 200
+                wait_until(lambda: second.producers(topic) == [us], "the second has it too")
+                only = json.dumps([second.address]).encode()
+                assert call(server, "PUT", "/config/nsqlookupd_tcp_addresses", only).status == 200
+                wait_until(lambda: own_lookupd.producers(topic) == [], "the first is let go")
+                assert second.producers(topic) == [us]
         finally:
             second.stop()
 
@@ -197,9 +216,8 @@ class TestRestarts:
     """mq-shards only: its processes die one by one."""
 
     @pytest.fixture
-    def ours(self, lookupd: Lookupd, tmp_path: Path) -> Iterator[NsqServer]:
-        options = {"lookupd-tcp-address": lookupd.address, "broadcast-address": HOST}
-        with running(SHARDS, options, data_dir=tmp_path / "data") as server:
+    def ours(self, own_lookupd: Lookupd, tmp_path: Path) -> Iterator[NsqServer]:
+        with registering(SHARDS, own_lookupd, tmp_path / "data") as server:
             yield server
 
     def process(self, server: NsqServer, name: str) -> int:
@@ -208,14 +226,14 @@ class TestRestarts:
 
     @pytest.mark.parametrize("name", ["mq-gateway", "mq-worker-0", "mq-worker-1"])
     def test_a_process_that_dies_costs_no_registration(
-        self, ours: NsqServer, lookupd: Lookupd, topic: str, name: str
+        self, ours: NsqServer, own_lookupd: Lookupd, topic: str, name: str
     ) -> None:
         topics = [topic, *(unique_topic() for _ in range(8))]  # on both workers
         for one in topics:
             post(ours, f"/topic/create?topic={one}")
             post(ours, f"/channel/create?topic={one}&channel=ch")
         us = (HOST, ours.port)
-        wait_until(lambda: all(lookupd.channels(one) == ["ch"] for one in topics), "all are registered")
+        wait_until(lambda: all(own_lookupd.channels(one) == ["ch"] for one in topics), "all are registered")
         old = self.process(ours, name)
         os.kill(old, 9)
         wait_until(lambda: self.process(ours, name) not in (0, old), f"{name} is back")
@@ -226,27 +244,26 @@ class TestRestarts:
             return False
 
         wait_until(answers, "the gateway serves, with all workers")
-        wait_until(lambda: all(lookupd.producers(one) == [us] for one in topics), "all are registered again")
+        wait_until(lambda: all(own_lookupd.producers(one) == [us] for one in topics), "all are registered again")
         late = unique_topic()
         post(ours, f"/topic/create?topic={late}")
-        wait_until(lambda: lookupd.producers(late) == [us], "what is made later is registered as well")
+        wait_until(lambda: own_lookupd.producers(late) == [us], "what is made later is registered as well")
         for one in topics:
-            assert lookupd.producing_channels(one) == ["ch"]
+            assert own_lookupd.producing_channels(one) == ["ch"]
 
-    def test_what_is_recovered_is_registered(self, lookupd: Lookupd, tmp_path: Path, topic: str) -> None:
-        options = {"lookupd-tcp-address": lookupd.address, "broadcast-address": HOST}
+    def test_what_is_recovered_is_registered(self, own_lookupd: Lookupd, tmp_path: Path, topic: str) -> None:
         data = tmp_path / "data"
         with running(SHARDS, data_dir=data) as server:
             post(server, f"/topic/create?topic={topic}")
             post(server, f"/channel/create?topic={topic}&channel=ch")
-        assert lookupd.channels(topic) == []
-        with running(SHARDS, options, data_dir=data):
-            wait_until(lambda: lookupd.channels(topic) == ["ch"], "the channel is registered")
+        assert own_lookupd.channels(topic) == []
+        with registering(SHARDS, own_lookupd, data):
+            wait_until(lambda: own_lookupd.channels(topic) == ["ch"], "the channel is registered")
 
-    def test_a_tube_with_jobs_is_a_topic_too(self, ours: NsqServer, lookupd: Lookupd, topic: str) -> None:
+    def test_a_tube_with_jobs_is_a_topic_too(self, ours: NsqServer, own_lookupd: Lookupd, topic: str) -> None:
         with socket.create_connection((HOST, ours.beanstalk_port), timeout=10) as sock:
             sock.sendall(f"use {topic}\r\nput 0 0 60 5\r\nhello\r\n".encode())
-            wait_until(lambda: lookupd.producers(topic) == [(HOST, ours.port)], "the tube is registered", 20)
+            wait_until(lambda: own_lookupd.producers(topic) == [(HOST, ours.port)], "the tube is registered", 20)
 
 
 CONSUME = """
@@ -428,15 +445,32 @@ class TestPeer:
         ],
     )  # fmt: skip
     def test_a_daemon_that_says_nonsense_is_left_and_tried_again(
-        self, daemon: ListeningDaemon, heard: Heard, reply: bytes
+        self, daemon: ListeningDaemon, heard: Heard, monkeypatch: pytest.MonkeyPatch, reply: bytes
     ) -> None:
+        """Or says nothing."""
         heard.raw_reply = reply
+        if not reply:
+            monkeypatch.setattr(lookupd_module, "REPLY_S", 0.1)
 
         async def play() -> None:
-            async with told(daemon):
-                await until(lambda: heard.connections >= 2, "it is tried again")
+            async with told(daemon) as peer:
+                peer.announce({("t", "")})
+                await until(lambda: heard.connections >= 3, "it is tried again and again")
                 heard.raw_reply = None
-                await until(lambda: heard.connections >= 3, "and again")
+                await until(lambda: b"REGISTER t\n" in heard.lines, "it is told when it talks sense")
+
+        asyncio.run(play())
+
+    def test_a_daemon_that_hangs_up_is_not_waited_for(
+        self, daemon: ListeningDaemon, heard: Heard, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Neither for the reply that is due."""
+        heard.replies[b"PING"] = b"hang up"
+        monkeypatch.setattr(lookupd_module, "REPLY_S", 3600.0)
+
+        async def play() -> None:
+            async with told(daemon, heartbeat_s=0.01):
+                await until(lambda: heard.connections >= 3, "it has come back twice")
 
         asyncio.run(play())
 

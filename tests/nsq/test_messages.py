@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.nsq import frames
-from tests.nsq.frames import MESSAGE, OK, Frame, parse_message
+from tests.nsq.api import channel_stats
+from tests.nsq.frames import MESSAGE, OK, Frame, Message, parse_message
 from tests.nsq.servers import NsqServer
 from tests.nsq.wire import Wire, consumer, unique_topic
 from tests.servers import wait_until
@@ -149,9 +150,15 @@ class TestChannels:
                 producer.publish_many(topic, bodies[at : at + 10])
             assert [message.body for message in other.messages(100)] == bodies
             mate.rdy(100)
-            shared = mate.messages_until_quiet(0.2, finish=False)
-            # What it was sent it can still read, and no message is with both.
-            shared += stuck.messages_until_quiet(0.2, finish=False)
+            shared: list[Message] = []
+
+            def all_came() -> bool:
+                """What it was sent it can still read, and no message is with both."""
+                for wire in (mate, stuck):
+                    shared.extend(wire.messages_until_quiet(0.1, finish=False))
+                return len(shared) >= len(bodies)
+
+            wait_until(all_came, "each is with one of the two")
             assert sorted(message.body for message in shared) == sorted(bodies)
 
     def test_messages_before_the_first_wait_for_it(self, server: NsqServer, producer: Wire, topic: str) -> None:
@@ -379,7 +386,14 @@ class TestSampling:
         with consumer(server, topic, sample_rate=rate) as wire, consumer(server, topic) as other:
             producer.publish_many(topic, [b"%d" % n for n in range(count)])
             wire.rdy(2500)
-            got = [message.body for message in wire.messages_until_quiet()]
+            got: list[bytes] = []
+
+            def is_done() -> bool:
+                got.extend(message.body for message in wire.messages_until_quiet(0.05))
+                found = channel_stats(server, topic, "ch") or {}
+                return found["depth"] == 0 == found["in_flight_count"]
+
+            wait_until(is_done, "all are delivered or dropped")
             assert len(set(got)) == len(got)
             assert abs(len(got) / count - rate / 100) < 0.06
             other.rdy(2500)

@@ -26,6 +26,7 @@ FLOW = 3000
 HELD_AT_LEAST = 50
 SHARE = 0.9  # of a flow, that a rate is measured by: what the slow one takes does not come to the others
 ROUNDS = 2
+TRIES = 3
 MOST_MEMORY = 30_000_000
 
 
@@ -102,7 +103,16 @@ def best_rates(server: NsqServer, topic: str, channels: Sequence[str]) -> list[f
 
 
 def test_others_go_on_at_their_rate(server: NsqServer) -> None:
-    """Those of the same channel, of another channel, and of another topic."""
+    """Those of the same channel, of another channel, and of another topic. What else the machine does may slow down one
+    of the two measurements, but not time and again."""
+    for _ in range(TRIES):
+        before, beside_it = rates_before_and_beside_a_slow_one(server)
+        if all(rate >= rate_before / 2 for rate, rate_before in zip(beside_it, before, strict=True)):
+            return
+    raise AssertionError(f"messages a second: {beside_it} where there were {before}")
+
+
+def rates_before_and_beside_a_slow_one(server: NsqServer) -> tuple[list[float], list[float]]:
     topic, another = unique_topic("slow"), unique_topic("slow-not")
     before = [*best_rates(server, topic, ["shared", "other"]), *best_rates(server, another, ["ch"])]
     with greedy(server, topic, "shared"):
@@ -110,8 +120,7 @@ def test_others_go_on_at_their_rate(server: NsqServer) -> None:
         settled_in_flight(server, topic, "shared")
         beside_it = [*best_rates(server, topic, ["shared", "other"]), *best_rates(server, another, ["ch"])]
         assert in_flight(server, topic, "shared") >= HELD_AT_LEAST, "it is still there"
-    for rate, rate_before in zip(beside_it, before, strict=True):
-        assert rate >= rate_before / 2, f"messages a second: {beside_it} where there were {before}"
+    return before, beside_it
 
 
 @pytest.fixture(scope="module")
@@ -143,11 +152,17 @@ class TestWhatItHolds:
         """mq-shards only: the real nsqd has them wait for the time-out nevertheless."""
         slow = greedy(ours, topic, "ch")
         publish_numbers(ours, topic, range(FLOW // 3), BODY_BYTES, BATCH)
-        held = settled_in_flight(ours, topic, "ch")
+        settled_in_flight(ours, topic, "ch")
         fast = BulkConsumer(ours, topic, "ch", FAST_RDY)
         with ThreadPoolExecutor(1) as pool:
             done = pool.submit(consume_all, [fast], FLOW // 3)
-            wait_until(lambda: len(fast.numbers) == FLOW // 3 - held, "the others have come")
+
+            def all_but_the_held() -> bool:
+                held = in_flight(ours, topic, "ch")
+                return held >= HELD_AT_LEAST and len(fast.numbers) + held == FLOW // 3
+
+            wait_until(all_but_the_held, "the others have come and are finished")
+            held = FLOW // 3 - len(fast.numbers)
             assert set(fast.attempts) == {1}
             slow.close()
             done.result()
@@ -178,7 +193,7 @@ class TestBeingCut:
     @staticmethod
     def is_cut(slow: Wire, server: NsqServer, topic: str, since: float) -> None:
         wait_until(lambda: the_channel(server, topic)["clients"] == [], "it is no consumer any more")
-        assert 0.9 <= time.monotonic() - since <= 4
+        assert 0.9 <= time.monotonic() - since <= 10
         if server.shape.is_shards:
             wait_until(lambda: in_flight(server, topic, "ch") == 0, "it holds nothing any more")
             fast = BulkConsumer(server, topic, "ch", FAST_RDY)

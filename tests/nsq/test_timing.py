@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import pytest
 
 from tests.nsq import frames
+from tests.nsq.api import post
 from tests.nsq.frames import error
 from tests.nsq.scenes import EARLY, LATE, Scenarios, Scene
 from tests.nsq.servers import NsqServer
@@ -219,6 +220,19 @@ def a_deferred_message_waits(scene: Scene) -> None:
     scene.passed(0.4)
     assert (message.body, message.attempts) == (b"later", 1)
     assert abs(message.timestamp - published) < 0.3e9, "it tells when it was published"
+
+
+@scenario
+def a_message_deferred_over_http_waits(scene: Scene) -> None:
+    wire = scene.consumer(rdy=2)
+    scene.start()
+    post(scene.server, f"/pub?topic={scene.topic}&defer=400", b"later")
+    post(scene.server, f"/pub?topic={scene.topic}&defer=0", b"now")
+    message = wire.message()
+    assert message.body == b"now"
+    wire.fin(message)
+    assert wire.message().body == b"later"
+    scene.passed(0.4)
 
 
 @scenario

@@ -1,0 +1,737 @@
+"""What docs/subscriptions.md promises of topics, their job queue and their channels, in plain Python: the yardstick for
+the engine, as beanstalk.py is for the job queue alone, on which this stands.
+
+Commands come as calls. What is promised exactly, the replies and the figures, is predicted: `expected` has the frames
+of each client that are no messages. Which message goes to whom is often left open, so those that came are handed in
+(`delivered`) and must be allowed; `at_rest` then demands that nothing was left that should have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tests.model.beanstalk import SECOND, Arguments, Model
+from tests.model.state import Conn, Job, Tube
+from tests.nsq.frames import HEARTBEAT, OK, RESPONSE, Frame, error
+
+MS = 1_000_000
+EPHEMERAL = b"#ephemeral"
+MSG_TIMEOUT = 60 * SECOND
+MAX_MSG_TIMEOUT = 900 * SECOND
+MAX_REQ_TIMEOUT = 3600 * SECOND
+MAX_RDY = 2500
+HEARTBEAT_NS = 30 * SECOND
+PRIORITY = 1024
+NEVER = 1 << 63
+
+
+class State(Enum):
+    NEW = "new"
+    AGAIN = "to be delivered again"
+    DEFERRED = "deferred"
+    IN_FLIGHT = "in flight"
+
+
+@dataclass(eq=False)
+class Message:
+    """`number` is the job's id too, and rises with the order of publishing."""
+
+    number: int
+    body: bytes = field(repr=False)
+    published: int
+    delay: int
+    ttr: int
+    channelled: bool = False  # channels have had it, and its topic was not emptied since
+
+    @property
+    def due(self) -> int:
+        return self.published + self.delay
+
+
+@dataclass(eq=False)
+class Delivery:
+    message: Message
+    state: State = State.NEW
+    attempts: int = 0
+    due: int = 0  # if deferred
+    holder: Client | None = field(default=None, repr=False)  # if in flight, and
+    deadline: int = NEVER
+    limit: int = NEVER  # for its deadline
+    since: int = 0  # the moment at which it was to be delivered again
+    loose: bool = False  # its place in the order is not said
+
+
+@dataclass(eq=False)
+class Channel:
+    name: bytes
+    topic: Topic = field(repr=False)
+    ephemeral: bool
+    held: dict[int, Delivery] = field(default_factory=dict, repr=False)
+    clients: list[Client] = field(default_factory=list, repr=False)
+    paused: bool = False
+    messages: int | None = 0  # None: not said
+    requeues: int = 0
+    timeouts: int = 0
+
+    def take(self, message: Message, *, loose: bool = False) -> None:
+        state = State.DEFERRED if message.delay else State.NEW
+        delivery = Delivery(message, state, due=message.due, loose=loose)
+        self.held[message.number] = delivery
+        message.channelled = True
+        if self.messages is not None:
+            self.messages += 1
+
+    def can_go(self, delivery: Delivery) -> bool:
+        """What a pause of the topic keeps back cannot."""
+        if delivery.state is State.NEW:
+            return not self.topic.keeps(delivery.message)
+        return delivery.state is State.AGAIN
+
+    def waiting(self, state: State) -> list[Delivery]:
+        return [d for d in self.held.values() if d.state is state and self.can_go(d) and not self.may_be_kept(d)]
+
+    def may_be_kept(self, delivery: Delivery) -> bool:
+        """Whether a pause of the topic holds for it is not said."""
+        first = self.topic.stopped_at
+        return delivery.loose and first is not None and delivery.message.number >= first and not delivery.attempts
+
+    def count(self, state: State) -> int:
+        return sum(d.state is state for d in self.held.values())
+
+
+@dataclass(eq=False)
+class Topic:
+    name: bytes
+    lasting: bool = False
+    wanted: bool = False
+    written: bool = False  # the log knows of it
+    put: bool = False  # ... as a tube
+    stopped_at: int | None = None  # paused: messages from this number on are kept back
+    channels: dict[bytes, Channel] = field(default_factory=dict)
+    waiting: list[Message] = field(default_factory=list)
+    messages: int | None = 0
+    message_bytes: int | None = 0
+    unlogged: bool = False  # messages went to ephemeral channels alone
+    rewritten: bool = False  # the log has forgotten messages that are gone
+
+    @property
+    def ephemeral(self) -> bool:
+        return self.name.endswith(EPHEMERAL)
+
+    def keeps(self, message: Message) -> bool:
+        return self.stopped_at is not None and message.number >= self.stopped_at and message.delay == 0
+
+
+@dataclass(eq=False, repr=False)
+class Client:
+    """An NSQ connection."""
+
+    number: int
+    heard: int
+    beat_at: int
+    heartbeat: int = HEARTBEAT_NS
+    timeout: int = MSG_TIMEOUT
+    identified: bool = False
+    open: bool = True
+    closing: bool = False  # CLS
+    channel: Channel | None = None
+    credit: int = 0
+    expected: list[Frame] = field(default_factory=list)
+    messages: int = 0
+    finishes: int = 0
+    requeues: int = 0
+    # Of the step under way.
+    most_credit: int = 0
+    before: int = 0  # in flight at its beginning
+    got: list[tuple[State, int]] = field(default_factory=list)
+    was_ready: bool = False  # and its credit is as it was
+
+    def __repr__(self) -> str:
+        return f"client {self.number}"
+
+    def in_flight(self) -> list[Delivery]:
+        return [] if self.channel is None else [d for d in self.channel.held.values() if d.holder is self]
+
+    def is_ready(self) -> bool:
+        return self.open and self.channel is not None and self.credit > len(self.in_flight())
+
+
+class NotFoundError(Exception):
+    """There is no such topic."""
+
+
+class NoChannelError(Exception):
+    """There is no such channel."""
+
+
+class Broker(Model):
+    def __init__(self, is_spread: Callable[[set[bytes]], bool] = lambda names: False) -> None:
+        """`is_spread`: whether these tubes are on several workers."""
+        self.is_spread = is_spread
+        self.clients: dict[int, Client] = {}
+        self.topics: dict[bytes, Topic] = {}
+        self.messages: dict[int, Message] = {}
+        self.kept: set[bytes] = set()  # topics that the acceptor keeps open
+        # Beanstalk connections that use default because all begin so, and those that watch it.
+        self.use_began: set[int] = set()
+        self.watch_began: set[int] = set()
+        self.moment = 0
+        self.settled_order = True  # nothing happens in this step between one delivery and the next
+        super().__init__()
+
+    # --- connections ------------------------------------------------------------------------------------------------
+
+    def connect(self) -> int:
+        number = super().connect()
+        self.use_began.add(number)
+        self.watch_began.add(number)
+        return number
+
+    def connect_nsq(self, number: int) -> Client:
+        client = self.clients[number] = Client(number, self.now, self.now + HEARTBEAT_NS)
+        return client
+
+    def hear(self, client: Client) -> None:
+        client.heard = self.now
+
+    def identify(self, client: Client, heartbeat_ms: int | None, timeout_ms: int | None) -> None:
+        if client.channel is not None:
+            self.fail(client, b"E_INVALID cannot IDENTIFY in current state")
+            return
+        if not client.identified:
+            # Only the first counts.
+            client.heartbeat = (heartbeat_ms * MS) if heartbeat_ms else HEARTBEAT_NS
+            client.timeout = (timeout_ms * MS) if timeout_ms else MSG_TIMEOUT
+            client.beat_at = self.now + client.heartbeat
+        client.identified = True
+        client.expected.append(OK)
+
+    def fail(self, client: Client, text: bytes) -> None:
+        client.expected.append(error(text))
+        self.hang_up(client)
+
+    def hang_up(self, client: Client) -> None:
+        client.open = False
+        self._leave(client)
+
+    def _leave(self, client: Client) -> None:
+        channel, client.channel = client.channel, None
+        if channel is None:
+            return
+        channel.clients.remove(client)
+        for delivery in channel.held.values():
+            if delivery.holder is client:
+                self._again(delivery)
+        if channel.ephemeral and not channel.clients:
+            self._remove_channel(channel)
+            if channel.topic.ephemeral and not channel.topic.channels:
+                self._end(channel.topic)
+
+    # --- a client's commands ----------------------------------------------------------------------------------------
+
+    def subscribe(self, client: Client, topic_name: bytes, name: bytes) -> None:
+        if client.channel is not None:
+            self.fail(client, b"E_INVALID cannot SUB in current state")
+            return
+        self._keep(topic_name)
+        client.channel = self._channel(self._lasting(topic_name), name)
+        client.channel.clients.append(client)
+        client.expected.append(OK)
+
+    def publish(self, client: Client, topic_name: bytes, bodies: Sequence[bytes], delay_ms: int = 0) -> None:
+        self._keep(topic_name)
+        topic = self._lasting(topic_name)
+        for body in bodies:
+            message = Message(self.next_id, body, self.now, delay_ms * MS, MSG_TIMEOUT)
+            self.next_id += 1
+            if topic.wanted:
+                self._make_job(message, topic)
+            self._enter(topic, message)
+        client.expected.append(OK)
+        self._serve()
+
+    def ready(self, client: Client, credit: int) -> None:
+        if client.closing:
+            return
+        if client.channel is None:
+            self.fail(client, b"E_INVALID cannot RDY in current state")
+        elif credit > MAX_RDY:
+            self.fail(client, b"E_INVALID RDY count %d out of range 0-%d" % (credit, MAX_RDY))
+        else:
+            client.credit = credit
+            client.most_credit = max(client.most_credit, credit)
+            client.was_ready = False
+
+    def finish(self, client: Client, number: int, text: bytes) -> None:
+        delivery = self._in_flight(client, b"FIN", number, text)
+        if delivery is not None and client.channel is not None:
+            del client.channel.held[number]
+            client.finishes += 1
+
+    def requeue(self, client: Client, number: int, text: bytes, delay_ms: int) -> None:
+        delivery = self._in_flight(client, b"REQ", number, text)
+        if delivery is None or client.channel is None:
+            return
+        client.requeues += 1
+        client.channel.requeues += 1
+        if delay_ms:
+            delivery.state, delivery.holder = State.DEFERRED, None
+            delivery.due = self.now + min(delay_ms * MS, MAX_REQ_TIMEOUT)
+        else:
+            self._again(delivery)
+
+    def extend(self, client: Client, number: int, text: bytes) -> None:
+        delivery = self._in_flight(client, b"TOUCH", number, text)
+        if delivery is not None:
+            delivery.deadline = min(self.now + client.timeout, delivery.limit)
+
+    def stop(self, client: Client) -> None:
+        """CLS"""
+        if client.channel is None or client.closing:
+            self.fail(client, b"E_INVALID cannot CLS in current state")
+            return
+        client.credit = 0
+        client.was_ready = False
+        client.closing = True
+        client.expected.append(Frame(RESPONSE, b"CLOSE_WAIT"))
+
+    def _in_flight(self, client: Client, command: bytes, number: int, text: bytes) -> Delivery | None:
+        if client.channel is None:
+            self.fail(client, b"E_INVALID cannot %s in current state" % command)
+            return None
+        delivery = client.channel.held.get(number)
+        if delivery is None or delivery.state is not State.IN_FLIGHT:
+            why = b"ID not in flight"
+        elif delivery.holder is not client:
+            why = b"client does not own message"
+        else:
+            return delivery
+        client.expected.append(error(b"E_%s_FAILED %s %s failed %s" % (command, command, text, why)))
+        return None
+
+    def _again(self, delivery: Delivery) -> None:
+        delivery.state, delivery.holder, delivery.since = State.AGAIN, None, self.moment
+
+    # --- what comes -------------------------------------------------------------------------------------------------
+
+    def begin(self, *, settled_order: bool = True) -> None:
+        """Of a step, after which everything is at rest again."""
+        self.moment += 1
+        self.settled_order = settled_order
+        for client in self.clients.values():
+            client.most_credit = client.credit
+            client.before = len(client.in_flight())
+            client.was_ready = client.is_ready()
+            client.got = []
+
+    def delivered(self, client: Client, body: bytes, attempts: int, published: int) -> int:
+        """The message's number."""
+        assert client.channel is not None, f"a message for client {client.number}, which has no channel"
+        channel = client.channel
+        delivery = next((d for d in channel.held.values() if d.message.body == body), None)
+        where = f"{channel.topic.name!r} {channel.name!r}, client {client.number}"
+        assert delivery is not None, f"{where}: {body[:40]!r} is not, or no longer, this channel's"
+        what = f"{where}: {delivery}"
+        assert channel.can_go(delivery), f"came too early, or twice: {what}"
+        assert not channel.paused, f"came in spite of a pause: {what}"
+        assert attempts == delivery.attempts + 1, f"came with {attempts} attempts: {what}"
+        assert published == delivery.message.published, f"came with the time {published}: {what}"
+        key = delivery.message.number if delivery.state is State.NEW else delivery.since
+        client.got.append((State.DEFERRED if delivery.loose else delivery.state, key))
+        delivery.loose = False
+        delivery.state = State.IN_FLIGHT
+        delivery.holder = client
+        delivery.attempts += 1
+        delivery.deadline = self.now + client.timeout
+        delivery.limit = self.now + MAX_MSG_TIMEOUT
+        client.messages += 1
+        # In a burst it is not known which of the credits it has seen there were when.
+        allowed = max(client.most_credit, client.before)
+        assert len(client.in_flight()) <= allowed, f"more than the {allowed} that client {client.number} was ready for"
+        return delivery.message.number
+
+    def at_rest(self) -> None:
+        """Nothing is left undone, and the order was as it should be."""
+        for topic in self.topics.values():
+            for channel in topic.channels.values():
+                self._channel_at_rest(channel)
+
+    def _channel_at_rest(self, channel: Channel) -> None:
+        where = f"{channel.topic.name!r} {channel.name!r}"
+        new, again = channel.waiting(State.NEW), channel.waiting(State.AGAIN)
+        loose = any(d.loose for d in channel.held.values())
+        ready = [c for c in channel.clients if c.is_ready()]
+        idle = not (new or again) or channel.paused or not ready
+        assert idle, f"{where}: {(new or again)[0]} is kept from client {ready[0].number}"
+        got = {state: [key for c in channel.clients for s, key in c.got if s is state] for state in State}
+        first_new = min((d.message.number for d in new), default=NEVER)
+        assert all(number < first_new for number in got[State.NEW]), f"{where}: message {first_new} was passed over"
+        first_again = min((d.since for d in again if not d.loose), default=NEVER)
+        assert all(since <= first_again for since in got[State.AGAIN]), f"{where}: an older one was passed over"
+        for client in channel.clients:
+            numbers = [key for state, key in client.got if state is State.NEW]
+            assert numbers == sorted(numbers), f"{where}: client {client.number} got {numbers}"
+        if not self.settled_order or loose or got[State.DEFERRED]:
+            return
+        more = len(got[State.NEW]) - len(got[State.AGAIN])
+        assert not again or more <= 1, f"{where}: new messages were preferred"
+        assert not new or more >= -1, f"{where}: messages that come again were preferred"
+        shares = [len(c.got) for c in channel.clients if c.was_ready and c.is_ready()]
+        assert not shares or max(shares) - min(shares) <= 1, f"{where}: shared as {shares}"
+
+    # --- topics and channels ----------------------------------------------------------------------------------------
+
+    def topic(self, name: bytes) -> Topic:
+        if name not in self.topics:
+            self.topics[name] = Topic(name)
+        return self.topics[name]
+
+    def _keep(self, name: bytes) -> None:
+        self.kept.add(name)
+        self._find_or_make(name)
+
+    def _lasting(self, name: bytes) -> Topic:
+        topic = self.topic(name)
+        topic.lasting = topic.written = True
+        self._find_or_make(name)
+        return topic
+
+    def jobs_of(self, name: bytes) -> list[Job]:
+        return [job for job in self.jobs.values() if job.tube.name == name and job.id in self.messages]
+
+    def _enter(self, topic: Topic, message: Message) -> None:
+        """It goes to the channels; its job, if it becomes one, is there."""
+        self.messages[message.number] = message
+        if topic.messages is not None and topic.message_bytes is not None:
+            topic.messages += 1
+            topic.message_bytes += len(message.body)
+        for channel in topic.channels.values():
+            channel.take(message)
+        if not topic.lasting:
+            return
+        if not topic.channels and not topic.wanted:
+            topic.waiting.append(message)
+        unlogged = topic.channels and all(channel.ephemeral for channel in topic.channels.values())
+        alone = not topic.wanted or topic.stopped_at is not None  # whose jobs may go before it is unpaused
+        topic.unlogged |= bool(unlogged) and alone and not topic.ephemeral
+
+    def _channel(self, topic: Topic, name: bytes) -> Channel:
+        if name in topic.channels:
+            return topic.channels[name]
+        channel = Channel(name, topic, topic.ephemeral or name.endswith(EPHEMERAL))
+        if not topic.channels:
+            # The first gets all there is.
+            topic.unlogged |= channel.ephemeral and bool(topic.waiting) and not topic.ephemeral
+            messages = topic.waiting + [self.messages[job.id] for job in self.jobs_of(topic.name)]
+            topic.waiting = []
+        else:
+            # Of the others only what a pause keeps back.
+            others = [d.message for c in topic.channels.values() for d in c.held.values()]
+            others += [self.messages[job.id] for job in self.jobs_of(topic.name)]
+            first = topic.stopped_at
+            messages = [m for m in others if first is not None and m.number >= first]
+            messages = [m for m in messages if m.channelled]
+            unlogged = any(channel.ephemeral for channel in topic.channels.values())
+            topic.unlogged |= unlogged and bool(messages) and not topic.ephemeral
+        for message in sorted({m.number: m for m in messages}.values(), key=lambda m: m.number):
+            # A job whose delay is over may have its place in the order, or come when it is due: now.
+            is_over = 0 < message.delay <= self.now - message.published
+            channel.take(message, loose=message.number in self.jobs and is_over)
+        self._channel_tick(channel)
+        if topic.stopped_at is not None:
+            channel.messages = None  # when a message that is kept back begins to count is not said
+        topic.channels[name] = channel
+        return channel
+
+    def _remove_channel(self, channel: Channel) -> None:
+        topic = channel.topic
+        for client in list(channel.clients):
+            client.channel = None
+            client.open = False
+        del topic.channels[channel.name]
+        if not topic.channels:
+            # What the pause keeps back is the topic's, and what was published since with a delay that is not over.
+            first = NEVER if topic.stopped_at is None else topic.stopped_at
+            kept = [
+                d.message for n, d in channel.held.items()
+                if n >= first and not d.attempts and d.state in (State.NEW, State.DEFERRED)
+            ]  # fmt: skip
+            topic.waiting = [m for m in kept if m.number not in self.jobs]
+
+    def want(self, name: bytes) -> None:
+        """Somebody wants its job queue."""
+        topic = self.topic(name)
+        if topic.wanted:
+            return
+        topic.wanted = True
+        waiting, topic.waiting = topic.waiting, []
+        for message in waiting:
+            self._make_job(message, topic)
+        self._serve()
+
+    def _make_job(self, message: Message, topic: Topic) -> None:
+        tube = self._find_or_make(topic.name)
+        job = Job(
+            message.number, PRIORITY, message.delay, max(message.ttr, SECOND), message.body, tube, message.published
+        )
+        self.messages[message.number] = message
+        self.jobs[job.id] = job
+        job.state = "ready"
+        if message.delay and message.due > self.now:
+            job.state = "delayed"
+            job.deadline = message.due
+        job.save(self.now)
+
+    def _end(self, topic: Topic) -> None:
+        for channel in list(topic.channels.values()):
+            self._remove_channel(channel)
+        for job in self.jobs_of(topic.name):
+            self._remove(job)
+            del self.jobs[job.id]
+        self.topics[topic.name] = Topic(topic.name, written=topic.written)
+        tube = self.tubes.get(topic.name)
+        if tube is not None:
+            self._forget_if_unused(tube)
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def _known(self, name: bytes) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None or not (topic.lasting or self.jobs_of(name)):
+            raise NotFoundError
+        return topic
+
+    def make_topic(self, name: bytes) -> None:
+        self._lasting(name)
+
+    def make_channel(self, name: bytes, channel: bytes) -> None:
+        self._known(name)
+        self._channel(self._lasting(name), channel)
+
+    def _existing(self, name: bytes, channel_name: bytes) -> Channel:
+        topic = self._known(name)
+        if channel_name not in topic.channels:
+            raise NoChannelError
+        return topic.channels[channel_name]
+
+    def delete_topic(self, name: bytes) -> None:
+        self._end(self._known(name))
+
+    def delete_channel(self, name: bytes, channel_name: bytes) -> None:
+        channel = self._existing(name, channel_name)
+        self._remove_channel(channel)
+        if channel.topic.ephemeral and not channel.topic.channels:
+            self._end(channel.topic)
+
+    def empty_topic(self, name: bytes) -> None:
+        """What waits for a channel goes, and what a pause keeps back. Jobs are the job queue's."""
+        topic = self._known(name)
+        topic.waiting = []
+        for channel in topic.channels.values():
+            first = topic.stopped_at
+            gone = [n for n in channel.held if first is not None and n >= first]
+            for number in gone:
+                channel.held.pop(number).message.channelled = False
+
+    def empty_channel(self, name: bytes, channel_name: bytes) -> None:
+        channel = self._existing(name, channel_name)
+        kept = {n: d for n, d in channel.held.items() if d.state is State.NEW and channel.topic.keeps(d.message)}
+        channel.held = kept
+
+    def pause_topic(self, name: bytes, pause: bool) -> None:
+        topic = self._known(name)
+        if pause and topic.stopped_at is None:
+            topic.stopped_at = self.next_id
+        elif not pause:
+            topic.stopped_at = None
+
+    def pause_channel(self, name: bytes, channel_name: bytes, pause: bool) -> None:
+        self._existing(name, channel_name).paused = pause
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def next_moment(self) -> int:
+        times = [NEVER if (at := self._next_event()) is None else at]
+        for topic in self.topics.values():
+            for channel in topic.channels.values():
+                for delivery in channel.held.values():
+                    if delivery.state is State.DEFERRED:
+                        times.append(delivery.due)
+                    elif delivery.state is State.IN_FLIGHT:
+                        times.append(delivery.deadline)
+        times += [min(c.beat_at, c.heard + 2 * c.heartbeat) for c in self.clients.values() if c.open]
+        return min(times)
+
+    def advance_to(self, now: int) -> None:
+        """To a moment at which something is due, or before the next."""
+        self.now = max(self.now, now)
+        self._tick()
+        for topic in self.topics.values():
+            for channel in topic.channels.values():
+                self._channel_tick(channel)
+        for client in [c for c in self.clients.values() if c.open]:
+            if self.now >= client.heard + 2 * client.heartbeat:
+                self.hang_up(client)
+            elif self.now >= client.beat_at:
+                client.expected.append(Frame(RESPONSE, HEARTBEAT))
+                client.beat_at += client.heartbeat
+
+    def _channel_tick(self, channel: Channel) -> None:
+        for delivery in channel.held.values():
+            if delivery.state is State.DEFERRED and delivery.due <= self.now:
+                self._again(delivery)
+            elif delivery.state is State.IN_FLIGHT and delivery.deadline <= self.now:
+                channel.timeouts += 1
+                self._again(delivery)
+
+    # --- the job queue, where it is not alone -----------------------------------------------------------------------
+
+    def _take_body(self, conn: Conn, job: Job) -> bool:
+        if len(conn.input) < conn.body_bytes + 2:
+            return False
+        topic = self.topic(job.tube.name)
+        self.want(topic.name)
+        topic.put = topic.written = True
+        super()._take_body(conn, job)
+        message = Message(job.id, job.body, self.now, job.delay, job.ttr)
+        self._enter(topic, message)
+        return True
+
+    def _use(self, conn: Conn, args: Arguments) -> None:
+        super()._use(conn, args)
+        self.use_began.discard(conn.number)
+        self.want(conn.use.name)
+
+    def _watch(self, conn: Conn, args: Arguments) -> None:
+        super()._watch(conn, args)
+        if args.rest == b"default":
+            self.watch_began.discard(conn.number)
+        self.want(args.rest)
+
+    def _ignore(self, conn: Conn, args: Arguments) -> None:
+        super()._ignore(conn, args)
+        if not any(tube.name == b"default" for tube in conn.watch):
+            self.watch_began.discard(conn.number)
+
+    def _wait(self, conn: Conn, until: int) -> None:
+        is_spread = self.is_spread({tube.name for tube in conn.watch})
+        for tube in [] if is_spread else conn.watch:
+            self.want(tube.name)
+        super()._wait(conn, until)
+        # Over several workers it is first asked what there is: only who really waits wants what it watches.
+        for tube in conn.watch if is_spread and conn.waiting else []:
+            self.want(tube.name)
+
+    def _forget_if_unused(self, tube: Tube) -> None:
+        topic = self.topics.get(tube.name)
+        if tube.name in self.kept or (topic is not None and topic.lasting):
+            return
+        super()._forget_if_unused(tube)
+        if not tube.using and not tube.watching and topic is not None and not topic.written:
+            topic.wanted = False
+
+    # --- restarts ---------------------------------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Everything: connections are gone, and what the log knows is there again."""
+        self.restart_acceptor()
+        super().restart()
+        self._recover(self.topics)
+        for name, topic in self.topics.items():
+            if topic.lasting:
+                self._find_or_make(name)
+
+    def restart_acceptor(self) -> None:
+        """Connections are gone, with what they had in flight and watched."""
+        for client in self.clients.values():
+            if client.open:
+                self.hang_up(client)
+        self.kept.clear()
+        for number in [n for n in self.conns if self.is_open(n)]:
+            # Nobody is served who is about to go.
+            if self.conns[number].waiting:
+                self._stop_waiting(self.conns[number], None)
+        self._runnable.clear()
+        for number in [n for n in self.conns if self.is_open(n)]:
+            self.close(number)
+            self.conns[number].output.clear()
+        for tube in list(self.tubes.values()):
+            self._forget_if_unused(tube)
+        self._forget_default()
+
+    def _forget_default(self) -> None:
+        """With the connections went all that made it more than any other tube, until the next one comes."""
+        topic = self.topic(b"default")
+        if topic.lasting or any(job.tube.name == b"default" for job in self.jobs.values()):
+            return
+        del self.tubes[b"default"]
+        self._find_or_make(b"default")
+        if not topic.written:
+            topic.wanted = False
+
+    def restart_worker(self, names: set[bytes]) -> None:
+        """The worker of these topics and tubes: connections stay, and it is told again what they do."""
+        jobs = [job for job in self.jobs.values() if job.tube.name in names]
+        for name in names & self.tubes.keys():
+            self.tubes[name].pause_ns = self.tubes[name].unpause_at = 0
+            self.tubes[name].buried.clear()
+        for job in jobs:
+            if job.holder is not None:
+                job.holder.reserved.remove(job)
+            self._restore(job)
+        for name in names & self.tubes.keys():
+            self.tubes[name].buried.sort(key=lambda j: (j.saved.at if j.saved else 0, j.id))
+        self._recover(names)
+        for client in list(self.clients.values()):
+            if client.channel is None or client.channel.topic.name not in names:
+                continue
+            topic, name = client.channel.topic.name, client.channel.name
+            client.messages = client.finishes = client.requeues = 0
+            client.channel = self._channel(self._lasting(topic), name)
+            if client not in client.channel.clients:
+                client.channel.clients.append(client)
+        for conn in [c for c in self.conns.values() if c.open]:
+            if conn.use.name in names and conn.number not in self.use_began:
+                self.want(conn.use.name)
+            for tube in conn.watch:
+                is_asked_for = conn.waiting or tube.name != b"default" or conn.number not in self.watch_began
+                if tube.name in names and is_asked_for:
+                    self.want(tube.name)
+        self._serve()
+        self._run_woken()
+
+    def _restore(self, job: Job) -> None:
+        saved = job.saved
+        assert saved is not None
+        job.holder = None
+        job.pri, job.delay, job.deadline, job.state = saved.pri, saved.delay, saved.deadline, saved.state
+        job.reserves, job.timeouts, job.releases, job.buries, job.kicks = saved.counts
+        if job.state == "buried":
+            job.tube.buried.append(job)
+        elif job.state != "delayed" or job.deadline <= self.now:
+            job.state = "ready"
+
+    def _recover(self, names: set[bytes] | dict[bytes, Topic]) -> None:
+        for name in [n for n in self.topics if n in names]:
+            topic = self.topics[name]
+            if topic.ephemeral:
+                self.topics[name] = Topic(name, written=True)
+                if name in self.tubes:
+                    self._forget_if_unused(self.tubes[name])
+                continue
+            if not topic.lasting:
+                topic.wanted = topic.put
+            if topic.rewritten:
+                topic.messages = topic.message_bytes = None
+                for channel in topic.channels.values():
+                    channel.messages = None
+            for channel in list(topic.channels.values()):
+                channel.requeues = channel.timeouts = 0
+                if channel.ephemeral:
+                    del topic.channels[channel.name]
+                for delivery in channel.held.values():
+                    # What was to come again still is; in which order is not said.
+                    if delivery.state in (State.IN_FLIGHT, State.AGAIN):
+                        self._again(delivery)
