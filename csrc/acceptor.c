@@ -293,11 +293,10 @@ void connection_use(struct acceptor *a, struct connection *c, uint32_t topic, ui
     c->used = topic;
     c->implicit_use = flags != 0;
     uint32_t worker = binding_at(&a->bindings, topic)->worker;
-    if (topic != before) {
-        if (before != 0 && binding_at(&a->bindings, before)->worker != worker)
-            peer_tell(a, c, binding_at(&a->bindings, before)->worker, MSG_USE, 0, 0);
-        peer_tell(a, c, worker, MSG_USE, topic, flags);
-    }
+    if (before != 0 && binding_at(&a->bindings, before)->worker != worker)
+        peer_tell(a, c, binding_at(&a->bindings, before)->worker, MSG_USE, 0, 0);
+    /* Though it be the one it used: asked for anew, it is wanted anew. */
+    peer_tell(a, c, worker, MSG_USE, topic, flags);
     if (before != 0) topic_unbind(a, before);
 }
 

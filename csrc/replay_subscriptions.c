@@ -136,7 +136,7 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
         memcpy(&holder, holders + at, sizeof holder);
         if (take_holder(w, s, topic, r, &holder)) holds++;
     }
-    if (holds == (job ? 1u : 0u)) return;
+    if (!holds) return;
     if (!stream_put(&t->stream, r->seq, position, holds, delayed)) worker_die("out of memory");
     if (!job) shard_count_in(s, position);
 }

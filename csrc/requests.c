@@ -162,9 +162,13 @@ enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t record
     return DONE;
 }
 
-static void reserve(struct worker *w, uint32_t client, const struct message *m) {
+static void want_watched(struct worker *w, uint32_t client) {
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next)
         topic_want_tube(w, watch_at(&w->clients, n)->topic);
+}
+
+static void reserve(struct worker *w, uint32_t client, const struct message *m) {
+    want_watched(w, client);
     bool soon = queue_deadline_soon(w, client);
     if (soon && !queue_any_ready(w, client)) {
         answer(w, client, m, STATUS_DEADLINE_SOON);
@@ -183,6 +187,7 @@ static void reserve(struct worker *w, uint32_t client, const struct message *m) 
 }
 
 static void probe(struct worker *w, uint32_t client, const struct message *m) {
+    want_watched(w, client);
     uint32_t job = queue_best(w, client);
     uint8_t status = STATUS_OK;
     if (!job) status = queue_deadline_soon(w, client) ? STATUS_DEADLINE_SOON : STATUS_NONE;

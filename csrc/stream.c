@@ -104,12 +104,6 @@ void stream_hold(struct stream *s, uint64_t seq) {
     page->holds[seq % STREAM_PAGE]++;
 }
 
-void stream_hide(struct stream *s, uint64_t seq) {
-    struct stream_page *page = stream_page(s, seq);
-    assert(page && page->positions[seq % STREAM_PAGE]);
-    page->holds[seq % STREAM_PAGE] |= DELAYED;
-}
-
 /* Empty pages at the front leave the list. */
 static void trim(struct stream *s) {
     while (s->count && !s->pages[s->begin]) {

@@ -52,11 +52,9 @@ static inline bool stream_delayed(const struct stream *s, uint64_t seq) {
 /* The first seq from this one on that is held; s->end if there is none. */
 uint64_t stream_next(const struct stream *s, uint64_t seq);
 
-/* The next three are of a message that is held. */
+/* The next two are of a message that is held. */
 void stream_move(struct stream *s, uint64_t seq, uint64_t position);
 void stream_hold(struct stream *s, uint64_t seq);
-/* From now on no cursor takes it. */
-void stream_hide(struct stream *s, uint64_t seq);
 /* One hold less: true if it was the last. The message is forgotten then. */
 bool stream_release(struct stream *s, uint64_t seq);
 

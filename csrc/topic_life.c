@@ -158,7 +158,8 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
 
 enum { ADOPTED_IN_RECORD = 65536 };
 
-static void adopt(struct worker *w, uint32_t subscription, const struct numbers *jobs) {
+/* !anew: it has them, and the log is to know. */
+static void adopt(struct worker *w, uint32_t subscription, const struct numbers *jobs, bool anew) {
     uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD);
     struct shard *shard = shard_of_topic(w, topic_at(&w->topics, at(w, subscription)->topic));
     if (!ids) worker_die("out of memory");
@@ -166,11 +167,23 @@ static void adopt(struct worker *w, uint32_t subscription, const struct numbers 
         size_t count = 0;
         for (; i < jobs->count && count < ADOPTED_IN_RECORD; i++) {
             ids[count++] = job_at(w, jobs->items[i])->id;
-            subscription_adopt(w, subscription, jobs->items[i], w->wall_ns);
+            if (anew) subscription_adopt(w, subscription, jobs->items[i], w->wall_ns);
         }
         if (at(w, subscription)->number) shard_log_adopted(w, shard, at(w, subscription), ids, count);
     }
     free(ids);
+}
+
+/* Those that the pause of their topic keeps. */
+static struct numbers stopped_jobs_of(const struct worker *w, const struct topic *t) {
+    struct numbers all = {0};
+    for (uint64_t seq = stream_next(&t->stream, t->stopped_seq); seq < t->stream.end;
+         seq = stream_next(&t->stream, seq + 1)) {
+        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+        uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+        if (job) add(&all, job);
+    }
+    return all;
 }
 
 enum outcome topic_subscription(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, bool ephemeral,
@@ -183,7 +196,11 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const char *na
     if (*subscription) return DONE;
     ephemeral |= t->ephemeral;
     struct numbers jobs = {0};
-    if (!t->subscription_count && t->tube) jobs = jobs_of(w, topic);
+    bool first = !t->subscription_count;
+    if (first && t->tube) jobs = jobs_of(w, topic);
+    /* Read back, it will be the first: ephemeral ones are not in the log. */
+    if (!first && !ephemeral && t->tube && t->stopped && t->subscription_count == t->ephemeral_count)
+        jobs = stopped_jobs_of(w, t);
     uint32_t records = 2 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
     uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);
     enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
@@ -197,7 +214,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const char *na
             *status = STATUS_NO_SPACE;
         } else {
             if (number) shard_log_subscription(w, s, at(w, *subscription));
-            adopt(w, *subscription, &jobs);
+            adopt(w, *subscription, &jobs, first);
             catalog_changed(w);
         }
     }
@@ -219,7 +236,7 @@ static void unsubscribe(struct worker *w, uint32_t subscription) {
     catalog_changed(w);
 }
 
-/* No subscription holds it any more; the job queue may. */
+/* No subscription holds it any more; the job queue may, which needs no stream for it. */
 static void drop_message(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
@@ -235,7 +252,7 @@ static void drop_message(struct worker *w, uint32_t topic, uint64_t seq) {
         message_release(w, topic, seq);
     }
     if (!t->subscription_count) message_release(w, topic, seq);
-    if (stream_position(&t->stream, seq)) stream_hide(&t->stream, seq);
+    if (stream_position(&t->stream, seq)) (void)stream_release(&t->stream, seq);
 }
 
 void topic_empty(struct worker *w, uint32_t topic) {
@@ -309,6 +326,8 @@ static enum outcome pause_topic(struct worker *w, uint32_t topic, bool stop, uin
     struct topic *t = topic_at(&w->topics, topic);
     *status = STATUS_OK;
     if (t->stopped == stop) return DONE;
+    if (topic_make_lasting(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
     if (log_topic(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     /* What the pause kept is the ephemeral ones' now. */

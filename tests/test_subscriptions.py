@@ -13,7 +13,20 @@ from typing import Any
 import pytest
 from csrc._core import ffi, lib
 
-from tests.test_worker import OK, OPEN, PUBLISH, REQUEST, RESERVE, SECOND, SHARDS, TIMED_OUT, WATCH, Answer, Bench
+from tests.test_worker import (
+    OK,
+    OPEN,
+    PROBE,
+    PUBLISH,
+    REQUEST,
+    RESERVE,
+    SECOND,
+    SHARDS,
+    TIMED_OUT,
+    WATCH,
+    Answer,
+    Bench,
+)
 
 GONE, DELETE = lib.MSG_GONE, lib.MSG_DELETE
 SUBSCRIBE = struct.Struct("<QQIIHHI")
@@ -507,6 +520,56 @@ def test_a_connection_that_only_begins_with_a_watch_wants_nothing_yet(bench: Cha
     assert bench.ask(RESERVE, 5).status == TIMED_OUT
     bench.pub("t")
     assert bench.catalog()["t"].jobs == 1
+
+
+def test_a_tube_that_is_paused_as_a_topic_stays_paused(bench: Channels) -> None:
+    job, _ = bench.pub("t", lasting=False)
+    assert bench.change(lib.CHANGE_PAUSE, "t") == OK
+    bench.restart()
+    assert bench.catalog()["t"].paused
+    bench.sub(1, "t", "c", credit=10)
+    assert delivered(bench.turn()) == [(job, 1)]
+    kept, pushed = bench.pub("t")
+    assert pushed == []
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    assert delivered(bench.pushed) == [(kept, 1)]
+
+
+def test_what_was_emptied_stays_away_from_channels_to_come_though_the_tube_has_it(bench: Channels) -> None:
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    bench.sub(1, "t", "c", credit=10)
+    assert bench.change(lib.CHANGE_PAUSE, "t") == OK
+    kept, _ = bench.pub("t")
+    assert bench.change(lib.CHANGE_EMPTY, "t") == OK
+    bench.sub(2, "t", "d", credit=10)
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    assert delivered(bench.pushed) == []
+    assert bench.ask(RESERVE, 5).id == kept
+
+
+def test_what_a_pause_keeps_is_the_next_lasting_channels_after_a_restart_too(bench: Channels) -> None:
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    bench.sub(1, "t", "c#ephemeral", credit=10, flags=EPHEMERAL)
+    before, _ = bench.pub("t")
+    assert bench.change(lib.CHANGE_PAUSE, "t") == OK
+    kept = bench.mpub("t", [b"1", b"2"])
+    bench.sub(2, "t", "d")
+    bench.restart()
+    bench.sub(2, "t", "d", credit=10)
+    assert delivered(bench.turn()) == []
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    assert delivered(bench.pushed) == [(id, 1) for id in kept]
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    bench.turn()
+    assert [bench.ask(RESERVE, 5).id for _ in range(3)] == [before, *kept]
+
+
+def test_a_probe_wants_the_tubes_that_are_watched(bench: Channels) -> None:
+    """A reserve over several workers begins with one."""
+    bench.raw(WATCH, 5, flags=lib.MSG_IMPLICIT, topic=bench.topic("t"))
+    kept, _ = bench.pub("t")
+    assert (answer := bench.ask(PROBE, 5)).status == OK
+    assert answer.id == kept
 
 
 # --- the log ----------------------------------------------------------------------------------------------------------
