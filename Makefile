@@ -11,7 +11,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test lint bench setup beanstalkd nsq
+.PHONY: run test lint bench setup beanstalkd nsq spark java
 
 CORE := $(filter-out csrc/_core.c, $(wildcard csrc/*.c csrc/*.h)) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -20,16 +20,16 @@ WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 
 run: setup
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
-test: setup beanstalkd nsq
+test: setup spark beanstalkd nsq
 	@.venv/bin/python -m pytest $(ARGS)
 
-lint: setup
+lint: setup spark
 	@.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/clang-format --dry-run -Werror $(filter %.c %.h, $(CORE)) $(wildcard perf/*.[ch])
 	.venv/bin/python csrc/build.py --debug --out build/lint
 
-bench: setup nsq
+bench: setup spark nsq
 	@.venv/bin/python -m perf.bench $(ARGS)
 
 setup: .venv/.built
@@ -39,6 +39,31 @@ beanstalkd:
 	@if ! command -v beanstalkd >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
 		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends beanstalkd; } >/dev/null 2>&1 ||
 			echo "beanstalkd cannot be installed: comparisons with it are skipped"
+	fi
+
+# Spark is large (700 MB, about a minute), so `run` does without. Where it or Java cannot be had, its tests are skipped.
+SPARK_EXTRA := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	print(*p["optional-dependencies"]["spark"], sep="\n")
+
+spark: java .venv/.spark
+
+.venv/.spark: pyproject.toml | .venv/.packages
+	@echo "installing Spark into .venv"
+	if .venv/bin/python -c '$(SPARK_EXTRA)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
+	then
+		touch $@
+	else
+		echo "Spark cannot be installed: tests of the pipeline are skipped"
+	fi
+
+java:
+	@if ! command -v java >/dev/null && [ -z "$${JAVA_HOME:-}" ]; then
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+			echo "installing openjdk-17-jre-headless"
+			{ apt-get update -qq && apt-get install -qq -y --no-install-recommends openjdk-17-jre-headless; } >/dev/null 2>&1 ||
+				true
+		fi
+		command -v java >/dev/null || echo "there is no Java 17 (openjdk-17-jre-headless): tests of the pipeline are skipped"
 	fi
 
 # NSQ's own programs come through Go's modules, into build/nsq, once. Its go.mod replaces a module, and `go install` of

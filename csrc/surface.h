@@ -449,6 +449,21 @@ enum decode_result { DECODE_MORE, DECODE_FULL, DECODE_CORRUPT, DECODE_MISPLACED 
 enum decode_result decode_runs(struct decoder *decoder, const void *input, size_t bytes, size_t *used,
                                struct decode_columns *out);
 
+/* == encode == */
+
+#define ENCODE_SIZE_BYTES ...
+
+struct encode_column {
+    const int32_t *offsets;
+    const int64_t *large_offsets;
+    size_t rows;
+    const uint8_t *data;
+    size_t bytes;
+};
+
+int64_t encode_many(const struct encode_column *column, const int64_t *rows, size_t first, size_t count, uint8_t *out,
+                    size_t room, size_t *used);
+
 /* == scan == */
 
 #define SCAN_END  ...

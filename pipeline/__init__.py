@@ -19,12 +19,16 @@ from pipeline.source import MqShards
 
 __all__ = ["MqShards", "register"]
 
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
 
 def register(spark: SparkSession) -> None:
     """Makes the format known to a session, and lets Spark give it the filters of a query."""
     spark.dataSource.register(MqShards)
-    # Spark refuses a data source that takes filters while this is off, which is the default.
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    # Spark refuses a data source that takes filters while this is off, which is the default. In a declarative project
+    # it is for the spec to say, and setting it an error.
+    if spark.conf.get(PUSHDOWN, "false") != "true":
+        spark.conf.set(PUSHDOWN, "true")
 
 
 if (_active := SparkSession.getActiveSession()) is not None:

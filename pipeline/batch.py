@@ -14,7 +14,7 @@ from pipeline.filters import UNBOUNDED, Pushed
 from pipeline.options import AtSeq, OptionError, ReadOptions
 from pipeline.ranges import split
 from pipeline.reading import DataLossError, Range, RangeReader
-from pipeline.topics import Brokers, Stream, seqs
+from pipeline.topics import Brokers, Stream, places
 
 US_NS = 1000
 
@@ -58,8 +58,8 @@ class BatchReader(DataSourceReader):
 
     def _range(self, stream: Stream, brokers: Brokers) -> Range | None:
         options, topic, one = self._options, stream.topic, {stream.key: stream}
-        start = seqs("starting", options.starting, one, brokers)[stream.key]
-        end = seqs("ending", options.ending, one, brokers)[stream.key]
+        start = places("starting", options.starting, one, brokers)[stream.key]
+        end = places("ending", options.ending, one, brokers)[stream.key]
         if start < topic.earliest or max(start, end) > topic.latest:
             text = f"topic {topic.topic} of {stream.broker} has messages {topic.earliest} to {topic.latest - 1}"
             text = f"{text}, not all of {start} to {end - 1}"

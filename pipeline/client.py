@@ -1,4 +1,5 @@
-"""The client of a broker's HTTP API (docs/pipeline.md): topics, offsets, records, and what a query has read.
+"""The client of a broker's HTTP API (docs/pipeline.md): topics, offsets, records, what a query has read and what one
+writes.
 
 Owns one connection, kept between calls. A call that fails for a reason that may pass (no connection, a broker that
 restarts, 5xx) is tried again until `patience_s` have gone by; then, or at once if the broker refuses it, BrokerError.
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -20,12 +21,22 @@ DEFAULT_PORT: Final = 4180
 CONNECT_S: Final = 10.0
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
+PUBLISH_REPLY_S: Final = 30.0  # at least, for the reply to a writer's batch, which a broker holds back for 10 s
 REPLY_BYTES: Final = 64 << 20  # of a reply that is not records: a million topics and more
+ERROR_BYTES: Final = 4096  # that are read of an error
+PUBLISHED: Final = "published"
 T = TypeVar("T")
 
 
 class BrokerError(Exception):
-    """One line: which broker, which call, why."""
+    """One line: which broker, which call, why. `status` is the one with which it was refused, if it was."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BrokerError, (str(self), self.status)
 
 
 class BrokenOffError(Exception):
@@ -79,6 +90,35 @@ class Place:
     until: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """What a broker keeps for a named reader: by topic, the first seq that it has not read, and how many messages."""
+
+    name: str
+    topics: Mapping[str, int]
+    unread: Mapping[str, int]
+    changed_ns: int
+
+    @staticmethod
+    def decode(body: Mapping[str, Any]) -> Reader:
+        return Reader(body["name"], body["topics"], body["unread"], body["changed_ns"])
+
+
+@dataclass(frozen=True, slots=True)
+class WriterState:
+    """The last batch that a broker has of a writer. Its `state` is PUBLISHED, or it is on the way there; `error` says
+    why it does not get on."""
+
+    batch: int
+    state: str
+    messages: int
+    error: str
+
+    @staticmethod
+    def decode(body: Mapping[str, Any]) -> WriterState:
+        return WriterState(body["batch"], body["state"], body["messages"], body.get("error", ""))
+
+
 class Records:
     """The reply to a call for records, read piece by piece."""
 
@@ -103,6 +143,10 @@ class Records:
 
 class _RefusedError(Exception):
     """Trying again would not help."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class Client:
@@ -134,6 +178,45 @@ class Client:
         """From now on the broker keeps, for `reader`, what lies at or beyond these."""
         self._json("PUT", f"/v1/readers/{quote(reader, safe='')}", lambda _: None, orjson.dumps(dict(offsets)))
 
+    def stage(self, name: str, at: int, sections: bytes) -> int:
+        """Puts them behind the first `at` bytes of what is staged under a name; how many there are then."""
+        path = f"/v1/staged/{quote(name, safe='')}?at={at}"
+        return self._json("POST", path, lambda body: int(body["bytes"]), sections)
+
+    def drop_staged(self, name: str) -> None:
+        self._json("DELETE", f"/v1/staged/{quote(name, safe='')}", lambda _: None)
+
+    def writer(self, writer: str) -> WriterState | None:
+        try:
+            return self._json("GET", f"/v1/writers/{quote(writer, safe='')}", WriterState.decode)
+        except BrokerError as error:
+            if error.status == 404:
+                return None
+            raise
+
+    def publish(self, writer: str, batch: int, staged: Sequence[tuple[str, int]], *, once: bool) -> WriterState:
+        """Asks for it, or how it stands. `staged`: names and bytes, in the order in which they are to be published."""
+        asked = {"batch": batch, "staged": [{"name": name, "bytes": size} for name, size in staged]}
+        body = orjson.dumps(asked | {"once": True} if once else asked)
+        path = f"/v1/writers/{quote(writer, safe='')}"
+        return self._json("PUT", path, WriterState.decode, body, reply_s=PUBLISH_REPLY_S)
+
+    def delete_writer(self, writer: str) -> None:
+        self._json("DELETE", f"/v1/writers/{quote(writer, safe='')}", lambda _: None)
+
+    def readers(self) -> list[Reader]:
+        return self._json("GET", "/v1/readers", lambda body: [Reader.decode(found) for found in body["readers"]])
+
+    def drop_reader(self, reader: str) -> bool:
+        """False: there is none of that name."""
+        try:
+            self._json("DELETE", f"/v1/readers/{quote(reader, safe='')}", lambda _: None)
+        except BrokerError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
     @contextlib.contextmanager
     def records(self, topic: str, start: int, end: int, max_bytes: int) -> Iterator[Records]:
         """The records of seq `start` to `end` - 1, or of as many of the first as max_bytes hold."""
@@ -147,9 +230,11 @@ class Client:
             if not response.isclosed():
                 self.close()
 
-    def _json(self, method: str, path: str, decode: Callable[[Any], T], body: bytes | None = None) -> T:
+    def _json(
+        self, method: str, path: str, decode: Callable[[Any], T], body: bytes | None = None, reply_s: float = CONNECT_S
+    ) -> T:
         def once() -> T:
-            reply = _all_of(self._ask(method, path, body))
+            reply = _all_of(self._ask(method, path, body, reply_s))
             try:
                 return decode(orjson.loads(reply) if reply else None)
             except (ValueError, KeyError, TypeError) as error:
@@ -170,24 +255,35 @@ class Client:
                     raise BrokerError(f"broker {self.address}: {method} {path}: {reason}") from error
             except _RefusedError as error:
                 self.close()
-                raise BrokerError(f"broker {self.address}: {method} {path}: {error}") from error
+                raise BrokerError(f"broker {self.address}: {method} {path}: {error}", error.status) from error
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> http.client.HTTPResponse:
+    def _ask(self, method: str, path: str, body: bytes | None, reply_s: float = CONNECT_S) -> http.client.HTTPResponse:
         """A response with a status of success. Raises OSError and HTTPException for what may pass."""
         if self._connection is None:
             self._connection = http.client.HTTPConnection(self.address.host, self.address.port, timeout=CONNECT_S)
             self._connection.connect()
-            self._connection.sock.settimeout(max(CONNECT_S, self._patience_s))
+        self._connection.sock.settimeout(max(reply_s, self._patience_s))
         self._connection.request(method, path, body)
         response = self._connection.getresponse()
         if response.status < 300:
             return response
-        reason = f"{response.status} {response.read(200).decode(errors='replace').strip()}"
+        reason = f"{response.status} {_error_of(response)}"
         if response.status >= 500:
             raise http.client.HTTPException(reason)
-        raise _RefusedError(reason)
+        raise _RefusedError(reason, response.status)
+
+
+def _error_of(response: http.client.HTTPResponse) -> str:
+    text = response.read(ERROR_BYTES)
+    try:
+        found = orjson.loads(text)
+    except ValueError:
+        found = None
+    if isinstance(found, dict) and "error" in found:
+        return str(found["error"])
+    return text[:200].decode(errors="replace").strip()
 
 
 def _all_of(response: http.client.HTTPResponse) -> bytes:

@@ -86,10 +86,11 @@ class Decoder:
         """So many messages were not there, in all gaps."""
         return int(self._d.missing)
 
-    @property
-    def gap(self) -> tuple[int, int]:
-        """The first: [from, until)."""
-        return int(self._d.gap_from), int(self._d.gap_until)
+    def take_gap(self) -> tuple[int, int]:
+        """The first since this was asked last: [from, until)."""
+        gap = int(self._d.gap_from), int(self._d.gap_until)
+        self._d.gap_from = self._d.gap_until
+        return gap
 
     @property
     def needs(self) -> int:

@@ -85,21 +85,21 @@ class ReadOptions:
         if _mentions(ending, EARLIEST):
             raise OptionError("endingOffsets: earliest would read nothing")
         return ReadOptions(
-            brokers=_brokers(given),
+            brokers=parse_brokers(given),
             selection=_selection(given),
             starting=starting,
             ending=ending,
-            min_partitions=_positive(given, "minPartitions"),
-            max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
-            max_offsets_per_trigger=_positive(given, "maxOffsetsPerTrigger"),
-            max_bytes_per_trigger=_positive(given, "maxBytesPerTrigger"),
+            min_partitions=parse_positive(given, "minPartitions"),
+            max_records_per_partition=parse_positive(given, "maxRecordsPerPartition"),
+            max_offsets_per_trigger=parse_positive(given, "maxOffsetsPerTrigger"),
+            max_bytes_per_trigger=parse_positive(given, "maxBytesPerTrigger"),
             fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
             subscription=given.get("subscription") or None,
-            patience_s=(_positive(given, "pollTimeoutMs") or DEFAULT_PATIENCE_MS) / 1000,
+            patience_s=(parse_positive(given, "pollTimeoutMs") or DEFAULT_PATIENCE_MS) / 1000,
         )
 
 
-def _brokers(given: Mapping[str, str]) -> tuple[Address, ...]:
+def parse_brokers(given: Mapping[str, str]) -> tuple[Address, ...]:
     texts = [text for text in given.get("brokers", f"127.0.0.1:{DEFAULT_PORT}").split(",") if text.strip()]
     try:
         found = tuple(dict.fromkeys(Address.parse(text) for text in texts))
@@ -186,7 +186,7 @@ def _mentions(bound: Bound, word: int) -> bool:
     return bound.all == word if bound.by_topic is None else word in bound.by_topic.values()
 
 
-def _positive(given: Mapping[str, str], name: str) -> int | None:
+def parse_positive(given: Mapping[str, str], name: str) -> int | None:
     if (text := given.get(name.lower())) is None:
         return None
     if not text.strip().isdecimal() or int(text) == 0:

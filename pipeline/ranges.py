@@ -54,7 +54,7 @@ def ends(start: Mapping[str, int], latest: Mapping[str, int], sizes: Mapping[str
     total = sum(available.values())
     if total <= limit:
         return dict(latest)
-    result = dict(start)
+    result = {key: min(seq, latest[key]) for key, seq in start.items()}
     for key, have in available.items():
         messages = int(limit * (have / total) / sizes[key])
         result[key] = min(latest[key], start[key] + max(1, messages))

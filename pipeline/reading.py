@@ -23,6 +23,7 @@ REPLY_BYTES: Final = 64 << 20  # asked for at once
 PIECE_BYTES: Final = 512 << 10  # read at once: small enough for the processor's cache
 MAX_RECORD_BYTES: Final = (1 << 30) + (64 << 10)  # the largest body a broker takes, and its frame
 CORRUPT_TRIES: Final = 3
+NOT_FOUND: Final = 404
 PAUSE_S: Final = 0.02
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Range(InputPartition):
     gaps_from: int
 
     def __str__(self) -> str:
-        return f"topic {self.topic} of {self.broker}"
+        return f"topic {self.topic} of {self.broker}, shard {self.shard}"
 
 
 class RangeReader:
@@ -67,6 +68,13 @@ class RangeReader:
                 try:
                     with client.records(self._range.topic, start, self._range.end, REPLY_BYTES) as records:
                         yield from self._reply(records)
+                except BrokerError as error:
+                    if error.status != NOT_FOUND:
+                        raise
+                    # All of the topic went since the range was planned.
+                    self._decoder.skip_to(self._range.end)
+                    self._lost(start, self._range.end)
+                    break
                 except (BrokenOffError, DecodeError) as error:
                     broken = error
                 progress = self._decoder.next_seq > start
@@ -128,9 +136,9 @@ class RangeReader:
             self._lost(max(start, self._range.gaps_from), end)
 
     def _check_gaps(self) -> None:
-        if self._decoder.missing > self._missing:
-            self._missing = self._decoder.missing
-            self._lost(*self._decoder.gap)
+        if (more := self._decoder.missing - self._missing) > 0:
+            self._missing += more
+            self._lost(*self._decoder.take_gap(), more)
 
     def _skip_corrupt(self, error: Exception) -> None:
         seq = self._decoder.next_seq
@@ -139,10 +147,13 @@ class RangeReader:
         log.warning("%s: %s; it is left out", self._range, error)
         self._decoder.skip_to(seq + 1)
 
-    def _lost(self, start: int, end: int) -> None:
+    def _lost(self, start: int, end: int, of: int = 0) -> None:
+        """`of`: so many with those of other gaps, where there are any."""
         if start >= end:
             return
         text = f"{self._range}: messages {start} to {end - 1} are gone"
+        if of > end - start:
+            text += f", and {of - (end - start)} of those behind"
         if self._damage:
             text += f", and the broker has damage at {self._damage} (shard/segment/bytes)"
         if self._fail_on_data_loss:

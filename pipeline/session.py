@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
 
@@ -12,7 +13,7 @@ import pipeline
 NICENESS = 10
 
 
-def open_session(master: str, name: str) -> SparkSession:
+def open_session(master: str, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
     """Executors on this machine use this interpreter and find what it finds; on a cluster, what is installed there."""
     local = master.startswith("local")
     builder = (
@@ -32,6 +33,8 @@ def open_session(master: str, name: str) -> SparkSession:
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.ui.enabled", "false")
         )
+    for key, value in (settings or {}).items():
+        builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     pipeline.register(spark)

@@ -1,4 +1,4 @@
-"""The Spark data source `mqshards`: what it is called, its columns, and who reads it."""
+"""The Spark data source `mqshards`: what it is called, its columns, and who reads and writes it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from pyspark.sql.types import (
 from pipeline.batch import BatchReader
 from pipeline.options import OptionError, ReadOptions
 from pipeline.stream import StreamReader
+from pipeline.write import BatchWriter, StreamWriter
+from pipeline.write_options import WriteOptions
 
 SCHEMA: Final = StructType(
     [
@@ -48,6 +50,15 @@ class MqShards(DataSource):
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         return StreamReader(ReadOptions.parse(self.options, streaming=True), _checked(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        if overwrite:
+            raise OptionError("mode overwrite: what is in a topic stays; append is wanted")
+        return BatchWriter(WriteOptions.parse(self.options, streaming=False), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        # In complete mode, which overwrites, each micro-batch publishes the whole result; as with Kafka's sink.
+        return StreamWriter(WriteOptions.parse(self.options, streaming=True), schema)
 
 
 def _checked(schema: StructType) -> StructType:

@@ -1,5 +1,6 @@
 """Reads topics as a stream. An offset says, for each topic, the seq of the next message to read; Spark's checkpoint
-keeps them.
+keeps them. Where retention had taken messages in the midst of others before the query came to a topic, it also says
+up to where that is no loss: [seq, complete], until seq has got there.
 
 A topic that appears later enters the offsets at its first message, and is read from the next micro-batch on: so every
 micro-batch is told by its two offsets alone, and reads the same when it is run again.
@@ -26,9 +27,10 @@ from pipeline.client import Address
 from pipeline.options import AtSeq, ReadOptions
 from pipeline.ranges import ends, split
 from pipeline.reading import DataLossError, Range, RangeReader
-from pipeline.topics import Brokers, Stream, seqs
+from pipeline.topics import Brokers, Stream, places
 
-Offset = dict[str, int]
+Seqs = dict[str, int]
+Offset = dict[str, int | list[int]]
 
 log = logging.getLogger(__name__)
 
@@ -40,9 +42,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._brokers: Brokers | None = None
-        self._target: Offset | None = None  # of Trigger.AvailableNow
+        self._target: Seqs | None = None  # of Trigger.AvailableNow
         self._streams: dict[str, Stream] = {}  # all that have been seen, as they were last
-        self._gaps_from: Offset = {}  # where gaps begin to matter, when the query began at the earliest messages
+        self._committed: Offset | None = None
 
     def _connected(self) -> Brokers:
         if self._brokers is None:
@@ -58,13 +60,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802
         found = self._look()
-        offset = seqs("starting", self._options.starting, found, self._connected())
+        offset = places("starting", self._options.starting, found, self._connected())
         for key, seq in offset.items():
             self._check(found[key], seq)
-        if not isinstance(self._options.starting, AtSeq) or self._options.starting.by_topic is None:
-            self._gaps_from = {key: stream.topic.complete for key, stream in found.items()}
-        self.commit(offset)
-        return offset
+        explicit = isinstance(self._options.starting, AtSeq) and self._options.starting.by_topic is not None
+        begin = _offset(offset, {} if explicit else {key: stream.topic.complete for key, stream in found.items()})
+        self.commit(begin)
+        return begin
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = {key: stream.topic.latest for key, stream in self._look().items()}
@@ -78,51 +80,58 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         found = self._look()
-        for key, seq in start.items():
+        # Spark asks for what comes next when it is done with all before `start`. It says so itself only once it has
+        # found something, which after the end of Trigger.AvailableNow may be a day later.
+        self.commit(start)
+        seqs, complete = _seqs(start), _complete(start)
+        for key, seq in seqs.items():
             if key in found:
                 self._check(found[key], seq)
-            elif key in self._streams and seq < self._streams[key].topic.latest:
-                self._lost(f"topic {key} is gone with messages {seq} to {self._streams[key].topic.latest - 1}")
-        latest = {key: max(seq, self._latest(key, found, seq)) for key, seq in start.items()}
-        end = self._limited(start, latest, limit)
+            elif (gone := self._streams.pop(key, None)) is not None and seq < gone.topic.latest:
+                self._lost(f"topic {key} is gone with messages {seq} to {gone.topic.latest - 1}")
+        # Where the broker has lost its last messages this goes back: their seqs are given to others.
+        latest = {key: self._latest(key, found, seq) for key, seq in seqs.items()}
+        end = self._limited(seqs, latest, limit)
         for key, stream in found.items():
-            if key not in start and (self._target is None or key in self._target):
-                end[key] = stream.topic.earliest
-        return end
+            if key not in seqs and (self._target is None or key in self._target):
+                end[key], complete[key] = stream.topic.earliest, stream.topic.complete
+        return _offset(end, complete)
 
-    def reportLatestOffset(self) -> Offset:  # noqa: N802
+    def reportLatestOffset(self) -> Seqs:  # noqa: N802
         return {key: stream.topic.latest for key, stream in self._streams.items()}
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         brokers = self._connected()
+        seqs, complete = _seqs(start), _complete(start)
         if any(key not in self._streams for key in end):
             self._look()  # a micro-batch that is run again after a restart
         ranges, sizes = [], {}
-        for key, until in end.items():
+        for key, until in _seqs(end).items():
             broker, topic = brokers.of_key(key)
-            seq = start.get(key, until)
+            seq = seqs.get(key, until)
             if seq >= until:
                 continue
             stream = self._streams.get(key)
             if stream is None:
                 self._lost(f"topic {topic} of {broker} is gone with messages {seq} to {until - 1}")
                 continue
-            gaps_from = min(until, max(seq, self._gaps_from.get(key, seq)))
+            gaps_from = min(until, max(seq, complete.get(key, seq)))
             ranges.append(Range(broker, topic, stream.topic.shard, seq, until, gaps_from))
             sizes[broker, topic] = stream.topic.message_bytes
         return [*split(ranges, sizes, self._options.min_partitions, self._options.max_records_per_partition)]
 
     def commit(self, end: Offset) -> None:
         """What lies before `end` need not be kept for this query any more."""
-        if self._options.subscription is None:
+        if self._options.subscription is None or end == self._committed:
             return
         brokers = self._connected()
-        by_broker: dict[Address, Offset] = {}
-        for key, seq in end.items():
+        by_broker: dict[Address, Seqs] = {}
+        for key, seq in _seqs(end).items():
             broker, topic = brokers.of_key(key)
             by_broker.setdefault(broker, {})[topic] = seq
         for broker, offsets in by_broker.items():
             brokers.client(broker).commit(self._options.subscription, offsets)
+        self._committed = end
 
     def stop(self) -> None:
         if self._brokers is not None:
@@ -143,7 +152,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         latest = found[key].topic.latest if key in found else start
         return latest if self._target is None else min(latest, self._target.get(key, start))
 
-    def _limited(self, start: Offset, latest: Offset, limit: ReadLimit) -> Offset:
+    def _limited(self, start: Seqs, latest: Seqs, limit: ReadLimit) -> Seqs:
         """Both limits hold if both are given; Spark knows of one."""
         if isinstance(limit, ReadAllAvailable):
             return latest
@@ -166,3 +175,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text}; failOnDataLoss is true")
         log.warning("%s", text)
+
+
+def _seqs(offset: Offset) -> Seqs:
+    return {key: value if isinstance(value, int) else value[0] for key, value in offset.items()}
+
+
+def _complete(offset: Offset) -> Seqs:
+    return {key: value[1] for key, value in offset.items() if not isinstance(value, int)}
+
+
+def _offset(seqs: Seqs, complete: Seqs) -> Offset:
+    return {key: [seq, complete[key]] if seq < complete.get(key, seq) else seq for key, seq in seqs.items()}

@@ -63,7 +63,7 @@ class Brokers:
         return dict(sorted(found.items()))
 
 
-def seqs(name: str, bound: Bound, streams: Mapping[str, Stream], brokers: Brokers) -> dict[str, int]:
+def places(name: str, bound: Bound, streams: Mapping[str, Stream], brokers: Brokers) -> dict[str, int]:
     """Where a bound, that of the option `name`, lies in each stream. Raises OptionError."""
     if bound.by_topic is not None:
         missing = {s.topic.topic for s in streams.values()} - set(bound.by_topic)

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from shards.reader.scan import MESSAGES, Batch, Columns
-from shards.reader.shard import ShardView, Span
+from shards.reader.shard import ChangedError, ShardView, Span
 
 # uint32 segment, uint32 records, uint64 bytes; then so many bytes of records, each padded to 8.
 RUN_HEAD: Final = struct.Struct("<IIQ")
@@ -77,7 +77,8 @@ class Runs:
 def runs_of(view: ShardView, topic: str, first: int, until: int, max_bytes: int) -> Runs:
     """What is there of seqs [first, until): `max_bytes` of records, or one that is larger.
 
-    Raises FileNotFoundError when a segment has just been removed: refresh and ask again. OSError.
+    Raises FileNotFoundError when a segment has just been removed: refresh and ask again; ChangedError: forget it
+    before that. OSError.
     """
     found = view.find(topic, first, until)
     result = Runs(found.until)
@@ -132,7 +133,7 @@ def _cut(fd: int, span: Span, room: int, any_before: bool, columns: Columns) -> 
     batch = records_of(fd, span, columns)
     chosen = batch.take((batch.seq >= np.uint64(span.first)) & (batch.seq < np.uint64(span.until)))
     if len(chosen) != span.until - span.first:
-        raise OSError(f"segment {span.segment} has changed at {span.offset}")
+        raise ChangedError(span.segment, span.offset)
     start = int(chosen.offset[0])
     ends = chosen.ends - np.uint64(start)
     fits = int(np.searchsorted(ends, np.uint64(max(room, 0)), "right"))

@@ -25,6 +25,14 @@ MAX_STRETCHES: Final = 16384
 log = logging.getLogger(__name__)
 
 
+class ChangedError(OSError):
+    """A segment has not what its index says: it was damaged since."""
+
+    def __init__(self, segment: int, offset: int) -> None:
+        super().__init__(f"segment {segment} has changed at {offset}")
+        self.segment: Final = segment
+
+
 @dataclass(frozen=True, slots=True)
 class Topic:
     """`earliest`: the first seq that is still there. `complete`: from which on retention has taken nothing: before it
@@ -102,6 +110,11 @@ class ShardView:
         self._forget_names(present[0] if present else 0)
         for number in indexes - set(present):
             _remove(index_file.index_path(self.path(number)))
+
+    def forget(self, segment: int) -> None:
+        """The next refresh checks every record of it again."""
+        self.segments.pop(segment, None)
+        _remove(index_file.index_path(self.path(segment)))
 
     def path(self, segment: int) -> Path:
         return shard_path(self.directory, self.shard) / segment_name(segment)
@@ -277,7 +290,7 @@ class ShardView:
     def place_of(self, name: str, timestamp_ns: int) -> tuple[int | None, int | None]:
         """The smallest seq whose message is from that time or later, None if there is none; and one beyond the largest
         whose message is older. A clock that was set back makes the first smaller than the second. Raises OSError;
-        FileNotFoundError when a segment has just been removed."""
+        FileNotFoundError when a segment has just been removed, ChangedError when it must be forgotten."""
         later: int | None = None
         older: int | None = None
         time = np.uint64(timestamp_ns)
@@ -303,7 +316,7 @@ class ShardView:
             data = os.pread(file.fileno(), int(part.bytes[at]), int(part.offset[at]))
         records, _, _, _ = self.columns.scan(data, 0, len(data), segment, kinds=MESSAGES, check=False)
         if records != int(part.count[at]):
-            raise OSError(f"shard {self.shard}, segment {segment} has changed at {int(part.offset[at])}")
+            raise ChangedError(segment, int(part.offset[at]))
         return self.columns.batch(records)
 
     def damage(self, segments: set[int]) -> list[tuple[int, Damage]]:

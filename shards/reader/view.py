@@ -12,7 +12,7 @@ import crc32c
 from shards.reader.runs import Runs, runs_of
 from shards.reader.scan import Columns
 from shards.reader.segment import Damage
-from shards.reader.shard import ShardView, Topic
+from shards.reader.shard import ChangedError, ShardView, Topic
 
 # Between two looks at a shard retention may drop what the first one saw; not for ever.
 TRIES: Final = 10
@@ -82,6 +82,9 @@ class DataView:
                     )
                 except FileNotFoundError:
                     view.refresh()
+                except ChangedError as error:
+                    view.forget(error.segment)
+                    view.refresh()
         raise OSError(f"the segments of shard {topic.shard} vanish as they are read")
 
     def records(self, name: str, first: int, until: int | None, max_bytes: int) -> Range | None:
@@ -100,6 +103,9 @@ class DataView:
                 try:
                     runs = runs_of(view, name, first, max(first, end), max_bytes)
                 except FileNotFoundError:
+                    continue
+                except ChangedError as error:
+                    view.forget(error.segment)
                     continue
                 return Range(topic, runs, view.damage(set(runs.files)))
         raise OSError(f"the segments of shard {shard} vanish as they are read")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,22 +22,24 @@ if TYPE_CHECKING:
 
 # Modules that cannot be imported without it; test_installed.py says that they are left out.
 MISSING = [name for name in ("numpy", "pyarrow", "pyspark") if importlib.util.find_spec(name) is None]
-MISSING += [name for name in ("java",) if shutil.which(name) is None]
+MISSING += ["java"] if shutil.which("java") is None and "JAVA_HOME" not in os.environ else []
 collect_ignore_glob = ["test_re*.py", "test_spark_*.py"] if MISSING else []
 
+# Of all JVMs: half of the processor time of one that lives for a minute is its optimizing compiler's.
+os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+
+def session(master: str, directory: Path) -> SparkSession:
     from pyspark.sql import SparkSession
 
     import pipeline
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-    directory = tmp_path_factory.mktemp("spark")
-    session = (
-        SparkSession.builder.master("local[2]")
+    found = (
+        SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "2")
@@ -44,10 +48,37 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         .config("spark.local.dir", str(directory))
         .getOrCreate()
     )
-    session.sparkContext.setLogLevel("ERROR")
-    pipeline.register(session)
-    yield session
-    session.stop()
+    found.sparkContext.setLogLevel("ERROR")
+    pipeline.register(found)
+    return found
+
+
+@pytest.fixture(scope="session")
+def spark_said(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the JVM of `spark` and its Python workers write to stderr, warnings of the data source among it."""
+    return tmp_path_factory.mktemp("said") / "stderr"
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, spark_said: Path) -> Iterator[SparkSession]:
+    with stderr_to(spark_said):
+        found = session("local[2]", tmp_path_factory.mktemp("spark"))
+    yield found
+    found.stop()
+
+
+@contextlib.contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Of this process and those that it starts meanwhile, which keep it."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with path.open("ab") as sink:
+        os.dup2(sink.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
 
 
 @pytest.fixture

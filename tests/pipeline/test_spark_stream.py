@@ -155,6 +155,29 @@ def test_a_gap_behind_a_message_nobody_finished_is_an_error(
         query.run()
 
 
+def test_a_query_that_is_started_again_knows_which_gaps_it_began_with(
+    spark: SparkSession, gateway: Gateway, tmp_path: Path
+) -> None:
+    """Else it could never get over them."""
+    query = Query(spark, tmp_path, gateway, maxOffsetsPerTrigger=4)
+    fill(gateway, "a", 2)
+    query.run()
+    for topic in ("a", "b"):
+        fill(gateway, topic, 10)
+    gateway.topic("b").drop(2, 5)
+    gateway.spoil = lambda topic, start, reply: reply[:56] + b"?" + reply[57:] if topic == "b" else reply
+    with pytest.raises(Exception, match=r"topic b .*corrupt"):
+        query.run()
+    gateway.spoil = lambda topic, start, reply: reply
+    query.run()
+    assert query.rows() == all_of("a", 12) + [("b", seq) for seq in (0, 1, 5, 6, 7, 8, 9)]
+    gateway.topic("a").drop(0, 12)
+    fill(gateway, "b", 10)
+    gateway.topic("b").drop(12, 15)
+    with pytest.raises(Exception, match=r"messages 12 to 1[34] are gone"):
+        query.run()
+
+
 def test_messages_that_a_broker_has_lost_are_an_error(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
     query = Query(spark, tmp_path, gateway)
     fill(gateway, "a", 5)
@@ -163,6 +186,11 @@ def test_messages_that_a_broker_has_lost_are_an_error(spark: SparkSession, gatew
     gateway.topics["a"].next_seq = 3
     with pytest.raises(Exception, match="has lost messages 3 to 4"):
         query.run()
+    query.options["failOnDataLoss"] = "false"
+    query.run()
+    fill(gateway, "a", 4)
+    query.run()
+    assert query.rows() == sorted(all_of("a", 5) + [("a", seq) for seq in (3, 4, 5, 6)])
 
 
 def test_several_brokers_have_offsets_of_their_own(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:

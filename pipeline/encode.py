@@ -1,0 +1,208 @@
+"""From columns of Arrow record batches to sections (docs/pipeline.md): messages of one topic, as a broker takes them.
+
+Sections are gathered over many batches, so that they are large however many topics there are. The C core
+(csrc/encode.h) copies the bodies; what is done here is done once per topic and batch, never once per message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from csrc._core import ffi, lib
+
+SECTION_BYTES: Final = 1 << 20  # of messages, or one message
+MAX_MESSAGE_BYTES: Final = (32 << 20) - 1024  # the body of a request, less what is around the message
+HELD_BYTES: Final = 64 << 20  # in sections that are not full yet
+HELD_SECTIONS: Final = 16384
+FIRST_BYTES: Final = 4096  # a section's memory at first
+GROWTH: Final = 4
+_HEAD: Final = struct.Struct("<HHII")
+_FEW: Final = 1 << 16  # what numpy sorts in linear time
+
+Bytes = npt.NDArray[np.uint8]
+Rows = npt.NDArray[np.int64]
+
+
+class EncodeError(Exception):
+    """One line: what in the rows cannot be published."""
+
+
+class Section(NamedTuple):
+    topic: str
+    messages: int
+    data: bytes
+
+
+class _Column:
+    """The bodies of a batch, for the C core."""
+
+    def __init__(self, bodies: pa.Array) -> None:
+        _, offsets, data = bodies.buffers()
+        wide = pa.types.is_large_binary(bodies.type) or pa.types.is_large_string(bodies.type)
+        self.rows = len(bodies)
+        dtype = np.int64 if wide else np.int32
+        self._offsets: npt.NDArray[Any] = np.zeros(1, dtype)
+        if self.rows:
+            self._offsets = np.frombuffer(offsets, dtype)[bodies.offset : bodies.offset + self.rows + 1]
+        self.c = ffi.new("struct encode_column *")
+        self.c.rows = self.rows
+        self._kept = [ffi.from_buffer("int64_t[]" if wide else "int32_t[]", self._offsets)]
+        setattr(self.c, "large_offsets" if wide else "offsets", self._kept[0])
+        if data is not None:
+            self._kept.append(ffi.from_buffer("uint8_t[]", data))
+            self.c.data, self.c.bytes = self._kept[1], data.size
+
+    def body_bytes(self, row: int) -> int:
+        return int(self._offsets[row + 1]) - int(self._offsets[row])
+
+
+class _Held:
+    """A section in the making."""
+
+    def __init__(self, topic: str, capacity: int = FIRST_BYTES) -> None:
+        self.topic = topic
+        self._name = topic.encode()
+        self.head_bytes = _HEAD.size + len(self._name)
+        if len(self._name) >= 1 << 16:
+            raise EncodeError(f"topic: {topic[:80]!r}... is not a topic's name")
+        self.messages = 0
+        self._resize(np.empty(max(capacity, 2 * self.head_bytes), np.uint8))
+        self.end = self.head_bytes
+
+    def _resize(self, buffer: Bytes) -> None:
+        self._buffer = buffer
+        self._out = ffi.from_buffer("uint8_t[]", buffer)
+
+    @property
+    def capacity(self) -> int:
+        return self._buffer.size
+
+    @property
+    def data_bytes(self) -> int:
+        return self.end - self.head_bytes
+
+    def grow(self, data_bytes: int) -> None:
+        """So that there is room for so much."""
+        size = max(self.head_bytes + data_bytes, min(GROWTH * self._buffer.size, self.head_bytes + SECTION_BYTES))
+        buffer = np.empty(size, np.uint8)
+        buffer[: self.end] = self._buffer[: self.end]
+        self._resize(buffer)
+
+    def put(self, column: _Column, rows: Any, first: int, count: int) -> int:  # noqa: ANN401
+        """As many as there is room for. Raises EncodeError."""
+        used = ffi.new("size_t *")
+        room = min(self._buffer.size - self.end, SECTION_BYTES - self.data_bytes)
+        done = int(lib.encode_many(column.c, rows, first, count, self._out + self.end, max(0, room), used))
+        if done < 0:
+            raise EncodeError("the column of bodies is not sound")
+        self.end += int(used[0])
+        self.messages += done
+        return done
+
+    def put_large(self, column: _Column, row: int) -> None:
+        """One message, which has more than a section of several may have."""
+        used = ffi.new("size_t *")
+        done = lib.encode_many(column.c, ffi.NULL, row, 1, self._out + self.end, self._buffer.size - self.end, used)
+        assert done == 1, done
+        self.end += int(used[0])
+        self.messages += 1
+
+    def take(self) -> Section:
+        _HEAD.pack_into(self._buffer.data, 0, len(self._name), 0, self.messages, self.data_bytes)
+        self._buffer[_HEAD.size : self.head_bytes] = np.frombuffer(self._name, np.uint8)
+        section = Section(self.topic, self.messages, self._buffer[: self.end].tobytes())
+        self.messages, self.end = 0, self.head_bytes
+        return section
+
+
+class Encoder:
+    """The rows of a topic stay in their order."""
+
+    def __init__(self, held_bytes: int = HELD_BYTES, held_sections: int = HELD_SECTIONS) -> None:
+        self._held: dict[str, _Held] = {}
+        self._held_bytes = 0
+        self._most_bytes = held_bytes
+        self._most_sections = held_sections
+
+    def add(self, topics: pa.Array | str, bodies: pa.Array) -> Iterator[Section]:
+        """The sections that are full now. `topics`: one for each body, or one for all. Raises EncodeError."""
+        column = _Column(bodies)
+        if isinstance(topics, str):
+            yield from self._add(topics, column, None, 0, column.rows)
+            return
+        for topic, rows in rows_by_topic(topics):
+            yield from self._add(topic, column, rows, 0, column.rows if rows is None else rows.size)
+
+    def finish(self) -> Iterator[Section]:
+        """What is left."""
+        held, self._held, self._held_bytes = self._held, {}, 0
+        for section in held.values():
+            if section.messages:
+                yield section.take()
+
+    def _add(self, topic: str, column: _Column, rows: Rows | None, first: int, count: int) -> Iterator[Section]:
+        if count == 0:
+            return
+        held = self._held.get(topic)
+        if held is None:
+            held = self._held[topic] = _Held(topic)
+            self._held_bytes += held.capacity
+        at = ffi.NULL if rows is None else ffi.from_buffer("int64_t[]", rows)
+        done = 0
+        while True:
+            taken = held.put(column, at if rows is None else at + done, first + done, count - done)
+            done += taken
+            if done == count:
+                break
+            # There is no room for the next one.
+            row = first + done if rows is None else int(rows[done])
+            size = lib.ENCODE_SIZE_BYTES + column.body_bytes(row)
+            if size > SECTION_BYTES:
+                if held.messages:
+                    yield held.take()
+                yield _alone(topic, column, row)
+                done += 1
+                if done == count:
+                    break
+            elif held.data_bytes + size > SECTION_BYTES:
+                yield held.take()
+            else:
+                before = held.capacity
+                held.grow(held.data_bytes + size)
+                self._held_bytes += held.capacity - before
+        if self._held_bytes > self._most_bytes or len(self._held) > self._most_sections:
+            yield from self.finish()
+
+
+def _alone(topic: str, column: _Column, row: int) -> Section:
+    size = column.body_bytes(row)
+    if size > MAX_MESSAGE_BYTES:
+        raise EncodeError(f"topic {topic}: a message of {size} bytes; a broker takes {MAX_MESSAGE_BYTES} from Spark")
+    held = _Held(topic)
+    held.grow(lib.ENCODE_SIZE_BYTES + size)
+    held.put_large(column, row)
+    return held.take()
+
+
+def rows_by_topic(topics: pa.Array) -> Iterator[tuple[str, Rows | None]]:
+    """Each topic with its rows, in order; None: all of them."""
+    encoded = pc.dictionary_encode(topics)
+    names = encoded.dictionary.to_pylist()
+    if len(names) == 1:
+        yield names[0], None
+        return
+    numbers = encoded.indices.to_numpy()
+    if len(names) < _FEW:
+        numbers = numbers.astype(np.uint16)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=len(names)))
+    start = 0
+    for name, end in zip(names, ends.tolist(), strict=True):
+        yield name, order[start:end]
+        start = end

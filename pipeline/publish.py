@@ -1,0 +1,89 @@
+"""What the driver does once all tasks have staged their rows: has them published, each writer's batch once."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.client import PUBLISHED, Address, BrokerError, Client, WriterState
+from pipeline.staging import DROP_S, Staged, drop
+
+PAUSE_S: Final = 0.1  # between two questions, at least
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """`once`: the writer has no other. `must_follow`: it comes behind the writer's last one, or is that itself."""
+
+    writer: str
+    number: int
+    once: bool = False
+    must_follow: bool = False
+
+
+def publish(batch: Batch, brokers: Sequence[Address], staged: Sequence[Staged], patience_s: float) -> None:
+    """At each broker what is staged there, in this order. Raises BrokerError."""
+    for broker in brokers:
+        with Client(broker, patience_s) as client:
+            _publish_at(client, batch, [part for part in staged if part.broker == broker], patience_s)
+
+
+def abandon(staged: Sequence[Staged]) -> None:
+    for broker in {part.broker for part in staged}:
+        drop(broker, [part.name for part in staged if part.broker == broker])
+
+
+def _publish_at(client: Client, batch: Batch, staged: Sequence[Staged], patience_s: float) -> None:
+    before = None if batch.once else client.writer(batch.writer)
+    if before is not None and before.batch >= batch.number:
+        if batch.must_follow and before.batch > batch.number:
+            raise BrokerError(
+                f"broker {client.address}: writer {batch.writer} has published batch {before.batch} already, and this "
+                f"is batch {batch.number}: another query writes under its name, or this one began anew; "
+                "give it another name with the option writer"
+            )
+        log.warning(
+            "broker %s: writer %s has published batch %d before: nothing of batch %d is published now",
+            client.address, batch.writer, before.batch, batch.number,
+        )  # fmt: skip
+        before_this = True
+    else:
+        before_this = False
+    state = _settle(client, batch, [(part.name, part.bytes) for part in staged], patience_s)
+    messages = sum(part.messages for part in staged)
+    if not before_this and (state.batch, state.messages) != (batch.number, messages):
+        raise BrokerError(
+            f"broker {client.address}: writer {batch.writer} has published batch {state.batch} of {state.messages} "
+            f"messages, not batch {batch.number} of {messages}: another job writes under its name"
+        )
+    if batch.once:
+        _forget(client.address, batch.writer)
+
+
+def _settle(client: Client, batch: Batch, staged: Sequence[tuple[str, int]], patience_s: float) -> WriterState:
+    """Until it is published; with patience as long as the broker does not say what is in the way."""
+    give_up = time.monotonic() + patience_s
+    while True:
+        state = client.publish(batch.writer, batch.number, staged, once=batch.once)
+        if state.batch > batch.number or (state.batch == batch.number and state.state == PUBLISHED):
+            return state
+        if not state.error:
+            give_up = time.monotonic() + patience_s
+        elif time.monotonic() > give_up:
+            raise BrokerError(
+                f"broker {client.address}: batch {batch.number} of writer {batch.writer} does not get on, and may be "
+                f"published later: {state.error}"
+            )
+        time.sleep(PAUSE_S)
+
+
+def _forget(broker: Address, writer: str) -> None:
+    """Brokers forget it by themselves, but there may be many in an hour."""
+    with contextlib.suppress(BrokerError), Client(broker, DROP_S) as client:
+        client.delete_writer(writer)

@@ -1,0 +1,73 @@
+"""What a task stages at one broker: sections, sent piece by piece under a name of its own, which nobody sees until the
+driver has it published."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Final
+
+from pipeline.client import Address, BrokerError, Client
+from pipeline.encode import Section
+
+PIECE_BYTES: Final = 8 << 20
+PIECE_SECTIONS: Final = 32768
+DROP_S: Final = 5.0  # for what the broker drops by itself after a day
+_PREFIX: Final = 150  # characters of a name that say whose it is
+
+
+@dataclass(frozen=True)
+class Staged:
+    broker: Address
+    name: str
+    bytes: int
+    messages: int
+
+
+class Stage:
+    """A name is never used twice: an attempt of a task that is thought dead may still be writing under its own."""
+
+    def __init__(self, client: Client, owner: str) -> None:
+        self._client = client
+        self._name = f"{owner[:_PREFIX]}-{secrets.token_hex(8)}"
+        self._sections: list[bytes] = []
+        self._waiting = self._bytes = self._messages = 0
+
+    def add(self, section: Section) -> None:
+        """Raises BrokerError."""
+        if self._waiting + len(section.data) > PIECE_BYTES or len(self._sections) == PIECE_SECTIONS:
+            self._send()
+        self._sections.append(section.data)
+        self._waiting += len(section.data)
+        self._messages += section.messages
+
+    def finish(self) -> Staged:
+        """Raises BrokerError."""
+        self._send()
+        return Staged(self._client.address, self._name, self._bytes, self._messages)
+
+    def _send(self) -> None:
+        if not self._sections:
+            return
+        piece = b"".join(self._sections)
+        self._sections.clear()
+        self._waiting = 0
+        there = self._client.stage(self._name, self._bytes, piece)
+        self._bytes += len(piece)
+        if there != self._bytes:
+            raise BrokerError(f"broker {self._client.address}: {self._name} has {there} bytes, not {self._bytes}")
+
+    def drop(self) -> None:
+        drop(self._client.address, [self._name])
+
+
+def drop(broker: Address, names: list[str]) -> None:
+    """Tries to."""
+    with Client(broker, DROP_S) as client:
+        for name in names:
+            try:
+                client.drop_staged(name)
+            except BrokerError as error:
+                # Refused: nothing was staged, or it is being published. Otherwise the next would take as long.
+                if error.status is None:
+                    return

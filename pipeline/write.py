@@ -1,0 +1,175 @@
+"""Writes rows into topics, once: a task stages its rows, the driver has them published.
+
+Whatever becomes of a task, what counts is what the driver names; whatever becomes of the driver, the broker publishes
+no batch of a writer twice (docs/pipeline.md).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from crc32c import crc32c
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, StringType, StructType
+
+from pipeline.client import Address, Client
+from pipeline.encode import EncodeError, Encoder, Section
+from pipeline.options import OptionError
+from pipeline.publish import Batch, abandon, publish
+from pipeline.staging import Stage, Staged
+from pipeline.write_options import WriteOptions
+
+TOPIC: Final = "topic"
+BODIES: Final = ("body", "value")  # the second is what it is called in Kafka's sink
+_QUERY: Final = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where in a row they are. Without `topic` all rows go to the one that an option names."""
+
+    body: int
+    body_name: str
+    topic: int | None
+
+    @staticmethod
+    def of(schema: StructType, options: WriteOptions) -> Columns:
+        """As Kafka's sink: other columns are no matter. Raises OptionError."""
+        names = schema.fieldNames()
+        bodies = [name for name in BODIES if name in names]
+        if len(bodies) != 1:
+            said = f"there are {' and '.join(bodies)}" if bodies else f"there are {', '.join(names) or 'no columns'}"
+            raise OptionError(f"one column, body (or value), is wanted: {said}")
+        kind = schema[bodies[0]].dataType
+        if not isinstance(kind, BinaryType | StringType):
+            raise OptionError(f"column {bodies[0]} is of type {kind.simpleString()}; binary or string is wanted")
+        if options.topic is not None:
+            return Columns(names.index(bodies[0]), bodies[0], None)
+        if TOPIC not in names:
+            raise OptionError("topic: there is neither a column nor an option of this name")
+        if not isinstance(kind := schema[TOPIC].dataType, StringType):
+            raise OptionError(f"column topic is of type {kind.simpleString()}; string is wanted")
+        return Columns(names.index(bodies[0]), bodies[0], names.index(TOPIC))
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task has staged, in all."""
+
+    writer: str
+    partition: int
+    staged: tuple[Staged, ...]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Spark pickles it and sends it to the tasks, and has the same one commit: it holds no connection."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = Columns.of(schema, options)
+        self._batch = (
+            Batch(options.writer, options.batch)
+            if options.writer is not None and options.batch is not None
+            else Batch(f"spark-{secrets.token_hex(16)}", 0, once=True)
+        )
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _stage(iterator, self._columns, self._options, self._batch.writer)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        staged = _in_order(messages)
+        # That a batch was published is remembered everywhere, if somebody may ask.
+        brokers = _brokers_of(staged) if self._batch.once else self._options.brokers
+        publish(self._batch, brokers, staged, self._options.patience_s)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        abandon(_in_order(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """One writes in the tasks, one made anew for each micro-batch commits at the driver."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = Columns.of(schema, options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        return _stage(iterator, self._columns, self._options, self._options.writer or _writer_of_query())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        staged = _in_order(messages)
+        for writer in {message.writer for message in messages if isinstance(message, Written)}:
+            batch = Batch(writer, batchId, must_follow=True)
+            publish(batch, _brokers_of(staged), staged, self._options.patience_s)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        abandon(_in_order(messages))
+
+
+def _writer_of_query() -> str:
+    """It is the same when the query is started again on its checkpoint."""
+    context = TaskContext.get()
+    query = context.getLocalProperty(_QUERY) if context is not None else None
+    if not query:
+        raise OptionError("writer: Spark does not say which query this is; give it a name with this option")
+    return f"spark-{query}"
+
+
+def _in_order(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:
+    written = sorted((m for m in messages if isinstance(m, Written)), key=lambda m: m.partition)
+    return [staged for message in written for staged in message.staged]
+
+
+def _brokers_of(staged: Iterable[Staged]) -> list[Address]:
+    return sorted({part.broker for part in staged})
+
+
+# --- in a task ------------------------------------------------------------------------------------------------------
+
+
+def broker_of(brokers: Sequence[Address], topic: str) -> Address:
+    """Which of them has a topic."""
+    return brokers[crc32c(topic.encode()) % len(brokers)]
+
+
+def _stage(batches: Iterable[pa.RecordBatch], columns: Columns, options: WriteOptions, writer: str) -> Written:
+    """Raises EncodeError, BrokerError; then nothing stays staged."""
+    context = TaskContext.get()
+    partition = context.partitionId() if context is not None else 0
+    stages: dict[Address, Stage] = {}
+    with ExitStack() as clients:
+        try:
+            for section in _sections(batches, columns, options.topic):
+                broker = broker_of(options.brokers, section.topic)
+                if (stage := stages.get(broker)) is None:
+                    client = clients.enter_context(Client(broker, options.patience_s))
+                    stage = stages[broker] = Stage(client, f"{writer}-{partition}")
+                stage.add(section)
+            return Written(writer, partition, tuple(stage.finish() for stage in stages.values()))
+        except BaseException:
+            for stage in stages.values():
+                stage.drop()
+            raise
+
+
+def _sections(batches: Iterable[pa.RecordBatch], columns: Columns, topic: str | None) -> Iterator[Section]:
+    encoder = Encoder()
+    for batch in batches:
+        bodies = _without_nulls(batch, columns.body, columns.body_name)
+        topics = topic if columns.topic is None else _without_nulls(batch, columns.topic, TOPIC)
+        assert topics is not None
+        yield from encoder.add(topics, bodies)
+    yield from encoder.finish()
+
+
+def _without_nulls(batch: pa.RecordBatch, number: int, name: str) -> pa.Array:
+    column = batch.column(number)
+    if column.null_count:
+        raise EncodeError(f"column {name} is null in {column.null_count} of {len(column)} rows; a message has a {name}")
+    return column

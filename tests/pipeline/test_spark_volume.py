@@ -1,0 +1,42 @@
+"""Five million messages of twenty topics: none is lost, none is there twice."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
+
+from tests.pipeline.broker import broker_in
+
+TOPICS = 20
+EACH = 250_000
+
+
+@pytest.mark.timeout(300)
+def test_all_are_counted_and_summed(spark: SparkSession, tmp_path: Path) -> None:
+    with broker_in(tmp_path / "data", "--sync=never") as broker:
+        begin = time.monotonic()
+        for n in range(TOPICS):
+            broker.publish_numbers(f"volume-{n}", EACH)
+        published = time.monotonic()
+        messages = spark.read.format("mqshards").options(brokers=broker.address, topicPattern="volume-.*").load()
+        number = sf.col("body").cast("string").cast("long")
+        # Distinct seqs by bitmaps: exact, and without a shuffle of all of them.
+        seqs = sf.bitmap_count(sf.bitmap_construct_agg(sf.bitmap_bit_position("seq")))
+        parts = messages.groupBy("topic", sf.bitmap_bucket_number("seq").alias("bucket")).agg(
+            sf.count("*").alias("messages"), sf.sum(number).alias("sum"), seqs.alias("seqs"),
+            sf.min("seq").alias("first"), sf.max("seq").alias("last"),
+            sf.sum((number != sf.col("seq")).cast("long")).alias("misplaced"),
+        )  # fmt: skip
+        sums = [sf.sum(name).alias(name) for name in ("messages", "sum", "seqs", "misplaced")]
+        rows = parts.groupBy("topic").agg(*sums, sf.min("first").alias("first"), sf.max("last").alias("last")).collect()
+        read = time.monotonic()
+    print(f"published in {published - begin:.1f} s, read in {read - published:.1f} s")
+    total = EACH * (EACH - 1) // 2
+    assert sorted(row.topic for row in rows) == sorted(f"volume-{n}" for n in range(TOPICS))
+    for row in rows:
+        assert (row.messages, row.seqs, row["sum"], row.misplaced) == (EACH, EACH, total, 0)
+        assert (row["first"], row["last"]) == (0, EACH - 1)
