@@ -7,6 +7,7 @@
 
 #include "crc32c.h"
 #include "decimal.h"
+#include "hex.h"
 #include "log.h"
 #include "shard.h"
 
@@ -46,11 +47,6 @@ static void note_gap(struct decoder *d, uint64_t until) {
         d->gap_until = until;
     }
     d->missing += until - from;
-}
-
-static void put_id(uint8_t *out, uint64_t id) {
-    for (int digit = DECODE_ID_BYTES - 1; digit >= 0; digit--, id >>= 4)
-        out[digit] = (uint8_t)"0123456789abcdef"[id & 15];
 }
 
 /* Milliseconds, with as many decimals as it takes. */
@@ -107,7 +103,7 @@ static void put_message(struct decode_columns *out, const struct record *r, stru
     const size_t i = out->count;
     if (out->seq) out->seq[i] = (int64_t)r->seq;
     if (out->time_us) out->time_us[i] = (int64_t)(r->time_ns / US_NS);
-    if (out->ids) put_id(out->ids + i * DECODE_ID_BYTES, r->id);
+    if (out->ids) hex_put(out->ids + i * DECODE_ID_BYTES, r->id);
     if (out->bodies) {
         const size_t bytes = record_body_bytes(r);
         memcpy(out->bodies + out->body_bytes, record_body(r), bytes);

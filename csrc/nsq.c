@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "hex.h"
 #include "quote.h"
 
 enum { SIZE_BYTES = 4, LEAST_MESSAGE_BYTES = 5 /* its size and a byte */, PRIORITY = 1024, SHORT_TEXT = 256 };
@@ -86,20 +87,8 @@ static bool get_id(const uint8_t *at, uint64_t *id) {
     return bad < 16;
 }
 
-/* Of four bytes the eight digits, most significant first: a nibble to each byte, then all to digits at once. */
-static uint64_t digits_of(uint32_t value) {
-    uint64_t v = __builtin_bswap32(value);
-    v = (v | v << 16) & 0x0000ffff0000ffffULL;
-    v = (v | v << 8) & 0x00ff00ff00ff00ffULL;
-    v = (v >> 4 & 0x000f000f000f000fULL) | (v & 0x000f000f000f000fULL) << 8;
-    uint64_t letters = (v + 0x0606060606060606ULL) >> 4 & 0x0101010101010101ULL;
-    return v + 0x3030303030303030ULL + letters * ('a' - '0' - 10);
-}
-
 uint8_t *nsq_put_id(uint8_t *out, uint64_t id) {
-    uint64_t high = digits_of((uint32_t)(id >> 32)), low = digits_of((uint32_t)id);
-    memcpy(out, &high, sizeof high);
-    memcpy(out + sizeof high, &low, sizeof low);
+    hex_put(out, id);
     return out + NSQ_ID_BYTES;
 }
 
