@@ -2,6 +2,7 @@
 # make test    all tests                                              (ARGS='tests/test_options.py -k file')
 # make lint    ruff, mypy, clang-format, and the C sources with assertions and all warnings
 # make bench   measure, beside beanstalkd and nsqd if they are there  (ARGS=...)
+# make pipeline-demo   a broker of its own, events through two protocols, and what Spark makes of them; about 80 s
 # make setup   what the others need: .venv, packages, the C core; done once, redone when something changes
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test lint bench setup beanstalkd nsq spark java
+.PHONY: run test lint bench pipeline-demo setup beanstalkd nsq spark java
 
 CORE := $(filter-out csrc/_core.c, $(wildcard csrc/*.c csrc/*.h)) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -31,6 +32,9 @@ lint: setup spark
 
 bench: setup spark nsq
 	@.venv/bin/python -m perf.bench $(ARGS)
+
+pipeline-demo: setup spark
+	@exec .venv/bin/python -m pipeline.demo $(ARGS)
 
 setup: .venv/.built
 

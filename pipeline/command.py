@@ -8,7 +8,12 @@ from collections.abc import Sequence
 
 from pyspark.errors import PySparkException
 
-from pipeline import archive
+from pipeline import archive, report
+from pipeline import run as run_job
+from pipeline.client import BrokerError
+from pipeline.events import FieldError
+from pipeline.options import OptionError
+from pipeline.project import ProjectError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,10 +23,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help="the brokers' http listeners (default: 127.0.0.1:4180)")  # fmt: skip
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     archive.add_arguments(jobs.add_parser("archive", help="topics to Parquet files, by topic and date"))
+    run_job.add_arguments(jobs.add_parser("run", help="the declarative project: tables of messages, rates and delays"))
+    report.add_arguments(jobs.add_parser("report", help="rates, sizes, delay and backlog of topics: tables and plots"))
     options = parser.parse_args(arguments)
+    work = {"archive": archive.run, "run": run_job.run, "report": report.run}[options.job]
     try:
-        return archive.run(options, options.master, options.brokers)
-    except PySparkException as error:
+        return work(options, options.master, options.brokers)
+    except (PySparkException, ProjectError, BrokerError, OptionError, FieldError) as error:
         print(f"mq-pipeline: {error}", file=sys.stderr)
         return 1
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -33,7 +34,9 @@ def open_session(master: str, name: str, settings: Mapping[str, str] | None = No
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.ui.enabled", "false")
         )
-    for key, value in (settings or {}).items():
+    quiet = Path(__file__).with_name("declarative") / "conf" / "log4j2.properties"
+    java_options = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet}"}
+    for key, value in (java_options | dict(settings or {})).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -1,0 +1,1 @@
+"""The Spark Declarative Pipelines project: what `spark-pipelines` runs, and what its transformations are made of."""

@@ -1,0 +1,83 @@
+"""What the project is told through the configuration of its session, keys under spark.mqshards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import orjson
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as sf
+
+from pipeline.events import FORMATS, Fields
+
+PREFIX: Final = "spark.mqshards."
+# Options of the source that are passed on as they are; those that are empty count as not given.
+_SOURCE: Final = (
+    "brokers", "topics", "topicPattern", "subscription", "startingOffsets", "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "pollTimeoutMs",
+)  # fmt: skip
+
+
+def setting(spark: SparkSession, name: str, default: str) -> str:
+    return spark.conf.get(PREFIX + name, default) or default
+
+
+def source_options(spark: SparkSession) -> dict[str, str]:
+    found = {name: setting(spark, name, "") for name in _SOURCE}
+    return {name: value for name, value in found.items() if value}
+
+
+def check_catalog(spark: SparkSession) -> None:
+    """Raises ValueError where the session's catalog forgets the tables, whose files a second run would then refuse to
+    go on with. `catalog`: `own` says that the spec names another catalog than spark_catalog."""
+    forgets = spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
+    if forgets and setting(spark, "catalog", "") != "own":
+        raise ValueError(
+            "the project needs a catalog that persists: set SPARK_CONF_DIR to the directory conf beside its "
+            "spark-pipeline.yml, which has one"
+        )
+
+
+def fields(spark: SparkSession) -> Fields:
+    """`fields.id`, `fields.time`, `fields.source`: names, separated by commas."""
+    usual = Fields()
+    return Fields(
+        id=_names(setting(spark, "fields.id", ""), usual.id),
+        time=_names(setting(spark, "fields.time", ""), usual.time),
+        source=_names(setting(spark, "fields.source", ""), usual.source),
+    )
+
+
+def formats(spark: SparkSession) -> dict[str, str]:
+    """`formats`: JSON, the format of topics by a pattern for their whole name. Raises ValueError."""
+    found = orjson.loads(setting(spark, "formats", "{}"))
+    if not isinstance(found, dict) or any(value not in FORMATS for value in found.values()):
+        raise ValueError(f'{PREFIX}formats: wanted is JSON, as {{"orders-.*": "json"}}, of {", ".join(FORMATS)}')
+    return found
+
+
+def identity(spark: SparkSession) -> Column:
+    """`duplicates`: what makes two messages of a topic one event: `body` (the id, or the body if there is none), or
+    `id` (only the id). Raises ValueError."""
+    given = setting(spark, "duplicates", "body")
+    if given == "body":
+        otherwise = sf.concat(sf.lit("body:"), sf.sha2(sf.col("body"), 256))
+    elif given == "id":
+        otherwise = sf.concat_ws(":", sf.lit("seq"), "seq", sf.unix_micros("timestamp"))
+    else:
+        raise ValueError(f"{PREFIX}duplicates: {given!r} is neither body nor id")
+    return sf.coalesce(sf.concat(sf.lit("id:"), sf.col("event_id")), otherwise)
+
+
+def duplicates_window(spark: SparkSession) -> str:
+    return setting(spark, "duplicates.window", "1 day")
+
+
+def top(spark: SparkSession) -> int:
+    """`top`: so many talkers of each topic."""
+    return int(setting(spark, "top", "10"))
+
+
+def _names(text: str, usual: Sequence[str]) -> Sequence[str]:
+    return [name.strip() for name in text.split(",") if name.strip()] or usual

@@ -1,0 +1,20 @@
+"""Raw messages of the chosen topics, as they were published, each once."""
+
+from __future__ import annotations
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from pipeline.declarative.settings import check_catalog, source_options
+from pipeline.declarative.source import PipelineSource
+
+spark = SparkSession.active()
+check_catalog(spark)
+spark.dataSource.register(PipelineSource)
+
+
+@dp.table(comment="messages as they were published; read_at: the time of the micro-batch that read them")
+def raw_messages() -> DataFrame:
+    messages = spark.readStream.format("mqshards").options(**source_options(spark)).load()
+    return messages.withColumn("read_at", sf.current_timestamp())

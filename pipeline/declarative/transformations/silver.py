@@ -1,0 +1,43 @@
+"""Messages decoded, each event once; those that are not what their topic is to hold are set aside.
+
+Two messages of a topic are one event if they have one id, or, where a body has no id, the same body. A duplicate is
+recognised until `duplicates.window` after the first has been read, and longer if nothing is read meanwhile. The
+watermark is on the time of reading: on that of publication it would drop, as too late, what is read of another topic,
+another broker or a long backlog.
+"""
+
+from __future__ import annotations
+
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+from pipeline.declarative.settings import fields, formats, identity
+from pipeline.events import decoded
+
+spark = SparkSession.active()
+
+
+RAW = ("topic", "shard", "seq", "timestamp", "read_at", "id", "attributes")
+DECODED = ("bytes", "kind", "event_id", "event_time", "source", "payload", "text")
+
+
+@dp.temporary_view
+def decoded_messages() -> DataFrame:
+    raw = spark.readStream.table("raw_messages")
+    return decoded(raw, fields(spark), formats(spark), keep=(*RAW, "body"))
+
+
+@dp.table(comment="decoded messages, each event once")
+def messages() -> DataFrame:
+    return (
+        spark.readStream.table("watermarked_messages")
+        .where("reason is null")
+        .select(*RAW, *DECODED, identity(spark).alias("key"))
+        .dropDuplicatesWithinWatermark(["topic", "key"])
+        .select(*RAW, *DECODED)
+    )
+
+
+@dp.table(comment="messages that cannot be decoded as their topic's format says, and why")
+def bad_messages() -> DataFrame:
+    return spark.readStream.table("decoded_messages").where("reason is not null").select(*RAW, "reason", "body")

@@ -1,0 +1,194 @@
+"""Starts a broker in a directory that goes at the end, publishes events through beanstalkd's and NSQ's protocols, runs
+the declarative project, publishes more and runs it again, shows its tables, makes a report, and checks the counts.
+
+The events are made up. Nothing of it stays, but for the report if --keep names a directory for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import http.client
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+
+from pipeline.demo.events import Batch, orders, readings
+from pipeline.demo.publishers import publish_messages, put_jobs
+from pipeline.stopping import Stopped, signals_held, stopped_by_signals
+
+SEED: Final = 20_000
+START_S: Final = 30.0
+STOP_S: Final = 20.0
+CHANNEL: Final = "billing"
+# A JVM that lives for half a minute has no time for its optimizing compiler.
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@dataclass(frozen=True)
+class Ports:
+    beanstalk: int
+    nsq: int
+    nsq_http: int
+    http: int
+
+    def listeners(self) -> list[str]:
+        pairs = (
+            ("beanstalk", self.beanstalk), ("nsq", self.nsq), ("nsq-http", self.nsq_http), ("http", self.http),
+        )  # fmt: skip
+        return [f"--listen={protocol}://127.0.0.1:{port}" for protocol, port in pairs]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make pipeline-demo", description=__doc__)
+    parser.add_argument("--master", default="local[*]", help="where Spark runs (default: local[*])")
+    parser.add_argument("--events", metavar="N", type=int, default=5000, help="of each kind and run (default: 5000)")
+    parser.add_argument("--keep", metavar="DIR", type=Path, help="keep the report there")
+    options = parser.parse_args()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="pipeline-demo-") as name, stopped_by_signals():
+        try:
+            problems = _demo(Path(name), options)
+        except Stopped as stopped:
+            print(f"stopped by {stopped}", flush=True)
+            return stopped.exit_code
+    for problem in problems:
+        print(f"pipeline-demo: {problem}", file=sys.stderr)
+    _say(f"{'failed' if problems else 'done'} in {time.monotonic() - began:.0f} s; nothing is left running")
+    return 1 if problems else 0
+
+
+def _demo(directory: Path, options: argparse.Namespace) -> list[str]:
+    ports = Ports(*_free_ports(4))
+    _say("starting a broker: beanstalkd's protocol, NSQ's, and HTTP for Spark")
+    with _broker(directory / "data", ports):
+        _post(ports.nsq_http, "/topic/create?topic=orders")
+        _post(ports.nsq_http, f"/channel/create?topic=orders&channel={CHANNEL}")
+        published: dict[str, list[Batch]] = {"orders": [], "readings": []}
+        for number, title in enumerate(("the first run", "the second run takes up what is new")):
+            _publish(ports, SEED + number, options.events, published)
+            _say(f"mq-pipeline run: {title}")
+            run = ["run", "--dir", str(directory / "project"), "--topics", "orders,readings"]
+            run += ["--format", "orders|readings=json", "--conf", "spark.sql.shuffle.partitions=2"]
+            _job(ports, options.master, [*run, *(["--show"] if number else [])])
+        _say("mq-pipeline report")
+        report = ["report", "--to", str(directory / "report"), "--nsq-http", f"127.0.0.1:{ports.nsq_http}"]
+        _job(ports, options.master, [*report, "--beanstalk", f"127.0.0.1:{ports.beanstalk}"])
+        if options.keep is not None:
+            shutil.copytree(directory / "report", options.keep, dirs_exist_ok=True)
+            print(f"the report is in {options.keep}")
+        return differences(directory / "project" / "warehouse" / "topic_quality", published)
+
+
+def _publish(ports: Ports, seed: int, count: int, published: dict[str, list[Batch]]) -> None:
+    shop, stores = orders(seed, count, time.time()), readings(seed + 1000, count, time.time())
+    publish_messages(ports.nsq, "orders", shop.bodies)
+    put_jobs(ports.beanstalk, "readings", stores.bodies)
+    for topic, way, batch in (("orders", "NSQ's MPUB", shop), ("readings", "beanstalkd's put", stores)):
+        published[topic].append(batch)
+        print(f"{topic}: {len(batch.bodies)} messages through {way}: {batch.distinct} events, "
+              f"{batch.duplicates} duplicates, {batch.bad} bad", flush=True)  # fmt: skip
+
+
+def differences(table: Path, published: dict[str, list[Batch]]) -> list[str]:
+    """Between what the tables say and what was published."""
+    found = {row["topic"]: row for row in pq.read_table(table).to_pylist()}
+    problems = []
+    for topic, batches in published.items():
+        expected = {
+            "topic": topic,
+            "read": sum(len(batch.bodies) for batch in batches),
+            "kept": sum(batch.distinct for batch in batches),
+            "duplicates": sum(batch.duplicates for batch in batches),
+            "bad": sum(batch.bad for batch in batches),
+        }
+        if found.get(topic) != expected:
+            problems.append(f"{topic}: {found.get(topic)} instead of {expected}")
+    return problems
+
+
+@contextlib.contextmanager
+def _broker(data_dir: Path, ports: Ports) -> Iterator[None]:
+    command = [sys.executable, "-m", "shards.command", "--workers", "1", "--data-dir", str(data_dir)]
+    with _process([*command, *ports.listeners()], stderr=subprocess.DEVNULL) as broker:
+        _wait(broker, ports)
+        yield
+
+
+def _wait(broker: subprocess.Popen[bytes], ports: Ports) -> None:
+    give_up = time.monotonic() + START_S
+    while broker.poll() is None and time.monotonic() < give_up:
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            connection = http.client.HTTPConnection("127.0.0.1", ports.http, timeout=1)
+            connection.request("GET", "/v1/topics")
+            if connection.getresponse().status == 200:
+                return
+        time.sleep(0.05)
+    raise RuntimeError("the broker does not start")
+
+
+def _job(ports: Ports, master: str, arguments: list[str]) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "pipeline.command", "--master", master]
+    command += ["--brokers", f"127.0.0.1:{ports.http}", *arguments]
+    with _process(command, env={**os.environ, "SPARK_SUBMIT_OPTS": JAVA_OPTIONS}) as job:
+        if job.wait() != 0:
+            raise RuntimeError(f"mq-pipeline {arguments[0]} ended with {job.returncode}")
+
+
+@contextlib.contextmanager
+def _process(command: list[str], **how: Any) -> Iterator[subprocess.Popen[bytes]]:  # noqa: ANN401
+    """In a group of its own: ^C is for the demo, which ends it. No signal comes between its start and the knowledge
+    of whom to end."""
+    process = None
+    try:
+        with signals_held() as release:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=release,
+                                       **how)  # fmt: skip
+        yield process
+    finally:
+        if process is not None:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def _post(port: int, target: str) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_S)
+    connection.request("POST", target)
+    if (status := connection.getresponse().status) != 200:
+        raise RuntimeError(f"POST {target}: {status}")
+    connection.close()
+
+
+def _say(text: str) -> None:
+    print(f"\n=== {text}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""A directory of the declarative project: its spec, the settings of its application, and all that it keeps.
+
+    DIR/spark-pipeline.yml          for spark-pipelines, with SPARK_CONF_DIR=DIR/conf
+    DIR/conf/                       the catalog's settings, and what Spark logs
+    DIR/storage/, metastore/        checkpoints; the catalog
+    DIR/warehouse/TABLE/            the tables, Parquet
+
+The spec and conf/ are written anew by each run, from the project that is installed and what the run was told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from pipeline.declarative.settings import PREFIX
+
+STREAMING: Final = ("raw_messages", "messages", "bad_messages")
+VIEWS: Final = ("topic_minutes", "top_talkers", "topic_quality")
+WAIT_S: Final = 60.0
+# What the packaged files say, which stand for a directory of their own.
+_PACKAGED_DIR: Final = "/var/tmp/mq-shards-pipeline"
+_PACKAGED_LIBRARIES: Final = "transformations/**"
+_JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# Settings of the application under spark.sql; all others there belong to the session, and so into the spec.
+_STATIC: Final = ("spark.sql.catalogImplementation", "spark.sql.warehouse.", "spark.sql.extensions", "spark.sql.hive.")
+
+
+class ProjectError(Exception):
+    """One line: what is wrong with the directory, or with what the project is told."""
+
+
+@dataclass(frozen=True)
+class Project:
+    directory: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """As of `--conf`: they take the place of what the packaged project says."""
+
+    @property
+    def spec_path(self) -> Path:
+        return self.directory / "spark-pipeline.yml"
+
+    @property
+    def conf_dir(self) -> Path:
+        return self.directory / "conf"
+
+    @property
+    def subscription(self) -> str:
+        """Under which the broker keeps what has not been read yet."""
+        return f"pipeline-{hashlib.sha256(str(self.directory).encode()).hexdigest()[:12]}"
+
+    def spec(self) -> dict[str, Any]:
+        spec = yaml.safe_load(self._packaged("spark-pipeline.yml"))
+        transformations = _declarative() / "transformations"
+        # A pattern has to be relative to the spec.
+        relative = os.path.relpath(transformations, self.directory)
+        spec["libraries"] = [{"glob": {"include": _PACKAGED_LIBRARIES.replace("transformations", relative)}}]
+        spec["configuration"] |= {key: value for key, value in self.settings.items() if _of_session(key)}
+        return dict(spec)
+
+    def application_settings(self) -> dict[str, str]:
+        lines = self._packaged("conf/spark-defaults.conf").splitlines()
+        pairs = (line.split(None, 1) for line in lines if line.strip() and not line.startswith("#"))
+        found = {key: value.strip() for key, value in pairs}
+        given = {key: value for key, value in self.settings.items() if not _of_session(key)}
+        if _JAVA_OPTIONS in given:
+            given[_JAVA_OPTIONS] = f"{found[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
+        return found | given
+
+    def write(self) -> None:
+        if any(character in str(self.directory) for character in " ;?#%"):
+            raise ProjectError(f"{self.directory}: Spark and Derby need a name without spaces and ;?#%")
+        self.conf_dir.mkdir(parents=True, exist_ok=True)
+        begin = "# Written by mq-pipeline run.\n"
+        _replace(self.spec_path, begin + yaml.safe_dump(self.spec(), sort_keys=False, width=1000))
+        settings = "".join(f"{key} {value}\n" for key, value in self.application_settings().items())
+        _replace(self.conf_dir / "spark-defaults.conf", begin + settings)
+        _replace(self.conf_dir / "log4j2.properties", self._packaged("conf/log4j2.properties"))
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Held by one run at a time. Raises ProjectError."""
+        with (self.directory / ".lock").open("w") as own:
+            try:
+                fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ProjectError(f"another run is at work in {self.directory}") from None
+            self._wait_for_catalog()
+            yield
+
+    def _wait_for_catalog(self) -> None:
+        """Until the JVM of a run that was killed, which outlives it a little, has let go of the catalog."""
+        give_up = time.monotonic() + WAIT_S
+        lock = self.directory / "metastore" / "dbex.lck"
+        while lock.exists():
+            with contextlib.suppress(BlockingIOError), lock.open("r+b") as file:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            if time.monotonic() > give_up:
+                raise ProjectError(f"another application has the catalog in {self.directory} open")
+            time.sleep(0.2)
+
+    def remove_unborn(self) -> None:
+        """A first run that died before it read anything may have left half a catalog, which Derby cannot open."""
+        if not (self.directory / "storage").exists():
+            for name in ("metastore", "warehouse"):
+                shutil.rmtree(self.directory / name, ignore_errors=True)
+
+    def remove_dropped(self, tables: set[str]) -> None:
+        """Of views that the catalog does not know any more: a run died between dropping one and making it anew."""
+        for view in VIEWS:
+            if view not in tables:
+                shutil.rmtree(self.directory / "warehouse" / view, ignore_errors=True)
+
+    def _packaged(self, name: str) -> str:
+        return (_declarative() / name).read_text().replace(_PACKAGED_DIR, str(self.directory))
+
+
+def _declarative() -> Path:
+    return Path(str(files("pipeline.declarative")))
+
+
+def _of_session(key: str) -> bool:
+    return key.startswith((PREFIX, "spark.sql.")) and not key.startswith(_STATIC)
+
+
+def _replace(path: Path, content: str) -> None:
+    new = path.with_name(path.name + ".new")
+    new.write_text(content)
+    new.replace(path)

@@ -1,0 +1,60 @@
+"""Rates, sizes, delays and top talkers of decoded messages (`pipeline.events`)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from pipeline.events import delay_ms
+
+# Of the quantiles of a group: exact for up to so many messages with different delays.
+ACCURACY: Final = 10_000
+FIGURES: Final = ("messages", "bytes", "mean_bytes", "max_bytes", "mean_delay_ms", "p50_delay_ms", "p99_delay_ms")
+
+
+def by_minute(messages: DataFrame) -> DataFrame:
+    """topic, minute (of publication), messages, bytes, mean_bytes, max_bytes, mean_delay_ms, p50_delay_ms,
+    p99_delay_ms; the delays are null where no event says its time."""
+    found = _measured(messages).groupBy("topic", "minute").agg(*_figures())
+    return found.select("topic", "minute", *FIGURES)
+
+
+def by_minute_and_topic(messages: DataFrame) -> DataFrame:
+    """The same; and for each topic as a whole, where minute is null. Also `first` and `last`, times of publication."""
+    found = _measured(messages).groupingSets([["topic", "minute"], ["topic"]], "topic", "minute")
+    measured = found.agg(*_figures(), sf.min("timestamp").alias("first"), sf.max("timestamp").alias("last"))
+    return measured.select("topic", "minute", *FIGURES, "first", "last")
+
+
+def _measured(messages: DataFrame) -> DataFrame:
+    minute = sf.date_trunc("minute", "timestamp").alias("minute")
+    return messages.select("topic", minute, "timestamp", "bytes", delay_ms().alias("_delay"))
+
+
+def _figures() -> list[Column]:
+    def delay(quantile: float) -> Column:
+        return sf.percentile_approx("_delay", quantile, ACCURACY)
+
+    return [
+        sf.count("*").alias("messages"),
+        sf.sum("bytes").cast("long").alias("bytes"),
+        sf.avg("bytes").alias("mean_bytes"),
+        sf.max("bytes").alias("max_bytes"),
+        sf.avg("_delay").alias("mean_delay_ms"),
+        delay(0.5).alias("p50_delay_ms"),
+        delay(0.99).alias("p99_delay_ms"),
+    ]
+
+
+def top_talkers(messages: DataFrame, most: int) -> DataFrame:
+    """topic, rank, source, messages, bytes: for each topic those who published most messages, `most` of them."""
+    totals = (
+        messages.where("source is not null")
+        .groupBy("topic", "source")
+        .agg(sf.count("*").alias("messages"), sf.sum("bytes").cast("long").alias("bytes"))
+    )
+    order = Window.partitionBy("topic").orderBy(sf.desc("messages"), sf.desc("bytes"), "source")
+    ranked = totals.select("*", sf.row_number().over(order).alias("rank")).where(sf.col("rank") <= most)
+    return ranked.select("topic", "rank", "source", "messages", "bytes")

@@ -1,0 +1,238 @@
+"""`mq-pipeline report`: rates, sizes, delay and backlog of topics, out of what the brokers still have.
+
+Spark reads and aggregates; what comes to Python is a row for each topic and minute. Everything is computed anew and
+each file replaced whole, so a report may be stopped at any time and made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from pipeline import plots, rates
+from pipeline.backlog import Backlog, of_channels, of_readers, of_tubes
+from pipeline.client import Address, Client, Topic
+from pipeline.events import Fields, decoded
+from pipeline.options import OptionError, parse_brokers
+from pipeline.session import open_session
+from pipeline.stopping import Stopped, stopped_by_signals
+from pipeline.tables import text_table
+
+PATIENCE_S: Final = 10.0
+ROWS_SHOWN: Final = 40
+TOPICS_PLOTTED: Final = 12
+PROGRESS_S: Final = 2.0
+MINUTE: Final = timedelta(minutes=1)
+_AGO: Final = re.compile(r"(\d+)\s*([smhd])")
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_BACKLOG: Final = pa.schema(
+    [(name, pa.string()) for name in ("broker", "topic", "kind", "name")]
+    + [(name, pa.int64()) for name in ("waiting", "in_flight", "deferred", "buried")]
+)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    topics = command.add_mutually_exclusive_group()
+    topics.add_argument("--topics", metavar="T,...", help="these topics (default: all)")
+    topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches")
+    command.add_argument("--to", required=True, metavar="DIR", type=Path, help="where tables and plots go")
+    when = "2026-01-31T12:00 (UTC unless it says otherwise), or 90s, 30m, 12h, 7d ago"
+    command.add_argument("--since", metavar="TIME", type=parse_time, help=f"published at or after: {when}")
+    command.add_argument("--until", metavar="TIME", type=parse_time, help="published before")
+    channels = "an nsq-http listener to ask for the backlog of channels; may be repeated"
+    command.add_argument("--nsq-http", metavar="HOST:PORT", type=Address.parse, action="append", default=[],
+                         help=channels)  # fmt: skip
+    tubes = "a beanstalk listener to ask for the backlog of tubes; may be repeated"
+    command.add_argument("--beanstalk", metavar="HOST:PORT", type=Address.parse, action="append", default=[],
+                         help=tubes)  # fmt: skip
+    command.add_argument("--top", metavar="N", type=int, default=10, help="so many talkers of each topic (default: 10)")
+    usual = Fields()
+    for name in ("time", "source"):
+        fields = getattr(usual, name)
+        command.add_argument(f"--{name}-fields", metavar="F,...", default=",".join(fields),
+                             help=f"JSON fields with an event's {name} (default: {','.join(fields)})")  # fmt: skip
+
+
+def parse_time(text: str) -> datetime:
+    """Raises ValueError."""
+    if (ago := _AGO.fullmatch(text.strip())) is not None:
+        return datetime.now(UTC) - timedelta(seconds=int(ago[1]) * _SECONDS[ago[2]])
+    time = datetime.fromisoformat(text.strip())
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+def run(options: argparse.Namespace, master: str, brokers: str) -> int:
+    began = time.monotonic()
+    with stopped_by_signals():
+        try:
+            addresses = parse_brokers({"brokers": brokers})
+            topics = topics_of(addresses, options)
+            backlog = backlog_of(addresses, topics, options)
+            kept = sum(topic.records for topic in topics)
+            print(f"reading {len(topics)} topics, which have {kept} messages; starting Spark ({master})", flush=True)
+            spark = open_session(master, "mq-pipeline report")
+            try:
+                tables = computed(spark, topics, brokers, options) | {"backlog": backlog}
+            finally:
+                spark.stop()
+        except Stopped as stopped:
+            print(f"stopped by {stopped}; nothing was written", flush=True)
+            return stopped.exit_code
+        write(options.to, tables)
+    _show(tables)
+    messages = sum(tables["topics"]["messages"].to_pylist())
+    print(f"\nreport on {messages} messages in {options.to}, {time.monotonic() - began:.1f} s", flush=True)
+    return 0
+
+
+def topics_of(brokers: Iterable[Address], options: argparse.Namespace) -> list[Topic]:
+    """Raises OptionError if there is none."""
+    names = set(options.topics.split(",")) if options.topics else None
+    pattern = re.compile(options.topic_pattern) if options.topic_pattern else None
+    found = []
+    for broker in brokers:
+        with Client(broker, PATIENCE_S) as client:
+            found += client.topics()
+    chosen = [
+        topic
+        for topic in found
+        if (names is None or topic.topic in names) and (pattern is None or pattern.fullmatch(topic.topic))
+    ]
+    if not chosen:
+        raise OptionError(f"there is no such topic; there are {len(found)} topics")
+    return chosen
+
+
+def backlog_of(brokers: Iterable[Address], topics: list[Topic], options: argparse.Namespace) -> pa.Table:
+    names = sorted({topic.topic for topic in topics})
+    found: list[Backlog] = []
+    for broker in brokers:
+        found += of_readers(broker)
+    for nsq_http in options.nsq_http:
+        found += of_channels(nsq_http)
+    for beanstalk in options.beanstalk:
+        found += of_tubes(beanstalk, names)
+    rows = [asdict(backlog) for backlog in found if backlog.topic in set(names)]
+    return pa.Table.from_pylist(rows, schema=_BACKLOG)
+
+
+def computed(
+    spark: SparkSession, topics: list[Topic], brokers: str, options: argparse.Namespace
+) -> dict[str, pa.Table]:
+    messages = _messages(spark, topics, brokers, options)
+    fields = Fields(time=options.time_fields.split(","), source=options.source_fields.split(","))
+    events = decoded(messages, fields, keep=("topic", "timestamp"))
+    with _Progress(spark, "rates, sizes and delays"):
+        found = rates.by_minute_and_topic(events).toArrow()
+    minutes = found.filter(pc.is_valid(found["minute"])).drop_columns(["first", "last"])
+    with _Progress(spark, "top talkers"):
+        talkers = rates.top_talkers(events, options.top).toArrow()
+    totals = found.filter(pc.is_null(found["minute"])).drop_columns(["minute"])
+    return {
+        "topics": _with_rates(totals.sort_by("topic")),
+        "minutes": minutes.sort_by([("topic", "ascending"), ("minute", "ascending")]),
+        "talkers": talkers.sort_by([("topic", "ascending"), ("rank", "ascending")]),
+    }
+
+
+def _messages(spark: SparkSession, topics: list[Topic], brokers: str, options: argparse.Namespace) -> DataFrame:
+    source = {"brokers": brokers, "failOnDataLoss": "false"}
+    # Those that are there now: one that appears meanwhile would be in one table and not in another.
+    source["topics"] = ",".join(sorted({topic.topic for topic in topics}))
+    if options.since is not None:
+        source["startingTimestamp"] = str(int(options.since.timestamp() * 1000))
+        source["startingOffsetsByTimestampStrategy"] = "latest"
+    if options.until is not None:
+        source["endingTimestamp"] = str(int(options.until.timestamp() * 1000) + 1)
+    messages = spark.read.format("mqshards").options(**source).load()
+    # Where a clock was set back, times are not in the order of messages.
+    if options.since is not None:
+        messages = messages.where(sf.col("timestamp") >= sf.lit(options.since))
+    if options.until is not None:
+        messages = messages.where(sf.col("timestamp") < sf.lit(options.until))
+    return messages
+
+
+def _with_rates(totals: pa.Table) -> pa.Table:
+    """With the column `messages_per_s`, from the first message to the last."""
+    rate = []
+    for count, first, last in zip(*(totals[name].to_pylist() for name in ("messages", "first", "last")), strict=True):
+        seconds = (last - first).total_seconds()
+        rate.append((count - 1) / seconds if seconds > 0 else None)
+    return totals.append_column("messages_per_s", pa.array(rate, pa.float64()))
+
+
+def write(directory: Path, tables: dict[str, pa.Table]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, table in tables.items():
+        for suffix, write in ((".parquet", pq.write_table), (".csv", pa_csv.write_csv)):
+            new = directory / f"{name}{suffix}.new"
+            write(table, str(new))
+            new.replace(directory / f"{name}{suffix}")
+    minutes = tables["minutes"].to_pylist()
+    most = sorted(tables["topics"].to_pylist(), key=lambda row: -row["messages"])[:TOPICS_PLOTTED]
+    names = sorted(row["topic"] for row in most)
+
+    def lines(column: str, factor: float = 1.0, between: float = math.nan) -> plots.Lines:
+        by_topic: dict[str, list[tuple[datetime, float]]] = {name: [] for name in names}
+        for row in minutes:
+            if row["topic"] in by_topic and row[column] is not None:
+                by_topic[row["topic"]].append((row["minute"], row[column] * factor))
+        return {name: plots.with_gaps(points, MINUTE, between) for name, points in by_topic.items()}
+
+    plots.plot_lines(directory / "rates.png", "Messages published", "messages a second", lines("messages", 1 / 60, 0.0))
+    plots.plot_lines(directory / "sizes.png", "Mean size of a message", "bytes", lines("mean_bytes"))
+    plots.plot_lines(directory / "delay.png", "From event to publication, 99th percentile", "ms", lines("p99_delay_ms"))
+    bars = [(f"{row['topic']} / {row['kind']} {row['name']}", row["waiting"]) for row in tables["backlog"].to_pylist()]
+    plots.plot_bars(directory / "backlog.png", "What waits", "messages", bars)
+
+
+def _show(tables: dict[str, pa.Table]) -> None:
+    for name, table in tables.items():
+        shown = table.slice(0, ROWS_SHOWN)
+        more = f" (the first {ROWS_SHOWN} of {table.num_rows})" if table.num_rows > ROWS_SHOWN else ""
+        print(f"\n{name}{more}")
+        print(text_table(table.column_names, [tuple(row.values()) for row in shown.to_pylist()]))
+
+
+class _Progress:
+    """Says how many tasks are done, from time to time, while something is computed."""
+
+    def __init__(self, spark: SparkSession, what: str) -> None:
+        self._tracker = spark.sparkContext.statusTracker()
+        self._what = what
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._began = time.monotonic()
+
+    def __enter__(self) -> _Progress:
+        print(f"{self._what} ...", flush=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        if kind is None:
+            print(f"{self._what}: {time.monotonic() - self._began:.1f} s", flush=True)
+
+    def _watch(self) -> None:
+        while not self._over.wait(PROGRESS_S):
+            for stage in self._tracker.getActiveStageIds():
+                if (told := self._tracker.getStageInfo(stage)) is not None:
+                    print(f"  {told.numCompletedTasks} of {told.numTasks} tasks", flush=True)

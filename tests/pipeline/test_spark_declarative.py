@@ -1,0 +1,180 @@
+"""The declarative project on a real broker: run as Spark documents it, killed, and run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.demo.__main__ import JAVA_OPTIONS
+from pipeline.project import Project, ProjectError
+from tests.pipeline.broker import Broker, broker_in
+from tests.servers import ROOT, wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PATIENCE_S = 240
+ENVIRONMENT = {
+    **os.environ,
+    "PYSPARK_PYTHON": sys.executable,
+    "PYTHONPATH": str(ROOT),
+    "SPARK_LOCAL_IP": "127.0.0.1",
+    "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
+}
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    with broker_in(tmp_path / "data") as broker:
+        yield broker
+
+
+def event(number: int) -> bytes:
+    """Half a second old when it is published, about."""
+    return json.dumps({"id": number, "time": time.time() - 0.5, "user": f"user-{number % 3}"}).encode()
+
+
+def job(broker: Broker, directory: Path, *more: str) -> list[str]:
+    run = [sys.executable, "-W", "ignore", "-m", "pipeline.command", "--master", "local[2]"]
+    return [
+        *run, "--brokers", broker.address, "run", "--dir", str(directory), "--topic-pattern", "orders|notes",
+        "--format", "orders=json", "--conf", "spark.sql.shuffle.partitions=2", *more,
+    ]  # fmt: skip
+
+
+def run(command: Sequence[str], **environment: str) -> str:
+    done = subprocess.run(
+        command, cwd=ROOT, env={**ENVIRONMENT, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, timeout=PATIENCE_S, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:]
+    return done.stdout
+
+
+def run_and_kill(command: Sequence[str], said: Path, when: str) -> None:
+    """kill -9 of Python and its JVM as soon as it has said that."""
+    with said.open("wb") as sink:
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+            start_new_session=True,
+        )  # fmt: skip
+    try:
+        wait_until(lambda: when in said.read_text() or process.poll() is not None, f"the run says {when}", PATIENCE_S)
+        assert process.poll() is None, said.read_text()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.timeout(600)
+def test_each_event_is_in_the_tables_once_however_often_and_badly_the_project_is_run(
+    broker: Broker, tmp_path: Path, spark: SparkSession
+) -> None:
+    project = tmp_path / "project"
+    # The first run, as Spark's documentation has it.
+    events = [event(number) for number in range(300)]
+    broker.publish("orders", [*events, *events[:7], b"{torn", b"text"])
+    broker.publish("notes", [b"a note", b"another", b"a note"])
+    run(job(broker, project, "--init"))
+    program = Path(sysconfig.get_path("scripts")) / "spark-pipelines"
+    run(
+        [str(program), "--remote", "local[2]", "run", "--spec", str(project / "spark-pipeline.yml")],
+        SPARK_CONF_DIR=str(project / "conf"),
+    )
+    assert counts(spark, project) == {"orders": (309, 300, 7, 2), "notes": (3, 2, 1, 0)}
+    # The second is killed when it has read what is new, and has decoded it or not; duplicates of the first are in it.
+    broker.publish("orders", [*(event(number) for number in range(300, 500)), *events[:5], b"\xff\xfe"])
+    run_and_kill(job(broker, project), tmp_path / "said", "messages: running")
+    # The third goes on from there.
+    broker.publish("orders", [event(number) for number in range(500, 600)])
+    broker.publish("notes", [b"a third"])
+    said = run(job(broker, project))
+    assert counts(spark, project) == {"orders": (615, 600, 12, 3), "notes": (4, 3, 1, 0)}
+    assert "run complete" in said
+
+    seqs = table(spark, project, "raw_messages").where("topic = 'orders'").select("seq").collect()
+    assert sorted(row.seq for row in seqs) == list(range(615))
+    kept = table(spark, project, "messages").where("topic = 'orders'").select("event_id", "kind", "source").collect()
+    assert sorted(int(row.event_id) for row in kept) == list(range(600))
+    assert {(row.kind, row.source) for row in kept} == {("json", f"user-{number}") for number in range(3)}
+    bad = table(spark, project, "bad_messages").select("body", "reason").collect()
+    assert {(bytes(row.body), row.reason) for row in bad} == {
+        (b"{torn", "not JSON"), (b"text", "not JSON"), (b"\xff\xfe", "not UTF-8"),
+    }  # fmt: skip
+    minutes = table(spark, project, "topic_minutes").where("topic = 'orders'").collect()
+    assert sum(row.messages for row in minutes) == 600
+    assert sum(row.bytes for row in minutes) == pytest.approx(600 * len(event(100)), rel=0.1)
+    assert all(500 <= row.p50_delay_ms <= row.p99_delay_ms < 5000 for row in minutes)
+    talkers = table(spark, project, "top_talkers").collect()
+    assert {(row.source, row.messages) for row in talkers} == {(f"user-{number}", 200) for number in range(3)}
+    # The broker need not keep anything for it.
+    (reader,) = broker.get("/v1/readers")["readers"]
+    assert (reader["name"], sum(reader["unread"].values())) == (Project(project).subscription, 0)
+
+
+def table(spark: SparkSession, project: Path, name: str):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    return spark.read.parquet(str(project / "warehouse" / name))
+
+
+def counts(spark: SparkSession, project: Path) -> dict[str, tuple[int, int, int, int]]:
+    """By topic: read, kept, duplicates, bad, as the tables of messages have them; the view must say the same."""
+
+    def rows(name: str) -> dict[str, int]:
+        return {row["topic"]: row["count"] for row in table(spark, project, name).groupBy("topic").count().collect()}
+
+    raw, kept, bad = rows("raw_messages"), rows("messages"), rows("bad_messages")
+    found = {
+        topic: (count, kept[topic], count - kept[topic] - bad.get(topic, 0), bad.get(topic, 0))
+        for topic, count in raw.items()
+    }
+    view = table(spark, project, "topic_quality").collect()
+    assert {row.topic: (row.read, row.kept, row.duplicates, row.bad) for row in view} == found
+    return found
+
+
+def test_two_runs_do_not_work_in_one_directory(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project")
+    project.write()
+    with project.lock(), pytest.raises(ProjectError, match="another run"), project.lock():
+        pass
+
+
+def test_a_first_run_that_died_early_leaves_no_half_catalog(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    (tmp_path / "metastore").mkdir()
+    project.remove_unborn()
+    assert not (tmp_path / "metastore").exists()
+    for name in ("storage", "metastore"):
+        (tmp_path / name).mkdir()
+    project.remove_unborn()
+    assert (tmp_path / "metastore").exists()
+
+
+def test_only_views_that_the_catalog_has_lost_are_removed(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    for name in ("messages", "topic_minutes", "top_talkers"):
+        (tmp_path / "warehouse" / name).mkdir(parents=True)
+    project.remove_dropped({"messages", "top_talkers"})
+    assert sorted(path.name for path in (tmp_path / "warehouse").iterdir()) == ["messages", "top_talkers"]
+
+
+def test_static_settings_are_not_in_the_spec(tmp_path: Path) -> None:
+    given = {"spark.sql.shuffle.partitions": "3", "spark.sql.warehouse.dir": "file:///else"}
+    ours = {"spark.driver.memory": "2g", "spark.driver.extraJavaOptions": "-Dours=1"}
+    project = Project(tmp_path, given | ours)
+    configuration = project.spec()["configuration"]
+    assert configuration["spark.sql.shuffle.partitions"] == "3"
+    assert not {"spark.sql.warehouse.dir", "spark.driver.memory"} & set(configuration)
+    settings = project.application_settings()
+    assert settings["spark.sql.warehouse.dir"] == "file:///else"
+    assert settings["spark.driver.extraJavaOptions"].endswith(f"{tmp_path}/derby.log -Dours=1")
