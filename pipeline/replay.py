@@ -1,0 +1,228 @@
+"""`mq-pipeline replay`: an archive, filtered by topic and time, back into topics, each message once.
+
+What is to be replayed is cut by time into chunks, in a plan that is kept in a file; a chunk is a batch of one writer,
+and the broker publishes no batch twice. So a run that is killed is gone on with, and a further run replays what has
+been archived behind the last chunk since. Order: by time, and what is of one time in a topic by seq.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import math
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import orjson
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sf
+
+from pipeline.client import Client
+from pipeline.options import OptionError
+from pipeline.session import open_session
+from pipeline.stopping import Stopped, stopped_by_signals
+from pipeline.write_options import WriteOptions
+
+CHUNK_S: Final = 2.0  # of messages, at the rate that is asked for
+CHUNK_MESSAGES: Final = 200_000  # at most, or without a rate
+CUTS: Final = 5000  # chunks that a run plans at most
+PATIENCE_S: Final = 120.0
+_VERSION: Final = 1
+_US: Final = "ts_us"
+_SELECTION: Final = ("topics", "topic_pattern", "since", "until", "to_topic", "prefix")
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--from", dest="archive", required=True, metavar="DIR", help="the archive")
+    topics = command.add_mutually_exclusive_group()
+    topics.add_argument("--topics", metavar="T,...", help="only these topics")
+    topics.add_argument("--topic-pattern", metavar="REGEX", help="only topics whose whole name matches")
+    command.add_argument("--since", metavar="TIME", help="only what was published at or after it (ISO 8601, UTC)")
+    command.add_argument("--until", metavar="TIME", help="only what was published before it")
+    target = command.add_mutually_exclusive_group()
+    target.add_argument("--to-topic", metavar="TOPIC", help="all into this topic (default: those they came from)")
+    target.add_argument("--prefix", metavar="TEXT", help="into topics whose names begin with it")
+    command.add_argument("--rate", metavar="N", type=float, help="messages a second (default: as many as go)")
+    command.add_argument("--state", metavar="DIR", help="where the plan is kept (default: _replay in the archive)")
+    command.add_argument("--again", action="store_true", help="from the beginning, though it was replayed before")
+
+
+@dataclass
+class Plan:
+    """Chunk n has what was published from cuts[n] to before cuts[n + 1], in us since 1970."""
+
+    writer: str
+    cuts: list[int] = field(default_factory=list)
+
+    @staticmethod
+    def load(path: Path) -> Plan | None:
+        """Raises OptionError."""
+        try:
+            found = orjson.loads(path.read_bytes())
+            if found.pop("version") != _VERSION:
+                raise ValueError("it is of another version")
+            return Plan(**found)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise OptionError(f"the plan {path} is damaged ({error}): --again makes a new one") from None
+
+    def save(self, path: Path) -> None:
+        """Durable when it returns: a chunk of a plan that is forgotten could be published again by another."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_suffix(".new")
+        with new.open("wb") as file:
+            file.write(orjson.dumps({"version": _VERSION, **asdict(self)}))
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    @property
+    def chunks(self) -> int:
+        return max(0, len(self.cuts) - 1)
+
+
+@dataclass
+class Tally:
+    messages: int = 0
+    chunks: int = 0
+    began: float = field(default_factory=time.monotonic)
+
+    def __str__(self) -> str:
+        seconds = time.monotonic() - self.began
+        rate = self.messages / max(seconds, 1e-3)
+        return f"{self.messages} messages in {self.chunks} chunks, {seconds:.1f} s, {rate:.0f}/s"
+
+
+def run(options: argparse.Namespace, master: str, brokers: str) -> int:
+    if options.rate is not None and not options.rate > 0:
+        raise OptionError("--rate: a number above 0 is wanted")
+    path = plan_path(options)
+    plan = None if options.again else Plan.load(path)
+    plan = plan or Plan(f"replay-{secrets.token_hex(12)}")
+    since, until = _time_us("--since", options.since), _time_us("--until", options.until)
+    with stopped_by_signals():
+        tally = Tally()
+        print(f"starting Spark ({master}) to replay {options.archive}", flush=True)
+        try:
+            spark = open_session(master, "mq-pipeline replay")
+            messages = _messages(spark, options, since, until)
+            done = _published(brokers, plan.writer)
+            if extend(plan, messages, options.rate):
+                plan.save(path)
+            tally = Tally()
+            if done:
+                print(f"{done} of {plan.chunks} chunks were replayed before", flush=True)
+            for chunk in range(done, plan.chunks):
+                _replay(messages, plan, chunk, brokers, tally)
+                _keep_to(options.rate, tally)
+            spark.stop()
+        except Stopped as stopped:
+            print(f"replayed {tally}; stopped by {stopped}: the next run goes on from here", flush=True)
+            return stopped.exit_code
+    print(f"replayed {tally}", flush=True)
+    return 0
+
+
+def plan_path(options: argparse.Namespace) -> Path:
+    """One for each archive, selection and target. Raises OptionError."""
+    archive = options.archive
+    if options.state is None and "://" in archive:
+        raise OptionError("--state: a directory on this machine is wanted, as the archive is not on it")
+    said = [archive if "://" in archive else str(Path(archive).resolve())]
+    said += [str(getattr(options, name)) for name in _SELECTION]
+    name = hashlib.sha256("\0".join(said).encode()).hexdigest()[:16]
+    return (Path(options.state) if options.state else Path(archive) / "_replay") / f"{name}.json"
+
+
+def _time_us(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise OptionError(f"{name}: {text!r} is no time such as 2026-01-31T12:00:00") from None
+    return round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1e6)
+
+
+def _messages(spark: SparkSession, options: argparse.Namespace, since: int | None, until: int | None) -> DataFrame:
+    # A topic is a name, though it may look like a number.
+    spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
+    found = spark.read.parquet(options.archive)
+    if options.topics:
+        found = found.where(sf.col("topic").isin([topic.strip() for topic in options.topics.split(",")]))
+    if options.topic_pattern:
+        found = found.where(sf.col("topic").rlike(f"^(?:{options.topic_pattern})$"))
+    if since is not None:
+        found = found.where(sf.col("timestamp") >= sf.timestamp_micros(sf.lit(since)))
+    if until is not None:
+        found = found.where(sf.col("timestamp") < sf.timestamp_micros(sf.lit(until)))
+    target = sf.col("topic")
+    if options.to_topic:
+        target = sf.lit(options.to_topic)
+    elif options.prefix:
+        target = sf.concat(sf.lit(options.prefix), target)
+    return found.select("timestamp", sf.col("topic").alias("origin"), "seq", target.alias("topic"), "body")
+
+
+def extend(plan: Plan, messages: DataFrame, rate: float | None) -> bool:
+    """Plans what lies behind the last chunk."""
+    if plan.cuts:
+        messages = messages.where(sf.col("timestamp") >= sf.timestamp_micros(sf.lit(plan.cuts[-1])))
+    times = messages.select(sf.unix_micros("timestamp").alias(_US))
+    count, first, last = times.agg(sf.count("*"), sf.min(_US), sf.max(_US)).collect()[0]
+    if not count:
+        return False
+    size = min(CHUNK_MESSAGES, max(1, round(rate * CHUNK_S))) if rate else CHUNK_MESSAGES
+    parts = min(CUTS, math.ceil(count / size))
+    inner: Sequence[int] = []
+    if parts > 1:
+        shares = [n / parts for n in range(1, parts)]
+        (inner,) = times.agg(sf.percentile_approx(_US, shares, 100 * parts)).collect()[0]
+    plan.cuts = sorted({*(plan.cuts or [first]), *inner, last + 1})
+    return True
+
+
+def _published(brokers: str, writer: str) -> int:
+    """How many chunks each broker that has any has."""
+    batches = []
+    for broker in WriteOptions.parse({"brokers": brokers}, streaming=False).brokers:
+        with Client(broker, PATIENCE_S) as client:
+            state = client.writer(writer)
+        batches.append(-1 if state is None else state.batch)
+    return min(batches) + 1
+
+
+def _replay(messages: DataFrame, plan: Plan, chunk: int, brokers: str, tally: Tally) -> None:
+    begin, end = (sf.timestamp_micros(sf.lit(plan.cuts[n])) for n in (chunk, chunk + 1))
+    seen = Observation()
+    (
+        messages.where((sf.col("timestamp") >= begin) & (sf.col("timestamp") < end))
+        .observe(seen, sf.count(sf.lit(1)).alias("messages"))
+        .orderBy("timestamp", "origin", "seq")
+        .select("topic", "body")
+        .write.format("mqshards")
+        .options(brokers=brokers, writer=plan.writer, batch=str(chunk), pollTimeoutMs=str(round(PATIENCE_S * 1000)))
+        .mode("append")
+        .save()
+    )
+    tally.messages += int(seen.get["messages"])
+    tally.chunks += 1
+    until = datetime.fromtimestamp(plan.cuts[chunk + 1] / 1e6, UTC)
+    print(f"chunk {chunk + 1} of {plan.chunks}, to {until:%Y-%m-%d %H:%M:%S}: {tally}", flush=True)
+
+
+def _keep_to(rate: float | None, tally: Tally) -> None:
+    if rate:
+        time.sleep(max(0.0, tally.began + tally.messages / rate - time.monotonic()))

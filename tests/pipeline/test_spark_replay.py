@@ -1,0 +1,103 @@
+"""Replay: an archive back into topics, each message once, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.pipeline.broker import Broker, broker_in
+from tests.servers import ROOT
+
+BEGIN = datetime(2026, 3, 1, 23, 59, tzinfo=UTC)
+TOPICS = ("a", "7")
+
+
+def archived(spark: SparkSession, to: Path, start: int, count: int) -> list[tuple[str, int, datetime, bytearray]]:
+    """As `mq-pipeline archive` leaves it: messages of both topics, in turn, 100 a second."""
+    rows = [
+        (TOPICS[n % 2], n // 2, BEGIN + timedelta(milliseconds=10 * n), bytearray(b"%d" % n))
+        for n in range(start, start + count)
+    ]
+    frame = spark.createDataFrame(rows, "topic string, seq long, timestamp timestamp, body binary")
+    frame = frame.selectExpr("*", "date(timestamp) date")
+    frame.write.mode("append").partitionBy("topic", "date").parquet(str(to))
+    return rows
+
+
+def replay(broker: Broker, archive: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "pipeline.command", "--master", "local[2]", "--brokers", broker.address]
+    return subprocess.Popen(
+        [*command, "replay", "--from", str(archive), *arguments],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    return said
+
+
+def until_said(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if line.startswith(text):
+            return
+    raise AssertionError("".join(said))
+
+
+def bodies(spark: SparkSession, broker: Broker, topic: str) -> list[int]:
+    frame = spark.read.format("mqshards").options(brokers=broker.address, topic=topic).load()
+    return [int(row.body) for row in frame.orderBy("seq").select("body").collect()]
+
+
+@pytest.mark.timeout(300)
+def test_runs_that_are_killed_and_further_runs_replay_each_message_once(spark: SparkSession, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archived(spark, archive, 0, 2000)
+    with broker_in(tmp_path / "data") as broker:
+        process = replay(broker, archive, "--prefix", "again-", "--rate", "200")
+        until_said(process, "chunk 2 of 5")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        process = replay(broker, archive, "--prefix", "again-", "--rate", "200")
+        until_said(process, "chunk ")
+        broker.kill()
+        broker.start()
+        until_said(process, "chunk ")
+        process.terminate()
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 128 + signal.SIGTERM, said
+        archived(spark, archive, 2000, 100)
+        assert "replayed" in finish(replay(broker, archive, "--prefix", "again-"))
+        assert "replayed 0 messages" in finish(replay(broker, archive, "--prefix", "again-"))
+        for which, topic in enumerate(TOPICS):
+            assert bodies(spark, broker, f"again-{topic}") == list(range(which, 2100, 2))
+
+
+@pytest.mark.timeout(200)
+def test_topics_and_times_are_chosen_and_the_rate_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    archived(spark, archive, 0, 2000)
+    times = ["--since", (BEGIN + timedelta(seconds=2)).isoformat(), "--until", "2026-03-01T23:59:12"]
+    with broker_in(tmp_path / "data") as broker:
+        process = replay(broker, archive, "--topics", "7", *times, "--to-topic", "one", "--rate", "100")
+        until_said(process, "chunk 1 of 3")
+        began = time.monotonic()
+        finish(process)
+        # Two more chunks of two seconds, and the pause behind the last.
+        assert time.monotonic() - began > 3
+        assert bodies(spark, broker, "one") == list(range(201, 1200, 2))
+        process = replay(broker, archive, "--since", "yesterday")
+        assert "--since: 'yesterday' is no time" in process.communicate(timeout=60)[0]
+        assert process.returncode == 1
