@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
 from pyspark.errors import PySparkException
 
@@ -16,27 +17,44 @@ from pipeline.options import OptionError
 from pipeline.project import ProjectError
 
 
+class Job(Protocol):
+    """A module of one job."""
+
+    def add_arguments(self, command: argparse.ArgumentParser) -> None: ...
+    def run(self, options: argparse.Namespace, master: str, brokers: str) -> int: ...
+
+
+JOBS: Final[Mapping[str, tuple[Job, str]]] = {
+    "archive": (archive, "topics to Parquet files, by topic and date"),
+    "replay": (replay, "an archive back into topics, each message once"),
+    "run": (run_job, "the declarative project: tables of messages, rates and delays"),
+    "report": (report, "rates, sizes, delay and backlog of topics: tables and plots"),
+    "readers": (readers_command, "for whom brokers keep messages; --drop ends that"),
+}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mq-pipeline", description="Spark jobs on the topics of mq-shards brokers.")
-    parser.add_argument("--master", default="local[*]", help="where Spark runs (default: local[*])")
-    parser.add_argument("--brokers", default="127.0.0.1:4180", metavar="HOST:PORT,...",
-                        help="the brokers' http listeners (default: 127.0.0.1:4180)")  # fmt: skip
+    parser.set_defaults(master="local[*]", brokers="127.0.0.1:4180")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
-    archive.add_arguments(jobs.add_parser("archive", help="topics to Parquet files, by topic and date"))
-    replay.add_arguments(jobs.add_parser("replay", help="an archive back into topics, each message once"))
-    run_job.add_arguments(jobs.add_parser("run", help="the declarative project: tables of messages, rates and delays"))
-    report.add_arguments(jobs.add_parser("report", help="rates, sizes, delay and backlog of topics: tables and plots"))
-    readers_command.add_arguments(jobs.add_parser("readers", help="for whom brokers keep messages; --drop ends that"))
+    # Before the job's word and behind it: whichever somebody thinks of.
+    _add_common_arguments(parser)
+    for name, (job, text) in JOBS.items():
+        command = jobs.add_parser(name, help=text)
+        _add_common_arguments(command)
+        job.add_arguments(command)
     options = parser.parse_args(arguments)
-    work = {
-        "archive": archive.run, "replay": replay.run, "run": run_job.run, "report": report.run,
-        "readers": readers_command.run,
-    }[options.job]  # fmt: skip
     try:
-        return work(options, options.master, options.brokers)
+        return JOBS[options.job][0].run(options, options.master, options.brokers)
     except (PySparkException, ProjectError, BrokerError, OptionError, FieldError) as error:
         print(f"mq-pipeline: {error}", file=sys.stderr)
         return 1
+
+
+def _add_common_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--master", default=argparse.SUPPRESS, help="where Spark runs (default: local[*])")
+    brokers = "the brokers' http listeners (default: 127.0.0.1:4180)"
+    command.add_argument("--brokers", default=argparse.SUPPRESS, metavar="HOST:PORT,...", help=brokers)
 
 
 if __name__ == "__main__":
