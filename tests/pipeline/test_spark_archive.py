@@ -70,38 +70,27 @@ def wait_for_records_asked(process: subprocess.Popen[str], gateway: Gateway, tim
 
 
 @pytest.mark.timeout(400)
-def test_an_archive_has_each_message_once_though_its_runs_are_killed(
+def test_an_archive_has_each_message_once_though_its_runs_are_killed_or_told_to_stop(
     spark: SparkSession, gateway: Gateway, tmp_path: Path
 ) -> None:
     to, chance = tmp_path / "archive", random.Random(4)
     fill(gateway, 3000, 3)
-    for kill in range(2):
-        # In the middle of a micro-batch: which one, and where in it, is left to chance.
-        gateway.calls.clear()
-        process = archive(gateway, to, "--every", "0.01", "--max-messages", "200")
-        try:
-            wait_for_records_asked(process, gateway, chance.randrange(1, 15))
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
-        fill(gateway, 500, 4 + kill)
-    said = finish(archive(gateway, to))
-    assert "archived" in said
-    assert found(spark, to) == expected(gateway)
-    held = gateway.readers[subscription_of(str(to))]
-    assert set(held) == set(gateway.topics)
-
-
-@pytest.mark.timeout(400)
-def test_an_archive_that_is_told_to_stop_goes_on_next_time(spark: SparkSession, gateway: Gateway, tmp_path: Path
-                                                           ) -> None:  # fmt: skip
-    to = tmp_path / "archive"
-    fill(gateway, 1000, 2)
+    # In the middle of a micro-batch: which one, and where in it, is left to chance.
+    process = archive(gateway, to, "--every", "0.01", "--max-messages", "200")
+    try:
+        wait_for_records_asked(process, gateway, chance.randrange(1, 15))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    fill(gateway, 500, 4)
     process = archive(gateway, to, "--every", "0.01", "--max-messages", "100")
     assert process.stdout is not None
     while not process.stdout.readline().startswith("batch"):
         assert process.poll() is None
     process.terminate()
     assert "archived" in finish(process)
+    fill(gateway, 500, 5)
     assert "archived" in finish(archive(gateway, to))
     assert found(spark, to) == expected(gateway)
+    held = gateway.readers[subscription_of(str(to))]
+    assert set(held) == set(gateway.topics)
