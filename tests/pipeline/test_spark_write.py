@@ -1,0 +1,267 @@
+"""Real Spark writes to a real broker: every row once, in order, whatever is killed, repeated or refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from pipeline.client import Address
+from pipeline.publish import Batch, publish
+from pipeline.source import MqShards
+from pipeline.write import BatchWriter, broker_of
+from tests.nsq import api
+from tests.pipeline.broker import Broker, broker_in
+from tests.pipeline.copying import ROW_BYTES, ROWS, SOURCE, TOPICS, WRITER, program, start_copy
+from tests.servers import wait_until
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Of all tests that kill none; each has topics of its own."""
+    with broker_in(tmp_path_factory.mktemp("broker") / "data", "--shards=8") as broker:
+        yield broker
+
+
+def save(frame: DataFrame, *brokers: Broker, mode: str = "append", **options: str) -> None:
+    addresses = ",".join(broker.address for broker in brokers)
+    frame.write.format("mqshards").options(brokers=addresses, **options).mode(mode).save()
+
+
+def bodies(broker: Broker, topic: str, spark: SparkSession) -> list[str]:
+    """In the order of seqs."""
+    if not broker.topic(topic):
+        return []
+    frame = spark.read.format("mqshards").options(brokers=broker.address, topic=topic).load()
+    return [bytes(row.body).decode() for row in frame.orderBy("seq").collect()]
+
+
+def numbers(spark: SparkSession, count: int, partitions: int = 2) -> DataFrame:
+    return spark.range(count, numPartitions=partitions).select(sf.col("id").cast("string").alias("body"))
+
+
+def staged(broker: Broker) -> list[str]:
+    directory = broker.data_dir / "staged"
+    return [path.name for path in directory.iterdir()] if directory.exists() else []
+
+
+def test_rows_become_messages_in_their_order(spark: SparkSession, broker: Broker) -> None:
+    topic = sf.concat(sf.lit("order-"), (sf.col("id") % 5).cast("string")).alias("topic")
+    rows = spark.range(30_000, numPartitions=3).select(topic, sf.col("id").cast("string").cast("binary").alias("body"))
+    save(rows, broker)
+    for n in range(5):
+        assert bodies(broker, f"order-{n}", spark) == [str(i) for i in range(n, 30_000, 5)]
+    assert staged(broker) == []
+
+
+def test_the_option_topic_wins_and_other_columns_are_no_matter(spark: SparkSession, broker: Broker) -> None:
+    rows = spark.createDataFrame([("elsewhere", "one", 7), ("elsewhere", "", 8)], "topic string, value string, key int")
+    save(rows.coalesce(1), broker, topic=" chosen ")
+    assert bodies(broker, "chosen", spark) == ["one", ""]
+    assert not broker.topic("elsewhere")
+
+
+def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, broker: Broker) -> None:
+    broker.publish("read", [b"1", b"2", b"3"])
+    save(spark.read.format("mqshards").options(brokers=broker.address, topic="read").load(), broker)
+    assert bodies(broker, "read", spark) == ["1", "2", "3"] * 2
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "said"),
+    [
+        ("text string", {"topic": "t"}, "one column, body .or value., is wanted: there are text"),
+        ("body string, value string", {"topic": "t"}, "there are body and value"),
+        ("body int", {"topic": "t"}, "column body is of type int; binary or string is wanted"),
+        ("body string", {}, "topic: there is neither a column nor an option"),
+        ("body string, topic int", {}, "column topic is of type int"),
+        ("body string", {"topic": " "}, "topic: it is empty"),
+        ("body string", {"topic": "t", "writer": "w"}, "writer and batch: both are wanted"),
+        ("body string", {"topic": "t", "writer": ".w", "batch": "1"}, "writer: '.w' is not"),
+        ("body string", {"topic": "t", "writer": "w", "batch": "-1"}, "batch: '-1' is no number"),
+        ("body string", {"topic": "t", "brokers": "here:there"}, "brokers: "),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_it_begins(
+    spark: SparkSession, schema: str, options: dict[str, str], said: str
+) -> None:
+    rows = spark.createDataFrame([], schema)
+    with pytest.raises(Exception, match=said):
+        rows.write.format("mqshards").options(**options).mode("append").save()
+
+
+def test_topics_are_only_appended_to(spark: SparkSession, broker: Broker) -> None:
+    with pytest.raises(Exception, match="mode overwrite: what is in a topic stays"):
+        save(numbers(spark, 1), broker, mode="overwrite", topic="overwritten")
+    with pytest.raises(Exception, match="ErrorIfExists"):
+        save(numbers(spark, 1), broker, mode="errorifexists", topic="overwritten")
+    assert not broker.topic("overwritten")
+
+
+@pytest.mark.parametrize(
+    ("topic", "body", "said"),
+    [
+        ("'refused'", "null", "column body is null in"),
+        ("null", "'x'", "column topic is null in"),
+        ("'not a name'", "'x'", "'not a name' is not a topic's name"),
+        ("'refused'", "repeat('x', 1 << 21)", "more than 1048576 bytes"),
+        ("'refused'", "repeat('x', 33 << 20)", "topic refused: a message of 34603008 bytes"),
+    ],
+)
+def test_a_row_that_is_refused_is_named_and_nothing_is_published(
+    spark: SparkSession, broker: Broker, topic: str, body: str, said: str
+) -> None:
+    # In one task, which has sent 16 MB when it comes to that row.
+    rows = spark.range(20_000, numPartitions=1).selectExpr(
+        f"if(id = 19999, {topic}, 'refused') topic", f"if(id = 19999, {body}, repeat('.', 800)) body"
+    )
+    with pytest.raises(Exception, match=said):
+        save(rows, broker)
+    assert not broker.topic("refused")
+    assert staged(broker) == []
+
+
+def test_a_batch_of_a_writer_is_published_once(spark: SparkSession, broker: Broker, spark_said: Path) -> None:
+    for batch in ("3", "3", "2", "4"):
+        save(numbers(spark, 10), broker, topic="named", writer="w", batch=batch)
+    assert bodies(broker, "named", spark) == [str(n) for n in range(10)] * 2
+    assert broker.get("/v1/writers/w")["batch"] == 4
+    assert "has published batch 3 before: nothing of batch 2 is published now" in spark_said.read_text()
+
+
+def test_writers_of_one_batch_are_not_remembered(spark: SparkSession, broker: Broker) -> None:
+    save(numbers(spark, 10), broker, topic="unnamed")
+    save(numbers(spark, 0), broker, topic="unnamed")
+    assert len(bodies(broker, "unnamed", spark)) == 10
+    assert not [w for w in broker.get("/v1/writers")["writers"] if w["writer"].startswith("spark-")]
+
+
+def test_what_a_second_attempt_of_a_task_staged_counts_once(broker: Broker) -> None:
+    def attempt() -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch([pa.array([b"x"] * 1000, pa.binary())], names=["body"])
+
+    from pyspark.sql.types import BinaryType, StructField, StructType
+
+    source = MqShards({"brokers": broker.address, "topic": "speculative"})
+    writer = source.writer(StructType([StructField("body", BinaryType())]), overwrite=False)
+    assert isinstance(writer, BatchWriter)
+    writer.write(attempt())
+    chosen = writer.write(attempt())
+    writer.commit([chosen])
+    assert broker.topic("speculative")["latest"] == 1000
+
+
+def test_topics_are_spread_over_brokers_and_a_batch_that_only_one_has_is_finished(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    names = [f"spread-{n}" for n in range(10)]
+    messages = [(name, f"{name}/{n}") for n in range(20) for name in names]
+    rows = spark.createDataFrame(messages, "topic string, body string")
+    with broker_in(tmp_path / "other", "--shards=8") as other:
+        addresses = sorted(Address.parse(b.address) for b in (broker, other))
+        by_address = {Address.parse(b.address): b for b in (broker, other)}
+        # As if a driver had died when the first had published.
+        publish(Batch("spreader", 1), addresses[:1], [], 10)
+        save(rows.coalesce(1), other, broker, writer="spreader", batch="1")
+        save(rows.coalesce(1), broker, other, writer="spreader", batch="2")
+        there = Counter(broker_of(addresses, name) for name in names)
+        assert len(there) == 2
+        for name in names:
+            here = broker_of(addresses, name)
+            times = 1 if here == addresses[0] else 2
+            assert bodies(by_address[here], name, spark) == [f"{name}/{n}" for n in range(20)] * times
+            assert not by_address[next(a for a in addresses if a != here)].topic(name)
+
+
+def test_tasks_that_fail_at_first_write_their_rows_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
+    with program(tmp_path, broker.address, "--failing") as process:
+        # Not to be seen before all of it is there.
+        wait_until(lambda: process.poll() is not None or staged(broker), "something is staged", 60)
+        assert process.poll() is not None or not broker.topic("failing")
+        assert process.wait(120) == 0, (tmp_path / "said").read_text()[-4000:]
+    assert {path.name for path in tmp_path.glob("failed-*")} == {"failed-0", "failed-1"}
+    assert bodies(broker, "failing", spark) == [f"{n}{'.' * ROW_BYTES}" for n in range(ROWS)]
+
+
+def test_a_failed_job_publishes_nothing(spark: SparkSession, broker: Broker) -> None:
+    rows = spark.range(2000, numPartitions=2).select(
+        sf.when(sf.col("id") == 1999, sf.raise_error(sf.lit("no more"))).otherwise("x").alias("body")
+    )
+    with pytest.raises(Exception, match="no more"):
+        save(rows, broker, topic="never")
+    assert not broker.topic("never")
+
+
+def test_a_query_is_a_writer_by_its_id_and_goes_on_with_its_batches(
+    spark: SparkSession, broker: Broker, tmp_path: Path
+) -> None:
+    def run(checkpoint: str, **options: str) -> str:
+        rows = spark.readStream.format("mqshards").options(brokers=broker.address, topic="stream-in",
+                                                           startingOffsets="earliest").load()  # fmt: skip
+        query = rows.writeStream.format("mqshards").options(brokers=broker.address, topic="stream-out", **options)
+        started = query.option("checkpointLocation", str(tmp_path / checkpoint)).trigger(availableNow=True).start()
+        started.awaitTermination(60)
+        assert not started.isActive
+        return str(started.id)
+
+    broker.publish("stream-in", [b"1", b"2"])
+    query = run("one")
+    writer = broker.get(f"/v1/writers/spark-{query}")
+    broker.publish("stream-in", [b"3"])
+    assert run("one") == query
+    assert bodies(broker, "stream-out", spark) == ["1", "2", "3"]
+    again = broker.get(f"/v1/writers/spark-{query}")
+    assert (again["state"], again["messages"]) == ("published", 1)
+    assert again["batch"] > writer["batch"]
+    # As if the driver had died when the broker had published, and before Spark's checkpoint says so.
+    last = max((tmp_path / "one" / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink(missing_ok=True)
+    assert run("one") == query
+    assert bodies(broker, "stream-out", spark) == ["1", "2", "3"]
+    # A name that another query has used: what it would write would be taken for written.
+    assert api.call(broker.http_port, "PUT", "/v1/writers/taken", json.dumps({"batch": 9, "staged": []}).encode()
+                    ).status == 200  # fmt: skip
+    with pytest.raises(Exception, match="give it another name with the option writer"):
+        run("two", writer="taken")
+    with pytest.raises(Exception, match="batch: a stream numbers its micro-batches itself"):
+        run("three", batch="1")
+
+
+def test_a_stream_writes_once_though_it_and_the_broker_are_killed(spark: SparkSession, tmp_path: Path) -> None:
+    chance, count = random.Random(11), 6000
+    with broker_in(tmp_path / "data", "--shards=8") as broker:
+        broker.publish(SOURCE, [b"%d" % n for n in range(count)])
+
+        def batch() -> int:
+            reply = api.call(broker.http_port, "GET", f"/v1/writers/{WRITER}")
+            return int(reply.json["batch"]) if reply.status == 200 else -1
+
+        for kill_broker in (True, False):
+            with program(tmp_path, broker.address) as process:
+                until = batch() + chance.randrange(2, 5)
+
+                def due(process: object = process, until: int = until) -> bool:
+                    assert process.poll() is None, (tmp_path / "said").read_text()[-4000:]  # type: ignore[attr-defined]
+                    return batch() >= until
+
+                wait_until(due, "some micro-batches are published", 90)
+                if kill_broker:
+                    broker.kill()
+                    broker.start()
+                    until += chance.randrange(1, 4)
+                    wait_until(lambda due=due, until=until: due(until=until), "it goes on", 60)
+        query = start_copy(spark, tmp_path, broker.address, available_now=True)
+        assert query.awaitTermination(120)
+        for n in range(TOPICS):
+            found = Counter(bodies(broker, f"out-{n}", spark))
+            assert found == Counter(str(i) for i in range(n, count, TOPICS))
