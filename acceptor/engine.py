@@ -311,6 +311,11 @@ class Engine:
         names = Totals.__dataclass_fields__.keys() - {"commands", "draining"}
         return Totals(commands=commands, draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
 
+    def records_written(self) -> int:
+        """By all workers to their logs; one that starts anew counts anew."""
+        lib.acceptor_totals(self._acceptor, self._totals)
+        return int(self._totals.records_written)
+
     def draining(self) -> bool:
         """No new messages are to be taken."""
         lib.acceptor_totals(self._acceptor, self._totals)

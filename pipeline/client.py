@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import orjson
 
 DEFAULT_PORT: Final = 4180
 CONNECT_S: Final = 10.0
+WINDOW_BYTES: Final = 1 << 20  # on their way to a reader: a broker that gives way to others is not heeded before they came
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 PUBLISH_REPLY_S: Final = 30.0  # at least, for the reply to a writer's batch, which a broker holds back for 10 s
@@ -264,6 +266,7 @@ class Client:
         if self._connection is None:
             self._connection = http.client.HTTPConnection(self.address.host, self.address.port, timeout=CONNECT_S)
             self._connection.connect()
+            self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, WINDOW_BYTES)
         self._connection.sock.settimeout(max(reply_s, self._patience_s))
         self._connection.request(method, path, body)
         response = self._connection.getresponse()

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from acceptor.gateway.giving_way import GiveWay
 from acceptor.gateway.http_answers import SERVER, Handler, HttpError, json_answer, number
 from acceptor.gateway.send_records import send
 from shards.reader.shard import Topic
@@ -21,8 +22,9 @@ MAX_DAMAGE: Final = 16  # places that a reply names
 
 
 class HttpRecords:
-    def __init__(self, view: Callable[[], DataView], threads: Executor) -> None:
+    def __init__(self, view: Callable[[], DataView], threads: Executor, way: GiveWay) -> None:
         self._view = view
+        self._way = way
         self._threads = threads
         self._replies = asyncio.Semaphore(REPLIES_AT_ONCE)
         self.routes: Final[dict[str, dict[str, Handler]]] = {
@@ -52,9 +54,9 @@ class HttpRecords:
             found = await loop.run_in_executor(self._threads, self._view().records, topic, first, until, max_bytes)
             if found is None:
                 raise HttpError(404, f"there is no topic {topic}")
-            with found.runs:
+            with found.runs, self._way:
                 response = web.StreamResponse(headers=_records_headers(found))
-                await send(request, response, found.runs, self._threads)
+                await send(request, response, found.runs, self._threads, self._way)
                 return response
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from urllib.parse import parse_qsl, unquote
 from aiohttp import web
 
 from acceptor.gateway.broker import Broker
+from acceptor.gateway.giving_way import GiveWay
 from acceptor.gateway.http_answers import Handler, HttpError, json_answer
 from acceptor.gateway.http_bodies import Bodies
 from acceptor.gateway.http_ends import Refuse, cut, quiet_logger
@@ -33,6 +35,7 @@ from shards.readers import ReadersError
 # The limits. A connection has one request at a time, so they bound the requests in flight too.
 MAX_CONNECTIONS: Final = 512
 READ_BUFFER_BYTES: Final = 256 << 10
+UNSENT_BYTES: Final = 256 << 10  # of a connection, in the kernel: what lies there can no longer give way
 IDLE_S: Final = 75.0
 SEND_S: Final = 30.0
 LINGER_S: Final = 1.0
@@ -57,8 +60,10 @@ class PipelineHttp:
         max_message_bytes: int,
         max_staged_bytes: int,
         prepare_topic: PrepareTopic,
+        written: Callable[[], int],
     ) -> None:
-        """To be made where the event loop runs. What writers had under way goes on at once."""
+        """`written`: how many records the workers have written so far. To be made where the event loop runs. What
+        writers had under way goes on at once."""
         reading = ThreadPoolExecutor(READER_THREADS, "reader")
         writing = ThreadPoolExecutor(STAGING_THREADS, "staging")
         checking = ThreadPoolExecutor(CHECK_THREADS, "check")
@@ -66,6 +71,7 @@ class PipelineHttp:
         bodies = Bodies()
         staging = Staging(staging_dir, max_staged_bytes, max_message_bytes, writing)
         self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
+        self._way = GiveWay(written)
         # By path; one that ends in a / is a collection's, and the name of a member follows.
         self._routes: dict[str, dict[str, Handler]] = {
             **HttpPublish(broker, prepare_topic, max_message_bytes, bodies, checking).routes,
@@ -73,7 +79,7 @@ class PipelineHttp:
         }
         if data_dir is not None:
             view = cache(lambda: DataView(data_dir, shards))  # not before it is wanted
-            self._routes |= HttpRecords(view, reading).routes
+            self._routes |= HttpRecords(view, reading, self._way).routes
             self._routes |= HttpReaders(data_dir, view, bodies, reading).routes
         self._server = web.Server(
             self._serve,
@@ -88,13 +94,14 @@ class PipelineHttp:
 
     async def run(self) -> None:
         """What is done beside requests. Goes on until it is cancelled."""
-        await self._writers.run()
+        await asyncio.gather(self._writers.run(), self._way.run())
 
     # --- sockets ----------------------------------------------------------------------------------------------------
 
     async def listen(self, sock: socket.socket) -> None:
         """Takes a listening socket over."""
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         loop = asyncio.get_running_loop()
         self._listening.append(await loop.create_server(self._connection, sock=sock, backlog=BACKLOG))
 

@@ -79,6 +79,7 @@ class GatewayProcess:
             options.nsq["max-msg-size"],
             start["settings"]["http"]["staged-bytes"],
             self._lookupd.elsewhere.prepare,
+            engine.records_written,
         )
         self._statsd = self._make_statsd(options, supervisor)
 

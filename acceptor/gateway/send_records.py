@@ -13,6 +13,7 @@ from typing import IO, Final, cast
 import numpy as np
 from aiohttp import web
 
+from acceptor.gateway.giving_way import GiveWay
 from acceptor.gateway.http_ends import cut
 from shards.reader.runs import Run, Runs
 from shards.reader.scan import gather
@@ -37,13 +38,15 @@ class _File(io.RawIOBase):
         return offset  # the loop names the place in each call
 
 
-async def send(request: web.BaseRequest, response: web.StreamResponse, found: Runs, threads: Executor) -> None:
+async def send(
+    request: web.BaseRequest, response: web.StreamResponse, found: Runs, threads: Executor, way: GiveWay
+) -> None:
     """The whole reply. A connection on which it cannot be finished is cut: the client sees that the length is wrong."""
     response.content_length = found.size
     try:
         await response.prepare(request)
         for run in found.runs:
-            await _send_run(request, response, run, threads)
+            await _send_run(request, response, run, threads, way)
         await response.write_eof()
     except ConnectionError:
         pass  # it does not want it any more
@@ -52,11 +55,14 @@ async def send(request: web.BaseRequest, response: web.StreamResponse, found: Ru
         raise
 
 
-async def _send_run(request: web.BaseRequest, response: web.StreamResponse, run: Run, threads: Executor) -> None:
+async def _send_run(
+    request: web.BaseRequest, response: web.StreamResponse, run: Run, threads: Executor, way: GiveWay
+) -> None:
     loop = asyncio.get_running_loop()
     file = cast(IO[bytes], _File(run.fd))
     await response.write(run.head)
     for low, high in _pieces(run):
+        await way.turn()
         async with asyncio.timeout(SEND_S):
             if high == low + 1 and run.lengths[low] >= SENDFILE_BYTES:
                 await _send_file(request, file, run.offsets[low], run.lengths[low])

@@ -1,0 +1,110 @@
+"""How long readers wait for the broker's other clients."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from acceptor.gateway import giving_way
+from acceptor.gateway.giving_way import FAIR, MOST_CLOSED, GiveWay, share
+
+PIECE_S = 0.001
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All times an eighth of what they are."""
+    for name in ("CYCLE_S", "PROBE_S", "SETTLE_S", "PROBE_EVERY_S"):
+        monkeypatch.setattr(giving_way, name, getattr(giving_way, name) / 8)
+
+
+class Machine:
+    """Other clients write `alone` records a second, `beside` of them while a piece is being read."""
+
+    def __init__(self, alone: float, beside: float) -> None:
+        self._alone = alone
+        self._beside = beside
+        self._written = 0.0
+        self._since = time.monotonic()
+        self._reading = 0
+        self.pieces = 0
+
+    def written(self) -> int:
+        self._advance()
+        return int(self._written)
+
+    def _advance(self) -> None:
+        now = time.monotonic()
+        self._written += (now - self._since) * (self._beside if self._reading else self._alone)
+        self._since = now
+
+    async def read(self, way: GiveWay, until: float) -> None:
+        with way:
+            while time.monotonic() < until:
+                await way.turn()
+                self._advance()
+                self._reading += 1
+                await asyncio.sleep(PIECE_S)
+                self._advance()
+                self._reading -= 1
+                self.pieces += 1
+
+
+def beside(machine: Machine, seconds: float, then: Callable[[GiveWay, Machine], Awaitable[None]] | None = None) -> float:
+    """Two readers who take all they get; how much of the time they read."""
+
+    async def run() -> float:
+        way = GiveWay(machine.written)
+        running = asyncio.create_task(way.run())
+        until = time.monotonic() + seconds
+        await asyncio.gather(*(machine.read(way, until) for _ in range(2)))
+        if then is not None:
+            await then(way, machine)
+        running.cancel()
+        return machine.pieces * PIECE_S / 2 / seconds
+
+    return asyncio.run(run())
+
+
+def test_the_share_is_what_others_need_and_no_more() -> None:
+    assert share(1000, 1000) == share(1500, 1000) == share(FAIR * 1000, 1000) == 0
+    needed = share(400, 1000)
+    assert needed * 1000 + (1 - needed) * 400 == pytest.approx(FAIR * 1000)
+    assert share(0, 1000) == pytest.approx(FAIR)
+    assert share(0, 1000) <= MOST_CLOSED
+
+
+def test_others_keep_their_part() -> None:
+    machine = Machine(alone=100_000, beside=30_000)
+    before, seconds = machine.written(), 2.0
+    read = beside(machine, seconds)
+    kept = (machine.written() - before) / seconds / 100_000
+    assert kept > 0.6, kept  # FAIR once it is known what they need, which takes a second
+    assert 0.15 < read < 0.7, read
+
+
+@pytest.mark.parametrize(("alone", "with_readers"), [(100_000, 100_000), (100_000, 80_000), (100, 0), (0, 0)])
+def test_who_is_in_nobodys_way_is_hardly_held_up(alone: float, with_readers: float) -> None:
+    read = beside(Machine(alone, with_readers), 1.6)
+    busy = alone >= giving_way.QUIET
+    assert read > (0.55 if busy else 0.7), read
+
+
+def test_readers_are_never_kept_out() -> None:
+    """Even if all that others do is what readers hold up."""
+    assert beside(Machine(alone=100_000, beside=0), 1.6) > (1 - MOST_CLOSED) / 3
+
+
+def test_a_gate_that_is_no_longer_kept_is_open() -> None:
+    async def stopped(way: GiveWay, machine: Machine) -> None:
+        assert way.closed_share > 0.3
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.wait_for(way.turn(), 5.0)
+
+    beside(Machine(alone=100_000, beside=10_000), 1.0, stopped)
