@@ -65,13 +65,13 @@
 #define FILTER_AHEAD_BYTES ((size_t)256 << 10)
 
 /* Input and output buffers: one block each as a rule, from a pool that keeps this many. */
-#define BLOCK_BYTES ((size_t)16 << 10)
-#define KEEP_BLOCKS 1024u
+#define BLOCK_BYTES ((size_t)32 << 10)
+#define KEEP_BLOCKS 512u
 
-/* Work in one turn. */
+/* Work in one turn: little enough that what a turn has for a client, an OK among many deliveries, leaves soon. */
 #define EVENTS_PER_TURN   256
 #define ACCEPTS_PER_TURN  64
-#define REPLIES_PER_TURN  4096 /* of one worker */
+#define REPLIES_PER_TURN  1024 /* of one worker */
 #define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
 #define TURNS_PER_POLL    64
 

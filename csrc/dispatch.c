@@ -6,8 +6,9 @@
 #include "subscription.h"
 #include "worker.h"
 
-/* Of one subscription in one turn, so that the others, and what comes in, have theirs. */
-enum { DISPATCH_MOST = 1024 };
+/* Of one subscription in one turn, so that the others, and what comes in, have theirs; and so that acceptors send what
+ * one turn has delivered while the next one delivers more. */
+enum { DISPATCH_MOST = 64 };
 
 enum dispatched { NOTHING, ONE, STUCK };
 

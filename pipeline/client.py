@@ -20,7 +20,7 @@ import orjson
 
 DEFAULT_PORT: Final = 4180
 CONNECT_S: Final = 10.0
-WINDOW_BYTES: Final = 1 << 20  # on their way to a reader: a broker that gives way to others is not heeded before they came
+WINDOW_BYTES: Final = 1 << 20  # on their way at most: what is has passed where a broker lets readers wait
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 2.0
 PUBLISH_REPLY_S: Final = 30.0  # at least, for the reply to a writer's batch, which a broker holds back for 10 s

@@ -53,7 +53,10 @@ class Machine:
                 self.pieces += 1
 
 
-def beside(machine: Machine, seconds: float, then: Callable[[GiveWay, Machine], Awaitable[None]] | None = None) -> float:
+Then = Callable[[GiveWay, Machine], Awaitable[None]]
+
+
+def beside(machine: Machine, seconds: float, then: Then | None = None) -> float:
     """Two readers who take all they get; how much of the time they read."""
 
     async def run() -> float:
