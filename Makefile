@@ -21,8 +21,20 @@ WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 
 run: setup
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
-test: setup spark beanstalkd nsq
+test: setup spark build/spark-classes.jsa beanstalkd nsq
+ifneq ($(strip $(ARGS)),)
 	@.venv/bin/python -m pytest $(ARGS)
+else
+	@# Those of the pipeline, which take half of the time, run beside the others, which mostly wait.
+	.venv/bin/python -m pytest tests/pipeline >build/pipeline.log 2>&1 &
+	pipeline=$$!
+	trap 'kill $$pipeline 2>/dev/null || true' EXIT
+	status=0
+	.venv/bin/python -m pytest --ignore tests/pipeline || status=$$?
+	wait $$pipeline || status=$$?
+	cat build/pipeline.log
+	exit $$status
+endif
 
 lint: setup spark
 	@.venv/bin/ruff check .
@@ -59,6 +71,11 @@ spark: java .venv/.spark
 	else
 		echo "Spark cannot be installed: tests of the pipeline are skipped"
 	fi
+
+# Each JVM of the tests starts in half of the time with it.
+build/spark-classes.jsa: .venv/.spark
+	@rm -f $@
+	.venv/bin/python -m tests.pipeline.class_archive
 
 java:
 	@if ! command -v java >/dev/null && [ -z "$${JAVA_HOME:-}" ]; then

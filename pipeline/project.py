@@ -1,6 +1,6 @@
 """A directory of the declarative project: its spec, the settings of its application, and all that it keeps.
 
-    DIR/spark-pipeline.yml          for spark-pipelines, with SPARK_CONF_DIR=DIR/conf
+    DIR/spark-pipeline.yml          for spark-pipelines
     DIR/conf/                       the catalog's settings, and what Spark logs
     DIR/storage/, metastore/        checkpoints; the catalog
     DIR/warehouse/TABLE/            the tables, Parquet

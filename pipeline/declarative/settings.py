@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import orjson
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
 
+from pipeline.declarative.restart import restart
 from pipeline.events import FORMATS, Fields
 
 PREFIX: Final = "spark.mqshards."
@@ -29,14 +31,19 @@ def source_options(spark: SparkSession) -> dict[str, str]:
 
 
 def check_catalog(spark: SparkSession) -> None:
-    """Raises ValueError where the session's catalog forgets the tables, whose files a second run would then refuse to
-    go on with. `catalog`: `own` says that the spec names another catalog than spark_catalog."""
+    """Starts the application again with settings of conf/ where its catalog forgets the tables, whose files a second
+    run would then refuse to go on with. Raises ValueError if it cannot. `catalog`: `own` says that the spec names
+    another catalog than spark_catalog."""
     forgets = spark.conf.get("spark.sql.catalogImplementation", "in-memory") == "in-memory"
-    if forgets and setting(spark, "catalog", "") != "own":
+    if not forgets or setting(spark, "catalog", "") == "own":
+        return
+    conf = Path("conf").resolve()  # beside the spec: that is where definitions are loaded
+    try:
+        restart(conf)
+    except ValueError as error:
         raise ValueError(
-            "the project needs a catalog that persists: set SPARK_CONF_DIR to the directory conf beside its "
-            "spark-pipeline.yml, which has one"
-        )
+            f"the project needs a catalog that persists: set SPARK_CONF_DIR to {conf}, which has one ({error})"
+        ) from error
 
 
 def fields(spark: SparkSession) -> Fields:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.pipeline.class_archive import java_options
 from tests.servers import ROOT
 
 if TYPE_CHECKING:
@@ -25,8 +26,7 @@ MISSING = [name for name in ("numpy", "pyarrow", "pyspark") if importlib.util.fi
 MISSING += ["java"] if shutil.which("java") is None and "JAVA_HOME" not in os.environ else []
 collect_ignore_glob = ["test_re*.py", "test_spark_*.py"] if MISSING else []
 
-# Of all JVMs: half of the processor time of one that lives for a minute is its optimizing compiler's.
-os.environ.setdefault("JAVA_TOOL_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
 
 
 def session(master: str, directory: Path) -> SparkSession:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pipeline.demo.__main__ import JAVA_OPTIONS
 from pipeline.project import Project, ProjectError
 from tests.pipeline.broker import Broker, broker_in
 from tests.servers import ROOT, wait_until
@@ -29,7 +28,6 @@ ENVIRONMENT = {
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": str(ROOT),
     "SPARK_LOCAL_IP": "127.0.0.1",
-    "SPARK_SUBMIT_OPTS": JAVA_OPTIONS,
 }
 
 
@@ -87,10 +85,7 @@ def test_each_event_is_in_the_tables_once_however_often_and_badly_the_project_is
     broker.publish("notes", [b"a note", b"another", b"a note"])
     run(job(broker, project, "--init"))
     program = Path(sysconfig.get_path("scripts")) / "spark-pipelines"
-    run(
-        [str(program), "--remote", "local[2]", "run", "--spec", str(project / "spark-pipeline.yml")],
-        SPARK_CONF_DIR=str(project / "conf"),
-    )
+    run([str(program), "--remote", "local[2]", "run", "--spec", str(project / "spark-pipeline.yml")])
     assert counts(spark, project) == {"orders": (309, 300, 7, 2), "notes": (3, 2, 1, 0)}
     # The second is killed when it has read what is new, and has decoded it or not; duplicates of the first are in it.
     broker.publish("orders", [*(event(number) for number in range(300, 500)), *events[:5], b"\xff\xfe"])

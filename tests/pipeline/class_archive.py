@@ -1,0 +1,71 @@
+"""An archive of the classes that Spark loads, as the JVM maps them: `python -m tests.pipeline.class_archive` makes it.
+
+The tests start some forty JVMs, and each would spend four of its first eight seconds unpacking and checking the same
+classes. One that finds the archive does not fit (another Java, another Spark) does without.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ARCHIVE: Final = ROOT / "build" / "spark-classes.jsa"
+LIMIT_S: Final = 180
+# Half of the processor time of a JVM that lives for a minute is its optimizing compiler's.
+SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
+
+
+def java_options() -> str:
+    return f"{SHORT_LIVED} -XX:SharedArchiveFile={ARCHIVE}" if ARCHIVE.exists() else SHORT_LIVED
+
+
+def make() -> None:
+    """Runs what most tests run, so that its classes are loaded, and writes them down at its end."""
+    ARCHIVE.parent.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as directory:
+        made = Path(directory) / ARCHIVE.name
+        environment = {
+            **os.environ,
+            "JAVA_TOOL_OPTIONS": f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={made}",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        command = [sys.executable, "-m", "tests.pipeline.class_archive", directory]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        if made.exists():
+            made.replace(ARCHIVE)
+        else:
+            print(f"no archive of Spark's classes: tests of the pipeline take longer\n{done.stderr[-400:]}")
+
+
+def run_queries(directory: Path) -> None:
+    from pyspark.sql import functions as sf
+
+    from pipeline.session import open_session
+
+    spark = open_session("local[2]", "classes", {"spark.sql.shuffle.partitions": "2"})
+    rows = spark.range(1000).select("id", sf.current_timestamp().alias("at"), sf.rpad("id", 9, "x").alias("text"))
+    rows.write.parquet(str(directory / "rows"))
+    read = spark.read.parquet(str(directory / "rows"))
+    read.groupBy((sf.col("id") % 3).alias("k")).agg(sf.count("*"), sf.sum("id"), sf.max("at")).orderBy("k").collect()
+    read.select(sf.col("text").cast("binary")).limit(5).toArrow()
+    stream = spark.readStream.schema(read.schema).parquet(str(directory / "rows"))
+    query = (
+        stream.writeStream.format("parquet")
+        .option("checkpointLocation", str(directory / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(directory / "streamed"))
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        run_queries(Path(sys.argv[1]))
+    elif not ARCHIVE.exists():
+        make()
