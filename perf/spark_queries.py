@@ -20,6 +20,7 @@ from perf.empty_source import Empty
 from pipeline.session import open_session
 
 TOPIC = "topic"
+WARMING = 4
 MQ_SHARDS, EMPTY = "mq-shards", "empty"
 
 
@@ -44,12 +45,16 @@ def main() -> None:
 
 
 def read(spark: SparkSession, options: argparse.Namespace, directory: Path) -> Iterator[dict[str, object]]:
-    """The sources in turn. The first round, in which Spark compiles and starts what it needs, is thrown away."""
+    """The sources in turn. The first round, in which Spark compiles and starts what it needs, is thrown away; and counts
+    before it, as it goes on to compile what runs often."""
     frames = {MQ_SHARDS: messages_of(spark, options.broker), EMPTY: nothing(spark, options)}
     queries: dict[str, Callable[[DataFrame], object]] = {
         "count": lambda frame: _counted(frame.count(), options.messages),
         "parquet": lambda frame: frame.write.mode("overwrite").parquet(str(directory / "messages")),
     }
+    for _ in range(WARMING):
+        for frame in frames.values():
+            frame.count()
     for round_ in range(options.rounds + 1):
         for query, run in queries.items():
             for source, frame in frames.items():

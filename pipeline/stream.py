@@ -4,12 +4,16 @@ up to where that is no loss: [seq, complete], until seq has got there.
 
 A topic that appears later enters the offsets at its first message, and is read from the next micro-batch on: so every
 micro-batch is told by its two offsets alone, and reads the same when it is run again.
+
+A broker forgets a topic whose messages have all gone, and counts on from a higher seq when there are new ones. If all
+of it had been read its offset becomes [seq, GONE], and it comes back as a topic that appears later does.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,6 +35,7 @@ from pipeline.topics import Brokers, Stream, places
 
 Seqs = dict[str, int]
 Offset = dict[str, int | list[int]]
+GONE: Final = 1 << 62
 
 log = logging.getLogger(__name__)
 
@@ -85,15 +90,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.commit(start)
         seqs, complete = _seqs(start), _complete(start)
         for key, seq in seqs.items():
+            if complete.get(key) == GONE:
+                continue
             if key in found:
                 self._check(found[key], seq)
-            elif (gone := self._streams.pop(key, None)) is not None and seq < gone.topic.latest:
-                self._lost(f"topic {key} is gone with messages {seq} to {gone.topic.latest - 1}")
+            elif (gone := self._streams.pop(key, None)) is not None:
+                if seq < gone.topic.latest:
+                    self._lost(f"topic {key} is gone with messages {seq} to {gone.topic.latest - 1}")
+                complete[key] = GONE
+        there = {key: seq for key, seq in seqs.items() if complete.get(key) != GONE}
         # Where the broker has lost its last messages this goes back: their seqs are given to others.
-        latest = {key: self._latest(key, found, seq) for key, seq in seqs.items()}
-        end = self._limited(seqs, latest, limit)
+        latest = {key: self._latest(key, found, seq) for key, seq in there.items()}
+        end = seqs | self._limited(there, latest, limit)
         for key, stream in found.items():
-            if key not in seqs and (self._target is None or key in self._target):
+            if key not in there and (self._target is None or key in self._target):
                 end[key], complete[key] = stream.topic.earliest, stream.topic.complete
         return _offset(end, complete)
 
@@ -108,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges, sizes = [], {}
         for key, until in _seqs(end).items():
             broker, topic = brokers.of_key(key)
-            seq = seqs.get(key, until)
+            seq = until if complete.get(key) == GONE else seqs.get(key, until)
             if seq >= until:
                 continue
             stream = self._streams.get(key)

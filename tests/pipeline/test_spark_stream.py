@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from pipeline.stream import GONE
 from tests.pipeline.serving import Gateway
 from tests.servers import wait_until
 
@@ -56,6 +57,11 @@ def all_of(topic: str, count: int) -> Rows:
 
 def sizes(query: StreamingQuery) -> list[int]:
     return [p.numInputRows for p in query.recentProgress if p.numInputRows]
+
+
+def ended_at(query: StreamingQuery) -> object:
+    progress = query.lastProgress
+    return json.loads(progress.sources[0].endOffset) if progress and progress.sources[0].endOffset else None
 
 
 def test_runs_of_available_now_read_each_message_once(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
@@ -139,6 +145,33 @@ def test_what_retention_took_is_an_error_or_left_out(spark: SparkSession, gatewa
     query.options["failOnDataLoss"] = "false"
     query.run()
     assert query.rows() == all_of("a", 5) + [("a", seq) for seq in range(8, 15)]
+
+
+def test_a_topic_that_was_forgotten_when_all_of_it_had_been_read_comes_back(
+    spark: SparkSession, gateway: Gateway, tmp_path: Path
+) -> None:
+    """Without a word of messages that never were. The query goes on meanwhile, and is started again."""
+    query = Query(spark, tmp_path, gateway)
+    fill(gateway, "a", 5)
+    fill(gateway, "b", 1)
+    running = query.start(processingTime="50 milliseconds")
+    try:
+        wait_until(lambda: query.rows() == [*all_of("a", 5), ("b", 0)], "all is read")
+        kept = gateway.topics.pop("a")
+        wait_until(lambda: ended_at(running) == {"a": [5, GONE], "b": 1}, "it is seen that the topic has gone")
+    finally:
+        running.stop()
+    kept.drop(0, 5)
+    kept.next_seq = 90
+    gateway.topics["a"] = kept
+    fill(gateway, "a", 3)
+    query.run()
+    assert query.rows() == [*all_of("a", 5), *(("a", seq) for seq in range(90, 93)), ("b", 0)]
+    kept.drop(90, 93)
+    fill(gateway, "a", 3)
+    kept.drop(93, 95)
+    with pytest.raises(Exception, match="messages 93 to 94 are gone"):
+        query.run()
 
 
 def test_a_gap_behind_a_message_nobody_finished_is_an_error(
