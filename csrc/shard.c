@@ -127,9 +127,12 @@ bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t nu
 
 bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number) {
     if (!reach(&s->topics, &s->topics_capacity, number)) return false;
+    /* One that was forgotten and came back has a number of each life in the log, and is listed under the last alone. */
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->number && t->number <= s->topics_known && s->topics[t->number] == topic) s->topics[t->number] = 0;
     s->topics[number] = topic;
     if (number > s->topics_known) s->topics_known = number;
-    topic_at(&w->topics, topic)->number = number;
+    t->number = number;
     return true;
 }
 
@@ -376,10 +379,23 @@ static void forget_topics(struct worker *w, struct shard *s, uint32_t first_segm
         uint32_t topic = s->topics[n];
         if (!topic) continue;
         struct topic *t = topic_at(&w->topics, topic);
-        if (topic_seen(t) || t->last_segment >= first_segment) continue;
+        if (topic_seen(t) || t->kept || t->last_segment >= first_segment) continue;
         if (t->next_seq > s->floor) s->floor = t->next_seq;
         s->topics[n] = 0;
         topics_remove(&w->topics, topic);
+    }
+}
+
+void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes) {
+    assert(names || !bytes);
+    for (uint32_t n = 1; n <= s->topics_known; n++)
+        if (s->topics[n]) topic_at(&w->topics, s->topics[n])->kept = !names;
+    for (size_t at = 0; at < bytes;) {
+        const char *end = memchr(names + at, '\n', bytes - at);
+        size_t name_bytes = end ? (size_t)(end - (names + at)) : bytes - at;
+        uint32_t topic = topics_find(&w->topics, names + at, name_bytes);
+        if (topic && topic_at(&w->topics, topic)->shard == s->number) topic_at(&w->topics, topic)->kept = true;
+        at += name_bytes + 1;
     }
 }
 

@@ -195,6 +195,9 @@ void shard_count_out(struct shard *s, log_position position);
 /* How many of the oldest segments hold nothing alive (the active one is never among them). */
 uint32_t shard_dead_segments(const struct shard *s);
 void shard_drop_first(struct worker *w, struct shard *s);
+/* Of the topics that the shard knows now, those named (a newline between two; NULL: all) are not forgotten when the log
+ * holds nothing of them any more, until this is called again: each call takes the place of the one before. */
+void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes);
 
 /* Moves live jobs of the oldest segment to the head of the log, looking at no more than `budget` bytes. True when the
  * segment has been gone through. */

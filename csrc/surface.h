@@ -319,6 +319,7 @@ uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);
 void worker_drop_first(struct worker *w, uint32_t shard);
+void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 void worker_roll(struct worker *w, uint32_t shard);
 int worker_disk_errno(const struct worker *w);

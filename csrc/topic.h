@@ -3,7 +3,7 @@
  *
  * A topic is seen (listed, counted) while an acceptor has it open, a job is in it, or it is lasting. After that it sleeps:
  * only its number and next_seq are kept, because a seq is never given out twice, until the log holds nothing of it any
- * more.
+ * more, or, if it is to be kept (shard_keep_topics), for longer.
  *
  * Where its messages go: into the job queue; but those of a lasting topic, which stays until it is deleted, only if
  * somebody wants its tube, and otherwise into the stream, where each subscription holds them, or, as long as there is
@@ -33,6 +33,7 @@ struct topic {
     uint64_t next_seq;
     uint32_t last_segment; /* that a message of it went to */
     bool nameless;         /* recovery has not found its name: it goes by one that was made up */
+    bool kept;             /* it is not forgotten, because somebody remembers its seqs */
 
     struct ready ready;
     struct heap delayed; /* by deadline */

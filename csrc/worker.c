@@ -207,6 +207,10 @@ void worker_drop_first(struct worker *w, uint32_t shard) {
     count_segments(w);
 }
 
+void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes) {
+    shard_keep_topics(w, w->own[shard], names, bytes);
+}
+
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment) {
     return log_segment_end(w->own[shard]->log, segment);
 }

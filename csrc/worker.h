@@ -142,6 +142,8 @@ uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);
 void worker_drop_first(struct worker *w, uint32_t shard);
+/* Said before a drop: these topics are not to be forgotten with it (shard_keep_topics). */
+void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
 /* Where it ends; 0 if there is no such segment. */
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 /* Goes on in a new segment, though there is room in this one. */

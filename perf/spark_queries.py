@@ -45,8 +45,7 @@ def main() -> None:
 
 
 def read(spark: SparkSession, options: argparse.Namespace, directory: Path) -> Iterator[dict[str, object]]:
-    """The sources in turn. The first round, in which Spark compiles and starts what it needs, is thrown away; and counts
-    before it, as it goes on to compile what runs often."""
+    """The sources in turn. Spark compiles what runs often: the first round, and counts before it, are thrown away."""
     frames = {MQ_SHARDS: messages_of(spark, options.broker), EMPTY: nothing(spark, options)}
     queries: dict[str, Callable[[DataFrame], object]] = {
         "count": lambda frame: _counted(frame.count(), options.messages),

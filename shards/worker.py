@@ -331,6 +331,7 @@ class Worker:
         elif not lib.worker_flush(self._worker):
             return False
         files.doomed = 0
+        self._keep_named_topics(shard)
         for _ in range(count):
             number = lib.worker_first_segment(self._worker, shard)
             lib.worker_drop_first(self._worker, shard)
@@ -339,6 +340,17 @@ class Worker:
             if files.unread is not None:
                 files.unread.forget(number)
         return True
+
+    def _keep_named_topics(self, shard: int) -> None:
+        """A topic that a reader names is not forgotten by the next drop: the reader will see its seqs go on."""
+        unread = self._files[shard].unread
+        if unread is None or self._unread is None:
+            return
+        if self._unread.error:  # nobody knows which: all of them
+            lib.worker_keep_topics(self._worker, shard, ffi.NULL, 0)
+            return
+        names = b"\n".join(topic.encode("latin-1", "replace") for topic in unread.unread)
+        lib.worker_keep_topics(self._worker, shard, names, len(names))
 
     # --- a disk that fails ------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import pytest
 from csrc._core import ffi, lib
 
 from ringbuf import ring
+from shards.store import Record, decode_segment
 
 SECOND = 1_000_000_000
 FOREVER = 2**64 - 1
@@ -465,3 +466,92 @@ def test_a_backlog_of_many_pages_is_served_in_order_around_its_gaps(bench: Bench
     served += [a.id for a in bench.turn() if a.kind == RESERVE]
     assert [id for id in served if id < 50_000 * SHARDS] == left[: sum(id < 50_000 * SHARDS for id in served)]
     assert len(served) == len(left)
+
+
+# --- topics of which the log holds nothing any more -------------------------------------------------------------------
+
+
+def pass_through(bench: Bench, name: str, count: int = 1) -> list[int]:
+    """Messages that are published and deleted; then the topic sleeps. Their seqs."""
+    bench.open(name, 9)
+    ids = [(bench.next_slot + n) * SHARDS for n in range(count)]  # slots are not given twice
+    for id in ids:
+        assert bench.ask(PUBLISH, topic=9, id=id).status == OK
+    for id in ids:
+        assert bench.ask(DELETE, id=id).status == OK
+    bench.send(CLOSE, topic=9)
+    bench.turn()
+    records = [r for _, fd in bench.segments[0] for r in decode_segment(Path(f"/proc/self/fd/{fd}"))]
+    published = [r for r in records if isinstance(r, Record) and r.kind == 3]
+    return [r.seq for r in published[-count:]]
+
+
+def go_on_in_a_new_segment(bench: Bench) -> None:
+    active = lib.worker_active_segment(bench.worker, 0)
+    while lib.worker_active_segment(bench.worker, 0) == active:
+        lib.worker_roll(bench.worker, 0)
+        bench.turn()
+
+
+def drop_all_but_the_active(bench: Bench) -> None:
+    for _ in range(lib.worker_dead_segments(bench.worker, 0)):
+        lib.worker_drop_first(bench.worker, 0)
+        os.close(bench.segments[0].pop(0)[1])
+    assert bench.segments[0][0][0] == lib.worker_active_segment(bench.worker, 0)
+
+
+def keep(bench: Bench, names: bytes | None) -> None:
+    lib.worker_keep_topics(bench.worker, 0, ffi.NULL if names is None else names, len(names or b""))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("names", [b"t", b"not here\nt", b"t\nt\n", b"\nt\nother", None])
+def test_a_topic_that_is_kept_counts_on_from_its_own_seq(bench: Bench, names: bytes | None, restarted: bool) -> None:
+    assert pass_through(bench, "t", 3) == [0, 1, 2]
+    assert pass_through(bench, "forgotten", 7)[-1] == 6
+    go_on_in_a_new_segment(bench)
+    keep(bench, names)
+    drop_all_but_the_active(bench)
+    assert pass_through(bench, "t") == [3]
+    for seq in (4, 5, 6):
+        go_on_in_a_new_segment(bench)
+        if restarted:
+            bench.restart()
+            keep(bench, names)
+        drop_all_but_the_active(bench)
+        go_on_in_a_new_segment(bench)  # of t there is its name
+        drop_all_but_the_active(bench)
+        assert pass_through(bench, "t") == [seq]
+
+
+def test_what_is_said_last_of_topics_to_keep_holds(bench: Bench) -> None:
+    pass_through(bench, "t", 3)
+    pass_through(bench, "tt", 2)
+    pass_through(bench, "high", 7)
+    keep(bench, b"t\nhigh")
+    keep(bench, b"tt")
+    go_on_in_a_new_segment(bench)
+    drop_all_but_the_active(bench)
+    assert pass_through(bench, "tt") == [2]
+    assert pass_through(bench, "t") == [7]
+    keep(bench, b"")
+    for _ in range(2):
+        go_on_in_a_new_segment(bench)
+        drop_all_but_the_active(bench)
+    assert pass_through(bench, "tt") == [8]
+
+
+def test_a_topic_that_came_back_can_be_forgotten_again_after_a_restart(bench: Bench) -> None:
+    assert pass_through(bench, "t", 2) == [0, 1]
+    go_on_in_a_new_segment(bench)
+    go_on_in_a_new_segment(bench)
+    lib.worker_drop_first(bench.worker, 0)  # segments that name it are left
+    os.close(bench.segments[0].pop(0)[1])
+    assert pass_through(bench, "t") == [2]
+    bench.restart()
+    go_on_in_a_new_segment(bench)
+    drop_all_but_the_active(bench)
+    assert pass_through(bench, "u") == [3]
+    assert pass_through(bench, "t") == [3]
+    bench.restart()
+    assert pass_through(bench, "t") == [4]
