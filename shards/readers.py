@@ -101,6 +101,10 @@ def load_all(data_dir: Path) -> list[Reader]:
     return [reader for name in _names(data_dir) if (reader := load(data_dir, name)) is not None]
 
 
+def exist(data_dir: Path) -> bool:
+    return bool(_names(data_dir))
+
+
 def _names(data_dir: Path) -> list[str]:
     try:
         found = [_FILE.fullmatch(path.name) for path in (data_dir / DIRECTORY).iterdir()]

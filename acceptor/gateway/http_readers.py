@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from aiohttp import web
 
@@ -18,6 +18,14 @@ from shards.reader.view import DataView
 from shards.readers import Reader
 
 T = TypeVar("T")
+
+
+class Unread(NamedTuple):
+    """Of one topic: how far a named reader has come."""
+
+    reader: str
+    messages: int
+    next_seq: int
 
 
 class HttpReaders:
@@ -31,6 +39,16 @@ class HttpReaders:
             "/v1/readers": {"GET": self._list},
             "/v1/readers/": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
         }
+
+    async def unread(self) -> dict[str, list[Unread]]:
+        """By topic. Raises ReadersError, OSError."""
+        if not await self._in_thread(readers.exist, self._data_dir):
+            return {}
+        found: dict[str, list[Unread]] = {}
+        for reader in await self._in_thread(_readers_json, self._view(), self._data_dir):
+            for topic, seq in reader["topics"].items():
+                found.setdefault(topic, []).append(Unread(reader["name"], reader["unread"][topic], seq))
+        return found
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

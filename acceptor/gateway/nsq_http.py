@@ -13,7 +13,7 @@ import logging
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, unquote_plus
@@ -25,12 +25,14 @@ from acceptor.gateway import broker as broker_module
 from acceptor.gateway import mpub, nsq_stats
 from acceptor.gateway.broker import Broker, BrokerError, ChannelNotFoundError, TopicNotFoundError
 from acceptor.gateway.http_ends import Refuse, cut, quiet_logger
+from acceptor.gateway.http_readers import Unread
 from acceptor.gateway.memory import memory_figures
 from acceptor.gateway.mpub import MpubError
 from acceptor.gateway.names import is_valid_name
 from acceptor.gateway.options import NSQD_VERSION, GatewayOptions
 from acceptor.gateway.workers import WorkersError
 from shards.listeners import BACKLOG
+from shards.readers import ReadersError
 
 # The limits. A connection has one request at a time, so they bound the requests in flight too.
 MAX_CONNECTIONS: Final = 2048
@@ -107,16 +109,18 @@ class NsqHttp:
         lookupd_addresses: Callable[[], Sequence[str] | None],
         set_lookupd_addresses: Callable[[Sequence[str] | None], None],
         prepare_topic: Callable[[str], Awaitable[None]],
+        unread: Callable[[], Awaitable[Mapping[str, Sequence[Unread]]]],
         supervisor: int,
         version: str,
     ) -> None:
-        """`prepare_topic` is done before what may make a topic; the children of `supervisor` are the broker; `version`
-        is ours."""
+        """`prepare_topic` is done before what may make a topic; `unread` is what named readers have not read; the
+        children of `supervisor` are the broker; `version` is ours."""
         self._options = options
         self._broker = broker
         self._lookupd_addresses = lookupd_addresses
         self._set_lookupd_addresses = set_lookupd_addresses
         self._prepare_topic = prepare_topic
+        self._unread = unread
         self._supervisor = supervisor
         self._version = version
         self._max_message_bytes: int = options.nsq["max-msg-size"]
@@ -342,6 +346,8 @@ class NsqHttp:
         shown = nsq_stats.select(topics, wanted, fields.get("channel", ""))
         on_disk = self._options.data_dir
         listed = None if shown is None else nsq_stats.topics_json(shown, on_disk=on_disk, clients=clients)
+        if listed and not fields.get("channel"):
+            nsq_stats.add_readers(listed, await self._readers())
         health, started_ns = self._broker.health, self._options.started_wall_ns
         if fields.get("format") != "json":
             return nsq_stats.text(
@@ -358,6 +364,13 @@ class NsqHttp:
             stats["memory"] = memory
         stats["producers"] = None
         return stats
+
+    async def _readers(self) -> Mapping[str, Sequence[Unread]]:
+        try:
+            return await self._unread()
+        except (ReadersError, OSError) as error:
+            log.warning("/stats is without named readers: %s", error)
+            return {}
 
     async def _create_topic(self, call: Call) -> Data:
         topic = _publish_topic(call.fields())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
 
 from acceptor.gateway.catalog import Channel, Consumer, Topic
+from acceptor.gateway.http_readers import Unread
 from acceptor.gateway.options import NSQD_VERSION
 
 SUBSCRIBED: Final = 3  # nsqd's number for the state of a connection that has a channel
@@ -39,7 +40,7 @@ def select(topics: Sequence[Topic], topic: str, channel: str) -> list[Topic] | N
     return found
 
 
-def topics_json(topics: Sequence[Topic], *, on_disk: bool, clients: bool) -> list[dict[str, object]]:
+def topics_json(topics: Sequence[Topic], *, on_disk: bool, clients: bool) -> list[dict[str, Any]]:
     """With a data directory every message is in the log, so all of a depth is nsqd's backend_depth."""
     return [
         {
@@ -54,6 +55,15 @@ def topics_json(topics: Sequence[Topic], *, on_disk: bool, clients: bool) -> lis
         }
         for topic in topics
     ]
+
+
+def add_readers(topics: Sequence[dict[str, Any]], unread: Mapping[str, Sequence[Unread]]) -> None:
+    """Named readers, which nsqd does not know, are shown where there are any, so that nothing else changes."""
+    for topic in topics:
+        if found := unread.get(topic["topic_name"]):
+            topic["readers"] = [
+                {"reader_name": reader, "depth": messages, "next_seq": seq} for reader, messages, seq in found
+            ]
 
 
 def _channel_json(channel: Channel, *, on_disk: bool, clients: bool) -> dict[str, object]:
@@ -144,6 +154,8 @@ def _text(
             )
             for client in channel["clients"] or ():
                 yield f"        {_client_text(client, now_wall_ns)}\n"
+        for reader in topic.get("readers", ()):
+            yield f"      <{reader['reader_name']:<25}> depth: {reader['depth']:<5} next-seq: {reader['next_seq']}\n"
     yield "\nProducers: None\n"
 
 

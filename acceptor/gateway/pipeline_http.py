@@ -23,7 +23,7 @@ from acceptor.gateway.http_answers import Handler, HttpError, json_answer
 from acceptor.gateway.http_bodies import Bodies
 from acceptor.gateway.http_ends import Refuse, cut, quiet_logger
 from acceptor.gateway.http_publish import HttpPublish, PrepareTopic
-from acceptor.gateway.http_readers import HttpReaders
+from acceptor.gateway.http_readers import HttpReaders, Unread
 from acceptor.gateway.http_records import HttpRecords
 from acceptor.gateway.http_writers import HttpWriters
 from acceptor.gateway.staging import Staging
@@ -68,6 +68,7 @@ class PipelineHttp:
         writing = ThreadPoolExecutor(STAGING_THREADS, "staging")
         checking = ThreadPoolExecutor(CHECK_THREADS, "check")
         self._threads = reading, writing, checking
+        self._readers: HttpReaders | None = None
         bodies = Bodies()
         staging = Staging(staging_dir, max_staged_bytes, max_message_bytes, writing)
         self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
@@ -80,7 +81,8 @@ class PipelineHttp:
         if data_dir is not None:
             view = cache(lambda: DataView(data_dir, shards))  # not before it is wanted
             self._routes |= HttpRecords(view, reading, self._way).routes
-            self._routes |= HttpReaders(data_dir, view, bodies, reading).routes
+            self._readers = HttpReaders(data_dir, view, bodies, reading)
+            self._routes |= self._readers.routes
         self._server = web.Server(
             self._serve,
             access_log=None,
@@ -95,6 +97,10 @@ class PipelineHttp:
     async def run(self) -> None:
         """What is done beside requests. Goes on until it is cancelled."""
         await asyncio.gather(self._writers.run(), self._way.run())
+
+    async def unread(self) -> dict[str, list[Unread]]:
+        """What named readers have not read, by topic; nothing where there can be none. Raises ReadersError, OSError."""
+        return {} if self._readers is None else await self._readers.unread()
 
     # --- sockets ----------------------------------------------------------------------------------------------------
 

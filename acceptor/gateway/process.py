@@ -66,6 +66,7 @@ class GatewayProcess:
             lookupd_addresses=lambda: self._lookupd.addresses,
             set_lookupd_addresses=self._lookupd.set_addresses,
             prepare_topic=self._lookupd.elsewhere.prepare,
+            unread=lambda: self._pipeline_http.unread(),
             supervisor=supervisor,
             version=metadata.version("mq-shards"),
         )
