@@ -23,6 +23,7 @@ from acceptor.engine import Answer, Engine, Upcall
 from acceptor.gateway import mpub, nsq_http, nsq_stats
 from acceptor.gateway.broker import Broker, DiskError, DrainingError
 from acceptor.gateway.catalog import LASTING, Channel, Consumer, Topic, decode
+from acceptor.gateway.http_readers import Unread
 from acceptor.gateway.mpub import MpubError
 from acceptor.gateway.names import is_valid_name
 from acceptor.gateway.nsq_http import NsqHttp
@@ -85,9 +86,12 @@ class Serving:
         async def nothing(topic: str) -> None:
             pass
 
+        async def nobody() -> dict[str, list[Unread]]:
+            return {}
+
         http = NsqHttp(
             options, cast(Broker, self.broker), lookupd_addresses=list, set_lookupd_addresses=lambda _: None,
-            prepare_topic=nothing, supervisor=os.getpid(), version="0",
+            prepare_topic=nothing, unread=nobody, supervisor=os.getpid(), version="0",
         )  # fmt: skip
         await http.listen(self._sock)
         await self._stop.wait()
