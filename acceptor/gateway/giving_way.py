@@ -16,16 +16,16 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-CYCLE_S: Final = 0.8
+CYCLE_S: Final = 1.2
 PROBE_S: Final = 0.3  # the shortest time for which the gate is closed
 SETTLE_S: Final = 0.15  # of that, and of the time behind it: readers still have something to do with what is on its way
 PROBE_EVERY_S: Final = 2.4  # as long as readers cost nothing that matters
-FAIR: Final = 0.75
+FAIR: Final = 0.9
 AT_FIRST: Final = 0.5  # the share of time in which the gate is closed, until something is known
-MOST_CLOSED: Final = 0.75
+MOST_CLOSED: Final = 0.8
 QUIET: Final = 500.0  # records a second of all workers: below that there is nobody to give way to
 KEPT: Final = 0.7  # of what was measured before, each time
-RELEASE: Final = 0.1  # by so much the share falls in a cycle at most: what is measured in so short a time varies
+RELEASE: Final = 0.15  # by so much the share falls in a cycle at most: what is measured in so short a time varies
 
 
 class GiveWay:
