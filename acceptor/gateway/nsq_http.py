@@ -121,7 +121,6 @@ class NsqHttp:
         self._set_lookupd_addresses = set_lookupd_addresses
         self._prepare_topic = prepare_topic
         self._unread = unread
-        self._logged: set[str] = set()
         self._supervisor = supervisor
         self._version = version
         self._max_message_bytes: int = options.nsq["max-msg-size"]
@@ -370,14 +369,8 @@ class NsqHttp:
         try:
             return await self._unread()
         except (ReadersError, OSError) as error:
-            self._log_once(f"/stats is without named readers: {error}")
+            log.warning("/stats is without named readers: %s", error)
             return {}
-
-    def _log_once(self, cause: str) -> None:
-        """/stats is asked for every few seconds."""
-        if cause not in self._logged and len(self._logged) < MAX_CAUSES:
-            self._logged.add(cause)
-            log.warning("%s", cause)
 
     async def _create_topic(self, call: Call) -> Data:
         topic = _publish_topic(call.fields())
