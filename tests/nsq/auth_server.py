@@ -44,7 +44,10 @@ class AuthServer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        class Server(ThreadingHTTPServer):
+            request_queue_size = 128  # else many at once are told nothing, and try again after a second
+
+        self.http = Server(("127.0.0.1", 0), Handler)
         self.address = f"127.0.0.1:{self.http.server_address[1]}"
 
     def queries(self, secret: str) -> list[dict[str, str]]:
