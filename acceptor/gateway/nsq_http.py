@@ -45,6 +45,7 @@ SEND_S: Final = 30.0  # for a large reply; for a small one, the kernel's patienc
 SMALL_BYTES: Final = 16 << 10
 LINGER_S: Final = 1.0  # for what is left of a body that was refused
 MAX_QUERY_FIELDS: Final = 1000
+MAX_CAUSES: Final = 64  # that are logged, why named readers are not shown
 
 MILLISECOND_NS: Final = 1_000_000
 LOG_LEVELS: Final = {  # nsqd's names, its numbers, and ours
@@ -121,6 +122,7 @@ class NsqHttp:
         self._set_lookupd_addresses = set_lookupd_addresses
         self._prepare_topic = prepare_topic
         self._unread = unread
+        self._logged: set[str] = set()
         self._supervisor = supervisor
         self._version = version
         self._max_message_bytes: int = options.nsq["max-msg-size"]
@@ -369,8 +371,14 @@ class NsqHttp:
         try:
             return await self._unread()
         except (ReadersError, OSError) as error:
-            log.warning("/stats is without named readers: %s", error)
+            self._log_once(str(error))
             return {}
+
+    def _log_once(self, cause: str) -> None:
+        """/stats is asked for every few seconds."""
+        if cause not in self._logged and len(self._logged) < MAX_CAUSES:
+            self._logged.add(cause)
+            log.warning("/stats is without named readers: %s", cause)
 
     async def _create_topic(self, call: Call) -> Data:
         topic = _publish_topic(call.fields())

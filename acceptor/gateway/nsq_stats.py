@@ -155,7 +155,10 @@ def _text(
             for client in channel["clients"] or ():
                 yield f"        {_client_text(client, now_wall_ns)}\n"
         for reader in topic.get("readers", ()):
-            yield f"      <{reader['reader_name']:<25}> depth: {reader['depth']:<5} next-seq: {reader['next_seq']}\n"
+            yield (
+                f"      <reader {reader['reader_name']:<18}> depth: {reader['depth']:<5} "
+                f"next-seq: {reader['next_seq']}\n"
+            )
     yield "\nProducers: None\n"
 
 
