@@ -391,7 +391,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
             if (w->peers[a].channel) busy |= take_in(w, a);
         /* Who has published need not wait for the deliveries of it. */
-        if (w->sync != SYNC_ALWAYS && w->subscriptions.due_first && flush_logs(w)) publish_all(w);
+        if (w->sync != SYNC_ALWAYS && !w->sync_failed && w->subscriptions.due_first && flush_logs(w)) publish_all(w);
         busy |= dispatch(w);
         subscriptions_write(w);
     }
