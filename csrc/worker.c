@@ -390,8 +390,12 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         requests_run_parked(w);
         for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
             if (w->peers[a].channel) busy |= take_in(w, a);
-        /* Who has published need not wait for the deliveries of it. */
-        if (w->sync != SYNC_ALWAYS && !w->sync_failed && w->subscriptions.due_first && flush_logs(w)) publish_all(w);
+        /* Who has published need not wait for the deliveries of it. What was finished before is in the log by then, as
+         * with any answer. */
+        if (w->sync != SYNC_ALWAYS && !w->sync_failed && w->subscriptions.due_first) {
+            subscriptions_write(w);
+            if (flush_logs(w)) publish_all(w);
+        }
         busy |= dispatch(w);
         subscriptions_write(w);
     }
