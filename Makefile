@@ -14,7 +14,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := run
 .PHONY: run test lint bench pipeline-demo setup beanstalkd nsq spark java
 
-CORE := $(filter-out csrc/_core.c, $(wildcard csrc/*.c csrc/*.h)) csrc/build.py
+CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
 WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 : n)))
 
@@ -41,6 +41,7 @@ endif
 
 lint: setup spark
 	@.venv/bin/ruff check .
+	mkdir -p build/mypy && ln -sfn ../.. build/mypy/mq_shards
 	.venv/bin/mypy
 	.venv/bin/clang-format --dry-run -Werror $(filter %.c %.h, $(CORE)) $(wildcard perf/*.[ch])
 	.venv/bin/python csrc/build.py --debug --out build/lint
@@ -49,7 +50,7 @@ bench: setup spark nsq
 	@.venv/bin/python -m perf.bench $(ARGS)
 
 pipeline-demo: setup spark
-	@exec .venv/bin/python -m pipeline.demo $(ARGS)
+	@exec .venv/bin/python -m mq_shards.pipeline.demo $(ARGS)
 
 setup: .venv/.built
 
@@ -122,7 +123,7 @@ nsq: setup
 
 # pip has just built the core when it installed; setuptools and make do not agree on when that is too old.
 .venv/.built: .venv/.packages $(CORE)
-	@core=$$(.venv/bin/python -c 'import csrc._core as core; print(core.__file__)' 2>/dev/null || true)
+	@core=$$(.venv/bin/python -c 'import mq_shards.csrc._core as core; print(core.__file__)' 2>/dev/null || true)
 	if [ -z "$$core" ] || [ -n "$$(find $(CORE) -newer "$$core")" ]; then
 		echo "building the C core"
 		.venv/bin/python csrc/build.py >/dev/null

@@ -1,1 +1,1 @@
-"""The process that owns connections: C moves the bytes (csrc/acceptor.h), Python answers the rare commands."""
+"""The process that owns connections: C moves the bytes (csrc/acceptor/acceptor.h), Python answers the rare commands."""

@@ -1,4 +1,4 @@
-"""The Python surface of csrc/acceptor.h, where what each call does is described.
+"""The Python surface of csrc/acceptor/acceptor.h, where what each call does is described.
 
 engine = Engine(index=0, workers=2, shards=64, board_fd=board, wake_fd=wake)
 engine.peer(0, requests, replies, worker_wake)
@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from csrc._core import ffi, lib
+from mq_shards.csrc._core import ffi, lib
 
 BEANSTALK: Final[int] = lib.PROTOCOL_BEANSTALK
 NSQ: Final[int] = lib.PROTOCOL_NSQ

@@ -1,4 +1,4 @@
-"""The acceptor process: its main loop, and what the supervisor tells it (shards/supervisor.py has the messages)."""
+"""The acceptor process: its main loop, and what the supervisor tells it (supervisor/supervisor.py has the messages)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import os
 import time
 from typing import Final
 
-from acceptor import engine
-from acceptor.engine import BEANSTALK, FOREVER, PROTOCOLS, Engine, Upcall
-from acceptor.protocols.beanstalk import Beanstalk, Broker
-from acceptor.protocols.nsq import Nsq
-from shards.control import Control, Message
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import BEANSTALK, FOREVER, PROTOCOLS, Engine, Upcall
+from mq_shards.acceptor.protocols.beanstalk import Beanstalk, Broker
+from mq_shards.acceptor.protocols.nsq import Nsq
+from mq_shards.ringbuf.control import Control, Message
 
 # At a stop: how long replies may take to get out, and how often it is looked whether they have.
 FLUSH_S: Final = 1.0

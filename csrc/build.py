@@ -1,4 +1,4 @@
-"""Compiles csrc/*.c and the cffi surface into one extension module, `csrc._core`.
+"""Compiles the C sources of all rooms and the cffi surface into one extension module, `mq_shards.csrc._core`.
 
 `surface.h` is the whole of what Python can call: cffi's API mode compiles it against the headers, so that a signature
 that drifts is a compile error and never a crash.
@@ -28,11 +28,11 @@ DEBUG = ["-O1", "-g", "-fno-omit-frame-pointer"]
 
 
 def sources() -> list[str]:
-    return sorted(p.name for p in HERE.glob("*.c") if p.name != GENERATED)
+    return sorted(str(p.relative_to(HERE)) for p in HERE.glob("*/**/*.c"))
 
 
 def surface(only: list[str] | None) -> tuple[str, list[str]]:
-    """The cdef text and the headers it needs. A section starts with a line `/* == name == */`; `only` picks some."""
+    """The cdef text and the headers it needs. A section begins with `/* == room/name == */`; `only` picks some."""
     text: list[str] = []
     headers: list[str] = []
     wanted = True
@@ -47,7 +47,7 @@ def surface(only: list[str] | None) -> tuple[str, list[str]]:
     return "\n".join(text), headers
 
 
-def generate(target: Path, only: list[str] | None = None, module: str = "csrc._core") -> None:
+def generate(target: Path, only: list[str] | None = None, module: str = "mq_shards.csrc._core") -> None:
     ffi = FFI()
     cdef, headers = surface(only)
     ffi.cdef(cdef)
@@ -65,7 +65,7 @@ class BuildExt(build_ext):  # type: ignore[misc]
         for ext in self.extensions:
             # Relative to the project, as setuptools demands; it builds again when one of these is newer.
             ext.sources = [f"{HERE.name}/{name}" for name in (GENERATED, *sources())]
-            ext.depends = [f"{HERE.name}/{p.name}" for p in sorted(HERE.glob("*.h"))]
+            ext.depends = [f"{HERE.name}/{p.relative_to(HERE)}" for p in sorted(HERE.rglob("*.h"))]
             ext.include_dirs = [*ext.include_dirs, HERE.name]
             ext.extra_compile_args = [*STRICT, *RELEASE, "-pthread"]
             ext.extra_link_args = ["-pthread"]

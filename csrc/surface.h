@@ -1,6 +1,6 @@
 /* All that Python can call of the C core. One section a module, in the order in which a message travels. */
 
-/* == ring == */
+/* == ringbuf/ring == */
 
 struct ring_shared {
     ...;
@@ -52,7 +52,7 @@ bool ring_release(struct ring_consumer *consumer);
 bool ring_consumer_may_sleep(struct ring_consumer *consumer);
 void ring_consumer_awake(struct ring_consumer *consumer);
 
-/* == channel == */
+/* == ringbuf/channel == */
 
 struct message {
     uint8_t kind;
@@ -92,7 +92,7 @@ bool channel_broken(const struct channel *channel);
 uint64_t channel_epoch(const struct channel *channel);
 struct channel_counters channel_counters(const struct channel *channel);
 
-/* == acceptor == */
+/* == acceptor/acceptor == */
 
 #define PROTOCOL_BEANSTALK         ...
 #define PROTOCOL_NSQ               ...
@@ -120,8 +120,8 @@ struct channel_counters channel_counters(const struct channel *channel);
 #define MSG_SUBSCRIBE              ...
 #define MSG_CHANGE                 ...
 #define MSG_CATALOG                ...
-#define MSG_LASTING                ...
-#define MSG_ONCE                   ...
+#define MSG_DURABLE                ...
+#define MSG_IDEMPOTENT             ...
 #define SUBSCRIBE_EPHEMERAL        ...
 #define EPHEMERAL_BACKLOG          ...
 #define DESCRIPTION_MAX_BYTES      ...
@@ -132,7 +132,7 @@ struct channel_counters channel_counters(const struct channel *channel);
 #define CHANGE_UNPAUSE             ...
 #define FIGURES_PAUSED             ...
 #define FIGURES_EPHEMERAL          ...
-#define FIGURES_LASTING            ...
+#define FIGURES_DURABLE            ...
 #define STATUS_OK                  ...
 #define STATUS_NONE                ...
 #define STATUS_NOT_FOUND           ...
@@ -264,7 +264,7 @@ void acceptor_count(struct acceptor *a, uint32_t command);
 void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
 
-/* == worker == */
+/* == shards/worker == */
 
 size_t board_bytes(void);
 bool board_format(int fd);
@@ -334,13 +334,13 @@ uint64_t worker_next_ns(const struct worker *w);
 uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
 bool worker_flush(struct worker *w);
 
-/* == crc32c == */
+/* == base/crc32c == */
 
 uint32_t crc32c_extend(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_extend_portable(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_advance(uint32_t state, uint64_t bytes);
 
-/* == sync == */
+/* == log/sync == */
 
 #define SYNCER_MAX_FDS ...
 struct syncer;
@@ -352,7 +352,7 @@ bool syncer_busy(const struct syncer *syncer);
 uint64_t syncer_done(const struct syncer *syncer);
 int syncer_error(const struct syncer *syncer);
 
-/* == log == */
+/* == log/log == */
 
 #define SEGMENT_MAGIC       ...
 #define SEGMENT_VERSION     ...
@@ -408,7 +408,7 @@ int log_active_fd(const struct log *log);
 size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *upto);
 void log_mark_synced(struct log *log, uint64_t upto);
 
-/* == decode == */
+/* == pipeline/decode == */
 
 #define DECODE_MAX_ATTRIBUTES        ...
 #define DECODE_ATTRIBUTE_NAME_BYTES  ...
@@ -450,7 +450,7 @@ enum decode_result { DECODE_MORE, DECODE_FULL, DECODE_CORRUPT, DECODE_MISPLACED 
 enum decode_result decode_runs(struct decoder *decoder, const void *input, size_t bytes, size_t *used,
                                struct decode_columns *out);
 
-/* == encode == */
+/* == pipeline/encode == */
 
 #define ENCODE_SIZE_BYTES ...
 
@@ -465,7 +465,7 @@ struct encode_column {
 int64_t encode_many(const struct encode_column *column, const int64_t *rows, size_t first, size_t count, uint8_t *out,
                     size_t room, size_t *used);
 
-/* == scan == */
+/* == log/scan == */
 
 #define SCAN_END  ...
 #define SCAN_FULL ...
@@ -498,6 +498,6 @@ bool scan_gather(const uint8_t *base, size_t bytes, const uint64_t *offset, cons
 bool scan_gather_file(int fd, const uint64_t *offset, const uint32_t *length, size_t count, uint8_t *out,
                       uint8_t *scratch, size_t scratch_bytes);
 
-/* == many == */
+/* == ringbuf/many == */
 
 int64_t many_count(const uint8_t *at, size_t bytes, uint32_t max_bytes);

@@ -142,7 +142,7 @@ def installed_nsqd() -> Nsqd | None:
 def this_mq_shards(workers: int = 1, protocol: Wire = "beanstalk") -> MqShards:
     """The one of the environment that this runs in."""
     script = Path(sys.executable).with_name("mq-shards")
-    program = (str(script),) if script.exists() else (sys.executable, "-m", "shards.command")
+    program = (str(script),) if script.exists() else (sys.executable, "-m", "mq_shards.supervisor.command")
     return MqShards(program, workers, protocol=protocol)
 
 

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+from mq_shards.pipeline.source import SCHEMA
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
-
-from pipeline.source import SCHEMA
 
 BATCH = 32768
 

@@ -24,7 +24,7 @@ def build(out: Path) -> Path:
     program = out / "ring_bench"
     command = [
         os.environ.get("CC", "cc"), "-std=c11", "-O3", "-DNDEBUG", "-o", str(program),
-        str(HERE / "ring_bench.c"), str(CSRC / "ring.c"),
+        str(HERE / "ring_bench.c"), str(CSRC / "ringbuf/ring.c"),
     ]  # fmt: skip
     subprocess.run(command, check=True)
     return program

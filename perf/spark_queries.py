@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from mq_shards.pipeline.session import open_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from perf.empty_source import Empty
-from pipeline.session import open_session
 
 TOPIC = "topic"
 WARMING = 4

@@ -1,6 +1,6 @@
 """Spark on mq-shards: the data source `mqshards`.
 
-    import pipeline
+    from mq_shards import pipeline
 
     pipeline.register(spark)
     spark.read.format("mqshards").option("brokers", "127.0.0.1:4180").option("topic", "orders").load()
@@ -15,7 +15,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("the pipeline needs Spark: pip install 'mq-shards[spark]', and Java 17") from error
 
-from pipeline.source import MqShards
+from mq_shards.pipeline.source import MqShards
 
 __all__ = ["MqShards", "register"]
 

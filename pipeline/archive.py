@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from mq_shards.pipeline.session import open_session
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
-
-from pipeline.session import open_session
 
 POLL_S = 1
 

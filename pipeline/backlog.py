@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-
-from pipeline.client import Address, BrokerError, Client
+from mq_shards.pipeline.client import Address, BrokerError, Client
 
 TIMEOUT_S: Final = 10.0
 REPLY_BYTES: Final = 64 << 20

@@ -6,15 +6,14 @@ import logging
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
+from mq_shards.pipeline.filters import UNBOUNDED, Pushed
+from mq_shards.pipeline.options import AtSeq, OptionError, ReadOptions
+from mq_shards.pipeline.ranges import split
+from mq_shards.pipeline.reading import DataLossError, Range, RangeReader
+from mq_shards.pipeline.topics import Brokers, Stream, places
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
-
-from pipeline.filters import UNBOUNDED, Pushed
-from pipeline.options import AtSeq, OptionError, ReadOptions
-from pipeline.ranges import split
-from pipeline.reading import DataLossError, Range, RangeReader
-from pipeline.topics import Brokers, Stream, places
 
 US_NS = 1000
 

@@ -7,14 +7,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+from mq_shards.pipeline import archive, readers_command, replay, report
+from mq_shards.pipeline import run as run_job
+from mq_shards.pipeline.client import BrokerError
+from mq_shards.pipeline.events import FieldError
+from mq_shards.pipeline.options import OptionError
+from mq_shards.pipeline.project import ProjectError
 from pyspark.errors import PySparkException
-
-from pipeline import archive, readers_command, replay, report
-from pipeline import run as run_job
-from pipeline.client import BrokerError
-from pipeline.events import FieldError
-from pipeline.options import OptionError
-from pipeline.project import ProjectError
 
 
 class Job(Protocol):

@@ -1,7 +1,7 @@
 """From runs of log records to the columns of an Arrow record batch, without a Python object per message.
 
-The C core (csrc/decode.h) checks each record and writes straight into the buffers that become Arrow's; here they are
-made, handed over and wrapped.
+The C core (csrc/pipeline/decode.h) checks each record and writes straight into the buffers that become Arrow's; here
+they are made, handed over and wrapped.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from csrc._core import ffi, lib
+from mq_shards.csrc._core import ffi, lib
 
 BATCH_MESSAGES: Final = 32768
 BATCH_BODY_BYTES: Final = 4 << 20

@@ -1,7 +1,7 @@
 """From columns of Arrow record batches to sections (docs/pipeline.md): messages of one topic, as a broker takes them.
 
 Sections are gathered over many batches, so that they are large however many topics there are. The C core
-(csrc/encode.h) copies the bodies; what is done here is done once per topic and batch, never once per message.
+(csrc/pipeline/encode.h) copies the bodies; what is done here is done once per topic and batch, never once per message.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from csrc._core import ffi, lib
+from mq_shards.csrc._core import ffi, lib
 
 SECTION_BYTES: Final = 1 << 20  # of messages, or one message
 MAX_MESSAGE_BYTES: Final = (32 << 20) - 1024  # the body of a request, less what is around the message

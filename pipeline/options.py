@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import orjson
-
-from pipeline.client import DEFAULT_PORT, Address
+from mq_shards.pipeline.client import DEFAULT_PORT, Address
 
 DEFAULT_PATIENCE_MS: Final = 120_000
 # In JSON, as in Kafka's: -2 is the earliest offset, -1 the latest.

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-
-from pipeline.declarative.settings import PREFIX
+from mq_shards.pipeline.declarative.settings import PREFIX
 
 STREAMING: Final = ("raw_messages", "messages", "bad_messages")
 VIEWS: Final = ("topic_minutes", "top_talkers", "topic_quality")
@@ -128,7 +127,7 @@ class Project:
 
 
 def _declarative() -> Path:
-    return Path(str(files("pipeline.declarative")))
+    return Path(str(files("mq_shards.pipeline.declarative")))
 
 
 def _of_session(key: str) -> bool:

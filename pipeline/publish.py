@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.client import PUBLISHED, Address, BrokerError, Client, WriterState
-from pipeline.staging import DROP_S, Staged, drop
+from mq_shards.pipeline.client import PUBLISHED, Address, BrokerError, Client, WriterState
+from mq_shards.pipeline.staging import DROP_S, Staged, drop
 
 PAUSE_S: Final = 0.1  # between two questions, at least
 

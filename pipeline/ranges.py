@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from pipeline.client import Address
-from pipeline.reading import Range
+from mq_shards.pipeline.client import Address
+from mq_shards.pipeline.reading import Range
 
 # Where neither minPartitions nor maxRecordsPerPartition is given: as much as Spark's file sources give a task.
 PARTITION_BYTES: Final = 128 << 20

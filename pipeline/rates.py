@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from mq_shards.pipeline.events import delay_ms
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as sf
-
-from pipeline.events import delay_ms
 
 # Of the quantiles of a group: exact for up to so many messages with different delays.
 ACCURACY: Final = 10_000

@@ -10,8 +10,8 @@ import argparse
 import sys
 from datetime import UTC, datetime
 
-from pipeline.client import BrokerError, Client, Reader
-from pipeline.options import parse_brokers
+from mq_shards.pipeline.client import BrokerError, Client, Reader
+from mq_shards.pipeline.options import parse_brokers
 
 PATIENCE_S = 10.0
 

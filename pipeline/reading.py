@@ -14,10 +14,9 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from mq_shards.pipeline.client import Address, BrokenOffError, BrokerError, Client, Records
+from mq_shards.pipeline.decode import Bytes, DecodeError, Decoder, Progress
 from pyspark.sql.datasource import InputPartition
-
-from pipeline.client import Address, BrokenOffError, BrokerError, Client, Records
-from pipeline.decode import Bytes, DecodeError, Decoder, Progress
 
 REPLY_BYTES: Final = 64 << 20  # asked for at once
 PIECE_BYTES: Final = 512 << 10  # read at once: small enough for the processor's cache

@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+from mq_shards.pipeline.client import Client
+from mq_shards.pipeline.options import OptionError
+from mq_shards.pipeline.session import open_session
+from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
+from mq_shards.pipeline.write_options import WriteOptions
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
-
-from pipeline.client import Client
-from pipeline.options import OptionError
-from pipeline.session import open_session
-from pipeline.stopping import Stopped, stopped_by_signals
-from pipeline.write_options import WriteOptions
 
 CHUNK_S: Final = 2.0  # of messages, at the rate that is asked for
 CHUNK_MESSAGES: Final = 200_000  # at most, or without a rate

@@ -21,17 +21,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+from mq_shards.pipeline import plots, rates
+from mq_shards.pipeline.backlog import Backlog, of_channels, of_readers, of_tubes
+from mq_shards.pipeline.client import Address, Client, Topic
+from mq_shards.pipeline.events import Fields, decoded
+from mq_shards.pipeline.options import OptionError, parse_brokers
+from mq_shards.pipeline.session import open_session
+from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
+from mq_shards.pipeline.tables import text_table
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-
-from pipeline import plots, rates
-from pipeline.backlog import Backlog, of_channels, of_readers, of_tubes
-from pipeline.client import Address, Client, Topic
-from pipeline.events import Fields, decoded
-from pipeline.options import OptionError, parse_brokers
-from pipeline.session import open_session
-from pipeline.stopping import Stopped, stopped_by_signals
-from pipeline.tables import text_table
 
 PATIENCE_S: Final = 10.0
 ROWS_SHOWN: Final = 40

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+from mq_shards.pipeline.declarative.settings import PREFIX
+from mq_shards.pipeline.events import FORMATS
+from mq_shards.pipeline.project import STREAMING, VIEWS, Project, ProjectError
+from mq_shards.pipeline.session import open_session
+from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
+from mq_shards.pipeline.tables import text_table
 from pyspark.sql import SparkSession
-
-from pipeline.declarative.settings import PREFIX
-from pipeline.events import FORMATS
-from pipeline.project import STREAMING, VIEWS, Project, ProjectError
-from pipeline.session import open_session
-from pipeline.stopping import Stopped, stopped_by_signals
-from pipeline.tables import text_table
 
 ROWS_SHOWN: Final = 40
 _CONNECT_SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from mq_shards import pipeline
 from pyspark.sql import SparkSession
-
-import pipeline
 
 NICENESS = 10
 

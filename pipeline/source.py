@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from mq_shards.pipeline.batch import BatchReader
+from mq_shards.pipeline.options import OptionError, ReadOptions
+from mq_shards.pipeline.stream import StreamReader
+from mq_shards.pipeline.write import BatchWriter, StreamWriter
+from mq_shards.pipeline.write_options import WriteOptions
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
     BinaryType,
@@ -15,12 +20,6 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-
-from pipeline.batch import BatchReader
-from pipeline.options import OptionError, ReadOptions
-from pipeline.stream import StreamReader
-from pipeline.write import BatchWriter, StreamWriter
-from pipeline.write_options import WriteOptions
 
 SCHEMA: Final = StructType(
     [

@@ -7,8 +7,8 @@ import secrets
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.client import Address, BrokerError, Client
-from pipeline.encode import Section
+from mq_shards.pipeline.client import Address, BrokerError, Client
+from mq_shards.pipeline.encode import Section
 
 PIECE_BYTES: Final = 8 << 20
 PIECE_SECTIONS: Final = 32768

@@ -16,6 +16,11 @@ from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
+from mq_shards.pipeline.client import Address
+from mq_shards.pipeline.options import AtSeq, ReadOptions
+from mq_shards.pipeline.ranges import ends, split
+from mq_shards.pipeline.reading import DataLossError, Range, RangeReader
+from mq_shards.pipeline.topics import Brokers, Stream, places
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -26,12 +31,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
-
-from pipeline.client import Address
-from pipeline.options import AtSeq, ReadOptions
-from pipeline.ranges import ends, split
-from pipeline.reading import DataLossError, Range, RangeReader
-from pipeline.topics import Brokers, Stream, places
 
 Seqs = dict[str, int]
 Offset = dict[str, int | list[int]]

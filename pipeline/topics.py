@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.client import Address, Client, Topic
-from pipeline.options import EARLIEST, LATEST, AtSeq, Bound, OptionError, ReadOptions, Selection
+from mq_shards.pipeline.client import Address, Client, Topic
+from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, Bound, OptionError, ReadOptions, Selection
 
 MS_NS: Final = 1_000_000
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pipeline.client import Address
-from pipeline.options import DEFAULT_PATIENCE_MS, OptionError, parse_brokers, parse_positive
+from mq_shards.pipeline.client import Address
+from mq_shards.pipeline.options import DEFAULT_PATIENCE_MS, OptionError, parse_brokers, parse_positive
 
 MAX_BATCH: Final = (1 << 63) - 1
 _WRITER: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")

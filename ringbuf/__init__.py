@@ -1,5 +1,5 @@
 """Rings of records in shared memory, from Python: for the supervisor, which makes them, and for tests and perf."""
 
-from ringbuf.ring import Consumer, Producer, Record, RingError, create
+from mq_shards.ringbuf.ring import Consumer, Producer, Record, RingError, create
 
 __all__ = ["Consumer", "Producer", "Record", "RingError", "create"]

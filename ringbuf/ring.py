@@ -1,7 +1,7 @@
-"""The Python surface of csrc/ring.h, where the layout and the protocol are described.
+"""The Python surface of csrc/ringbuf/ring.h, where the layout and the protocol are described.
 
 The supervisor creates rings and hands their descriptors to the two processes concerned; the message path itself is C
-(csrc/channel.c) and never comes here. `Producer` and `Consumer` drive a ring record by record:
+(csrc/ringbuf/channel.c) and never comes here. `Producer` and `Consumer` drive a ring record by record:
 
     fd = create(1 << 20, epoch=1)
     with Producer(fd) as producer, Consumer(fd) as consumer:
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from csrc._core import ffi, lib
+from mq_shards.csrc._core import ffi, lib
 
 # What a producer or consumer is given instead of an eventfd when the other side never sleeps.
 NO_WAKE = -1

@@ -1,5 +1,1 @@
-"""Shards, the processes that own them, and the supervisor that keeps those processes alive."""
-
-from typing import Final
-
-VERSION: Final = "0.1.0"
+"""Shards, the processes that own them, and what is on disk."""

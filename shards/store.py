@@ -2,11 +2,11 @@
 
     DIR/meta.json                       {"version": 1, "shards": 64, "id": "..."}; written once
     DIR/lock                            locked by the broker that uses the directory
-    DIR/shard-0007/0000000001.log       segments of shard 7; the layout of one is in csrc/log.h
+    DIR/shard-0007/0000000001.log       segments of shard 7; the layout of one is in csrc/log/log.h
 
 This module makes, opens and removes files; what is in them is the C core's. Only `decode` and the command
 
-    python -m shards.store dump DIR [--shard N] [--segment N]
+    python -m mq_shards.shards.store dump DIR [--shard N] [--segment N]
 
 read records, for tests and for people who want to see what a log holds. Every error is a StoreError of one line.
 """
@@ -45,7 +45,7 @@ SHARD_LOCK_WAIT_S: Final = 5.0
 SEGMENT_NAME: Final = re.compile(r"(\d{10})\.log")
 SHARD_NAME: Final = re.compile(r"shard-\d{4}")
 
-# csrc/log.h: struct segment_header and struct record.
+# csrc/log/log.h: struct segment_header and struct record.
 SEGMENT_HEADER: Final = struct.Struct("<QIIIIQI24xI")
 SEGMENT_MAGIC: Final = 0x31304752535148
 RECORD_HEADER: Final = struct.Struct("<IIBBHIQQQ")
@@ -542,7 +542,7 @@ def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tu
 
 
 def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m shards.store", description="Look into a data directory.")
+    parser = argparse.ArgumentParser(prog="python -m mq_shards.shards.store", description="Look into a data directory.")
     command = parser.add_subparsers(dest="command", required=True).add_parser("dump", help="print the records")
     command.add_argument("directory", type=Path, metavar="DIR")
     command.add_argument("--shard", type=int, metavar="N", help="of this shard only")

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from csrc._core import ffi, lib
-
-from shards.store import RECORD_HEADER, SEGMENT_HEADER
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.shards.store import RECORD_HEADER, SEGMENT_HEADER
 
 ROOM: Final = 4096
 WINDOW_BYTES: Final = 1 << 20
 TOPIC: Final = 1
-HEAD_KINDS: Final = (1, 2, 7)  # TOPIC, FLOOR, SUBSCRIPTION: csrc/shard.h
+HEAD_KINDS: Final = (1, 2, 7)  # TOPIC, FLOOR, SUBSCRIPTION: csrc/shards/shard.h
 ALL_KINDS: Final = (1 << 64) - 1
 
 

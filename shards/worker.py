@@ -1,4 +1,4 @@
-"""A worker process: what Python decides for the C core in csrc/worker.h.
+"""A worker process: what Python decides for the C core in csrc/shards/worker.h.
 
 It reads the shards' logs back, hands the core its next segments, drops and compacts old ones, and says what goes wrong
 with the disk. It never sees a message: `worker_run` comes back only when one of these things is to be done.
@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from crc32c import crc32c
-from csrc._core import ffi, lib
-
-from shards import retention
-from shards.control import Control, Message
-from shards.readers import Unread
-from shards.retention import Retention, Segment
-from shards.store import MemoryStore, SegmentStore, ShardStore, StoreError, segment_name, shard_path
-from shards.unread import UnreadSegments
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.ringbuf.control import Control, Message
+from mq_shards.shards import retention
+from mq_shards.shards.readers import Unread
+from mq_shards.shards.retention import Retention, Segment
+from mq_shards.shards.store import MemoryStore, SegmentStore, ShardStore, StoreError, segment_name, shard_path
+from mq_shards.shards.unread import UnreadSegments
 
 SEGMENT_BYTES: Final = 64 << 20
 TICK_NS: Final = 500_000_000

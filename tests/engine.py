@@ -14,21 +14,20 @@ import select
 import socket
 from typing import Any, Final
 
-from csrc._core import ffi, lib
-
-from acceptor import engine as acceptor_engine
-from acceptor.engine import BEANSTALK, LOCAL, NSQ, Answer, Upcall
-from acceptor.engine import Engine as AcceptorEngine
-from acceptor.gateway.catalog import Topic, decode
-from acceptor.protocols.beanstalk import Beanstalk, Broker
-from acceptor.protocols.nsq import Nsq
-from ringbuf import ring
-from shards.options import default_settings
+from mq_shards.acceptor import engine as acceptor_engine
+from mq_shards.acceptor.engine import BEANSTALK, LOCAL, NSQ, Answer, Upcall
+from mq_shards.acceptor.engine import Engine as AcceptorEngine
+from mq_shards.acceptor.protocols.beanstalk import Beanstalk, Broker
+from mq_shards.acceptor.protocols.nsq import Nsq
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.gateway.catalog import Topic, decode
+from mq_shards.ringbuf import ring
+from mq_shards.supervisor.options.options import default_settings
 
 SECOND: Final = 1_000_000_000
 SEGMENT_BYTES: Final = 64 << 20
 MAX_JOB_BYTES: Final = 65535
-# Where a ring has its two indices (struct ring_shared, csrc/ring.h), in 64-bit words.
+# Where a ring has its two indices (struct ring_shared, csrc/ringbuf/ring.h), in 64-bit words.
 TAIL, HEAD = 128 // 8, 256 // 8
 # Turns without any sign of life after which there is none to come: of a long command input is taken bit by bit.
 QUIET_TURNS: Final = 3

@@ -156,7 +156,8 @@ def start(
     """Starts a broker and waits until it answers. Without `data_dir` it keeps everything in memory."""
     port = free_port()
     if shape.is_shards:
-        command = [sys.executable, "-m", "shards.command", "--listen", f"beanstalk://127.0.0.1:{port}", *shape.options]
+        command = [sys.executable, "-m", "mq_shards.supervisor.command"]
+        command += ["--listen", f"beanstalk://127.0.0.1:{port}", *shape.options]
         command += ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
         command += [] if max_job_bytes is None else ["--set", f"beanstalk.max-job-size={max_job_bytes}"]
     else:

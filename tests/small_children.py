@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ringbuf import Consumer, Producer
-from shards import journal, supervisor
-from shards.control import Control
-from shards.options import parse
+from mq_shards.ringbuf import Consumer, Producer
+from mq_shards.ringbuf.control import Control
+from mq_shards.supervisor import journal, supervisor
+from mq_shards.supervisor.options.options import parse
 
 STEP_S = 0.002
 ANSWER_S = 5.0

@@ -18,21 +18,20 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
-from csrc._core import ffi, lib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import BEANSTALK, Engine
+from mq_shards.acceptor.protocols.beanstalk import Beanstalk, Broker
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.ringbuf import Producer, create
 
-from acceptor import engine
-from acceptor.engine import BEANSTALK, Engine
-from acceptor.protocols.beanstalk import Beanstalk, Broker
-from ringbuf import Producer, create
-
-# csrc/message.h
+# csrc/ringbuf/message.h
 OPEN, CLOSE, USE, WATCH, IGNORE, CANCEL, RETURN, GONE = range(1, 9)
 PUBLISH, RESERVE, PROBE, TAKE, RESERVE_ID, DELETE, RELEASE, BURY, TOUCH, PEEK_ID = range(32, 42)
 PEEK_READY, PEEK_DELAYED, PEEK_BURIED, KICK, KICK_ID, PAUSE, STATS_ID, STATS_TOPIC, LIST = range(42, 51)
 OK, NONE, NOT_FOUND, TIMED_OUT, DEADLINE_SOON, CANCELLED, NO_SPACE, FAILED = range(8)
-HOLDS_NONE: Final = 1
+NONE_IN_FLIGHT: Final = 1
 FOREVER: Final = (1 << 64) - 1
 SECOND: Final = 1_000_000_000
 
@@ -898,7 +897,7 @@ def test_a_gather_begins_anew_when_somebody_was_faster(trio: Bench, watcher: Cli
 
 def start_waiting(bench: Bench, *workers: int) -> list[Request]:
     for worker, probe in zip(workers, probes(bench, *workers), strict=True):
-        bench.worker[worker].answer(probe, NONE, flags=HOLDS_NONE)
+        bench.worker[worker].answer(probe, NONE, flags=NONE_IN_FLIGHT)
     bench.turn()
     found = [bench.one(worker) for worker in workers]
     assert all(request.kind == RESERVE for request in found)
@@ -928,7 +927,7 @@ def test_the_losers_are_cancelled_and_waited_for(trio: Bench, watcher: Client) -
     trio.answer(1, there, OK, id=73, body=b"x")
     assert watcher.received() == b"RESERVED 73 1\r\nx\r\n", "at once"
     assert trio.one(0).kind == CANCEL
-    trio.answer(0, here, CANCELLED, flags=HOLDS_NONE)
+    trio.answer(0, here, CANCELLED, flags=NONE_IN_FLIGHT)
     assert trio.one(0).kind == DELETE
 
 
@@ -966,7 +965,7 @@ def test_a_worker_that_holds_something_is_asked_about_deadlines(trio: Bench) -> 
     trio.answer(2, there, DEADLINE_SOON)
     assert client.received() == b"DEADLINE_SOON\r\n"
     client.send(b"delete %d\r\n" % held)
-    trio.answer(2, trio.one(2), OK, flags=HOLDS_NONE)
+    trio.answer(2, trio.one(2), OK, flags=NONE_IN_FLIGHT)
     client.send(b"reserve\r\n")
     assert trio.one(0).kind == RESERVE, "it holds nothing any more, so one worker is enough"
     assert trio.take(2) == []
@@ -1014,7 +1013,7 @@ class SimulatedWorker:
                 pri, id = min(self.ready)
                 self.fake.answer(request, OK, pri=pri, id=id)
             else:
-                self.fake.answer(request, NONE, flags=HOLDS_NONE)
+                self.fake.answer(request, NONE, flags=NONE_IN_FLIGHT)
         elif request.kind == TAKE:
             if self.ready and min(self.ready) <= (request.pri, request.id):
                 self.give(request)

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
-from csrc._core import ffi, lib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import NSQ, Engine, Upcall
+from mq_shards.csrc._core import ffi, lib
 
-from acceptor import engine
-from acceptor.engine import NSQ, Engine, Upcall
 from tests.test_acceptor import (
     FAILED,
     GONE,
@@ -38,12 +38,12 @@ from tests.test_acceptor import (
     Request,
 )
 
-# csrc/message.h
+# csrc/ringbuf/message.h
 CREDIT, FINISH, REQUEUE, EXTEND, SENT = range(9, 14)
 PUBLISH_MANY, SUBSCRIBE, CHANGE, CATALOG = range(51, 55)
 DELIVER, REFUSED, DISMISSED = range(96, 99)
 FULL: Final = 8
-LASTING: Final = 2
+DURABLE: Final = 2
 WINDOW: Final = 1 << 20
 MESSAGE_BYTES: Final = 48
 
@@ -304,7 +304,7 @@ def test_a_pub_is_a_lasting_publish_and_ok_when_the_worker_says_so(bench: Bench)
     opened, request = bench.take()
     assert (opened.kind, opened.body, opened.topic) == (OPEN, b"t", request.topic)
     assert (request.kind, request.body, request.pri, request.delay_ns) == (PUBLISH, b"hello", 1024, 0)
-    assert (request.conn, request.ttr_ns, request.flags) == (client.number, 7 * SECOND, LASTING)
+    assert (request.conn, request.ttr_ns, request.flags) == (client.number, 7 * SECOND, DURABLE)
     assert request.id % SHARDS == opened.id
     bench.answer(0, request)
     assert client.frames() == [(RESPONSE, b"OK")]

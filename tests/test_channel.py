@@ -1,4 +1,4 @@
-"""Channels against a model, against damaged messages, and between two processes. The contract is in csrc/channel.h."""
+"""Channels against a model, against damaged messages, and between two processes (csrc/ringbuf/channel.h)."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from csrc._core import ffi, lib
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-
-from ringbuf import Producer, create
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.ringbuf import Producer, create
 
 DATA_BYTES = 4096
 MOST = 1 << 20

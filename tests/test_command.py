@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from mq_shards.supervisor import VERSION, journal
+from mq_shards.supervisor.command import main
+from mq_shards.supervisor.options.options import PROTOCOLS, SECTIONS
 
-from shards import VERSION, journal
-from shards.command import main
-from shards.options import PROTOCOLS, SECTIONS
 from tests.servers import ROOT
 
 
@@ -61,7 +61,7 @@ def test_a_bad_option_is_one_line_and_status_2(arguments: list[str], capsys: pyt
 
 def test_the_module_can_be_run() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "shards.command", "--workers", "many"],
+        [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", "many"],
         cwd=ROOT, capture_output=True, text=True, timeout=30,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (2, 'mq-shards: --workers: "many" is not a whole number\n')

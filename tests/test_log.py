@@ -1,6 +1,6 @@
 """The log of a shard, its checksum and its syncer: against a model, against damage and against full disks.
 
-The contracts are in csrc/log.h, csrc/crc32c.h and csrc/sync.h.
+The contracts are in csrc/log/log.h, csrc/base/crc32c.h and csrc/log/sync.h.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from typing import Any
 
 import crc32c
 import pytest
-from csrc._core import ffi, lib
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from mq_shards.csrc._core import ffi, lib
 
 SHARD, SHARDS = 3, 64
 NOW = 1_700_000_000_000_000_000

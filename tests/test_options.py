@@ -15,10 +15,18 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
-
-from shards.kinds import HOUR, MINUTE, MS, SECOND, Duration, OptionsError, duration_text, parse_duration
-from shards.options import Listen, Options, parse, parse_listen, worker_count
-from shards.sections import SECTIONS, node_id
+from mq_shards.supervisor.options.kinds import (
+    HOUR,
+    MINUTE,
+    MS,
+    SECOND,
+    Duration,
+    OptionsError,
+    duration_text,
+    parse_duration,
+)
+from mq_shards.supervisor.options.options import Listen, Options, parse, parse_listen, worker_count
+from mq_shards.supervisor.options.sections import SECTIONS, node_id
 
 
 def complaint(*arguments: str) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from shards.retention import Decision, Retention, Segment, decide
+from mq_shards.shards.retention import Decision, Retention, Segment, decide
 
 MIB = 1 << 20
 DAY = 86_400.0

@@ -1,4 +1,4 @@
-"""The ring against a model, against damage, and between two processes. The contract is in csrc/ring.h."""
+"""The ring against a model, against damage, and between two processes. The contract is in csrc/ringbuf/ring.h."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from csrc._core import ffi, lib
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.ringbuf import Consumer, Producer, Record, RingError, create
 
 from perf.ring import build
-from ringbuf import Consumer, Producer, Record, RingError, create
 
 DATA_BYTES = 4096
-# Where csrc/ring.h draws them.
+# Where csrc/ringbuf/ring.h draws them.
 TAIL, HEAD, CONSUMER_ASLEEP, PRODUCER_WAITING, DATA = 128, 256, 384, 512, 4096
 
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from csrc._core import ffi, lib
-
-from shards.store import (
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.shards.store import (
     Damage,
     DataDirectory,
     MemoryStore,
@@ -219,7 +218,7 @@ def test_a_damaged_header_is_not_taken_for_a_leftover(store: ShardStore) -> None
 
 
 def test_a_shard_has_one_worker_at_a_time(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shards.store.SHARD_LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr("mq_shards.shards.store.SHARD_LOCK_WAIT_S", 0.05)
     with pytest.raises(StoreError, match="shard-0007 is in use by another worker"):
         ShardStore(store.path.parent, 7)
     store.close()
@@ -392,7 +391,7 @@ def test_dump_shows_every_record_and_tells_of_damage(
 
 
 def test_dump_of_something_else_is_said_in_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "shards.store", "dump", str(tmp_path)]
+    command = [sys.executable, "-m", "mq_shards.shards.store", "dump", str(tmp_path)]
     done = subprocess.run(
         command, cwd=Path(__file__).parent.parent, capture_output=True, text=True, check=False, timeout=30
     )

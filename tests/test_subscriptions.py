@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from csrc._core import ffi, lib
+from mq_shards.csrc._core import ffi, lib
 
 from tests.test_worker import (
     OK,
@@ -91,7 +91,7 @@ class Channels(Bench):
         """The id, and what came beside the answer."""
         topic, id = self.topic(name), self.next_id
         self.next_id += SHARDS
-        slot = self.raw(PUBLISH, 999, flags=lib.MSG_LASTING if lasting else 0, topic=topic, id=id,
+        slot = self.raw(PUBLISH, 999, flags=lib.MSG_DURABLE if lasting else 0, topic=topic, id=id,
                         pri=1024, delay=int(delay * SECOND), body=body)  # fmt: skip
         answers = self.turn()
         assert [a.status for a in answers if a.slot == slot] == [OK]

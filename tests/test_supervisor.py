@@ -21,7 +21,7 @@ import pytest
 from tests.servers import ROOT, children, comm_of, free_port, wait_until
 
 COMMAND = (sys.executable, "-m", "tests.small_children")
-REAL_COMMAND = (sys.executable, "-m", "shards.command")
+REAL_COMMAND = (sys.executable, "-m", "mq_shards.supervisor.command")
 ANY_PORT = "beanstalk://127.0.0.1:0"
 OUTAGE_S = 5.0  # what a restart may take on a busy machine; on one that is not it is a fifth of a second
 

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Sequence
 
 import pytest
-from csrc._core import lib
+from mq_shards.csrc._core import lib
 
 from tests.test_subscriptions import Channels, delivered, drop_oldest, roll
 from tests.test_worker import GONE, OK, SHARDS
@@ -25,7 +25,7 @@ class Writers(Channels):
         self.next_id += SHARDS * len(bodies)
         body = ONCE.pack(writer, batch, part, 0) + b"".join(struct.pack(">I", len(b)) + b for b in bodies)
         slot = self.raw(
-            lib.MSG_PUBLISH_MANY, 999, flags=lib.MSG_ONCE, topic=number, id=first, pri=len(bodies), body=body
+            lib.MSG_PUBLISH_MANY, 999, flags=lib.MSG_IDEMPOTENT, topic=number, id=first, pri=len(bodies), body=body
         )
         (status,) = [a.status for a in self.turn() if a.slot == slot]
         return status
@@ -120,7 +120,7 @@ def test_a_part_that_was_half_written_is_not_remembered(bench: Writers, cut: int
 
 def test_what_is_too_short_for_a_writer_is_refused(bench: Writers) -> None:
     slot = bench.raw(
-        lib.MSG_PUBLISH_MANY, 1, flags=lib.MSG_ONCE, topic=bench.topic("t"), id=SHARDS, pri=1, body=b"\0" * 23
+        lib.MSG_PUBLISH_MANY, 1, flags=lib.MSG_IDEMPOTENT, topic=bench.topic("t"), id=SHARDS, pri=1, body=b"\0" * 23
     )
     assert [(a.slot, a.status) for a in bench.turn()] == [(slot, lib.STATUS_NO_SPACE)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from acceptor.filters import FilterError
+from mq_shards.acceptor.filters import FilterError
 
 RAW: Final = -zlib.MAX_WBITS
 

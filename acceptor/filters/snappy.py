@@ -11,8 +11,7 @@ from typing import Final
 
 import crc32c
 from cramjam import DecompressionError, snappy
-
-from acceptor.filters import FilterError
+from mq_shards.acceptor.filters import FilterError
 
 BLOCK_BYTES: Final = 65536
 HEADER_BYTES: Final = 4  # one of kind, three of length, little-endian

@@ -11,7 +11,7 @@ import importlib
 import ssl
 from typing import Any, Final, Protocol
 
-from acceptor.filters import Filter, FilterError
+from mq_shards.acceptor.filters import Filter, FilterError
 
 READ_BYTES: Final = 256 << 10
 

@@ -1,8 +1,9 @@
 """The beanstalkd protocol's rare commands: peek, kick, statistics, lists, pause and quit; and the unknown ones.
 
-csrc/beanstalk.c has the others. It hands over a line when everything before it on the connection has been answered, and
-takes no more input from there until the line is done with. What is accepted, and every byte of a reply, is as
-beanstalkd 1.12 has it: commands are matched as prefixes, in its order; what may follow one is up to each.
+csrc/acceptor/protocols/beanstalk.c has the others. It hands over a line when everything before it on the connection
+has been answered, and takes no more input from there until the line is done with. What is accepted, and every byte of
+a reply, is as beanstalkd 1.12 has it: commands are matched as prefixes, in its order; what may follow one is up to
+each.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from csrc._core import ffi, lib
-
-from acceptor import engine
-from acceptor.engine import Answer, Engine, Totals
-from shards import VERSION
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import Answer, Engine, Totals
+from mq_shards.csrc._core import ffi, lib
 
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
 NOT_FOUND: Final = b"NOT_FOUND\r\n"
@@ -30,6 +29,8 @@ FAILURES: Final = {
     engine.FAILED: b"INTERNAL_ERROR\r\n",
 }
 
+# Whose protocol this is, to the letter: clients look at it.
+BEANSTALKD_VERSION: Final = "1.12"
 MAX_U32: Final = (1 << 32) - 1
 MAX_U64: Final = (1 << 64) - 1
 SECOND_NS: Final = 1_000_000_000
@@ -387,7 +388,7 @@ def broker_stats(totals: Totals, broker: Broker, uptime_ns: int) -> bytes:
             "current-waiting": totals.waiting,
             "total-connections": totals.total_connections,
             "pid": os.getppid(),
-            "version": f'"{VERSION}"',
+            "version": f'"{BEANSTALKD_VERSION}"',
             "rusage-utime": f"{user:.6f}",
             "rusage-stime": f"{system:.6f}",
             "uptime": max(uptime_ns, 0) // SECOND_NS,

@@ -1,7 +1,7 @@
 """NSQ's rare commands: IDENTIFY, AUTH and SUB, the question whether a client may publish; and its filters.
 
-csrc/nsq.c has the others. It hands over a command when everything before it on the connection has been answered, and
-takes no more input from there until the command is done with:
+csrc/acceptor/protocols/nsq.c has the others. It hands over a command when everything before it on the connection has
+been answered, and takes no more input from there until the command is done with:
 
     IDENTIFY '\\n' body      AUTH '\\n' body      SUB topic channel
     PUB topic, MPUB topic, DPUB topic ms      may it? Answered by Engine.authorize(), and C looks at the input again
@@ -21,17 +21,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import orjson
-from csrc._core import lib
-
-from acceptor import engine
-from acceptor.engine import Answer, Engine
-from acceptor.filters import Chain, FilterError
-from acceptor.filters.deflate import Deflate
-from acceptor.filters.snappy import Snappy
-from acceptor.filters.tls import Tls
-from acceptor.protocols import nsq_tls
-from acceptor.protocols.nsq_auth import AuthClient, AuthError, Authorizations, Outcome, Question
-from acceptor.protocols.nsq_identify import (
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.filters import Chain, FilterError
+from mq_shards.acceptor.filters.deflate import Deflate
+from mq_shards.acceptor.filters.snappy import Snappy
+from mq_shards.acceptor.filters.tls import Tls
+from mq_shards.acceptor.protocols import nsq_tls
+from mq_shards.acceptor.protocols.nsq_auth import AuthClient, AuthError, Authorizations, Outcome, Question
+from mq_shards.acceptor.protocols.nsq_identify import (
     TEXT_CHARACTERS,
     ClientError,
     Terms,
@@ -40,6 +38,7 @@ from acceptor.protocols.nsq_identify import (
     negotiate,
     parse,
 )
+from mq_shards.csrc._core import lib
 
 RESPONSE: Final = 0
 ERROR: Final = 1
@@ -52,7 +51,7 @@ NAME_BYTES: Final = 64
 EPHEMERAL: Final = b"#ephemeral"
 SUBSCRIBED: Final = 3  # as nsqd numbers a client's states
 DESCRIPTION_BYTES: Final[int] = lib.DESCRIPTION_MAX_BYTES
-# struct subscribe, csrc/message.h
+# struct subscribe, csrc/ringbuf/message.h
 SUBSCRIBE: Final = struct.Struct("<QQIIHHI")
 
 # The engine's options, by nsqd's that they are set from.

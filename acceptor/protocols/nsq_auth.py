@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import SplitResult, quote_plus, unquote, urljoin, urlsplit
 
-from acceptor.protocols import go_json
-from acceptor.protocols.go_json import DecodeError, int64, items, text
+from mq_shards.acceptor.protocols import go_json
+from mq_shards.acceptor.protocols.go_json import DecodeError, int64, items, text
 
 SECOND_NS: Final = 1_000_000_000
 THREADS: Final = 16

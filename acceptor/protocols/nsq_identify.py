@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-
-from acceptor.protocols import go_json
-from acceptor.protocols.go_json import DecodeError, flag, int32, int64, text
+from mq_shards.acceptor.protocols import go_json
+from mq_shards.acceptor.protocols.go_json import DecodeError, flag, int32, int64, text
 
 MS_NS: Final = 1_000_000
 NSQD_VERSION: Final = "1.3.0"  # whose behaviour this is

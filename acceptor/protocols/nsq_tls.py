@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from acceptor.filters.tls import TlsFactory, UnverifyingTls, VerifyingTls, reason
+from mq_shards.acceptor.filters.tls import TlsFactory, UnverifyingTls, VerifyingTls, reason
 
 REQUIRE: Final = "require"
 REQUIRE_VERIFY: Final = "require-verify"

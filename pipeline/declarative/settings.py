@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+from mq_shards.pipeline.declarative.restart import restart
+from mq_shards.pipeline.events import FORMATS, Fields
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
-
-from pipeline.declarative.restart import restart
-from pipeline.events import FORMATS, Fields
 
 PREFIX: Final = "spark.mqshards."
 # Options of the source that are passed on as they are; those that are empty count as not given.

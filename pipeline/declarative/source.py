@@ -7,12 +7,11 @@ ends with UNKNOWN_RESPONSE, after a run that went well. So that process has to h
 
 from __future__ import annotations
 
+from mq_shards.pipeline.batch import BatchReader
+from mq_shards.pipeline.source import MqShards
+from mq_shards.pipeline.stream import StreamReader
 from pyspark.accumulators import _accumulatorRegistry
 from pyspark.sql.types import StructType
-
-from pipeline.batch import BatchReader
-from pipeline.source import MqShards
-from pipeline.stream import StreamReader
 
 
 class PipelineSource(MqShards):

@@ -22,10 +22,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.parquet as pq
-
-from pipeline.demo.events import Batch, orders, readings
-from pipeline.demo.publishers import publish_messages, put_jobs
-from pipeline.stopping import Stopped, signals_held, stopped_by_signals
+from mq_shards.pipeline.demo.events import Batch, orders, readings
+from mq_shards.pipeline.demo.publishers import publish_messages, put_jobs
+from mq_shards.pipeline.stopping import Stopped, signals_held, stopped_by_signals
 
 SEED: Final = 20_000
 START_S: Final = 30.0
@@ -119,7 +118,7 @@ def differences(table: Path, published: dict[str, list[Batch]]) -> list[str]:
 
 @contextlib.contextmanager
 def _broker(data_dir: Path, ports: Ports) -> Iterator[None]:
-    command = [sys.executable, "-m", "shards.command", "--workers", "1", "--data-dir", str(data_dir)]
+    command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", "1", "--data-dir", str(data_dir)]
     with _process([*command, *ports.listeners()], stderr=subprocess.DEVNULL) as broker:
         _wait(broker, ports)
         yield
@@ -138,7 +137,7 @@ def _wait(broker: subprocess.Popen[bytes], ports: Ports) -> None:
 
 
 def _job(ports: Ports, master: str, arguments: list[str]) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "pipeline.command", "--master", master]
+    command = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.command", "--master", master]
     command += ["--brokers", f"127.0.0.1:{ports.http}", *arguments]
     with _process(command, env={**os.environ, "SPARK_SUBMIT_OPTS": JAVA_OPTIONS}) as job:
         if job.wait() != 0:

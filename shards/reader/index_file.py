@@ -25,9 +25,8 @@ from typing import Any, Final
 import crc32c
 import numpy as np
 import numpy.typing as npt
-
-from shards.reader.segment import Damage, Known, Segment
-from shards.reader.stretches import COLUMNS, OF_TOPICS, Stretches, merge
+from mq_shards.shards.reader.segment import Damage, Known, Segment
+from mq_shards.shards.reader.stretches import COLUMNS, OF_TOPICS, Stretches, merge
 
 MAGIC: Final = 0x58444E4951534D71
 VERSION: Final = 1

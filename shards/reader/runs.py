@@ -14,9 +14,8 @@ from types import TracebackType
 from typing import Final
 
 import numpy as np
-
-from shards.reader.scan import MESSAGES, Batch, Columns
-from shards.reader.shard import ChangedError, ShardView, Span
+from mq_shards.shards.reader.scan import MESSAGES, Batch, Columns
+from mq_shards.shards.reader.shard import ChangedError, ShardView, Span
 
 # uint32 segment, uint32 records, uint64 bytes; then so many bytes of records, each padded to 8.
 RUN_HEAD: Final = struct.Struct("<IIQ")

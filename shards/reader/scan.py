@@ -1,4 +1,4 @@
-"""The records of a segment's file, a stretch at a time, as numpy arrays (csrc/scan.h).
+"""The records of a segment's file, a stretch at a time, as numpy arrays (csrc/log/scan.h).
 
 Files are read with pread: a worker that recovers cuts them, and a page that is mapped but gone ends the process.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from csrc._core import ffi, lib
+from mq_shards.csrc._core import ffi, lib
 
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
@@ -28,7 +28,7 @@ KINDS: Final = MESSAGES | 1 << TOPIC
 
 WINDOW_BYTES: Final = 1 << 20
 ROOM: Final = WINDOW_BYTES // RECORD_BYTES + 1
-MAX_SEGMENT_BYTES: Final = 3 << 30  # SEGMENT_MAX_BYTES, csrc/log.h
+MAX_SEGMENT_BYTES: Final = 3 << 30  # SEGMENT_MAX_BYTES, csrc/log/log.h
 
 END: Final[int] = lib.SCAN_END
 FULL: Final[int] = lib.SCAN_FULL

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-
-from shards.reader.scan import (
+from mq_shards.shards.reader.scan import (
     END,
     PUBLISH,
     PUBLISH_MORE,
@@ -27,11 +26,11 @@ from shards.reader.scan import (
     is_zero,
     join,
 )
-from shards.reader.stretches import Stretches, merge, of_batch
-from shards.store import SEGMENT_HEADER
+from mq_shards.shards.reader.stretches import Stretches, merge, of_batch
+from mq_shards.shards.store import SEGMENT_HEADER
 
 HEADER_BYTES: Final = SEGMENT_HEADER.size
-MAX_NAME_BYTES: Final = 1024  # TOPIC_NAME_MAX, csrc/topic.h
+MAX_NAME_BYTES: Final = 1024  # TOPIC_NAME_MAX, csrc/shards/topic.h
 _PREVIOUS_END: Final = struct.Struct("<I")
 _PREVIOUS_END_AT: Final = 32
 

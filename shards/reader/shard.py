@@ -12,12 +12,11 @@ from typing import Final
 import crc32c
 import numpy as np
 import numpy.typing as npt
-
-from shards.reader import index_file
-from shards.reader.scan import MESSAGES, U64, Batch, Columns
-from shards.reader.segment import HEADER_BYTES, Damage, Segment, previous_end
-from shards.reader.stretches import NOWHERE, Stretches
-from shards.store import SEGMENT_NAME, segment_name, shard_path
+from mq_shards.shards.reader import index_file
+from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
+from mq_shards.shards.reader.segment import HEADER_BYTES, Damage, Segment, previous_end
+from mq_shards.shards.reader.stretches import NOWHERE, Stretches
+from mq_shards.shards.store import SEGMENT_NAME, segment_name, shard_path
 
 # Of one segment, so many stretches of a topic are looked at for one answer; what comes after is for the next.
 MAX_STRETCHES: Final = 16384
@@ -211,7 +210,7 @@ class ShardView:
         self.numbers.setdefault(name, set()).add(number)
 
     def _stand_in(self, number: int) -> str:
-        """The name that the worker gives a topic whose name is damaged (csrc/replay.c)."""
+        """The name that the worker gives a topic whose name is damaged (csrc/shards/replay.c)."""
         n = 0
         while True:
             name = f"lost+found/shard-{self.shard}/topic-{number}/{n}"

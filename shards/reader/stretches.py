@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-
-from shards.reader.scan import MOVED, U32, U64, Batch
+from mq_shards.shards.reader.scan import MOVED, U32, U64, Batch
 
 STRETCH_SHIFT: Final = 18
 NOWHERE: Final = (1 << 64) - 1

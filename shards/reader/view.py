@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Final
 
 import crc32c
-
-from shards.reader.runs import Runs, runs_of
-from shards.reader.scan import Columns
-from shards.reader.segment import Damage
-from shards.reader.shard import ChangedError, ShardView, Topic
+from mq_shards.shards.reader.runs import Runs, runs_of
+from mq_shards.shards.reader.scan import Columns
+from mq_shards.shards.reader.segment import Damage
+from mq_shards.shards.reader.shard import ChangedError, ShardView, Topic
 
 # Between two looks at a shard retention may drop what the first one saw; not for ever.
 TRIES: Final = 10

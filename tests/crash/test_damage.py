@@ -16,8 +16,8 @@ from tests.servers import SINGLE, Shape, running, shapes, wait_until
 
 JOBS = 60
 SHARDS = 4
-RECORD_TOPIC = 1  # csrc/shard.h
-RECORD_PUBLISH = 3  # csrc/shard.h
+RECORD_TOPIC = 1  # csrc/log/records.h
+RECORD_PUBLISH = 3  # csrc/log/records.h
 OPTIONS = ("--shards", str(SHARDS))
 
 
@@ -68,7 +68,7 @@ def left(whole: tuple[Path, dict[int, bytes]], tmp_path: Path) -> Broken:
 
 
 def places(directory: Path) -> dict[int, Place]:
-    from shards.store import Record, decode_segment
+    from mq_shards.shards.store import Record, decode_segment
 
     found = {}
     for path in sorted(directory.glob("shard-*/*.log")):
@@ -161,7 +161,7 @@ def test_zeros_in_the_middle_cost_what_they_cover(left: Broken) -> None:
 
 def test_a_flipped_bit_in_a_tubes_name_costs_no_job(left: Broken) -> None:
     """The jobs are whole: they must be found by their ids, in whatever tube."""
-    from shards.store import Record, decode_segment
+    from mq_shards.shards.store import Record, decode_segment
 
     path = sorted({p.path for p in left.places.values()})[0]
     names = [e for e in decode_segment(path) if isinstance(e, Record) and e.kind == RECORD_TOPIC]

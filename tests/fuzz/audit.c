@@ -70,23 +70,23 @@ static uint32_t audit_subscription(const struct worker *w, uint32_t subscription
 static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t seq) {
     const struct topic *t = topic_at(&w->topics, topic);
     const struct stream_page *page = stream_page(&t->stream, seq);
-    uint32_t holds = page->holds[seq % STREAM_PAGE] & STREAM_MAX_HOLDS, holders = 0;
+    uint32_t holds = page->holds[seq % STREAM_PAGE] & STREAM_MAX_REFERENCES, references = 0;
     bool delayed = stream_delayed(&t->stream, seq);
     const struct record *r = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq));
     assert(r->seq == seq && r->topic == t->number && "its place in the log is its own");
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
     if (job) {
         assert(job_at(w, job)->topic == topic && job_at(w, job)->position == stream_position(&t->stream, seq));
-        holders++;
+        references++;
     }
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
         uint32_t delivery = delivery_find(w, n, r->id);
         const struct delivery *d = delivery_at(&w->subscriptions, delivery);
         if (delivery) assert(d->seq == seq && d->state && (delayed || seq < at(w, n)->cursor));
-        holders += delivery || (seq >= at(w, n)->cursor && !delayed);
+        references += delivery || (seq >= at(w, n)->cursor && !delayed);
     }
-    assert(holds >= holders && "a message is let go while somebody needs it");
-    return holds - holders;
+    assert(holds >= references && "a message is let go while somebody needs it");
+    return holds - references;
 }
 
 static void audit_stream(const struct worker *w, uint32_t topic) {
@@ -127,7 +127,7 @@ static uint32_t audit_topic(const struct worker *w, uint32_t topic) {
         ephemeral += !at(w, n)->number;
     }
     assert(subscriptions == t->subscription_count && ephemeral == t->ephemeral_count);
-    assert(t->lasting || (!subscriptions && !t->stream.live));
+    assert(t->durable || (!subscriptions && !t->stream.live));
     audit_stream(w, topic);
     return deliveries;
 }
@@ -241,9 +241,9 @@ static void add_channel(const struct worker *w, struct holdings *all, const stru
 
 static void add_topic(const struct worker *w, struct holdings *all, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
-    if (t->ephemeral || !(t->lasting || topic_jobs(t))) return;
+    if (t->ephemeral || !(t->durable || topic_jobs(t))) return;
     uint64_t place = place_of(0, t->name, t->name_bytes);
-    uint32_t state = t->lasting ? 1u + (t->tube ? 2 : 0) + (t->stopped ? 4 : 0) : 0;
+    uint32_t state = t->durable ? 1u + (t->tube ? 2 : 0) + (t->stopped ? 4 : 0) : 0;
     add(all, (struct holding){A_TOPIC, place, 0, state, ""}, t->name, t->name_bytes);
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next)
         if (at(w, n)->number) add_channel(w, all, at(w, n), place, n);

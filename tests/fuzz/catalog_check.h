@@ -1,4 +1,4 @@
-/* A catalog as csrc/message.h lays it out. */
+/* A catalog as csrc/ringbuf/message.h lays it out. */
 #ifndef MQ_FUZZ_CATALOG_CHECK_H
 #define MQ_FUZZ_CATALOG_CHECK_H
 

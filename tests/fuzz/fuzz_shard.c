@@ -225,7 +225,7 @@ static size_t spoilt(size_t bytes) {
 static void publish(uint32_t acceptor, struct connection *c) {
     uint32_t topic = pick(TOPICS), bytes = some_size(), worker = shard_of(topic) % WORKERS;
     struct message m = {.kind = MSG_PUBLISH,
-                        .flags = pick(4) ? MSG_LASTING : 0,
+                        .flags = pick(4) ? MSG_DURABLE : 0,
                         .topic = topic + 1,
                         .id = new_ids(topic, 1),
                         .pri = 1024 - pick(2),
@@ -243,9 +243,9 @@ static void publish_many(uint32_t acceptor, struct connection *c) {
     if (!pick(6)) m.delay_ns = some_time();
     size_t bytes = 0;
     if (!pick(3)) {
-        /* Now in turn, now again, now too early, of a few writers or of one of many that push each other out. */
-        struct once part = {.writer = pick(5) ? pick(4) : pick(3 * SHARD_WRITERS), .batch = pick(4), .part = pick(4)};
-        m.flags = MSG_ONCE;
+        /* Now in turn, now again, now too early, of a few producers or of one of many that push each other out. */
+        struct producer_part part = {.writer = pick(5) ? pick(4) : pick(3 * SHARD_PRODUCERS), .batch = pick(4), .part = pick(4)};
+        m.flags = MSG_IDEMPOTENT;
         memcpy(scratch, &part, sizeof part);
         bytes = sizeof part;
     }

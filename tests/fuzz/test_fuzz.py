@@ -39,7 +39,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         subprocess.run([compiler(), *FLAGS, *SANITIZERS, "-c", str(source), "-o", str(into)], check=True)
         return into
 
-    sources = [*HERE.glob("*.c"), *(p for p in CORE.glob("*.c") if p.name != "_core.c")]
+    sources = [*HERE.glob("*.c"), *CORE.glob("*/**/*.c")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return {source.stem: compiled for source, compiled in zip(sources, pool.map(compile_one, sources), strict=True)}
 

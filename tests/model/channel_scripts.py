@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from csrc._core import lib
+from mq_shards.acceptor.engine import NSQ
+from mq_shards.csrc._core import lib
+from mq_shards.gateway.catalog import Channel as ChannelFigures
+from mq_shards.gateway.catalog import Topic as TopicFigures
 
-from acceptor.engine import NSQ
-from acceptor.gateway.catalog import Channel as ChannelFigures
-from acceptor.gateway.catalog import Topic as TopicFigures
 from tests.beanstalk.replies import OWN_FIELDS, Comparison, take_replies
 from tests.engine import Engine
 from tests.model.beanstalk import SECOND
@@ -157,7 +157,7 @@ class Stage:
     def _compare_topic(self, topic: Topic, found: TopicFigures) -> None:
         jobs = len(self.model.jobs_of(topic.name))
         flags = lib.FIGURES_PAUSED if topic.stopped_at is not None else 0
-        flags |= lib.FIGURES_LASTING if topic.lasting else 0
+        flags |= lib.FIGURES_DURABLE if topic.lasting else 0
         flags |= lib.FIGURES_EPHEMERAL if topic.lasting and topic.ephemeral else 0
         depth = len(topic.waiting) + (jobs if topic.wanted else 0)
         if topic.channels:

@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-
-from acceptor.protocols.nsq_auth import (
+from mq_shards.acceptor.protocols.nsq_auth import (
     MAX_ANSWER_BYTES,
     MAX_WAITING,
     THREADS,
@@ -23,6 +22,7 @@ from acceptor.protocols.nsq_auth import (
     Question,
     read_answer,
 )
+
 from tests.nsq.auth_server import AuthServer, grant, permission, running_auth
 from tests.nsq.certificates import Certificates
 from tests.servers import wait_until

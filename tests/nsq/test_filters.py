@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mq_shards.acceptor.filters import Chain, Filter, FilterError
+from mq_shards.acceptor.filters.deflate import Deflate
+from mq_shards.acceptor.filters.snappy import BLOCK_BYTES, IDENTIFIER_CHUNK, Snappy
+from mq_shards.acceptor.filters.tls import Tls
+from mq_shards.acceptor.protocols import nsq_tls
+from mq_shards.supervisor.options.options import default_settings
 
-from acceptor.filters import Chain, Filter, FilterError
-from acceptor.filters.deflate import Deflate
-from acceptor.filters.snappy import BLOCK_BYTES, IDENTIFIER_CHUNK, Snappy
-from acceptor.filters.tls import Tls
-from acceptor.protocols import nsq_tls
-from shards.options import default_settings
 from tests.nsq import frames, streams
 from tests.nsq.certificates import CLIENT_NAME, Certificates, Pair
 from tests.nsq.frames import OK

@@ -17,19 +17,21 @@ from typing import cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mq_shards.acceptor import engine as engine_module
+from mq_shards.acceptor.engine import Answer, Engine, Upcall
+from mq_shards.gateway.broker import Broker, DiskError, DrainingError
+from mq_shards.gateway.catalog import DURABLE, Channel, Consumer, Topic, decode
+from mq_shards.gateway.names import is_valid_name
+from mq_shards.gateway.nsq import http as nsq_http
+from mq_shards.gateway.nsq import mpub
+from mq_shards.gateway.nsq import stats as nsq_stats
+from mq_shards.gateway.nsq.http import NsqHttp
+from mq_shards.gateway.nsq.mpub import MpubError
+from mq_shards.gateway.options import GatewayOptions
+from mq_shards.gateway.pipeline.http_readers import Unread
+from mq_shards.gateway.workers import CONNECTION_REQUESTS, WORKER_CONNECTIONS, Workers, WorkersError
+from mq_shards.supervisor.options.sections import NSQ
 
-from acceptor import engine as engine_module
-from acceptor.engine import Answer, Engine, Upcall
-from acceptor.gateway import mpub, nsq_http, nsq_stats
-from acceptor.gateway.broker import Broker, DiskError, DrainingError
-from acceptor.gateway.catalog import LASTING, Channel, Consumer, Topic, decode
-from acceptor.gateway.http_readers import Unread
-from acceptor.gateway.mpub import MpubError
-from acceptor.gateway.names import is_valid_name
-from acceptor.gateway.nsq_http import NsqHttp
-from acceptor.gateway.options import GatewayOptions
-from acceptor.gateway.workers import CONNECTION_REQUESTS, WORKER_CONNECTIONS, Workers, WorkersError
-from shards.sections import NSQ
 from tests.nsq.api import call, channel_stats, post, topic_stats
 from tests.nsq.servers import HOST, SHARDS, NsqServer, running
 from tests.nsq.wire import Wire, consumer, unique_topic
@@ -93,7 +95,7 @@ class Serving:
             options, cast(Broker, self.broker), lookupd_addresses=list, set_lookupd_addresses=lambda _: None,
             prepare_topic=nothing, unread=nobody, supervisor=os.getpid(), version="0",
         )  # fmt: skip
-        await http.listen(self._sock)
+        await http.listen(self._sock, 16)
         await self._stop.wait()
         await http.close(0.1)
 
@@ -174,7 +176,7 @@ class TestSlowClients:
     def test_a_reply_that_is_not_taken(self, serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(nsq_http, "SEND_S", 0.2)
         server = serve()
-        server.broker.topics = [Topic(f"{i:064}", LASTING, 0, 0, 0, 0) for i in range(50_000)]
+        server.broker.topics = [Topic(f"{i:064}", DURABLE, 0, 0, 0, 0) for i in range(50_000)]
         with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             sock.settimeout(10)
@@ -472,7 +474,7 @@ TOPICS = st.builds(
 
 
 def encode(topics: Sequence[Topic]) -> bytes:
-    """As csrc/message.h lays it out."""
+    """As csrc/ringbuf/message.h lays it out."""
     out = b""
     for t in topics:
         sizes = len(t.name), t.flags, len(t.channels), 5
@@ -510,7 +512,7 @@ class TestCatalog:
 
     def test_what_is_shown(self) -> None:
         channel = Channel("c", 0, 0, 0, 0, 0, 0, 0, 0)
-        assert Topic("t", LASTING, 0, 0, 0, 0).visible
+        assert Topic("t", DURABLE, 0, 0, 0, 0).visible
         assert Topic("t", 0, 0, 0, 0, 1).visible
         assert Topic("t", 0, 0, 0, 0, 0, [channel]).visible
         assert not Topic("t", 0, 0, 9, 9, 0).visible, "an empty tube is nothing of NSQ's"

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mq_shards.gateway.nsq import lookupd as lookupd_module
+from mq_shards.gateway.nsq.lookupd import Peer
 
-from acceptor.gateway import lookupd as lookupd_module
-from acceptor.gateway.lookupd import Peer
 from perf.peers import nsq_program
 from tests.nsq.api import call, channel_stats, post, topic_stats
 from tests.nsq.servers import HOST, SHARDS, NsqServer, running, two_free_ports
@@ -489,7 +489,7 @@ class TestPeer:
 
     @pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:x", "127.0.0.1:99999", "a\0b:1", "\xff..:1"])
     def test_an_address_that_is_none_harms_nobody(self, caplog: pytest.LogCaptureFixture, address: str) -> None:
-        caplog.set_level("DEBUG", "acceptor.gateway.lookupd")
+        caplog.set_level("DEBUG", "mq_shards.gateway.nsq.lookupd")
 
         async def play() -> None:
             task = asyncio.create_task(Peer(address, IDENTITY).run())

@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from csrc._core import lib
 from hypothesis import given
 from hypothesis import strategies as st
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import NSQ, Engine
+from mq_shards.acceptor.process import AcceptorProcess, sooner
+from mq_shards.acceptor.protocols import go_json, nsq_tls
+from mq_shards.acceptor.protocols.go_json import DecodeError
+from mq_shards.acceptor.protocols.nsq import Nsq, is_name, quoted, shortened
+from mq_shards.csrc._core import lib
+from mq_shards.ringbuf.control import Control
+from mq_shards.supervisor.options.options import default_settings
 
-from acceptor import engine
-from acceptor.engine import NSQ, Engine
-from acceptor.process import AcceptorProcess, sooner
-from acceptor.protocols import go_json, nsq_tls
-from acceptor.protocols.go_json import DecodeError
-from acceptor.protocols.nsq import Nsq, is_name, quoted, shortened
-from shards.control import Control
-from shards.options import default_settings
 from tests.nsq import frames
 from tests.nsq.certificates import Certificates, Pair
 from tests.nsq.frames import HEARTBEAT, OK, RESPONSE, Frame, take_frame

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from mq_shards.gateway.catalog import Channel, Topic
+from mq_shards.gateway.nsq.statsd import StatsdOptions, figures, packets
 
-from acceptor.gateway.catalog import Channel, Topic
-from acceptor.gateway.statsd import StatsdOptions, figures, packets
 from tests.nsq.api import post
 from tests.nsq.servers import HOST, NsqServer, running
 from tests.nsq.wire import consumer

@@ -43,9 +43,8 @@ def make() -> None:
 
 
 def run_queries(directory: Path) -> None:
+    from mq_shards.pipeline.session import open_session
     from pyspark.sql import functions as sf
-
-    from pipeline.session import open_session
 
     spark = open_session("local[2]", "classes", {"spark.sql.shuffle.partitions": "2"})
     rows = spark.range(1000).select("id", sf.current_timestamp().alias("at"), sf.rpad("id", 9, "x").alias("text"))

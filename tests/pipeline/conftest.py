@@ -30,9 +30,8 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
 
 
 def session(master: str, directory: Path) -> SparkSession:
+    from mq_shards import pipeline
     from pyspark.sql import SparkSession
-
-    import pipeline
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

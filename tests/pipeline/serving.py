@@ -18,8 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import crc32c
-
-from shards import store
+from mq_shards.shards import store
 
 TOPIC, PUBLISH, MOVED = 1, 3, 6
 
@@ -34,7 +33,7 @@ class Message:
 
 def record(segment: int, seq: int, body: bytes, *, time_ns: int = 0, identity: int = 0, attributes: bytes = b"",
            kind: int = PUBLISH) -> bytes:  # fmt: skip
-    """As csrc/log.h lays it out, padded."""
+    """As csrc/log/log.h lays it out, padded."""
     size = 40 + len(attributes) + len(body)
     rest = struct.pack("<BBHIQQQ", kind, len(attributes), 0, 1, seq, time_ns, identity) + attributes + body
     crc = crc32c.crc32c(rest, crc32c.crc32c(struct.pack("<II", size, segment)))

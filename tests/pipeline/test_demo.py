@@ -15,10 +15,10 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from mq_shards.pipeline.demo.__main__ import differences
+from mq_shards.pipeline.demo.events import Batch, orders, readings
+from mq_shards.pipeline.demo.publishers import publish_messages, put_jobs
 
-from pipeline.demo.__main__ import differences
-from pipeline.demo.events import Batch, orders, readings
-from pipeline.demo.publishers import publish_messages, put_jobs
 from tests.pipeline.broker import broker_in
 from tests.servers import ROOT, wait_until
 
@@ -60,7 +60,7 @@ def test_a_demo_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
     said = tmp_path / "said"
     with said.open("wb") as sink:
         demo = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.demo", "--master", "local[1]", "--events", "10"], cwd=ROOT,
+            [sys.executable, "-m", "mq_shards.pipeline.demo", "--master", "local[1]", "--events", "10"], cwd=ROOT,
             stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
         )  # fmt: skip
     wait_until(lambda: "mq-pipeline run" in said.read_text() or demo.poll() is not None, "the first run begins", 60)

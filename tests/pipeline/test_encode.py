@@ -14,8 +14,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from pipeline.encode import MAX_MESSAGE_BYTES, SECTION_BYTES, EncodeError, Encoder, Section
+from mq_shards.pipeline.encode import MAX_MESSAGE_BYTES, SECTION_BYTES, EncodeError, Encoder, Section
 
 Rows = Sequence[tuple[str, bytes]]
 KINDS = (pa.binary(), pa.large_binary())

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mq_shards.pipeline import decode
+from mq_shards.pipeline.client import Address, BrokerError
+from mq_shards.pipeline.reading import PIECE_BYTES, DataLossError, Range, RangeReader
 
-from pipeline import decode
-from pipeline.client import Address, BrokerError
-from pipeline.reading import PIECE_BYTES, DataLossError, Range, RangeReader
 from tests.pipeline.serving import Gateway, Kept, Message, record, run, runs, serving
 
 SCHEMA = pa.schema(

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from mq_shards.pipeline.archive import subscription_of
 from pyspark.sql import SparkSession
 
-from pipeline.archive import subscription_of
 from tests.pipeline.serving import Gateway
 from tests.servers import ROOT, wait_until
 
@@ -23,7 +23,7 @@ T0_NS = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp()) * 10**9
 
 
 def archive(gateway: Gateway, to: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pipeline.command", "--master", "local[2]", "--brokers", gateway.address]
+    command = [sys.executable, "-m", "mq_shards.pipeline.command", "--master", "local[2]", "--brokers", gateway.address]
     command += ["archive", "--to", str(to), "--topic-pattern", ".*", *arguments]
     return subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

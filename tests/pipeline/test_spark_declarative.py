@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from mq_shards.pipeline.project import Project, ProjectError
 
-from pipeline.project import Project, ProjectError
 from tests.pipeline.broker import Broker, broker_in
 from tests.servers import ROOT, wait_until
 
@@ -43,7 +43,7 @@ def event(number: int) -> bytes:
 
 
 def job(broker: Broker, directory: Path, *more: str) -> list[str]:
-    run = [sys.executable, "-W", "ignore", "-m", "pipeline.command", "--master", "local[2]"]
+    run = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.command", "--master", "local[2]"]
     return [
         *run, "--brokers", broker.address, "run", "--dir", str(directory), "--topic-pattern", "orders|notes",
         "--format", "orders=json", "--conf", "spark.sql.shuffle.partitions=2", *more,

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-
-from pipeline.events import FieldError, Fields, decoded, delay_ms
+from mq_shards.pipeline.events import FieldError, Fields, decoded, delay_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

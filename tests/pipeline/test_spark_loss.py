@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from mq_shards.shards.store import segment_name, shard_path
 from pyspark.sql import DataFrame, SparkSession
 
-from shards.store import segment_name, shard_path
 from tests.nsq.wire import Wire
 from tests.pipeline.broker import Broker, broker_in, flip
 from tests.pipeline.query import start_query

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import crc32c
 import pytest
+from mq_shards.pipeline import readers_command
 from pyspark.sql import SparkSession
 
-from pipeline import readers_command
 from tests.nsq.wire import Wire
 from tests.pipeline.broker import Broker, broker_in
 from tests.pipeline.query import start_query

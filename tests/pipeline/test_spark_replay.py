@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from mq_shards.pipeline.command import main
 from pyspark.sql import SparkSession
 
-from pipeline.command import main
 from tests.pipeline.broker import Broker, broker_in
 from tests.servers import ROOT
 
@@ -34,7 +34,7 @@ def archived(spark: SparkSession, to: Path, start: int, count: int) -> list[tupl
 
 
 def replay(broker: Broker, archive: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pipeline.command", "--master", "local[2]", "--brokers", broker.address]
+    command = [sys.executable, "-m", "mq_shards.pipeline.command", "--master", "local[2]", "--brokers", broker.address]
     return subprocess.Popen(
         [*command, "replay", "--from", str(archive), *arguments],
         cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,

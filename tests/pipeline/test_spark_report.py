@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from mq_shards.pipeline import report
+from mq_shards.pipeline.backlog import Backlog, of_tubes
+from mq_shards.pipeline.client import Address, BrokerError
+from mq_shards.pipeline.demo.publishers import put_jobs
+from mq_shards.pipeline.options import OptionError
+from mq_shards.pipeline.plots import with_gaps
+from mq_shards.pipeline.tables import text_table
 
-from pipeline import report
-from pipeline.backlog import Backlog, of_tubes
-from pipeline.client import Address, BrokerError
-from pipeline.demo.publishers import put_jobs
-from pipeline.options import OptionError
-from pipeline.plots import with_gaps
-from pipeline.tables import text_table
 from tests.nsq import api
 from tests.pipeline.broker import Broker, broker_in, now_ms
 from tests.servers import free_port, wait_until

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mq_shards.pipeline.stream import GONE
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from pipeline.stream import GONE
 from tests.pipeline.serving import Gateway
 from tests.servers import wait_until
 

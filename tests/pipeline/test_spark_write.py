@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from mq_shards.pipeline.client import Address
+from mq_shards.pipeline.publish import Batch, publish
+from mq_shards.pipeline.source import MqShards
+from mq_shards.pipeline.write import BatchWriter, broker_of
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from pipeline.client import Address
-from pipeline.publish import Batch, publish
-from pipeline.source import MqShards
-from pipeline.write import BatchWriter, broker_of
 from tests.nsq import api
 from tests.pipeline.broker import Broker, broker_in
 from tests.pipeline.copying import ROW_BYTES, ROWS, SOURCE, TOPICS, WRITER, program, start_copy

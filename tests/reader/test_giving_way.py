@@ -7,9 +7,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 import pytest
-
-from acceptor.gateway import giving_way
-from acceptor.gateway.giving_way import FAIR, MOST_CLOSED, GiveWay, share
+from mq_shards.gateway.pipeline import giving_way
+from mq_shards.gateway.pipeline.giving_way import FAIR, MOST_CLOSED, GiveWay, share
 
 PIECE_S = 0.001
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from csrc._core import lib
+from mq_shards.csrc._core import lib
+from mq_shards.shards import readers
+from mq_shards.shards.readers import ReadersError, Unread
+from mq_shards.shards.retention import Decision, Retention, Segment, decide
+from mq_shards.shards.unread import UnreadSegments
 
-from shards import readers
-from shards.readers import ReadersError, Unread
-from shards.retention import Decision, Retention, Segment, decide
-from shards.unread import UnreadSegments
 from tests.reader.disk import Disk, messages_in
 
 MIB = 1 << 20

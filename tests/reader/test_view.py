@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from csrc._core import lib
+from mq_shards.csrc._core import lib
+from mq_shards.shards.reader import index_file
+from mq_shards.shards.reader.scan import Columns
+from mq_shards.shards.reader.shard import ShardView
+from mq_shards.shards.reader.view import DataView, Place
 
-from shards.reader import index_file
-from shards.reader.scan import Columns
-from shards.reader.shard import ShardView
-from shards.reader.view import DataView, Place
 from tests.reader.disk import MOVED, SEGMENT_BYTES, Disk, messages_in, read, read_all
 from tests.test_subscriptions import delivered
 from tests.test_worker import SECOND, SHARDS

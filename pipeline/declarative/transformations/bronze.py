@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from mq_shards.pipeline.declarative.settings import check_catalog, source_options
+from mq_shards.pipeline.declarative.source import PipelineSource
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-
-from pipeline.declarative.settings import check_catalog, source_options
-from pipeline.declarative.source import PipelineSource
 
 spark = SparkSession.active()
 check_catalog(spark)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from mq_shards.pipeline import rates
+from mq_shards.pipeline.declarative.settings import top
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
-
-from pipeline import rates
-from pipeline.declarative.settings import top
 
 spark = SparkSession.active()
 

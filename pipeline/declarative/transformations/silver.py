@@ -8,11 +8,10 @@ another broker or a long backlog.
 
 from __future__ import annotations
 
+from mq_shards.pipeline.declarative.settings import fields, formats, identity
+from mq_shards.pipeline.events import decoded
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
-
-from pipeline.declarative.settings import fields, formats, identity
-from pipeline.events import decoded
 
 spark = SparkSession.active()
 

@@ -1,1 +1,0 @@
-"""The gateway process: what NSQ's tools and nsqlookupd speak besides the TCP protocol (docs/gateway.md)."""

@@ -1,0 +1,573 @@
+/* What Python calls: the life of an acceptor, its upcalls, and what Python does for a connection whose command it has.
+ */
+#define _GNU_SOURCE
+#include "acceptor/acceptor.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "acceptor/protocols/beanstalk.h"
+#include "acceptor/turn.h"
+
+enum { FIRST_NUMBERS = 64, FIRST_UPCALLS = 16 };
+
+/* Without memory for a few numbers there is no way on; the supervisor starts another acceptor. */
+void numbers_add(struct numbers *numbers, uint32_t number) {
+    if (numbers->count == numbers->capacity) {
+        size_t capacity = numbers->capacity > 0 ? 2 * numbers->capacity : FIRST_NUMBERS;
+        uint32_t *larger = realloc(numbers->items, capacity * sizeof *larger);
+        if (larger == NULL) abort();
+        numbers->items = larger;
+        numbers->capacity = capacity;
+    }
+    numbers->items[numbers->count++] = number;
+}
+
+/* --- life --------------------------------------------------------------------------------------------------------- */
+
+static bool map_board(struct acceptor *a, int board_fd) {
+    struct stat stat;
+    if (fstat(board_fd, &stat) != 0) return false;
+    if ((uint64_t)stat.st_size < sizeof(struct board)) {
+        errno = EINVAL;
+        return false;
+    }
+    void *at = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, board_fd, 0);
+    if (at == MAP_FAILED) return false;
+    a->board = at;
+    a->count = &a->board->acceptors[a->index];
+    /* An earlier acceptor's connections are gone; what it counted stays. */
+    a->count->connections = a->count->producers = a->count->workers = a->count->waiting = 0;
+    return true;
+}
+
+static bool open_tables(struct acceptor *a) {
+    a->table = calloc(MAX_CONNECTIONS, sizeof *a->table);
+    a->generations = calloc(MAX_CONNECTIONS, sizeof *a->generations);
+    a->free_indexes = malloc(MAX_CONNECTIONS * sizeof *a->free_indexes);
+    a->scratch = malloc(MAX_MOVED_BYTES + RECEIVE_BYTES);
+    a->beat_places = calloc(MAX_CONNECTIONS, sizeof *a->beat_places);
+    if (a->beat_places == NULL || a->table == NULL || a->generations == NULL || a->free_indexes == NULL ||
+        a->scratch == NULL)
+        return false;
+    for (uint32_t i = 0; i < MAX_CONNECTIONS; i++) a->free_indexes[i] = i;
+    a->free_count = MAX_CONNECTIONS;
+    return bindings_open(&a->bindings, a->shards, a->workers, MAX_TOPICS);
+}
+
+static bool open_epoll(struct acceptor *a) {
+    a->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (a->epoll_fd < 0) return false;
+    /* Edge-triggered: every wake-up is reported once, and an eventfd never needs to be read. */
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET, .data.u64 = EVENT_POKE};
+    a->poke_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (a->poke_fd < 0 || epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->poke_fd, &event) != 0) return false;
+    if (a->wake_fd < 0) return true;
+    event.data.u64 = EVENT_WAKE;
+    return epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->wake_fd, &event) == 0;
+}
+
+#define SECOND_NS ((uint64_t)1000000000)
+
+/* nsqd's. */
+static const struct nsq_options NSQ_DEFAULTS = {
+    .max_msg_size = 1u << 20,
+    .max_body_size = 5u << 20,
+    .max_rdy_count = 2500,
+    .max_req_timeout_ns = 3600 * SECOND_NS,
+    .msg_timeout_ns = 60 * SECOND_NS,
+    .client_timeout_ns = 60 * SECOND_NS,
+};
+
+struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd) {
+    if (index >= BOARD_MAX_ACCEPTORS || workers == 0 || workers > BOARD_MAX_WORKERS || shards < workers) {
+        errno = EINVAL;
+        return NULL;
+    }
+    struct acceptor *a = calloc(1, sizeof *a);
+    if (a == NULL) return NULL;
+    a->index = index;
+    a->workers = workers;
+    a->shards = shards;
+    a->wake_fd = wake_fd;
+    a->epoll_fd = a->control_fd = a->poke_fd = -1;
+    a->accepting = true;
+    a->max_connections = MAX_CONNECTIONS;
+    a->max_job_bytes = BEANSTALK_JOB_BYTES;
+    a->nsq = NSQ_DEFAULTS;
+    a->output_high_bytes = OUTPUT_HIGH_BYTES;
+    a->max_watches = MAX_ALL_WATCHED;
+    adaptive_spin_set(&a->adaptive_spin, DEFAULT_SPIN_NS);
+    if (!map_board(a, board_fd) || !open_tables(a) || !open_epoll(a) || !beanstalk_codec.started(a)) {
+        int error = errno;
+        acceptor_free(a);
+        errno = error;
+        return NULL;
+    }
+    return a;
+}
+
+static void free_upcalls(struct acceptor *a) {
+    for (size_t i = 0; i < a->upcall_count; i++) free(a->upcalls[(a->upcall_head + i) % a->upcall_capacity].owned);
+    free(a->upcalls);
+    free(a->upcall_bytes);
+}
+
+void acceptor_free(struct acceptor *a) {
+    if (a == NULL) return;
+    acceptor_stop_listening(a);
+    for (uint32_t i = 0; i < a->highest_index; i++)
+        if (a->table[i] != NULL) socket_close(a, a->table[i]);
+    socket_free_closed(a);
+    peers_publish(a); /* that they are gone */
+    for (uint32_t w = 0; w < a->workers; w++) {
+        if (a->peers[w].channel != NULL) channel_close(a->peers[w].channel);
+        free(a->peers[w].stalled.items);
+    }
+    if (a->board != NULL) munmap(a->board, sizeof(struct board));
+    if (a->epoll_fd >= 0) close(a->epoll_fd);
+    if (a->poke_fd >= 0) close(a->poke_fd);
+    if (a->bindings.table != NULL) bindings_close(&a->bindings);
+    blocks_close(&a->blocks);
+    free_upcalls(a);
+    free(a->table);
+    free(a->generations);
+    free(a->free_indexes);
+    free(a->scratch);
+    heap_free(&a->beats);
+    free(a->beat_places);
+    free(a->dirty.items);
+    free(a->runnable.items);
+    free(a->running.items);
+    free(a);
+}
+
+static bool set_nsq_option(struct nsq_options *nsq, const char *name, uint64_t value) {
+    bool is_size = value > 0 && value <= MAX_BODY_BYTES, is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
+    if (strcmp(name, "max-msg-size") == 0 && is_size)
+        nsq->max_msg_size = (uint32_t)value;
+    else if (strcmp(name, "max-body-size") == 0 && is_size)
+        nsq->max_body_size = (uint32_t)value;
+    else if (strcmp(name, "max-rdy-count") == 0 && value <= INT64_MAX)
+        nsq->max_rdy_count = value;
+    else if (strcmp(name, "max-req-timeout-ns") == 0 && is_time)
+        nsq->max_req_timeout_ns = value;
+    else if (strcmp(name, "msg-timeout-ns") == 0 && is_time)
+        nsq->msg_timeout_ns = value;
+    else if (strcmp(name, "client-timeout-ns") == 0 && is_time)
+        nsq->client_timeout_ns = value;
+    else if (strcmp(name, "auth") == 0 && value <= 1)
+        nsq->auth = value != 0;
+    else if (strcmp(name, "tls-required") == 0 && value <= 1)
+        nsq->tls_required = value != 0;
+    else
+        return false;
+    return true;
+}
+
+int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
+    if (strncmp(option, "nsq.", 4) == 0) return set_nsq_option(&a->nsq, option + 4, value) ? 0 : -1;
+    if (strcmp(option, "beanstalk.max-job-size") == 0 && value <= MAX_BODY_BYTES)
+        a->max_job_bytes = (uint32_t)value;
+    else if (strcmp(option, "max-connections") == 0 && value > 0 && value <= MAX_CONNECTIONS)
+        a->max_connections = (uint32_t)value;
+    else if (strcmp(option, "max-outstanding-output") == 0 && value <= SIZE_MAX / 2)
+        a->output_high_bytes = (size_t)value;
+    else if (strcmp(option, "max-watches") == 0 && value > 0 && value <= MAX_ALL_WATCHED)
+        a->max_watches = (uint32_t)value;
+    else if (strcmp(option, "spin-ns") == 0 && value <= 1000000000)
+        adaptive_spin_set(&a->adaptive_spin, value);
+    else
+        return -1;
+    return 0;
+}
+
+/* --- sockets ------------------------------------------------------------------------------------------------------ */
+
+static bool known_protocol(uint32_t protocol) {
+    return protocol == PROTOCOL_BEANSTALK || protocol == PROTOCOL_NSQ;
+}
+
+/* Accepted sockets inherit these from the one they were accepted on. A socket that is not TCP has no use for them. */
+static void set_tcp_options(int fd) {
+    int on = 1;
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+}
+
+int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol) {
+    if (!known_protocol(protocol) || a->listener_count == MAX_LISTENERS) {
+        errno = EINVAL;
+        return -1;
+    }
+    set_tcp_options(fd);
+    a->listeners[a->listener_count++] = (struct listener){.fd = fd, .protocol = (uint8_t)protocol};
+    listeners_update(a);
+    return 0;
+}
+
+void acceptor_stop_listening(struct acceptor *a) {
+    for (uint32_t i = 0; i < a->listener_count; i++) {
+        struct listener *l = &a->listeners[i];
+        /* Not left to close: the descriptor may be open elsewhere, and the set holds what it refers to. */
+        if (l->registered) epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
+        close(l->fd);
+    }
+    a->listener_count = 0;
+}
+
+uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol) {
+    if (!known_protocol(protocol)) {
+        errno = EINVAL;
+        return 0;
+    }
+    set_tcp_options(fd);
+    const struct connection *c = socket_open(a, fd, protocol);
+    return c != NULL ? c->number : 0;
+}
+
+int acceptor_control(struct acceptor *a, int fd) {
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = EVENT_CONTROL};
+    if (epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) return -1;
+    a->control_fd = fd;
+    return 0;
+}
+
+void acceptor_quiesce(struct acceptor *a) {
+    a->quiet = true;
+}
+
+uint32_t acceptor_busy(const struct acceptor *a) {
+    uint32_t busy = 0;
+    for (uint32_t i = 0; i < a->highest_index; i++) {
+        const struct connection *c = a->table[i];
+        if (c == NULL) continue;
+        bool waits = c->reserves > 0 || c->gather.phase == GATHER_WAITING;
+        bool with_python = c->stall == STALL_PYTHON && c->protocol != PROTOCOL_NONE;
+        if (connection_unsent(c) > 0 || with_python || (c->slot_count > 0 && !waits)) busy++;
+    }
+    return busy;
+}
+
+/* --- topics of connections ---------------------------------------------------------------------------------------- */
+
+uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes) {
+    bool is_new;
+    uint32_t topic = bindings_bind(&a->bindings, name, name_bytes, &is_new);
+    if (topic == 0 || !is_new) return topic;
+    const struct binding *binding = binding_at(&a->bindings, topic);
+    struct message open = {.kind = MSG_OPEN, .topic = topic, .id = binding->shard, .body_bytes = (uint32_t)name_bytes};
+    peer_send(a, binding->worker, &open, name);
+    return topic;
+}
+
+void topic_unbind(struct acceptor *a, uint32_t topic) {
+    if (!bindings_unbind(&a->bindings, topic)) return;
+    struct message close_it = {.kind = MSG_CLOSE, .topic = topic};
+    peer_send(a, binding_at(&a->bindings, topic)->worker, &close_it, NULL);
+    bindings_forget(&a->bindings, topic);
+}
+
+uint32_t topic_keep(struct acceptor *a, const void *name, size_t name_bytes) {
+    uint32_t topic = bindings_find(&a->bindings, name, name_bytes);
+    if (topic != 0 && binding_at(&a->bindings, topic)->kept) return topic;
+    topic = topic_bind(a, name, name_bytes);
+    if (topic != 0) binding_at(&a->bindings, topic)->kept = true;
+    return topic;
+}
+
+/* Takes over a reference to the topic. */
+void connection_use(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags) {
+    uint32_t before = c->used;
+    c->used = topic;
+    c->implicit_use = flags != 0;
+    uint32_t worker = binding_at(&a->bindings, topic)->worker;
+    if (before != 0 && binding_at(&a->bindings, before)->worker != worker)
+        peer_tell(a, c, binding_at(&a->bindings, before)->worker, MSG_USE, 0, 0);
+    /* Though it be the one it used: asked for anew, it is wanted anew. */
+    peer_tell(a, c, worker, MSG_USE, topic, flags);
+    if (before != 0) topic_unbind(a, before);
+}
+
+/* Takes over a reference to the topic, which must be new in the list. */
+void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags) {
+    uint32_t worker = binding_at(&a->bindings, topic)->worker;
+    if (!connection_add_watch(c, topic)) {
+        topic_unbind(a, topic);
+        engine_oom(a, c);
+        return;
+    }
+    a->watches++;
+    c->watched_workers |= bit_of(worker);
+    if (flags != 0) {
+        c->implicit_watch = true;
+        c->began_with = topic;
+    }
+    peer_tell(a, c, worker, MSG_WATCH, topic, flags);
+}
+
+void connection_ignore(struct acceptor *a, struct connection *c, uint32_t place) {
+    uint32_t topic = c->watched[place];
+    connection_remove_watch(c, place);
+    if (topic == c->began_with) c->implicit_watch = false;
+    a->watches--;
+    c->watched_workers = 0;
+    for (uint32_t i = 0; i < c->watched_count; i++)
+        c->watched_workers |= bit_of(binding_at(&a->bindings, c->watched[i])->worker);
+    peer_tell(a, c, binding_at(&a->bindings, topic)->worker, MSG_IGNORE, topic, 0);
+    topic_unbind(a, topic);
+}
+
+void connection_set_waiting(struct acceptor *a, struct connection *c, bool waiting) {
+    if (c->waiting == waiting) return;
+    c->waiting = waiting;
+    board_add(&a->count->waiting, waiting ? 1 : (uint64_t)-1);
+}
+
+/* --- upcalls ------------------------------------------------------------------------------------------------------ */
+
+static void grow_upcalls(struct acceptor *a) {
+    size_t capacity = a->upcall_capacity > 0 ? 2 * a->upcall_capacity : FIRST_UPCALLS;
+    struct pending_upcall *larger = malloc(capacity * sizeof *larger);
+    if (larger == NULL) abort(); /* as for numbers */
+    for (size_t i = 0; i < a->upcall_count; i++) larger[i] = a->upcalls[(a->upcall_head + i) % a->upcall_capacity];
+    free(a->upcalls);
+    a->upcalls = larger;
+    a->upcall_head = 0;
+    a->upcall_capacity = capacity;
+}
+
+void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
+                 const void *bytes, size_t bytes_count) {
+    if (a->upcall_count == a->upcall_capacity) grow_upcalls(a);
+    uint8_t *owned = malloc(bytes_count + 1);
+    if (owned == NULL) abort();
+    if (bytes_count > 0) memcpy(owned, bytes, bytes_count);
+    struct pending_upcall *p = &a->upcalls[(a->upcall_head + a->upcall_count++) % a->upcall_capacity];
+    *p = (struct pending_upcall){
+        .upcall = {.kind = kind, .conn = conn, .protocol = protocol, .bytes = owned, .bytes_count = bytes_count},
+        .owned = owned,
+    };
+    if (answer != NULL) p->upcall.answer = *answer;
+}
+
+bool acceptor_upcall(struct acceptor *a, struct upcall *out) {
+    free(a->upcall_bytes);
+    a->upcall_bytes = NULL;
+    if (a->upcall_count == 0) return false;
+    struct pending_upcall *p = &a->upcalls[a->upcall_head];
+    a->upcall_head = (a->upcall_head + 1) % a->upcall_capacity;
+    a->upcall_count--;
+    *out = p->upcall;
+    a->upcall_bytes = p->owned;
+    if (out->kind == UPCALL_CONTROL) a->control_pending = false;
+    if (out->kind == UPCALL_OUTPUT) {
+        struct connection *c = connection_find(a, out->conn);
+        if (c != NULL) filter_taken(a, c, out->bytes_count);
+    }
+    return true;
+}
+
+void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
+    assert(c->slot_count == 0);
+    c->stall = STALL_PYTHON;
+    c->known = c->protocol == PROTOCOL_NSQ;
+    upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, line, bytes);
+}
+
+/* --- for a connection whose command Python has -------------------------------------------------------------------- */
+
+/* A copy of the request waits in its slot. */
+static bool keep_unsent(struct slot *slot, const struct message *request, const void *body) {
+    slot->body = malloc(sizeof *request + request->body_bytes);
+    if (slot->body == NULL) return false;
+    memcpy(slot->body, request, sizeof *request);
+    if (request->body_bytes > 0) memcpy(slot->body + sizeof *request, body, request->body_bytes);
+    slot->unsent = true;
+    return true;
+}
+
+int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, const struct message *request,
+                         const void *body, size_t body_bytes) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->stall != STALL_PYTHON || worker >= a->workers) return -1;
+    if (request->kind < MSG_PUBLISH || request->kind == MSG_RESERVE || request->kind >= MSG_DELIVER) return -1;
+    if (c->slot_count == MAX_OUTSTANDING || body_bytes > MAX_BODY_BYTES) return -1;
+    struct message copy = *request;
+    copy.conn = conn;
+    copy.body_bytes = (uint32_t)body_bytes;
+    if (copy.kind == MSG_SUBSCRIBE) {
+        const struct codec *codec = codec_of(c);
+        if (codec->subscribing == NULL || !codec->subscribing(a, c, worker, &copy, body)) return -1;
+    }
+    uint32_t number = c->head_slot + c->slot_count;
+    struct slot *slot = connection_push_slot(c, &a->blocks, copy.kind);
+    if (slot == NULL) return -1;
+    slot->worker = (uint8_t)worker;
+    slot->python = true;
+    a->expected++;
+    copy.slot = number;
+    if (a->peers[worker].channel != NULL) {
+        c->touched_workers |= bit_of(worker);
+        peer_send(a, worker, &copy, body);
+    } else if (!keep_unsent(slot, &copy, body)) {
+        engine_oom(a, c);
+        return -1;
+    }
+    wake_self(a);
+    return number;
+}
+
+void acceptor_reply(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->fd < 0 || bytes_count == 0) return;
+    uint8_t *room = socket_room(a, c, bytes_count);
+    if (room == NULL) return;
+    memcpy(room, bytes, bytes_count);
+    socket_written(a, c, room + bytes_count);
+    wake_self(a);
+}
+
+void acceptor_resume(struct acceptor *a, uint32_t conn) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->fd < 0 || c->stall != STALL_PYTHON) return;
+    socket_wake(a, c);
+    wake_self(a);
+}
+
+void acceptor_close(struct acceptor *a, uint32_t conn) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL) return;
+    c->closing = true;
+    if (c->stall == STALL_PYTHON) c->stall = STALL_NONE;
+    if (c->fd < 0)
+        socket_close(a, c);
+    else
+        socket_dirty(a, c);
+    wake_self(a);
+}
+
+static size_t put_address(char *out, size_t limit, const char *format, const char *host, uint16_t port) {
+    int bytes = snprintf(out, limit, format, host, (unsigned)ntohs(port));
+    return bytes > 0 && (size_t)bytes < limit ? (size_t)bytes : 0;
+}
+
+size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit) {
+    const struct connection *c = connection_find(a, conn);
+    union {
+        struct sockaddr any;
+        struct sockaddr_in v4;
+        struct sockaddr_in6 v6;
+        struct sockaddr_storage room;
+    } address;
+    socklen_t bytes = sizeof address;
+    char host[INET6_ADDRSTRLEN];
+    if (c == NULL || c->fd < 0 || getpeername(c->fd, &address.any, &bytes) != 0) return 0;
+    if (address.any.sa_family == AF_INET) {
+        inet_ntop(AF_INET, &address.v4.sin_addr, host, sizeof host);
+        return put_address(out, limit, "%s:%u", host, address.v4.sin_port);
+    }
+    if (address.any.sa_family != AF_INET6) return put_address(out, limit, "%s", "@", 0);
+    if (IN6_IS_ADDR_V4MAPPED(&address.v6.sin6_addr)) {
+        inet_ntop(AF_INET, &address.v6.sin6_addr.s6_addr[12], host, sizeof host);
+        return put_address(out, limit, "%s:%u", host, address.v6.sin6_port);
+    }
+    inet_ntop(AF_INET6, &address.v6.sin6_addr, host, sizeof host);
+    return put_address(out, limit, "[%s]:%u", host, address.v6.sin6_port);
+}
+
+uint32_t acceptor_used(const struct acceptor *a, uint32_t conn) {
+    const struct connection *c = connection_find(a, conn);
+    return c != NULL ? c->used : 0;
+}
+
+uint32_t acceptor_watched(const struct acceptor *a, uint32_t conn, uint32_t *out, uint32_t limit) {
+    const struct connection *c = connection_find(a, conn);
+    if (c == NULL) return 0;
+    for (uint32_t i = 0; i < c->watched_count && i < limit; i++) out[i] = c->watched[i];
+    return c->watched_count;
+}
+
+size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out) {
+    if (topic == 0 || topic >= a->bindings.capacity) return 0;
+    const struct binding *binding = binding_at(&a->bindings, topic);
+    if (binding->name == NULL) return 0;
+    memcpy(out, binding->name, binding->name_bytes);
+    return binding->name_bytes;
+}
+
+uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes) {
+    return bindings_shard(&a->bindings, name, name_bytes);
+}
+
+uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic) {
+    return topic < a->bindings.capacity ? binding_at(&a->bindings, topic)->worker : 0;
+}
+
+uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes) {
+    if (topic_bytes == 0 || topic_bytes > TOPIC_NAME_BYTES) return 0;
+    uint32_t number = topic_keep(a, topic, topic_bytes);
+    wake_self(a);
+    return number;
+}
+
+/* --- figures ------------------------------------------------------------------------------------------------------ */
+
+void acceptor_count(struct acceptor *a, uint32_t command) {
+    if (command < COUNT_COMMANDS) board_add(&a->count->commands[command], 1);
+}
+
+/* Relaxed: each is a figure by itself. */
+static uint64_t read_of(const uint64_t *count) {
+    return __atomic_load_n(count, __ATOMIC_RELAXED);
+}
+
+static void add_acceptor(struct broker_totals *out, const struct acceptor_board *b) {
+    for (int i = 0; i < COUNT_COMMANDS; i++) out->commands[i] += read_of(&b->commands[i]);
+    out->total_connections += read_of(&b->total_connections);
+    out->connections += read_of(&b->connections);
+    out->producers += read_of(&b->producers);
+    out->workers += read_of(&b->workers);
+    out->waiting += read_of(&b->waiting);
+}
+
+static void add_worker(struct broker_totals *out, const struct worker_board *b) {
+    out->urgent += read_of(&b->urgent);
+    out->ready += read_of(&b->ready);
+    out->reserved += read_of(&b->reserved);
+    out->delayed += read_of(&b->delayed);
+    out->buried += read_of(&b->buried);
+    out->topics += read_of(&b->topics);
+    out->timeouts += read_of(&b->timeouts);
+    out->total_jobs += read_of(&b->total_jobs);
+    out->records_written += read_of(&b->records_written);
+    out->records_migrated += read_of(&b->records_migrated);
+    uint64_t oldest = read_of(&b->oldest_segment), current = read_of(&b->current_segment);
+    if (oldest < out->oldest_segment) out->oldest_segment = oldest;
+    if (current > out->current_segment) out->current_segment = current;
+}
+
+void acceptor_totals(const struct acceptor *a, struct broker_totals *out) {
+    *out = (struct broker_totals){.oldest_segment = UINT64_MAX};
+    for (uint32_t i = 0; i < BOARD_MAX_ACCEPTORS; i++) add_acceptor(out, &a->board->acceptors[i]);
+    for (uint32_t i = 0; i < a->workers; i++) add_worker(out, &a->board->workers[i]);
+    out->draining = draining(a);
+}
+
+void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out) {
+    for (uint32_t i = 0; i < a->workers; i++) {
+        /* Relaxed: a number that changes, and nothing that it stands for is read here. */
+        out[i] = __atomic_load_n(&a->board->workers[i].catalog_version, __ATOMIC_RELAXED);
+    }
+}

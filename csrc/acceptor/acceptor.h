@@ -1,0 +1,169 @@
+/* An acceptor: the process that owns connections. It parses requests, asks workers over channels, and sends replies.
+ *
+ * It keeps no message: what it holds is bytes on their way. Its state is a struct acceptor (engine.h); this header is
+ * what Python calls. Nothing here calls back: acceptor_run and acceptor_turn come back when Python is needed, and
+ * acceptor_upcall tells what for.
+ *
+ * A connection is known by its number, which is not 0 and does not come again soon. A function that is given the number
+ * of a connection that is closed does nothing.
+ */
+#ifndef MQ_ACCEPTOR_H
+#define MQ_ACCEPTOR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "acceptor/bounds.h"
+#include "ringbuf/board.h"
+#include "ringbuf/message.h"
+
+struct acceptor;
+
+enum wire_protocol { PROTOCOL_BEANSTALK = 1, PROTOCOL_NSQ, PROTOCOL_NONE /* see acceptor_local */ };
+
+enum upcall_kind {
+    UPCALL_COMMAND = 1, /* conn: bytes are a command line without its end (behind NSQ's IDENTIFY and AUTH, a '\n' and
+                           the body); conn is served on after acceptor_resume */
+    UPCALL_ANSWER,      /* conn: a worker's reply (answer and its body: bytes) to a request of Python's; or, with
+                           STATUS_FAILED, the worker died before it replied */
+    UPCALL_CLOSED,      /* conn is closed: while Python was busy with a command of it, or it is filtered, or it is
+                           NSQ's and Python has had a command of it at some time */
+    UPCALL_CONTROL,     /* the control descriptor is readable */
+    UPCALL_BROKEN,      /* conn: a worker, whose channel is not to be believed any more; it counts as gone */
+    UPCALL_INPUT,       /* conn, which is filtered: bytes as they came from its socket; no more come before the
+                           acceptor_feed that answers it */
+    UPCALL_OUTPUT,      /* conn, which is filtered: bytes for its client, which acceptor_send is to be given in another
+                           form, before the next turn if nothing is to be lost when conn ends */
+    UPCALL_POKED,       /* acceptor_poke was called */
+};
+
+struct upcall {
+    uint32_t kind;
+    uint32_t conn;
+    uint32_t protocol;
+    uint32_t reserved;
+    struct message answer;
+    const uint8_t *bytes; /* until the next acceptor_upcall */
+    size_t bytes_count;
+};
+
+/* `board_fd` is mapped and not kept; `wake_fd`, the eventfd that workers wake this process by, stays the caller's and
+ * must be open as long as the acceptor is. NULL with errno. All workers are gone until acceptor_peer. */
+struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
+void acceptor_free(struct acceptor *a);
+
+/* "nsq.max-msg-size", "nsq.max-body-size", "nsq.max-rdy-count", "nsq.max-req-timeout-ns", "nsq.msg-timeout-ns",
+ * "nsq.client-timeout-ns" (of which half is the heartbeat before IDENTIFY), "nsq.auth" (1: acceptor_authorize decides),
+ * "nsq.tls-required" (0, or 1: nothing but IDENTIFY before TLS), "beanstalk.max-job-size", "max-connections",
+ * "max-watches", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "spin-ns". 0, or -1 when there is no such option or the
+ * value is out of range. */
+int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
+
+/* Attaches a worker, or one that was restarted; the fds are not kept. The worker is told of all topics and connections
+ * that concern it, reserves that waited there are asked again. 0, or -1 and errno. */
+int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, int peer_wake_fd);
+/* A worker has died: what it replied is delivered, what it did not reply has failed, reserves excepted. Requests for it
+ * wait until it is back. */
+void acceptor_peer_gone(struct acceptor *a, uint32_t worker);
+
+/* Serve clients of a protocol on a listening socket, which the acceptor owns from then on. 0, or -1 and errno. */
+int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol);
+void acceptor_stop_listening(struct acceptor *a);
+/* Serve a connected socket, which the acceptor owns from then on. Its number; 0 with errno if it could not. */
+uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
+/* A descriptor whose readability is an upcall. */
+int acceptor_control(struct acceptor *a, int fd);
+/* Take no more input. */
+void acceptor_quiesce(struct acceptor *a);
+/* How many connections have replies to come (reserves that wait excepted) or to be sent. */
+uint32_t acceptor_busy(const struct acceptor *a);
+
+/* One turn: all that is ready now. Never waits, reads no clock. Returns how many upcalls there are. */
+int acceptor_turn(struct acceptor *a);
+/* What time it is (monotonic) from then on, until told again; acceptor_run and acceptor_poll read the clock. */
+void acceptor_set_now(struct acceptor *a, uint64_t now_ns);
+/* Turns until there are upcalls or, if max_wait_ns is not negative, about that time is over. */
+int acceptor_run(struct acceptor *a, int64_t max_wait_ns);
+/* The next upcall; false when there is none. */
+bool acceptor_upcall(struct acceptor *a, struct upcall *out);
+
+/* --- about a connection whose command Python has ------------------------------------------------------------------ */
+
+/* Asks a worker: kind, topic, id, pri, delay_ns and ttr_ns of `request` count. Returns the slot that the answer will
+ * bear, or -1 when the connection is closed or has too many requests under way. */
+int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, const struct message *request,
+                         const void *body, size_t body_bytes);
+void acceptor_reply(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+/* The command is done. */
+void acceptor_resume(struct acceptor *a, uint32_t conn);
+/* Close it when its output is sent. */
+void acceptor_close(struct acceptor *a, uint32_t conn);
+
+/* The topic it uses; 0 when it is closed. */
+uint32_t acceptor_used(const struct acceptor *a, uint32_t conn);
+/* How many topics it watches; the first `limit` of them go to `out`. */
+uint32_t acceptor_watched(const struct acceptor *a, uint32_t conn, uint32_t *out, uint32_t limit);
+/* Copies a topic's name (at most TOPIC_NAME_BYTES) and returns its length; 0 when the number is not bound. */
+size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
+uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);
+uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic);
+
+/* --- NSQ ----------------------------------------------------------------------------------------------------------- */
+
+/* What the codec is to know of a connection: "heartbeat-ns" (0: none), "tls" (1: it is encrypted),
+ * "authorized-until-ns" (monotonic: all that acceptor_authorize allowed ends then). 1; 0 when it is closed; -1 when there
+ * is no such name or the value is out of range. */
+int acceptor_set_nsq(struct acceptor *a, uint32_t conn, const char *name, uint64_t value);
+/* The command that Python has may be done, and others that publish to this topic until `until_ns` (monotonic), without
+ * Python being asked. */
+void acceptor_authorize(struct acceptor *a, uint32_t conn, const char *topic, size_t topic_bytes, uint64_t until_ns);
+/* The number of a topic, bound for good; 0 when there can be no more. */
+uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes);
+
+/* --- filters: TLS and compression, between the socket and the codec ------------------------------------------------ */
+
+/* From now on what comes from the socket (and what has come and was not taken yet) goes through UPCALL_INPUT, and what
+ * is to be sent through UPCALL_OUTPUT. */
+void acceptor_filter(struct acceptor *a, uint32_t conn);
+/* What an UPCALL_INPUT turned out to be (or nothing): the codec's input. */
+void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+/* To the socket as it is. */
+void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+/* The client's address as text: "127.0.0.1:40960" or "[::1]:40960"; its length, 0 when closed. */
+size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit);
+
+/* --- requests of no client's ----------------------------------------------------------------------------------------- */
+
+/* A connection without a socket, whose command Python has for good: acceptor_request works on it, acceptor_close ends
+ * it. 0 when there can be no more. */
+uint32_t acceptor_local(struct acceptor *a);
+/* Ids for messages of one topic: the first; each next is `shards` higher. */
+uint64_t acceptor_take_ids(struct acceptor *a, uint32_t topic, uint32_t count);
+/* For a process that waits in a loop of its own: the descriptor that becomes readable when a turn is due, ... */
+int acceptor_fd(const struct acceptor *a);
+/* ... and what to call then: turns until there is nothing to do, and from then on workers wake it. Returns how many
+ * upcalls there are. */
+int acceptor_poll(struct acceptor *a);
+/* Makes acceptor_run come back with UPCALL_POKED. The one function that another thread may call. */
+void acceptor_poke(struct acceptor *a);
+
+/* --- figures ------------------------------------------------------------------------------------------------------ */
+
+/* Counts a command (enum board_command) on the board. */
+void acceptor_count(struct acceptor *a, uint32_t command);
+
+/* The board's blocks added up; the oldest segment is the least, the current the greatest of the workers'. */
+struct broker_totals {
+    uint64_t commands[COUNT_COMMANDS];
+    uint64_t total_connections, connections, producers, workers, waiting;
+    uint64_t urgent, ready, reserved, delayed, buried, topics, timeouts, total_jobs;
+    uint64_t oldest_segment, current_segment, records_written, records_migrated;
+    bool draining;
+};
+void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
+/* For each worker a number that rises when a topic or a subscription is made or deleted there, and begins anew with its
+ * process. */
+void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
+
+#endif

@@ -1,0 +1,68 @@
+/* The limits of an acceptor, in one place. A test or an operator may lower those that acceptor_set() names.
+ *
+ * (Not called limits.h: with -I this directory would hide the C library's.)
+ */
+#ifndef MQ_BOUNDS_H
+#define MQ_BOUNDS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ringbuf/limits.h"
+#include "ringbuf/message.h"
+
+#define MAX_LISTENERS 16u
+
+/* Requests of one connection that are not answered yet. At the limit its input waits. Below 65536: a slot is found by
+ * its distance from the oldest. */
+#define MAX_OUTSTANDING 256u
+
+/* What one connection may read in one turn, so that none starves the others. */
+#define RECEIVE_BYTES ((size_t)64 << 10)
+
+/* Up to so much of an unfinished command is moved in front of what is received next, so that it is parsed where it
+ * lies; with more than that, what is received goes behind it. */
+#define MAX_MOVED_BYTES ((size_t)4 << 10)
+
+/* Replies that wait to be sent on one connection: above HIGH its input waits until they are below LOW. What is being
+ * answered already still comes on top: at most MAX_OUTSTANDING bodies. */
+#define OUTPUT_HIGH_BYTES ((size_t)1 << 20)
+#define OUTPUT_LOW_BYTES  (OUTPUT_HIGH_BYTES / 2)
+
+/* A put that is larger waits for the reserve before it on the same connection to be answered, instead of being parked
+ * at the worker behind it. */
+#define MAX_PARKED_BODY_BYTES 4096u
+
+/* NSQ: the length of a line with its end (nsqd's reader has no more room), of a topic's or channel's name, and how many
+ * topics a connection is remembered to be authorized for. */
+#define NSQ_LINE_BYTES ((size_t)16 << 10)
+#define NSQ_NAME_BYTES 64u
+#define NSQ_AUTHORIZED 16u
+
+/* Durations that are options are shorter than 2 to the power of this, so that sums do not overflow. */
+#define LONGEST_TIME_NS_BITS 60
+
+/* A consumer's deliveries that have left are reported when they are so many bytes; and so many are sent before the end
+ * of a turn, so that what is to be sent fits a block. */
+#define SENT_REPORT_BYTES (WINDOW_BYTES / 4)
+#define PUSH_BYTES        (BLOCK_BYTES - ((size_t)1 << 10))
+
+/* Of a filtered connection: in one UPCALL_OUTPUT, and how much may wait behind Python before no more are made. */
+#define FILTER_CHUNK_BYTES ((size_t)64 << 10)
+#define FILTER_AHEAD_BYTES ((size_t)256 << 10)
+
+/* Input and output buffers: one block each as a rule, from a pool that keeps this many. */
+#define BLOCK_BYTES ((size_t)32 << 10)
+#define KEEP_BLOCKS 512u
+
+/* Work in one turn: little enough that what a turn has for a client, an OK among many deliveries, leaves soon. */
+#define EVENTS_PER_TURN   256
+#define ACCEPTS_PER_TURN  64
+#define REPLIES_PER_TURN  1024 /* of one worker */
+#define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
+#define TURNS_PER_POLL    64
+
+/* How long run looks at the rings before it sleeps, while replies are due. */
+#define DEFAULT_SPIN_NS 5000u
+
+#endif

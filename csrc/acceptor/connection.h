@@ -1,0 +1,162 @@
+/* A connection: a client's socket, its bytes in and out, what it uses and watches, and its requests under way.
+ *
+ * Each request has a slot from when it is made until its reply is in the output; slots are numbered as they come, and
+ * replies leave in that order. The slot at the head is the oldest. A reply that comes for another is kept in its slot.
+ *
+ * An idle connection is this struct and nothing else: buffers, and room for more than a few slots, are taken from a
+ * pool while they are needed.
+ */
+#ifndef MQ_CONNECTION_H
+#define MQ_CONNECTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "acceptor/bounds.h"
+#include "acceptor/buffer.h"
+#include "ringbuf/message.h"
+
+/* What a slot is for: the kind of the message that was sent, or one of these. */
+enum slot_kind {
+    SLOT_TEXT = 1,   /* a reply made here: `body` is all of it */
+    SLOT_GATHER = 2, /* a reserve over several workers; see gather.h */
+};
+
+struct slot {
+    uint8_t kind;
+    uint8_t worker;
+    uint8_t status; /* of the reply, once answered */
+    bool answered : 1;
+    bool python : 1; /* Python asked: the reply is an upcall */
+    bool unsent : 1; /* the worker is gone: `body` is the message, for when it is back */
+    uint32_t body_bytes;
+    uint64_t value; /* the id published; how long to reserve, then what it delivered; ... */
+    uint8_t *body;  /* malloc'd, or NULL */
+};
+
+/* Why no more of a connection's input is taken. */
+enum stall {
+    STALL_NONE = 0,
+    STALL_WORKER,      /* the worker concerned is gone or has a backlog */
+    STALL_OUTSTANDING, /* too many requests are unanswered */
+    STALL_RESERVES,    /* the reserves under way must be answered first */
+    STALL_IDLE,        /* all requests under way must be answered first */
+    STALL_PYTHON,      /* Python is busy with a command */
+    STALL_OUTPUT,      /* the client does not take its replies */
+};
+
+enum gather_phase { GATHER_NONE = 0, GATHER_PROBING, GATHER_TAKING, GATHER_WAITING };
+
+/* See gather.h. */
+struct gather {
+    uint8_t phase;
+    uint8_t best_worker;
+    bool ready : 1;     /* some worker has something */
+    bool soon : 1;      /* some worker said DEADLINE_SOON */
+    bool delivered : 1; /* the reply is out */
+    bool cancelling : 1;
+    uint32_t best_pri, next_pri;
+    uint64_t best_id, next_id;
+    uint64_t asked; /* workers that have not answered yet */
+    uint64_t timeout_ns;
+};
+
+/* Of a connection whose bytes Python turns into others on their way; see filter.c. */
+struct filter {
+    struct buffer wire;  /* to be sent as it is */
+    size_t output_bytes; /* in UPCALL_OUTPUTs that were not taken */
+    bool input;          /* Python owes what an UPCALL_INPUT turned out to be */
+};
+
+struct nsq; /* see nsq.h */
+
+enum { FEW_SLOTS = 4, FEW_WATCHED = 4 };
+
+struct connection {
+    uint32_t number;
+    int fd;
+    uint32_t events; /* that epoll is to report */
+    uint8_t protocol;
+    uint8_t stall;
+
+    bool closed : 1;      /* only until the end of the turn */
+    bool closing : 1;     /* no more input; closed when the output is sent */
+    bool half_closed : 1; /* the client will send no more than what is on its way */
+    bool eof : 1;         /* and that has been received */
+    bool deaf : 1;        /* epoll is not to report input, which is not wanted now */
+    bool detached : 1;    /* epoll is not to report anything: it could not be silenced otherwise */
+    bool choked : 1;      /* the socket takes no more output now */
+    bool dirty : 1;       /* in the list of those with output to send */
+    bool runnable : 1;    /* in the list of those whose input goes on */
+    bool producer : 1;    /* counted as */
+    bool consumer : 1;
+    bool waiting : 1;
+    bool muted : 1;          /* its last word is in the output: replies that come are not said */
+    bool known : 1;          /* Python has had a command of it, and is told when it is closed */
+    bool implicit_use : 1;   /* what it uses or watches is what it began with */
+    bool implicit_watch : 1; /* ... of which the topic is `began_with` */
+
+    struct buffer in, out;
+    struct filter *filter; /* NULL: none */
+    struct nsq *nsq;       /* of NSQ's connections */
+
+    struct slot *slots;
+    uint32_t head_slot; /* the number of the oldest */
+    uint32_t slot_count;
+    uint32_t slot_mask;
+    struct slot few_slots[FEW_SLOTS];
+
+    uint32_t used; /* bindings; 0: none */
+    uint32_t began_with;
+    uint32_t *watched;
+    uint32_t watched_count, watched_capacity;
+    uint32_t few_watched[FEW_WATCHED];
+    uint64_t watched_workers; /* sets of workers: of the watched topics, ... */
+    uint64_t holding_workers; /* ... that may hold something in flight for it, ... */
+    uint64_t touched_workers; /* ... that know of it */
+
+    uint32_t reserves; /* MSG_RESERVEs under way, all at one worker: */
+    uint8_t reserve_worker;
+
+    /* The codec's place in the input. */
+    uint8_t phase;
+    uint32_t put_pri;
+    uint32_t put_bytes;
+    uint64_t put_delay_ns, put_ttr_ns;
+    uint64_t discard_bytes;
+
+    struct gather gather;
+    struct connection *next_closed;
+};
+
+_Static_assert(sizeof(struct connection) < 1024, "an idle connection is small");
+_Static_assert(MAX_OUTSTANDING * sizeof(struct slot) <= BLOCK_BYTES, "a block holds all slots");
+_Static_assert((MAX_OUTSTANDING & (MAX_OUTSTANDING - 1)) == 0, "slots are found by a mask");
+
+/* What is to be sent and has not left. */
+static inline size_t connection_unsent(const struct connection *c) {
+    size_t bytes = buffer_bytes(&c->out);
+    return c->filter == NULL ? bytes : bytes + buffer_bytes(&c->filter->wire) + c->filter->output_bytes;
+}
+
+void connection_init(struct connection *c, int fd, uint32_t number, uint32_t protocol);
+/* Frees what it owns; the socket, the struct and what `nsq` refers to are the caller's. */
+void connection_release(struct connection *c, struct blocks *blocks);
+
+static inline struct slot *connection_slot(const struct connection *c, uint32_t number) {
+    return &c->slots[number & c->slot_mask];
+}
+
+/* A new slot at the tail, cleared but for `kind`; its number is head_slot + slot_count - 1. NULL when memory is short.
+ * At most MAX_OUTSTANDING. */
+struct slot *connection_push_slot(struct connection *c, struct blocks *blocks, uint8_t kind);
+void connection_pop_slot(struct connection *c, struct blocks *blocks);
+
+/* The place of a binding in the watch list; its length when it is not there. */
+uint32_t connection_watch_place(const struct connection *c, uint32_t binding);
+bool connection_add_watch(struct connection *c, uint32_t binding);
+/* The last takes its place, as in beanstalkd. */
+void connection_remove_watch(struct connection *c, uint32_t place);
+
+#endif

@@ -1,0 +1,371 @@
+/* The engine: what the acceptor's C files share. Nobody else includes it.
+ *
+ *   acceptor.c    what Python calls
+ *   turn.c        a turn: replies in, bytes out, wait, bytes in, requests out; and when to sleep
+ *   socket.c      one connection's bytes: receive, parse, send, close
+ *   peer.c        the workers: attach, lose, ask, hear
+ *   gather.c      a reserve over several workers
+ *   filter.c      a connection whose bytes pass through Python on their way
+ *   local.c       requests of no client's, and waiting in somebody else's loop
+ *   beanstalk.c   a codec: bytes to requests, replies to bytes
+ *   nsq.c         another; nsq.h says what belongs to it
+ *
+ * A codec's parse function is given a connection's input and takes what is complete of it, command by command, until
+ * there is no more or the connection has to stall. It checks that it may go on (may_*) before it does anything that
+ * must not be done twice: what was not taken will be given to it again.
+ */
+#ifndef MQ_ENGINE_H
+#define MQ_ENGINE_H
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "acceptor/acceptor.h"
+#include "acceptor/bounds.h"
+#include "acceptor/buffer.h"
+#include "acceptor/connection.h"
+#include "base/adaptive_spin.h"
+#include "base/bindings.h"
+#include "base/heap.h"
+#include "ringbuf/board.h"
+#include "ringbuf/channel.h"
+#include "ringbuf/message.h"
+
+/* Numbers of connections, each looked up when its turn comes: it may be closed by then. */
+struct numbers {
+    uint32_t *items;
+    size_t count, capacity;
+};
+
+/* A worker, as an acceptor sees it. */
+struct peer {
+    struct channel *channel; /* NULL: it is gone */
+    struct numbers stalled;  /* connections that wait for it */
+    bool backlogged;
+};
+
+struct listener {
+    int fd;
+    uint8_t protocol;
+    bool registered;
+};
+
+struct pending_upcall {
+    struct upcall upcall;
+    uint8_t *owned; /* what `bytes` points to */
+};
+
+/* See acceptor_set; sizes are of bytes. */
+struct nsq_options {
+    uint32_t max_msg_size, max_body_size;
+    uint64_t max_rdy_count, max_req_timeout_ns, msg_timeout_ns, client_timeout_ns;
+    bool auth, tls_required;
+};
+
+struct acceptor {
+    uint32_t index, workers, shards;
+    int epoll_fd, wake_fd, control_fd;
+    int poke_fd; /* an eventfd that wakes this process itself */
+    _Atomic uint32_t poked;
+    bool polled; /* by acceptor_poll: nobody takes the next turn unless poke_fd says so */
+    bool live;   /* turns read the clock */
+    uint64_t now_ns;
+    struct board *board;
+    struct acceptor_board *count;
+
+    struct peer peers[BOARD_MAX_WORKERS];
+    uint64_t published_to; /* workers that have unpublished requests */
+    struct bindings bindings;
+
+    struct connection **table; /* by the low bits of a number */
+    uint16_t *generations;
+    uint32_t *free_indexes; /* a queue: those free longest come first */
+    uint32_t free_head, free_count;
+    uint32_t highest_index; /* none above is in use */
+    uint32_t connections;
+    uint32_t watches; /* of all connections */
+    uint32_t max_watches;
+    struct connection *closed; /* to be freed at the end of the turn */
+
+    struct listener listeners[MAX_LISTENERS];
+    uint32_t listener_count;
+    bool accepting;
+    bool quiet; /* take no more input */
+
+    struct blocks blocks;
+    struct numbers dirty;
+    struct numbers runnable;
+    struct numbers running; /* the list that is being worked off */
+    uint8_t *scratch;       /* that all connections receive into */
+
+    struct pending_upcall *upcalls; /* a queue in a ring */
+    size_t upcall_head, upcall_count, upcall_capacity;
+    uint8_t *upcall_bytes; /* of the one handed out last */
+    bool control_pending;
+
+    uint32_t expected; /* replies that are due soon: of requests that never wait */
+    bool reserved;     /* a reserve was asked for since the last sleep: its reply may come soon */
+
+    uint32_t max_connections;
+    uint32_t max_job_bytes;
+    struct nsq_options nsq;
+    struct heap beats; /* connections that have heartbeats, by when they are due */
+    uint32_t *beat_places;
+    size_t output_high_bytes;
+    struct adaptive_spin adaptive_spin;
+    int events_taken; /* in the last turn */
+};
+
+/* What a codec is to the engine. */
+struct codec {
+    /* Prepares a new acceptor; false when memory is short. */
+    bool (*started)(struct acceptor *a);
+    /* Prepares a new connection. */
+    void (*opened)(struct acceptor *a, struct connection *c);
+    /* Takes what it can of the input and returns how much that was. */
+    size_t (*parse)(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+    /* Puts a reply into the output. `value` is the slot's; `id` the reply's. */
+    void (*answer)(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
+                   const uint8_t *body, uint32_t body_bytes);
+
+    /* These may be NULL. */
+
+    /* The client sends no more than was given to parse. */
+    void (*ended)(struct acceptor *a, struct connection *c);
+    /* A worker said what nobody waits for: a message that is pushed, or the reply to a SUBSCRIBE that was repeated. */
+    void (*pushed)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
+    /* Some output has left. */
+    void (*sent)(struct acceptor *a, struct connection *c);
+    /* A worker is back and knows nothing of the connection. */
+    void (*resubscribe)(struct acceptor *a, struct connection *c, uint32_t worker);
+    /* Python asks a worker to SUBSCRIBE (false if it may not), and what came of it. */
+    bool (*subscribing)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
+                        const void *body);
+    void (*subscribed)(struct acceptor *a, struct connection *c, uint8_t status);
+    /* The connection is closed, and later freed. */
+    void (*closed)(struct acceptor *a, struct connection *c);
+    void (*freed)(struct connection *c);
+};
+
+extern const struct codec beanstalk_codec, nsq_codec, local_codec;
+static inline const struct codec *codec_of(const struct connection *c) {
+    if (c->protocol == PROTOCOL_BEANSTALK) return &beanstalk_codec;
+    return c->protocol == PROTOCOL_NSQ ? &nsq_codec : &local_codec;
+}
+
+static inline void board_add(uint64_t *count, uint64_t by) {
+    /* Relaxed, by its only writer: readers want no more than a value that was true at some time. */
+    __atomic_store_n(count, *count + by, __ATOMIC_RELAXED);
+}
+
+/* The first of so many ids for messages of one topic; each next is `shards` higher. */
+static inline uint64_t ids_take(struct acceptor *a, const struct binding *topic, uint32_t count) {
+    /* Relaxed: ids must differ, nothing else is ordered by them. */
+    return atomic_fetch_add_explicit(&a->board->next_id, count, memory_order_relaxed) * a->shards + topic->shard;
+}
+
+/* What is new is not to be published any more. */
+static inline bool draining(const struct acceptor *a) {
+    /* Relaxed: a switch that is thrown once, and nothing hangs on when exactly it is seen. */
+    return atomic_load_explicit(&a->board->draining, memory_order_relaxed) != 0;
+}
+
+static inline uint64_t bit_of(uint32_t worker) {
+    return (uint64_t)1 << worker;
+}
+
+static inline uint32_t first_of(uint64_t workers) {
+    return (uint32_t)__builtin_ctzll(workers);
+}
+
+/* Memory is short: the connection is closed. */
+void engine_oom(struct acceptor *a, struct connection *c);
+void numbers_add(struct numbers *numbers, uint32_t number);
+
+/* --- acceptor.c --------------------------------------------------------------------------------------------------- */
+
+/* Takes a copy of `bytes`; answer may be NULL. */
+void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t protocol, const struct message *answer,
+                 const void *bytes, size_t bytes_count);
+
+/* --- local.c ------------------------------------------------------------------------------------------------------ */
+
+/* Something is left for the next turn: in a process that waits elsewhere, make it come. */
+void wake_self(struct acceptor *a);
+
+/* --- filter.c ----------------------------------------------------------------------------------------------------- */
+
+/* What came from the socket of a filtered connection: Python's. */
+void filter_received(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+/* Hands on of the output what Python may have now. */
+void filter_pass(struct acceptor *a, struct connection *c);
+/* Python has taken an UPCALL_OUTPUT. */
+void filter_taken(struct acceptor *a, struct connection *c, size_t bytes);
+
+/* --- heartbeat.c -------------------------------------------------------------------------------------------------- */
+
+void heartbeats_run(struct acceptor *a);
+/* When the next is due, if there is one. */
+static inline bool heartbeats_next(const struct acceptor *a, uint64_t *due_ns) {
+    const struct heap_entry *top = heap_top(&a->beats);
+    if (top != NULL) *due_ns = top->high;
+    return top != NULL;
+}
+
+/* --- socket.c ----------------------------------------------------------------------------------------------------- */
+
+enum { INDEX_BITS = 20 };
+_Static_assert(MAX_CONNECTIONS <= 1u << INDEX_BITS, "an index fits a number");
+
+static inline struct connection *connection_find(const struct acceptor *a, uint32_t number) {
+    uint32_t index = number & ((1u << INDEX_BITS) - 1);
+    if (index >= MAX_CONNECTIONS) return NULL;
+    struct connection *c = a->table[index];
+    return c != NULL && c->number == number ? c : NULL;
+}
+
+/* Owns fd from then on; NULL, with errno, when it could not be (then fd is not closed). */
+struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol);
+/* A connection without a socket; see acceptor_local. */
+struct connection *socket_open_local(struct acceptor *a);
+void socket_close(struct acceptor *a, struct connection *c);
+void socket_event(struct acceptor *a, struct connection *c, uint32_t events);
+void socket_run(struct acceptor *a, struct connection *c);
+void socket_flush(struct acceptor *a, struct connection *c);
+void socket_free_closed(struct acceptor *a);
+/* Its input may go on. */
+void socket_wake(struct acceptor *a, struct connection *c);
+/* It is looked at in the next turn, if it is not stalled any more then. */
+void socket_schedule(struct acceptor *a, struct connection *c);
+/* There is something to send, or to end. */
+static inline void socket_dirty(struct acceptor *a, struct connection *c) {
+    if (c->dirty) return;
+    c->dirty = true;
+    numbers_add(&a->dirty, c->number);
+}
+
+/* Room for `bytes` of output, completed by socket_written; NULL when memory is short: the connection is closed then. */
+static inline uint8_t *socket_room(struct acceptor *a, struct connection *c, size_t bytes) {
+    uint8_t *room = buffer_room(&a->blocks, &c->out, bytes);
+    if (room == NULL) engine_oom(a, c);
+    return room;
+}
+
+static inline void socket_written(struct acceptor *a, struct connection *c, const uint8_t *end) {
+    c->out.end = (size_t)(end - c->out.bytes);
+    socket_dirty(a, c);
+}
+
+/* --- for codecs, before they do something ------------------------------------------------------------------------- */
+
+static inline bool stalled(struct connection *c, enum stall why) {
+    c->stall = (uint8_t)why;
+    return false;
+}
+
+/* Its output is not too far behind. */
+static inline bool may_go_on(const struct acceptor *a, struct connection *c) {
+    return connection_unsent(c) <= a->output_high_bytes || stalled(c, STALL_OUTPUT);
+}
+
+/* A reply can be queued. */
+static inline bool may_reply(struct connection *c) {
+    return c->slot_count < MAX_OUTSTANDING || stalled(c, STALL_OUTSTANDING);
+}
+
+/* No reserve is under way. */
+static inline bool may_change(struct connection *c) {
+    return c->reserves == 0 || stalled(c, STALL_RESERVES);
+}
+
+/* Nothing is under way. */
+static inline bool may_do_alone(struct connection *c) {
+    return c->slot_count == 0 || stalled(c, STALL_IDLE);
+}
+
+/* A worker takes messages; if it is gone, they are not needed: it will be told when it is back. */
+static inline bool may_tell(struct acceptor *a, struct connection *c, uint32_t worker) {
+    if (!a->peers[worker].backlogged) return true;
+    numbers_add(&a->peers[worker].stalled, c->number);
+    return stalled(c, STALL_WORKER);
+}
+
+/* A worker can be asked. A reserve may wait for long, and what is asked of the worker it waits at waits behind it; but
+ * nothing may overtake it at another. */
+static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t worker) {
+    if (!may_reply(c)) return false;
+    if (c->reserves > 0 && c->reserve_worker != worker) return stalled(c, STALL_RESERVES);
+    if (a->peers[worker].channel == NULL || a->peers[worker].backlogged) {
+        numbers_add(&a->peers[worker].stalled, c->number);
+        return stalled(c, STALL_WORKER);
+    }
+    return true;
+}
+
+/* --- for codecs, to do it ----------------------------------------------------------------------------------------- */
+
+/* Sends, unless the worker is gone. */
+static inline void peer_send(struct acceptor *a, uint32_t worker, const struct message *message, const void *body) {
+    struct peer *peer = &a->peers[worker];
+    if (peer->channel == NULL) return;
+    channel_send(peer->channel, message, body, message->body_bytes);
+    a->published_to |= bit_of(worker);
+}
+
+/* A message about a connection that has no reply. */
+static inline void peer_tell(struct acceptor *a, struct connection *c, uint32_t worker, uint8_t kind, uint32_t topic,
+                             uint16_t flags) {
+    struct message message = {.kind = kind, .flags = flags, .conn = c->number, .topic = topic};
+    c->touched_workers |= bit_of(worker);
+    peer_send(a, worker, &message, NULL);
+}
+
+/* Sends a request (conn, slot and body_bytes are filled in here) and opens a slot for its reply. May have been asked.
+ */
+void peer_ask(struct acceptor *a, struct connection *c, uint32_t worker, struct message *request, const void *body,
+              uint32_t body_bytes, uint64_t value);
+/* A reserve at one worker. */
+void peer_reserve(struct acceptor *a, struct connection *c, uint32_t worker, uint64_t timeout_ns);
+
+/* A reply made here, in its turn. May reply. */
+void reply_text(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
+
+/* A line for Python. May be done alone. */
+void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes);
+
+/* Binds a name and tells its worker if it is new; 0 when there can be no more. */
+uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes);
+void topic_unbind(struct acceptor *a, uint32_t topic);
+/* Binds a name for good. */
+uint32_t topic_keep(struct acceptor *a, const void *name, size_t name_bytes);
+/* `flags`: MSG_IMPLICIT or none. */
+void connection_use(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
+void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
+void connection_ignore(struct acceptor *a, struct connection *c, uint32_t place);
+
+void connection_set_waiting(struct acceptor *a, struct connection *c, bool waiting);
+
+/* --- peer.c ------------------------------------------------------------------------------------------------------- */
+
+/* Takes in what the workers replied; false if that was nothing. */
+bool peers_hear(struct acceptor *a);
+/* Notes who has a backlog, and wakes the connections that wait for those who have none any more. */
+void peers_look(struct acceptor *a);
+void peers_publish(struct acceptor *a);
+/* The client will hear no more of what it waits for. */
+void peer_cancel_reserves(struct acceptor *a, struct connection *c);
+/* The slots at the head that are answered leave. */
+void slots_emit(struct acceptor *a, struct connection *c);
+/* Stalls no more, if the reason is gone. */
+void slots_changed(struct acceptor *a, struct connection *c);
+/* Requests of a connection that are counted in a->expected, and are not to be any more. */
+void slots_forget(struct acceptor *a, struct connection *c);
+
+/* --- turn.c ------------------------------------------------------------------------------------------------------- */
+
+void listeners_update(struct acceptor *a);
+
+#endif

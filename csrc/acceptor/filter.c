@@ -1,0 +1,92 @@
+/* A connection whose bytes pass through Python on their way: TLS, compression, or one in the other.
+ *
+ *   socket -> UPCALL_INPUT  -> acceptor_feed -> `in`  -> the codec
+ *   socket <- `wire` <- acceptor_send <- UPCALL_OUTPUT <- `out` <- the codec
+ *
+ * Nothing piles up on the way: one INPUT is answered before more is received, and output is handed on only while little
+ * waits behind it.
+ */
+#include "acceptor/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void push_input(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    c->filter->input = true;
+    upcall_push(a, UPCALL_INPUT, c->number, c->protocol, NULL, data, bytes);
+}
+
+void filter_received(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    assert(!c->filter->input);
+    push_input(a, c, data, bytes);
+}
+
+void filter_pass(struct acceptor *a, struct connection *c) {
+    struct filter *f = c->filter;
+    size_t bytes;
+    while ((bytes = buffer_bytes(&c->out)) > 0 && f->output_bytes + buffer_bytes(&f->wire) < FILTER_AHEAD_BYTES) {
+        if (bytes > FILTER_CHUNK_BYTES) bytes = FILTER_CHUNK_BYTES;
+        upcall_push(a, UPCALL_OUTPUT, c->number, c->protocol, NULL, buffer_front(&c->out), bytes);
+        f->output_bytes += bytes;
+        buffer_consume(&a->blocks, &c->out, bytes);
+    }
+}
+
+void filter_taken(struct acceptor *a, struct connection *c, size_t bytes) {
+    assert(c->filter->output_bytes >= bytes);
+    c->filter->output_bytes -= bytes;
+    /* There may be more; or the connection is to end, and nothing came of this. */
+    socket_dirty(a, c);
+    wake_self(a);
+}
+
+void acceptor_filter(struct acceptor *a, uint32_t conn) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->fd < 0 || c->filter != NULL) return;
+    struct filter *f = calloc(1, sizeof *f);
+    if (f == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    /* What was said before is sent as it is. */
+    f->wire = c->out;
+    c->out = (struct buffer){0};
+    c->filter = f;
+    size_t bytes = buffer_bytes(&c->in);
+    if (bytes > 0) {
+        push_input(a, c, buffer_front(&c->in), bytes);
+        buffer_consume(&a->blocks, &c->in, bytes);
+    }
+    socket_dirty(a, c);
+    /* What is received was not wanted while Python had the command; now it is. */
+    socket_schedule(a, c);
+    wake_self(a);
+}
+
+static bool append(struct acceptor *a, struct connection *c, struct buffer *to, const void *bytes, size_t bytes_count) {
+    if (bytes_count == 0) return true;
+    uint8_t *room = bytes_count <= SIZE_MAX / 8 ? buffer_room(&a->blocks, to, bytes_count) : NULL;
+    if (room == NULL) {
+        engine_oom(a, c);
+        return false;
+    }
+    memcpy(room, bytes, bytes_count);
+    to->end += bytes_count;
+    return true;
+}
+
+void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->filter == NULL) return;
+    c->filter->input = false;
+    if (!c->closing && !append(a, c, &c->in, bytes, bytes_count)) return;
+    socket_schedule(a, c);
+    wake_self(a);
+}
+
+void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->filter == NULL || !append(a, c, &c->filter->wire, bytes, bytes_count)) return;
+    socket_dirty(a, c);
+    wake_self(a);
+}

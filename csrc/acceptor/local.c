@@ -1,0 +1,53 @@
+/* Requests of no client's, and an acceptor whose process waits in a loop of its own. */
+#include <errno.h>
+#include <sys/eventfd.h>
+
+#include "acceptor/turn.h"
+
+/* It has no input and no output: nothing is asked of its codec. */
+const struct codec local_codec = {.parse = NULL};
+
+uint32_t acceptor_local(struct acceptor *a) {
+    const struct connection *c = socket_open_local(a);
+    return c != NULL ? c->number : 0;
+}
+
+uint64_t acceptor_take_ids(struct acceptor *a, uint32_t topic, uint32_t count) {
+    if (topic >= a->bindings.capacity || binding_at(&a->bindings, topic)->name == NULL) return 0;
+    return ids_take(a, binding_at(&a->bindings, topic), count);
+}
+
+int acceptor_fd(const struct acceptor *a) {
+    return a->epoll_fd;
+}
+
+int acceptor_poll(struct acceptor *a) {
+    all_awake(a);
+    a->live = true;
+    a->polled = false;
+    bool quiet = false;
+    for (int turns = 0; turns < TURNS_PER_POLL && !quiet; turns++) {
+        bool active = turn(a, 0);
+        quiet = !active && a->dirty.count == 0 && a->runnable.count == 0 && all_may_sleep(a);
+    }
+    a->polled = true;
+    if (!quiet) wake_self(a);
+    return (int)a->upcall_count;
+}
+
+/* The counter of an eventfd that is never read is full after 2^64 - 1 pokes: not in this world. */
+static void write_poke(const struct acceptor *a) {
+    (void)eventfd_write(a->poke_fd, 1);
+}
+
+void wake_self(struct acceptor *a) {
+    if (!a->polled) return;
+    a->polled = false; /* once is enough */
+    write_poke(a);
+}
+
+void acceptor_poke(struct acceptor *a) {
+    /* Release: what was done before is seen by whoever takes the upcall. */
+    atomic_store_explicit(&a->poked, 1, memory_order_release);
+    write_poke(a);
+}

@@ -1,0 +1,488 @@
+#include "acceptor/protocols/beanstalk.h"
+
+#include <string.h>
+
+#include "acceptor/protocols/beanstalk_reserve.h"
+#include "base/decimal.h"
+
+enum phase { PHASE_LINE = 0, PHASE_BODY, PHASE_DISCARD, PHASE_SKIP_LINE };
+
+/* The longest line with its end, and as much of a longer one as is thrown away at a time. */
+enum { LINE_BYTES = 224, CRLF_BYTES = 2 };
+
+#define SECOND_NS ((uint64_t)1000000000)
+
+static const char DEFAULT_TOPIC[] = "default";
+
+#define REPLY(a, c, text) reply_text(a, c, text, sizeof(text) - 1)
+
+/* --- words and numbers -------------------------------------------------------------------------------------------- */
+
+/* What is left of a line. */
+struct words {
+    const uint8_t *at, *end;
+};
+
+/* Digits after any number of spaces. */
+static bool get_number(struct words *w, uint64_t max, uint64_t *number) {
+    const uint8_t *at = w->at;
+    while (at < w->end && *at == ' ') at++;
+    if (!decimal_get(&at, w->end, max, number)) return false;
+    w->at = at;
+    return true;
+}
+
+static bool get_id(struct words *w, uint64_t *id) {
+    return get_number(w, UINT64_MAX, id);
+}
+
+static bool get_u32(struct words *w, uint32_t *number) {
+    uint64_t value;
+    if (!get_number(w, UINT32_MAX, &value)) return false;
+    *number = (uint32_t)value;
+    return true;
+}
+
+static bool get_seconds(struct words *w, uint64_t *ns) {
+    uint64_t seconds;
+    if (!get_number(w, UINT32_MAX, &seconds)) return false;
+    *ns = seconds * SECOND_NS;
+    return true;
+}
+
+static bool at_end(const struct words *w) {
+    return w->at == w->end;
+}
+
+/* Letters, digits and -+/;.$_() */
+static const bool name_byte[256] = {
+    ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1,
+    ['J'] = 1, ['K'] = 1, ['L'] = 1, ['M'] = 1, ['N'] = 1, ['O'] = 1, ['P'] = 1, ['Q'] = 1, ['R'] = 1,
+    ['S'] = 1, ['T'] = 1, ['U'] = 1, ['V'] = 1, ['W'] = 1, ['X'] = 1, ['Y'] = 1, ['Z'] = 1, ['a'] = 1,
+    ['b'] = 1, ['c'] = 1, ['d'] = 1, ['e'] = 1, ['f'] = 1, ['g'] = 1, ['h'] = 1, ['i'] = 1, ['j'] = 1,
+    ['k'] = 1, ['l'] = 1, ['m'] = 1, ['n'] = 1, ['o'] = 1, ['p'] = 1, ['q'] = 1, ['r'] = 1, ['s'] = 1,
+    ['t'] = 1, ['u'] = 1, ['v'] = 1, ['w'] = 1, ['x'] = 1, ['y'] = 1, ['z'] = 1, ['0'] = 1, ['1'] = 1,
+    ['2'] = 1, ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1, ['8'] = 1, ['9'] = 1, ['-'] = 1,
+    ['+'] = 1, ['/'] = 1, [';'] = 1, ['.'] = 1, ['$'] = 1, ['_'] = 1, ['('] = 1, [')'] = 1,
+};
+
+static size_t words_bytes(const struct words *w) {
+    return (size_t)(w->end - w->at);
+}
+
+/* All that is left is a name. */
+static bool is_name(const struct words *w) {
+    size_t bytes = words_bytes(w);
+    if (bytes == 0 || bytes > TOPIC_NAME_BYTES || *w->at == '-') return false;
+    for (const uint8_t *at = w->at; at < w->end; at++)
+        if (!name_byte[*at]) return false;
+    return true;
+}
+
+static void count(struct acceptor *a, enum board_command command) {
+    board_add(&a->count->commands[command], 1);
+}
+
+static void count_producer(struct acceptor *a, struct connection *c) {
+    if (c->producer) return;
+    c->producer = true;
+    board_add(&a->count->producers, 1);
+}
+
+static void count_consumer(struct acceptor *a, struct connection *c) {
+    if (c->consumer) return;
+    c->consumer = true;
+    board_add(&a->count->workers, 1);
+}
+
+/* --- handlers: of a command's words; false if the connection stalled before anything was done --------------------- */
+
+static bool refuse(struct acceptor *a, struct connection *c) {
+    if (!may_reply(c)) return false;
+    REPLY(a, c, "BAD_FORMAT\r\n");
+    return true;
+}
+
+static bool put(struct acceptor *a, struct connection *c, struct words w) {
+    uint32_t pri, body_bytes;
+    uint64_t delay_ns, ttr_ns;
+    if (!get_u32(&w, &pri) || !get_seconds(&w, &delay_ns) || !get_seconds(&w, &ttr_ns) || !get_u32(&w, &body_bytes))
+        return refuse(a, c);
+    bool fits = body_bytes <= a->max_job_bytes;
+    if (fits && !at_end(&w)) {
+        if (!may_reply(c)) return false;
+        count(a, COUNT_PUT);
+        return refuse(a, c);
+    }
+    count(a, COUNT_PUT);
+    if (!fits) {
+        c->phase = PHASE_DISCARD;
+        c->discard_bytes = (uint64_t)body_bytes + CRLF_BYTES;
+        return true;
+    }
+    count_producer(a, c);
+    c->phase = PHASE_BODY;
+    c->put_pri = pri;
+    c->put_bytes = body_bytes;
+    c->put_delay_ns = delay_ns;
+    c->put_ttr_ns = ttr_ns < SECOND_NS ? SECOND_NS : ttr_ns;
+    return true;
+}
+
+/* From the worker that has what is watched, if it is one; see gather.h if not. */
+static bool reserve(struct acceptor *a, struct connection *c, uint64_t timeout_ns, enum board_command command) {
+    uint64_t workers = c->watched_workers | c->holding_workers;
+    if ((workers & (workers - 1)) == 0) {
+        if (!may_ask(a, c, first_of(workers))) return false;
+        count(a, command);
+        count_consumer(a, c);
+        peer_reserve(a, c, first_of(workers), timeout_ns);
+        return true;
+    }
+    if (!may_do_alone(c)) return false;
+    for (uint64_t rest = workers; rest != 0; rest &= rest - 1)
+        if (!may_ask(a, c, first_of(rest))) return false;
+    count(a, command);
+    count_consumer(a, c);
+    gather_begin(a, c, timeout_ns);
+    return true;
+}
+
+static bool reserve_forever(struct acceptor *a, struct connection *c, struct words w) {
+    return at_end(&w) ? reserve(a, c, DURATION_FOREVER, COUNT_RESERVE) : refuse(a, c);
+}
+
+static bool reserve_with_timeout(struct acceptor *a, struct connection *c, struct words w) {
+    uint64_t seconds;
+    /* beanstalkd keeps it in an int, and does not look at what follows. */
+    if (!get_number(&w, INT32_MAX, &seconds)) return refuse(a, c);
+    return reserve(a, c, seconds * SECOND_NS, COUNT_RESERVE_WITH_TIMEOUT);
+}
+
+static uint32_t worker_of_id(const struct acceptor *a, uint64_t id) {
+    return (uint32_t)(id % a->shards) % a->workers;
+}
+
+/* Of what concerns one message, the worker that has it is asked. */
+static bool ask_by_id(struct acceptor *a, struct connection *c, struct message *request, int command) {
+    uint32_t worker = worker_of_id(a, request->id);
+    if (!may_ask(a, c, worker)) return false;
+    if (command >= 0) count(a, (enum board_command)command);
+    peer_ask(a, c, worker, request, NULL, 0, request->id);
+    return true;
+}
+
+enum { NOT_COUNTED = -1 };
+
+static bool by_id_alone(struct acceptor *a, struct connection *c, struct words w, uint8_t kind, int command) {
+    struct message request = {.kind = kind};
+    if (!get_id(&w, &request.id) || !at_end(&w)) return refuse(a, c);
+    return ask_by_id(a, c, &request, command);
+}
+
+static bool release(struct acceptor *a, struct connection *c, struct words w) {
+    struct message request = {.kind = MSG_RELEASE};
+    if (!get_id(&w, &request.id) || !get_u32(&w, &request.pri) || !get_seconds(&w, &request.delay_ns) || !at_end(&w))
+        return refuse(a, c);
+    return ask_by_id(a, c, &request, COUNT_RELEASE);
+}
+
+static bool bury(struct acceptor *a, struct connection *c, struct words w) {
+    struct message request = {.kind = MSG_BURY};
+    if (!get_id(&w, &request.id) || !get_u32(&w, &request.pri) || !at_end(&w)) return refuse(a, c);
+    return ask_by_id(a, c, &request, COUNT_BURY);
+}
+
+/* Whether what a connection uses or watches may be changed now. */
+static bool may_rebind(struct acceptor *a, struct connection *c, const struct words *name) {
+    uint32_t worker = bindings_shard(&a->bindings, name->at, words_bytes(name)) % a->workers;
+    return may_reply(c) && may_change(c) && may_tell(a, c, worker);
+}
+
+static bool use(struct acceptor *a, struct connection *c, struct words w) {
+    if (!is_name(&w)) return refuse(a, c);
+    if (!may_rebind(a, c, &w)) return false;
+    count(a, COUNT_USE);
+    uint32_t topic = topic_bind(a, w.at, words_bytes(&w));
+    if (topic == 0) {
+        REPLY(a, c, "OUT_OF_MEMORY\r\n");
+        return true;
+    }
+    connection_use(a, c, topic, 0);
+    uint8_t text[sizeof "USING \r\n" + TOPIC_NAME_BYTES] = "USING ";
+    size_t bytes = sizeof "USING " - 1;
+    memcpy(text + bytes, w.at, words_bytes(&w));
+    bytes += words_bytes(&w);
+    memcpy(text + bytes, "\r\n", CRLF_BYTES);
+    reply_text(a, c, text, bytes + CRLF_BYTES);
+    return true;
+}
+
+static void reply_watching(struct acceptor *a, struct connection *c) {
+    uint8_t text[sizeof "WATCHING \r\n" + DECIMAL_MAX_BYTES] = "WATCHING ";
+    uint8_t *end = decimal_put(text + sizeof "WATCHING " - 1, c->watched_count);
+    memcpy(end, "\r\n", CRLF_BYTES);
+    reply_text(a, c, text, (size_t)(end + CRLF_BYTES - text));
+}
+
+/* Where a name is in the watch list; its length when it is not there. */
+static uint32_t watch_place(const struct acceptor *a, const struct connection *c, const struct words *name) {
+    uint32_t topic = bindings_find(&a->bindings, name->at, words_bytes(name));
+    return topic != 0 ? connection_watch_place(c, topic) : c->watched_count;
+}
+
+static bool watch(struct acceptor *a, struct connection *c, struct words w) {
+    if (!is_name(&w)) return refuse(a, c);
+    if (!may_rebind(a, c, &w)) return false;
+    count(a, COUNT_WATCH);
+    uint32_t place = watch_place(a, c, &w);
+    if (place < c->watched_count) {
+        /* It may have been watched without being asked for. */
+        uint32_t topic = c->watched[place];
+        peer_tell(a, c, binding_at(&a->bindings, topic)->worker, MSG_WATCH, topic, 0);
+        if (topic == c->began_with) c->implicit_watch = false;
+    } else {
+        bool room = c->watched_count < MAX_WATCHED && a->watches < a->max_watches;
+        uint32_t topic = room ? topic_bind(a, w.at, words_bytes(&w)) : 0;
+        if (topic == 0) {
+            REPLY(a, c, "OUT_OF_MEMORY\r\n");
+            return true;
+        }
+        connection_watch(a, c, topic, 0);
+        if (c->closed) return true;
+    }
+    reply_watching(a, c);
+    return true;
+}
+
+static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
+    if (!is_name(&w)) return refuse(a, c);
+    if (!may_rebind(a, c, &w)) return false;
+    count(a, COUNT_IGNORE);
+    uint32_t place = watch_place(a, c, &w);
+    if (place < c->watched_count && c->watched_count < 2) {
+        REPLY(a, c, "NOT_IGNORED\r\n");
+        return true;
+    }
+    if (place < c->watched_count) connection_ignore(a, c, place);
+    reply_watching(a, c);
+    return true;
+}
+
+/* --- commands ----------------------------------------------------------------------------------------------------- */
+
+static bool begins(struct words *w, const char *prefix, size_t bytes) {
+    if (words_bytes(w) < bytes || memcmp(w->at, prefix, bytes) != 0) return false;
+    w->at += bytes;
+    return true;
+}
+
+#define BEGINS(w, prefix) begins(w, prefix, sizeof(prefix) - 1)
+
+/* A command line without its end. False if the connection stalled. */
+static bool command(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
+    struct words w = {line, line + bytes};
+    if (memchr(line, 0, bytes) != NULL) return refuse(a, c);
+    switch (bytes > 0 ? *line : 0) {
+    case 'p':
+        if (BEGINS(&w, "put ")) return put(a, c, w);
+        break;
+    case 'r':
+        if (BEGINS(&w, "reserve-with-timeout ")) return reserve_with_timeout(a, c, w);
+        if (BEGINS(&w, "reserve-job ")) return by_id_alone(a, c, w, MSG_RESERVE_ID, NOT_COUNTED);
+        if (BEGINS(&w, "reserve")) return reserve_forever(a, c, w);
+        if (BEGINS(&w, "release ")) return release(a, c, w);
+        break;
+    case 'd':
+        if (BEGINS(&w, "delete ")) return by_id_alone(a, c, w, MSG_DELETE, COUNT_DELETE);
+        break;
+    case 'b':
+        if (BEGINS(&w, "bury ")) return bury(a, c, w);
+        break;
+    case 't':
+        if (BEGINS(&w, "touch ")) return by_id_alone(a, c, w, MSG_TOUCH, COUNT_TOUCH);
+        break;
+    case 'u':
+        if (BEGINS(&w, "use ")) return use(a, c, w);
+        break;
+    case 'w':
+        if (BEGINS(&w, "watch ")) return watch(a, c, w);
+        break;
+    case 'i':
+        if (BEGINS(&w, "ignore ")) return ignore(a, c, w);
+        break;
+    default: break;
+    }
+    if (!may_do_alone(c)) return false;
+    reply_by_python(a, c, line, bytes);
+    return true;
+}
+
+/* --- input: each takes what it can and says how much; 0: not enough is there, or the connection stalled ----------- */
+
+/* Of the first carriage return of a line, if a line feed follows; how long the line is without them. */
+static bool find_line(const uint8_t *data, size_t window, size_t *bytes) {
+    const uint8_t *cr = memchr(data, '\r', window - 1);
+    if (cr == NULL || cr[1] != '\n') return false;
+    *bytes = (size_t)(cr - data);
+    return true;
+}
+
+static size_t take_line(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t window = bytes < LINE_BYTES ? bytes : LINE_BYTES, line;
+    if (find_line(data, window, &line)) return command(a, c, data, line) ? line + CRLF_BYTES : 0;
+    if (window < LINE_BYTES) return 0;
+    c->phase = PHASE_SKIP_LINE;
+    return LINE_BYTES;
+}
+
+static size_t skip_line(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t window = bytes < LINE_BYTES ? bytes : LINE_BYTES, line;
+    if (!find_line(data, window, &line)) return window < LINE_BYTES ? 0 : LINE_BYTES;
+    if (!refuse(a, c)) return 0;
+    c->phase = PHASE_LINE;
+    return line + CRLF_BYTES;
+}
+
+static size_t discard(struct acceptor *a, struct connection *c, size_t bytes) {
+    if (bytes < c->discard_bytes) {
+        c->discard_bytes -= bytes;
+        return bytes;
+    }
+    if (!may_reply(c)) return 0;
+    REPLY(a, c, "JOB_TOO_BIG\r\n");
+    c->phase = PHASE_LINE;
+    return (size_t)c->discard_bytes;
+}
+
+static void publish(struct acceptor *a, struct connection *c, const struct binding *to, const uint8_t *body) {
+    struct message request = {.kind = MSG_PUBLISH,
+                              .topic = c->used,
+                              .id = ids_take(a, to, 1),
+                              .pri = c->put_pri,
+                              .delay_ns = c->put_delay_ns,
+                              .ttr_ns = c->put_ttr_ns};
+    peer_ask(a, c, to->worker, &request, body, c->put_bytes, request.id);
+}
+
+static size_t take_body(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t needed = (size_t)c->put_bytes + CRLF_BYTES;
+    if (bytes < needed || !may_reply(c)) return 0;
+    const struct binding *to = binding_at(&a->bindings, c->used);
+    if (memcmp(data + c->put_bytes, "\r\n", CRLF_BYTES) != 0) {
+        REPLY(a, c, "EXPECTED_CRLF\r\n");
+    } else if (draining(a)) {
+        REPLY(a, c, "DRAINING\r\n");
+    } else {
+        if (c->put_bytes > MAX_PARKED_BODY_BYTES && !may_change(c)) return 0;
+        if (!may_ask(a, c, to->worker)) return 0;
+        publish(a, c, to, data);
+    }
+    c->phase = PHASE_LINE;
+    return needed;
+}
+
+static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t at = 0;
+    while (at < bytes && c->stall == STALL_NONE && !c->closed && may_go_on(a, c)) {
+        size_t used = 0;
+        switch (c->phase) {
+        case PHASE_LINE: used = take_line(a, c, data + at, bytes - at); break;
+        case PHASE_BODY: used = take_body(a, c, data + at, bytes - at); break;
+        case PHASE_DISCARD: used = discard(a, c, bytes - at); break;
+        default: used = skip_line(a, c, data + at, bytes - at);
+        }
+        if (used == 0) break;
+        at += used;
+    }
+    return at;
+}
+
+/* The default topic is always there, as in beanstalkd. */
+static bool started(struct acceptor *a) {
+    return topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1) != 0;
+}
+
+static void opened(struct acceptor *a, struct connection *c) {
+    uint32_t used = topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1);
+    uint32_t watched = used != 0 ? topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1) : 0;
+    if (watched == 0) {
+        if (used != 0) topic_unbind(a, used);
+        engine_oom(a, c);
+        return;
+    }
+    connection_use(a, c, used, MSG_IMPLICIT);
+    connection_watch(a, c, watched, MSG_IMPLICIT);
+}
+
+/* --- replies ------------------------------------------------------------------------------------------------------ */
+
+static const char *const done_texts[MSG_LIST + 1] = {
+    [MSG_DELETE] = "DELETED\r\n",
+    [MSG_RELEASE] = "RELEASED\r\n",
+    [MSG_BURY] = "BURIED\r\n",
+    [MSG_TOUCH] = "TOUCHED\r\n",
+};
+
+static const char *failure_text(uint8_t status) {
+    switch (status) {
+    case STATUS_NOT_FOUND: return "NOT_FOUND\r\n";
+    case STATUS_TIMED_OUT:
+    case STATUS_CANCELLED: return "TIMED_OUT\r\n";
+    case STATUS_DEADLINE_SOON: return "DEADLINE_SOON\r\n";
+    case STATUS_NO_SPACE: return "OUT_OF_MEMORY\r\n";
+    default: return "INTERNAL_ERROR\r\n";
+    }
+}
+
+static void answer_text(struct acceptor *a, struct connection *c, const char *text) {
+    size_t bytes = strlen(text);
+    uint8_t *room = socket_room(a, c, bytes);
+    if (room == NULL) return;
+    memcpy(room, text, bytes);
+    socket_written(a, c, room + bytes);
+}
+
+static void answer_inserted(struct acceptor *a, struct connection *c, uint64_t id) {
+    uint8_t *room = socket_room(a, c, sizeof "INSERTED \r\n" + DECIMAL_MAX_BYTES);
+    if (room == NULL) return;
+    memcpy(room, "INSERTED ", 9);
+    uint8_t *end = decimal_put(room + 9, id);
+    memcpy(end, "\r\n", CRLF_BYTES);
+    socket_written(a, c, end + CRLF_BYTES);
+}
+
+static void answer_reserved(struct acceptor *a, struct connection *c, uint64_t id, const uint8_t *body,
+                            uint32_t body_bytes) {
+    uint8_t *room = socket_room(a, c, sizeof "RESERVED  \r\n\r\n" + (size_t)(2 * DECIMAL_MAX_BYTES) + body_bytes);
+    if (room == NULL) return;
+    memcpy(room, "RESERVED ", 9);
+    uint8_t *end = decimal_put(room + 9, id);
+    *end++ = ' ';
+    end = decimal_put(end, body_bytes);
+    memcpy(end, "\r\n", CRLF_BYTES);
+    end += CRLF_BYTES;
+    if (body_bytes > 0) memcpy(end, body, body_bytes);
+    end += body_bytes;
+    memcpy(end, "\r\n", CRLF_BYTES);
+    socket_written(a, c, end + CRLF_BYTES);
+}
+
+static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
+                   const uint8_t *body, uint32_t body_bytes) {
+    if (status != STATUS_OK) {
+        answer_text(a, c, failure_text(status));
+        return;
+    }
+    switch (kind) {
+    case MSG_PUBLISH: answer_inserted(a, c, value); break;
+    case MSG_RESERVE_ID:
+        count_consumer(a, c);
+        answer_reserved(a, c, id, body, body_bytes);
+        break;
+    case MSG_RESERVE: answer_reserved(a, c, id, body, body_bytes); break;
+    default: answer_text(a, c, done_texts[kind]);
+    }
+}
+
+const struct codec beanstalk_codec = {.started = started, .opened = opened, .parse = parse, .answer = answer};

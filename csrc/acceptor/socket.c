@@ -1,0 +1,357 @@
+/* One connection's bytes: received, parsed, sent; and how it opens and closes.
+ *
+ * epoll is level-triggered and reports input once registered, so that a request costs no epoll_ctl. What a connection
+ * does not want to hear of now is silenced only when it is in fact reported.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "acceptor/engine.h"
+#include "acceptor/protocols/beanstalk_reserve.h"
+
+/* Free room in an input buffer below which it grows before more is received. */
+enum { MIN_RECEIVE_BYTES = 4096 };
+
+/* --- open and close ----------------------------------------------------------------------------------------------- */
+
+static uint32_t number_for(struct acceptor *a, uint32_t index) {
+    const uint32_t generations = 1u << (32 - INDEX_BITS);
+    uint32_t generation = (a->generations[index] + 1u) % generations;
+    if (generation == 0) generation = 1;
+    a->generations[index] = (uint16_t)generation;
+    return generation << INDEX_BITS | index;
+}
+
+/* With the number that the next connection gets, but not in the table yet. */
+static struct connection *prepare(struct acceptor *a, int fd, uint32_t protocol) {
+    if (a->free_count == 0) {
+        errno = EMFILE;
+        return NULL;
+    }
+    struct connection *c = malloc(sizeof *c);
+    if (c != NULL) connection_init(c, fd, number_for(a, a->free_indexes[a->free_head]), protocol);
+    return c;
+}
+
+static void enter(struct acceptor *a, struct connection *c) {
+    uint32_t index = a->free_indexes[a->free_head];
+    a->free_head = (a->free_head + 1) % MAX_CONNECTIONS;
+    a->free_count--;
+    a->table[index] = c;
+    if (index >= a->highest_index) a->highest_index = index + 1;
+}
+
+struct connection *socket_open_local(struct acceptor *a) {
+    struct connection *c = prepare(a, -1, PROTOCOL_NONE);
+    if (c == NULL) return NULL;
+    c->stall = STALL_PYTHON;
+    enter(a, c);
+    return c;
+}
+
+struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
+    if (a->connections >= a->max_connections) {
+        errno = EMFILE;
+        return NULL;
+    }
+    struct connection *c = prepare(a, fd, protocol);
+    if (c == NULL) return NULL;
+    c->events = EPOLLIN | EPOLLRDHUP;
+    struct epoll_event event = {.events = c->events, .data.u64 = c->number};
+    if (epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+        free(c);
+        return NULL;
+    }
+    enter(a, c);
+    a->connections++;
+    board_add(&a->count->connections, 1);
+    board_add(&a->count->total_connections, 1);
+    codec_of(c)->opened(a, c);
+    return c;
+}
+
+static void let_go_topics(struct acceptor *a, struct connection *c) {
+    for (uint32_t i = 0; i < c->watched_count; i++) topic_unbind(a, c->watched[i]);
+    a->watches -= c->watched_count;
+    if (c->used != 0) topic_unbind(a, c->used);
+}
+
+void socket_close(struct acceptor *a, struct connection *c) {
+    if (c->closed) return;
+    c->closed = true;
+    slots_forget(a, c);
+    for (uint64_t rest = c->touched_workers; rest != 0; rest &= rest - 1) {
+        struct message gone = {.kind = MSG_GONE, .conn = c->number};
+        peer_send(a, first_of(rest), &gone, NULL);
+    }
+    let_go_topics(a, c);
+    connection_set_waiting(a, c, false);
+    if (c->producer) board_add(&a->count->producers, (uint64_t)-1);
+    if (c->consumer) board_add(&a->count->workers, (uint64_t)-1);
+    if (c->stall == STALL_PYTHON || c->known || c->filter != NULL)
+        upcall_push(a, UPCALL_CLOSED, c->number, c->protocol, NULL, NULL, 0);
+    if (codec_of(c)->closed != NULL) codec_of(c)->closed(a, c);
+
+    uint32_t index = c->number & ((1u << INDEX_BITS) - 1);
+    a->table[index] = NULL;
+    a->free_indexes[(a->free_head + a->free_count++) % MAX_CONNECTIONS] = index;
+    if (c->fd >= 0) {
+        close(c->fd); /* which takes it out of the epoll set too */
+        board_add(&a->count->connections, (uint64_t)-1);
+        a->connections--;
+    }
+    /* Callers may still look at it. */
+    c->next_closed = a->closed;
+    a->closed = c;
+    if (!a->accepting) listeners_update(a);
+}
+
+void socket_free_closed(struct acceptor *a) {
+    while (a->closed != NULL) {
+        struct connection *c = a->closed;
+        a->closed = c->next_closed;
+        connection_release(c, &a->blocks);
+        if (codec_of(c)->freed != NULL) codec_of(c)->freed(c);
+        free(c);
+    }
+}
+
+void engine_oom(struct acceptor *a, struct connection *c) {
+    socket_close(a, c);
+}
+
+/* --- epoll -------------------------------------------------------------------------------------------------------- */
+
+/* Registers what the connection wants to hear of, if that has changed. */
+static void listen_for(struct acceptor *a, struct connection *c) {
+    if (c->closed || c->detached) return;
+    uint32_t events = 0;
+    if (!c->deaf && !c->eof && !c->closing) events |= EPOLLIN;
+    if (!c->half_closed) events |= EPOLLRDHUP;
+    if (c->choked) events |= EPOLLOUT;
+    if (events == c->events) return;
+    struct epoll_event event = {.events = events, .data.u64 = c->number};
+    if (epoll_ctl(a->epoll_fd, EPOLL_CTL_MOD, c->fd, &event) != 0) {
+        socket_close(a, c);
+        return;
+    }
+    c->events = events;
+}
+
+/* A hung-up socket is reported whatever is asked for: it has to leave the set as long as it is not read. */
+static void detach(struct acceptor *a, struct connection *c) {
+    if (epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL) != 0) {
+        socket_close(a, c);
+        return;
+    }
+    c->detached = true;
+}
+
+/* --- input -------------------------------------------------------------------------------------------------------- */
+
+static bool takes_input(const struct acceptor *a, const struct connection *c) {
+    return c->stall == STALL_NONE && !c->closing && !a->quiet;
+}
+
+/* May more be received? What a filtered connection's command is waiting for (a handshake) may be what comes. */
+static bool takes_bytes(const struct acceptor *a, const struct connection *c) {
+    if (c->filter == NULL) return takes_input(a, c);
+    if (c->closing || a->quiet || c->filter->input) return false;
+    return c->stall == STALL_NONE || (c->stall == STALL_PYTHON && buffer_bytes(&c->in) <= RECEIVE_BYTES);
+}
+
+/* Everything is said and has left. */
+static bool is_done(const struct connection *c) {
+    return c->closing && (c->slot_count == 0 || c->muted) && connection_unsent(c) == 0;
+}
+
+/* Ends a connection that will say no more and has been told everything. */
+static void finish_if_done(struct acceptor *a, struct connection *c) {
+    if (c->closed || !c->eof || (c->filter != NULL && c->filter->input)) return;
+    /* What Python is about with it may be a handshake, which will not come to an end. */
+    if (c->filter != NULL && c->stall == STALL_PYTHON) {
+        socket_close(a, c);
+        return;
+    }
+    if (c->stall != STALL_NONE || c->slot_count > 0) return;
+    if (!c->closing && codec_of(c)->ended != NULL) codec_of(c)->ended(a, c);
+    if (c->closed) return;
+    c->closing = true;
+    if (connection_unsent(c) == 0) socket_close(a, c);
+}
+
+static void keep_input(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    uint8_t *room = buffer_room(&a->blocks, &c->in, bytes);
+    if (room == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    memcpy(room, data, bytes);
+    c->in.end += bytes;
+}
+
+static void parse_kept(struct acceptor *a, struct connection *c) {
+    if (buffer_bytes(&c->in) == 0) return;
+    size_t used = codec_of(c)->parse(a, c, buffer_front(&c->in), buffer_bytes(&c->in));
+    if (!c->closed) buffer_consume(&a->blocks, &c->in, used);
+}
+
+/* The client has closed its side: it may send no more, but what it has sent counts, and it may still listen. What waits
+ * for a message need not wait any more. */
+static void hung_up(struct acceptor *a, struct connection *c) {
+    if (c->half_closed) return;
+    c->half_closed = true;
+    if (c->gather.phase != GATHER_NONE)
+        gather_cancel(a, c);
+    else
+        peer_cancel_reserves(a, c);
+}
+
+/* Whether to go on with what was received; -1 with EAGAIN is no news. */
+static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
+    if (n > 0) return true;
+    if (n == 0) {
+        hung_up(a, c);
+        c->eof = true;
+        finish_if_done(a, c);
+    } else if (errno != EAGAIN && errno != EINTR) {
+        socket_close(a, c);
+    }
+    return false;
+}
+
+/* Behind the few bytes that were left of the last time. */
+static void receive_to_scratch(struct acceptor *a, struct connection *c) {
+    size_t kept = c->filter != NULL ? 0 : buffer_bytes(&c->in);
+    assert(kept <= MAX_MOVED_BYTES);
+    ssize_t n = recv(c->fd, a->scratch + kept, RECEIVE_BYTES, MSG_DONTWAIT);
+    if (!received(a, c, n)) return;
+    if (c->filter != NULL) {
+        filter_received(a, c, a->scratch + kept, (size_t)n);
+        return;
+    }
+    if (kept > 0) {
+        memcpy(a->scratch, buffer_front(&c->in), kept);
+        buffer_release(&a->blocks, &c->in);
+    }
+    size_t bytes = kept + (size_t)n;
+    size_t used = codec_of(c)->parse(a, c, a->scratch, bytes);
+    if (!c->closed && used < bytes && !c->closing) keep_input(a, c, a->scratch + used, bytes - used);
+}
+
+static void receive_more(struct acceptor *a, struct connection *c) {
+    uint8_t *room = buffer_room(&a->blocks, &c->in, MIN_RECEIVE_BYTES);
+    if (room == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    size_t most = c->in.capacity - c->in.end;
+    if (most > RECEIVE_BYTES) most = RECEIVE_BYTES;
+    ssize_t n = recv(c->fd, room, most, MSG_DONTWAIT);
+    if (!received(a, c, n)) return;
+    c->in.end += (size_t)n;
+    parse_kept(a, c);
+}
+
+static void receive(struct acceptor *a, struct connection *c) {
+    if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL)
+        receive_to_scratch(a, c);
+    else
+        receive_more(a, c);
+}
+
+void socket_schedule(struct acceptor *a, struct connection *c) {
+    if (c->runnable) return;
+    c->runnable = true;
+    numbers_add(&a->runnable, c->number);
+}
+
+void socket_wake(struct acceptor *a, struct connection *c) {
+    c->stall = STALL_NONE;
+    socket_schedule(a, c);
+}
+
+void socket_run(struct acceptor *a, struct connection *c) {
+    c->runnable = false;
+    if (takes_input(a, c)) parse_kept(a, c);
+    if (!c->closed && takes_bytes(a, c) && c->detached && !c->eof) {
+        receive(a, c);
+        if (!c->closed && takes_bytes(a, c) && !c->eof) socket_schedule(a, c);
+    }
+    finish_if_done(a, c);
+    if (c->closed || !takes_bytes(a, c)) return;
+    c->deaf = false;
+    listen_for(a, c);
+}
+
+void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
+    if ((events & EPOLLOUT) != 0) {
+        c->choked = false;
+        socket_flush(a, c);
+        if (c->closed) return;
+    }
+    bool dead = (events & (EPOLLERR | EPOLLHUP)) != 0;
+    if (dead || (events & EPOLLRDHUP) != 0) hung_up(a, c);
+    if (c->closed) return;
+    if (dead && (c->eof || c->closing)) {
+        /* Nobody is there to take what is left to send. */
+        socket_close(a, c);
+        return;
+    }
+    if ((events & EPOLLIN) != 0 || dead) {
+        if (takes_bytes(a, c))
+            receive(a, c);
+        else if (dead)
+            detach(a, c);
+        else
+            c->deaf = true;
+    }
+    listen_for(a, c);
+}
+
+/* --- output ------------------------------------------------------------------------------------------------------- */
+
+static struct buffer *leaving_of(struct connection *c) {
+    return c->filter == NULL ? &c->out : &c->filter->wire;
+}
+
+/* EPOLLOUT is asked for when the socket takes no more. */
+static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
+    if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS) {
+        socket_close(a, c);
+        return;
+    }
+    struct buffer *leaving = leaving_of(c);
+    buffer_consume(&a->blocks, leaving, n > 0 ? (size_t)n : 0);
+    c->choked = buffer_bytes(leaving) > 0;
+    if (c->detached && c->choked) {
+        socket_close(a, c); /* hung up, and does not take it: nobody would say when it does */
+        return;
+    }
+    if (n > 0 && codec_of(c)->sent != NULL) codec_of(c)->sent(a, c);
+    if (is_done(c))
+        socket_close(a, c);
+    else if (c->filter != NULL && buffer_bytes(&c->out) > 0)
+        socket_dirty(a, c);
+}
+
+void socket_flush(struct acceptor *a, struct connection *c) {
+    c->dirty = false;
+    if (c->filter != NULL) filter_pass(a, c);
+    if (c->choked) return;
+    struct buffer *leaving = leaving_of(c);
+    size_t bytes = buffer_bytes(leaving);
+    if (bytes > 0) {
+        ssize_t n = send(c->fd, buffer_front(leaving), bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        sent(a, c, n);
+    } else if (is_done(c)) {
+        socket_close(a, c);
+    }
+    if (c->stall == STALL_OUTPUT && connection_unsent(c) <= a->output_high_bytes / 2) socket_wake(a, c);
+    listen_for(a, c);
+}

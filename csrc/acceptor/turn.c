@@ -1,0 +1,233 @@
+/* A turn: replies in, bytes out, wait, bytes in, requests out. And how to wait: when the workers owe replies, looking
+ * at the rings for a little while is faster than being woken; how little is learnt from how often it pays.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "acceptor/turn.h"
+
+/* How often acceptor_run looks at the clock while it is busy. */
+enum { TURNS_PER_CLOCK = 64, FEW_EVENTS = 2 };
+
+/* --- listeners ---------------------------------------------------------------------------------------------------- */
+
+/* Listens as long as there is room for another connection. */
+void listeners_update(struct acceptor *a) {
+    a->accepting = a->connections < a->max_connections;
+    for (uint32_t i = 0; i < a->listener_count; i++) {
+        struct listener *l = &a->listeners[i];
+        if (l->registered == a->accepting) continue;
+        struct epoll_event event = {.events = EPOLLIN, .data.u64 = EVENT_LISTENER | i};
+        if (epoll_ctl(a->epoll_fd, a->accepting ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, l->fd, &event) == 0)
+            l->registered = a->accepting;
+    }
+}
+
+/* Out of descriptors or memory: until a connection closes, or a while has passed. */
+static void stop_accepting(struct acceptor *a) {
+    a->accepting = false;
+    for (uint32_t i = 0; i < a->listener_count; i++) {
+        struct listener *l = &a->listeners[i];
+        if (l->registered && epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL) == 0) l->registered = false;
+    }
+}
+
+static void accept_some(struct acceptor *a, const struct listener *l) {
+    for (int i = 0; i < ACCEPTS_PER_TURN && a->accepting; i++) {
+        if (a->connections >= a->max_connections) {
+            stop_accepting(a);
+            return;
+        }
+        int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd >= 0) {
+            if (socket_open(a, fd, l->protocol) == NULL) {
+                close(fd);
+                stop_accepting(a);
+            }
+            continue;
+        }
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) stop_accepting(a);
+        /* A client that has given up meanwhile is no reason to leave the others waiting. */
+        if (errno != ECONNABORTED && errno != EINTR) return;
+    }
+}
+
+/* --- a turn ------------------------------------------------------------------------------------------------------- */
+
+static void run_runnable(struct acceptor *a) {
+    /* What becomes runnable meanwhile waits for the next turn. */
+    struct numbers now = a->runnable;
+    a->runnable = a->running;
+    a->running = now;
+    for (size_t i = 0; i < now.count; i++) {
+        struct connection *c = connection_find(a, now.items[i]);
+        if (c != NULL && c->runnable) socket_run(a, c);
+    }
+    a->running.count = 0;
+}
+
+static void flush_dirty(struct acceptor *a) {
+    for (size_t i = 0; i < a->dirty.count; i++) {
+        struct connection *c = connection_find(a, a->dirty.items[i]);
+        if (c != NULL && c->dirty) socket_flush(a, c);
+    }
+    a->dirty.count = 0;
+}
+
+static void on_event(struct acceptor *a, const struct epoll_event *event) {
+    uint64_t what = event->data.u64;
+    if (what <= UINT32_MAX) {
+        struct connection *c = connection_find(a, (uint32_t)what);
+        if (c != NULL) socket_event(a, c, event->events);
+    } else if (what >= EVENT_LISTENER) {
+        accept_some(a, &a->listeners[what - EVENT_LISTENER]);
+    } else if (what == EVENT_POKE) {
+        /* Acquire: what was done before acceptor_poke is seen by whoever takes the upcall. */
+        if (atomic_exchange_explicit(&a->poked, 0, memory_order_acquire) != 0)
+            upcall_push(a, UPCALL_POKED, 0, 0, NULL, NULL, 0);
+    } else if (what == EVENT_CONTROL && !a->control_pending) {
+        a->control_pending = true;
+        upcall_push(a, UPCALL_CONTROL, 0, 0, NULL, NULL, 0);
+    }
+    /* EVENT_WAKE needs nothing done: it is edge-triggered, so the eventfd is never read. Nor is that of EVENT_POKE. */
+}
+
+bool all_may_sleep(struct acceptor *a) {
+    for (uint32_t w = 0; w < a->workers; w++) {
+        if (a->peers[w].channel == NULL || channel_may_sleep(a->peers[w].channel)) continue;
+        while (w-- > 0)
+            if (a->peers[w].channel != NULL) channel_awake(a->peers[w].channel);
+        return false;
+    }
+    return true;
+}
+
+void all_awake(struct acceptor *a) {
+    for (uint32_t w = 0; w < a->workers; w++)
+        if (a->peers[w].channel != NULL) channel_awake(a->peers[w].channel);
+}
+
+static int wait_for_events(struct acceptor *a, struct epoll_event *events, int timeout_ms) {
+    bool sleeping = timeout_ms != 0 && all_may_sleep(a);
+    if (timeout_ms != 0) a->reserved = false;
+    int n = epoll_wait(a->epoll_fd, events, EVENTS_PER_TURN, sleeping ? timeout_ms : 0);
+    if (sleeping) all_awake(a);
+    return n > 0 ? n : 0;
+}
+
+/* Heartbeats are seconds apart: a clock that ticks every few milliseconds is good enough, and costs next to nothing. */
+static void read_clock(struct acceptor *a) {
+    if (!a->live) return;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    a->now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+bool turn(struct acceptor *a, int timeout_ms) {
+    read_clock(a);
+    bool heard = peers_hear(a);
+    peers_look(a);
+    if (a->runnable.count > 0) run_runnable(a);
+    heartbeats_run(a);
+    /* The workers first: they can work while this process is in the system calls that follow. */
+    peers_publish(a);
+    flush_dirty(a);
+    peers_publish(a); /* a connection that could not be sent to, or is done, has gone */
+    if (a->upcall_count > 0 || a->runnable.count > 0) timeout_ms = 0;
+
+    struct epoll_event events[EVENTS_PER_TURN];
+    int n = wait_for_events(a, events, timeout_ms);
+    a->events_taken = n;
+    if (timeout_ms != 0) read_clock(a);
+    for (int i = 0; i < n; i++) {
+        on_event(a, &events[i]);
+        if (i % RECEIVES_PER_WAKE == RECEIVES_PER_WAKE - 1) peers_publish(a);
+    }
+    peers_publish(a);
+    socket_free_closed(a);
+    return heard || n > 0;
+}
+
+void acceptor_set_now(struct acceptor *a, uint64_t now_ns) {
+    a->now_ns = now_ns;
+}
+
+int acceptor_turn(struct acceptor *a) {
+    a->live = false;
+    turn(a, 0);
+    flush_dirty(a);
+    peers_publish(a);
+    socket_free_closed(a);
+    return (int)a->upcall_count;
+}
+
+/* --- when to come back -------------------------------------------------------------------------------------------- */
+
+uint64_t clock_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* True as soon as a reply was taken in; false when it was not worth waiting longer. */
+static bool look_for_replies(struct acceptor *a) {
+    uint64_t begin = clock_ns(), limit = adaptive_spin_ns(&a->adaptive_spin), now = begin;
+    while (now - begin < limit) {
+        sched_yield();
+        now = clock_ns();
+        if (!peers_hear(a)) continue;
+        adaptive_spin_paid(&a->adaptive_spin, now - begin);
+        return true;
+    }
+    adaptive_spin_in_vain(&a->adaptive_spin);
+    return false;
+}
+
+/* While accepting is suspended, somebody has to try again. */
+enum { RETRY_ACCEPT_MS = 100, COARSE_CLOCK_NS = 4000000 };
+
+static int timeout_until(const struct acceptor *a, bool forever, uint64_t deadline) {
+    int most = a->accepting || a->listener_count == 0 ? INT_MAX : RETRY_ACCEPT_MS;
+    uint64_t until = forever ? UINT64_MAX : deadline, beat;
+    /* A little later than due, so that the coarse clock has come to it. */
+    if (heartbeats_next(a, &beat) && beat + COARSE_CLOCK_NS < until) until = beat + COARSE_CLOCK_NS;
+    if (until == UINT64_MAX) return most == INT_MAX ? -1 : most;
+    uint64_t now = clock_ns();
+    if (now >= until) return 0;
+    uint64_t ms = (until - now + 999999) / 1000000;
+    return ms < (uint64_t)most ? (int)ms : most;
+}
+
+int acceptor_run(struct acceptor *a, int64_t max_wait_ns) {
+    a->live = true;
+    a->polled = false;
+    bool forever = max_wait_ns < 0;
+    uint64_t deadline = forever ? 0 : clock_ns() + (uint64_t)max_wait_ns;
+    bool patient = false; /* looking has brought nothing: sleep */
+    for (uint32_t turns = 1; a->upcall_count == 0; turns++) {
+        bool owed = (a->expected > 0 || a->reserved) && a->adaptive_spin.limit_ns > 0;
+        /* With little to do the reply is there sooner than the sockets could be asked for more. */
+        if (owed && !patient && a->events_taken <= FEW_EVENTS) {
+            patient = !look_for_replies(a);
+            owed = a->expected > 0 || a->reserved;
+        }
+        int timeout_ms = owed && !patient ? 0 : timeout_until(a, forever, deadline);
+        if (turn(a, timeout_ms)) {
+            patient = false;
+            if (forever || turns % TURNS_PER_CLOCK != 0) continue;
+        } else if (owed && !patient) {
+            patient = !look_for_replies(a);
+        } else if (!a->accepting) {
+            listeners_update(a);
+        }
+        if (!forever && clock_ns() >= deadline) break;
+    }
+    return (int)a->upcall_count;
+}

@@ -1,0 +1,357 @@
+/* The workers as an acceptor sees them: attached, lost, asked, heard; and the replies of one connection put in order.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "acceptor/engine.h"
+#include "acceptor/protocols/beanstalk_reserve.h"
+
+/* --- asking ------------------------------------------------------------------------------------------------------- */
+
+static void send_request(struct acceptor *a, struct connection *c, uint32_t worker, struct message *request,
+                         const void *body, uint32_t body_bytes, uint32_t slot) {
+    request->conn = c->number;
+    request->slot = slot;
+    request->body_bytes = body_bytes;
+    c->touched_workers |= bit_of(worker);
+    peer_send(a, worker, request, body);
+}
+
+static uint32_t last_slot(const struct connection *c) {
+    return c->head_slot + c->slot_count - 1;
+}
+
+void peer_ask(struct acceptor *a, struct connection *c, uint32_t worker, struct message *request, const void *body,
+              uint32_t body_bytes, uint64_t value) {
+    struct slot *slot = connection_push_slot(c, &a->blocks, request->kind);
+    if (slot == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    slot->worker = (uint8_t)worker;
+    slot->value = value;
+    a->expected++;
+    send_request(a, c, worker, request, body, body_bytes, last_slot(c));
+}
+
+static void send_reserve(struct acceptor *a, struct connection *c, const struct slot *slot, uint32_t number) {
+    struct message request = {.kind = MSG_RESERVE, .delay_ns = slot->value};
+    send_request(a, c, slot->worker, &request, NULL, 0, number);
+    a->reserved = true;
+}
+
+/* Only of the first that waits: those behind it do not wait yet. */
+void peer_cancel_reserves(struct acceptor *a, struct connection *c) {
+    if (c->reserves == 0) return;
+    for (uint32_t i = 0; i < c->slot_count; i++) {
+        const struct slot *slot = connection_slot(c, c->head_slot + i);
+        if (slot->kind != MSG_RESERVE || slot->answered) continue;
+        struct message cancel = {.kind = MSG_CANCEL, .conn = c->number, .slot = c->head_slot + i};
+        peer_send(a, slot->worker, &cancel, NULL);
+        return;
+    }
+}
+
+void peer_reserve(struct acceptor *a, struct connection *c, uint32_t worker, uint64_t timeout_ns) {
+    struct slot *slot = connection_push_slot(c, &a->blocks, MSG_RESERVE);
+    if (slot == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    slot->worker = (uint8_t)worker;
+    slot->value = timeout_ns;
+    c->reserve_worker = (uint8_t)worker;
+    connection_set_waiting(a, c, true);
+    send_reserve(a, c, slot, last_slot(c));
+    if (++c->reserves == 1 && c->half_closed) peer_cancel_reserves(a, c);
+}
+
+/* --- replies in order --------------------------------------------------------------------------------------------- */
+
+void slots_changed(struct acceptor *a, struct connection *c) {
+    bool over = false;
+    switch (c->stall) {
+    case STALL_OUTSTANDING: over = c->slot_count <= MAX_OUTSTANDING / 2; break;
+    case STALL_RESERVES: over = c->reserves == 0; break;
+    case STALL_IDLE: over = c->slot_count == 0; break;
+    case STALL_NONE: over = c->eof && c->slot_count == 0; break;
+    default: break;
+    }
+    if (over) socket_wake(a, c);
+}
+
+void slots_emit(struct acceptor *a, struct connection *c) {
+    while (c->slot_count > 0) {
+        struct slot *slot = connection_slot(c, c->head_slot);
+        if (!slot->answered) break;
+        if (c->muted) {
+            /* There is nothing to add. */
+        } else if (slot->kind == SLOT_TEXT) {
+            uint8_t *room = socket_room(a, c, slot->body_bytes);
+            if (room == NULL) return;
+            memcpy(room, slot->body, slot->body_bytes);
+            socket_written(a, c, room + slot->body_bytes);
+        } else if (!slot->python) {
+            codec_of(c)->answer(a, c, slot->kind, slot->status, slot->value, slot->value, slot->body, slot->body_bytes);
+            if (c->closed) return;
+        }
+        connection_pop_slot(c, &a->blocks);
+    }
+    slots_changed(a, c);
+}
+
+void slots_forget(struct acceptor *a, struct connection *c) {
+    const struct gather *g = &c->gather;
+    if (g->phase == GATHER_PROBING || g->phase == GATHER_TAKING)
+        a->expected -= (uint32_t)__builtin_popcountll(g->asked);
+    for (uint32_t i = 0; i < c->slot_count; i++) {
+        const struct slot *slot = connection_slot(c, c->head_slot + i);
+        if (!slot->answered && slot->kind >= MSG_PUBLISH && slot->kind != MSG_RESERVE) a->expected--;
+    }
+}
+
+void reply_text(struct acceptor *a, struct connection *c, const void *text, size_t bytes) {
+    if (c->slot_count == 0) {
+        uint8_t *room = socket_room(a, c, bytes);
+        if (room == NULL) return;
+        memcpy(room, text, bytes);
+        socket_written(a, c, room + bytes);
+        return;
+    }
+    uint8_t *copy = malloc(bytes);
+    struct slot *slot = copy == NULL ? NULL : connection_push_slot(c, &a->blocks, SLOT_TEXT);
+    if (slot == NULL) {
+        free(copy);
+        engine_oom(a, c);
+        return;
+    }
+    memcpy(copy, text, bytes);
+    slot->answered = true;
+    slot->body = copy;
+    slot->body_bytes = (uint32_t)bytes;
+}
+
+/* What is needed of a reply whose turn has not come. */
+static bool keep_reply(struct slot *slot, const struct message *reply) {
+    slot->status = reply->status;
+    /* A publish's id is known here only. */
+    if (slot->kind != MSG_PUBLISH && slot->kind != MSG_PUBLISH_MANY) slot->value = reply->id;
+    if (reply->body_bytes == 0) return true;
+    slot->body = malloc(reply->body_bytes);
+    if (slot->body == NULL) return false;
+    memcpy(slot->body, reply + 1, reply->body_bytes);
+    slot->body_bytes = reply->body_bytes;
+    return true;
+}
+
+static void settle_reserve(struct acceptor *a, struct connection *c) {
+    if (--c->reserves == 0)
+        connection_set_waiting(a, c, false);
+    else if (c->half_closed)
+        peer_cancel_reserves(a, c);
+}
+
+static void hear(struct acceptor *a, uint32_t worker, const struct message *reply) {
+    struct connection *c = connection_find(a, reply->conn);
+    if (c == NULL) return;
+    if (reply->kind >= MSG_DELIVER) {
+        if (codec_of(c)->pushed != NULL) codec_of(c)->pushed(a, c, worker, reply);
+        return;
+    }
+    uint32_t distance = reply->slot - c->head_slot;
+    if (distance >= c->slot_count) {
+        if (reply->kind == MSG_SUBSCRIBE && codec_of(c)->pushed != NULL) codec_of(c)->pushed(a, c, worker, reply);
+        return;
+    }
+    if ((reply->flags & MSG_NONE_IN_FLIGHT) != 0) c->holding_workers &= ~bit_of(worker);
+    struct slot *slot = connection_slot(c, reply->slot);
+    if (slot->kind == SLOT_GATHER) {
+        gather_hear(a, c, worker, reply);
+        return;
+    }
+    /* A worker says what was asked of it, once; what else comes is not for us to understand. */
+    if (slot->answered || slot->worker != worker || slot->kind != reply->kind) return;
+    slot->answered = true;
+    bool delivers = (reply->kind == MSG_RESERVE || reply->kind == MSG_RESERVE_ID) && !slot->python;
+    if (delivers && reply->status == STATUS_OK) c->holding_workers |= bit_of(worker);
+    if (reply->kind == MSG_RESERVE)
+        settle_reserve(a, c);
+    else
+        a->expected--;
+    if (slot->python) {
+        if (reply->kind == MSG_SUBSCRIBE) codec_of(c)->subscribed(a, c, reply->status);
+        upcall_push(a, UPCALL_ANSWER, c->number, c->protocol, reply, reply + 1, reply->body_bytes);
+        slots_emit(a, c);
+    } else if (distance == 0) {
+        /* A slot may have gathered something to say before its own reply. */
+        const uint8_t *body = slot->body != NULL ? slot->body : (const uint8_t *)(reply + 1);
+        uint32_t body_bytes = slot->body != NULL ? slot->body_bytes : reply->body_bytes;
+        if (!c->muted) codec_of(c)->answer(a, c, reply->kind, reply->status, slot->value, reply->id, body, body_bytes);
+        if (c->closed) return;
+        connection_pop_slot(c, &a->blocks);
+        slots_emit(a, c);
+    } else if (!keep_reply(slot, reply)) {
+        engine_oom(a, c);
+    }
+}
+
+static bool peer_hear(struct acceptor *a, uint32_t worker, uint32_t limit) {
+    struct channel *channel = a->peers[worker].channel;
+    const struct message *reply;
+    bool any = false;
+    for (uint32_t i = 0; i < limit && (reply = channel_receive(channel)) != NULL; i++) {
+        hear(a, worker, reply);
+        any = true;
+    }
+    return any;
+}
+
+bool peers_hear(struct acceptor *a) {
+    bool any = false;
+    for (uint32_t w = 0; w < a->workers; w++) {
+        struct channel *channel = a->peers[w].channel;
+        if (channel == NULL || !peer_hear(a, w, REPLIES_PER_TURN)) {
+            if (channel == NULL || !channel_broken(channel)) continue;
+            acceptor_peer_gone(a, w);
+            upcall_push(a, UPCALL_BROKEN, w, 0, NULL, NULL, 0);
+            continue;
+        }
+        channel_release(channel);
+        any = true;
+    }
+    return any;
+}
+
+/* --- backlogs ----------------------------------------------------------------------------------------------------- */
+
+static void wake_stalled(struct acceptor *a, struct peer *peer) {
+    for (size_t i = 0; i < peer->stalled.count; i++) {
+        struct connection *c = connection_find(a, peer->stalled.items[i]);
+        if (c != NULL && c->stall == STALL_WORKER) socket_wake(a, c);
+    }
+    peer->stalled.count = 0;
+}
+
+void peers_look(struct acceptor *a) {
+    for (uint32_t w = 0; w < a->workers; w++) {
+        struct peer *peer = &a->peers[w];
+        if (peer->channel == NULL) continue;
+        peer->backlogged = channel_backlogged(peer->channel);
+        if (!peer->backlogged && peer->stalled.count > 0) wake_stalled(a, peer);
+    }
+}
+
+void peers_publish(struct acceptor *a) {
+    for (uint64_t rest = a->published_to; rest != 0; rest &= rest - 1) {
+        struct peer *peer = &a->peers[first_of(rest)];
+        if (peer->channel == NULL) continue;
+        channel_publish(peer->channel);
+        peer->backlogged = channel_backlogged(peer->channel);
+    }
+    a->published_to = 0;
+}
+
+/* --- attached and lost -------------------------------------------------------------------------------------------- */
+
+/* A request of Python's for a worker that is gone: what to send when it is back. */
+static void send_unsent(struct acceptor *a, struct connection *c, struct slot *slot, uint32_t number) {
+    struct message request;
+    memcpy(&request, slot->body, sizeof request);
+    send_request(a, c, slot->worker, &request, slot->body + sizeof request, request.body_bytes, number);
+    free(slot->body);
+    slot->body = NULL;
+    slot->unsent = false;
+}
+
+static void tell_again(struct acceptor *a, struct connection *c, uint32_t worker) {
+    if (c->used != 0 && binding_at(&a->bindings, c->used)->worker == worker)
+        peer_tell(a, c, worker, MSG_USE, c->used, c->implicit_use ? MSG_IMPLICIT : 0);
+    for (uint32_t i = 0; i < c->watched_count; i++) {
+        uint32_t topic = c->watched[i];
+        if (binding_at(&a->bindings, topic)->worker != worker) continue;
+        peer_tell(a, c, worker, MSG_WATCH, topic, c->implicit_watch && topic == c->began_with ? MSG_IMPLICIT : 0);
+    }
+    if (codec_of(c)->resubscribe != NULL) codec_of(c)->resubscribe(a, c, worker);
+}
+
+static void ask_again(struct acceptor *a, struct connection *c, uint32_t worker) {
+    for (uint32_t i = 0; i < c->slot_count; i++) {
+        uint32_t number = c->head_slot + i;
+        struct slot *slot = connection_slot(c, number);
+        if (slot->kind == SLOT_GATHER)
+            gather_again(a, c, worker);
+        else if (slot->worker != worker || slot->answered)
+            continue;
+        else if (slot->unsent)
+            send_unsent(a, c, slot, number);
+        else if (slot->kind == MSG_RESERVE)
+            send_reserve(a, c, slot, number);
+    }
+    if (c->half_closed && c->reserve_worker == worker) peer_cancel_reserves(a, c);
+}
+
+static void open_topics(struct acceptor *a, uint32_t worker) {
+    for (uint32_t topic = 1; topic < a->bindings.capacity; topic++) {
+        const struct binding *binding = binding_at(&a->bindings, topic);
+        if (binding->name == NULL || binding->worker != worker) continue;
+        struct message open = {
+            .kind = MSG_OPEN, .topic = topic, .id = binding->shard, .body_bytes = binding->name_bytes};
+        peer_send(a, worker, &open, binding->name);
+    }
+}
+
+int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, int peer_wake_fd) {
+    if (worker >= a->workers) {
+        errno = EINVAL;
+        return -1;
+    }
+    acceptor_peer_gone(a, worker);
+    struct peer *peer = &a->peers[worker];
+    peer->channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_REPLY_BYTES);
+    if (peer->channel == NULL) return -1;
+    open_topics(a, worker);
+    for (uint32_t i = 0; i < a->highest_index; i++)
+        if (a->table[i] != NULL) tell_again(a, a->table[i], worker);
+    for (uint32_t i = 0; i < a->highest_index; i++)
+        if (a->table[i] != NULL) ask_again(a, a->table[i], worker);
+    peers_publish(a);
+    if (!peer->backlogged) wake_stalled(a, peer);
+    wake_self(a);
+    return 0;
+}
+
+/* The worker is dead. What it was asked and has not answered may have been done or not. */
+static void lose(struct acceptor *a, struct connection *c, uint32_t worker) {
+    c->holding_workers &= ~bit_of(worker);
+    c->touched_workers &= ~bit_of(worker);
+    for (uint32_t i = 0; i < c->slot_count; i++) {
+        struct slot *slot = connection_slot(c, c->head_slot + i);
+        bool concerns = slot->kind >= MSG_PUBLISH && slot->worker == worker;
+        if (!concerns || slot->answered || slot->unsent || slot->kind == MSG_RESERVE) continue;
+        slot->answered = true;
+        slot->status = STATUS_FAILED;
+        a->expected--;
+        if (!slot->python) continue;
+        struct message answer = {
+            .kind = slot->kind, .status = STATUS_FAILED, .conn = c->number, .slot = c->head_slot + i};
+        upcall_push(a, UPCALL_ANSWER, c->number, c->protocol, &answer, NULL, 0);
+    }
+    if (c->gather.phase != GATHER_NONE)
+        gather_lost(a, c, worker);
+    else
+        slots_emit(a, c);
+}
+
+void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
+    if (worker >= a->workers || a->peers[worker].channel == NULL) return;
+    struct peer *peer = &a->peers[worker];
+    peer_hear(a, worker, UINT32_MAX);
+    channel_close(peer->channel);
+    peer->channel = NULL;
+    peer->backlogged = false;
+    a->published_to &= ~bit_of(worker);
+    for (uint32_t i = 0; i < a->highest_index; i++)
+        if (a->table[i] != NULL) lose(a, a->table[i], worker);
+    wake_self(a);
+}

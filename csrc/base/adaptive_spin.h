@@ -1,0 +1,42 @@
+/* Patience: how long to go on looking at the rings before going to sleep.
+ *
+ * Being woken costs tens of microseconds where an idle core halts (virtual machines most of all), so looking for a while
+ * is cheaper when something comes soon. Whether it does is learnt: after something came the time is a few times what that took,
+ * and it halves each time nothing came; now and then the whole limit is tried. Who looks yields the processor after each look: what
+ * it waits for may have to run on the same core.
+ */
+#ifndef MQ_ADAPTIVE_SPIN_H
+#define MQ_ADAPTIVE_SPIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { ADAPTIVE_SPIN_LEAST = 16, ADAPTIVE_SPIN_TRIAL = 64, ADAPTIVE_SPIN_MARGIN = 4 };
+
+struct adaptive_spin {
+    uint64_t limit_ns; /* 0: never look, sleep at once */
+    uint64_t now_ns;
+    uint32_t vain;
+};
+
+static inline void adaptive_spin_set(struct adaptive_spin *p, uint64_t limit_ns) {
+    *p = (struct adaptive_spin){.limit_ns = limit_ns, .now_ns = limit_ns};
+}
+
+/* How long to look this time. */
+static inline uint64_t adaptive_spin_ns(const struct adaptive_spin *p) {
+    return p->vain % ADAPTIVE_SPIN_TRIAL == ADAPTIVE_SPIN_TRIAL - 1 ? p->limit_ns : p->now_ns;
+}
+
+static inline void adaptive_spin_paid(struct adaptive_spin *p, uint64_t took_ns) {
+    p->vain = 0;
+    if (p->now_ns < took_ns * ADAPTIVE_SPIN_MARGIN) p->now_ns = took_ns * ADAPTIVE_SPIN_MARGIN;
+    if (p->now_ns > p->limit_ns) p->now_ns = p->limit_ns;
+}
+
+static inline void adaptive_spin_in_vain(struct adaptive_spin *p) {
+    p->vain++;
+    p->now_ns = p->now_ns / 2 > p->limit_ns / ADAPTIVE_SPIN_LEAST ? p->now_ns / 2 : p->limit_ns / ADAPTIVE_SPIN_LEAST;
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* An index from message id to the number of an item in an arena: linear hashing with chains, so that it grows one bucket
+ * at a time and no put ever pays for a rehash of all.
+ *
+ * The chain runs through the items themselves, which begin with a struct indexed; the index holds only the heads. Ids rise one by one,
+ * so the low bits of n pick the place in a cache line of heads: a queue that is worked in order touches them in order.
+ */
+#ifndef MQ_INDEX_H
+#define MQ_INDEX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+
+/* How an item begins. Several may have one key. */
+struct __attribute__((packed, aligned(4))) indexed {
+    uint32_t next;
+    uint32_t other; /* the item's own */
+    uint64_t key;
+};
+
+struct index {
+    uint32_t *heads;
+    uint64_t reserved_bytes;
+    uint32_t count;
+    uint32_t buckets; /* in use: 2^level + split */
+    uint32_t level_mask;
+    uint32_t shards; /* id / shards is n */
+    uint32_t shift;  /* ... or id >> shift, if that is the same */
+};
+
+bool index_open(struct index *index, uint32_t limit, uint32_t shards);
+void index_close(struct index *index);
+void index_reset(struct index *index);
+
+/* `items` is the arena that the numbers name. index_find returns 0 for an unknown key; index_next the next item with the
+ * same one. */
+uint32_t index_find(const struct index *index, const struct arena *items, uint64_t key);
+uint32_t index_next(const struct arena *items, uint32_t number);
+void index_insert(struct index *index, const struct arena *items, uint32_t number);
+void index_remove(struct index *index, const struct arena *items, uint32_t number);
+
+#endif

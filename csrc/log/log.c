@@ -1,0 +1,712 @@
+#define _GNU_SOURCE
+#include "log/log.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include "base/crc32c.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are written as they lie in memory");
+_Static_assert(SEGMENT_MAX_BYTES <= UINT32_MAX, "an offset is half of a log_position");
+_Static_assert(SEGMENT_MAX_BYTES > sizeof(struct segment_header) + 2 * LOG_RESERVE_BYTES,
+               "the largest reservation and what it keeps fit into one segment");
+
+#define HEADER_BYTES     ((uint64_t)sizeof(struct segment_header))
+#define ALLOCATE_MIN     ((uint64_t)256 << 10)
+#define ALLOCATE_MAX     ((uint64_t)4 << 20)
+#define STAGING_CALM     ((size_t)256 << 10) /* what a log that has become quiet keeps of its staging buffer */
+#define CALM_FLUSHES     4096u
+#define SCAN_WINDOW      ((uint64_t)1 << 20)
+#define SCAN_AHEAD       ((uint64_t)8 << 20)
+#define PREFIX_STEP      ((uint64_t)1024)
+#define DIRECT_CRC_BYTES 4096u
+
+struct segment {
+    int fd;
+    uint32_t number;
+    bool header_damaged; /* it was, when the segment was added */
+    bool copied;         /* written through the mapping */
+    bool end_known;      /* `end` is where records end, and nothing stale lies beyond it */
+    uint64_t capacity;
+    uint64_t end;       /* written up to here */
+    uint64_t allocated; /* the disk has room up to here */
+    uint64_t mark;      /* what `flushed` was after the last write to it; 0 if there was none yet */
+    uint8_t *map;       /* of the whole capacity; to be read below `end` only */
+    uint64_t map_bytes;
+};
+
+/* CRC registers at every PREFIX_STEP bytes of one segment, from a register of 0 at its beginning. */
+struct prefixes {
+    uint32_t segment;
+    uint64_t limit;
+    uint32_t *state;
+};
+
+struct log {
+    /* What every append and read looks at. */
+    struct segment *current; /* segments[active]; NULL while there is none */
+    struct segment *segments;
+    uint32_t first; /* number of segments[0] */
+    uint32_t count;
+    uint32_t active; /* those before it are sealed; one may wait after it */
+    uint32_t room;   /* of the table */
+
+    /* staging[0] belongs at offset `base` of the current segment; [from, to) is not written yet. */
+    uint8_t *staging;
+    size_t staging_bytes;
+    size_t from;
+    size_t to;
+    uint64_t base;
+    size_t touched; /* the most that has been used of the buffer since it was last trimmed */
+    uint32_t calm;  /* flushes since then that were small */
+
+    uint64_t reserved; /* of the last reservation, not appended yet */
+    uint64_t keep;     /* what publishes have last asked to keep */
+    uint64_t wanted;   /* the capacity that a refused reservation needs, 0 if none was refused since a segment came */
+
+    uint64_t flushed;
+    uint64_t synced;
+    uint64_t records;
+    int error;
+
+    struct prefixes *prefixes; /* scan's, apart so that scanning leaves the log const */
+    uint32_t shard;
+    uint32_t shards;
+};
+
+static inline uint64_t tail_of(const struct log *log) {
+    return log->base + log->to;
+}
+
+static struct segment *find(const struct log *log, uint32_t number) {
+    uint32_t i = number - log->first; /* wraps below the first */
+    return i < log->count ? &log->segments[i] : NULL;
+}
+
+static struct segment *waiting(const struct log *log) {
+    return log->active + 1 < log->count ? &log->segments[log->active + 1] : NULL;
+}
+
+/* --- making and freeing ------------------------------------------------------------------------------------------- */
+
+struct log *log_new(uint32_t shard, uint32_t shards) {
+    struct log *log = calloc(1, sizeof *log);
+    if (log == NULL) return NULL;
+    log->shard = shard;
+    log->shards = shards;
+    log->prefixes = calloc(1, sizeof *log->prefixes);
+    /* Address space only: pages come as they are used. */
+    log->staging_bytes = LOG_STAGING_BYTES;
+    void *staging =
+        mmap(NULL, log->staging_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (staging != MAP_FAILED) log->staging = staging;
+    if (log->prefixes == NULL || log->staging == NULL) {
+        log_free(log);
+        return NULL;
+    }
+    return log;
+}
+
+static void forget_prefixes(struct prefixes *p) {
+    free(p->state);
+    *p = (struct prefixes){0};
+}
+
+static void close_segment(struct segment *s) {
+    (void)munmap(s->map, s->map_bytes);
+    (void)close(s->fd);
+}
+
+void log_free(struct log *log) {
+    if (log == NULL) return;
+    for (uint32_t i = 0; i < log->count; i++) close_segment(&log->segments[i]);
+    free(log->segments);
+    if (log->prefixes != NULL) forget_prefixes(log->prefixes);
+    free(log->prefixes);
+    if (log->staging != NULL) (void)munmap(log->staging, log->staging_bytes);
+    free(log);
+}
+
+/* --- segments ----------------------------------------------------------------------------------------------------- */
+
+static uint32_t header_crc(const struct segment_header *h) {
+    return crc32c_extend(0, h, offsetof(struct segment_header, crc));
+}
+
+enum header { HEADER_RIGHT, HEADER_FOREIGN, HEADER_DAMAGED };
+
+static enum header read_header(const struct log *log, const struct segment *s) {
+    struct segment_header h;
+    ssize_t n;
+    do n = pread(s->fd, &h, sizeof h, 0);
+    while (n < 0 && errno == EINTR);
+    if (n != (ssize_t)sizeof h || h.crc != header_crc(&h)) return HEADER_DAMAGED;
+    bool ours = h.magic == SEGMENT_MAGIC && h.version == SEGMENT_VERSION && h.shard == log->shard &&
+                h.shards == log->shards && h.segment == s->number;
+    return ours ? HEADER_RIGHT : HEADER_FOREIGN;
+}
+
+static struct segment_header make_header(const struct log *log, uint32_t segment, uint32_t previous_end,
+                                         uint64_t time_ns) {
+    struct segment_header h = {
+        .magic = SEGMENT_MAGIC,
+        .version = SEGMENT_VERSION,
+        .shard = log->shard,
+        .shards = log->shards,
+        .segment = segment,
+        .time_ns = time_ns,
+        .previous_end = previous_end,
+    };
+    h.crc = header_crc(&h);
+    return h;
+}
+
+/* All that a header says is known without it, but for where the segment before ends; and each record vouches for itself. So
+ * a damaged one is written anew, and log_scan tells of it. */
+static bool mend_header(const struct log *log, struct segment *s) {
+    struct segment_header h = make_header(log, s->number, 0, 0);
+    ssize_t n;
+    do n = pwrite(s->fd, &h, sizeof h, 0);
+    while (n < 0 && errno == EINTR);
+    s->header_damaged = true;
+    return n == (ssize_t)sizeof h;
+}
+
+/* Whether the file is memory (tmpfs or a memfd): what has been allocated there is there, and may be written by copying. */
+static bool is_memory(int fd) {
+    struct statfs fs;
+    return fstatfs(fd, &fs) == 0 && fs.f_type == TMPFS_MAGIC;
+}
+
+static bool map_segment(struct segment *s, uint64_t bytes) {
+    s->copied = is_memory(s->fd);
+    void *map = MAP_FAILED;
+    if (s->copied) map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
+    if (map == MAP_FAILED) {
+        s->copied = false;
+        map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, s->fd, 0);
+    }
+    if (map == MAP_FAILED) return false;
+    s->map = map;
+    s->map_bytes = bytes;
+    s->capacity = bytes;
+    return true;
+}
+
+static bool cut(int fd, uint64_t offset) {
+    int rc;
+    do rc = ftruncate(fd, (off_t)offset);
+    while (rc < 0 && errno == EINTR);
+    return rc == 0;
+}
+
+/* The header of a segment that has just become active goes out with its first records. */
+static void stage_header(struct log *log, uint32_t previous_end, uint64_t now_wall_ns) {
+    assert(log->to == 0 && log->base == 0);
+    struct segment_header h = make_header(log, log->current->number, previous_end, now_wall_ns);
+    memcpy(log->staging, &h, sizeof h);
+    log->to = sizeof h;
+}
+
+static void activate(struct log *log, uint32_t index) {
+    log->active = index;
+    log->current = &log->segments[index];
+    log->base = log->current->end;
+    log->reserved = 0;
+}
+
+static bool table_has_room(struct log *log) {
+    if (log->count < log->room) return true;
+    if (log->room >= LOG_MAX_SEGMENTS) return false;
+    uint32_t room = log->room == 0 ? 16 : log->room * 2;
+    struct segment *segments = realloc(log->segments, room * sizeof *segments);
+    if (segments == NULL) return false;
+    log->segments = segments;
+    log->room = room;
+    if (log->current != NULL) log->current = &segments[log->active];
+    return true;
+}
+
+/* What recovery hands over: `size` is the file's. */
+static bool open_recovered(const struct log *log, struct segment *s, uint64_t size, uint64_t end_offset) {
+    enum header header = size < HEADER_BYTES ? HEADER_FOREIGN : read_header(log, s);
+    if (header == HEADER_FOREIGN || (header == HEADER_DAMAGED && !mend_header(log, s))) return false;
+    s->end_known = end_offset != UINT64_MAX;
+    s->end = s->end_known ? end_offset : size;
+    s->allocated = s->end;
+    if (!s->end_known) return true;
+    if (end_offset < HEADER_BYTES || end_offset % 8 != 0 || end_offset > s->capacity) return false;
+    return end_offset == size || cut(s->fd, end_offset);
+}
+
+bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, bool is_new, uint64_t end_offset,
+                     uint64_t now_wall_ns) {
+    if (segment == 0 || (log->count > 0 && segment != log->first + log->count)) return false;
+    /* One that waits must become active before another comes, and what is staged belongs to the current one. */
+    if (waiting(log) != NULL || (!is_new && log->from < log->to)) return false;
+    struct stat status;
+    if (fstat(fd, &status) != 0) return false;
+    uint64_t size = (uint64_t)status.st_size;
+    if (is_new && size != 0) return false;
+    uint64_t capacity = bytes > size ? bytes : (size + 7) & ~(uint64_t)7;
+    if (capacity < HEADER_BYTES || capacity > SEGMENT_MAX_BYTES || !table_has_room(log)) return false;
+
+    struct segment s = {.fd = fd, .number = segment, .end_known = is_new};
+    if (!map_segment(&s, capacity)) return false;
+    if (!is_new && !open_recovered(log, &s, size, end_offset)) {
+        (void)munmap(s.map, s.map_bytes);
+        return false;
+    }
+    /* Whether the process that wrote this has also synced it, nobody knows any more: it counts as just written. */
+    log->flushed += s.end;
+    s.mark = s.end > 0 ? log->flushed : 0;
+    uint32_t index = log->count++;
+    log->segments[index] = s;
+    log->wanted = 0;
+    if (index == 0) log->first = segment;
+    if (index == 0 || !is_new) activate(log, index);
+    if (index == 0 && is_new) stage_header(log, 0, now_wall_ns);
+    return true;
+}
+
+uint64_t log_wants_segment(const struct log *log) {
+    if (waiting(log) != NULL) return 0;
+    if (log->current != NULL && log->wanted == 0 && tail_of(log) + log->keep <= log->current->capacity / 2) return 0;
+    uint64_t bytes = SEGMENT_BYTES;
+    if (log->wanted > bytes) bytes = log->wanted;
+    if (HEADER_BYTES + log->keep > bytes) bytes = HEADER_BYTES + log->keep;
+    return bytes;
+}
+
+void log_drop_first(struct log *log) {
+    assert(log->active > 0);
+    if (log->active == 0) return;
+    if (log->prefixes->segment == log->first) forget_prefixes(log->prefixes);
+    /* What had not been synced before the end of the oldest was in it: nothing is left of that to sync. */
+    if (log->segments[0].mark > log->synced) log->synced = log->segments[0].mark;
+    close_segment(&log->segments[0]);
+    log->count--;
+    memmove(log->segments, log->segments + 1, log->count * sizeof *log->segments);
+    log->first++;
+    log->active--;
+    log->current = &log->segments[log->active];
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------ */
+
+/* Gives memory back when a burst is over, and the excess of a large reservation at once. */
+static void trim_staging(struct log *log, size_t flushed) {
+    if (log->staging_bytes > LOG_STAGING_BYTES && log->reserved <= LOG_STAGING_BYTES) {
+        /* Shrinking in place does not fail; if it did, the buffer would only stay large. */
+        if (mremap(log->staging, log->staging_bytes, LOG_STAGING_BYTES, 0) != MAP_FAILED)
+            log->staging_bytes = LOG_STAGING_BYTES;
+    }
+    if (flushed > log->touched) log->touched = flushed;
+    log->calm = flushed <= STAGING_CALM ? log->calm + 1 : 0;
+    if (log->calm < CALM_FLUSHES) return;
+    log->calm = 0;
+    if (log->touched > STAGING_CALM && log->reserved <= STAGING_CALM)
+        (void)madvise(log->staging + STAGING_CALM, log->staging_bytes - STAGING_CALM, MADV_DONTNEED);
+    log->touched = 0;
+}
+
+static ssize_t write_out(const struct segment *s, const uint8_t *data, size_t bytes, uint64_t offset) {
+    if (!s->copied || offset + bytes > s->allocated) return pwrite(s->fd, data, bytes, (off_t)offset);
+    memcpy(s->map + offset, data, bytes);
+    return (ssize_t)bytes;
+}
+
+enum log_result log_flush(struct log *log) {
+    if (log->from == log->to) return LOG_OK;
+    struct segment *s = log->current;
+    while (log->from < log->to) {
+        ssize_t n = write_out(s, log->staging + log->from, log->to - log->from, log->base + log->from);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            log->error = n < 0 ? errno : ENOSPC;
+            return LOG_FAILING;
+        }
+        log->from += (size_t)n;
+        log->flushed += (uint64_t)n;
+        s->end = log->base + log->from;
+        s->mark = log->flushed;
+    }
+    log->error = 0;
+    size_t flushed = log->to;
+    log->base += flushed;
+    log->from = 0;
+    log->to = 0;
+    trim_staging(log, flushed);
+    return LOG_OK;
+}
+
+static enum log_result allocate_to(struct log *log, struct segment *s, uint64_t target) {
+    int rc;
+    do rc = fallocate(s->fd, 0, (off_t)s->allocated, (off_t)(target - s->allocated));
+    while (rc < 0 && errno == EINTR);
+    /* A file system that cannot allocate ahead: the room is taken on trust, and log_flush tells. */
+    if (rc == 0 || errno == EOPNOTSUPP || errno == ENOSYS) {
+        s->allocated = target;
+        return LOG_OK;
+    }
+    log->error = errno;
+    if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG) return LOG_FAILING;
+    /* Some file systems keep what they had found before they ran out: give it back. */
+    (void)cut(s->fd, s->allocated);
+    return LOG_NO_SPACE;
+}
+
+/* Allocates ahead at least up to `upto`: in growing chunks while there is room, else just what is needed. */
+static enum log_result allocate(struct log *log, struct segment *s, uint64_t upto) {
+    assert(upto <= s->capacity);
+    if (upto <= s->allocated) return LOG_OK;
+    uint64_t chunk = s->allocated < ALLOCATE_MIN ? ALLOCATE_MIN : s->allocated;
+    if (chunk > ALLOCATE_MAX) chunk = ALLOCATE_MAX;
+    uint64_t ahead = s->allocated + chunk;
+    if (ahead < upto) ahead = upto;
+    if (ahead > s->capacity) ahead = s->capacity;
+    enum log_result result = allocate_to(log, s, ahead);
+    if (result == LOG_NO_SPACE && ahead > upto) result = allocate_to(log, s, upto);
+    if (result == LOG_OK) log->error = 0;
+    return result;
+}
+
+/* The same in the segment that waits, which is made larger if it must: nobody reads it yet. */
+static enum log_result allocate_waiting(struct log *log, uint64_t upto) {
+    struct segment *next = waiting(log);
+    if (next == NULL) {
+        log->wanted = upto > log->wanted ? upto : log->wanted;
+        log->error = ENOSPC;
+        return LOG_NO_SPACE;
+    }
+    if (upto > next->capacity) {
+        struct segment larger = *next;
+        if (!map_segment(&larger, (upto + 4095) & ~(uint64_t)4095)) {
+            log->error = errno;
+            return LOG_NO_SPACE;
+        }
+        (void)munmap(next->map, next->map_bytes);
+        *next = larger;
+    }
+    return allocate(log, next, upto);
+}
+
+/* Seals the current segment and goes on in the one that waits. */
+static enum log_result switch_segment(struct log *log, uint64_t now_wall_ns) {
+    assert(waiting(log) != NULL);
+    enum log_result result = log_flush(log);
+    if (result != LOG_OK) return result;
+    struct segment *sealed = log->current;
+    /* The room allocated ahead goes back to the disk; if that fails, zeros remain, which are an end like any other. */
+    if (cut(sealed->fd, sealed->end)) sealed->allocated = sealed->end;
+    activate(log, log->active + 1);
+    stage_header(log, (uint32_t)sealed->end, now_wall_ns);
+    return LOG_OK;
+}
+
+bool log_roll(struct log *log, uint64_t now_wall_ns) {
+    if (log->current == NULL) return false;
+    if (waiting(log) != NULL) return switch_segment(log, now_wall_ns) == LOG_OK;
+    if (log->wanted < HEADER_BYTES) log->wanted = HEADER_BYTES;
+    return false;
+}
+
+static enum log_result stage_room(struct log *log, uint64_t need) {
+    if (log->to + need <= log->staging_bytes) return LOG_OK;
+    enum log_result result = log_flush(log);
+    if (result != LOG_OK) return result;
+    if (need <= log->staging_bytes) return LOG_OK;
+    size_t bytes = (size_t)(need + 4095) & ~(size_t)4095;
+    void *staging = mremap(log->staging, log->staging_bytes, bytes, MREMAP_MAYMOVE);
+    if (staging == MAP_FAILED) {
+        log->error = errno;
+        return LOG_NO_SPACE;
+    }
+    log->staging = staging;
+    log->staging_bytes = bytes;
+    return LOG_OK;
+}
+
+static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t keep, uint64_t now_wall_ns) {
+    if (log->current == NULL) {
+        log->wanted = HEADER_BYTES + need + keep;
+        return LOG_NO_SPACE;
+    }
+    if (!log->current->end_known) return LOG_FAILING;
+
+    uint64_t tail = tail_of(log);
+    bool fits = tail + need <= log->current->capacity;
+    enum log_result result;
+    if (!fits) {
+        result = allocate_waiting(log, HEADER_BYTES + need + keep);
+        if (result == LOG_OK) result = switch_segment(log, now_wall_ns);
+    } else if (tail + need + keep <= log->current->capacity) {
+        result = allocate(log, log->current, tail + need + keep);
+    } else {
+        result = allocate_waiting(log, HEADER_BYTES + keep);
+        if (result == LOG_OK) result = allocate(log, log->current, tail + need);
+    }
+    if (result == LOG_OK) result = stage_room(log, need);
+    return result;
+}
+
+enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns) {
+    if (bytes > LOG_RESERVE_BYTES || records > LOG_RESERVE_BYTES / LOG_RECORD_OVERHEAD ||
+        keep_bytes > LOG_RESERVE_BYTES)
+        return LOG_NO_SPACE;
+    uint64_t need = (uint64_t)bytes + (uint64_t)records * LOG_RECORD_OVERHEAD;
+    if (need > LOG_RESERVE_BYTES) return LOG_NO_SPACE;
+    if (keep_bytes > 0) log->keep = keep_bytes;
+
+    /* (A recovered segment whose end is not known has nothing allocated beyond it, so it is not ready.) */
+    bool ready = log->current != NULL && log->to + need <= log->staging_bytes &&
+                 tail_of(log) + need + keep_bytes <= log->current->allocated;
+    if (!ready) {
+        enum log_result result = reserve_slowly(log, need, keep_bytes, now_wall_ns);
+        if (result != LOG_OK) return result;
+    }
+    log->reserved = need;
+    return LOG_OK;
+}
+
+log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
+                        size_t body_bytes) {
+    size_t bytes = sizeof *head + head->attribute_bytes + body_bytes;
+    size_t stride = (bytes + 7) & ~(size_t)7;
+    assert(head->kind != 0);
+    assert(log->reserved >= LOG_RECORD_OVERHEAD + head->attribute_bytes + body_bytes);
+    assert(log->to + stride <= log->staging_bytes && tail_of(log) + stride <= log->current->allocated);
+
+    uint8_t *p = log->staging + log->to;
+    memset(p + stride - 8, 0, 8); /* the padding; what is not padding is written over */
+    struct record r = *head;
+    r.bytes = (uint32_t)bytes;
+    r.crc = log->current->number;
+    memcpy(p, &r, sizeof r);
+    if (head->attribute_bytes > 0) memcpy(p + sizeof r, attributes, head->attribute_bytes);
+    if (body_bytes > 0) memcpy(p + sizeof r + head->attribute_bytes, body, body_bytes);
+    uint32_t crc = crc32c_extend(0, p, bytes);
+    memcpy(p + offsetof(struct record, crc), &crc, sizeof crc);
+
+    log_position position = (uint64_t)log->current->number << 32 | tail_of(log);
+    log->to += stride;
+    log->reserved -= LOG_RECORD_OVERHEAD + head->attribute_bytes + body_bytes;
+    log->records++;
+    return position;
+}
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+const struct record *log_read(const struct log *log, log_position position) {
+    uint64_t offset = (uint32_t)position;
+    uint32_t i = (uint32_t)(position >> 32) - log->first;
+    if (i == log->active && offset >= log->base) {
+        uint64_t staged = offset - log->base;
+        return staged < log->to ? (const struct record *)(const void *)(log->staging + staged) : NULL;
+    }
+    if (i >= log->count || offset >= log->segments[i].end) return NULL;
+    return (const struct record *)(const void *)(log->segments[i].map + offset);
+}
+
+/* --- recovery ----------------------------------------------------------------------------------------------------- */
+
+static bool has_prefixes(struct prefixes *p, const struct segment *s) {
+    if (p->state != NULL && p->segment == s->number && p->limit == s->end) return true;
+    forget_prefixes(p);
+    size_t count = (size_t)(s->end / PREFIX_STEP) + 1;
+    p->state = malloc(count * sizeof *p->state);
+    if (p->state == NULL) return false;
+    p->segment = s->number;
+    p->limit = s->end;
+    uint32_t state = 0;
+    for (size_t i = 0; i < count; i++) {
+        p->state[i] = state;
+        if (i + 1 < count) state = ~crc32c_extend(~state, s->map + i * PREFIX_STEP, PREFIX_STEP);
+    }
+    return true;
+}
+
+static uint32_t prefix(const struct prefixes *p, const struct segment *s, uint64_t offset) {
+    uint64_t step = offset / PREFIX_STEP;
+    uint64_t begin = step * PREFIX_STEP;
+    return ~crc32c_extend(~p->state[step], s->map + begin, (size_t)(offset - begin));
+}
+
+/* The CRC of a record of `bytes` at `offset`. While looking for where a damaged segment goes on, any eight bytes may
+ * claim to be the beginning of a record of any length; so that this stays linear, long ones are computed from prefixes.
+ */
+static uint32_t record_crc(const struct segment *s, uint64_t offset, uint32_t bytes, struct prefixes *prefixes) {
+    const uint32_t start[2] = {bytes, s->number};
+    uint32_t crc = crc32c_extend(0, start, sizeof start);
+    uint64_t begin = offset + sizeof start;
+    uint64_t end = offset + bytes;
+    if (prefixes == NULL || bytes <= DIRECT_CRC_BYTES || !has_prefixes(prefixes, s))
+        return crc32c_extend(crc, s->map + begin, (size_t)(end - begin));
+    return ~(prefix(prefixes, s, end) ^ crc32c_advance(prefix(prefixes, s, begin) ^ ~crc, end - begin));
+}
+
+/* Whether a whole record begins at `offset`, which is aligned. */
+static bool whole(const struct segment *s, uint64_t offset, struct prefixes *prefixes) {
+    if (offset + sizeof(struct record) > s->end) return false;
+    struct record r;
+    memcpy(&r, s->map + offset, sizeof r);
+    if (r.kind == 0 || r.bytes < sizeof r + r.attribute_bytes || r.bytes > s->end - offset) return false;
+    return record_crc(s, offset, r.bytes, prefixes) == r.crc;
+}
+
+/* The next whole record from `offset` on, or 0. *dirty: there was something else than zeros. */
+static uint64_t find_whole(const struct segment *s, uint64_t offset, struct prefixes *prefixes, bool *dirty) {
+    for (; offset + 8 <= s->end; offset += 8) {
+        uint64_t start;
+        memcpy(&start, s->map + offset, sizeof start);
+        if (start == 0) continue;
+        *dirty = true;
+        if (whole(s, offset, prefixes)) return offset;
+    }
+    for (; offset < s->end; offset++) *dirty |= s->map[offset] != 0;
+    return 0;
+}
+
+/* Where the header of the next segment says that this one ends, or 0. */
+static uint64_t expected_end(const struct log *log, uint32_t segment) {
+    const struct segment *next = find(log, segment + 1);
+    if (next == NULL || next->end < HEADER_BYTES) return 0;
+    struct segment_header h;
+    memcpy(&h, next->map, sizeof h);
+    return h.previous_end;
+}
+
+/* Saves a fault for every few pages of the next window, and has the disk work on what comes after it. These are hints:
+ * what they fail to do, reading does. */
+static void read_ahead(const struct segment *s, uint64_t window) {
+    if (window >= s->end) return;
+    uint64_t left = s->end - window;
+    (void)madvise(s->map + window, (size_t)(left < SCAN_AHEAD ? left : SCAN_AHEAD), MADV_WILLNEED);
+    (void)madvise(s->map + window, (size_t)(left < SCAN_WINDOW ? left : SCAN_WINDOW), MADV_POPULATE_READ);
+}
+
+int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad) {
+    const struct segment *s = find(log, segment);
+    assert(s != NULL && s->end >= HEADER_BYTES && *offset % 8 == 0);
+    uint64_t at = *offset == 0 ? HEADER_BYTES : *offset;
+    if (*offset == 0) {
+        read_ahead(s, 0);
+        if (s->header_damaged) {
+            *bad = 0;
+            *offset = HEADER_BYTES;
+            return -1;
+        }
+    }
+    *bad = 0;
+    if (whole(s, at, NULL)) {
+        *record = (const struct record *)(const void *)(s->map + at);
+        *offset = at + record_stride(*record);
+        if (at / SCAN_WINDOW != *offset / SCAN_WINDOW) read_ahead(s, *offset / SCAN_WINDOW * SCAN_WINDOW);
+        return 1;
+    }
+    bool dirty = false;
+    uint64_t next = find_whole(s, at, log->prefixes, &dirty);
+    uint64_t expected = expected_end(log, segment);
+    if (next == 0 && expected > at) next = expected;
+    if (next != 0) {
+        *bad = at;
+        *offset = next;
+        return -1;
+    }
+    forget_prefixes(log->prefixes);
+    *bad = dirty ? at : 0;
+    *offset = at;
+    return 0;
+}
+
+bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {
+    struct segment *s = find(log, segment);
+    assert(s != NULL && offset >= HEADER_BYTES && offset % 8 == 0 && offset <= s->capacity);
+    assert(s != log->current || log->to == 0);
+    if (!cut(s->fd, offset)) return false;
+    s->end = offset;
+    s->allocated = offset;
+    s->end_known = true;
+    if (s == log->current) log->base = offset;
+    return true;
+}
+
+/* --- what there is ------------------------------------------------------------------------------------------------ */
+
+uint32_t log_first_segment(const struct log *log) {
+    return log->count > 0 ? log->first : 0;
+}
+
+uint32_t log_active_segment(const struct log *log) {
+    return log->current != NULL ? log->current->number : 0;
+}
+
+uint64_t log_segment_end(const struct log *log, uint32_t segment) {
+    const struct segment *s = find(log, segment);
+    if (s == NULL) return 0;
+    return s == log->current ? tail_of(log) : s->end;
+}
+
+uint64_t log_bytes(const struct log *log) {
+    uint64_t bytes = log->to - log->from;
+    for (uint32_t i = 0; i < log->count; i++) bytes += log->segments[i].end;
+    return bytes;
+}
+
+uint64_t log_ahead_bytes(const struct log *log) {
+    if (log->current == NULL) return 0;
+    uint64_t bytes = log->current->allocated > tail_of(log) ? log->current->allocated - tail_of(log) : 0;
+    const struct segment *next = waiting(log);
+    return next != NULL ? bytes + next->allocated : bytes;
+}
+
+uint64_t log_records(const struct log *log) {
+    return log->records;
+}
+
+int log_errno(const struct log *log) {
+    return log->error;
+}
+
+uint64_t log_appended(const struct log *log) {
+    return log->flushed + (log->to - log->from);
+}
+
+uint64_t log_flushed(const struct log *log) {
+    return log->flushed;
+}
+
+uint64_t log_synced(const struct log *log) {
+    return log->synced;
+}
+
+int log_active_fd(const struct log *log) {
+    return log->current != NULL ? log->current->fd : -1;
+}
+
+size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *upto) {
+    *upto = log->synced;
+    if (log->current == NULL || log->flushed == log->synced) return 0;
+    uint32_t i = log->active;
+    while (i > 0 && log->segments[i - 1].mark > log->synced) i--;
+    size_t count = 0;
+    for (; i <= log->active && count < max; i++) {
+        if (log->segments[i].mark <= log->synced) continue;
+        fds[count++] = log->segments[i].fd;
+        *upto = log->segments[i].mark;
+    }
+    return count;
+}
+
+void log_mark_synced(struct log *log, uint64_t upto) {
+    assert(upto <= log->flushed);
+    if (upto > log->synced) log->synced = upto;
+}

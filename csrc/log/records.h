@@ -1,0 +1,116 @@
+/* The records of a shard's log: what each kind means, and how its attributes and body are laid out.
+ *
+ * The records (see log.h for their frame):
+ *
+ *   TOPIC    topic: a number new to this shard; seq: its next_seq; flags: TOPIC_*; attributes, if TOPIC_STOPPED: uint64_t
+ *            from which seq; body: its name. Each segment begins with those of all topics known, so that the segments
+ *            before it can go. Written twice: without it nobody would know whose the messages are that bear the number.
+ *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far.
+ *   PUBLISH  topic, seq, id, body; attributes: uint32_t pri, ttr in ms, and, if it is delayed, delay in ms; or, if one
+ *            of them does not fit, struct publish_attributes.
+ *   DELETE   topic, seq, id: the message is done with.
+ *   STATE    topic, seq, id; attributes: struct state_attributes: what the job queue knows of the message now.
+ *   PRODUCER   id: a writer's key, seq: its batch; attributes: uint32_t: the part of it that the shard has. With the flag
+ *            PUBLISH_MORE it counts together with the PUBLISHes behind it. Each segment begins with those remembered.
+ *   MOVED    a PUBLISH and its STATE in one, copied from a segment that is to go; attributes: struct moved_attributes;
+ *            flags: MOVED_*.
+ *
+ * Of subscriptions, whose number in the shard is the record's id:
+ *
+ *   SUBSCRIPTION  topic, seq: its cursor, flags: SUBSCRIPTION_PAUSED, body: its name. Each segment begins with those of all.
+ *                 Written twice, as TOPICs are.
+ *   CURSOR        topic, seq: the cursor; what lies before it has been delivered once.
+ *   FINISH        topic, seq: a message that is finished; attributes: uint32_t count: so are those that follow it, count
+ *                 in all; or body: int32_t[] of how far from seq each one finished lies.
+ *   REDELIVERY     topic, seq of a message behind the cursor; attributes: struct redelivery.
+ *   EMPTY         topic, seq: the cursor; nothing before it is held by the subscription any more. id 0: what waits for
+ *                 the topic's first subscription, or for the end of its pause, is held by nobody any more.
+ *   UNSUBSCRIBE   topic: the subscription is gone.
+ *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
+ *   REFERENCES         topic, seq, body: struct reference[]; after a MOVED with MOVED_REFERENCED: which subscriptions hold the message.
+ *   TOPIC_GONE    topic: it is deleted, with its messages and subscriptions.
+ *
+ * Records of one PUBLISH_MANY bear the flag PUBLISH_MORE, but for the last: without that one, none of them counts, nor
+ * does the PRODUCER before them.
+ * Ephemeral subscriptions write nothing: what is published for nobody else bears PUBLISH_FLEETING.
+ */
+#ifndef MQ_RECORDS_H
+#define MQ_RECORDS_H
+
+#include <stdint.h>
+
+#include "log/log.h"
+
+enum record_kind {
+    RECORD_TOPIC = 1,
+    RECORD_FLOOR,
+    RECORD_PUBLISH,
+    RECORD_DELETE,
+    RECORD_STATE,
+    RECORD_MOVED,
+    RECORD_SUBSCRIPTION,
+    RECORD_CURSOR,
+    RECORD_FINISH,
+    RECORD_REDELIVERY,
+    RECORD_EMPTY,
+    RECORD_UNSUBSCRIBE,
+    RECORD_ADOPT,
+    RECORD_REFERENCES,
+    RECORD_TOPIC_GONE,
+    RECORD_PRODUCER,
+};
+
+enum record_flag {
+    TOPIC_DURABLE = 1,
+    TOPIC_TUBE = 2,
+    TOPIC_STOPPED = 4,
+    TOPIC_EPHEMERAL = 8, /* what it has does not outlive the process */
+    PUBLISH_MORE = 1,
+    PUBLISH_FLEETING = 2,   /* it does not outlive the process */
+    MOVED_NO_JOB = 1,       /* the job queue does not have it */
+    MOVED_REFERENCED = 2,   /* a REFERENCES follows */
+    REFERENCES_DELAYED = 1, /* it was published with a delay */
+    SUBSCRIPTION_PAUSED = 1,
+};
+
+struct publish_attributes {
+    uint32_t pri;
+    uint32_t unused;
+    uint64_t delay_ns; /* ready this long after the record's time */
+    uint64_t ttr_ns;
+};
+
+struct state_attributes {
+    uint32_t pri;
+    uint32_t state; /* enum job_state, never JOB_RESERVED: a crash gives such a job back */
+    uint32_t reserves, timeouts, releases, buries, kicks;
+    uint32_t unused;
+    uint64_t delay_ns;
+    uint64_t deadline_wall_ns; /* of a delayed one */
+};
+
+struct moved_attributes {
+    struct publish_attributes publish;
+    struct state_attributes state;
+};
+struct redelivery {
+    uint32_t attempts;
+    uint32_t unused;
+    uint64_t deferred_until_wall_ns; /* 0: it is not deferred */
+};
+
+struct reference {
+    uint32_t subscription; /* 0: the message waits for the topic's first */
+    uint32_t ahead;        /* 1: of its cursor */
+    struct redelivery redelivery;
+};
+_Static_assert(sizeof(struct redelivery) == 16 && sizeof(struct reference) == 24, "on-disk layout");
+enum { SHARD_REDELIVERY_BYTES = sizeof(struct redelivery) };
+_Static_assert(sizeof(struct publish_attributes) == 24 && sizeof(struct state_attributes) == 48, "on-disk layout");
+
+/* Writes the shortest form that says it to `out` (room for a struct publish_attributes) and returns how long that is. */
+uint8_t publish_attributes_pack(const struct publish_attributes *a, void *out);
+/* Of a PUBLISH or MOVED record, in whichever form. */
+struct publish_attributes publish_attributes_of(const struct record *r);
+
+#endif

@@ -1,0 +1,353 @@
+#define _GNU_SOURCE
+#include "ringbuf/channel.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ringbuf/ring.h"
+
+/* A record's flags: where in its message it lies. A message that fits into one record is both. */
+#define FRAGMENT_FIRST 1u
+#define FRAGMENT_LAST  2u
+#define FRAGMENT_WHOLE (FRAGMENT_FIRST | FRAGMENT_LAST)
+
+/* An overflow chunk's usual size, so that many small messages share one, and the largest assembly buffer that is kept
+ * for the next message in fragments. */
+#define CHUNK_BYTES         ((size_t)64 << 10)
+#define ASSEMBLY_KEEP_BYTES ((size_t)64 << 10)
+
+/* A piece of the overflow queue. It holds whole records exactly as they will lie in the ring, so that a place in the
+ * stream of sent bytes is the ring's own count, wherever the bytes are now. */
+struct chunk {
+    struct chunk *next;
+    size_t capacity;
+    size_t begin; /* moved into the ring before it */
+    size_t end;
+    uint64_t bytes[]; /* 8-byte aligned as in the ring */
+};
+
+struct channel {
+    struct ring_producer out;
+    struct ring_consumer in;
+    int wake_fd;
+    bool broken;
+
+    uint64_t publishable; /* what was sent before this place may be seen; always the end of a message */
+    struct chunk *first;
+    struct chunk *last;
+    struct channel_counters counters;
+
+    size_t max_message_bytes;
+    uint8_t *assembly;
+    size_t assembly_capacity;
+    size_t assembly_wanted; /* bytes of the message being put together; 0: none is */
+    size_t assembly_bytes;
+};
+
+/* A message's two parts, to be cut into fragments regardless of where one ends and the other begins. */
+struct parts {
+    const struct message *header;
+    const uint8_t *body;
+};
+
+static void copy_part(uint8_t *to, const struct parts *parts, size_t offset, size_t bytes) {
+    if (offset < sizeof(struct message)) {
+        size_t of_header = sizeof(struct message) - offset;
+        if (of_header > bytes) of_header = bytes;
+        memcpy(to, (const uint8_t *)parts->header + offset, of_header);
+        to += of_header;
+        offset += of_header;
+        bytes -= of_header;
+    }
+    if (bytes > 0) memcpy(to, parts->body + (offset - sizeof(struct message)), bytes);
+}
+
+static void free_overflow(struct channel *channel) {
+    while (channel->first != NULL) {
+        struct chunk *chunk = channel->first;
+        channel->first = chunk->next;
+        free(chunk);
+    }
+    channel->last = NULL;
+    channel->counters.overflow_bytes = 0;
+}
+
+static void free_assembly(struct channel *channel) {
+    free(channel->assembly);
+    channel->assembly = NULL;
+    channel->assembly_capacity = 0;
+    channel->assembly_wanted = 0;
+}
+
+/* Called when no message of it is in use any more. */
+static void free_large_assembly(struct channel *channel) {
+    if (channel->assembly_capacity > ASSEMBLY_KEEP_BYTES && channel->assembly_wanted == 0) free_assembly(channel);
+}
+
+/* Neither the overflow nor the assembly is freed here: a caller may still read a message in the latter. */
+static void channel_break(struct channel *channel) {
+    channel->broken = true;
+}
+
+struct channel *channel_open(int out_fd, int in_fd, int peer_wake_fd, size_t max_message_bytes) {
+    struct channel *channel = calloc(1, sizeof *channel);
+    if (channel == NULL) return NULL;
+    channel->wake_fd = -1;
+    channel->max_message_bytes = max_message_bytes;
+    int error = 0;
+    if (peer_wake_fd >= 0 && (channel->wake_fd = fcntl(peer_wake_fd, F_DUPFD_CLOEXEC, 0)) < 0) error = errno;
+    if (error == 0 && ring_producer_open(&channel->out, out_fd, channel->wake_fd) != 0) error = errno;
+    if (error == 0 && ring_consumer_open(&channel->in, in_fd, channel->wake_fd) != 0) error = errno;
+    if (error != 0) {
+        channel_close(channel);
+        errno = error;
+        return NULL;
+    }
+    channel->publishable = channel->out.tail;
+    return channel;
+}
+
+void channel_close(struct channel *channel) {
+    if (channel == NULL) return;
+    ring_producer_close(&channel->out);
+    ring_consumer_close(&channel->in);
+    if (channel->wake_fd >= 0) close(channel->wake_fd);
+    free_overflow(channel);
+    free_assembly(channel);
+    free(channel);
+}
+
+bool channel_broken(const struct channel *channel) {
+    return channel->broken || channel->out.broken || channel->in.broken;
+}
+
+uint64_t channel_epoch(const struct channel *channel) {
+    return ring_epoch(channel->out.shared);
+}
+
+struct channel_counters channel_counters(const struct channel *channel) {
+    struct channel_counters counters = channel->counters;
+    counters.wakes = channel->out.wakes + channel->in.wakes;
+    return counters;
+}
+
+/* --- Sending ------------------------------------------------------------------------------------------------------ */
+
+/* Room for one record at the end of the overflow queue; NULL if there is no memory. */
+static struct ring_record *overflow_reserve(struct channel *channel, size_t payload_bytes) {
+    size_t bytes = (size_t)ring_record_bytes(payload_bytes);
+    struct chunk *chunk = channel->last;
+    if (chunk == NULL || chunk->capacity - chunk->end < bytes) {
+        size_t capacity = bytes > CHUNK_BYTES ? bytes : CHUNK_BYTES;
+        chunk = malloc(sizeof *chunk + capacity);
+        if (chunk == NULL) return NULL;
+        *chunk = (struct chunk){.capacity = capacity};
+        if (channel->last != NULL)
+            channel->last->next = chunk;
+        else
+            channel->first = chunk;
+        channel->last = chunk;
+    }
+    struct ring_record *record = (struct ring_record *)(void *)((uint8_t *)chunk->bytes + chunk->end);
+    chunk->end += bytes;
+    channel->counters.overflow_bytes += bytes;
+    if (channel->counters.overflow_bytes > channel->counters.overflow_peak_bytes)
+        channel->counters.overflow_peak_bytes = channel->counters.overflow_bytes;
+    return record;
+}
+
+static void send_fragment(struct channel *channel, const struct parts *parts, size_t offset, size_t bytes,
+                          uint32_t flags) {
+    /* Only behind an empty overflow queue, or the ring would overtake it. */
+    if (channel->first == NULL) {
+        void *payload = ring_reserve(&channel->out, bytes);
+        if (payload != NULL) {
+            copy_part(payload, parts, offset, bytes);
+            ring_commit(&channel->out, flags);
+            return;
+        }
+    }
+    struct ring_record *record = overflow_reserve(channel, bytes);
+    if (record == NULL) {
+        channel_break(channel);
+        return;
+    }
+    *record = (struct ring_record){.bytes = (uint32_t)bytes, .flags = flags};
+    copy_part((uint8_t *)(record + 1), parts, offset, bytes);
+}
+
+void channel_send(struct channel *channel, const struct message *header, const void *body, size_t body_bytes) {
+    assert(header->body_bytes == body_bytes);
+    if (channel_broken(channel)) return;
+    struct parts parts = {.header = header, .body = body};
+    size_t total = sizeof *header + body_bytes;
+    size_t most = (size_t)ring_max_payload(channel->out.data_bytes);
+    if (total <= most) {
+        send_fragment(channel, &parts, 0, total, FRAGMENT_WHOLE);
+        return;
+    }
+    for (size_t offset = 0; offset < total;) {
+        size_t bytes = total - offset < most ? total - offset : most;
+        uint32_t flags = (offset == 0 ? FRAGMENT_FIRST : 0) | (offset + bytes == total ? FRAGMENT_LAST : 0);
+        send_fragment(channel, &parts, offset, bytes, flags);
+        offset += bytes;
+    }
+}
+
+struct message *channel_reserve(struct channel *channel, size_t body_bytes) {
+    if (channel->first != NULL || channel_broken(channel)) return NULL;
+    if (body_bytes > ring_max_payload(channel->out.data_bytes) - sizeof(struct message)) return NULL;
+    return ring_reserve(&channel->out, sizeof(struct message) + body_bytes);
+}
+
+void channel_sent(struct channel *channel) {
+    ring_commit(&channel->out, FRAGMENT_WHOLE);
+}
+
+static void drain_overflow(struct channel *channel) {
+    while (channel->first != NULL) {
+        struct chunk *chunk = channel->first;
+        while (chunk->begin < chunk->end) {
+            const struct ring_record *record =
+                (const struct ring_record *)(const void *)((const uint8_t *)chunk->bytes + chunk->begin);
+            void *payload = ring_reserve(&channel->out, record->bytes);
+            if (payload == NULL) return;
+            memcpy(payload, record + 1, record->bytes);
+            ring_commit(&channel->out, record->flags);
+            size_t bytes = (size_t)ring_record_bytes(record->bytes);
+            chunk->begin += bytes;
+            channel->counters.overflow_bytes -= bytes;
+        }
+        channel->first = chunk->next;
+        if (channel->first == NULL) channel->last = NULL;
+        free(chunk);
+    }
+    assert(channel->counters.overflow_bytes == 0);
+}
+
+/* Publishes what may be seen and lies in the ring. */
+static bool publish_allowed(struct channel *channel) {
+    drain_overflow(channel);
+    if (channel_broken(channel)) return false;
+    uint64_t tail = channel->out.tail;
+    return ring_publish_to(&channel->out, channel->publishable < tail ? channel->publishable : tail);
+}
+
+bool channel_backlogged(struct channel *channel) {
+    if (channel->first == NULL || channel_broken(channel)) return false;
+    publish_allowed(channel);
+    return channel->first != NULL && !channel_broken(channel);
+}
+
+uint64_t channel_tail(const struct channel *channel) {
+    return channel->out.tail + channel->counters.overflow_bytes;
+}
+
+bool channel_publish(struct channel *channel) {
+    return channel_publish_to(channel, channel_tail(channel));
+}
+
+bool channel_publish_to(struct channel *channel, uint64_t tail) {
+    assert(tail <= channel_tail(channel));
+    if (channel_broken(channel)) return false;
+    if (tail > channel->publishable) channel->publishable = tail;
+    return publish_allowed(channel);
+}
+
+/* --- Receiving ---------------------------------------------------------------------------------------------------- */
+
+/* Begins a message in fragments with its first one. False if it is not to be believed or there is no memory. */
+static bool assembly_begin(struct channel *channel, const uint8_t *payload, size_t payload_bytes) {
+    struct message header;
+    if (channel->assembly_wanted != 0 || payload_bytes < sizeof header) return false;
+    memcpy(&header, payload, sizeof header);
+    if (header.body_bytes > channel->max_message_bytes) return false;
+    size_t wanted = sizeof header + header.body_bytes;
+    if (payload_bytes >= wanted) return false;
+    if (channel->assembly_capacity < wanted) {
+        free_assembly(channel);
+        channel->assembly = malloc(wanted);
+        if (channel->assembly == NULL) return false;
+        channel->assembly_capacity = wanted;
+    }
+    channel->assembly_wanted = wanted;
+    channel->assembly_bytes = 0;
+    return true;
+}
+
+static bool assembly_add(struct channel *channel, const uint8_t *payload, size_t payload_bytes, uint32_t flags) {
+    if ((flags & FRAGMENT_FIRST) != 0 && !assembly_begin(channel, payload, payload_bytes)) return false;
+    if (channel->assembly_wanted == 0 || payload_bytes == 0) return false;
+    size_t missing = channel->assembly_wanted - channel->assembly_bytes;
+    bool last = (flags & FRAGMENT_LAST) != 0;
+    if (last ? payload_bytes != missing : payload_bytes >= missing) return false;
+    memcpy(channel->assembly + channel->assembly_bytes, payload, payload_bytes);
+    channel->assembly_bytes += payload_bytes;
+    return true;
+}
+
+/* A message that lies in the ring as a whole, if it is to be believed. What is checked is also what the caller will
+ * read: a peer that writes to what it has published is not defended against. */
+static const struct message *whole_message(const struct channel *channel, const void *payload, size_t payload_bytes) {
+    const struct message *message = payload;
+    if (channel->assembly_wanted != 0 || payload_bytes < sizeof *message) return NULL;
+    if (message->body_bytes != payload_bytes - sizeof *message) return NULL;
+    return message->body_bytes <= channel->max_message_bytes ? message : NULL;
+}
+
+const struct message *channel_receive(struct channel *channel) {
+    if (channel_broken(channel)) return NULL;
+    free_large_assembly(channel);
+    uint32_t bytes, flags;
+    const void *payload;
+    while ((payload = ring_peek(&channel->in, &bytes, &flags)) != NULL) {
+        /* The bytes stay where they are until ring_release. */
+        ring_consume(&channel->in);
+        if (flags == FRAGMENT_WHOLE) {
+            const struct message *message = whole_message(channel, payload, bytes);
+            if (message == NULL) channel_break(channel);
+            return message;
+        }
+        if (flags > FRAGMENT_WHOLE || !assembly_add(channel, payload, bytes, flags)) {
+            channel_break(channel);
+            return NULL;
+        }
+        /* At once, not at the end of the turn: the rest of a large message may be waiting for just this room. */
+        ring_release(&channel->in);
+        if ((flags & FRAGMENT_LAST) != 0) {
+            channel->assembly_wanted = 0;
+            return (const struct message *)(const void *)channel->assembly;
+        }
+    }
+    return NULL;
+}
+
+void channel_release(struct channel *channel) {
+    if (channel_broken(channel)) return;
+    free_large_assembly(channel);
+    ring_release(&channel->in);
+}
+
+/* --- Sleeping ----------------------------------------------------------------------------------------------------- */
+
+bool channel_may_sleep(struct channel *channel) {
+    if (channel_broken(channel)) return true;
+    if (channel->first != NULL && !ring_producer_may_sleep(&channel->out)) return false;
+    if (ring_consumer_may_sleep(&channel->in)) return true;
+    channel_awake(channel);
+    return false;
+}
+
+bool channel_may_sleep_until_room(struct channel *channel) {
+    if (channel->first == NULL || channel_broken(channel)) return channel_may_sleep(channel);
+    return ring_producer_may_sleep(&channel->out);
+}
+
+void channel_awake(struct channel *channel) {
+    ring_consumer_awake(&channel->in);
+    ring_producer_awake(&channel->out);
+}

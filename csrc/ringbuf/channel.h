@@ -1,0 +1,90 @@
+/* A channel: messages over a pair of rings, in both directions, between one acceptor and one worker.
+ *
+ * It owns the two rings' mappings on this side, an overflow queue for what did not fit, and a buffer in which a
+ * message that travelled in fragments is put together. Sending never blocks and never fails: what the ring has no room
+ * for waits in the overflow queue, in order. Whoever sends must therefore look at channel_backlogged() and stop
+ * taking in work that feeds this channel while it is true; that is what bounds the overflow. The side that asks (the
+ * acceptor) must go on receiving all the same: that is what keeps two full rings that face each other from standing
+ * still for ever.
+ *
+ * Nothing sent is seen by the other side before channel_publish(). `channel_tail()` and `channel_publish_to()` let a
+ * worker hold back replies until the log has been synced: publish up to a tail taken earlier, and no further. A tail
+ * is a place in the stream of all that was ever sent, whether it lies in the ring or in the overflow queue now.
+ *
+ * Fragments of one message are consecutive in a ring, so one assembly buffer for each direction is enough. A message
+ * pointer from channel_receive() is 8-byte aligned and valid until the next channel_receive() or channel_release().
+ *
+ * A turn of a process's loop over its channels:
+ *
+ *     drain the wake eventfd (before looking at any ring: a wake-up drained after the look would be lost)
+ *     channel_backlogged(), then channel_receive() ... channel_send() ... of every channel
+ *     channel_release(), channel_publish()
+ *     channel_may_sleep() of every channel; epoll_wait, without a timeout if all said true, else with 0
+ *     channel_awake() of every channel
+ */
+#ifndef MQ_CHANNEL_H
+#define MQ_CHANNEL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ringbuf/message.h"
+
+struct channel;
+
+/* `out_fd` and `in_fd` are the memfds of the ring this side produces and the one it consumes (already formatted by
+ * ring_format); `peer_wake_fd` is the eventfd (EFD_NONBLOCK; or -1: the peer polls) that wakes the other side's
+ * process. None of the fds is kept: the caller may close them. NULL with errno when a ring is not what it claims to
+ * be. `max_message_bytes` is the largest body that is believed, and so bounds what a peer may ask this side to
+ * assemble; it must be no less than any body the peer may rightly send. */
+struct channel *channel_open(int out_fd, int in_fd, int peer_wake_fd, size_t max_message_bytes);
+void channel_close(struct channel *channel);
+
+/* Copies header and body. header->body_bytes must equal body_bytes. */
+void channel_send(struct channel *channel, const struct message *header, const void *body, size_t body_bytes);
+
+/* As channel_send for callers that fill in the body themselves: returns where to write header+body (48 + body_bytes
+ * contiguous, 8-byte aligned) or NULL if it must go through channel_send (too large or no room now). A pointer that was
+ * given must be completed by channel_sent() before anything else is sent. */
+struct message *channel_reserve(struct channel *channel, size_t body_bytes);
+void channel_sent(struct channel *channel);
+
+/* Moves overflow into the ring as far as there is room, and publishes of it what was to be published already. True
+ * while some is left. */
+bool channel_backlogged(struct channel *channel);
+
+uint64_t channel_tail(const struct channel *channel);
+/* Make what was sent visible and wake the peer if it sleeps. True if anything new became visible. What still lies in
+ * the overflow queue becomes visible when it moves into the ring. */
+bool channel_publish(struct channel *channel);
+bool channel_publish_to(struct channel *channel, uint64_t tail);
+
+/* The next message, or NULL when there is none now. Frees the one before it (locally). */
+const struct message *channel_receive(struct channel *channel);
+/* Gives the room of all received messages back to the producer; wakes it if it waits for room. Once per turn. */
+void channel_release(struct channel *channel);
+
+/* Sleep protocol: say that this side is about to sleep; true if it may (nothing to receive; and, if backlogged, no room
+ * has appeared), false if it must not. channel_awake() takes it back. */
+bool channel_may_sleep(struct channel *channel);
+/* The same for a side that does not receive while it is backlogged: what there is to receive does not keep it awake
+ * then, only room does. */
+bool channel_may_sleep_until_room(struct channel *channel);
+void channel_awake(struct channel *channel);
+
+/* A message in flight that this side could not believe (a peer gone wrong), or no memory for what had to be kept: the
+ * channel is dead from then on. channel_receive returns NULL, what is sent is dropped, nothing is published. */
+bool channel_broken(const struct channel *channel);
+
+/* The epoch that the outgoing ring was formatted with. */
+uint64_t channel_epoch(const struct channel *channel);
+
+struct channel_counters {
+    uint64_t wakes;          /* wake-ups sent to the peer */
+    uint64_t overflow_bytes; /* in the overflow queue now */
+    uint64_t overflow_peak_bytes;
+};
+struct channel_counters channel_counters(const struct channel *channel);
+
+#endif

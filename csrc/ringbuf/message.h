@@ -1,0 +1,225 @@
+/* The shard protocol: what crosses a ring between an acceptor and a worker.
+ *
+ * Every message is one `struct message`, then `body_bytes` of body. An acceptor sends requests, a worker sends
+ * replies; nothing else travels. It knows no wire protocol: a wire protocol is a translator to it.
+ *
+ * Order. A worker executes the requests of one connection in the order in which they were sent. A RESERVE that has
+ * to wait holds back the later requests of its connection (CANCEL and GONE excepted); other connections go on.
+ * So the replies that one worker gives one connection come in the order of its requests.
+ *
+ * Identity. `conn` is the acceptor's number of a connection and `slot` its number of the request on it; both are
+ * echoed and mean nothing to a worker beyond equality. `topic` is the acceptor's own number for a topic, bound to a
+ * name by OPEN before its first use. `id` is the broker-wide message id: n * shards + shard, where n comes from the
+ * board's counter, so that ids rise over time across shards and each tells its shard.
+ *
+ * Subscriptions. A topic's job queue is one kind: clients RESERVE from it. Channels (csrc/shards/subscription.h) are the other:
+ * a SUBSCRIBE makes a connection a consumer of one, and messages are then pushed to it, at most as many at once as its
+ * last CREDIT said and no more than WINDOW_BYTES of them on their way: the acceptor says with SENT what has left it.
+ *
+ * Time. Durations are nanoseconds in 64 bits; DURATION_FOREVER is "no end".
+ */
+#ifndef MQ_MESSAGE_H
+#define MQ_MESSAGE_H
+
+#include <stdint.h>
+
+#define DURATION_FOREVER UINT64_MAX
+
+enum message_kind {
+    /* Requests without a reply. */
+    MSG_OPEN = 1, /* topic; id: its shard; body: its name */
+    MSG_CLOSE,    /* topic: the number may be bound anew */
+    MSG_USE,      /* conn publishes to topic from now on (instead of any other it used); topic 0: to none */
+    MSG_WATCH,    /* conn's RESERVEs take from topic too */
+    MSG_IGNORE,   /* ... no longer */
+    MSG_CANCEL,   /* conn's RESERVE in slot, if it still waits, is answered CANCELLED; else nothing happens */
+    MSG_RETURN,   /* id, delivered to conn, was not passed on: it is ready again as if never taken */
+    MSG_GONE,     /* conn is closed: what it had in flight is ready again, what it used and watched is let go */
+
+    /* Of a consumer, without a reply when they succeed; else a REFUSED comes back. */
+    MSG_CREDIT,  /* id: how many messages conn may have in flight */
+    MSG_FINISH,  /* id: done with */
+    MSG_REQUEUE, /* id: to be delivered again, after delay_ns */
+    MSG_EXTEND,  /* id: its time to be finished begins anew */
+    MSG_SENT,    /* id: so many bytes of what was delivered (headers included) are with the client's socket now */
+
+    /* Requests, each with one reply. */
+    MSG_PUBLISH = 32, /* topic, id, pri, delay_ns, ttr_ns, body -> OK | NO_SPACE */
+    MSG_RESERVE,      /* delay_ns: how long to wait -> OK + id + body | TIMED_OUT | DEADLINE_SOON | CANCELLED */
+    MSG_PROBE,        /* -> OK + pri + id of the most urgent ready message conn may take | NONE | DEADLINE_SOON */
+    MSG_TAKE,         /* pri, id -> the most urgent message if not less urgent than (pri, id): OK + id + body | NONE */
+    MSG_RESERVE_ID,   /* id -> OK + id + body | NOT_FOUND */
+    MSG_DELETE,       /* id -> OK | NOT_FOUND | FAILED */
+    MSG_RELEASE,      /* id, pri, delay_ns -> OK | NOT_FOUND | NO_SPACE */
+    MSG_BURY,         /* id, pri -> OK | NOT_FOUND | FAILED */
+    MSG_TOUCH,        /* id -> OK | NOT_FOUND */
+    MSG_PEEK_ID,      /* id -> OK + id + body | NOT_FOUND */
+    MSG_PEEK_READY,   /* topic -> OK + id + body | NOT_FOUND */
+    MSG_PEEK_DELAYED, /* topic -> OK + id + body | NOT_FOUND */
+    MSG_PEEK_BURIED,  /* topic -> OK + id + body | NOT_FOUND */
+    MSG_KICK,         /* topic, id: how many at most -> OK + id: how many */
+    MSG_KICK_ID,      /* id -> OK | NOT_FOUND | NO_SPACE */
+    MSG_PAUSE,        /* body: topic name; delay_ns -> OK | NOT_FOUND */
+    MSG_STATS_ID,     /* id -> OK + body: struct job_stats, then the topic's name | NOT_FOUND */
+    MSG_STATS_TOPIC,  /* body: topic name -> OK + body: struct topic_stats | NOT_FOUND */
+    MSG_LIST,         /* -> OK + body: for each topic its name and a '\n' */
+
+    MSG_PUBLISH_MANY, /* topic, id: of the first, each next is `shards` higher; pri: how many; delay_ns, ttr_ns; body: for
+                         each a big-endian uint32_t of its bytes, then those -> OK, all are there | NO_SPACE, none is;
+                         with MSG_IDEMPOTENT, a struct producer_part stands before them -> EARLY too */
+    MSG_SUBSCRIBE,    /* topic; body: struct subscribe, the channel's name, a description of the client
+                         -> OK | FULL | NO_SPACE | FAILED */
+    MSG_CHANGE,       /* id: the topic's shard; pri: enum change; body: topic name, or topic name '\n' channel name
+                         -> OK | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
+    MSG_CATALOG,      /* pri: 1: with consumers; body: topic name (none: all) -> OK + body: see struct topic_figures */
+    MSG_BARRIER,      /* -> OK: what conn sent before is done, and what there is to say of it has been said */
+
+    /* Pushed to a consumer. */
+    MSG_DELIVER = 96, /* id, pri: which attempt this is, delay_ns: wall clock of its publish, body */
+    MSG_REFUSED,      /* id, pri: the request's kind; status: NOT_FOUND: not in flight, NONE: but with another */
+    MSG_DISMISSED,    /* its channel or topic was deleted: it is a consumer no more */
+};
+
+enum message_status {
+    STATUS_OK = 0,
+    STATUS_NONE,          /* nothing ready */
+    STATUS_NOT_FOUND,     /* no such message, or not in a state, or not of a connection, that allows this */
+    STATUS_TIMED_OUT,     /* the wait is over */
+    STATUS_DEADLINE_SOON, /* something conn has in flight is within its last second and nothing is ready */
+    STATUS_CANCELLED,
+    STATUS_NO_SPACE, /* a limit or the disk: try later; nothing has changed */
+    STATUS_FAILED,   /* the disk failed: the outcome is not known */
+    STATUS_FULL,     /* as many consumers as there may be */
+    STATUS_EARLY,    /* what has to come before it is not there */
+};
+
+/* In a reply's flags: conn has nothing in flight on this worker now. */
+#define MSG_NONE_IN_FLIGHT 1u
+/* In a PUBLISH's flags: the topic stays until it is deleted, and what nobody subscribes to yet waits for whoever does
+ * first. PUBLISH_MANY and SUBSCRIBE always mean that. */
+#define MSG_DURABLE 2u
+/* In a USE's or WATCH's flags: nobody asked for it, every connection begins so. */
+#define MSG_IMPLICIT 4u
+
+/* In a PUBLISH_MANY's flags: it is a part of a writer's batch. A part that is there already is OK and not written again;
+ * one is taken only behind the part before it, or, being part 0, behind a batch of a lower number. */
+#define MSG_IDEMPOTENT 8u
+struct producer_part {
+    uint64_t writer; /* its key */
+    uint64_t batch;
+    uint32_t part;
+    uint32_t unused;
+};
+
+/* What may be on its way to one consumer: delivered, and not reported SENT. */
+#define WINDOW_BYTES ((uint32_t)1 << 20)
+
+struct message {
+    uint8_t kind; /* of the request, in a reply too */
+    uint8_t status;
+    uint16_t flags;
+    uint32_t conn;
+    uint32_t slot;
+    uint32_t topic;
+    uint64_t id;
+    uint32_t pri;
+    uint32_t body_bytes;
+    uint64_t delay_ns;
+    uint64_t ttr_ns;
+};
+
+_Static_assert(sizeof(struct message) == 48, "a ring record's layout is shared between processes");
+
+struct subscribe {
+    uint64_t timeout_ns;     /* until a message that is not finished is delivered again */
+    uint64_t timeout_max_ns; /* however often it is extended */
+    uint32_t sample_percent; /* of the messages, delivered; the others are as good as finished. 0: all */
+    uint32_t max_consumers;  /* 0: any number */
+    uint16_t name_bytes;
+    uint16_t flags;
+    uint32_t description_bytes;
+};
+/* The channel goes with its last consumer, is not logged, and drops the oldest of more than EPHEMERAL_BACKLOG messages. */
+#define SUBSCRIBE_EPHEMERAL 1u
+enum { EPHEMERAL_BACKLOG = 10000, DESCRIPTION_MAX_BYTES = 4096 };
+
+enum change { CHANGE_MAKE = 1, CHANGE_DELETE, CHANGE_EMPTY, CHANGE_PAUSE, CHANGE_UNPAUSE };
+
+/* A CATALOG: each topic's figures and name; behind it those of its channels; behind each its consumers', if asked for,
+ * with the description that came with their SUBSCRIBE. All packed one behind the other, without padding. */
+enum { FIGURES_PAUSED = 1, FIGURES_EPHEMERAL = 2, FIGURES_DURABLE = 4 };
+
+struct topic_figures {
+    uint32_t name_bytes;
+    uint32_t flags;
+    uint32_t channels;
+    uint32_t shard;
+    uint64_t depth; /* messages that wait for a channel, or for the end of a pause */
+    uint64_t messages;
+    uint64_t message_bytes;
+    uint64_t jobs; /* in its job queue */
+};
+
+struct channel_figures {
+    uint32_t name_bytes;
+    uint32_t flags;
+    uint32_t consumers;
+    uint32_t consumers_listed;
+    uint64_t depth;
+    uint64_t in_flight;
+    uint64_t deferred;
+    uint64_t messages;
+    uint64_t requeues;
+    uint64_t timeouts;
+};
+
+struct consumer_figures {
+    uint32_t acceptor, conn;
+    uint32_t credit;
+    uint32_t in_flight;
+    uint64_t messages;
+    uint64_t finishes;
+    uint64_t requeues;
+    uint32_t description_bytes;
+    uint32_t sample_percent;
+};
+_Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
+                   sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32 &&
+                   sizeof(struct producer_part) == 24,
+               "read by Python too");
+
+enum job_state { JOB_READY = 1, JOB_RESERVED, JOB_DELAYED, JOB_BURIED };
+
+struct job_stats {
+    uint64_t id;
+    uint32_t state; /* enum job_state */
+    uint32_t pri;
+    uint64_t age_ns;
+    uint64_t delay_ns;
+    uint64_t ttr_ns;
+    uint64_t time_left_ns; /* 0 unless reserved or delayed */
+    uint32_t file;         /* the log segment that holds it */
+    uint32_t reserves;
+    uint32_t timeouts;
+    uint32_t releases;
+    uint32_t buries;
+    uint32_t kicks;
+};
+
+struct topic_stats {
+    uint64_t urgent;
+    uint64_t ready;
+    uint64_t reserved;
+    uint64_t delayed;
+    uint64_t buried;
+    uint64_t total;
+    uint64_t using;
+    uint64_t watching;
+    uint64_t waiting;
+    uint64_t deletes;
+    uint64_t pauses;
+    uint64_t pause_ns;
+    uint64_t pause_left_ns;
+};
+
+#endif

@@ -1,0 +1,280 @@
+#define _GNU_SOURCE
+#include "ringbuf/ring.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static uint64_t identity_check(const struct ring_identity *identity) {
+    const uint8_t *bytes = (const uint8_t *)identity;
+    uint64_t hash = 0xcbf29ce484222325ULL;
+    for (size_t i = 0; i < offsetof(struct ring_identity, check); i++) hash = (hash ^ bytes[i]) * 0x100000001b3ULL;
+    return hash;
+}
+
+static bool data_bytes_valid(uint64_t data_bytes) {
+    return data_bytes >= RING_MIN_DATA_BYTES && data_bytes <= RING_MAX_DATA_BYTES &&
+           (data_bytes & (data_bytes - 1)) == 0;
+}
+
+int ring_format(int fd, uint64_t data_bytes, uint64_t epoch) {
+    if (!data_bytes_valid(data_bytes)) {
+        errno = EINVAL;
+        return -1;
+    }
+    off_t file_bytes = (off_t)(RING_HEADER_BYTES + data_bytes);
+    if (ftruncate(fd, file_bytes) != 0) return -1;
+    int error = posix_fallocate(fd, 0, file_bytes);
+    if (error != 0) {
+        errno = error;
+        return -1;
+    }
+    struct ring_identity identity = {
+        .magic = RING_MAGIC,
+        .version = RING_VERSION,
+        .header_bytes = RING_HEADER_BYTES,
+        .data_bytes = data_bytes,
+        .epoch = epoch,
+    };
+    identity.check = identity_check(&identity);
+    uint8_t page[RING_HEADER_BYTES] = {0};
+    memcpy(page, &identity, sizeof identity);
+    ssize_t written = pwrite(fd, page, sizeof page, 0);
+    if (written != (ssize_t)sizeof page) {
+        if (written >= 0) errno = EIO;
+        return -1;
+    }
+    /* Without this a peer that truncates the file kills every process that maps it. A memfd made without
+     * MFD_ALLOW_SEALING refuses; the ring works all the same. */
+    (void)fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW);
+    return 0;
+}
+
+/* The identity and the size of what `fd` holds, believed only if they agree. */
+static int read_identity(int fd, struct ring_identity *identity) {
+    struct stat status;
+    if (fstat(fd, &status) != 0) return -1;
+    ssize_t got = pread(fd, identity, sizeof *identity, 0);
+    if (got < 0) return -1;
+    if (got != (ssize_t)sizeof *identity || identity->magic != RING_MAGIC || identity->version != RING_VERSION ||
+        identity->header_bytes != RING_HEADER_BYTES || !data_bytes_valid(identity->data_bytes) ||
+        identity->check != identity_check(identity) ||
+        (uint64_t)status.st_size != RING_HEADER_BYTES + identity->data_bytes) {
+        errno = EINVAL;
+        return -1;
+    }
+    return 0;
+}
+
+static size_t mapping_bytes(uint64_t data_bytes) {
+    return (size_t)(RING_HEADER_BYTES + 2 * data_bytes);
+}
+
+/* Header and data, and right behind it the data once more. NULL and errno. */
+static struct ring_shared *ring_map(int fd, uint64_t *data_bytes) {
+    struct ring_identity identity;
+    if (read_identity(fd, &identity) != 0) return NULL;
+    size_t once = (size_t)(RING_HEADER_BYTES + identity.data_bytes);
+    size_t twice = mapping_bytes(identity.data_bytes);
+    /* One reservation first, so that nothing else can come to lie between the two. */
+    uint8_t *base = mmap(NULL, twice, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) return NULL;
+    int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
+    if (mmap(base, once, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED ||
+        mmap(base + once, (size_t)identity.data_bytes, PROT_READ | PROT_WRITE, flags, fd, RING_HEADER_BYTES) ==
+            MAP_FAILED) {
+        int error = errno;
+        munmap(base, twice);
+        errno = error;
+        return NULL;
+    }
+    *data_bytes = identity.data_bytes;
+    return (struct ring_shared *)(void *)base;
+}
+
+/* Where a half begins. Only the other side may be at work already: it moves its own index towards this side's one (a
+ * consumer) or no further from it than data_bytes (a producer), so the two fit together whenever they are loaded. */
+static int load_indexes(struct ring_shared *shared, uint64_t data_bytes, uint64_t *head, uint64_t *tail) {
+    /* acquire: a consumer goes on to read records, a producer to overwrite them, as after every later load. */
+    *head = atomic_load_explicit(&shared->head, memory_order_acquire);
+    *tail = atomic_load_explicit(&shared->tail, memory_order_acquire);
+    if (((*head | *tail) & 7) == 0 && *tail - *head <= data_bytes) return 0;
+    errno = EINVAL;
+    return -1;
+}
+
+int ring_producer_open(struct ring_producer *producer, int fd, int wake_fd) {
+    uint64_t data_bytes = 0;
+    struct ring_shared *shared = ring_map(fd, &data_bytes);
+    if (shared == NULL) return -1;
+    uint64_t head, tail;
+    if (load_indexes(shared, data_bytes, &head, &tail) != 0) {
+        munmap(shared, mapping_bytes(data_bytes));
+        errno = EINVAL;
+        return -1;
+    }
+    *producer = (struct ring_producer){
+        .shared = shared,
+        .data = (uint8_t *)shared + RING_HEADER_BYTES,
+        .data_bytes = data_bytes,
+        .tail = tail,
+        .published = tail,
+        .head = head,
+        .wake_fd = wake_fd,
+    };
+    ring_producer_awake(producer);
+    return 0;
+}
+
+int ring_consumer_open(struct ring_consumer *consumer, int fd, int wake_fd) {
+    uint64_t data_bytes = 0;
+    struct ring_shared *shared = ring_map(fd, &data_bytes);
+    if (shared == NULL) return -1;
+    uint64_t head, tail;
+    if (load_indexes(shared, data_bytes, &head, &tail) != 0) {
+        munmap(shared, mapping_bytes(data_bytes));
+        errno = EINVAL;
+        return -1;
+    }
+    *consumer = (struct ring_consumer){
+        .shared = shared,
+        .data = (const uint8_t *)shared + RING_HEADER_BYTES,
+        .data_bytes = data_bytes,
+        .head = head,
+        .released = head,
+        .tail = tail,
+        .wake_fd = wake_fd,
+    };
+    ring_consumer_awake(consumer);
+    return 0;
+}
+
+void ring_producer_close(struct ring_producer *producer) {
+    if (producer->shared != NULL) munmap(producer->shared, mapping_bytes(producer->data_bytes));
+    producer->shared = NULL;
+    producer->data = NULL;
+}
+
+void ring_consumer_close(struct ring_consumer *consumer) {
+    if (consumer->shared != NULL) munmap(consumer->shared, mapping_bytes(consumer->data_bytes));
+    consumer->shared = NULL;
+    consumer->data = NULL;
+}
+
+/* To be called after an index was stored: wakes the other side if its flag says that it sleeps. */
+static bool wake_if_asleep(_Atomic uint32_t *asleep, int wake_fd) {
+    /* seq_cst: the store of the index must not be passed by the load of the flag, or both sides could miss each
+     * other; pairs with the fence in say_asleep. */
+    atomic_thread_fence(memory_order_seq_cst);
+    /* relaxed: ordered by the fence. The plain load keeps the line shared when nobody sleeps, which is the rule. */
+    if (atomic_load_explicit(asleep, memory_order_relaxed) == 0) return false;
+    /* relaxed: no data travels with the flag. Exchange: of several reasons to wake only one is sent. The flag may be
+     * of a later sleep than the one seen above; then that sleep is the one woken, in vain, and not left without. */
+    if (atomic_exchange_explicit(asleep, 0, memory_order_relaxed) == 0) return false;
+    uint64_t one = 1;
+    /* The only failure that a right descriptor knows is EAGAIN: the eventfd is full, so the wake-up is there. */
+    ssize_t written = write(wake_fd, &one, sizeof one);
+    (void)written;
+    return true;
+}
+
+static void say_asleep(_Atomic uint32_t *asleep) {
+    /* relaxed: the fence orders it. */
+    atomic_store_explicit(asleep, 1, memory_order_relaxed);
+    /* seq_cst: the look at the other's index, which follows, must not be done before the flag can be seen; pairs with
+     * the fence in wake_if_asleep. */
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+static void say_awake(_Atomic uint32_t *asleep) {
+    /* relaxed, both: seen late it costs a needless wake-up and nothing else. Loaded first so that the line stays
+     * shared when the other side has cleared it. */
+    if (atomic_load_explicit(asleep, memory_order_relaxed) != 0) atomic_store_explicit(asleep, 0, memory_order_relaxed);
+}
+
+/* --- Producer ----------------------------------------------------------------------------------------------------- */
+
+bool ring_producer_look(struct ring_producer *producer, uint64_t record_bytes) {
+    if (producer->broken) return false;
+    /* acquire: what the consumer read before it gave the bytes back must have been read before they are overwritten;
+     * pairs with the release in ring_release. */
+    uint64_t head = atomic_load_explicit(&producer->shared->head, memory_order_acquire);
+    if (head - producer->head > producer->published - producer->head || (head & 7) != 0) {
+        producer->broken = true;
+        return false;
+    }
+    producer->head = head;
+    return producer->tail - head + record_bytes <= producer->data_bytes;
+}
+
+bool ring_publish_to(struct ring_producer *producer, uint64_t tail) {
+    assert(tail - producer->published <= producer->tail - producer->published);
+    if (tail == producer->published) return false;
+    producer->published = tail;
+    /* release: whoever sees this tail sees the records before it; pairs with the acquire in ring_consumer_look. */
+    atomic_store_explicit(&producer->shared->tail, tail, memory_order_release);
+    if (wake_if_asleep(&producer->shared->consumer_asleep, producer->wake_fd)) producer->wakes++;
+    return true;
+}
+
+bool ring_producer_may_sleep(struct ring_producer *producer) {
+    if (producer->broken) return true;
+    say_asleep(&producer->shared->producer_waiting);
+    /* relaxed: only compared; ring_producer_look loads it anew before anything is overwritten. */
+    if (atomic_load_explicit(&producer->shared->head, memory_order_relaxed) == producer->head) return true;
+    ring_producer_awake(producer);
+    return false;
+}
+
+void ring_producer_awake(struct ring_producer *producer) {
+    say_awake(&producer->shared->producer_waiting);
+}
+
+/* --- Consumer ----------------------------------------------------------------------------------------------------- */
+
+void ring_consumer_break(struct ring_consumer *consumer) {
+    consumer->broken = true;
+    /* What was loaded before is not believed any more either. */
+    consumer->tail = consumer->head;
+    consumer->peeked = 0;
+}
+
+bool ring_consumer_look(struct ring_consumer *consumer) {
+    if (consumer->broken) return false;
+    /* acquire: the records before this tail are read after it was loaded; pairs with the release in ring_publish_to. */
+    uint64_t tail = atomic_load_explicit(&consumer->shared->tail, memory_order_acquire);
+    uint64_t known = consumer->tail - consumer->released;
+    uint64_t published = tail - consumer->released;
+    if (published < known || published > consumer->data_bytes || (tail & 7) != 0) {
+        ring_consumer_break(consumer);
+        return false;
+    }
+    consumer->tail = tail;
+    return tail != consumer->head;
+}
+
+bool ring_release(struct ring_consumer *consumer) {
+    if (consumer->head == consumer->released) return false;
+    consumer->released = consumer->head;
+    /* release: all reads of these bytes are done before the producer can take them; pairs with the acquire in
+     * ring_producer_look. */
+    atomic_store_explicit(&consumer->shared->head, consumer->head, memory_order_release);
+    if (wake_if_asleep(&consumer->shared->producer_waiting, consumer->wake_fd)) consumer->wakes++;
+    return true;
+}
+
+bool ring_consumer_may_sleep(struct ring_consumer *consumer) {
+    if (consumer->broken) return true;
+    if (consumer->head != consumer->tail) return false;
+    say_asleep(&consumer->shared->consumer_asleep);
+    if (!ring_consumer_look(consumer)) return true;
+    ring_consumer_awake(consumer);
+    return false;
+}
+
+void ring_consumer_awake(struct ring_consumer *consumer) {
+    say_awake(&consumer->shared->consumer_asleep);
+}

@@ -1,0 +1,114 @@
+/* The catalog: the figures of topics, their subscriptions and consumers, as message.h lays them out. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/requests.h"
+
+struct sheet {
+    uint8_t *bytes;
+    size_t count, capacity;
+    bool short_of_memory;
+};
+
+static void put(struct sheet *sheet, const void *data, size_t bytes) {
+    if (sheet->capacity - sheet->count < bytes) {
+        size_t capacity = sheet->capacity ? sheet->capacity : 4096;
+        while (capacity - sheet->count < bytes) capacity *= 2;
+        uint8_t *larger = realloc(sheet->bytes, capacity);
+        sheet->short_of_memory |= !larger;
+        if (!larger) return;
+        sheet->bytes = larger;
+        sheet->capacity = capacity;
+    }
+    if (bytes) memcpy(sheet->bytes + sheet->count, data, bytes);
+    sheet->count += bytes;
+}
+
+static void put_consumer(const struct worker *w, struct sheet *sheet, const struct consumer *c) {
+    const struct client *client = client_at(&w->clients, c->client);
+    struct consumer_figures figures = {.acceptor = client->acceptor,
+                                       .conn = client->conn,
+                                       .credit = c->credit,
+                                       .in_flight = c->inflight,
+                                       .messages = c->messages,
+                                       .finishes = c->finishes,
+                                       .requeues = c->requeues,
+                                       .description_bytes = c->description_bytes,
+                                       .sample_percent = c->sample_percent};
+    put(sheet, &figures, sizeof figures);
+    put(sheet, c->description, c->description_bytes);
+}
+
+static void put_channel(const struct worker *w, struct sheet *sheet, const struct subscription *s, bool consumers) {
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    struct channel_figures figures = {
+        .name_bytes = s->name_bytes,
+        .flags = (s->paused ? FIGURES_PAUSED : 0u) | (s->number ? 0u : FIGURES_EPHEMERAL),
+        .consumers = s->consumers,
+        .consumers_listed = consumers ? s->consumers : 0,
+        .depth = subscription_depth(w, s),
+        .in_flight = s->inflight,
+        .deferred = s->deferred,
+        .messages = t->messages - s->joined,
+        .requeues = s->requeues,
+        .timeouts = s->timeouts,
+    };
+    put(sheet, &figures, sizeof figures);
+    put(sheet, s->name, s->name_bytes);
+    for (uint32_t n = consumers ? s->consumer_first : 0; n; n = consumer_at(&w->subscriptions, n)->next)
+        put_consumer(w, sheet, consumer_at(&w->subscriptions, n));
+}
+
+/* What no subscription has been given yet. */
+static uint64_t depth(const struct topic *t) {
+    if (!t->subscription_count) return t->waiting_messages + t->waiting_delayed + (t->tube ? topic_jobs(t) : 0);
+    return t->stopped ? t->ahead - t->stopped_ahead : 0;
+}
+
+static void put_topic(const struct worker *w, struct sheet *sheet, const struct topic *t, bool consumers) {
+    struct topic_figures figures = {
+        .name_bytes = t->name_bytes,
+        .flags = (t->stopped ? FIGURES_PAUSED : 0u) | (t->ephemeral ? FIGURES_EPHEMERAL : 0u) |
+                 (t->durable ? FIGURES_DURABLE : 0u),
+        .channels = t->subscription_count,
+        .shard = t->shard,
+        .depth = depth(t),
+        .messages = t->messages,
+        .message_bytes = t->message_bytes,
+        .jobs = topic_jobs(t),
+    };
+    put(sheet, &figures, sizeof figures);
+    put(sheet, t->name, t->name_bytes);
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
+        put_channel(w, sheet, subscription_at(&w->subscriptions, n), consumers);
+}
+
+/* Whom it concerns: those that last, and those that have messages. */
+static bool is_listed(const struct topic *t) {
+    return t->durable || topic_jobs(t) > 0;
+}
+
+void catalog(struct worker *w, uint32_t client, const struct message *m) {
+    struct sheet sheet = {0};
+    const struct map *names = &w->topics.names;
+    bool consumers = m->pri != 0;
+    if (m->body_bytes) {
+        uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);
+        if (topic && is_listed(topic_at(&w->topics, topic)))
+            put_topic(w, &sheet, topic_at(&w->topics, topic), consumers);
+    } else {
+        for (uint32_t i = 0; names->slots && i <= names->mask; i++) {
+            uint32_t topic = names->slots[i].number;
+            if (topic && is_listed(topic_at(&w->topics, topic)))
+                put_topic(w, &sheet, topic_at(&w->topics, topic), consumers);
+        }
+    }
+    struct message answer = request_answer_of(w, client, m, sheet.short_of_memory ? STATUS_NO_SPACE : STATUS_OK);
+    request_send(w, client, &answer, sheet.bytes, sheet.short_of_memory ? 0 : sheet.count);
+    free(sheet.bytes);
+}
+
+void catalog_changed(struct worker *w) {
+    /* Relaxed, by its only writer: whoever sees it asks the worker. */
+    __atomic_store_n(&w->count->catalog_version, w->count->catalog_version + 1, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,133 @@
+#include "shards/client.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/heap.h"
+
+enum { FIRST_PARKED_BYTES = 1024 };
+
+bool clients_open(struct clients *clients, uint32_t limit, uint32_t watch_limit) {
+    *clients = (struct clients){0};
+    if (!arena_open(&clients->arena, sizeof(struct client), limit)) return false;
+    if (!arena_open(&clients->watches, sizeof(struct watch), watch_limit)) {
+        arena_close(&clients->arena);
+        return false;
+    }
+    return true;
+}
+
+void clients_close(struct clients *clients) {
+    for (uint32_t i = 0; clients->by_conn.slots && i <= clients->by_conn.mask; i++)
+        if (clients->by_conn.slots[i].number) free(client_at(clients, clients->by_conn.slots[i].number)->parked.bytes);
+    map_free(&clients->by_conn);
+    arena_close(&clients->arena);
+    arena_close(&clients->watches);
+}
+
+static uint64_t key_of(uint32_t acceptor, uint32_t conn) {
+    return (uint64_t)acceptor << 32 | conn;
+}
+
+uint32_t clients_find(const struct clients *clients, uint32_t acceptor, uint32_t conn) {
+    return map_find(&clients->by_conn, key_of(acceptor, conn));
+}
+
+uint32_t clients_get(struct clients *clients, uint32_t acceptor, uint32_t conn) {
+    uint32_t number = clients_find(clients, acceptor, conn);
+    if (number) return number;
+    number = arena_take(&clients->arena);
+    if (!number) return 0;
+    if (!map_insert(&clients->by_conn, key_of(acceptor, conn), number)) {
+        arena_give(&clients->arena, number);
+        return 0;
+    }
+    *client_at(clients, number) = (struct client){.acceptor = acceptor, .conn = conn, .wait_place = HEAP_NOWHERE};
+    return number;
+}
+
+void clients_remove(struct clients *clients, uint32_t client) {
+    struct client *c = client_at(clients, client);
+    assert(!c->waiting && !c->inflight && !c->watches && !c->used && !c->consumer);
+    free(c->parked.bytes);
+    map_remove(&clients->by_conn, key_of(c->acceptor, c->conn));
+    arena_give(&clients->arena, client);
+}
+
+uint32_t client_watch(const struct clients *clients, uint32_t client, uint32_t topic) {
+    uint32_t number = client_at(clients, client)->watches;
+    while (number && watch_at(clients, number)->topic != topic) number = watch_at(clients, number)->next;
+    return number;
+}
+
+uint32_t client_add_watch(struct clients *clients, uint32_t client, uint32_t topic) {
+    uint32_t number = arena_take(&clients->watches);
+    if (!number) return 0;
+    struct client *c = client_at(clients, client);
+    *watch_at(clients, number) = (struct watch){.topic = topic, .client = client, .next = c->watches};
+    c->watches = number;
+    return number;
+}
+
+void client_remove_watch(struct clients *clients, uint32_t client, uint32_t topic) {
+    uint32_t *link = &client_at(clients, client)->watches;
+    while (watch_at(clients, *link)->topic != topic) link = &watch_at(clients, *link)->next;
+    uint32_t number = *link;
+    *link = watch_at(clients, number)->next;
+    arena_give(&clients->watches, number);
+}
+
+static uint32_t padded(const struct message *m) {
+    return (uint32_t)((sizeof *m + m->body_bytes + 7) & ~(size_t)7);
+}
+
+bool parked_put(struct parked *parked, const struct message *message) {
+    uint32_t bytes = padded(message);
+    if (parked->capacity - parked->tail < bytes && parked->head > 0) {
+        memmove(parked->bytes, parked->bytes + parked->head, parked->tail - parked->head);
+        parked->tail -= parked->head;
+        parked->head = 0;
+    }
+    if (parked->capacity - parked->tail < bytes) {
+        uint64_t capacity = parked->capacity ? parked->capacity : FIRST_PARKED_BYTES;
+        while (capacity - parked->tail < bytes) capacity *= 2;
+        if (capacity > UINT32_MAX) return false;
+        uint8_t *larger = realloc(parked->bytes, capacity);
+        if (!larger) return false;
+        parked->bytes = larger;
+        parked->capacity = (uint32_t)capacity;
+    }
+    memcpy(parked->bytes + parked->tail, message, sizeof *message + message->body_bytes);
+    parked->last = parked->tail;
+    parked->tail += bytes;
+    return true;
+}
+
+struct message *parked_first(const struct parked *parked) {
+    return parked->head == parked->tail ? NULL : (struct message *)(void *)(parked->bytes + parked->head);
+}
+
+struct message *parked_last(const struct parked *parked) {
+    return parked->head == parked->tail ? NULL : (struct message *)(void *)(parked->bytes + parked->last);
+}
+
+void parked_drop_first(struct parked *parked) {
+    parked->head += padded(parked_first(parked));
+    if (parked->head < parked->tail) return;
+    parked->head = parked->tail = 0;
+    /* An idle client keeps little. */
+    if (parked->capacity > 8 * FIRST_PARKED_BYTES) {
+        free(parked->bytes);
+        *parked = (struct parked){0};
+    }
+}
+
+struct message *parked_find(const struct parked *parked, uint32_t slot) {
+    for (uint32_t at = parked->head; at < parked->tail;) {
+        struct message *m = (struct message *)(void *)(parked->bytes + at);
+        if (m->slot == slot) return m;
+        at += padded(m);
+    }
+    return NULL;
+}

@@ -1,0 +1,86 @@
+/* A client: a worker's view of one connection of one acceptor: what it uses, watches, waits for and has in flight.
+ *
+ * While a client's RESERVE waits, the requests that came after it are parked here, byte for byte as they came over the
+ * ring; the acceptor's limit on outstanding requests bounds them.
+ */
+#ifndef MQ_CLIENT_H
+#define MQ_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "ringbuf/message.h"
+
+/* A client's interest in a topic, and its place in that topic's line of waiting clients. */
+struct watch {
+    uint32_t arena_link;
+    uint32_t topic;
+    uint32_t client;
+    uint32_t next; /* of the client */
+    uint32_t previous_waiting, next_waiting;
+};
+
+struct parked {
+    uint8_t *bytes;
+    uint32_t capacity, head, tail;
+    uint32_t last; /* where the newest begins */
+};
+
+struct client {
+    uint32_t arena_link;
+    uint32_t acceptor, conn;
+    uint32_t used;                          /* topic */
+    uint32_t consumer;                      /* of a subscription; 0: of none */
+    uint32_t watches;                       /* first of its list */
+    uint32_t inflight_first, inflight_last; /* jobs, by deadline */
+    uint32_t inflight;
+    uint32_t next_runnable;
+    uint32_t wait_slot;
+    uint32_t wait_place; /* in the worker's heap of waits */
+    bool waiting;
+    bool runnable;
+    uint64_t wait_until_ns;
+    struct parked parked;
+};
+
+struct clients {
+    struct arena arena, watches;
+    struct map by_conn;
+};
+
+bool clients_open(struct clients *clients, uint32_t limit, uint32_t watch_limit);
+void clients_close(struct clients *clients);
+
+static inline struct client *client_at(const struct clients *c, uint32_t client) {
+    return arena_at(&c->arena, client);
+}
+static inline struct watch *watch_at(const struct clients *c, uint32_t watch) {
+    return arena_at(&c->watches, watch);
+}
+
+/* The client of a connection, made if there is none yet; 0 when the limit is reached. */
+uint32_t clients_get(struct clients *clients, uint32_t acceptor, uint32_t conn);
+/* 0 when there is none. */
+uint32_t clients_find(const struct clients *clients, uint32_t acceptor, uint32_t conn);
+/* Its watches, waits and jobs in flight must have been let go. */
+void clients_remove(struct clients *clients, uint32_t client);
+
+/* The watch of a client on a topic, or 0. */
+uint32_t client_watch(const struct clients *clients, uint32_t client, uint32_t topic);
+/* 0 when the limit is reached. */
+uint32_t client_add_watch(struct clients *clients, uint32_t client, uint32_t topic);
+void client_remove_watch(struct clients *clients, uint32_t client, uint32_t topic);
+
+/* The queue of parked requests. False when memory is short. */
+bool parked_put(struct parked *parked, const struct message *message);
+/* The oldest, or NULL. Valid until the next parked_* call. */
+struct message *parked_first(const struct parked *parked);
+/* The newest, under the same terms. */
+struct message *parked_last(const struct parked *parked);
+void parked_drop_first(struct parked *parked);
+/* The parked request in a slot, or NULL. */
+struct message *parked_find(const struct parked *parked, uint32_t slot);
+
+#endif

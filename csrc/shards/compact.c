@@ -1,0 +1,83 @@
+/* Compaction: live messages of the oldest segment move to the head of the log, so that the segment can go. */
+#include "shards/queue.h"
+#include "shards/worker.h"
+
+/* Who holds a message of a stream, beside the job queue. */
+struct references {
+    struct reference items[TOPIC_MAX_SUBSCRIPTIONS + 1];
+    size_t count;
+};
+
+static void add_reference(const struct worker *w, struct references *references, uint32_t subscription,
+                          const struct record *r, bool delayed) {
+    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    struct reference reference = {.subscription = s->number};
+    uint32_t delivery = delivery_find(w, subscription, r->id);
+    if (delivery)
+        reference.redelivery = shard_redelivery_of(w, delivery_at(&w->subscriptions, delivery));
+    else if (r->seq >= s->cursor && !delayed)
+        reference.ahead = 1;
+    else
+        return;
+    if (s->number) references->items[references->count++] = reference;
+}
+
+static void find_references(const struct worker *w, const struct topic *t, const struct record *r, bool job,
+                            struct references *references) {
+    bool delayed = stream_delayed(&t->stream, r->seq);
+    references->count = 0;
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
+        add_reference(w, references, n, r, delayed);
+    if (!t->subscription_count && !job) references->items[references->count++] = (struct reference){0};
+}
+
+/* `job` 0: the job queue does not have it; !held: the stream does not. */
+static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, uint32_t job, bool held) {
+    static _Thread_local struct references references;
+    struct topic *t = topic_at(&w->topics, topic);
+    log_position from = job ? job_at(w, job)->position : stream_position(&t->stream, r->seq);
+    if (held) find_references(w, t, r, job != 0, &references);
+    uint64_t bytes = sizeof(struct moved_attributes) + record_body_bytes(r);
+    if (held) bytes += references.count * sizeof *references.items;
+    /* Like a publish, it leaves the room that deletes will need: on a full disk nothing else frees any. */
+    if (shard_reserve(w, s, 2, bytes, true) != LOG_OK) return false;
+    uint16_t flags = (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0));
+    log_position to = shard_log_moved(w, s, topic, job ? job_at(w, job) : NULL, r, flags);
+    if (held) {
+        uint16_t delayed = stream_delayed(&t->stream, r->seq) ? REFERENCES_DELAYED : 0;
+        shard_log_references(w, s, r, delayed, references.items, references.count);
+        stream_move(&t->stream, r->seq, to);
+    }
+    if (job) job_at(w, job)->position = to;
+    shard_count_out(s, from);
+    shard_count_in(s, to);
+    w->count->records_migrated++;
+    return true;
+}
+
+/* Moves the message of a record if this is the place where it lives. False: there is no room. */
+static bool move_if_live(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    uint32_t topic = r->topic && r->topic <= s->topics_known ? s->topics[r->topic] : 0;
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    if (job && job_at(w, job)->position != position) job = 0;
+    bool held = topic && stream_position(&topic_at(&w->topics, topic)->stream, r->seq) == position;
+    return !(topic && (job || held)) || move(w, s, topic, r, job, held);
+}
+
+bool shard_compact(struct worker *w, struct shard *s, uint64_t budget) {
+    uint32_t segment = log_first_segment(s->log);
+    if (segment >= s->segment) return false;
+    uint64_t end = s->scan_offset + budget;
+    while (s->scan_offset < end) {
+        uint64_t offset = s->scan_offset, bad;
+        const struct record *r;
+        int found = log_scan(s->log, segment, &offset, &r, &bad);
+        if (found == 0) return true;
+        if (found > 0 && (r->kind == RECORD_PUBLISH || r->kind == RECORD_MOVED)) {
+            log_position position = (uint64_t)segment << 32 | (offset - record_stride(r));
+            if (!move_if_live(w, s, r, position)) return false;
+        }
+        s->scan_offset = offset;
+    }
+    return false;
+}

@@ -1,0 +1,156 @@
+/* What a consumer's requests ask for: SUBSCRIBE, and then of each message delivered that it is finished, to be delivered
+ * again, or given more time. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/requests.h"
+
+static struct consumer *consumer_of_client(const struct worker *w, uint32_t client) {
+    uint32_t consumer = client_at(&w->clients, client)->consumer;
+    return consumer ? consumer_at(&w->subscriptions, consumer) : NULL;
+}
+
+static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscription, const struct subscribe *s,
+                          const uint8_t *description) {
+    uint8_t *copy = malloc(s->description_bytes + 1);
+    uint32_t consumer = copy ? consumer_make(w, client, subscription) : 0;
+    if (!consumer) {
+        free(copy);
+        return false;
+    }
+    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    memcpy(copy, description, s->description_bytes);
+    c->description = copy;
+    c->description_bytes = s->description_bytes;
+    c->timeout_ns = s->timeout_ns;
+    c->timeout_max_ns = s->timeout_max_ns;
+    c->sample_percent = s->sample_percent;
+    client_at(&w->clients, client)->consumer = consumer;
+    return true;
+}
+
+static bool is_whole(const struct message *m, struct subscribe *s) {
+    if (m->body_bytes < sizeof *s) return false;
+    memcpy(s, m + 1, sizeof *s);
+    return s->description_bytes <= DESCRIPTION_MAX_BYTES &&
+           m->body_bytes == sizeof *s + (size_t)s->name_bytes + s->description_bytes;
+}
+
+enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    struct subscribe s;
+    uint8_t status = STATUS_NO_SPACE;
+    uint32_t subscription = 0;
+    bool may = topic && is_whole(m, &s) && !client_at(&w->clients, client)->consumer;
+    if (may) {
+        const char *name = (const char *)(m + 1) + sizeof s;
+        bool ephemeral = (s.flags & SUBSCRIBE_EPHEMERAL) != 0;
+        if (topic_subscription(w, topic, name, s.name_bytes, ephemeral, &subscription, &status) == LATER) return LATER;
+        if (status == STATUS_OK && s.max_consumers &&
+            subscription_at(&w->subscriptions, subscription)->consumers >= s.max_consumers)
+            status = STATUS_FULL;
+        if (status == STATUS_OK && !make_consumer(w, client, subscription, &s, (const uint8_t *)name + s.name_bytes))
+            status = STATUS_NO_SPACE;
+    }
+    request_done(w, client, m, status);
+    return DONE;
+}
+
+void consumer_gone(struct worker *w, uint32_t client) {
+    struct client *c = client_at(&w->clients, client);
+    if (!c->consumer) return;
+    uint32_t subscription = consumer_at(&w->subscriptions, c->consumer)->subscription;
+    consumer_remove(w, c->consumer);
+    c->consumer = 0;
+    subscription_idle(w, subscription);
+}
+
+void consumer_dismiss(struct worker *w, uint32_t consumer) {
+    uint32_t client = consumer_at(&w->subscriptions, consumer)->client;
+    struct message m = {.kind = MSG_DISMISSED, .conn = client_at(&w->clients, client)->conn};
+    consumer_remove(w, consumer);
+    client_at(&w->clients, client)->consumer = 0;
+    request_send(w, client, &m, NULL, 0);
+}
+
+void consumer_credit(struct worker *w, uint32_t client, const struct message *m) {
+    struct consumer *c = consumer_of_client(w, client);
+    if (!c) return;
+    c->credit = m->id < UINT32_MAX ? (uint32_t)m->id : UINT32_MAX;
+    consumer_settle(w, client_at(&w->clients, client)->consumer);
+}
+
+void consumer_sent(struct worker *w, uint32_t client, const struct message *m) {
+    struct consumer *c = consumer_of_client(w, client);
+    if (!c) return;
+    /* More than is on its way: of before this process, or of before a SUBSCRIBE. */
+    c->window_bytes -= m->id < c->window_bytes ? (uint32_t)m->id : c->window_bytes;
+    consumer_settle(w, client_at(&w->clients, client)->consumer);
+}
+
+static void refuse(struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
+    struct message refused = {.kind = MSG_REFUSED,
+                              .status = status,
+                              .conn = client_at(&w->clients, client)->conn,
+                              .id = m->id,
+                              .pri = m->kind};
+    request_send(w, client, &refused, NULL, 0);
+}
+
+/* The delivery of a message that the client has in flight, mostly the oldest; else 0, and it has been told. */
+static uint32_t in_flight(struct worker *w, uint32_t client, const struct message *m) {
+    const struct consumer *c = consumer_of_client(w, client);
+    uint32_t delivery = c ? c->inflight_first : 0;
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    if (!delivery || delivery_id(&w->subscriptions, d) != m->id) {
+        delivery = c ? delivery_find(w, c->subscription, m->id) : 0;
+        d = delivery_at(&w->subscriptions, delivery);
+    }
+    bool flies = delivery && d->state == DELIVERY_IN_FLIGHT;
+    if (flies && d->consumer == client_at(&w->clients, client)->consumer) return delivery;
+    refuse(w, client, m, flies ? STATUS_NONE : STATUS_NOT_FOUND);
+    return 0;
+}
+
+enum outcome consumer_finish(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t delivery = in_flight(w, client, m);
+    if (!delivery) return DONE;
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    uint32_t topic = subscription_at(&w->subscriptions, d->subscription)->topic;
+    uint64_t seq = d->seq;
+    if (!subscription_finished(w, d->subscription, seq)) {
+        if (w->wanting) return LATER;
+        refuse(w, client, m, STATUS_NO_SPACE);
+        return DONE;
+    }
+    consumer_of_client(w, client)->finishes++;
+    delivery_take(w, delivery);
+    delivery_forget(w, delivery);
+    message_release(w, topic, seq);
+    return DONE;
+}
+
+enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t delivery = in_flight(w, client, m);
+    if (!delivery) return DONE;
+    struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
+    struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
+    uint8_t status = STATUS_OK;
+    bool logged = m->delay_ns && s->number;
+    if (logged && requests_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false, &status) == LATER) return LATER;
+    consumer_of_client(w, client)->requeues++;
+    s->requeues++;
+    delivery_take(w, delivery);
+    if (m->delay_ns)
+        delivery_defer(w, delivery, m->delay_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + m->delay_ns);
+    else
+        delivery_again(w, delivery);
+    if (logged && status == STATUS_OK) shard_log_redelivery(w, shard, s, d);
+    return DONE;
+}
+
+void consumer_extend(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t delivery = in_flight(w, client, m);
+    if (delivery) delivery_extend(w, delivery);
+}

@@ -1,0 +1,190 @@
+/* Messages to consumers: each to the next of those that may take one, and what of that goes to the log. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/subscription.h"
+#include "shards/worker.h"
+
+/* Of one subscription in one turn, so that the others, and what comes in, have theirs; and so that acceptors send what
+ * one turn has delivered while the next one delivers more. */
+enum { DISPATCH_MOST = 64 };
+
+enum dispatched { NOTHING, ONE, STUCK };
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+/* --- what goes to the log ----------------------------------------------------------------------------------------- */
+
+bool subscription_write(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
+    if (s->cursor == s->logged_cursor && !s->ack_count) return true;
+    enum log_result result = shard_reserve(w, shard, 2, shard_finish_bytes(s), false);
+    if (result != LOG_OK) {
+        if (result == LOG_NO_SPACE && log_wants_segment(shard->log) && !shard->refused) w->wanting = shard;
+        w->no_space |= w->wanting != shard;
+        return false;
+    }
+    /* What is finished must have been passed when the log is read back. */
+    if (s->cursor != s->logged_cursor) shard_log_cursor(w, shard, s);
+    if (s->ack_count) shard_log_finish(w, shard, s);
+    return true;
+}
+
+void subscriptions_write(struct worker *w) {
+    uint32_t n = w->subscriptions.touched_first;
+    w->subscriptions.touched_first = 0;
+    while (n) {
+        uint32_t next = at(w, n)->next_touched;
+        at(w, n)->touched = false;
+        if (!subscription_write(w, n)) subscription_touched(w, n);
+        n = next;
+    }
+}
+
+bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
+    struct subscription *s = at(w, subscription);
+    if (!s->number) return true;
+    if (!s->acks && !(s->acks = malloc(sizeof *s->acks * ACK_BATCH))) worker_die("out of memory");
+    uint64_t distance = seq - s->ack_base + (uint64_t)INT32_MAX; /* below 2^32 if it fits */
+    if (s->ack_count == ACK_BATCH || (s->ack_count && distance > UINT32_MAX - 1))
+        if (!subscription_write(w, subscription)) return false;
+    if (!s->ack_count) s->ack_base = seq;
+    s->acks[s->ack_count++] = (int32_t)(seq - s->ack_base);
+    subscription_touched(w, subscription);
+    return true;
+}
+
+/* --- delivering --------------------------------------------------------------------------------------------------- */
+
+/* The next in turn whose acceptor takes messages; 0: none. */
+static uint32_t next_in_turn(const struct worker *w, struct subscription *s) {
+    uint32_t first = s->turn;
+    if (!first) return 0;
+    do {
+        uint32_t consumer = s->turn;
+        const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+        s->turn = c->next_turn;
+        if (!w->peers[client_at(&w->clients, c->client)->acceptor].full) return consumer;
+    } while (s->turn != first);
+    return 0;
+}
+
+static void deliver(struct worker *w, const struct delivery *d, const struct record *r, uint32_t consumer) {
+    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct client *client = client_at(&w->clients, c->client);
+    struct peer *peer = &w->peers[client->acceptor];
+    size_t body_bytes = record_body_bytes(r);
+    struct message m = {.kind = MSG_DELIVER,
+                        .conn = client->conn,
+                        .id = r->id,
+                        .pri = d->attempts,
+                        .body_bytes = (uint32_t)body_bytes,
+                        .delay_ns = r->time_ns};
+    struct message *place = channel_reserve(peer->channel, body_bytes);
+    if (place) {
+        *place = m;
+        memcpy(place + 1, record_body(r), body_bytes);
+        channel_sent(peer->channel);
+    } else {
+        channel_send(peer->channel, &m, record_body(r), body_bytes);
+        peer->full = channel_backlogged(peer->channel);
+    }
+    c->window_bytes += (uint32_t)(sizeof m + body_bytes);
+    if (c->window_bytes >= WINDOW_BYTES) consumer_settle(w, consumer);
+}
+
+static bool sampled_out(struct worker *w, const struct consumer *c) {
+    if (!c->sample_percent) return false;
+    struct subscriptions *all = &w->subscriptions;
+    all->random ^= all->random << 13;
+    all->random ^= all->random >> 7;
+    all->random ^= all->random << 17;
+    return (all->random >> 32) % 100 >= c->sample_percent;
+}
+
+static const struct record *message_of(const struct worker *w, const struct topic *t, uint64_t seq) {
+    return log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+}
+
+static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t consumer) {
+    struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    uint32_t delivery = s->again_first;
+    struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    if (sampled_out(w, consumer_at(&w->subscriptions, consumer))) {
+        if (!subscription_finished(w, subscription, d->seq)) return STUCK;
+        uint64_t seq = d->seq;
+        delivery_take(w, delivery);
+        delivery_forget(w, delivery);
+        message_release(w, s->topic, seq);
+        return ONE;
+    }
+    if (s->number) {
+        struct shard *shard = shard_of_topic(w, t);
+        enum log_result result = shard_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false);
+        if (result != LOG_OK) {
+            if (result == LOG_NO_SPACE && log_wants_segment(shard->log) && !shard->refused) w->wanting = shard;
+            return STUCK;
+        }
+    }
+    delivery_take(w, delivery);
+    delivery_fly(w, delivery, consumer);
+    if (s->number) shard_log_redelivery(w, shard_of_topic(w, t), s, d);
+    deliver(w, d, message_of(w, t, d->seq), consumer);
+    return ONE;
+}
+
+static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t consumer) {
+    struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    if (sampled_out(w, consumer_at(&w->subscriptions, consumer))) {
+        if (!subscription_finished(w, subscription, seq)) return STUCK;
+        subscription_pass(w, subscription);
+        message_release(w, s->topic, seq);
+        return ONE;
+    }
+    const struct record *r = message_of(w, t, seq);
+    uint32_t delivery = delivery_make(w, subscription, seq, r->id);
+    if (!delivery) return STUCK;
+    subscription_pass(w, subscription);
+    delivery_fly(w, delivery, consumer);
+    deliver(w, delivery_at(&w->subscriptions, delivery), r, consumer);
+    return ONE;
+}
+
+static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    uint64_t seq;
+    bool ahead = subscription_front(w, subscription, &seq);
+    if (s->paused || !s->turn || (!ahead && !s->again_first)) return NOTHING;
+    uint32_t consumer = next_in_turn(w, s);
+    if (!consumer) return STUCK;
+    /* In turn, so that neither what is requeued for ever nor a long backlog keeps the other waiting. */
+    bool again = s->again_first && (s->again_next || !ahead);
+    s->again_next = !again;
+    return again ? dispatch_again(w, subscription, consumer) : dispatch_front(w, subscription, seq, consumer);
+}
+
+bool dispatch(struct worker *w) {
+    struct subscriptions *all = &w->subscriptions;
+    uint32_t n = all->due_first;
+    bool more = false;
+    if (!n) return false;
+    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
+        if (w->peers[a].channel) w->peers[a].full = channel_backlogged(w->peers[a].channel);
+    all->due_first = all->due_last = 0;
+    while (n) {
+        uint32_t next = at(w, n)->next_due;
+        at(w, n)->due = false;
+        enum dispatched outcome = ONE;
+        for (int i = 0; i < DISPATCH_MOST && outcome == ONE; i++) outcome = dispatch_one(w, n);
+        if (outcome != NOTHING) subscription_due(w, n);
+        more |= outcome == ONE;
+        n = next;
+    }
+    return more;
+}

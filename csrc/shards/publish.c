@@ -1,0 +1,213 @@
+/* What a PUBLISH and a PUBLISH_MANY ask for: the record, and the places that the message goes to. */
+#include <assert.h>
+#include <string.h>
+
+#include "ringbuf/many.h"
+#include "shards/queue.h"
+#include "shards/requests.h"
+
+static uint64_t after(const struct worker *w, uint64_t delay_ns) {
+    return delay_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + delay_ns;
+}
+
+/* --- into the stream ---------------------------------------------------------------------------------------------- */
+
+/* The oldest of what an ephemeral subscription is behind with goes. */
+static void trim_ephemeral(struct worker *w, const struct topic *t) {
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
+        const struct subscription *s = subscription_at(&w->subscriptions, n);
+        uint64_t seq;
+        while (!s->number && t->ahead - s->taken > EPHEMERAL_BACKLOG && subscription_front(w, n, &seq)) {
+            subscription_pass(w, n);
+            message_release(w, s->topic, seq);
+        }
+    }
+}
+
+static void trim_waiting(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    while (t->waiting_messages > EPHEMERAL_BACKLOG) {
+        uint64_t seq = stream_next(&t->stream, 0);
+        if (stream_delayed(&t->stream, seq))
+            t->waiting_delayed--;
+        else
+            t->waiting_messages--;
+        message_release(w, topic, seq);
+    }
+}
+
+void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position, bool delayed) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (!goes_to_stream(t)) return;
+    uint32_t holds = t->subscription_count ? t->subscription_count + (goes_to_queue(t) ? 1 : 0) : 1;
+    if (!stream_put(&t->stream, seq, position, holds, delayed)) worker_die("out of memory");
+    if (!delayed) t->ahead++;
+    if (!t->subscription_count) {
+        *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
+        if (t->ephemeral) trim_waiting(w, topic);
+        return;
+    }
+    if (delayed) {
+        for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
+            subscription_defer(w, n, seq, id);
+        return;
+    }
+    topic_due(w, topic);
+    if (t->ephemeral_count) trim_ephemeral(w, t);
+}
+
+/* --- requests ----------------------------------------------------------------------------------------------------- */
+
+struct arrival {
+    uint64_t id;
+    const uint8_t *body;
+    uint32_t body_bytes;
+};
+
+/* Only ephemeral subscriptions get it, and nobody after a restart. */
+static bool is_fleeting(const struct topic *t) {
+    return t->subscription_count > 0 && t->subscription_count == t->ephemeral_count && !goes_to_queue(t) && !t->stopped;
+}
+
+/* There is room for it in all the tables that have limits. */
+static bool fits(const struct worker *w, const struct topic *t, uint64_t count, bool delayed) {
+    if (goes_to_queue(t) && w->jobs.live + count >= WORKER_MAX_JOBS) return false;
+    return !delayed || w->subscriptions.deliveries.live + count * t->subscription_count < WORKER_MAX_DELIVERIES;
+}
+
+/* The log has room, and so have the tables. */
+static void enter(struct worker *w, uint32_t topic, const struct message *m, struct arrival one, bool more) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
+    uint64_t seq = t->next_seq++;
+    uint16_t flags = (uint16_t)((more ? PUBLISH_MORE : 0) | (is_fleeting(t) ? PUBLISH_FLEETING : 0));
+    log_position position = shard_log_publish(w, s, topic, seq, one.id, attributes, one.body, one.body_bytes, flags);
+    t->messages++;
+    t->message_bytes += one.body_bytes;
+    stream_enter(w, topic, seq, one.id, position, m->delay_ns > 0);
+    if (!goes_to_queue(t)) return;
+    uint32_t job = queue_add(w, topic, one.id, m->pri, position);
+    if (!job) worker_die("more jobs than there is room for");
+    t->total++;
+    w->count->total_jobs++;
+    if (m->delay_ns)
+        queue_make_delayed(w, job, after(w, m->delay_ns));
+    else
+        queue_make_ready(w, job);
+}
+
+/* What comes before the records: the topic is what the message wants it to be, and has a number in the log. */
+static enum outcome prepare(struct worker *w, uint32_t topic, const struct message *m, uint32_t count, uint64_t bytes,
+                            uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    *status = STATUS_NO_SPACE;
+    if (m->id % w->shards != t->shard) return DONE;
+    bool durable = (m->flags & MSG_DURABLE) != 0;
+    if (durable && !t->durable && (topic_make_durable(w, topic, status) == LATER)) return LATER;
+    if (durable && !t->durable) return DONE;
+    *status = STATUS_NO_SPACE;
+    if (!durable && !t->tube) topic_want_tube(w, topic);
+    if (!fits(w, t, count, m->delay_ns > 0)) return DONE;
+    /* The first message of a topic brings its name along, twice. */
+    bool nameless = !t->number;
+    uint64_t more = nameless ? shard_topic_bytes(t) : 0;
+    if (requests_reserve(w, s, count + 4, bytes + more, true, status) == LATER) return LATER;
+    if (*status == STATUS_OK && t->end_unwritten) {
+        shard_log_end(w, s, RECORD_TOPIC_GONE, topic, NULL);
+        t->end_unwritten = false;
+    }
+    if (*status != STATUS_OK || !nameless) return DONE;
+    if (!shard_know_topic(w, s, topic, s->topics_known + 1))
+        *status = STATUS_NO_SPACE;
+    else
+        shard_log_topic(w, s, topic);
+    return DONE;
+}
+
+enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    uint8_t status = STATUS_NO_SPACE;
+    bool known = !topic || (goes_to_queue(topic_at(&w->topics, topic)) && index_find(&w->ids, &w->jobs, m->id));
+    uint64_t bytes = sizeof(struct publish_attributes) + m->body_bytes;
+    if (!known && prepare(w, topic, m, 1, bytes, &status) == LATER) return LATER;
+    if (status == STATUS_OK) {
+        struct arrival one = {m->id, (const uint8_t *)(m + 1), m->body_bytes};
+        bool unheard = topic_at(&w->topics, topic)->messages == 0;
+        enter(w, topic, m, one, false);
+        if (unheard) catalog_changed(w);
+    }
+    request_done(w, client, m, status);
+    if (status == STATUS_OK && !m->delay_ns) queue_serve(w, topic);
+    return DONE;
+}
+
+/* What a PUBLISH_MANY brings, beside its message. */
+struct many {
+    const uint8_t *at, *end;
+    struct producer_part part;
+    bool once;
+};
+
+static bool split_many(const struct message *m, struct many *out) {
+    const uint8_t *at = (const uint8_t *)(m + 1);
+    *out = (struct many){.at = at, .end = at + m->body_bytes, .once = (m->flags & MSG_IDEMPOTENT) != 0};
+    if (!out->once) return true;
+    if (m->body_bytes < sizeof out->part) return false;
+    memcpy(&out->part, at, sizeof out->part);
+    out->at += sizeof out->part;
+    return true;
+}
+
+/* As many messages as the request says, and nothing else. */
+static bool all_whole(const struct message *m, const struct many *many) {
+    return m->pri > 0 && many_count(many->at, (size_t)(many->end - many->at), UINT32_MAX) == m->pri;
+}
+
+enum { DEFAULT_PRIORITY = 1024 };
+
+/* Whether it is to be written at all; if not, `status` is the answer. */
+static bool is_due(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
+                   uint8_t *status) {
+    if (!topic || !all_whole(m, many)) return false;
+    if (!many->once) return true;
+    switch (producers_ask(&shard_of_topic(w, topic_at(&w->topics, topic))->producers, &many->part)) {
+    case PRODUCER_NEXT: return true;
+    case PRODUCER_DONE: *status = STATUS_OK; return false;
+    case PRODUCER_EARLY: *status = STATUS_EARLY; return false;
+    }
+    return false;
+}
+
+static void enter_many(struct worker *w, uint32_t topic, const struct message *m, const struct many *many) {
+    bool unheard = topic_at(&w->topics, topic)->messages == 0;
+    if (many->once) shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &many->part, PUBLISH_MORE);
+    struct message each = *m;
+    each.pri = DEFAULT_PRIORITY;
+    struct arrival one = {.id = m->id, .body = many->at};
+    for (uint32_t left = m->pri; left > 0; left--) {
+        one.body_bytes = many_size(one.body);
+        one.body += sizeof(uint32_t);
+        enter(w, topic, &each, one, left > 1);
+        one.body += one.body_bytes;
+        one.id += w->shards;
+    }
+    if (unheard) catalog_changed(w);
+}
+
+enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    uint8_t status = STATUS_NO_SPACE;
+    struct many many;
+    bool due = split_many(m, &many) && is_due(w, topic, m, &many, &status);
+    if (due) {
+        struct message durable = *m;
+        durable.flags |= MSG_DURABLE;
+        uint64_t bytes = m->pri * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
+        if (prepare(w, topic, &durable, m->pri, bytes, &status) == LATER) return LATER;
+        due = status == STATUS_OK;
+        if (due) enter_many(w, topic, m, &many);
+    }
+    request_done(w, client, m, status);
+    if (due && !m->delay_ns) queue_serve(w, topic);
+    return DONE;
+}

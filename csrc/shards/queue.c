@@ -1,0 +1,410 @@
+#include "shards/queue.h"
+
+#include <assert.h>
+#include <stddef.h>
+
+static struct heap_places job_places(const struct worker *w) {
+    return (struct heap_places){w->jobs.base + offsetof(struct job, place), sizeof(struct job)};
+}
+static struct heap_places delay_places(const struct worker *w) {
+    return (struct heap_places){w->topics.arena.base + offsetof(struct topic, delay_place), sizeof(struct topic)};
+}
+static struct heap_places pause_places(const struct worker *w) {
+    return (struct heap_places){w->topics.arena.base + offsetof(struct topic, pause_place), sizeof(struct topic)};
+}
+static struct heap_places wait_places(const struct worker *w) {
+    return (struct heap_places){w->clients.arena.base + offsetof(struct client, wait_place), sizeof(struct client)};
+}
+
+static void push(struct heap *heap, struct heap_places places, struct heap_entry entry) {
+    if (!heap_push(heap, places, entry)) worker_die("out of memory");
+}
+
+uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint32_t pri, log_position position) {
+    uint32_t number = arena_take(&w->jobs);
+    if (!number) return 0;
+    *job_at(w, number) =
+        (struct job){.id = id, .position = position, .topic = topic, .pri = pri, .place = HEAP_NOWHERE};
+    index_insert(&w->ids, &w->jobs, number);
+    return number;
+}
+
+void queue_forget(struct worker *w, uint32_t job) {
+    struct job *j = job_at(w, job);
+    if (j->state) queue_take(w, job);
+    index_remove(&w->ids, &w->jobs, job);
+    if (j->reservation) arena_give(&w->reservations, j->reservation);
+    j->state = 0;
+    arena_give(&w->jobs, job);
+    /* A backlog that has been worked off gives its memory back. */
+    if (w->jobs.live == 0 && w->jobs.end > 1 << 16) {
+        arena_reset(&w->jobs);
+        arena_reset(&w->reservations);
+        index_reset(&w->ids);
+    }
+}
+
+struct reservation *queue_reservation(struct worker *w, uint32_t job) {
+    struct job *j = job_at(w, job);
+    if (!j->reservation) {
+        j->reservation = arena_take(&w->reservations) & RESERVATION_MASK;
+        if (!j->reservation) worker_die("reservations are as many as jobs");
+        *reservation_at(w, j->reservation) = (struct reservation){.delay_ns = job_attributes(w, j).delay_ns};
+    }
+    return reservation_at(w, j->reservation);
+}
+
+static bool urgent(const struct job *j) {
+    return j->pri < URGENT_BELOW;
+}
+
+void queue_make_ready(struct worker *w, uint32_t job) {
+    struct job *j = job_at(w, job);
+    struct topic *t = topic_at(&w->topics, j->topic);
+    assert(!j->state);
+    j->state = JOB_READY;
+    if (!ready_add(&t->ready, &w->jobs, job)) worker_die("out of memory");
+    w->count->ready++;
+    if (urgent(j)) t->urgent++, w->count->urgent++;
+}
+
+/* The topic's place among those that have delayed jobs follows its first one. */
+static void delayed_changed(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    const struct heap_entry *first = heap_top(&t->delayed);
+    if (t->delay_place != HEAP_NOWHERE) {
+        if (first && w->delays.entries[t->delay_place].high == first->high) return;
+        heap_remove(&w->delays, delay_places(w), t->delay_place);
+    }
+    if (first) push(&w->delays, delay_places(w), heap_key(first->high, 0, topic));
+}
+
+void queue_make_delayed(struct worker *w, uint32_t job, uint64_t deadline_ns) {
+    struct job *j = job_at(w, job);
+    struct topic *t = topic_at(&w->topics, j->topic);
+    assert(!j->state);
+    queue_reservation(w, job)->deadline_ns = deadline_ns;
+    j->state = JOB_DELAYED;
+    push(&t->delayed, job_places(w), heap_key(deadline_ns, (uint32_t)j->id, job));
+    delayed_changed(w, j->topic);
+    w->count->delayed++;
+}
+
+void queue_make_buried(struct worker *w, uint32_t job) {
+    struct job *j = job_at(w, job);
+    struct topic *t = topic_at(&w->topics, j->topic);
+    struct reservation *reservation = queue_reservation(w, job);
+    assert(!j->state);
+    j->state = JOB_BURIED;
+    reservation->previous = t->buried_last;
+    reservation->next = 0;
+    if (t->buried_last)
+        reservation_at(w, job_at(w, t->buried_last)->reservation)->next = job;
+    else
+        t->buried_first = job;
+    t->buried_last = job;
+    t->buried++;
+    w->count->buried++;
+}
+
+/* The in-flight list of a client is by deadline; with one ttr for all, a new one goes to the end at once. */
+static void link_inflight(struct worker *w, struct client *c, uint32_t job, struct reservation *reservation) {
+    uint32_t after = c->inflight_last;
+    while (after && reservation_at(w, job_at(w, after)->reservation)->deadline_ns > reservation->deadline_ns)
+        after = reservation_at(w, job_at(w, after)->reservation)->previous;
+    reservation->previous = after;
+    uint32_t *link = after ? &reservation_at(w, job_at(w, after)->reservation)->next : &c->inflight_first;
+    reservation->next = *link;
+    *link = job;
+    if (reservation->next)
+        reservation_at(w, job_at(w, reservation->next)->reservation)->previous = job;
+    else
+        c->inflight_last = job;
+}
+
+static void unlink_inflight(struct worker *w, struct client *c, const struct reservation *reservation) {
+    if (reservation->previous)
+        reservation_at(w, job_at(w, reservation->previous)->reservation)->next = reservation->next;
+    else
+        c->inflight_first = reservation->next;
+    if (reservation->next)
+        reservation_at(w, job_at(w, reservation->next)->reservation)->previous = reservation->previous;
+    else
+        c->inflight_last = reservation->previous;
+}
+
+static void set_deadline(struct worker *w, uint32_t job, struct reservation *reservation) {
+    struct job *j = job_at(w, job);
+    reservation->deadline_ns = w->now_ns + job_attributes(w, j).ttr_ns;
+    push(&w->inflight, job_places(w), heap_key(reservation->deadline_ns, (uint32_t)j->id, job));
+    link_inflight(w, client_at(&w->clients, reservation->client), job, reservation);
+}
+
+void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client) {
+    struct job *j = job_at(w, job);
+    struct reservation *reservation = queue_reservation(w, job);
+    assert(!j->state);
+    j->state = JOB_RESERVED;
+    reservation->client = client;
+    reservation->reserves++;
+    set_deadline(w, job, reservation);
+    client_at(&w->clients, client)->inflight++;
+    topic_at(&w->topics, j->topic)->reserved++;
+    w->count->reserved++;
+}
+
+static void clear_deadline(struct worker *w, const struct job *j, const struct reservation *reservation) {
+    heap_remove(&w->inflight, job_places(w), j->place);
+    unlink_inflight(w, client_at(&w->clients, reservation->client), reservation);
+}
+
+void queue_touch(struct worker *w, uint32_t job) {
+    struct job *j = job_at(w, job);
+    struct reservation *reservation = reservation_at(w, j->reservation);
+    assert(j->state == JOB_RESERVED);
+    clear_deadline(w, j, reservation);
+    set_deadline(w, job, reservation);
+}
+
+static void take_buried(struct worker *w, const struct job *j) {
+    struct topic *t = topic_at(&w->topics, j->topic);
+    const struct reservation *reservation = reservation_at(w, j->reservation);
+    if (reservation->previous)
+        reservation_at(w, job_at(w, reservation->previous)->reservation)->next = reservation->next;
+    else
+        t->buried_first = reservation->next;
+    if (reservation->next)
+        reservation_at(w, job_at(w, reservation->next)->reservation)->previous = reservation->previous;
+    else
+        t->buried_last = reservation->previous;
+    t->buried--;
+    w->count->buried--;
+}
+
+void queue_take(struct worker *w, uint32_t job) {
+    struct job *j = job_at(w, job);
+    struct topic *t = topic_at(&w->topics, j->topic);
+    switch (j->state) {
+    case JOB_READY:
+        ready_remove(&t->ready, &w->jobs, job);
+        w->count->ready--;
+        if (urgent(j)) t->urgent--, w->count->urgent--;
+        break;
+    case JOB_DELAYED:
+        heap_remove(&t->delayed, job_places(w), j->place);
+        delayed_changed(w, j->topic);
+        w->count->delayed--;
+        break;
+    case JOB_BURIED: take_buried(w, j); break;
+    case JOB_RESERVED:
+        clear_deadline(w, j, reservation_at(w, j->reservation));
+        client_at(&w->clients, reservation_at(w, j->reservation)->client)->inflight--;
+        t->reserved--;
+        w->count->reserved--;
+        break;
+    default: assert(!"a job in no state cannot be taken out of it");
+    }
+    j->state = 0;
+}
+
+void queue_serve(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct heap_entry first;
+    while (t->waiting_first && !queue_paused(w, t) && ready_first(&t->ready, &w->jobs, &first)) {
+        uint32_t job = heap_item(first);
+        uint32_t client = watch_at(&w->clients, t->waiting_first)->client;
+        uint32_t slot = client_at(&w->clients, client)->wait_slot;
+        queue_stop_waiting(w, client);
+        queue_take(w, job);
+        queue_make_reserved(w, job, client);
+        request_deliver(w, client, slot, MSG_RESERVE, job);
+    }
+}
+
+uint32_t queue_best(const struct worker *w, uint32_t client) {
+    bool found = false;
+    struct heap_entry best = {0}, first;
+    for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
+        const struct topic *t = topic_at(&w->topics, watch_at(&w->clients, n)->topic);
+        if (queue_paused(w, t) || !ready_first(&t->ready, &w->jobs, &first)) continue;
+        if (!found || heap_less(first, best)) best = first;
+        found = true;
+    }
+    return found ? heap_item(best) : 0;
+}
+
+bool queue_any_ready(const struct worker *w, uint32_t client) {
+    for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next)
+        if (ready_count(&topic_at(&w->topics, watch_at(&w->clients, n)->topic)->ready)) return true;
+    return false;
+}
+
+bool queue_deadline_soon(const struct worker *w, uint32_t client) {
+    uint32_t first = client_at(&w->clients, client)->inflight_first;
+    return first && w->now_ns + SAFETY_MARGIN_NS >= reservation_at(w, job_at(w, first)->reservation)->deadline_ns;
+}
+
+/* When a waiting client's wait ends without a job; UINT64_MAX: not by itself. */
+static uint64_t wait_end(const struct worker *w, const struct client *c) {
+    uint64_t end = c->wait_until_ns;
+    if (c->inflight_first) {
+        uint64_t deadline = reservation_at(w, job_at(w, c->inflight_first)->reservation)->deadline_ns;
+        uint64_t margin = deadline > SAFETY_MARGIN_NS ? deadline - SAFETY_MARGIN_NS : 0;
+        if (margin < end) end = margin;
+    }
+    return end;
+}
+
+void queue_wait(struct worker *w, uint32_t client, uint32_t slot, uint64_t timeout_ns) {
+    struct client *c = client_at(&w->clients, client);
+    assert(!c->waiting);
+    c->waiting = true;
+    c->wait_slot = slot;
+    c->wait_until_ns = timeout_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + timeout_ns;
+    uint64_t end = wait_end(w, c);
+    if (end != UINT64_MAX) push(&w->waits, wait_places(w), heap_key(end, 0, client));
+    for (uint32_t n = c->watches; n; n = watch_at(&w->clients, n)->next) {
+        struct watch *watch = watch_at(&w->clients, n);
+        struct topic *t = topic_at(&w->topics, watch->topic);
+        watch->next_waiting = 0;
+        watch->previous_waiting = t->waiting_last;
+        if (t->waiting_last)
+            watch_at(&w->clients, t->waiting_last)->next_waiting = n;
+        else
+            t->waiting_first = n;
+        t->waiting_last = n;
+        t->waiting++;
+    }
+}
+
+void queue_stop_waiting(struct worker *w, uint32_t client) {
+    struct client *c = client_at(&w->clients, client);
+    assert(c->waiting);
+    c->waiting = false;
+    if (c->wait_place != HEAP_NOWHERE) heap_remove(&w->waits, wait_places(w), c->wait_place);
+    for (uint32_t n = c->watches; n; n = watch_at(&w->clients, n)->next) {
+        const struct watch *watch = watch_at(&w->clients, n);
+        struct topic *t = topic_at(&w->topics, watch->topic);
+        if (watch->previous_waiting)
+            watch_at(&w->clients, watch->previous_waiting)->next_waiting = watch->next_waiting;
+        else
+            t->waiting_first = watch->next_waiting;
+        if (watch->next_waiting)
+            watch_at(&w->clients, watch->next_waiting)->previous_waiting = watch->previous_waiting;
+        else
+            t->waiting_last = watch->previous_waiting;
+        t->waiting--;
+    }
+    if (c->parked.head != c->parked.tail && !c->runnable) {
+        c->runnable = true;
+        c->next_runnable = 0;
+        if (w->runnable_last)
+            client_at(&w->clients, w->runnable_last)->next_runnable = client;
+        else
+            w->runnable_first = client;
+        w->runnable_last = client;
+    }
+}
+
+static void end_pause(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->pause_place != HEAP_NOWHERE) heap_remove(&w->pauses, pause_places(w), t->pause_place);
+    t->pause_ns = t->unpause_ns = 0;
+}
+
+void queue_pause(struct worker *w, uint32_t topic, uint64_t pause_ns) {
+    struct topic *t = topic_at(&w->topics, topic);
+    end_pause(w, topic);
+    t->pauses++;
+    t->pause_ns = pause_ns ? pause_ns : 1;
+    t->unpause_ns = w->now_ns + t->pause_ns;
+    push(&w->pauses, pause_places(w), heap_key(t->unpause_ns, 0, topic));
+}
+
+void queue_settle(struct worker *w, uint32_t topic, bool was_seen) {
+    struct topic *t = topic_at(&w->topics, topic);
+    bool seen = topic_seen(t);
+    if (seen == was_seen) return;
+    if (seen) {
+        w->count->topics++;
+        return;
+    }
+    w->count->topics--;
+    end_pause(w, topic);
+    t->total = t->deletes = t->pauses = 0;
+    if (!t->number) topics_remove(&w->topics, topic);
+}
+
+static void delays_due(struct worker *w) {
+    const struct heap_entry *first;
+    while ((first = heap_top(&w->delays)) && first->high <= w->now_ns) {
+        uint32_t topic = heap_item(*first);
+        uint32_t job = heap_item(*heap_top(&topic_at(&w->topics, topic)->delayed));
+        queue_take(w, job);
+        queue_make_ready(w, job);
+        queue_serve(w, topic);
+    }
+}
+
+static void pauses_due(struct worker *w) {
+    const struct heap_entry *first;
+    while ((first = heap_top(&w->pauses)) && first->high <= w->now_ns) {
+        uint32_t topic = heap_item(*first);
+        end_pause(w, topic);
+        queue_serve(w, topic);
+    }
+}
+
+static void time_to_run_over(struct worker *w, uint32_t job) {
+    struct job *j = job_at(w, job);
+    queue_take(w, job);
+    reservation_at(w, j->reservation)->timeouts++;
+    w->count->timeouts++;
+    queue_make_ready(w, job);
+    queue_serve(w, j->topic);
+}
+
+static void wait_over(struct worker *w, uint32_t client) {
+    struct client *c = client_at(&w->clients, client);
+    uint8_t status;
+    if (queue_deadline_soon(w, client))
+        status = STATUS_DEADLINE_SOON;
+    else if (c->wait_until_ns <= w->now_ns)
+        status = STATUS_TIMED_OUT;
+    else { /* the job that was near its deadline has gone meanwhile */
+        heap_remove(&w->waits, wait_places(w), c->wait_place);
+        uint64_t end = wait_end(w, c);
+        if (end != UINT64_MAX) push(&w->waits, wait_places(w), heap_key(end, 0, client));
+        return;
+    }
+    queue_stop_waiting(w, client);
+    request_answer(w, client, c->wait_slot, MSG_RESERVE, status, 0);
+}
+
+bool queue_tick(struct worker *w) {
+    if (queue_next_ns(w) > w->now_ns) return false;
+    delays_due(w);
+    pauses_due(w);
+    for (;;) {
+        const struct heap_entry *job = heap_top(&w->inflight);
+        const struct heap_entry *wait = heap_top(&w->waits);
+        bool job_due = job && job->high <= w->now_ns;
+        bool wait_due = wait && wait->high <= w->now_ns;
+        if (job_due && (!wait_due || job->high <= wait->high))
+            time_to_run_over(w, heap_item(*job));
+        else if (wait_due)
+            wait_over(w, heap_item(*wait));
+        else
+            break;
+    }
+    return true;
+}
+
+static uint64_t first_of(const struct heap *heap, uint64_t other) {
+    const struct heap_entry *first = heap_top(heap);
+    return first && first->high < other ? first->high : other;
+}
+
+uint64_t queue_next_ns(const struct worker *w) {
+    return first_of(&w->delays, first_of(&w->pauses, first_of(&w->inflight, first_of(&w->waits, UINT64_MAX))));
+}

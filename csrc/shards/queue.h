@@ -1,0 +1,54 @@
+/* The job queue of topics: how jobs pass between ready, reserved, delayed, buried and gone.
+ *
+ * The functions here change memory only; the caller has written the log first (the order does not matter inside a turn,
+ * as replies leave after the flush). They keep the counts of topics and board true.
+ */
+#ifndef MQ_QUEUE_H
+#define MQ_QUEUE_H
+
+#include "shards/worker.h"
+
+/* Makes a job known, in no state yet. 0 when the limit is reached. */
+uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint32_t pri, log_position position);
+/* Takes it out of its state and forgets it. */
+void queue_forget(struct worker *w, uint32_t job);
+/* Its reservation, made if it has none. */
+struct reservation *queue_reservation(struct worker *w, uint32_t job);
+
+/* Each takes a job that is in no state into one... */
+void queue_make_ready(struct worker *w, uint32_t job);
+void queue_make_delayed(struct worker *w, uint32_t job, uint64_t deadline_ns);
+void queue_make_buried(struct worker *w, uint32_t job);
+void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client);
+/* ... and this takes it out of whichever it is in. */
+void queue_take(struct worker *w, uint32_t job);
+
+/* Postpones the end of a reservation. */
+void queue_touch(struct worker *w, uint32_t job);
+
+/* Gives ready jobs of a topic to the clients that wait for them. */
+void queue_serve(struct worker *w, uint32_t topic);
+
+/* The most urgent job that a client may take, or 0. */
+uint32_t queue_best(const struct worker *w, uint32_t client);
+/* Something is ready in a topic the client watches, paused or not. */
+bool queue_any_ready(const struct worker *w, uint32_t client);
+bool queue_deadline_soon(const struct worker *w, uint32_t client);
+
+/* Puts the client in line at all it watches. */
+void queue_wait(struct worker *w, uint32_t client, uint32_t slot, uint64_t timeout_ns);
+void queue_stop_waiting(struct worker *w, uint32_t client);
+
+void queue_pause(struct worker *w, uint32_t topic, uint64_t pause_ns);
+static inline bool queue_paused(const struct worker *w, const struct topic *t) {
+    return t->pause_ns && t->unpause_ns > w->now_ns;
+}
+
+/* After anything that may make a topic seen or unseen. */
+void queue_settle(struct worker *w, uint32_t topic, bool was_seen);
+
+/* Lets time pass up to w->now_ns. True if anything happened. */
+bool queue_tick(struct worker *w);
+uint64_t queue_next_ns(const struct worker *w);
+
+#endif

@@ -1,0 +1,123 @@
+#include "shards/ready.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/job.h"
+
+/* In a job's place: it is in the run; the rest is where. */
+#define IN_RUN 0x80000000u
+
+static struct job *at(const struct arena *jobs, uint32_t job) {
+    return arena_at(jobs, job);
+}
+
+static struct heap_entry key_of(const struct arena *jobs, uint32_t job) {
+    return heap_key_of_job(at(jobs, job)->pri, at(jobs, job)->id, job);
+}
+
+static struct heap_places places_of(const struct arena *jobs) {
+    return (struct heap_places){jobs->base + offsetof(struct job, place), sizeof(struct job)};
+}
+
+static uint32_t *slot(const struct ready *r, uint32_t index) {
+    return &r->pages[index / RUN_PAGE][index % RUN_PAGE];
+}
+
+bool ready_first(const struct ready *r, const struct arena *jobs, struct heap_entry *key) {
+    const struct heap_entry *top = heap_top(&r->heap);
+    if (top) *key = *top;
+    if (r->run) {
+        struct heap_entry front = key_of(jobs, *slot(r, r->head));
+        if (!top || heap_less(front, *top)) *key = front;
+    }
+    return top || r->run;
+}
+
+static void free_pages(struct ready *r) {
+    for (uint32_t i = 0; i < r->page_count; i++) free(r->pages[i]);
+    free(r->pages);
+    r->pages = NULL;
+    r->page_count = r->page_capacity = r->head = r->tail = r->base = 0;
+}
+
+/* The run is empty. One page stays as long as there are jobs, so that a put need not allocate. */
+static void rewind_run(struct ready *r) {
+    if (!r->heap.count) {
+        free_pages(r);
+        return;
+    }
+    while (r->page_count > 1) free(r->pages[--r->page_count]);
+    r->head = r->tail = r->base = 0;
+}
+
+/* Room for one more at the tail. */
+static bool grow_run(struct ready *r) {
+    if (r->tail < r->page_count * RUN_PAGE) return true;
+    if (r->page_count == r->page_capacity) {
+        uint32_t capacity = r->page_capacity ? r->page_capacity * 2 : 8;
+        uint32_t **pages = realloc(r->pages, sizeof *pages * capacity);
+        if (!pages) return false;
+        r->pages = pages;
+        r->page_capacity = capacity;
+    }
+    uint32_t *page = malloc(sizeof *page * RUN_PAGE);
+    if (!page) return false;
+    r->pages[r->page_count++] = page;
+    return true;
+}
+
+static bool add_to_run(struct ready *r, const struct arena *jobs, uint32_t job, struct heap_entry key) {
+    if (!grow_run(r)) return false;
+    *slot(r, r->tail) = job;
+    at(jobs, job)->place = IN_RUN | ((r->base + r->tail) & ~IN_RUN);
+    r->tail++;
+    r->run++;
+    r->last = key;
+    return true;
+}
+
+bool ready_add(struct ready *r, const struct arena *jobs, uint32_t job) {
+    struct heap_entry key = key_of(jobs, job);
+    bool in_order = r->run ? heap_less(r->last, key) : r->heap.count >= RUN_WORTH;
+    if (in_order) return add_to_run(r, jobs, job, key);
+    return heap_push(&r->heap, places_of(jobs), key);
+}
+
+/* Past gaps, and without the pages that have been left behind. */
+static void advance(struct ready *r) {
+    while (r->head < r->tail && !*slot(r, r->head)) r->head++;
+    uint32_t left = r->head / RUN_PAGE;
+    /* Many at once: the list of pages is moved up each time. */
+    if (left < 16 && left < r->page_count) return;
+    for (uint32_t i = 0; i < left; i++) free(r->pages[i]);
+    r->page_count -= left;
+    memmove(r->pages, r->pages + left, sizeof *r->pages * r->page_count);
+    r->base += left * RUN_PAGE;
+    r->head -= left * RUN_PAGE;
+    r->tail -= left * RUN_PAGE;
+}
+
+void ready_remove(struct ready *r, const struct arena *jobs, uint32_t job) {
+    uint32_t place = at(jobs, job)->place;
+    if (!(place & IN_RUN)) {
+        heap_remove(&r->heap, places_of(jobs), place);
+        return;
+    }
+    uint32_t index = (place - r->base) & ~IN_RUN;
+    assert(index >= r->head && index < r->tail && *slot(r, index) == job);
+    at(jobs, job)->place = HEAP_NOWHERE;
+    *slot(r, index) = 0;
+    if (--r->run == 0)
+        rewind_run(r);
+    else if (index == r->head)
+        advance(r);
+}
+
+void ready_free(struct ready *r) {
+    heap_free(&r->heap);
+    free_pages(r);
+    *r = (struct ready){0};
+}

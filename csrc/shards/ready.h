@@ -1,0 +1,42 @@
+/* The ready jobs of a topic, the most urgent first: by priority, then by id.
+ *
+ * Most jobs become ready in that very order. A job that comes after all of the run is put at its end, for four bytes of
+ * memory and nothing to compare; the others, and the first few of any topic, go into a heap. The first of the two fronts is
+ * the most urgent. A job that leaves the middle of the run leaves a gap, which is skipped when its turn comes.
+ *
+ * Knows of a job where it keeps its place, its priority and its id, and nothing else.
+ */
+#ifndef MQ_READY_H
+#define MQ_READY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/heap.h"
+
+/* The run is kept in pages, so that a long one grows and shrinks without being moved. */
+enum { RUN_PAGE = 1024, RUN_WORTH = 64 };
+
+struct ready {
+    struct heap heap;
+    uint32_t **pages; /* of the run: jobs; 0: a gap */
+    uint32_t page_count, page_capacity;
+    uint32_t head, tail;    /* in the pages: head is no gap if head < tail */
+    uint32_t base;          /* the place of the first page's first job */
+    uint32_t run;           /* jobs in the run */
+    struct heap_entry last; /* the key of the run's last job, even if it has left */
+};
+
+static inline uint32_t ready_count(const struct ready *r) {
+    return r->heap.count + r->run;
+}
+
+/* The most urgent job and its key; false if there is none. */
+bool ready_first(const struct ready *r, const struct arena *jobs, struct heap_entry *key);
+/* False, with nothing changed, when memory is short. */
+bool ready_add(struct ready *r, const struct arena *jobs, uint32_t job);
+void ready_remove(struct ready *r, const struct arena *jobs, uint32_t job);
+void ready_free(struct ready *r);
+
+#endif

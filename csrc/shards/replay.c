@@ -1,0 +1,336 @@
+/* Recovery: what the records of a log meant, in the order in which they were written.
+ *
+ * Jobs get their state at once but their places in the queues only at the end, when all that was deleted is gone.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/crc32c.h"
+#include "shards/queue.h"
+#include "shards/requests.h"
+
+static uint32_t topic_of(const struct shard *s, const struct record *r) {
+    return r->topic && r->topic <= s->topics_known ? s->topics[r->topic] : 0;
+}
+
+/* A name that leads to this shard, for messages whose topic's name is damaged: they can be found and worked off there. */
+static uint32_t stand_in(struct worker *w, struct shard *s, uint32_t number) {
+    char name[64];
+    int bytes = 0;
+    for (uint32_t n = 0; !bytes || crc32c_extend(0, name, (size_t)bytes) % w->shards != s->number; n++)
+        bytes = snprintf(name, sizeof name, "lost+found/shard-%u/topic-%u/%u", s->number, number, n);
+    uint32_t topic = topics_find(&w->topics, name, (size_t)bytes);
+    if (!topic) topic = topics_add(&w->topics, name, (size_t)bytes, s->number, s->floor);
+    if (!topic || !shard_know_topic(w, s, topic, number)) worker_die("too many topics in the log, or out of memory");
+    topic_at(&w->topics, topic)->nameless = true;
+    return topic;
+}
+
+static void replay_durable(struct worker *w, uint32_t topic, bool ephemeral) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->durable) return;
+    bool was_seen = topic_seen(t);
+    t->durable = true;
+    t->ephemeral = ephemeral;
+    queue_settle(w, topic, was_seen);
+}
+
+static void replay_topic(struct worker *w, struct shard *s, const struct record *r) {
+    size_t name_bytes = record_body_bytes(r);
+    if (!r->topic || !name_bytes || name_bytes > TOPIC_NAME_MAX) return;
+    uint32_t topic = topic_of(s, r);
+    if (!topic) {
+        topic = topics_find(&w->topics, record_body(r), name_bytes);
+        if (!topic) topic = topics_add(&w->topics, record_body(r), name_bytes, s->number, r->seq);
+        if (!topic || !shard_know_topic(w, s, topic, r->topic))
+            worker_die("too many topics in the log, or out of memory");
+    }
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->nameless && topics_rename(&w->topics, topic, record_body(r), name_bytes)) t->nameless = false;
+    if (r->seq > t->next_seq) t->next_seq = r->seq;
+    if (!(r->flags & TOPIC_DURABLE)) {
+        /* Its end could not be written, or the log has forgotten it: this is another of the same name. */
+        if (t->durable) topic_end(w, topic);
+        return;
+    }
+    replay_durable(w, topic, (r->flags & TOPIC_EPHEMERAL) != 0);
+    uint64_t stopped_seq = 0;
+    if (r->attribute_bytes >= sizeof stopped_seq) memcpy(&stopped_seq, record_attributes(r), sizeof stopped_seq);
+    if (!(r->flags & TOPIC_STOPPED))
+        t->stopped = false;
+    else if (!t->stopped)
+        topic_stop(t, stopped_seq);
+    if (r->flags & TOPIC_TUBE) topic_want_tube(w, topic);
+}
+
+static void apply_state(struct worker *w, uint32_t job, const struct state_attributes *a, uint64_t time_ns) {
+    struct job *j = job_at(w, job);
+    struct reservation *reservation = queue_reservation(w, job);
+    j->pri = a->pri;
+    bool apart = a->state == JOB_DELAYED || a->state == JOB_BURIED;
+    j->state = (apart ? a->state : JOB_READY) & 0xf;
+    reservation->reserves = a->reserves;
+    reservation->timeouts = a->timeouts;
+    reservation->releases = a->releases;
+    reservation->buries = a->buries;
+    reservation->kicks = a->kicks;
+    reservation->delay_ns = a->delay_ns;
+    /* Wall clock for now; buried ones are ordered by when they were buried. */
+    reservation->deadline_ns = j->state == JOB_DELAYED ? a->deadline_wall_ns : time_ns;
+}
+
+void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns) {
+    struct job *j = job_at(w, job);
+    topic_at(&w->topics, j->topic)->replayed_jobs++;
+    j->state = JOB_READY;
+    if (due_wall_ns <= w->wall_ns) return;
+    struct publish_attributes a = job_attributes(w, j);
+    struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
+    state.deadline_wall_ns = due_wall_ns;
+    apply_state(w, job, &state, 0);
+}
+
+static void replay_job(struct worker *w, uint32_t topic, const struct record *r, log_position position) {
+    struct publish_attributes a = publish_attributes_of(r);
+    uint32_t job = queue_add(w, topic, r->id, a.pri, position);
+    if (!job) worker_die("more messages in the log than a worker can hold");
+    job_at(w, job)->state = JOB_READY;
+    topic_at(&w->topics, topic)->replayed_jobs++;
+    if (a.delay_ns) {
+        struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
+        state.deadline_wall_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
+        apply_state(w, job, &state, r->time_ns);
+    }
+}
+
+static uint32_t topic_of_message(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    uint32_t topic = topic_of(s, r);
+    if (!topic) topic = stand_in(w, s, r->topic);
+    struct topic *t = topic_at(&w->topics, topic);
+    if (r->seq >= t->next_seq) t->next_seq = r->seq + 1;
+    if (r->id > s->top_id) s->top_id = r->id;
+    t->last_segment = (uint32_t)(position >> 32);
+    return topic;
+}
+
+static void replay_publish(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    if (!r->topic) return;
+    uint32_t topic = topic_of_message(w, s, r, position);
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->ephemeral || (r->flags & PUBLISH_FLEETING)) return;
+    if (index_find(&w->ids, &w->jobs, r->id) || stream_position(&t->stream, r->seq)) return;
+    if (!t->durable) t->tube = true;
+    shard_count_in(s, position);
+    t->messages++;
+    t->message_bytes += record_body_bytes(r);
+    stream_enter(w, topic, r->seq, r->id, position, publish_attributes_of(r).delay_ns > 0);
+    if (goes_to_queue(t)) replay_job(w, topic, r, position);
+}
+
+/* Moved by compaction. The place it was moved from may still be there, with all that came after it; if not, this is all
+ * that is known of it, together with the REFERENCES that follows. */
+static void replay_moved(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    if (!r->topic) return;
+    uint32_t topic = topic_of_message(w, s, r, position);
+    struct topic *t = topic_at(&w->topics, topic);
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    log_position held = stream_position(&t->stream, r->seq);
+    s->moved = (r->flags & MOVED_REFERENCED) && !held ? position : 0;
+    if (job || held) {
+        shard_count_out(s, job ? job_at(w, job)->position : held);
+        shard_count_in(s, position);
+        if (held) stream_move(&t->stream, r->seq, position);
+        if (job) job_at(w, job)->position = position;
+    } else if (!(r->flags & MOVED_NO_JOB)) {
+        shard_count_in(s, position);
+        if (!t->durable) t->tube = true;
+        replay_job(w, topic, r, position);
+        job = index_find(&w->ids, &w->jobs, r->id);
+    }
+    if (!job || r->attribute_bytes < sizeof(struct moved_attributes)) return;
+    struct moved_attributes moved;
+    memcpy(&moved, record_attributes(r), sizeof moved);
+    apply_state(w, job, &moved.state, r->time_ns);
+}
+
+static void replay_delete(struct worker *w, struct shard *s, const struct record *r) {
+    uint32_t topic = topic_of(s, r);
+    struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
+    if (t && r->seq >= t->next_seq) t->next_seq = r->seq + 1;
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    if (job) {
+        job_at(w, job)->state = 0; /* it has no place to be taken out of */
+        job_done(w, job, r->seq);
+    } else if (t && t->waiting_messages && !t->subscription_count && stream_position(&t->stream, r->seq)) {
+        /* That its tube was wanted there was no room to write. */
+        t->waiting_messages--;
+        message_release(w, topic, r->seq);
+    }
+}
+
+static void replay_state(struct worker *w, const struct record *r) {
+    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    struct state_attributes a;
+    if (!job || r->attribute_bytes < sizeof a) return;
+    memcpy(&a, record_attributes(r), sizeof a);
+    apply_state(w, job, &a, r->time_ns);
+}
+
+/* Those that were there when the process ended are not meant to outlive it. */
+void replay_forget_ephemeral(struct worker *w) {
+    for (uint32_t n = 0; n < w->shards; n++) {
+        struct shard *s = w->own[n];
+        for (uint32_t number = 1; s && number <= s->topics_known; number++)
+            if (s->topics[number] && topic_at(&w->topics, s->topics[number])->ephemeral) {
+                topic_at(&w->topics, s->topics[number])->end_unwritten = true;
+                topic_end(w, s->topics[number]);
+            }
+    }
+}
+
+static void replay_producer(struct shard *s, const struct record *r) {
+    struct producer_part part = {.writer = r->id, .batch = r->seq};
+    if (r->attribute_bytes < sizeof part.part) return;
+    memcpy(&part.part, record_attributes(r), sizeof part.part);
+    producers_note(&s->producers, &part);
+}
+
+static void replay_record(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    if (r->kind == RECORD_PRODUCER) {
+        replay_producer(s, r);
+        return;
+    }
+    if (r->kind >= RECORD_SUBSCRIPTION) {
+        replay_subscription_record(w, s, r);
+        return;
+    }
+    switch (r->kind) {
+    case RECORD_TOPIC: replay_topic(w, s, r); break;
+    case RECORD_FLOOR:
+        if (r->seq > s->floor) s->floor = r->seq;
+        if (r->id > s->top_id) s->top_id = r->id;
+        break;
+    case RECORD_PUBLISH: replay_publish(w, s, r, position); break;
+    case RECORD_MOVED: replay_moved(w, s, r, position); break;
+    case RECORD_DELETE: replay_delete(w, s, r); break;
+    case RECORD_STATE: replay_state(w, r); break;
+    default: break; /* of a later version: nothing that this one could serve */
+    }
+}
+
+static void note_damage(struct replay *out, uint32_t shard, uint32_t segment, uint64_t bad, uint64_t until) {
+    if (out->damages < sizeof out->damage / sizeof *out->damage)
+        out->damage[out->damages] = (struct damage){shard, segment, bad, until};
+    out->damages++;
+}
+
+/* It counts only if the next one is there. */
+static bool joins_next(const struct record *r) {
+    return (r->kind == RECORD_PUBLISH || r->kind == RECORD_PRODUCER) && (r->flags & PUBLISH_MORE) != 0;
+}
+
+/* Whether the records of a PUBLISH_MANY, of which the first ends at `offset`, are all there. */
+static bool is_complete(const struct shard *s, uint32_t segment, uint64_t offset) {
+    uint64_t bad;
+    const struct record *r;
+    int found;
+    do found = log_scan(s->log, segment, &offset, &r, &bad);
+    while (found > 0 && joins_next(r));
+    return found != 0;
+}
+
+static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segment, struct replay *out) {
+    uint64_t offset = 0, bad = 0;
+    const struct record *r;
+    bool among_many = false;
+    int found;
+    while ((found = log_scan(s->log, segment, &offset, &r, &bad)) != 0) {
+        if (found < 0) {
+            note_damage(out, s->number, segment, bad, offset);
+            continue;
+        }
+        bool more = joins_next(r);
+        /* Only the end of the log can be cut off in the middle of many. */
+        if (more && !among_many && segment == log_active_segment(s->log) && !is_complete(s, segment, offset)) {
+            bad = offset -= record_stride(r);
+            break;
+        }
+        among_many = more;
+        replay_record(w, s, r, (uint64_t)segment << 32 | (offset - record_stride(r)));
+        out->records++;
+    }
+    /* Nothing whole comes after it: what a crash in the middle of a write leaves behind. It was never acknowledged. */
+    if (bad) note_damage(out, s->number, segment, bad, bad);
+    out->bytes += offset;
+    return offset;
+}
+
+bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
+    uint64_t before = s->jobs;
+    uint32_t last = log_active_segment(s->log);
+    for (uint32_t n = log_first_segment(s->log); n && n <= last; n++)
+        if (!log_truncate(s->log, n, replay_segment(w, s, n, out))) return false;
+    s->segment = last;
+    s->headless = last > 0;
+    out->jobs += s->jobs - before;
+    return true;
+}
+
+struct buried {
+    uint64_t time_ns;
+    uint64_t id;
+    uint32_t job;
+};
+
+static int by_time(const void *a, const void *b) {
+    const struct buried *x = a, *y = b;
+    if (x->time_ns != y->time_ns) return x->time_ns < y->time_ns ? -1 : 1;
+    return x->id < y->id ? -1 : 1;
+}
+
+static void place_job(struct worker *w, uint32_t job) {
+    struct job *j = job_at(w, job);
+    uint8_t state = j->state;
+    j->state = 0;
+    if (state == JOB_READY) {
+        queue_make_ready(w, job);
+        return;
+    }
+    uint64_t wall = reservation_at(w, j->reservation)->deadline_ns;
+    queue_make_delayed(w, job, wall > w->wall_ns ? w->now_ns + (wall - w->wall_ns) : w->now_ns);
+}
+
+void replay_place_jobs(struct worker *w) {
+    struct buried *buried = NULL;
+    size_t count = 0, capacity = 0;
+    for (uint32_t job = 1; job < w->jobs.end; job++) {
+        struct job *j = job_at(w, job);
+        if (!j->state) continue;
+        struct topic *t = topic_at(&w->topics, j->topic);
+        bool was_seen = topic_seen(t);
+        t->replayed_jobs = 0;
+        if (j->state != JOB_BURIED) {
+            place_job(w, job);
+            queue_settle(w, j->topic, was_seen);
+            continue;
+        }
+        if (count == capacity) {
+            capacity = capacity ? capacity * 2 : 1024;
+            struct buried *larger = realloc(buried, sizeof *buried * capacity);
+            if (!larger) worker_die("out of memory");
+            buried = larger;
+        }
+        buried[count++] = (struct buried){reservation_at(w, j->reservation)->deadline_ns, j->id, job};
+    }
+    if (count) qsort(buried, count, sizeof *buried, by_time);
+    for (size_t i = 0; i < count; i++) {
+        struct job *j = job_at(w, buried[i].job);
+        bool was_seen = topic_seen(topic_at(&w->topics, j->topic));
+        j->state = 0;
+        queue_make_buried(w, buried[i].job);
+        queue_settle(w, j->topic, was_seen);
+    }
+    free(buried);
+}

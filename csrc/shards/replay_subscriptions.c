@@ -1,0 +1,172 @@
+/* Recovery: what the records about subscriptions meant. Deliveries take their places at once: nothing is delivered before
+ * the log has been read to its end. */
+#include <string.h>
+
+#include "shards/requests.h"
+
+static uint32_t topic_of(const struct shard *s, const struct record *r) {
+    return r->topic && r->topic <= s->topics_known ? s->topics[r->topic] : 0;
+}
+
+static uint32_t subscription_of(struct shard *s, uint64_t number) {
+    if (!number || number > UINT32_MAX / 4) return 0;
+    if (number <= s->subscriptions_known) return s->subscriptions[number];
+    /* Deleted, but its number is not to be given out while the log knows it. */
+    (void)shard_know_subscription(s, 0, (uint32_t)number);
+    return 0;
+}
+
+static uint64_t time_left(const struct worker *w, uint64_t until_wall_ns) {
+    uint64_t left_ns = until_wall_ns > w->wall_ns ? until_wall_ns - w->wall_ns : 0;
+    return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
+}
+
+/* A channel whose topic's name is not known cannot be had back; its messages wait for the next. */
+static void replay_subscription(struct worker *w, struct shard *s, const struct record *r) {
+    uint32_t topic = topic_of(s, r), subscription = subscription_of(s, r->id);
+    size_t name_bytes = record_body_bytes(r);
+    if (!topic || !r->id || r->id > UINT32_MAX / 4 || !name_bytes || name_bytes > CHANNEL_NAME_MAX) return;
+    if (!subscription) {
+        if (subscription_find(w, topic, record_body(r), name_bytes)) return;
+        subscription = subscription_make(w, topic, record_body(r), name_bytes, (uint32_t)r->id);
+        if (!subscription || !shard_know_subscription(s, subscription, (uint32_t)r->id))
+            worker_die("too many subscriptions in the log, or out of memory");
+        struct subscription *made = subscription_at(&w->subscriptions, subscription);
+        made->cursor = made->logged_cursor = r->seq;
+    }
+    subscription_advance(w, subscription, r->seq);
+    subscription_at(&w->subscriptions, subscription)->paused = (r->flags & SUBSCRIPTION_PAUSED) != 0;
+}
+
+static uint32_t delivery_of_seq(const struct worker *w, const struct shard *s, uint32_t subscription, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, subscription)->topic);
+    log_position position = stream_position(&t->stream, seq);
+    const struct record *r = position ? log_read(s->log, position) : NULL;
+    return r ? delivery_find(w, subscription, r->id) : 0;
+}
+
+static void finish(struct worker *w, const struct shard *s, uint32_t subscription, uint64_t seq) {
+    uint32_t delivery = delivery_of_seq(w, s, subscription, seq);
+    if (!delivery) return;
+    delivery_take(w, delivery);
+    delivery_forget(w, delivery);
+    message_release(w, subscription_at(&w->subscriptions, subscription)->topic, seq);
+}
+
+static void replay_finish(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
+    uint32_t count = 0;
+    if (r->attribute_bytes >= sizeof count) memcpy(&count, record_attributes(r), sizeof count);
+    for (uint32_t i = 0; i < count; i++) finish(w, s, subscription, r->seq + i);
+    const uint8_t *offsets = record_body(r);
+    for (size_t at = 0; at + sizeof(int32_t) <= record_body_bytes(r); at += sizeof(int32_t)) {
+        int32_t offset;
+        memcpy(&offset, offsets + at, sizeof offset);
+        finish(w, s, subscription, r->seq + (uint64_t)(int64_t)offset);
+    }
+}
+
+static void depart(struct worker *w, uint32_t delivery, const struct redelivery *redelivery) {
+    struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    if (d->state) delivery_take(w, delivery);
+    d->attempts = redelivery->attempts < UINT16_MAX ? (uint16_t)redelivery->attempts : UINT16_MAX;
+    if (redelivery->deferred_until_wall_ns)
+        delivery_defer(w, delivery, time_left(w, redelivery->deferred_until_wall_ns));
+    else
+        delivery_again(w, delivery);
+}
+
+static void replay_redelivery(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
+    uint32_t delivery = delivery_of_seq(w, s, subscription, r->seq);
+    struct redelivery redelivery;
+    if (!delivery || r->attribute_bytes < sizeof redelivery) return;
+    memcpy(&redelivery, record_attributes(r), sizeof redelivery);
+    depart(w, delivery, &redelivery);
+}
+
+static void replay_adopt(struct worker *w, uint32_t subscription, const struct record *r) {
+    const uint8_t *ids = record_body(r);
+    for (size_t at = 0; at + sizeof(uint64_t) <= record_body_bytes(r); at += sizeof(uint64_t)) {
+        uint64_t id;
+        memcpy(&id, ids + at, sizeof id);
+        uint32_t job = index_find(&w->ids, &w->jobs, id);
+        if (job) subscription_adopt(w, subscription, job, r->time_ns);
+    }
+}
+
+static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, const struct record *r,
+                           const struct reference *reference) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (!reference->subscription) {
+        if (t->subscription_count) return false;
+        *(r->flags & REFERENCES_DELAYED ? &t->waiting_delayed : &t->waiting_messages) += 1;
+        return true;
+    }
+    uint32_t subscription = subscription_of(s, reference->subscription);
+    if (!subscription) return false;
+    if (reference->ahead) {
+        struct subscription *of = subscription_at(&w->subscriptions, subscription);
+        of->taken--;
+        /* That it was adopted was written when its job was not known any more. */
+        if (r->seq < of->cursor) of->cursor = of->logged_cursor = r->seq;
+        return true;
+    }
+    uint32_t delivery = delivery_make(w, subscription, r->seq, r->id);
+    if (!delivery) worker_die("more deliveries than a worker can hold");
+    depart(w, delivery, &reference->redelivery);
+    return true;
+}
+
+static void replay_holds(struct worker *w, struct shard *s, const struct record *r) {
+    uint32_t topic = topic_of(s, r);
+    log_position position = s->moved;
+    s->moved = 0;
+    if (!topic || !position) return;
+    struct topic *t = topic_at(&w->topics, topic);
+    bool job = index_find(&w->ids, &w->jobs, r->id) != 0;
+    uint32_t holds = job ? 1 : 0;
+    bool delayed = (r->flags & REFERENCES_DELAYED) != 0;
+    /* It counts as passed by all but those that say otherwise. */
+    if (!delayed) t->ahead++;
+    if (!delayed && t->stopped && r->seq < t->stopped_seq) t->stopped_ahead++;
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
+        if (!delayed) subscription_at(&w->subscriptions, n)->taken++;
+    const uint8_t *references = record_body(r);
+    for (size_t at = 0; at + sizeof(struct reference) <= record_body_bytes(r); at += sizeof(struct reference)) {
+        struct reference reference;
+        memcpy(&reference, references + at, sizeof reference);
+        if (take_reference(w, s, topic, r, &reference)) holds++;
+    }
+    if (!holds) return;
+    if (!stream_put(&t->stream, r->seq, position, holds, delayed)) worker_die("out of memory");
+    if (!job) shard_count_in(s, position);
+}
+
+void replay_subscription_record(struct worker *w, struct shard *s, const struct record *r) {
+    uint32_t topic = topic_of(s, r);
+    uint32_t subscription =
+        r->kind == RECORD_REFERENCES || r->kind == RECORD_TOPIC_GONE ? 0 : subscription_of(s, r->id);
+    switch (r->kind) {
+    case RECORD_SUBSCRIPTION: replay_subscription(w, s, r); return;
+    case RECORD_REFERENCES: replay_holds(w, s, r); return;
+    case RECORD_TOPIC_GONE:
+        if (topic) topic_end(w, topic);
+        return;
+    case RECORD_EMPTY:
+        if (!r->id && topic) topic_empty(w, topic);
+        break;
+    default: break;
+    }
+    if (!subscription) return;
+    switch (r->kind) {
+    case RECORD_CURSOR: subscription_advance(w, subscription, r->seq); break;
+    case RECORD_FINISH: replay_finish(w, s, subscription, r); break;
+    case RECORD_REDELIVERY: replay_redelivery(w, s, subscription, r); break;
+    case RECORD_EMPTY: subscription_empty(w, subscription, r->seq); break;
+    case RECORD_ADOPT: replay_adopt(w, subscription, r); break;
+    case RECORD_UNSUBSCRIBE:
+        s->subscriptions[r->id] = 0;
+        subscription_remove(w, subscription);
+        break;
+    default: break; /* of a later version */
+    }
+}

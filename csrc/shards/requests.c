@@ -1,0 +1,633 @@
+/* What each message of the shard protocol asks for: those of the job queue here, those of subscriptions in consume.c. */
+#include "shards/requests.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/queue.h"
+
+/* In a parked message's flags: `topic` is already the worker's own number, and the topic is held open for it. */
+#define MSG_RESOLVED 0x8000u
+
+/* --- answers ------------------------------------------------------------------------------------------------------ */
+
+static struct message answer_of(const struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status) {
+    const struct client *c = client_at(&w->clients, client);
+    return (struct message){.kind = kind,
+                            .status = status,
+                            .flags = (uint16_t)(c->inflight ? 0 : MSG_NONE_IN_FLIGHT),
+                            .conn = c->conn,
+                            .slot = slot};
+}
+
+static void send_answer(struct worker *w, uint32_t client, struct message *m, const void *body, size_t body_bytes) {
+    struct channel *channel = w->peers[client_at(&w->clients, client)->acceptor].channel;
+    if (!channel) return;
+    m->body_bytes = (uint32_t)body_bytes;
+    struct message *place = channel_reserve(channel, body_bytes);
+    if (!place) {
+        channel_send(channel, m, body, body_bytes);
+        return;
+    }
+    *place = *m;
+    if (body_bytes) memcpy(place + 1, body, body_bytes);
+    channel_sent(channel);
+}
+
+void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id) {
+    struct message m = answer_of(w, client, slot, kind, status);
+    m.id = id;
+    send_answer(w, client, &m, NULL, 0);
+}
+
+void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job) {
+    const struct job *j = job_at(w, job);
+    const struct record *r = job_record(w, j);
+    struct message m = answer_of(w, client, slot, kind, STATUS_OK);
+    m.id = j->id;
+    m.pri = j->pri;
+    send_answer(w, client, &m, record_body(r), record_body_bytes(r));
+}
+
+static void answer(struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
+    request_answer(w, client, m->slot, m->kind, status, m->id);
+}
+
+struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
+    return answer_of(w, client, m->slot, m->kind, status);
+}
+
+void request_send(struct worker *w, uint32_t client, struct message *a, const void *body, size_t body_bytes) {
+    send_answer(w, client, a, body, body_bytes);
+}
+
+void request_done(struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
+    answer(w, client, m, status);
+}
+
+/* --- topics ------------------------------------------------------------------------------------------------------- */
+
+static uint32_t resolve(const struct worker *w, uint32_t acceptor, const struct message *m) {
+    if (m->flags & MSG_RESOLVED) return m->topic;
+    const struct peer *p = &w->peers[acceptor];
+    return m->topic < p->topics_capacity ? p->topics[m->topic] : 0;
+}
+
+static void hold_topic(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    bool was_seen = topic_seen(t);
+    t->open++;
+    queue_settle(w, topic, was_seen);
+}
+
+static void let_go_topic(struct worker *w, uint32_t topic) {
+    topic_at(&w->topics, topic)->open--;
+    queue_settle(w, topic, true);
+}
+
+static void open_topic(struct worker *w, uint32_t acceptor, const struct message *m) {
+    struct peer *p = &w->peers[acceptor];
+    uint32_t shard = (uint32_t)m->id;
+    if (!m->topic || m->topic >= WORKER_MAX_OPEN_TOPICS || !m->body_bytes || m->body_bytes > TOPIC_NAME_MAX) return;
+    if (m->id >= w->shards || !w->own[shard]) return;
+    if (m->topic >= p->topics_capacity) {
+        uint32_t capacity = p->topics_capacity ? p->topics_capacity : 64;
+        while (capacity <= m->topic) capacity *= 2;
+        uint32_t *topics = realloc(p->topics, sizeof *topics * capacity);
+        if (!topics) return;
+        memset(topics + p->topics_capacity, 0, sizeof *topics * (capacity - p->topics_capacity));
+        p->topics = topics;
+        p->topics_capacity = capacity;
+    }
+    const char *name = (const char *)(m + 1);
+    uint32_t topic = topics_find(&w->topics, name, m->body_bytes);
+    if (!topic) topic = topics_add(&w->topics, name, m->body_bytes, shard, w->own[shard]->floor);
+    if (p->topics[m->topic]) let_go_topic(w, p->topics[m->topic]);
+    p->topics[m->topic] = topic;
+    if (topic) hold_topic(w, topic);
+}
+
+static void close_topic(struct worker *w, uint32_t acceptor, const struct message *m) {
+    uint32_t topic = resolve(w, acceptor, m);
+    if (!topic) return;
+    w->peers[acceptor].topics[m->topic] = 0;
+    let_go_topic(w, topic);
+}
+
+/* A client holds open what it uses and watches: its acceptor may close the number before the client hears of it. */
+static void use(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
+    if (topic && asked_for) topic_want_tube(w, topic);
+    struct client *c = client_at(&w->clients, client);
+    uint32_t before = c->used;
+    c->used = topic;
+    if (topic) {
+        topic_at(&w->topics, topic)->using++;
+        hold_topic(w, topic);
+    }
+    if (before) {
+        topic_at(&w->topics, before)->using--;
+        let_go_topic(w, before);
+    }
+}
+
+static void watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for) {
+    if (topic && asked_for) topic_want_tube(w, topic);
+    if (!topic || client_watch(&w->clients, client, topic)) return;
+    if (!client_add_watch(&w->clients, client, topic)) return;
+    topic_at(&w->topics, topic)->watching++;
+    hold_topic(w, topic);
+}
+
+static void ignore(struct worker *w, uint32_t client, uint32_t topic) {
+    if (!topic || !client_watch(&w->clients, client, topic)) return;
+    client_remove_watch(&w->clients, client, topic);
+    topic_at(&w->topics, topic)->watching--;
+    let_go_topic(w, topic);
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
+                              uint8_t *status) {
+    enum log_result result = shard_reserve(w, s, records, bytes, publish);
+    *status = STATUS_OK;
+    if (result == LOG_OK) return DONE;
+    if (result == LOG_NO_SPACE && log_wants_segment(s->log) && !s->refused) {
+        w->wanting = s;
+        return LATER;
+    }
+    w->no_space = true;
+    *status = publish ? STATUS_NO_SPACE : STATUS_FAILED;
+    return DONE;
+}
+
+static void want_watched(struct worker *w, uint32_t client) {
+    for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next)
+        topic_want_tube(w, watch_at(&w->clients, n)->topic);
+}
+
+static void reserve(struct worker *w, uint32_t client, const struct message *m) {
+    want_watched(w, client);
+    bool soon = queue_deadline_soon(w, client);
+    if (soon && !queue_any_ready(w, client)) {
+        answer(w, client, m, STATUS_DEADLINE_SOON);
+        return;
+    }
+    uint32_t job = queue_best(w, client);
+    if (job) {
+        queue_take(w, job);
+        queue_make_reserved(w, job, client);
+        request_deliver(w, client, m->slot, m->kind, job);
+    } else if (m->delay_ns == 0) {
+        answer(w, client, m, soon ? STATUS_DEADLINE_SOON : STATUS_TIMED_OUT);
+    } else {
+        queue_wait(w, client, m->slot, m->delay_ns);
+    }
+}
+
+static void probe(struct worker *w, uint32_t client, const struct message *m) {
+    want_watched(w, client);
+    uint32_t job = queue_best(w, client);
+    uint8_t status = STATUS_OK;
+    if (!job) status = queue_deadline_soon(w, client) ? STATUS_DEADLINE_SOON : STATUS_NONE;
+    struct message a = answer_of(w, client, m->slot, m->kind, status);
+    if (job) {
+        a.id = job_at(w, job)->id;
+        a.pri = job_at(w, job)->pri;
+    }
+    send_answer(w, client, &a, NULL, 0);
+}
+
+static void take(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = queue_best(w, client);
+    const struct job *j = job ? job_at(w, job) : NULL;
+    if (!j || j->pri > m->pri || (j->pri == m->pri && j->id > m->id)) {
+        answer(w, client, m, STATUS_NONE);
+        return;
+    }
+    queue_take(w, job);
+    queue_make_reserved(w, job, client);
+    request_deliver(w, client, m->slot, m->kind, job);
+}
+
+static void reserve_id(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    if (!job || job_at(w, job)->state == JOB_RESERVED) {
+        answer(w, client, m, STATUS_NOT_FOUND);
+        return;
+    }
+    queue_take(w, job);
+    queue_make_reserved(w, job, client);
+    request_deliver(w, client, m->slot, m->kind, job);
+}
+
+static bool held_by(const struct worker *w, uint32_t job, uint32_t client) {
+    return job && job_at(w, job)->state == JOB_RESERVED &&
+           reservation_at(w, job_at(w, job)->reservation)->client == client;
+}
+
+static void give_back(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    if (!held_by(w, job, client)) return;
+    uint32_t topic = job_at(w, job)->topic;
+    reservation_at(w, job_at(w, job)->reservation)->reserves--;
+    queue_take(w, job);
+    queue_make_ready(w, job);
+    queue_serve(w, topic);
+}
+
+static enum outcome delete(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    if (!job || (job_at(w, job)->state == JOB_RESERVED && !held_by(w, job, client))) {
+        answer(w, client, m, STATUS_NOT_FOUND);
+        return DONE;
+    }
+    struct job *j = job_at(w, job);
+    struct shard *s = shard_of_job(w, j);
+    uint32_t topic = j->topic;
+    uint8_t status;
+    if (requests_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
+    if (status == STATUS_OK) {
+        uint64_t seq = job_record(w, j)->seq;
+        shard_log_delete(w, s, j);
+        topic_at(&w->topics, topic)->deletes++;
+        job_done(w, job, seq);
+    }
+    answer(w, client, m, status);
+    if (status == STATUS_OK) queue_settle(w, topic, true);
+    return DONE;
+}
+
+/* RELEASE, BURY, KICK_ID and each job of a KICK: the new state is decided, then written, then entered. */
+static enum outcome reserve_state(struct worker *w, uint32_t job, uint8_t *status) {
+    return requests_reserve(w, shard_of_job(w, job_at(w, job)), 1, sizeof(struct state_attributes), false, status);
+}
+
+static void make(struct worker *w, uint32_t job, uint8_t state, uint64_t delay_ns) {
+    struct job *j = job_at(w, job);
+    if (state == JOB_BURIED)
+        queue_make_buried(w, job);
+    else if (delay_ns)
+        queue_make_delayed(w, job, delay_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + delay_ns);
+    else
+        queue_make_ready(w, job);
+    shard_log_state(w, shard_of_job(w, j), j);
+}
+
+static enum outcome release(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint8_t status = STATUS_NOT_FOUND;
+    bool held = held_by(w, job, client);
+    if (held && reserve_state(w, job, &status) == LATER) return LATER;
+    if (held && status == STATUS_OK) {
+        struct job *j = job_at(w, job);
+        queue_take(w, job);
+        j->pri = m->pri;
+        reservation_at(w, j->reservation)->delay_ns = m->delay_ns;
+        reservation_at(w, j->reservation)->releases++;
+        make(w, job, JOB_READY, m->delay_ns);
+    } else if (status == STATUS_FAILED) {
+        status = STATUS_NO_SPACE;
+    }
+    answer(w, client, m, status);
+    if (held && status == STATUS_OK && !m->delay_ns) queue_serve(w, job_at(w, job)->topic);
+    return DONE;
+}
+
+static enum outcome bury(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint8_t status = STATUS_NOT_FOUND;
+    if (held_by(w, job, client)) {
+        if (reserve_state(w, job, &status) == LATER) return LATER;
+        if (status == STATUS_OK) {
+            queue_take(w, job);
+            job_at(w, job)->pri = m->pri;
+            reservation_at(w, job_at(w, job)->reservation)->buries++;
+            make(w, job, JOB_BURIED, 0);
+        }
+    }
+    answer(w, client, m, status);
+    return DONE;
+}
+
+static void touch(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    bool held = held_by(w, job, client);
+    if (held) queue_touch(w, job);
+    answer(w, client, m, held ? STATUS_OK : STATUS_NOT_FOUND);
+}
+
+static void kick_one(struct worker *w, uint32_t job) {
+    queue_reservation(w, job)->kicks++;
+    queue_take(w, job);
+    make(w, job, JOB_READY, 0);
+    queue_serve(w, job_at(w, job)->topic);
+}
+
+static enum outcome kick_id(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint8_t status = STATUS_NOT_FOUND;
+    if (job && (job_at(w, job)->state == JOB_BURIED || job_at(w, job)->state == JOB_DELAYED)) {
+        if (reserve_state(w, job, &status) == LATER) return LATER;
+        if (status == STATUS_OK)
+            kick_one(w, job);
+        else
+            status = STATUS_NO_SPACE;
+    }
+    answer(w, client, m, status);
+    return DONE;
+}
+
+static uint32_t kickable(const struct topic *t, uint8_t state) {
+    if (state == JOB_BURIED) return t->buried_first;
+    return t->delayed.count ? heap_item(*heap_top(&t->delayed)) : 0;
+}
+
+/* Room for the states of all that a KICK asks for, as far as one reservation goes. */
+enum { KICK_RESERVED = 1 << 16 };
+
+static enum outcome kick(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    uint64_t kicked = 0;
+    const struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
+    uint8_t state = t && t->buried_first ? JOB_BURIED : JOB_DELAYED;
+    while (t && kicked < m->id && kickable(t, state)) {
+        uint64_t there = state == JOB_BURIED ? t->buried : t->delayed.count;
+        uint64_t wanted = m->id - kicked < there ? m->id - kicked : there;
+        if (wanted > KICK_RESERVED) wanted = KICK_RESERVED;
+        uint8_t status;
+        enum outcome outcome = requests_reserve(w, shard_of_topic(w, t), (uint32_t)wanted,
+                                                wanted * sizeof(struct state_attributes), false, &status);
+        if (outcome == LATER && !kicked) return LATER;
+        if (outcome == LATER || status != STATUS_OK) break; /* the rest stay as they are; the answer says how many */
+        for (; wanted; wanted--, kicked++) kick_one(w, kickable(t, state));
+    }
+    request_answer(w, client, m->slot, m->kind, STATUS_OK, kicked);
+    return DONE;
+}
+
+static void peek(struct worker *w, uint32_t client, uint32_t job, const struct message *m) {
+    if (job)
+        request_deliver(w, client, m->slot, m->kind, job);
+    else
+        answer(w, client, m, STATUS_NOT_FOUND);
+}
+
+static uint32_t peeked(const struct worker *w, uint32_t topic, uint8_t kind) {
+    if (!topic) return 0;
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct heap_entry first;
+    if (kind == MSG_PEEK_READY) return ready_first(&t->ready, &w->jobs, &first) ? heap_item(first) : 0;
+    return kickable(t, kind == MSG_PEEK_BURIED ? JOB_BURIED : JOB_DELAYED);
+}
+
+/* --- what is asked for by name, and statistics -------------------------------------------------------------------- */
+
+static uint32_t seen_by_name(const struct worker *w, const struct message *m) {
+    uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);
+    return topic && topic_seen(topic_at(&w->topics, topic)) ? topic : 0;
+}
+
+static void pause_topic(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t topic = seen_by_name(w, m);
+    if (topic) queue_pause(w, topic, m->delay_ns);
+    answer(w, client, m, topic ? STATUS_OK : STATUS_NOT_FOUND);
+}
+
+static void stats_topic(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t topic = seen_by_name(w, m);
+    if (!topic) {
+        answer(w, client, m, STATUS_NOT_FOUND);
+        return;
+    }
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct topic_stats stats = {
+        .urgent = t->urgent,
+        .ready = ready_count(&t->ready),
+        .reserved = t->reserved,
+        .delayed = t->delayed.count,
+        .buried = t->buried,
+        .total = t->total,
+        .using = t->using,
+        .watching = t->watching,
+        .waiting = t->waiting,
+        .deletes = t->deletes,
+        .pauses = t->pauses,
+        .pause_ns = t->pause_ns,
+        .pause_left_ns = queue_paused(w, t) ? t->unpause_ns - w->now_ns : 0,
+    };
+    struct message a = answer_of(w, client, m->slot, m->kind, STATUS_OK);
+    send_answer(w, client, &a, &stats, sizeof stats);
+}
+
+static void stats_id(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    if (!job) {
+        answer(w, client, m, STATUS_NOT_FOUND);
+        return;
+    }
+    const struct job *j = job_at(w, job);
+    const struct record *r = job_record(w, j);
+    struct publish_attributes attributes = publish_attributes_of(r);
+    struct {
+        struct job_stats job;
+        char name[TOPIC_NAME_MAX];
+    } stats = {.job = {
+                   .id = j->id,
+                   .state = j->state,
+                   .pri = j->pri,
+                   .age_ns = w->wall_ns > r->time_ns ? w->wall_ns - r->time_ns : 0,
+                   .delay_ns = attributes.delay_ns,
+                   .ttr_ns = attributes.ttr_ns,
+                   .file = (uint32_t)(j->position >> 32),
+               }};
+    if (j->reservation) {
+        const struct reservation *reservation = reservation_at(w, j->reservation);
+        bool timed = j->state == JOB_RESERVED || j->state == JOB_DELAYED;
+        stats.job.delay_ns = reservation->delay_ns;
+        stats.job.time_left_ns =
+            timed && reservation->deadline_ns > w->now_ns ? reservation->deadline_ns - w->now_ns : 0;
+        stats.job.reserves = reservation->reserves;
+        stats.job.timeouts = reservation->timeouts;
+        stats.job.releases = reservation->releases;
+        stats.job.buries = reservation->buries;
+        stats.job.kicks = reservation->kicks;
+    }
+    const struct topic *t = topic_at(&w->topics, j->topic);
+    memcpy(stats.name, t->name, t->name_bytes);
+    struct message a = answer_of(w, client, m->slot, m->kind, STATUS_OK);
+    send_answer(w, client, &a, &stats, sizeof stats.job + t->name_bytes);
+}
+
+static void list(struct worker *w, uint32_t client, const struct message *m) {
+    size_t bytes = 0;
+    const struct map *names = &w->topics.names;
+    for (uint32_t i = 0; names->slots && i <= names->mask; i++) {
+        uint32_t topic = names->slots[i].number;
+        if (topic && topic_seen(topic_at(&w->topics, topic))) bytes += topic_at(&w->topics, topic)->name_bytes + 1;
+    }
+    char *all = malloc(bytes + 1);
+    if (!all) {
+        answer(w, client, m, STATUS_NO_SPACE);
+        return;
+    }
+    char *at = all;
+    for (uint32_t i = 0; names->slots && i <= names->mask; i++) {
+        uint32_t topic = names->slots[i].number;
+        if (!topic || !topic_seen(topic_at(&w->topics, topic))) continue;
+        const struct topic *t = topic_at(&w->topics, topic);
+        memcpy(at, t->name, t->name_bytes);
+        at += t->name_bytes;
+        *at++ = '\n';
+    }
+    struct message a = answer_of(w, client, m->slot, m->kind, STATUS_OK);
+    send_answer(w, client, &a, all, bytes);
+    free(all);
+}
+
+/* --- dispatch ----------------------------------------------------------------------------------------------------- */
+
+static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m) {
+    uint32_t topic = resolve(w, acceptor, m);
+    switch (m->kind) {
+    case MSG_USE: use(w, client, topic, !(m->flags & MSG_IMPLICIT)); break;
+    case MSG_WATCH: watch(w, client, topic, !(m->flags & MSG_IMPLICIT)); break;
+    case MSG_IGNORE: ignore(w, client, topic); break;
+    case MSG_RETURN: give_back(w, client, m); break;
+    case MSG_PUBLISH: return publish(w, client, topic, m);
+    case MSG_RESERVE: reserve(w, client, m); break;
+    case MSG_PROBE: probe(w, client, m); break;
+    case MSG_TAKE: take(w, client, m); break;
+    case MSG_RESERVE_ID: reserve_id(w, client, m); break;
+    case MSG_DELETE: return delete(w, client, m);
+    case MSG_RELEASE: return release(w, client, m);
+    case MSG_BURY: return bury(w, client, m);
+    case MSG_TOUCH: touch(w, client, m); break;
+    case MSG_PEEK_ID: peek(w, client, index_find(&w->ids, &w->jobs, m->id), m); break;
+    case MSG_PEEK_READY:
+    case MSG_PEEK_DELAYED:
+    case MSG_PEEK_BURIED: peek(w, client, peeked(w, topic, m->kind), m); break;
+    case MSG_KICK: return kick(w, client, topic, m);
+    case MSG_KICK_ID: return kick_id(w, client, m);
+    case MSG_PAUSE: pause_topic(w, client, m); break;
+    case MSG_STATS_ID: stats_id(w, client, m); break;
+    case MSG_STATS_TOPIC: stats_topic(w, client, m); break;
+    case MSG_LIST: list(w, client, m); break;
+    case MSG_PUBLISH_MANY: return publish_many(w, client, topic, m);
+    case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
+    case MSG_CHANGE: return change(w, client, m);
+    case MSG_CATALOG: catalog(w, client, m); break;
+    case MSG_BARRIER: answer(w, client, m, STATUS_OK); break;
+    case MSG_CREDIT: consumer_credit(w, client, m); break;
+    case MSG_SENT: consumer_sent(w, client, m); break;
+    case MSG_FINISH: return consumer_finish(w, client, m);
+    case MSG_REQUEUE: return consumer_requeue(w, client, m);
+    case MSG_EXTEND: consumer_extend(w, client, m); break;
+    default: break; /* of a later version */
+    }
+    return DONE;
+}
+
+static void park(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m) {
+    struct parked *parked = &client_at(&w->clients, client)->parked;
+    if (!parked_put(parked, m)) worker_die("out of memory");
+    /* The acceptor may bind the number anew before this request's time comes. */
+    struct message *copy = parked_last(parked);
+    copy->topic = resolve(w, acceptor, m);
+    copy->flags |= MSG_RESOLVED;
+    if (copy->topic) hold_topic(w, copy->topic);
+}
+
+static void drop_parked(struct worker *w, struct parked *parked) {
+    uint32_t topic = parked_first(parked)->topic;
+    parked_drop_first(parked);
+    if (topic) let_go_topic(w, topic);
+}
+
+static void cancel(struct worker *w, uint32_t client, const struct message *m) {
+    struct client *c = client_at(&w->clients, client);
+    if (c->waiting && c->wait_slot == m->slot) {
+        queue_stop_waiting(w, client);
+        request_answer(w, client, m->slot, MSG_RESERVE, STATUS_CANCELLED, 0);
+        return;
+    }
+    /* Its turn has not come: when it comes it will not wait. */
+    struct message *parked = parked_find(&c->parked, m->slot);
+    if (parked && parked->kind == MSG_RESERVE) parked->delay_ns = 0;
+}
+
+static void remove_runnable(struct worker *w, uint32_t client) {
+    uint32_t previous = 0, at = w->runnable_first;
+    while (at != client) {
+        previous = at;
+        at = client_at(&w->clients, at)->next_runnable;
+    }
+    uint32_t next = client_at(&w->clients, client)->next_runnable;
+    if (previous)
+        client_at(&w->clients, previous)->next_runnable = next;
+    else
+        w->runnable_first = next;
+    if (!next) w->runnable_last = previous;
+}
+
+void client_gone(struct worker *w, uint32_t client) {
+    struct client *c = client_at(&w->clients, client);
+    if (c->waiting) queue_stop_waiting(w, client);
+    if (c->runnable) remove_runnable(w, client);
+    while (c->parked.head != c->parked.tail) drop_parked(w, &c->parked);
+    while (c->watches) ignore(w, client, watch_at(&w->clients, c->watches)->topic);
+    if (c->used) use(w, client, 0, false);
+    consumer_gone(w, client);
+    while (c->inflight_first) {
+        uint32_t job = c->inflight_first;
+        queue_take(w, job);
+        queue_make_ready(w, job);
+        queue_serve(w, job_at(w, job)->topic);
+    }
+    clients_remove(&w->clients, client);
+}
+
+/* True for what does not stand in line behind a waiting RESERVE. */
+static bool out_of_line(uint8_t kind) {
+    return kind == MSG_OPEN || kind == MSG_CLOSE || kind == MSG_CANCEL || kind == MSG_GONE || kind == MSG_RETURN;
+}
+
+bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m) {
+    if (m->kind == MSG_OPEN) {
+        open_topic(w, acceptor, m);
+        return true;
+    }
+    if (m->kind == MSG_CLOSE) {
+        close_topic(w, acceptor, m);
+        return true;
+    }
+    if (m->kind == MSG_GONE || m->kind == MSG_CANCEL) {
+        uint32_t client = clients_find(&w->clients, acceptor, m->conn);
+        if (client && m->kind == MSG_GONE) client_gone(w, client);
+        if (client && m->kind == MSG_CANCEL) cancel(w, client, m);
+        return true;
+    }
+    uint32_t client = clients_get(&w->clients, acceptor, m->conn);
+    if (!client) worker_die("more connections than a worker can hold"); /* acceptors' limits make this impossible */
+    const struct client *c = client_at(&w->clients, client);
+    if ((c->waiting || c->parked.head != c->parked.tail) && !out_of_line(m->kind)) {
+        park(w, acceptor, client, m);
+        return true;
+    }
+    return execute(w, acceptor, client, m) == DONE;
+}
+
+bool requests_run_parked(struct worker *w) {
+    while (w->runnable_first) {
+        uint32_t client = w->runnable_first;
+        struct client *c = client_at(&w->clients, client);
+        while (!c->waiting && c->parked.head != c->parked.tail) {
+            if (execute(w, c->acceptor, client, parked_first(&c->parked)) == LATER) return false;
+            drop_parked(w, &c->parked);
+        }
+        w->runnable_first = c->next_runnable;
+        if (!w->runnable_first) w->runnable_last = 0;
+        c->runnable = false;
+    }
+    return true;
+}

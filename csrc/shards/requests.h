@@ -1,0 +1,74 @@
+/* What the files that carry out requests share; see requests.c for the dispatch. Each function that takes a message of
+ * the shard protocol does what it asks for and answers it; LATER: nothing was done, ask again when there is a segment.
+ */
+#ifndef MQ_REQUESTS_H
+#define MQ_REQUESTS_H
+
+#include "shards/worker.h"
+
+enum outcome { DONE, LATER };
+
+/* Room in the log, or why not: LATER if a segment is on its way, else the status to answer with. */
+enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
+                              uint8_t *status);
+
+/* --- requests.c --- */
+
+struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status);
+void request_send(struct worker *w, uint32_t client, struct message *answer, const void *body, size_t body_bytes);
+/* With the request's id. */
+void request_done(struct worker *w, uint32_t client, const struct message *m, uint8_t status);
+
+/* --- publish.c --- */
+
+enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+/* A message that is in the log comes into its topic's stream, if that is where it goes. */
+void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position, bool delayed);
+static inline bool goes_to_queue(const struct topic *t) {
+    return !t->durable || t->tube;
+}
+static inline bool goes_to_stream(const struct topic *t) {
+    return t->durable && (t->subscription_count > 0 || !t->tube);
+}
+
+/* --- topic_life.c --- */
+
+enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
+/* Somebody wants its job queue: what waits for a first subscription goes there. */
+void topic_want_tube(struct worker *w, uint32_t topic);
+/* The channel of that name, made if there is none. */
+enum outcome topic_subscription(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, bool ephemeral,
+                                uint32_t *subscription, uint8_t *status);
+/* Nobody consumes from it any more: an ephemeral one goes, and its topic if that is too. */
+void subscription_idle(struct worker *w, uint32_t subscription);
+/* All that it holds, its jobs and its subscriptions go. */
+void topic_end(struct worker *w, uint32_t topic);
+/* What waits for the first subscription, or for the end of the topic's pause, goes. */
+void topic_empty(struct worker *w, uint32_t topic);
+void topic_stop(struct topic *t, uint64_t seq);
+/* A message of the job queue that the topic's first subscription, made at `wall_ns`, gets too. */
+void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns);
+/* Job gone (out of every state), and the message with it unless a subscription holds it. */
+void job_done(struct worker *w, uint32_t job, uint64_t seq);
+enum outcome change(struct worker *w, uint32_t client, const struct message *m);
+
+/* --- consume.c --- */
+
+enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void consumer_gone(struct worker *w, uint32_t client);
+/* Its channel is gone. */
+void consumer_dismiss(struct worker *w, uint32_t consumer);
+void consumer_credit(struct worker *w, uint32_t client, const struct message *m);
+void consumer_sent(struct worker *w, uint32_t client, const struct message *m);
+enum outcome consumer_finish(struct worker *w, uint32_t client, const struct message *m);
+enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct message *m);
+void consumer_extend(struct worker *w, uint32_t client, const struct message *m);
+
+/* --- catalog.c --- */
+
+void catalog(struct worker *w, uint32_t client, const struct message *m);
+/* What is made or deleted is to be noticed by who follows it. */
+void catalog_changed(struct worker *w);
+
+#endif

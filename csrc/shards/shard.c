@@ -1,0 +1,378 @@
+#include "shards/shard.h"
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/worker.h"
+
+/* What a publish leaves free so that deletes can still be written when the disk is full: a record for each job, up to a
+ * bound, after which segments that the deletes have emptied give room. */
+enum { KEEP_LEAST = 64 << 10, KEEP_MOST = 1 << 20 };
+
+struct shard *shard_new(uint32_t number, uint32_t shards) {
+    struct shard *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->number = number;
+    s->log = log_new(number, shards);
+    if (!s->log) {
+        free(s);
+        return NULL;
+    }
+    return s;
+}
+
+void shard_free(struct shard *shard) {
+    log_free(shard->log);
+    free(shard->topics);
+    free(shard->subscriptions);
+    free(shard->use);
+    free(shard);
+}
+
+/* --- appending ---------------------------------------------------------------------------------------------------- */
+
+static log_position append(struct worker *w, struct shard *s, const struct record *head, const void *attributes,
+                           const void *body, size_t body_bytes) {
+    if (!s->dirty) {
+        s->dirty = true;
+        w->dirty[w->dirty_count++] = s;
+    }
+    w->count->records_written++;
+    return log_append(s->log, head, attributes, body, body_bytes);
+}
+
+static struct record head_of(const struct worker *w, uint8_t kind, uint32_t topic, uint64_t seq, uint64_t id) {
+    return (struct record){.kind = kind, .topic = topic, .seq = seq, .time_ns = w->wall_ns, .id = id};
+}
+
+static const struct topic *known(const struct worker *w, const struct shard *s, uint32_t number) {
+    return s->topics[number] ? topic_at(&w->topics, s->topics[number]) : NULL;
+}
+
+static struct subscription *known_subscription(const struct worker *w, const struct shard *s, uint32_t number) {
+    return s->subscriptions[number] ? subscription_at(&w->subscriptions, s->subscriptions[number]) : NULL;
+}
+
+/* A segment begins with all that the segments before it are needed for besides live messages. */
+static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes,
+                                     uint64_t keep) {
+    uint64_t head = 0;
+    size_t heads = 1;
+    for (uint32_t n = 1; n <= s->topics_known; n++) {
+        const struct topic *t = known(w, s, n);
+        if (t) head += shard_topic_bytes(t), heads += 2;
+    }
+    for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
+        const struct subscription *of = known_subscription(w, s, n);
+        if (of) head += 2 * of->name_bytes, heads += 2;
+    }
+    heads += s->producers.count;
+    head += s->producers.count * sizeof s->producers.last[0].part;
+    enum log_result result = log_reserve(s->log, heads + records, head + bytes, keep, w->wall_ns);
+    if (result != LOG_OK) return result;
+    s->segment = log_active_segment(s->log);
+    s->headless = false;
+    struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
+    append(w, s, &floor, NULL, NULL, 0);
+    for (uint32_t n = 1; n <= s->topics_known; n++)
+        if (known(w, s, n)) shard_log_topic(w, s, s->topics[n]);
+    for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
+        struct subscription *of = known_subscription(w, s, n);
+        if (of) shard_log_subscription(w, s, of);
+    }
+    /* To note one moves it to the front: after a round the order is what it was. */
+    for (uint32_t n = s->producers.count; n > 0; n--) {
+        struct producer_part last = s->producers.last[s->producers.count - 1];
+        shard_log_producer(w, s, &last, 0);
+    }
+    return LOG_OK;
+}
+
+enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish) {
+    uint64_t keep = 0;
+    if (publish) {
+        keep = KEEP_LEAST + s->jobs * LOG_RECORD_OVERHEAD;
+        if (keep > KEEP_MOST) keep = KEEP_MOST;
+    }
+    enum log_result result = log_reserve(s->log, records, bytes, keep, w->wall_ns);
+    if (result != LOG_OK) return result;
+    if (log_active_segment(s->log) != s->segment) return begin_segment(w, s, records, bytes, keep);
+    /* Should there be no room for a second head, the reservation still stands, and the head has time. */
+    if (s->headless) (void)begin_segment(w, s, records, bytes, keep);
+    return result;
+}
+
+/* A table by number comes to have a place for it. */
+static bool reach(uint32_t **table, uint32_t *capacity, uint32_t number) {
+    if (number < *capacity) return true;
+    if (number > UINT32_MAX / 4) return false;
+    uint32_t larger = *capacity ? *capacity : 64;
+    while (larger <= number) larger *= 2;
+    uint32_t *items = realloc(*table, sizeof *items * larger);
+    if (!items) return false;
+    memset(items + *capacity, 0, sizeof *items * (larger - *capacity));
+    *table = items;
+    *capacity = larger;
+    return true;
+}
+
+bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t number) {
+    if (!reach(&s->subscriptions, &s->subscriptions_capacity, number)) return false;
+    s->subscriptions[number] = subscription;
+    if (number > s->subscriptions_known) s->subscriptions_known = number;
+    return true;
+}
+
+bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number) {
+    if (!reach(&s->topics, &s->topics_capacity, number)) return false;
+    /* One that was forgotten and came back has a number of each life in the log, and is listed under the last alone. */
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->number && t->number <= s->topics_known && s->topics[t->number] == topic) s->topics[t->number] = 0;
+    s->topics[number] = topic;
+    if (number > s->topics_known) s->topics_known = number;
+    t->number = number;
+    return true;
+}
+
+uint64_t shard_topic_bytes(const struct topic *t) {
+    return 2 * (t->name_bytes + sizeof t->stopped_seq);
+}
+
+void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct record head = head_of(w, RECORD_TOPIC, t->number, t->next_seq, 0);
+    head.flags = (uint16_t)((t->durable ? TOPIC_DURABLE : 0) | (t->durable && t->tube ? TOPIC_TUBE : 0) |
+                            (t->stopped ? TOPIC_STOPPED : 0) | (t->ephemeral ? TOPIC_EPHEMERAL : 0));
+    if (t->stopped) head.attribute_bytes = sizeof t->stopped_seq;
+    for (int copy = 0; copy < 2; copy++) append(w, s, &head, &t->stopped_seq, t->name, t->name_bytes);
+}
+
+log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
+                               struct publish_attributes attributes, const void *body, uint32_t body_bytes,
+                               uint16_t flags) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct record head = head_of(w, RECORD_PUBLISH, t->number, seq, id);
+    struct publish_attributes packed;
+    head.flags = flags;
+    head.attribute_bytes = publish_attributes_pack(&attributes, &packed);
+    log_position position = append(w, s, &head, &packed, body, body_bytes);
+    if (id > s->top_id) s->top_id = id;
+    t->last_segment = s->segment;
+    shard_count_in(s, position);
+    return position;
+}
+
+void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags) {
+    struct record head = head_of(w, RECORD_PRODUCER, 0, part->batch, part->writer);
+    head.flags = flags;
+    head.attribute_bytes = sizeof part->part;
+    append(w, s, &head, &part->part, NULL, 0);
+    producers_note(&s->producers, part);
+}
+
+void shard_log_delete(struct worker *w, struct shard *s, const struct job *job) {
+    struct record head =
+        head_of(w, RECORD_DELETE, topic_at(&w->topics, job->topic)->number, job_record(w, job)->seq, job->id);
+    append(w, s, &head, NULL, NULL, 0);
+}
+
+static struct state_attributes state_of(const struct worker *w, const struct job *job) {
+    struct state_attributes a = {.pri = job->pri, .state = job->state == JOB_RESERVED ? JOB_READY : job->state};
+    if (!job->reservation) {
+        a.delay_ns = job_attributes(w, job).delay_ns;
+        return a;
+    }
+    const struct reservation *reservation = reservation_at(w, job->reservation);
+    a.reserves = reservation->reserves;
+    a.timeouts = reservation->timeouts;
+    a.releases = reservation->releases;
+    a.buries = reservation->buries;
+    a.kicks = reservation->kicks;
+    a.delay_ns = reservation->delay_ns;
+    if (job->state == JOB_DELAYED) {
+        uint64_t left = reservation->deadline_ns > w->now_ns ? reservation->deadline_ns - w->now_ns : 0;
+        a.deadline_wall_ns = left > UINT64_MAX - w->wall_ns ? UINT64_MAX : w->wall_ns + left;
+    }
+    return a;
+}
+
+void shard_log_state(struct worker *w, struct shard *s, const struct job *job) {
+    struct state_attributes attributes = state_of(w, job);
+    struct record head =
+        head_of(w, RECORD_STATE, topic_at(&w->topics, job->topic)->number, job_record(w, job)->seq, job->id);
+    head.attribute_bytes = sizeof attributes;
+    append(w, s, &head, &attributes, NULL, 0);
+}
+
+log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, const struct job *job,
+                             const struct record *from, uint16_t flags) {
+    struct moved_attributes attributes = {.publish = publish_attributes_of(from)};
+    if (job) attributes.state = state_of(w, job);
+    struct record head = *from;
+    head.kind = RECORD_MOVED;
+    head.flags = flags;
+    head.attribute_bytes = sizeof attributes;
+    topic_at(&w->topics, topic)->last_segment = s->segment;
+    return append(w, s, &head, &attributes, record_body(from), record_body_bytes(from));
+}
+
+/* --- subscriptions ------------------------------------------------------------------------------------------------ */
+
+static struct record head_of_subscription(const struct worker *w, uint8_t kind, const struct subscription *of,
+                                          uint64_t seq) {
+    return head_of(w, kind, topic_at(&w->topics, of->topic)->number, seq, of->number);
+}
+
+void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of) {
+    struct record head = head_of_subscription(w, RECORD_SUBSCRIPTION, of, of->cursor);
+    head.flags = of->paused ? SUBSCRIPTION_PAUSED : 0;
+    for (int copy = 0; copy < 2; copy++) append(w, s, &head, NULL, of->name, of->name_bytes);
+    of->logged_cursor = of->cursor;
+}
+
+void shard_log_cursor(struct worker *w, struct shard *s, struct subscription *of) {
+    struct record head = head_of_subscription(w, RECORD_CURSOR, of, of->cursor);
+    append(w, s, &head, NULL, NULL, 0);
+    of->logged_cursor = of->cursor;
+}
+
+static bool is_run(const struct subscription *of) {
+    for (uint32_t i = 1; i < of->ack_count; i++)
+        if (of->acks[i] != (int32_t)i) return false;
+    return true;
+}
+
+uint64_t shard_finish_bytes(const struct subscription *of) {
+    return sizeof of->ack_count + of->ack_count * sizeof *of->acks;
+}
+
+void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of) {
+    struct record head = head_of_subscription(w, RECORD_FINISH, of, of->ack_base);
+    if (is_run(of)) {
+        head.attribute_bytes = sizeof of->ack_count;
+        append(w, s, &head, &of->ack_count, NULL, 0);
+    } else {
+        append(w, s, &head, NULL, of->acks, of->ack_count * sizeof *of->acks);
+    }
+    of->ack_count = 0;
+}
+
+struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d) {
+    struct redelivery redelivery = {.attempts = d->attempts};
+    if (d->state != DELIVERY_DEFERRED) return redelivery;
+    uint64_t left_ns = d->deadline_ns > w->now_ns ? d->deadline_ns - w->now_ns : 0;
+    redelivery.deferred_until_wall_ns = left_ns > UINT64_MAX - w->wall_ns ? UINT64_MAX : w->wall_ns + left_ns;
+    return redelivery;
+}
+
+void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscription *of, const struct delivery *d) {
+    struct redelivery redelivery = shard_redelivery_of(w, d);
+    struct record head = head_of_subscription(w, RECORD_REDELIVERY, of, d->seq);
+    head.attribute_bytes = sizeof redelivery;
+    append(w, s, &head, &redelivery, NULL, 0);
+}
+
+void shard_log_references(struct worker *w, struct shard *s, const struct record *of, uint16_t flags,
+                          const struct reference *references, size_t count) {
+    struct record head = head_of(w, RECORD_REFERENCES, of->topic, of->seq, of->id);
+    head.flags = flags;
+    append(w, s, &head, NULL, references, count * sizeof *references);
+}
+
+void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
+                       size_t count) {
+    struct record head = head_of_subscription(w, RECORD_ADOPT, by, 0);
+    append(w, s, &head, NULL, ids, count * sizeof *ids);
+}
+
+void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct record head = head_of(w, (uint8_t)kind, t->number, t->next_seq, 0);
+    if (of) head = head_of_subscription(w, (uint8_t)kind, of, of->cursor);
+    append(w, s, &head, NULL, NULL, 0);
+    if (of) of->logged_cursor = of->cursor;
+}
+
+/* --- what keeps a segment alive ----------------------------------------------------------------------------------- */
+
+static struct segment_use *use_of(struct shard *s, log_position position) {
+    uint32_t segment = (uint32_t)(position >> 32);
+    if (!s->use_count) s->first_use = segment;
+    assert(segment >= s->first_use);
+    uint32_t index = segment - s->first_use;
+    if (index >= s->use_capacity) {
+        uint32_t capacity = s->use_capacity ? s->use_capacity : 16;
+        while (capacity <= index) capacity *= 2;
+        struct segment_use *use = realloc(s->use, sizeof *use * capacity);
+        if (!use) worker_die("out of memory");
+        s->use = use;
+        s->use_capacity = capacity;
+    }
+    while (s->use_count <= index) s->use[s->use_count++] = (struct segment_use){0};
+    return &s->use[index];
+}
+
+void shard_count_in(struct shard *s, log_position position) {
+    struct segment_use *use = use_of(s, position);
+    use->jobs++;
+    use->total++;
+    s->jobs++;
+}
+
+void shard_count_out(struct shard *s, log_position position) {
+    struct segment_use *use = use_of(s, position);
+    assert(use->jobs > 0);
+    use->jobs--;
+    s->jobs--;
+}
+
+uint32_t shard_dead_segments(const struct shard *s) {
+    uint32_t dead = 0;
+    for (uint32_t n = log_first_segment(s->log); n < s->segment; n++, dead++)
+        if (s->use_count && n >= s->first_use && n - s->first_use < s->use_count && s->use[n - s->first_use].jobs)
+            break;
+    return dead;
+}
+
+/* Topics of which the log holds nothing any more are forgotten; later ones count on from where they stopped, so that no
+ * (topic, seq) is ever given out twice. */
+static void forget_topics(struct worker *w, struct shard *s, uint32_t first_segment) {
+    for (uint32_t n = 1; n <= s->topics_known; n++) {
+        uint32_t topic = s->topics[n];
+        if (!topic) continue;
+        struct topic *t = topic_at(&w->topics, topic);
+        if (topic_seen(t) || t->kept || t->last_segment >= first_segment) continue;
+        if (t->next_seq > s->floor) s->floor = t->next_seq;
+        s->topics[n] = 0;
+        topics_remove(&w->topics, topic);
+    }
+}
+
+void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes) {
+    assert(names || !bytes);
+    for (uint32_t n = 1; n <= s->topics_known; n++)
+        if (s->topics[n]) topic_at(&w->topics, s->topics[n])->kept = !names;
+    for (size_t at = 0; at < bytes;) {
+        const char *end = memchr(names + at, '\n', bytes - at);
+        size_t name_bytes = end ? (size_t)(end - (names + at)) : bytes - at;
+        uint32_t topic = topics_find(&w->topics, names + at, name_bytes);
+        if (topic && topic_at(&w->topics, topic)->shard == s->number) topic_at(&w->topics, topic)->kept = true;
+        at += name_bytes + 1;
+    }
+}
+
+void shard_drop_first(struct worker *w, struct shard *s) {
+    uint32_t dropped = log_first_segment(s->log);
+    log_drop_first(s->log);
+    if (s->use_count && s->first_use <= dropped) {
+        uint32_t gone = dropped - s->first_use + 1;
+        if (gone > s->use_count) gone = s->use_count;
+        memmove(s->use, s->use + gone, sizeof *s->use * (s->use_count - gone));
+        s->use_count -= gone;
+        s->first_use = dropped + 1;
+    }
+    s->scan_offset = 0;
+    forget_topics(w, s, dropped + 1);
+}

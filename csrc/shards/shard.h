@@ -1,0 +1,127 @@
+/* A shard's log, with meaning: which records a worker writes and what keeps a segment alive.
+ *
+ * The records are laid out in log/records.h.
+ */
+#ifndef MQ_SHARD_H
+#define MQ_SHARD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "log/log.h"
+#include "log/records.h"
+#include "shards/producers.h"
+
+struct worker;
+struct job;
+struct topic;
+struct subscription;
+struct delivery;
+
+/* What a segment still holds for us. */
+struct segment_use {
+    uint64_t jobs; /* alive */
+    uint64_t total;
+};
+
+struct shard {
+    uint32_t number;
+    uint32_t segment;      /* the active one, as far as its head has been written */
+    uint32_t topics_known; /* highest topic number in the log */
+    uint32_t topics_capacity;
+    uint32_t *topics;             /* by number: the worker's topics; 0 where the log has forgotten it */
+    uint32_t subscriptions_known; /* highest subscription number in the log */
+    uint32_t subscriptions_capacity;
+    uint32_t *subscriptions; /* by number: the worker's; 0: there is none any more */
+    uint64_t floor;
+    uint64_t top_id;
+    struct producers producers;
+    struct log *log;
+    struct segment_use *use; /* of segments first_use, first_use + 1, ... */
+    uint32_t first_use, use_count, use_capacity;
+    uint64_t jobs;
+    uint64_t scan_offset; /* of compaction, in the first segment */
+    uint64_t sync_upto;   /* what the round of syncs under way covers */
+    log_position moved; /* recovery: of the MOVED just read, whose REFERENCES is to follow and counts; 0: it does not */
+    bool
+        headless; /* recovery: whether the whole of the active segment's head was written is not known: write it anew */
+    bool syncing;
+    bool dirty;   /* appended to in this turn */
+    bool refused; /* a segment that was wanted could not be had: no space until one can */
+};
+
+struct shard *shard_new(uint32_t number, uint32_t shards);
+void shard_free(struct shard *shard);
+
+/* Room for records whose attributes and bodies are `bytes` in all. Publishes keep back what deletes will need. */
+enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish);
+
+/* These append; the caller has reserved. */
+void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);
+log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
+                               struct publish_attributes attributes, const void *body, uint32_t body_bytes,
+                               uint16_t flags);
+/* The shard remembers it too. */
+void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags);
+void shard_log_delete(struct worker *w, struct shard *s, const struct job *job);
+void shard_log_state(struct worker *w, struct shard *s, const struct job *job);
+/* A copy of the PUBLISH or MOVED record that holds a message of the topic, with the state of now of the job, if it is one. */
+log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, const struct job *job,
+                             const struct record *from, uint16_t flags);
+void shard_log_references(struct worker *w, struct shard *s, const struct record *of, uint16_t flags,
+                          const struct reference *references, size_t count);
+void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of);
+void shard_log_cursor(struct worker *w, struct shard *s, struct subscription *of);
+/* Of what subscription_finished has noted, which is forgotten. */
+void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of);
+uint64_t shard_finish_bytes(const struct subscription *of);
+void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscription *of, const struct delivery *d);
+struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d);
+void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
+                       size_t count);
+/* EMPTY, UNSUBSCRIBE; `of` NULL: TOPIC_GONE. */
+void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of);
+/* How many bytes a topic's (or subscription's) two records take beside their headers. */
+uint64_t shard_topic_bytes(const struct topic *t);
+
+/* Gives the topic a number in the shard's log, or a subscription. False when memory is short. */
+bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number);
+bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t number);
+
+void shard_count_in(struct shard *s, log_position position);
+void shard_count_out(struct shard *s, log_position position);
+
+/* How many of the oldest segments hold nothing alive (the active one is never among them). */
+uint32_t shard_dead_segments(const struct shard *s);
+void shard_drop_first(struct worker *w, struct shard *s);
+/* Of the topics that the shard knows now, those named (a newline between two; NULL: all) are not forgotten when the log
+ * holds nothing of them any more, until this is called again: each call takes the place of the one before. */
+void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes);
+
+/* Moves live jobs of the oldest segment to the head of the log, looking at no more than `budget` bytes. True when the
+ * segment has been gone through. */
+bool shard_compact(struct worker *w, struct shard *s, uint64_t budget);
+
+/* A place of a segment that could not be read: [offset, until); nothing whole came after it if the two are equal. */
+struct damage {
+    uint32_t shard, segment;
+    uint64_t offset, until;
+};
+
+/* What recovery found; added up over the segments it is passed to. */
+struct replay {
+    uint64_t records, jobs, bytes;
+    uint32_t damages;         /* seen */
+    struct damage damage[64]; /* the first of them */
+};
+/* Replays all segments into memory (jobs get a state, but no place in a queue yet) and cuts them where they end. False
+ * with errno if one cannot be cut. */
+bool shard_replay(struct worker *w, struct shard *s, struct replay *out);
+/* While it replays: a job that is in no state yet gets one; it is delayed if `due_wall_ns` has not come. */
+void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns);
+void replay_subscription_record(struct worker *w, struct shard *s, const struct record *r);
+void replay_forget_ephemeral(struct worker *w);
+/* After the last segment of all shards: jobs take their places in the queues. */
+void replay_place_jobs(struct worker *w);
+
+#endif

@@ -1,0 +1,134 @@
+#include "shards/stream.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DELAYED ((uint16_t)0x8000)
+
+enum { FIRST_CAPACITY = 8 };
+
+void stream_free(struct stream *s) {
+    for (uint32_t i = 0; i < s->count; i++) free(s->pages[s->begin + i]);
+    free(s->pages);
+    *s = (struct stream){0};
+}
+
+/* Room for `before` pages in front of the first and `after` behind the last. */
+static bool make_room(struct stream *s, uint64_t before, uint64_t after) {
+    if (s->begin >= before && s->capacity - s->begin - s->count >= after) return true;
+    uint64_t needed = before + s->count + after;
+    if (needed > UINT32_MAX / 4) return false;
+    uint64_t capacity = s->capacity ? s->capacity : FIRST_CAPACITY;
+    /* At most half full, so that each pointer moves once or so as pages come and go. */
+    while (capacity < 2 * needed) capacity *= 2;
+    uint64_t begin = before + (before ? (capacity - needed) / 2 : 0);
+    struct stream_page **pages = calloc(capacity, sizeof *pages);
+    if (!pages) return false;
+    if (s->count) memcpy(pages + begin, s->pages + s->begin, sizeof *pages * s->count);
+    free(s->pages);
+    s->pages = pages;
+    s->begin = (uint32_t)begin;
+    s->capacity = (uint32_t)capacity;
+    return true;
+}
+
+/* The list of pages comes to have this one's place. */
+static bool reach(struct stream *s, uint64_t page) {
+    if (!s->count) {
+        if (!make_room(s, 0, 1)) return false;
+        s->pages[s->begin] = NULL;
+        s->first_page = page;
+        s->count = 1;
+        return true;
+    }
+    if (page < s->first_page) {
+        uint64_t before = s->first_page - page;
+        if (!make_room(s, before, 0)) return false;
+        s->begin -= (uint32_t)before;
+        memset(s->pages + s->begin, 0, sizeof *s->pages * before);
+        s->count += (uint32_t)before;
+        s->first_page = page;
+        return true;
+    }
+    uint64_t after = page - s->first_page + 1;
+    if (after <= s->count) return true;
+    after -= s->count;
+    if (!make_room(s, 0, after)) return false;
+    memset(s->pages + s->begin + s->count, 0, sizeof *s->pages * after);
+    s->count += (uint32_t)after;
+    return true;
+}
+
+bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t holds, bool delayed) {
+    assert(position && holds && holds <= STREAM_MAX_REFERENCES);
+    uint64_t number = seq / STREAM_PAGE;
+    if (!reach(s, number)) return false;
+    struct stream_page **place = &s->pages[s->begin + (number - s->first_page)];
+    if (!*place) *place = calloc(1, sizeof **place);
+    struct stream_page *page = *place;
+    if (!page) return false;
+    assert(!page->positions[seq % STREAM_PAGE]);
+    page->positions[seq % STREAM_PAGE] = position;
+    page->holds[seq % STREAM_PAGE] = (uint16_t)(holds | (delayed ? DELAYED : 0));
+    page->live++;
+    s->live++;
+    if (seq >= s->end) s->end = seq + 1;
+    return true;
+}
+
+uint64_t stream_next(const struct stream *s, uint64_t seq) {
+    if (seq < s->first_page * STREAM_PAGE) seq = s->first_page * STREAM_PAGE;
+    while (seq < s->end) {
+        const struct stream_page *page = stream_page(s, seq);
+        if (!page) {
+            seq = (seq / STREAM_PAGE + 1) * STREAM_PAGE;
+            continue;
+        }
+        if (page->positions[seq % STREAM_PAGE]) return seq;
+        seq++;
+    }
+    return s->end;
+}
+
+void stream_move(struct stream *s, uint64_t seq, uint64_t position) {
+    struct stream_page *page = stream_page(s, seq);
+    assert(page && page->positions[seq % STREAM_PAGE] && position);
+    page->positions[seq % STREAM_PAGE] = position;
+}
+
+void stream_hold(struct stream *s, uint64_t seq) {
+    struct stream_page *page = stream_page(s, seq);
+    assert(page && page->positions[seq % STREAM_PAGE]);
+    assert((page->holds[seq % STREAM_PAGE] & STREAM_MAX_REFERENCES) < STREAM_MAX_REFERENCES);
+    page->holds[seq % STREAM_PAGE]++;
+}
+
+/* Empty pages at the front leave the list. */
+static void trim(struct stream *s) {
+    while (s->count && !s->pages[s->begin]) {
+        s->begin++;
+        s->count--;
+        s->first_page++;
+    }
+    if (!s->count) s->begin = 0;
+}
+
+bool stream_release(struct stream *s, uint64_t seq) {
+    struct stream_page *page = stream_page(s, seq);
+    assert(page && page->positions[seq % STREAM_PAGE]);
+    uint16_t *holds = &page->holds[seq % STREAM_PAGE];
+    assert(*holds & STREAM_MAX_REFERENCES);
+    if (--*holds & STREAM_MAX_REFERENCES) return false;
+    *holds = 0;
+    page->positions[seq % STREAM_PAGE] = 0;
+    s->live--;
+    if (--page->live) return true;
+    uint64_t number = seq / STREAM_PAGE;
+    /* The page that is being filled stays, or a queue that is always nearly empty would make one for each message. */
+    if (number == (s->end - 1) / STREAM_PAGE && s->end % STREAM_PAGE) return true;
+    free(page);
+    s->pages[s->begin + (number - s->first_page)] = NULL;
+    trim(s);
+    return true;
+}

@@ -1,0 +1,602 @@
+#include "shards/subscription.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/worker.h"
+
+static struct heap_places flight_places(const struct worker *w) {
+    return (struct heap_places){w->subscriptions.consumers.base + offsetof(struct consumer, flight_place),
+                                sizeof(struct consumer)};
+}
+static struct heap_places deferred_places(const struct worker *w) {
+    return (struct heap_places){w->subscriptions.deliveries.base + offsetof(struct delivery, place),
+                                sizeof(struct delivery)};
+}
+
+static void push(struct heap *heap, struct heap_places places, struct heap_entry entry) {
+    if (!heap_push(heap, places, entry)) worker_die("out of memory");
+}
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+static struct consumer *consumer_of(const struct worker *w, uint32_t consumer) {
+    return consumer_at(&w->subscriptions, consumer);
+}
+static struct delivery *delivery_of(const struct worker *w, uint32_t delivery) {
+    return delivery_at(&w->subscriptions, delivery);
+}
+static struct topic *topic_of(const struct worker *w, const struct subscription *s) {
+    return topic_at(&w->topics, s->topic);
+}
+
+bool subscriptions_open(struct subscriptions *all, uint32_t limit, uint32_t consumer_limit, uint32_t delivery_limit,
+                        uint32_t shards, uint64_t seed) {
+    *all = (struct subscriptions){.random = seed | 1};
+    return arena_open(&all->arena, sizeof(struct subscription), limit) &&
+           arena_open(&all->consumers, sizeof(struct consumer), consumer_limit) &&
+           arena_open(&all->deliveries, sizeof(struct delivery), delivery_limit) &&
+           index_open(&all->index, delivery_limit, shards);
+}
+
+void subscriptions_close(struct subscriptions *all) {
+    for (uint32_t n = 1; all->arena.base && n < all->arena.end; n++) {
+        struct subscription *s = subscription_at(all, n);
+        if (!s->name) continue;
+        free(s->name);
+        free(s->acks);
+        for (uint32_t c = s->consumer_first; c; c = consumer_at(all, c)->next) free(consumer_at(all, c)->description);
+    }
+    heap_free(&all->flights);
+    heap_free(&all->deferred);
+    index_close(&all->index);
+    arena_close(&all->deliveries);
+    arena_close(&all->consumers);
+    arena_close(&all->arena);
+}
+
+/* --- what is to be looked at at the end of the turn --------------------------------------------------------------- */
+
+void subscription_due(struct worker *w, uint32_t subscription) {
+    struct subscriptions *all = &w->subscriptions;
+    struct subscription *s = at(w, subscription);
+    if (s->due) return;
+    s->due = true;
+    s->next_due = 0;
+    if (all->due_last)
+        at(w, all->due_last)->next_due = subscription;
+    else
+        all->due_first = subscription;
+    all->due_last = subscription;
+}
+
+void topic_due(struct worker *w, uint32_t topic) {
+    for (uint32_t n = topic_at(&w->topics, topic)->subscriptions; n; n = at(w, n)->next)
+        if (at(w, n)->turn) subscription_due(w, n);
+}
+
+void subscription_touched(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    if (s->touched || !s->number) return;
+    s->touched = true;
+    s->next_touched = w->subscriptions.touched_first;
+    w->subscriptions.touched_first = subscription;
+}
+
+static void leave_lists(struct worker *w, uint32_t subscription) {
+    struct subscriptions *all = &w->subscriptions;
+    struct subscription *s = at(w, subscription);
+    uint32_t previous = 0;
+    for (uint32_t n = s->due ? all->due_first : 0; n && n != subscription; n = at(w, n)->next_due) previous = n;
+    if (s->due && previous) at(w, previous)->next_due = s->next_due;
+    if (s->due && !previous) all->due_first = s->next_due;
+    if (s->due && all->due_last == subscription) all->due_last = previous;
+    uint32_t *link = &all->touched_first;
+    while (s->touched && *link != subscription) link = &at(w, *link)->next_touched;
+    if (s->touched) *link = s->next_touched;
+    s->due = s->touched = false;
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
+    struct topic *t = topic_at(&w->topics, topic);
+    log_position position = stream_position(&t->stream, seq);
+    if (stream_release(&t->stream, seq)) shard_count_out(shard_of_topic(w, t), position);
+}
+
+uint64_t subscription_horizon(const struct topic *t) {
+    return t->stopped && t->stopped_seq < t->stream.end ? t->stopped_seq : t->stream.end;
+}
+
+bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq) {
+    struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_of(w, s);
+    uint64_t horizon = subscription_horizon(t);
+    while (s->cursor < horizon) {
+        uint64_t next = stream_next(&t->stream, s->cursor);
+        if (next >= horizon) {
+            s->cursor = horizon;
+            break;
+        }
+        s->cursor = next;
+        if (!stream_delayed(&t->stream, next)) {
+            *seq = next;
+            return true;
+        }
+        s->cursor++;
+    }
+    return false;
+}
+
+void subscription_pass(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    s->cursor++;
+    s->taken++;
+    subscription_touched(w, subscription);
+}
+
+uint64_t subscription_depth(const struct worker *w, const struct subscription *s) {
+    const struct topic *t = topic_of(w, s);
+    uint64_t upto = t->stopped ? t->stopped_ahead : t->ahead;
+    return (upto > s->taken ? upto - s->taken : 0) + s->again;
+}
+
+/* --- subscriptions ------------------------------------------------------------------------------------------------ */
+
+uint32_t subscription_find(const struct worker *w, uint32_t topic, const char *name, size_t name_bytes) {
+    uint32_t n = topic_at(&w->topics, topic)->subscriptions;
+    while (n && (at(w, n)->name_bytes != name_bytes || memcmp(at(w, n)->name, name, name_bytes) != 0))
+        n = at(w, n)->next;
+    return n;
+}
+
+static uint64_t random_of(struct subscriptions *all) {
+    all->random ^= all->random << 13;
+    all->random ^= all->random >> 7;
+    all->random ^= all->random << 17;
+    return all->random;
+}
+
+void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {
+    const struct topic *t = topic_of(w, at(w, subscription));
+    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+    uint64_t delay_ns = publish_attributes_of(r).delay_ns;
+    uint64_t due_ns = delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + delay_ns;
+    uint64_t left_ns = due_ns > w->wall_ns ? due_ns - w->wall_ns : 0;
+    uint32_t delivery = delivery_make(w, subscription, seq, id);
+    if (!delivery) worker_die("more deliveries than a worker can hold");
+    delivery_defer(w, delivery, left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns);
+}
+
+/* A message published with a delay is no cursor's: it waits for its time as a delivery. */
+static void defer_all(struct worker *w, uint32_t subscription, uint64_t from, bool hold) {
+    struct topic *t = topic_of(w, at(w, subscription));
+    struct stream *stream = &t->stream;
+    for (uint64_t seq = stream_next(stream, from); seq < stream->end; seq = stream_next(stream, seq + 1)) {
+        if (hold) stream_hold(stream, seq);
+        if (!stream_delayed(stream, seq)) continue;
+        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(stream, seq));
+        subscription_defer(w, subscription, seq, r->id);
+    }
+}
+
+/* The job queue has it. */
+static bool is_job(const struct worker *w, const struct topic *t, uint64_t seq) {
+    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+    return index_find(&w->ids, &w->jobs, r->id) != 0;
+}
+
+/* How many that wait for a first subscription came before its topic was stopped. */
+static uint64_t waiting_before_stop(const struct worker *w, const struct topic *t) {
+    uint64_t count = 0, end = t->stopped ? subscription_horizon(t) : 0;
+    if (!t->waiting_messages) return 0;
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < end; seq = stream_next(&t->stream, seq + 1))
+        if (!stream_delayed(&t->stream, seq) && !is_job(w, t, seq)) count++;
+    return count;
+}
+
+uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, uint32_t number) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct subscriptions *all = &w->subscriptions;
+    if (t->subscription_count >= TOPIC_MAX_SUBSCRIPTIONS || !name_bytes || name_bytes > CHANNEL_NAME_MAX) return 0;
+    char *copy = malloc(name_bytes);
+    if (!copy) return 0;
+    uint32_t subscription = arena_take(&all->arena);
+    if (!subscription) {
+        free(copy);
+        return 0;
+    }
+    memcpy(copy, name, name_bytes);
+    *at(w, subscription) = (struct subscription){.topic = topic,
+                                                 .number = number,
+                                                 .next = t->subscriptions,
+                                                 .name = copy,
+                                                 .name_bytes = (uint32_t)name_bytes,
+                                                 .mix = random_of(all)};
+    struct subscription *s = at(w, subscription);
+    bool first = t->subscription_count == 0;
+    t->subscriptions = subscription;
+    t->subscription_count++;
+    if (!number) t->ephemeral_count++;
+    s->joined = t->messages;
+    if (first) {
+        s->cursor = t->waiting_messages + t->waiting_delayed ? stream_next(&t->stream, 0) : t->next_seq;
+        /* Nobody has passed anything yet: only what is there counts. */
+        t->ahead = t->waiting_messages;
+        t->stopped_ahead = waiting_before_stop(w, t);
+        s->joined -= t->waiting_messages + t->waiting_delayed;
+        if (t->waiting_delayed) defer_all(w, subscription, s->cursor, false);
+        t->waiting_messages = t->waiting_delayed = 0;
+    } else if (t->stopped) {
+        s->cursor = t->stopped_seq;
+        s->taken = t->stopped_ahead;
+        defer_all(w, subscription, s->cursor, true);
+    } else {
+        s->cursor = t->next_seq;
+        s->taken = t->ahead;
+    }
+    s->logged_cursor = s->cursor;
+    return subscription;
+}
+
+static void drop(struct worker *w, uint32_t delivery) {
+    struct delivery *d = delivery_of(w, delivery);
+    uint32_t topic = at(w, d->subscription)->topic;
+    uint64_t seq = d->seq;
+    if (d->state) delivery_take(w, delivery);
+    delivery_forget(w, delivery);
+    message_release(w, topic, seq);
+}
+
+static void release_ahead(struct worker *w, uint32_t subscription, uint64_t until) {
+    struct subscription *s = at(w, subscription);
+    const struct stream *stream = &topic_of(w, s)->stream;
+    uint64_t end = until < stream->end ? until : stream->end;
+    for (uint64_t seq = stream_next(stream, s->cursor); seq < end; seq = stream_next(stream, seq + 1)) {
+        if (stream_delayed(stream, seq)) continue;
+        message_release(w, s->topic, seq);
+        s->taken++;
+    }
+    if (until > s->cursor) s->cursor = until;
+}
+
+void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until) {
+    struct subscription *s = at(w, subscription);
+    while (s->again_first) drop(w, s->again_first);
+    while (s->deferred_first) drop(w, s->deferred_first);
+    for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
+        while (consumer_of(w, c)->inflight_first) drop(w, consumer_of(w, c)->inflight_first);
+    release_ahead(w, subscription, until);
+}
+
+/* What a pause of the topic holds back is the topic's, not that of the subscription which goes last: it waits, and so
+ * does what is deferred of it; but what the job queue has waits for nobody. */
+static void leave_waiting(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    struct topic *t = topic_of(w, s);
+    for (uint32_t n = s->deferred_first, next; n; n = next) {
+        const struct delivery *d = delivery_of(w, n);
+        next = d->following;
+        if (d->seq < t->stopped_seq || d->attempts || is_job(w, t, d->seq)) continue;
+        delivery_take(w, n);
+        delivery_forget(w, n);
+        t->waiting_delayed++;
+    }
+    uint64_t from = s->cursor > t->stopped_seq ? s->cursor : t->stopped_seq;
+    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+        if (stream_delayed(&t->stream, seq)) continue;
+        if (is_job(w, t, seq))
+            message_release(w, s->topic, seq);
+        else
+            t->waiting_messages++;
+    }
+}
+
+void subscription_remove(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    struct topic *t = topic_of(w, s);
+    assert(!s->consumer_first);
+    bool leaves = t->subscription_count == 1 && t->stopped;
+    if (leaves) leave_waiting(w, subscription);
+    subscription_empty(w, subscription, subscription_horizon(t));
+    if (!leaves) release_ahead(w, subscription, t->stream.end);
+    leave_lists(w, subscription);
+    uint32_t *link = &t->subscriptions;
+    while (*link != subscription) link = &at(w, *link)->next;
+    *link = s->next;
+    t->subscription_count--;
+    if (!s->number) t->ephemeral_count--;
+    free(s->name);
+    free(s->acks);
+    *s = (struct subscription){0};
+    arena_give(&w->subscriptions.arena, subscription);
+}
+
+void subscription_advance(struct worker *w, uint32_t subscription, uint64_t cursor) {
+    struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_of(w, s);
+    const struct stream *stream = &t->stream;
+    uint64_t until = cursor < stream->end ? cursor : stream->end;
+    for (uint64_t seq = stream_next(stream, s->cursor); seq < until; seq = stream_next(stream, seq + 1)) {
+        if (stream_delayed(stream, seq)) continue;
+        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(stream, seq));
+        uint32_t delivery = delivery_make(w, subscription, seq, r->id);
+        if (!delivery) worker_die("more deliveries than a worker can hold");
+        delivery_of(w, delivery)->attempts = 1;
+        delivery_again(w, delivery);
+        s->taken++;
+    }
+    if (cursor > s->cursor) s->cursor = cursor;
+    if (s->cursor > s->logged_cursor) s->logged_cursor = s->cursor;
+}
+
+/* --- deliveries --------------------------------------------------------------------------------------------------- */
+
+uint32_t delivery_find(const struct worker *w, uint32_t subscription, uint64_t id) {
+    const struct subscriptions *all = &w->subscriptions;
+    uint32_t n = index_find(&all->index, &all->deliveries, id ^ at(w, subscription)->mix);
+    while (n && delivery_of(w, n)->subscription != subscription) n = index_next(&all->deliveries, n);
+    return n;
+}
+
+uint32_t delivery_make(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {
+    struct subscriptions *all = &w->subscriptions;
+    uint32_t n = arena_take(&all->deliveries);
+    if (!n) return 0;
+    *delivery_of(w, n) = (struct delivery){
+        .key = id ^ at(w, subscription)->mix, .seq = seq, .subscription = subscription, .place = HEAP_NOWHERE};
+    index_insert(&all->index, &all->deliveries, n);
+    return n;
+}
+
+void delivery_forget(struct worker *w, uint32_t delivery) {
+    struct subscriptions *all = &w->subscriptions;
+    assert(!delivery_of(w, delivery)->state);
+    index_remove(&all->index, &all->deliveries, delivery);
+    arena_give(&all->deliveries, delivery);
+}
+
+/* By deadline; with one timeout for all, a new one goes to the end at once. */
+static void link_flight(struct worker *w, struct consumer *c, uint32_t delivery) {
+    struct delivery *d = delivery_of(w, delivery);
+    uint32_t after = c->inflight_last;
+    while (after && delivery_of(w, after)->deadline_ns > d->deadline_ns) after = delivery_of(w, after)->previous;
+    d->previous = after;
+    uint32_t *link = after ? &delivery_of(w, after)->following : &c->inflight_first;
+    d->following = *link;
+    *link = delivery;
+    if (d->following)
+        delivery_of(w, d->following)->previous = delivery;
+    else
+        c->inflight_last = delivery;
+}
+
+static void unlink_flight(struct worker *w, struct consumer *c, const struct delivery *d) {
+    if (d->previous)
+        delivery_of(w, d->previous)->following = d->following;
+    else
+        c->inflight_first = d->following;
+    if (d->following)
+        delivery_of(w, d->following)->previous = d->previous;
+    else
+        c->inflight_last = d->previous;
+}
+
+/* The heap hears of a consumer's first deadline only when that comes earlier; it finds out itself when it is later. */
+static void expect(struct worker *w, uint32_t consumer, uint64_t deadline_ns) {
+    struct heap *flights = &w->subscriptions.flights;
+    uint32_t place = consumer_of(w, consumer)->flight_place;
+    if (place != HEAP_NOWHERE) {
+        if (flights->entries[place].high <= deadline_ns) return;
+        heap_remove(flights, flight_places(w), place);
+    }
+    push(flights, flight_places(w), heap_key(deadline_ns, 0, consumer));
+}
+
+static uint64_t later(uint64_t now_ns, uint64_t by_ns) {
+    return by_ns > UINT64_MAX - now_ns ? UINT64_MAX : now_ns + by_ns;
+}
+
+void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
+    struct delivery *d = delivery_of(w, delivery);
+    struct consumer *c = consumer_of(w, consumer);
+    assert(!d->state);
+    d->state = DELIVERY_IN_FLIGHT;
+    d->consumer = consumer;
+    d->deadline_ns = later(w->now_ns, c->timeout_ns);
+    d->limit_ns = later(w->now_ns, c->timeout_max_ns);
+    if (d->attempts < UINT16_MAX) d->attempts++;
+    link_flight(w, c, delivery);
+    expect(w, consumer, d->deadline_ns);
+    c->inflight++;
+    c->messages++;
+    at(w, d->subscription)->inflight++;
+    consumer_settle(w, consumer);
+}
+
+void delivery_extend(struct worker *w, uint32_t delivery) {
+    struct delivery *d = delivery_of(w, delivery);
+    struct consumer *c = consumer_of(w, d->consumer);
+    assert(d->state == DELIVERY_IN_FLIGHT);
+    unlink_flight(w, c, d);
+    uint64_t deadline_ns = later(w->now_ns, c->timeout_ns);
+    d->deadline_ns = deadline_ns < d->limit_ns ? deadline_ns : d->limit_ns;
+    link_flight(w, c, delivery);
+    expect(w, d->consumer, d->deadline_ns);
+}
+
+void delivery_again(struct worker *w, uint32_t delivery) {
+    struct delivery *d = delivery_of(w, delivery);
+    struct subscription *s = at(w, d->subscription);
+    assert(!d->state);
+    d->state = DELIVERY_AGAIN;
+    d->previous = s->again_last;
+    d->following = 0;
+    if (s->again_last)
+        delivery_of(w, s->again_last)->following = delivery;
+    else
+        s->again_first = delivery;
+    s->again_last = delivery;
+    s->again++;
+    subscription_due(w, d->subscription);
+}
+
+void delivery_defer(struct worker *w, uint32_t delivery, uint64_t deadline_ns) {
+    struct delivery *d = delivery_of(w, delivery);
+    struct subscription *s = at(w, d->subscription);
+    assert(!d->state);
+    d->state = DELIVERY_DEFERRED;
+    d->deadline_ns = deadline_ns;
+    d->previous = 0;
+    d->following = s->deferred_first;
+    if (d->following) delivery_of(w, d->following)->previous = delivery;
+    s->deferred_first = delivery;
+    s->deferred++;
+    push(&w->subscriptions.deferred, deferred_places(w), heap_key(deadline_ns, (uint32_t)d->seq, delivery));
+}
+
+static void take_again(struct worker *w, struct subscription *s, const struct delivery *d) {
+    if (d->previous)
+        delivery_of(w, d->previous)->following = d->following;
+    else
+        s->again_first = d->following;
+    if (d->following)
+        delivery_of(w, d->following)->previous = d->previous;
+    else
+        s->again_last = d->previous;
+    s->again--;
+}
+
+static void take_deferred(struct worker *w, struct subscription *s, const struct delivery *d) {
+    if (d->previous)
+        delivery_of(w, d->previous)->following = d->following;
+    else
+        s->deferred_first = d->following;
+    if (d->following) delivery_of(w, d->following)->previous = d->previous;
+    s->deferred--;
+    heap_remove(&w->subscriptions.deferred, deferred_places(w), d->place);
+}
+
+void delivery_take(struct worker *w, uint32_t delivery) {
+    struct delivery *d = delivery_of(w, delivery);
+    struct subscription *s = at(w, d->subscription);
+    switch (d->state) {
+    case DELIVERY_AGAIN: take_again(w, s, d); break;
+    case DELIVERY_DEFERRED: take_deferred(w, s, d); break;
+    case DELIVERY_IN_FLIGHT:
+        unlink_flight(w, consumer_of(w, d->consumer), d);
+        consumer_of(w, d->consumer)->inflight--;
+        s->inflight--;
+        consumer_settle(w, d->consumer);
+        d->consumer = 0;
+        break;
+    default: assert(!"a delivery in no state cannot be taken out of it");
+    }
+    d->state = 0;
+}
+
+/* --- consumers ---------------------------------------------------------------------------------------------------- */
+
+uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    uint32_t consumer = arena_take(&w->subscriptions.consumers);
+    if (!consumer) return 0;
+    *consumer_of(w, consumer) = (struct consumer){
+        .client = client, .subscription = subscription, .next = s->consumer_first, .flight_place = HEAP_NOWHERE};
+    if (s->consumer_first) consumer_of(w, s->consumer_first)->previous = consumer;
+    s->consumer_first = consumer;
+    s->consumers++;
+    return consumer;
+}
+
+static void leave_turns(struct worker *w, struct consumer *c, uint32_t consumer) {
+    struct subscription *s = at(w, c->subscription);
+    if (!c->next_turn) return;
+    consumer_of(w, c->previous_turn)->next_turn = c->next_turn;
+    consumer_of(w, c->next_turn)->previous_turn = c->previous_turn;
+    if (s->turn == consumer) s->turn = c->next_turn == consumer ? 0 : c->next_turn;
+    c->previous_turn = c->next_turn = 0;
+}
+
+/* Behind all the others. */
+static void join_turns(struct worker *w, struct consumer *c, uint32_t consumer) {
+    struct subscription *s = at(w, c->subscription);
+    if (!s->turn) {
+        s->turn = c->previous_turn = c->next_turn = consumer;
+        return;
+    }
+    struct consumer *front = consumer_of(w, s->turn);
+    c->next_turn = s->turn;
+    c->previous_turn = front->previous_turn;
+    consumer_of(w, front->previous_turn)->next_turn = consumer;
+    front->previous_turn = consumer;
+}
+
+void consumer_settle(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    bool may = c->credit > c->inflight && c->window_bytes < WINDOW_BYTES;
+    if (may == (c->next_turn != 0)) return;
+    if (!may) {
+        leave_turns(w, c, consumer);
+        return;
+    }
+    join_turns(w, c, consumer);
+    subscription_due(w, c->subscription);
+}
+
+void consumer_remove(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    struct subscription *s = at(w, c->subscription);
+    c->credit = 0;
+    while (c->inflight_first) {
+        uint32_t delivery = c->inflight_first;
+        delivery_take(w, delivery);
+        delivery_again(w, delivery);
+    }
+    leave_turns(w, c, consumer);
+    if (c->flight_place != HEAP_NOWHERE) heap_remove(&w->subscriptions.flights, flight_places(w), c->flight_place);
+    if (c->previous)
+        consumer_of(w, c->previous)->next = c->next;
+    else
+        s->consumer_first = c->next;
+    if (c->next) consumer_of(w, c->next)->previous = c->previous;
+    s->consumers--;
+    free(c->description);
+    arena_give(&w->subscriptions.consumers, consumer);
+}
+
+/* --- time --------------------------------------------------------------------------------------------------------- */
+
+static void flights_due(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    heap_remove(&w->subscriptions.flights, flight_places(w), c->flight_place);
+    while (c->inflight_first && delivery_of(w, c->inflight_first)->deadline_ns <= w->now_ns) {
+        uint32_t delivery = c->inflight_first;
+        delivery_take(w, delivery);
+        at(w, c->subscription)->timeouts++;
+        delivery_again(w, delivery);
+    }
+    if (c->inflight_first) expect(w, consumer, delivery_of(w, c->inflight_first)->deadline_ns);
+}
+
+uint64_t subscriptions_next_ns(const struct worker *w) {
+    const struct heap_entry *flight = heap_top(&w->subscriptions.flights);
+    const struct heap_entry *deferred = heap_top(&w->subscriptions.deferred);
+    uint64_t next = flight ? flight->high : UINT64_MAX;
+    return deferred && deferred->high < next ? deferred->high : next;
+}
+
+bool subscriptions_tick(struct worker *w) {
+    if (subscriptions_next_ns(w) > w->now_ns) return false;
+    const struct heap_entry *first;
+    while ((first = heap_top(&w->subscriptions.flights)) && first->high <= w->now_ns) flights_due(w, heap_item(*first));
+    while ((first = heap_top(&w->subscriptions.deferred)) && first->high <= w->now_ns) {
+        uint32_t delivery = heap_item(*first);
+        delivery_take(w, delivery);
+        delivery_again(w, delivery);
+    }
+    return true;
+}

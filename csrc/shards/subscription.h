@@ -1,0 +1,191 @@
+/* Subscriptions: cursors over a topic's stream, each with what departs from it, and the consumers that share it.
+ *
+ * What lies at or ahead of the cursor costs a subscription nothing. A message the cursor has passed and that is not
+ * finished has a delivery: in flight with a consumer, to be delivered again, or deferred. A message is let go by the
+ * stream when its last subscription (or the topic's job queue) has released it.
+ *
+ *   subscription.c   the states of deliveries, who may take one, timers: memory only
+ *   dispatch.c       messages to consumers, and what of that goes to the log
+ *   consume.c        what a consumer's requests ask for
+ *   topic_life.c     durable topics: how they and their subscriptions are made, paused, emptied and deleted
+ *   catalog.c        the figures of all that
+ */
+#ifndef MQ_SUBSCRIPTION_H
+#define MQ_SUBSCRIPTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/heap.h"
+#include "base/index.h"
+#include "shards/topic.h"
+
+struct worker;
+struct shard;
+
+/* Finished messages whose record has not been appended yet. */
+enum { ACK_BATCH = 256 };
+
+enum { TOPIC_MAX_SUBSCRIPTIONS = 16384, CHANNEL_NAME_MAX = 255 };
+
+struct subscription {
+    uint32_t arena_link;
+    uint32_t topic;
+    uint32_t number; /* in the shard's log; 0: it is ephemeral */
+    uint32_t next;   /* of the topic */
+    char *name;
+    uint32_t name_bytes;
+    bool paused, due, touched, again_next;
+    uint64_t mix; /* makes the keys of its deliveries differ from those of others */
+
+    uint64_t cursor, logged_cursor; /* the next message's seq */
+    uint64_t taken;                 /* of topic.ahead: what the cursor has passed */
+    uint64_t joined;                /* topic.messages when it was made, less what waited for it */
+
+    uint32_t again_first, again_last, again; /* deliveries to be made again, oldest first */
+    uint32_t deferred_first, deferred;
+    uint32_t inflight;
+    uint32_t consumer_first, consumers;
+    uint32_t turn; /* of those consumers that may take a message, a ring: whose turn it is */
+
+    uint32_t next_due, next_touched;
+    uint64_t ack_base;
+    int32_t *acks; /* finished, from ack_base */
+    uint32_t ack_count;
+
+    uint64_t requeues, timeouts;
+};
+
+struct consumer {
+    uint32_t arena_link;
+    uint32_t client;
+    uint32_t subscription;
+    uint32_t previous, next;           /* of the subscription */
+    uint32_t previous_turn, next_turn; /* of those that may take a message; 0: it may not */
+    uint32_t credit, inflight;
+    uint32_t window_bytes;                  /* on their way to the client's socket */
+    uint32_t inflight_first, inflight_last; /* deliveries, by deadline */
+    uint32_t flight_place;                  /* in the worker's heap of flights */
+    uint32_t sample_percent;
+    uint64_t timeout_ns, timeout_max_ns;
+    uint64_t messages, finishes, requeues;
+    uint8_t *description;
+    uint32_t description_bytes;
+};
+
+enum delivery_state { DELIVERY_IN_FLIGHT = 1, DELIVERY_AGAIN, DELIVERY_DEFERRED };
+
+struct delivery {
+    uint32_t next;  /* in the index's chain, or the arena's free list */
+    uint32_t place; /* in the worker's heap of deferred ones */
+    uint64_t key;   /* message id ^ subscription.mix */
+    uint64_t seq;
+    uint64_t deadline_ns; /* of those in flight and deferred */
+    uint64_t limit_ns;    /* beyond which it cannot be extended */
+    uint32_t subscription;
+    uint32_t consumer;            /* that has it in flight */
+    uint32_t previous, following; /* in its consumer's or subscription's list */
+    uint16_t attempts;
+    uint8_t state; /* enum delivery_state; 0: none */
+};
+_Static_assert(sizeof(struct delivery) == 64, "a cache line");
+_Static_assert(offsetof(struct delivery, key) == offsetof(struct indexed, key), "the index finds it by its key");
+
+struct subscriptions {
+    struct arena arena, consumers, deliveries;
+    struct index index;
+    struct heap flights;  /* consumers, by a time no later than their first deadline */
+    struct heap deferred; /* deliveries, by deadline */
+    uint32_t due_first, due_last;
+    uint32_t touched_first;
+    uint64_t random;
+};
+
+bool subscriptions_open(struct subscriptions *all, uint32_t limit, uint32_t consumer_limit, uint32_t delivery_limit,
+                        uint32_t shards, uint64_t seed);
+void subscriptions_close(struct subscriptions *all);
+
+static inline struct subscription *subscription_at(const struct subscriptions *all, uint32_t subscription) {
+    return arena_at(&all->arena, subscription);
+}
+static inline struct consumer *consumer_at(const struct subscriptions *all, uint32_t consumer) {
+    return arena_at(&all->consumers, consumer);
+}
+static inline struct delivery *delivery_at(const struct subscriptions *all, uint32_t delivery) {
+    return arena_at(&all->deliveries, delivery);
+}
+static inline uint64_t delivery_id(const struct subscriptions *all, const struct delivery *d) {
+    return d->key ^ subscription_at(all, d->subscription)->mix;
+}
+
+/* --- memory only: the caller writes the log --- */
+
+uint32_t subscription_find(const struct worker *w, uint32_t topic, const char *name, size_t name_bytes);
+/* Its cursor stands at the end of what may be delivered now; the first of a topic takes over what has waited. `number`
+ * 0: ephemeral. 0 when a limit or memory is reached. */
+uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, uint32_t number);
+/* Releases all that it holds. Its consumers must have left. */
+void subscription_remove(struct worker *w, uint32_t subscription);
+/* Releases all that it holds before this seq; what is in flight too. */
+void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until);
+/* Passes over everything before `cursor`: each message becomes a delivery with one attempt made. For recovery. */
+void subscription_advance(struct worker *w, uint32_t subscription, uint64_t cursor);
+/* The seq before which its topic lets its subscriptions take messages. */
+uint64_t subscription_horizon(const struct topic *t);
+/* The next message of the cursor, which is moved past what there is to skip. False: none may be delivered now. */
+bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq);
+/* The cursor goes past its front. */
+void subscription_pass(struct worker *w, uint32_t subscription);
+/* Messages it could deliver now, were there credit and no pause. */
+uint64_t subscription_depth(const struct worker *w, const struct subscription *s);
+
+/* 0: none. */
+uint32_t delivery_find(const struct worker *w, uint32_t subscription, uint64_t id);
+/* In no state; 0 when the limit is reached. */
+uint32_t delivery_make(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id);
+/* From no state into one, ... */
+void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer);
+void delivery_again(struct worker *w, uint32_t delivery);
+void delivery_defer(struct worker *w, uint32_t delivery, uint64_t deadline_ns);
+/* ... out of whichever it is in, ... */
+void delivery_take(struct worker *w, uint32_t delivery);
+/* ... and gone, from no state. The message is not released. */
+void delivery_forget(struct worker *w, uint32_t delivery);
+/* One that was published with a delay, for as long as its record says. */
+void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id);
+/* Its time begins anew. */
+void delivery_extend(struct worker *w, uint32_t delivery);
+
+uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t subscription);
+/* What it has in flight is to be delivered again. */
+void consumer_remove(struct worker *w, uint32_t consumer);
+/* After a change of what it has in flight, of its credit or its window: it comes to take turns, or does so no more. */
+void consumer_settle(struct worker *w, uint32_t consumer);
+
+/* It may have something to deliver, or somebody to deliver it to. */
+void subscription_due(struct worker *w, uint32_t subscription);
+void topic_due(struct worker *w, uint32_t topic);
+/* What was finished or how far it came has to be written. */
+void subscription_touched(struct worker *w, uint32_t subscription);
+
+/* One hold on a message is gone; with the last, the message. */
+void message_release(struct worker *w, uint32_t topic, uint64_t seq);
+
+/* Lets time pass up to w->now_ns. True if anything happened. */
+bool subscriptions_tick(struct worker *w);
+uint64_t subscriptions_next_ns(const struct worker *w);
+
+/* --- dispatch.c --- */
+
+/* Delivers what is due. True if there is more for the next turn. */
+bool dispatch(struct worker *w);
+/* Notes that a message is finished, which is to be written by the end of the turn. False, with nothing changed, if too
+ * many are noted already and cannot be written. */
+bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq);
+/* Appends what was finished and how far the cursor came. False while there is no room. */
+bool subscription_write(struct worker *w, uint32_t subscription);
+void subscriptions_write(struct worker *w);
+
+#endif

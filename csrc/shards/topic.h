@@ -1,0 +1,98 @@
+/* A topic on a worker: its place in the sequence of messages, its job queue, its subscriptions, and who takes an
+ * interest in it.
+ *
+ * A topic is seen (listed, counted) while an acceptor has it open, a job is in it, or it is durable. After that it sleeps:
+ * only its number and next_seq are kept, because a seq is never given out twice, until the log holds nothing of it any
+ * more, or, if it is to be kept (shard_keep_topics), for longer.
+ *
+ * Where its messages go: into the job queue; but those of a durable topic, which stays until it is deleted, only if
+ * somebody wants its tube, and otherwise into the stream, where each subscription holds them, or, as long as there is
+ * none, they wait for the first.
+ */
+#ifndef MQ_TOPIC_H
+#define MQ_TOPIC_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/heap.h"
+#include "base/map.h"
+#include "shards/ready.h"
+#include "shards/stream.h"
+
+#define TOPIC_NAME_MAX 1024
+
+struct topic {
+    uint32_t arena_link;
+    uint32_t shard;
+    uint32_t number; /* in the shard's log; 0: never written there */
+    uint32_t name_bytes;
+    char *name;
+    uint64_t key; /* in the map of names */
+    uint64_t next_seq;
+    uint32_t last_segment; /* that a message of it went to */
+    bool nameless;         /* recovery has not found its name: it goes by one that was made up */
+    bool kept;             /* it is not forgotten, because somebody remembers its seqs */
+
+    struct ready ready;
+    struct heap delayed; /* by deadline */
+    uint32_t buried_first, buried_last;
+    uint32_t waiting_first, waiting_last; /* watches of clients whose RESERVE waits, first come first */
+
+    uint32_t open; /* acceptors' numbers bound to it */
+    uint32_t using, watching, waiting;
+    uint64_t urgent, reserved, buried, total, deletes, pauses;
+
+    uint64_t pause_ns;                 /* as last asked for; 0: not paused */
+    uint64_t unpause_ns;               /* when it ends */
+    uint32_t delay_place, pause_place; /* in the worker's heaps */
+
+    bool durable;
+    bool ephemeral;     /* durable, and gone with its last subscription */
+    bool tube;          /* somebody put into, used, watched or reserved from its job queue */
+    bool end_unwritten; /* it is durable no more, but the log does not say so yet */
+    bool stopped;       /* its subscriptions get nothing from stopped_seq on (what NSQ calls a paused topic) */
+    uint32_t subscriptions, subscription_count; /* first of the list */
+    struct stream stream;
+    uint64_t ahead;                             /* messages put into the stream without a delay, ever */
+    uint64_t waiting_messages, waiting_delayed; /* in the stream for the first subscription */
+    uint64_t stopped_seq, stopped_ahead;
+    uint64_t messages, message_bytes; /* ever, in this process */
+    uint32_t ephemeral_count;         /* of its subscriptions */
+    uint64_t replayed_jobs;           /* while the log is read back: how many it has */
+};
+
+/* Priorities below this are urgent. */
+#define URGENT_BELOW 1024u
+
+struct topics {
+    struct arena arena;
+    struct map names;
+    uint64_t seed[2];
+    uint32_t seen;
+};
+
+bool topics_open(struct topics *topics, uint32_t limit, const uint64_t seed[2]);
+void topics_close(struct topics *topics);
+
+static inline struct topic *topic_at(const struct topics *topics, uint32_t topic) {
+    return arena_at(&topics->arena, topic);
+}
+
+/* 0 when there is none. */
+uint32_t topics_find(const struct topics *topics, const char *name, size_t name_bytes);
+/* 0 when the limit or memory is reached. The name must be new. */
+uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, uint32_t shard, uint64_t next_seq);
+/* False, with nothing changed, when the name is another topic's or memory is short. */
+bool topics_rename(struct topics *topics, uint32_t topic, const char *name, size_t name_bytes);
+void topics_remove(struct topics *topics, uint32_t topic);
+
+static inline uint64_t topic_jobs(const struct topic *t) {
+    return (uint64_t)ready_count(&t->ready) + t->delayed.count + t->buried + t->reserved;
+}
+static inline bool topic_seen(const struct topic *t) {
+    return t->open > 0 || topic_jobs(t) > 0 || t->durable;
+}
+
+#endif

@@ -1,0 +1,435 @@
+/* The life of durable topics and their subscriptions: made, wanted by beanstalkd's clients too, paused, emptied, deleted. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/queue.h"
+#include "shards/requests.h"
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+static uint64_t time_left(const struct worker *w, uint64_t until_wall_ns) {
+    uint64_t left_ns = until_wall_ns > w->wall_ns ? until_wall_ns - w->wall_ns : 0;
+    return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
+}
+
+/* --- durable ------------------------------------------------------------------------------------------------------ */
+
+static const char EPHEMERAL[] = "#ephemeral";
+
+static bool ends_ephemeral(const struct topic *t) {
+    size_t bytes = sizeof EPHEMERAL - 1;
+    return t->name_bytes > bytes && memcmp(t->name + t->name_bytes - bytes, EPHEMERAL, bytes) == 0;
+}
+
+/* Its record is written anew: the log has the latest. */
+static enum outcome log_topic(struct worker *w, uint32_t topic, uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    if (requests_reserve(w, s, 3, shard_topic_bytes(t), true, status) == LATER) return LATER;
+    if (*status == STATUS_OK && !t->number && !shard_know_topic(w, s, topic, s->topics_known + 1))
+        *status = STATUS_NO_SPACE;
+    return DONE;
+}
+
+enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    *status = STATUS_OK;
+    if (t->durable) return DONE;
+    if (log_topic(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    bool was_seen = topic_seen(t);
+    t->tube |= topic_jobs(t) > 0;
+    t->durable = true;
+    t->end_unwritten = false;
+    t->ephemeral = ends_ephemeral(t);
+    shard_log_topic(w, shard_of_topic(w, t), topic);
+    queue_settle(w, topic, was_seen);
+    catalog_changed(w);
+    return DONE;
+}
+
+/* --- the tube of a durable topic ---------------------------------------------------------------------------------- */
+
+static void become_job(struct worker *w, uint32_t topic, uint64_t seq) {
+    struct topic *t = topic_at(&w->topics, topic);
+    log_position position = stream_position(&t->stream, seq);
+    const struct record *r = log_read(shard_of_topic(w, t)->log, position);
+    struct publish_attributes a = publish_attributes_of(r);
+    uint32_t job = queue_add(w, topic, r->id, a.pri, position);
+    if (!job) return; /* it waits on, for a subscription */
+    uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
+    *(stream_delayed(&t->stream, seq) ? &t->waiting_delayed : &t->waiting_messages) -= 1;
+    stream_release(&t->stream, seq);
+    t->total++;
+    w->count->total_jobs++;
+    if (w->replaying)
+        replay_queue_job(w, job, due_ns);
+    else if (due_ns > w->wall_ns)
+        queue_make_delayed(w, job, time_left(w, due_ns));
+    else
+        queue_make_ready(w, job);
+}
+
+void topic_want_tube(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->tube) return;
+    t->tube = true;
+    if (!t->durable) return;
+    /* Should there be no room for this now, the next segment's head says it. */
+    struct shard *s = shard_of_topic(w, t);
+    if (!w->replaying && shard_reserve(w, s, 2, shard_topic_bytes(t), false) == LOG_OK) shard_log_topic(w, s, topic);
+    if (t->subscription_count) return;
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
+        become_job(w, topic, seq);
+    if (!w->replaying) queue_serve(w, topic);
+}
+
+/* --- jobs and subscriptions --------------------------------------------------------------------------------------- */
+
+void job_done(struct worker *w, uint32_t job, uint64_t seq) {
+    const struct job *j = job_at(w, job);
+    uint32_t topic = j->topic;
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->stream.live && stream_position(&t->stream, seq))
+        message_release(w, topic, seq);
+    else
+        shard_count_out(shard_of_topic(w, t), j->position);
+    queue_forget(w, job);
+}
+
+struct numbers {
+    uint32_t *items;
+    size_t count, capacity;
+};
+
+static void add(struct numbers *all, uint32_t number) {
+    if (all->count == all->capacity) {
+        all->capacity = all->capacity ? 2 * all->capacity : 256;
+        all->items = realloc(all->items, sizeof *all->items * all->capacity);
+        if (!all->items) worker_die("out of memory");
+    }
+    all->items[all->count++] = number;
+}
+
+/* Whatever their state. */
+static struct numbers jobs_of(const struct worker *w, uint32_t topic) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct numbers all = {0};
+    if (w->replaying) { /* they have no places yet */
+        for (uint32_t job = 1; t->replayed_jobs && job < w->jobs.end; job++)
+            if (job_at(w, job)->state && job_at(w, job)->topic == topic) add(&all, job);
+        return all;
+    }
+    for (uint32_t i = 0; i < t->ready.heap.count; i++) add(&all, heap_item(t->ready.heap.entries[i]));
+    for (uint32_t i = t->ready.head; i < t->ready.tail; i++) {
+        uint32_t job = t->ready.pages[i / RUN_PAGE][i % RUN_PAGE];
+        if (job) add(&all, job);
+    }
+    for (uint32_t i = 0; i < t->delayed.count; i++) add(&all, heap_item(t->delayed.entries[i]));
+    for (uint32_t job = t->buried_first; job; job = reservation_at(w, job_at(w, job)->reservation)->next)
+        add(&all, job);
+    for (uint32_t i = 0; t->reserved && i < w->inflight.count; i++)
+        if (job_at(w, heap_item(w->inflight.entries[i]))->topic == topic) add(&all, heap_item(w->inflight.entries[i]));
+    return all;
+}
+
+void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns) {
+    struct subscription *s = at(w, subscription);
+    struct topic *t = topic_at(&w->topics, s->topic);
+    const struct job *j = job_at(w, job);
+    const struct record *r = job_record(w, j);
+    struct publish_attributes a = publish_attributes_of(r);
+    uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
+    bool delayed = a.delay_ns && due_ns > wall_ns;
+    if (stream_position(&t->stream, r->seq)) {
+        stream_hold(&t->stream, r->seq);
+        delayed = stream_delayed(&t->stream, r->seq);
+    } else if (!stream_put(&t->stream, r->seq, j->position, 2, delayed)) {
+        worker_die("out of memory");
+    }
+    if (delayed) subscription_defer(w, subscription, r->seq, r->id);
+    if (!delayed) t->ahead++;
+    if (!delayed && t->stopped && r->seq < t->stopped_seq) t->stopped_ahead++;
+    s->joined--;
+    if (r->seq < s->cursor) s->cursor = s->logged_cursor = r->seq;
+}
+
+enum { ADOPTED_IN_RECORD = 65536 };
+
+/* !anew: it has them, and the log is to know. */
+static void adopt(struct worker *w, uint32_t subscription, const struct numbers *jobs, bool anew) {
+    uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD);
+    struct shard *shard = shard_of_topic(w, topic_at(&w->topics, at(w, subscription)->topic));
+    if (!ids) worker_die("out of memory");
+    for (size_t i = 0; i < jobs->count;) {
+        size_t count = 0;
+        for (; i < jobs->count && count < ADOPTED_IN_RECORD; i++) {
+            ids[count++] = job_at(w, jobs->items[i])->id;
+            if (anew) subscription_adopt(w, subscription, jobs->items[i], w->wall_ns);
+        }
+        if (at(w, subscription)->number) shard_log_adopted(w, shard, at(w, subscription), ids, count);
+    }
+    free(ids);
+}
+
+/* Those that the pause of their topic keeps. */
+static struct numbers stopped_jobs_of(const struct worker *w, const struct topic *t) {
+    struct numbers all = {0};
+    for (uint64_t seq = stream_next(&t->stream, t->stopped_seq); seq < t->stream.end;
+         seq = stream_next(&t->stream, seq + 1)) {
+        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+        uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+        if (job) add(&all, job);
+    }
+    return all;
+}
+
+enum outcome topic_subscription(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, bool ephemeral,
+                                uint32_t *subscription, uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    if (topic_make_durable(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    *subscription = subscription_find(w, topic, name, name_bytes);
+    if (*subscription) return DONE;
+    ephemeral |= t->ephemeral;
+    struct numbers jobs = {0};
+    bool first = !t->subscription_count;
+    if (first && t->tube) jobs = jobs_of(w, topic);
+    /* Read back, it will be the first: ephemeral ones are not in the log. */
+    if (!first && !ephemeral && t->tube && t->stopped && t->subscription_count == t->ephemeral_count)
+        jobs = stopped_jobs_of(w, t);
+    uint32_t records = 2 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
+    uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);
+    enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
+    if (outcome == DONE && *status == STATUS_OK) {
+        /* What waited is an ephemeral one's now, and so nobody's after a restart. */
+        if (ephemeral && t->waiting_messages + t->waiting_delayed) shard_log_end(w, s, RECORD_EMPTY, topic, NULL);
+        uint32_t number = ephemeral ? 0 : s->subscriptions_known + 1;
+        *subscription = subscription_make(w, topic, name, name_bytes, number);
+        if (!*subscription || (number && !shard_know_subscription(s, *subscription, number))) {
+            if (*subscription) subscription_remove(w, *subscription);
+            *status = STATUS_NO_SPACE;
+        } else {
+            if (number) shard_log_subscription(w, s, at(w, *subscription));
+            adopt(w, *subscription, &jobs, first);
+            catalog_changed(w);
+        }
+    }
+    free(jobs.items);
+    return outcome;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+static void dismiss_all(struct worker *w, uint32_t subscription) {
+    while (at(w, subscription)->consumer_first) consumer_dismiss(w, at(w, subscription)->consumer_first);
+}
+
+static void unsubscribe(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    if (s->number) w->own[topic_at(&w->topics, s->topic)->shard]->subscriptions[s->number] = 0;
+    dismiss_all(w, subscription);
+    subscription_remove(w, subscription);
+    catalog_changed(w);
+}
+
+/* No subscription holds it any more; the job queue may, which needs no stream for it. */
+static void drop_message(struct worker *w, uint32_t topic, uint64_t seq) {
+    struct topic *t = topic_at(&w->topics, topic);
+    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+    uint64_t id = r->id;
+    bool delayed = stream_delayed(&t->stream, seq);
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
+        uint32_t delivery = delivery_find(w, n, id);
+        if (!delivery && (delayed || seq < at(w, n)->cursor)) continue;
+        if (delivery) {
+            delivery_take(w, delivery);
+            delivery_forget(w, delivery);
+        }
+        message_release(w, topic, seq);
+    }
+    if (!t->subscription_count) message_release(w, topic, seq);
+    if (stream_position(&t->stream, seq)) (void)stream_release(&t->stream, seq);
+}
+
+void topic_empty(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->subscription_count && !t->stopped) return;
+    uint64_t from = t->subscription_count ? t->stopped_seq : 0;
+    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+        bool delayed = stream_delayed(&t->stream, seq);
+        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+        /* What the job queue has is not waiting for anybody. */
+        if (!t->subscription_count && index_find(&w->ids, &w->jobs, r->id)) continue;
+        drop_message(w, topic, seq);
+        if (!delayed) t->ahead--;
+        if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead--;
+        if (!t->subscription_count) *(delayed ? &t->waiting_delayed : &t->waiting_messages) -= 1;
+    }
+}
+
+void topic_end(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    bool was_seen = topic_seen(t);
+    t->stopped = false;
+    while (t->subscriptions) unsubscribe(w, t->subscriptions);
+    struct numbers jobs = jobs_of(w, topic);
+    for (size_t i = 0; i < jobs.count; i++) {
+        uint64_t seq = job_record(w, job_at(w, jobs.items[i]))->seq;
+        if (w->replaying) job_at(w, jobs.items[i])->state = 0; /* it has no place to be taken out of */
+        job_done(w, jobs.items[i], seq);
+    }
+    free(jobs.items);
+    /* Nobody is left who could hold it but the topic. */
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
+        while (stream_position(&t->stream, seq)) message_release(w, topic, seq);
+    t->durable = t->ephemeral = t->tube = false;
+    t->waiting_messages = t->waiting_delayed = t->ahead = t->messages = t->message_bytes = t->replayed_jobs = 0;
+    stream_free(&t->stream);
+    queue_settle(w, topic, was_seen);
+    catalog_changed(w);
+}
+
+/* Written if there is room. If not: deleted is deleted for those who are there; after a crash it is there again. */
+static void log_end(struct worker *w, enum record_kind kind, uint32_t topic, struct subscription *of) {
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+    if (!topic_at(&w->topics, topic)->number) return;
+    if (shard_reserve(w, s, 1, 0, false) == LOG_OK)
+        shard_log_end(w, s, kind, topic, of);
+    else
+        topic_at(&w->topics, topic)->end_unwritten = true;
+}
+
+void subscription_idle(struct worker *w, uint32_t subscription) {
+    const struct subscription *s = at(w, subscription);
+    uint32_t topic = s->topic;
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (s->number || s->consumer_first) return;
+    unsubscribe(w, subscription);
+    if (!t->ephemeral || t->subscription_count) return;
+    log_end(w, RECORD_TOPIC_GONE, topic, NULL);
+    topic_end(w, topic);
+}
+
+/* --- CHANGE ------------------------------------------------------------------------------------------------------- */
+
+void topic_stop(struct topic *t, uint64_t seq) {
+    t->stopped = true;
+    t->stopped_seq = seq;
+    t->stopped_ahead = t->ahead;
+}
+
+static enum outcome pause_topic(struct worker *w, uint32_t topic, bool stop, uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    *status = STATUS_OK;
+    if (t->stopped == stop) return DONE;
+    if (topic_make_durable(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    if (log_topic(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    /* What the pause kept is the ephemeral ones' now. */
+    if (!stop && t->subscription_count && t->subscription_count == t->ephemeral_count)
+        shard_log_end(w, shard_of_topic(w, t), RECORD_EMPTY, topic, NULL);
+    if (stop) topic_stop(t, t->next_seq);
+    t->stopped = stop;
+    shard_log_topic(w, shard_of_topic(w, t), topic);
+    topic_due(w, topic);
+    return DONE;
+}
+
+static enum outcome change_topic(struct worker *w, uint32_t topic, uint32_t what, uint8_t *status) {
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+    if (what == CHANGE_PAUSE || what == CHANGE_UNPAUSE) return pause_topic(w, topic, what == CHANGE_PAUSE, status);
+    if (requests_reserve(w, s, 1, 0, false, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    shard_log_end(w, s, what == CHANGE_EMPTY ? RECORD_EMPTY : RECORD_TOPIC_GONE, topic, NULL);
+    if (what == CHANGE_EMPTY)
+        topic_empty(w, topic);
+    else
+        topic_end(w, topic);
+    return DONE;
+}
+
+static enum outcome change_subscription(struct worker *w, uint32_t subscription, uint32_t what, uint8_t *status) {
+    struct subscription *s = at(w, subscription);
+    uint32_t topic = s->topic;
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct shard *shard = shard_of_topic(w, t);
+    *status = STATUS_OK;
+    if (s->number && requests_reserve(w, shard, 2, 2 * s->name_bytes, false, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    bool last_of_ephemeral = false;
+    switch (what) {
+    case CHANGE_EMPTY:
+        subscription_empty(w, subscription, subscription_horizon(t));
+        if (s->number) shard_log_end(w, shard, RECORD_EMPTY, topic, s);
+        break;
+    case CHANGE_DELETE:
+        if (s->number) shard_log_end(w, shard, RECORD_UNSUBSCRIBE, topic, s);
+        last_of_ephemeral = t->ephemeral && t->subscription_count == 1;
+        unsubscribe(w, subscription);
+        break;
+    default:
+        s->paused = what == CHANGE_PAUSE;
+        if (s->number) shard_log_subscription(w, shard, s);
+        if (s->turn) subscription_due(w, subscription);
+    }
+    if (last_of_ephemeral) {
+        topic_at(&w->topics, topic)->end_unwritten = true;
+        topic_end(w, topic);
+    }
+    return DONE;
+}
+
+/* Its topic, which CHANGE_MAKE makes if there is none. */
+static uint32_t topic_named(struct worker *w, const char *name, size_t name_bytes, uint32_t shard, bool make) {
+    uint32_t topic = topics_find(&w->topics, name, name_bytes);
+    if (!topic && make && name_bytes && name_bytes <= TOPIC_NAME_MAX)
+        topic = topics_add(&w->topics, name, name_bytes, shard, w->own[shard]->floor);
+    return topic;
+}
+
+static enum outcome make(struct worker *w, uint32_t topic, const char *channel, size_t channel_bytes, uint8_t *status) {
+    uint32_t subscription;
+    if (!channel) return topic_make_durable(w, topic, status);
+    size_t bytes = sizeof EPHEMERAL - 1;
+    bool ephemeral = channel_bytes > bytes && memcmp(channel + channel_bytes - bytes, EPHEMERAL, bytes) == 0;
+    return topic_subscription(w, topic, channel, channel_bytes, ephemeral, &subscription, status);
+}
+
+static enum outcome change_named(struct worker *w, const struct message *m, uint8_t *status) {
+    const char *name = (const char *)(m + 1);
+    const char *channel = memchr(name, '\n', m->body_bytes);
+    size_t name_bytes = channel ? (size_t)(channel - name) : m->body_bytes;
+    size_t channel_bytes = channel ? m->body_bytes - name_bytes - 1 : 0;
+    if (channel) channel++;
+    *status = STATUS_NOT_FOUND;
+    if (m->id >= w->shards || !w->own[m->id]) return DONE;
+    uint32_t topic = topic_named(w, name, name_bytes, (uint32_t)m->id, m->pri == CHANGE_MAKE && !channel);
+    if (!topic) {
+        if (m->pri == CHANGE_MAKE && !channel) *status = STATUS_NO_SPACE;
+        return DONE;
+    }
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (m->pri == CHANGE_MAKE && (!channel || t->durable || topic_jobs(t))) {
+        enum outcome outcome = make(w, topic, channel, channel_bytes, status);
+        if (!topic_seen(t) && !t->number) topics_remove(&w->topics, topic);
+        return outcome;
+    }
+    if (!t->durable && !topic_jobs(t)) return DONE;
+    if (!channel) return change_topic(w, topic, m->pri, status);
+    uint32_t subscription = subscription_find(w, topic, channel, channel_bytes);
+    *status = STATUS_NONE;
+    return subscription ? change_subscription(w, subscription, m->pri, status) : DONE;
+}
+
+enum outcome change(struct worker *w, uint32_t client, const struct message *m) {
+    uint8_t status;
+    if (change_named(w, m, &status) == LATER) return LATER;
+    request_done(w, client, m, status);
+    return DONE;
+}

@@ -1,0 +1,514 @@
+#define _GNU_SOURCE
+#include "shards/worker.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "log/sync.h"
+#include "shards/queue.h"
+
+enum {
+    MAX_MESSAGE_BYTES = 1 << 30,
+    CONTROL_EVERY_TURNS = 256, /* a worker that never sleeps still looks at its control fd */
+    WANTS_EVERY_TURNS = 16,    /* between looks at whether some log is half full */
+    MAX_SYNC_FDS = 4096,
+    LOOK_AGAIN_NS = 1000000,
+};
+
+_Noreturn void worker_die(const char *why) {
+    fprintf(stderr, "mq-worker: %s\n", why);
+    abort();
+}
+
+/* --- the board ---------------------------------------------------------------------------------------------------- */
+
+size_t board_bytes(void) {
+    return sizeof(struct board);
+}
+
+static struct board *board_map(int fd) {
+    void *board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return board == MAP_FAILED ? NULL : board;
+}
+
+bool board_format(int fd) {
+    if (ftruncate(fd, sizeof(struct board)) < 0) return false;
+    struct board *board = board_map(fd);
+    if (!board) return false;
+    atomic_store(&board->next_id, 1);
+    munmap(board, sizeof *board);
+    return true;
+}
+
+/* --- life --------------------------------------------------------------------------------------------------------- */
+
+struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed) {
+    if (index >= BOARD_MAX_WORKERS || workers > BOARD_MAX_WORKERS || shards > WORKER_MAX_SHARDS || !shards) return NULL;
+    struct worker *w = calloc(1, sizeof *w);
+    if (!w) return NULL;
+    w->index = index;
+    w->workers = workers;
+    w->shards = shards;
+    w->wake_fd = wake_fd;
+    w->control_fd = -1;
+    w->poll_fd = epoll_create1(EPOLL_CLOEXEC);
+    w->board = board_map(board_fd);
+    const uint64_t seeds[2] = {seed, seed * 0x9e3779b97f4a7c15ULL + index};
+    bool opened = w->poll_fd >= 0 && w->board && arena_open(&w->jobs, sizeof(struct job), WORKER_MAX_JOBS) &&
+                  arena_open(&w->reservations, sizeof(struct reservation), WORKER_MAX_JOBS) &&
+                  index_open(&w->ids, WORKER_MAX_JOBS, shards) && topics_open(&w->topics, WORKER_MAX_TOPICS, seeds) &&
+                  clients_open(&w->clients, WORKER_MAX_CLIENTS, WORKER_MAX_WATCHES) &&
+                  subscriptions_open(&w->subscriptions, WORKER_MAX_SUBSCRIPTIONS, WORKER_MAX_CLIENTS,
+                                     WORKER_MAX_DELIVERIES, shards, seed);
+    /* Edge-triggered: each wake-up is heard once and the eventfd never read. */
+    struct epoll_event wake = {.events = EPOLLIN | EPOLLET, .data.fd = wake_fd};
+    if (!opened || epoll_ctl(w->poll_fd, EPOLL_CTL_ADD, wake_fd, &wake) < 0) {
+        worker_free(w);
+        return NULL;
+    }
+    w->unsynced = true; /* whether what recovery reads was ever synced, nobody knows */
+    w->count = &w->board->workers[index];
+    memset(w->count, 0, sizeof *w->count);
+    return w;
+}
+
+void worker_free(struct worker *w) {
+    if (w->syncer) syncer_free(w->syncer);
+    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
+        if (w->peers[a].channel) channel_close(w->peers[a].channel);
+        free(w->peers[a].topics);
+    }
+    for (uint32_t s = 0; s < WORKER_MAX_SHARDS; s++)
+        if (w->own[s]) shard_free(w->own[s]);
+    heap_free(&w->inflight);
+    heap_free(&w->delays);
+    heap_free(&w->pauses);
+    heap_free(&w->waits);
+    subscriptions_close(&w->subscriptions);
+    if (w->clients.arena.base) clients_close(&w->clients);
+    if (w->topics.arena.base) topics_close(&w->topics);
+    index_close(&w->ids);
+    arena_close(&w->reservations);
+    arena_close(&w->jobs);
+    if (w->board) munmap(w->board, sizeof *w->board);
+    if (w->poll_fd >= 0) close(w->poll_fd);
+    free(w);
+}
+
+bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns) {
+    w->sync = (enum sync_mode)mode;
+    w->sync_interval_ns = interval_ns;
+    if (mode != SYNC_NEVER && !w->syncer) w->syncer = syncer_new(w->wake_fd, NULL);
+    return mode == SYNC_NEVER || w->syncer;
+}
+
+void worker_spin(struct worker *w, uint64_t spin_ns) {
+    adaptive_spin_set(&w->adaptive_spin, spin_ns);
+}
+
+/* --- segments ----------------------------------------------------------------------------------------------------- */
+
+bool worker_own(struct worker *w, uint32_t shard) {
+    assert(shard < w->shards && !w->own[shard]);
+    w->own[shard] = shard_new(shard, w->shards);
+    return w->own[shard];
+}
+
+static void count_segments(struct worker *w) {
+    uint64_t oldest = UINT64_MAX, current = 0;
+    for (uint32_t n = 0; n < w->shards; n++) {
+        if (!w->own[n]) continue;
+        uint32_t first = log_first_segment(w->own[n]->log), active = log_active_segment(w->own[n]->log);
+        if (first && first < oldest) oldest = first;
+        if (active > current) current = active;
+    }
+    w->count->oldest_segment = oldest == UINT64_MAX ? 0 : oldest;
+    w->count->current_segment = current;
+}
+
+bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
+                        uint64_t wall_ns) {
+    struct shard *s = w->own[shard];
+    if (!s || !log_add_segment(s->log, fd, segment, bytes, is_new, UINT64_MAX, wall_ns)) return false;
+    s->refused = false;
+    if (w->wanting == s) w->wanting = NULL;
+    count_segments(w);
+    return true;
+}
+
+bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns) {
+    w->now_ns = now_ns;
+    w->wall_ns = wall_ns;
+    w->replaying = true;
+    return shard_replay(w, w->own[shard], out);
+}
+
+void worker_recovered(struct worker *w) {
+    uint64_t top = 0;
+    for (uint32_t n = 0; n < w->shards; n++)
+        if (w->own[n] && w->own[n]->top_id > top) top = w->own[n]->top_id;
+    uint64_t next = top / w->shards + 1;
+    uint64_t seen = atomic_load(&w->board->next_id);
+    while (seen < next && !atomic_compare_exchange_weak(&w->board->next_id, &seen, next)) continue;
+    w->replaying = false;
+    replay_place_jobs(w);
+    replay_forget_ephemeral(w);
+    count_segments(w);
+}
+
+int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment) {
+    for (uint32_t n = 0; n < w->shards; n++) {
+        const struct shard *s = w->own[n];
+        if (!s || s->refused) continue;
+        *bytes = log_wants_segment(s->log);
+        *segment = log_active_segment(s->log) + 1;
+        if (*bytes) return n;
+    }
+    return -1;
+}
+
+void worker_refuse_segment(struct worker *w, uint32_t shard) {
+    w->own[shard]->refused = true;
+    if (w->wanting == w->own[shard]) w->wanting = NULL;
+}
+
+void worker_retry_segments(struct worker *w) {
+    for (uint32_t n = 0; n < w->shards; n++)
+        if (w->own[n]) w->own[n]->refused = false;
+}
+
+uint32_t worker_dead_segments(const struct worker *w, uint32_t shard) {
+    return shard_dead_segments(w->own[shard]);
+}
+uint32_t worker_first_segment(const struct worker *w, uint32_t shard) {
+    return log_first_segment(w->own[shard]->log);
+}
+uint32_t worker_active_segment(const struct worker *w, uint32_t shard) {
+    return w->own[shard]->segment;
+}
+
+uint64_t worker_appended(const struct worker *w, uint32_t shard) {
+    return log_appended(w->own[shard]->log);
+}
+uint64_t worker_synced(const struct worker *w, uint32_t shard) {
+    return log_synced(w->own[shard]->log);
+}
+
+void worker_drop_first(struct worker *w, uint32_t shard) {
+    shard_drop_first(w, w->own[shard]);
+    count_segments(w);
+}
+
+void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes) {
+    shard_keep_topics(w, w->own[shard], names, bytes);
+}
+
+uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment) {
+    return log_segment_end(w->own[shard]->log, segment);
+}
+
+void worker_roll(struct worker *w, uint32_t shard) {
+    struct shard *s = w->own[shard];
+    /* The head of the new one is written at once: until then the one before could not go. */
+    if (log_roll(s->log, w->wall_ns)) (void)shard_reserve(w, s, 0, 0, false);
+}
+
+int worker_disk_errno(const struct worker *w) {
+    for (uint32_t i = 0; i < w->dirty_count; i++)
+        if (log_errno(w->dirty[i]->log)) return log_errno(w->dirty[i]->log);
+    return w->syncer ? syncer_error(w->syncer) : 0;
+}
+
+uint64_t worker_live_jobs(const struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total) {
+    const struct shard *s = w->own[shard];
+    *total = 0;
+    if (!s->use_count || segment < s->first_use || segment - s->first_use >= s->use_count) return 0;
+    *total = s->use[segment - s->first_use].total;
+    return s->use[segment - s->first_use].jobs;
+}
+
+bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget) {
+    return shard_compact(w, w->own[shard], budget);
+}
+
+/* --- peers -------------------------------------------------------------------------------------------------------- */
+
+void worker_peer_gone(struct worker *w, uint32_t acceptor) {
+    struct peer *p = &w->peers[acceptor];
+    if (!p->channel) return;
+    channel_close(p->channel);
+    p->channel = NULL;
+    p->stalled = NULL;
+    p->round_tail = 0;
+    for (uint32_t n = 1; n < w->clients.arena.end; n++) {
+        const struct client *c = client_at(&w->clients, n);
+        if (c->acceptor == acceptor && clients_find(&w->clients, acceptor, c->conn) == n) client_gone(w, n);
+    }
+    for (uint32_t n = 0; n < p->topics_capacity; n++) {
+        if (!p->topics[n]) continue;
+        topic_at(&w->topics, p->topics[n])->open--;
+        queue_settle(w, p->topics[n], true);
+    }
+    free(p->topics);
+    p->topics = NULL;
+    p->topics_capacity = 0;
+}
+
+bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd) {
+    if (acceptor >= BOARD_MAX_ACCEPTORS) return false;
+    worker_peer_gone(w, acceptor);
+    w->peers[acceptor].channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_MESSAGE_BYTES);
+    return w->peers[acceptor].channel;
+}
+
+/* --- a turn ------------------------------------------------------------------------------------------------------- */
+
+/* The acceptors' messages. Their answers pile up in the channel's overflow if the acceptor does not read, so what feeds
+ * a channel that is backlogged is not taken in. */
+static bool take_in(struct worker *w, uint32_t acceptor) {
+    struct peer *p = &w->peers[acceptor];
+    uint32_t done = 0;
+    while (done < WORKER_TURN_MESSAGES && !channel_backlogged(p->channel)) {
+        const struct message *m = p->stalled ? p->stalled : channel_receive(p->channel);
+        if (!m) break;
+        bool handled = request_handle(w, acceptor, m);
+        p->stalled = handled ? NULL : m;
+        if (!handled) break;
+        done++;
+        requests_run_parked(w);
+    }
+    if (!p->stalled) channel_release(p->channel);
+    /* Nobody there would be answered any more; with new rings they are. */
+    if (channel_broken(p->channel)) worker_die("a ring is not to be believed, or out of memory");
+    return done > 0;
+}
+
+static bool flush_logs(struct worker *w) {
+    uint32_t kept = 0;
+    w->unsynced |= w->dirty_count > 0;
+    for (uint32_t i = 0; i < w->dirty_count; i++) {
+        struct shard *s = w->dirty[i];
+        if (log_flush(s->log) == LOG_OK)
+            s->dirty = false;
+        else
+            w->dirty[kept++] = s;
+    }
+    w->dirty_count = kept;
+    return kept == 0;
+}
+
+/* Starts a round of syncs if something is unsynced. True if one was needed. */
+static bool start_round(struct worker *w) {
+    static _Thread_local int fds[MAX_SYNC_FDS];
+    if (!w->unsynced) return false;
+    size_t count = 0;
+    for (uint32_t n = 0; n < w->shards && count < MAX_SYNC_FDS; n++) {
+        struct shard *s = w->own[n];
+        if (!s || log_synced(s->log) == log_appended(s->log)) continue;
+        size_t some = log_unsynced_fds(s->log, fds + count, MAX_SYNC_FDS - count, &s->sync_upto);
+        if (some) s->syncing = true;
+        count += some;
+    }
+    w->synced_at_ns = w->now_ns;
+    w->unsynced = count == MAX_SYNC_FDS;
+    if (!count) return false;
+    if (!syncer_request(w->syncer, w->next_ticket + 1, fds, count, w->sync == SYNC_ALWAYS)) {
+        /* Out of descriptors: what waits for this round waits for the next try. */
+        w->sync_failed = syncer_error(w->syncer) != 0;
+        w->sync_refused = w->unsynced = true;
+        return true;
+    }
+    w->sync_refused = false;
+    w->sync_ticket = ++w->next_ticket;
+    /* More logs than one round takes: the replies wait for the round that takes the last of them. */
+    if (w->unsynced) return true;
+    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
+        if (w->peers[a].channel) w->peers[a].round_tail = channel_tail(w->peers[a].channel);
+    return true;
+}
+
+/* True when the round under way is over. */
+static bool round_over(struct worker *w) {
+    if (syncer_error(w->syncer)) w->sync_failed = true;
+    if (syncer_done(w->syncer) < w->sync_ticket) return false;
+    w->sync_ticket = 0;
+    for (uint32_t n = 0; n < w->shards; n++) {
+        struct shard *s = w->own[n];
+        if (!s || !s->syncing) continue;
+        log_mark_synced(s->log, s->sync_upto);
+        s->syncing = false;
+    }
+    return true;
+}
+
+static void publish_all(struct worker *w) {
+    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
+        if (w->peers[a].channel) channel_publish(w->peers[a].channel);
+}
+
+/* With SYNC_ALWAYS a round covers what was appended, and so the replies that were sent, before it began. */
+static void let_out_synced(struct worker *w) {
+    if (w->sync_ticket) {
+        if (!round_over(w)) return;
+        for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
+            if (w->peers[a].channel) channel_publish_to(w->peers[a].channel, w->peers[a].round_tail);
+    }
+    if (!start_round(w)) publish_all(w);
+}
+
+static void sync_in_background(struct worker *w) {
+    if (w->sync_ticket)
+        round_over(w);
+    else if (w->now_ns - w->synced_at_ns >= w->sync_interval_ns && !start_round(w))
+        w->synced_at_ns = w->now_ns;
+}
+
+static void let_out(struct worker *w) {
+    if (w->sync == SYNC_ALWAYS) {
+        let_out_synced(w);
+        return;
+    }
+    publish_all(w);
+    if (w->sync == SYNC_INTERVAL) sync_in_background(w);
+}
+
+bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
+    w->now_ns = now_ns;
+    w->wall_ns = wall_ns;
+    bool busy = false;
+    if (!w->failing) {
+        busy = queue_tick(w);
+        busy |= subscriptions_tick(w);
+        requests_run_parked(w);
+        for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
+            if (w->peers[a].channel) busy |= take_in(w, a);
+        /* Who has published need not wait for the deliveries of it. What was finished before is in the log by then, as
+         * with any answer. */
+        if (w->sync != SYNC_ALWAYS && !w->sync_failed && w->subscriptions.due_first) {
+            subscriptions_write(w);
+            if (flush_logs(w)) publish_all(w);
+        }
+        busy |= dispatch(w);
+        subscriptions_write(w);
+    }
+    w->failing = !flush_logs(w) || w->sync_failed;
+    if (!w->failing) let_out(w);
+    return busy || w->sync_refused;
+}
+
+bool worker_flush(struct worker *w) {
+    if (!flush_logs(w)) return false;
+    int fds[64];
+    for (uint32_t n = 0; n < w->shards; n++) {
+        struct shard *s = w->own[n];
+        uint64_t upto;
+        size_t count;
+        while (s && (count = log_unsynced_fds(s->log, fds, sizeof fds / sizeof *fds, &upto)) > 0) {
+            for (size_t i = 0; i < count; i++) w->sync_failed |= fdatasync(fds[i]) < 0;
+            if (w->sync_failed) return false;
+            log_mark_synced(s->log, upto);
+        }
+    }
+    return true;
+}
+
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t clock_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+uint64_t worker_next_ns(const struct worker *w) {
+    uint64_t jobs = queue_next_ns(w), deliveries = subscriptions_next_ns(w);
+    return jobs < deliveries ? jobs : deliveries;
+}
+
+static bool may_sleep(struct worker *w) {
+    bool may = true;
+    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
+        struct channel *channel = w->peers[a].channel;
+        if (!channel) continue;
+        /* One that is backlogged, or stalled on a segment, is not listened to. */
+        bool deaf = w->peers[a].stalled || channel_backlogged(channel);
+        may &= deaf ? channel_may_sleep_until_room(channel) : channel_may_sleep(channel);
+    }
+    return may;
+}
+
+/* When to see to the syncs in the background. A round that is still under way then is looked at again a little later. */
+static uint64_t next_sync_ns(const struct worker *w) {
+    if (w->sync != SYNC_INTERVAL || !(w->unsynced || w->sync_ticket)) return UINT64_MAX;
+    uint64_t due = w->synced_at_ns + w->sync_interval_ns;
+    return due > w->now_ns + LOOK_AGAIN_NS ? due : w->now_ns + LOOK_AGAIN_NS;
+}
+
+/* Sleeps until woken, a timer, or `until_ns`. True if the control fd is readable. */
+static bool rest(struct worker *w, uint64_t until_ns, bool block) {
+    struct epoll_event events[2];
+    int timeout_ms = 0;
+    if (block && may_sleep(w)) {
+        uint64_t until = worker_next_ns(w) < until_ns ? worker_next_ns(w) : until_ns;
+        if (next_sync_ns(w) < until) until = next_sync_ns(w);
+        uint64_t left = until > w->now_ns ? until - w->now_ns : 0;
+        timeout_ms = left > 3600000000000u ? 3600000 : (int)((left + 999999) / 1000000);
+    }
+    int count = epoll_wait(w->poll_fd, events, 2, timeout_ms);
+    if (block)
+        for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
+            if (w->peers[a].channel) channel_awake(w->peers[a].channel);
+    bool control = false;
+    for (int i = 0; i < count; i++) control |= events[i].data.fd != w->wake_fd;
+    return control;
+}
+
+static void listen_to(struct worker *w, int control_fd) {
+    if (w->control_fd == control_fd) return;
+    struct epoll_event event = {.events = EPOLLIN, .data.fd = control_fd};
+    if (w->control_fd >= 0) epoll_ctl(w->poll_fd, EPOLL_CTL_DEL, w->control_fd, NULL);
+    w->control_fd = control_fd;
+    if (control_fd >= 0) epoll_ctl(w->poll_fd, EPOLL_CTL_ADD, control_fd, &event);
+}
+
+static bool wants_segment(const struct worker *w) {
+    uint64_t bytes;
+    uint32_t segment;
+    return worker_wanting_shard(w, &bytes, &segment) >= 0;
+}
+
+uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
+    listen_to(w, control_fd);
+    uint64_t began = clock_ns(CLOCK_MONOTONIC), idle_since = 0;
+    for (uint32_t turn = 1;; turn++) {
+        uint64_t now = clock_ns(CLOCK_MONOTONIC);
+        bool busy = worker_turn(w, now, clock_ns(CLOCK_REALTIME));
+        uint32_t events = 0;
+        if (w->wanting || (turn % WANTS_EVERY_TURNS == 1 && wants_segment(w))) events |= WORKER_WANTS_SEGMENT;
+        if (w->failing) events |= WORKER_FAILING;
+        if (w->no_space) events |= WORKER_NO_SPACE;
+        w->no_space = false;
+        if (now - began >= max_wait_ns) events |= WORKER_TICK;
+        if (busy && idle_since) adaptive_spin_paid(&w->adaptive_spin, now - idle_since);
+        if (busy) idle_since = 0;
+        if (!busy && !idle_since) idle_since = now;
+        bool sleep = !busy && !events && now - idle_since >= adaptive_spin_ns(&w->adaptive_spin);
+        if (sleep || events || turn % CONTROL_EVERY_TURNS == 0)
+            if (rest(w, began + max_wait_ns, sleep)) events |= WORKER_CONTROL;
+        if (sleep) {
+            adaptive_spin_in_vain(&w->adaptive_spin);
+            idle_since = 0;
+        } else if (!busy) {
+            sched_yield();
+        }
+        if (events) return events;
+    }
+}

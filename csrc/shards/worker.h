@@ -1,0 +1,200 @@
+/* A worker: the process that owns shards. This is its whole state; what is done with it is in
+ *
+ *   requests.c  what each message of the shard protocol asks for
+ *   queue.c     the job queue: how jobs pass between ready, reserved, delayed, buried and gone
+ *   subscription.h   the other kind of subscription: cursors over a topic's stream
+ *   shard.c     what of that goes to the log; compact.c and replay.c, the log's other two uses
+ *   worker.c    a turn: take messages in, let time pass, write the log, let replies out
+ *
+ * Law: no reply leaves before what it promises is in the log. Replies are sent into the channels during a turn and
+ * published at its end, after the logs have been flushed (and, with SYNC_ALWAYS, synced).
+ */
+#ifndef MQ_WORKER_H
+#define MQ_WORKER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/adaptive_spin.h"
+#include "base/arena.h"
+#include "base/heap.h"
+#include "base/index.h"
+#include "ringbuf/board.h"
+#include "ringbuf/channel.h"
+#include "ringbuf/limits.h"
+#include "shards/client.h"
+#include "shards/job.h"
+#include "shards/shard.h"
+#include "shards/subscription.h"
+#include "shards/topic.h"
+
+enum {
+    WORKER_MAX_SHARDS = 4096,
+    WORKER_MAX_JOBS = 1 << 28, /* a reservation's number fits RESERVATION_MASK */
+    WORKER_MAX_TOPICS = 1 << 20,
+    WORKER_MAX_CLIENTS = (1 << 22) + 1, /* all connections of all acceptors, and number 0 */
+    WORKER_MAX_WATCHES = 1 << 26,
+    WORKER_MAX_OPEN_TOPICS = 1 << 20, /* numbers of one acceptor */
+    WORKER_TURN_MESSAGES = 4096,      /* of one acceptor in one turn */
+    WORKER_MAX_SUBSCRIPTIONS = 1 << 20,
+    WORKER_MAX_DELIVERIES = 1 << 26,
+};
+
+_Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
+_Static_assert(WORKER_MAX_CLIENTS > MAX_CONNECTIONS * BOARD_MAX_ACCEPTORS, "no connection is one too many");
+
+/* The last part of a job's time to run, in which its client gets no further waiting. */
+#define SAFETY_MARGIN_NS 1000000000ULL
+
+enum sync_mode { SYNC_NEVER, SYNC_INTERVAL, SYNC_ALWAYS };
+
+/* Why worker_run came back. */
+enum worker_event {
+    WORKER_CONTROL = 1,       /* the control fd is readable */
+    WORKER_WANTS_SEGMENT = 2, /* see worker_wanting_shard */
+    WORKER_TICK = 4,          /* the wait is over */
+    WORKER_FAILING = 8,       /* a log cannot be written or synced */
+    WORKER_NO_SPACE = 16,     /* a publish was refused for want of disk */
+};
+
+struct peer {
+    struct channel *channel;
+    uint32_t *topics; /* by the acceptor's number */
+    uint32_t topics_capacity;
+    const struct message *stalled; /* could not be done yet */
+    uint64_t round_tail;           /* replies before this are covered by the sync under way */
+    bool full;                     /* nothing is to be pushed to it in this turn any more */
+};
+
+struct worker {
+    uint32_t index, workers, shards;
+    uint64_t now_ns;  /* monotonic */
+    uint64_t wall_ns; /* wall clock */
+
+    struct shard *own[WORKER_MAX_SHARDS];
+    struct arena jobs, reservations;
+    struct index ids;
+    struct topics topics;
+    struct clients clients;
+    struct subscriptions subscriptions;
+
+    struct heap inflight;                   /* jobs, by deadline */
+    struct heap delays;                     /* topics, by their first delayed job's deadline */
+    struct heap pauses;                     /* topics, by the end of their pause */
+    struct heap waits;                      /* waiting clients with something to wait no longer for */
+    uint32_t runnable_first, runnable_last; /* clients with parked requests that may go on */
+
+    struct peer peers[BOARD_MAX_ACCEPTORS];
+    struct board *board;
+    struct worker_board *count;
+
+    struct shard *dirty[WORKER_MAX_SHARDS];
+    uint32_t dirty_count;
+    struct shard *wanting; /* a shard whose log wants a segment */
+    bool failing;          /* a log cannot be written: nothing is taken in or let out */
+    bool no_space;
+    bool unsynced; /* something was written since the last round of syncs began */
+    bool sync_refused;
+    bool sync_failed; /* for good: what the kernel has dropped cannot be written again */
+
+    bool replaying;
+    enum sync_mode sync;
+    uint64_t sync_interval_ns, synced_at_ns;
+    struct syncer *syncer;
+    uint64_t sync_ticket; /* of the round under way; 0: none */
+    uint64_t next_ticket;
+
+    int wake_fd, poll_fd, control_fd;
+    struct adaptive_spin adaptive_spin;
+};
+
+/* --- what Python calls -------------------------------------------------------------------------------------------- */
+
+size_t board_bytes(void);
+/* Zeroes it, but for the counter of ids. */
+bool board_format(int fd);
+
+struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed);
+void worker_free(struct worker *w);
+bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns);
+void worker_spin(struct worker *w, uint64_t spin_ns);
+
+/* Takes on a shard; its segments are then given in order. */
+bool worker_own(struct worker *w, uint32_t shard);
+/* Gives a segment to a shard, which owns the fd from then on. False: it is not what it should be. */
+bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
+                        uint64_t wall_ns);
+/* Reads a shard's segments back; adds what was found to `out`. */
+bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
+/* After the last shard: from now on it may serve. */
+void worker_recovered(struct worker *w);
+/* The shard that needs a segment next and how large it must be; -1: none. */
+int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);
+/* A segment that was wanted cannot be had now: publishes that need it are answered NO_SPACE until one comes. */
+void worker_refuse_segment(struct worker *w, uint32_t shard);
+/* ... or may be had again. */
+void worker_retry_segments(struct worker *w);
+
+uint32_t worker_dead_segments(const struct worker *w, uint32_t shard);
+uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
+uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
+/* How much was appended to a shard's log, and synced, since the worker began: bytes. */
+uint64_t worker_appended(const struct worker *w, uint32_t shard);
+uint64_t worker_synced(const struct worker *w, uint32_t shard);
+void worker_drop_first(struct worker *w, uint32_t shard);
+/* Said before a drop: these topics are not to be forgotten with it (shard_keep_topics). */
+void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
+/* Where it ends; 0 if there is no such segment. */
+uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
+/* Goes on in a new segment, though there is room in this one. */
+void worker_roll(struct worker *w, uint32_t shard);
+/* Why the disk failed last. */
+int worker_disk_errno(const struct worker *w);
+uint64_t worker_live_jobs(const struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
+bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
+
+/* Attaches (or replaces) the channel to an acceptor; what an earlier one's connections had is let go. */
+bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd);
+void worker_peer_gone(struct worker *w, uint32_t acceptor);
+
+/* One turn at a given time. True if anything was done. */
+bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns);
+/* When time alone will give it something to do; UINT64_MAX: never. */
+uint64_t worker_next_ns(const struct worker *w);
+/* Turns until Python is needed: returns enum worker_event bits. */
+uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
+/* Writes and syncs all that was appended; false if that failed. */
+bool worker_flush(struct worker *w);
+
+/* --- between the C files ------------------------------------------------------------------------------------------ */
+
+static inline struct job *job_at(const struct worker *w, uint32_t job) {
+    return arena_at(&w->jobs, job);
+}
+static inline struct reservation *reservation_at(const struct worker *w, uint32_t reservation) {
+    return arena_at(&w->reservations, reservation);
+}
+static inline struct shard *shard_of_topic(const struct worker *w, const struct topic *t) {
+    return w->own[t->shard];
+}
+static inline struct shard *shard_of_job(const struct worker *w, const struct job *j) {
+    return w->own[topic_at(&w->topics, j->topic)->shard];
+}
+static inline const struct record *job_record(const struct worker *w, const struct job *j) {
+    return log_read(shard_of_job(w, j)->log, j->position);
+}
+static inline struct publish_attributes job_attributes(const struct worker *w, const struct job *j) {
+    return publish_attributes_of(job_record(w, j));
+}
+
+/* A failure of the program or of memory that leaves no way on: the supervisor starts anew from the log. */
+_Noreturn void worker_die(const char *why);
+
+/* requests.c. False: it cannot be done before a segment comes; ask again. */
+bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m);
+void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id);
+void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job);
+bool requests_run_parked(struct worker *w);
+void client_gone(struct worker *w, uint32_t client);
+
+#endif

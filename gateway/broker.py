@@ -1,0 +1,159 @@
+"""What the gateway does to the broker: publish, change and list topics and channels. It knows names, not numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+from mq_shards.acceptor import engine as engine_module
+from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.csrc._core import lib
+from mq_shards.gateway import catalog
+from mq_shards.gateway.catalog import Topic
+from mq_shards.gateway.workers import Workers, WorkersError
+
+# What beanstalkd's clients see as the priority of a message that came through NSQ.
+PRIORITY: Final = 1024
+# A catalog may be large: so many are asked for at once, the others wait.
+CATALOGS_AT_ONCE: Final = 4
+
+MAKE: Final[int] = lib.CHANGE_MAKE
+DELETE: Final[int] = lib.CHANGE_DELETE
+EMPTY: Final[int] = lib.CHANGE_EMPTY
+PAUSE: Final[int] = lib.CHANGE_PAUSE
+UNPAUSE: Final[int] = lib.CHANGE_UNPAUSE
+
+
+class BrokerError(Exception):
+    """Not done, or (WorkersError, a disk that failed) perhaps not done."""
+
+
+class TopicNotFoundError(BrokerError):
+    pass
+
+
+class ChannelNotFoundError(BrokerError):
+    pass
+
+
+class DiskError(BrokerError):
+    """The worker's disk or a limit of it refuses the write."""
+
+
+class DrainingError(BrokerError):
+    """New messages are refused until the broker is started again."""
+
+
+class OutOfTurnError(BrokerError):
+    """The part of the batch before it is not there."""
+
+
+_ONCE: Final = struct.Struct("<QQII")  # struct producer_part, csrc/ringbuf/message.h
+
+
+@dataclass(frozen=True, slots=True)
+class Once:
+    """Which part of a writer's batch something is: those of each shard are numbered from 0."""
+
+    writer: int  # its key
+    batch: int
+    part: int
+
+
+class Broker:
+    def __init__(self, engine: Engine, workers: Workers, message_timeout_ns: int) -> None:
+        self.workers: Final = workers
+        self._engine = engine
+        self._message_timeout_ns = message_timeout_ns
+        self._catalogs = asyncio.Semaphore(CATALOGS_AT_ONCE)
+        self._refused_by: set[int] = set()  # workers whose disk refused the last write
+
+    @property
+    def health(self) -> str:
+        """nsqd's words: OK, or NOK and why."""
+        if missing := self.workers.missing:
+            return f"NOK - worker {missing[0]} is being restarted"
+        if self._refused_by:
+            return f"NOK - worker {min(self._refused_by)} refuses writes"
+        return "OK"
+
+    @property
+    def draining(self) -> bool:
+        return self._engine.draining()
+
+    async def publish(self, topic: str, body: bytes, delay_ns: int = 0) -> None:
+        """Raises BrokerError, WorkersError."""
+        await self._publish(lib.MSG_PUBLISH, topic, PRIORITY, body, delay_ns, count=1)
+
+    async def publish_many(self, topic: str, count: int, bodies: bytes, once: Once | None = None) -> None:
+        """All or none; `bodies` has the size of each, big-endian in 4 bytes, before it. Raises as publish does.
+
+        A part that is there already is not written again; one whose turn has not come is refused: OutOfTurnError.
+        """
+        flags = lib.MSG_DURABLE
+        if once is not None:
+            bodies = _ONCE.pack(once.writer, once.batch, once.part, 0) + bodies
+            flags |= lib.MSG_IDEMPOTENT
+        await self._publish(lib.MSG_PUBLISH_MANY, topic, count, bodies, 0, count, flags)
+
+    def shard_of(self, topic: str) -> int:
+        return self._engine.shard_of_name(topic.encode())
+
+    async def _publish(
+        self, kind: int, topic: str, pri: int, body: bytes, delay_ns: int, count: int, flags: int = lib.MSG_DURABLE
+    ) -> None:
+        if self.draining:
+            raise DrainingError
+        number = self._engine.bind(topic.encode())
+        if number == 0:
+            raise WorkersError("there are as many topics as there may be")
+        worker = self._engine.worker_of_topic(number)
+        # The parts of a shard leave in the order in which they are asked for.
+        order = self._engine.shard_of_name(topic.encode()) if flags & lib.MSG_IDEMPOTENT else None
+        answer = await self.workers.ask(
+            worker, kind, order=order,
+            topic=number, id=self._engine.take_ids(number, count), pri=pri, flags=flags,
+            delay_ns=delay_ns, ttr_ns=self._message_timeout_ns, body=body,
+        )  # fmt: skip
+        self._check(worker, answer)
+
+    async def change(self, what: int, topic: str, channel: str | None = None) -> None:
+        """Makes, deletes, empties, pauses or unpauses a topic, or a channel of it. Raises BrokerError, WorkersError.
+
+        The names must be valid: they are not looked at here.
+        """
+        name = topic.encode()
+        worker = self._engine.worker_of_name(name)
+        body = name if channel is None else name + b"\n" + channel.encode()
+        shard = self._engine.shard_of_name(name)
+        self._check(worker, await self.workers.ask(worker, lib.MSG_CHANGE, id=shard, pri=what, body=body))
+
+    async def catalog(self, topic: str = "", consumers: bool = False) -> list[Topic]:
+        """The topics that NSQ's clients may see, or the one asked for, by name. Raises WorkersError."""
+        name = topic.encode()
+        wanted = [self._engine.worker_of_name(name)] if topic else range(self._engine.workers)
+        async with self._catalogs:
+            asked = (self.workers.ask(w, lib.MSG_CATALOG, pri=int(consumers), body=name) for w in wanted)
+            answers = await asyncio.gather(*asked)
+        if any(answer.status == engine_module.FAILED for answer in answers):
+            raise WorkersError("a worker died while it was asked")
+        topics = [found for answer in answers for found in catalog.decode(answer.body) if found.visible]
+        return sorted(topics, key=lambda found: found.name)
+
+    def _check(self, worker: int, answer: Answer) -> None:
+        match answer.status:
+            case engine_module.OK:
+                self._refused_by.discard(worker)
+            case engine_module.NOT_FOUND:
+                raise TopicNotFoundError
+            case engine_module.NONE:
+                raise ChannelNotFoundError
+            case engine_module.EARLY:
+                raise OutOfTurnError
+            case engine_module.NO_SPACE:
+                self._refused_by.add(worker)
+                raise DiskError(f"worker {worker} refuses writes")
+            case _:
+                raise WorkersError(f"worker {worker} died, or its disk failed, before it answered")

@@ -1,0 +1,1 @@
+"""What NSQ's tools speak besides the TCP protocol: the HTTP API, nsqlookupd, statsd."""

@@ -1,0 +1,536 @@
+"""nsqd's HTTP API: its paths, status codes, bodies and headers (docs/gateway.md says what differs).
+
+Routing is done here and not by the library: nsqd's router redirects, matches and refuses in its own way, and decodes a
+query more strictly. Whatever a client sends ends in a response; a defect that a request brings to light is logged and
+answered INTERNAL_ERROR.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import logging
+import re
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote, unquote_plus
+
+import orjson
+from aiohttp import web
+from mq_shards.gateway import broker as broker_module
+from mq_shards.gateway.broker import Broker, BrokerError, ChannelNotFoundError, TopicNotFoundError
+from mq_shards.gateway.http_ends import Refuse, cut, quiet_logger
+from mq_shards.gateway.names import is_valid_name
+from mq_shards.gateway.nsq import mpub
+from mq_shards.gateway.nsq import stats as nsq_stats
+from mq_shards.gateway.nsq.memory import memory_figures
+from mq_shards.gateway.nsq.mpub import MpubError
+from mq_shards.gateway.options import NSQD_VERSION, GatewayOptions
+from mq_shards.gateway.pipeline.http_readers import Unread
+from mq_shards.gateway.workers import WorkersError
+from mq_shards.shards.readers import ReadersError
+
+# The limits. A connection has one request at a time, so they bound the requests in flight too.
+MAX_CONNECTIONS: Final = 2048
+READ_BUFFER_BYTES: Final = 16 << 10  # of one connection, before its request is looked at; twice that at most
+BODIES_BYTES: Final = 64 << 20  # of all request bodies that are held at once
+IDLE_S: Final = 75.0  # to the next request, or the first, header and all
+BODY_S: Final = 60.0
+BODY_PAUSE_S: Final = 10.0  # between two parts of a body
+SEND_S: Final = 30.0  # for a large reply; for a small one, the kernel's patience with a client that takes nothing
+SMALL_BYTES: Final = 16 << 10
+LINGER_S: Final = 1.0  # for what is left of a body that was refused
+MAX_QUERY_FIELDS: Final = 1000
+MAX_CAUSES: Final = 64  # that are logged, why named readers are not shown
+
+MILLISECOND_NS: Final = 1_000_000
+LOG_LEVELS: Final = {  # nsqd's names, its numbers, and ours
+    "debug": (1, logging.DEBUG),
+    "info": (2, logging.INFO),
+    "warn": (3, logging.WARNING),
+    "error": (4, logging.ERROR),
+    "fatal": (5, logging.CRITICAL),
+}
+MAX_LOOKUPD_ADDRESSES: Final = 32
+_BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
+_BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
+_CONFIG: Final = "/config/"
+_TEXT: Final = "text/plain; charset=utf-8"
+_JSON: Final = "application/json; charset=utf-8"
+_VERSIONED: Final = {"X-Nsq-Content-Type": "nsq; version=1.0"}
+_SERVER: Final = {"Server": "mq-shards"}
+
+log = logging.getLogger(__name__)
+
+
+class HttpError(Exception):
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status: Final = status
+        self.message: Final = message
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request, taken apart as Go's library would."""
+
+    request: web.BaseRequest
+    path: str
+    query: str
+
+    def fields(self) -> dict[str, str]:
+        """The first value of each. Raises HttpError."""
+        found: dict[str, str] = {}
+        if self.query.count("&") >= MAX_QUERY_FIELDS:
+            raise HttpError(400, "INVALID_REQUEST")
+        for pair in self.query.split("&"):
+            if ";" in pair or _BAD_ESCAPE.search(pair):
+                raise HttpError(400, "INVALID_REQUEST")
+            if pair:
+                name, _, value = pair.partition("=")
+                found.setdefault(unquote_plus(name, errors="replace"), unquote_plus(value, errors="replace"))
+        return found
+
+
+Data = str | bytes | dict[str, Any] | list[Any] | int | float | bool | None
+Handler = Callable[[Call], Awaitable[web.Response]]
+Action = Callable[[Call], Awaitable[Data]]
+
+
+class NsqHttp:
+    def __init__(
+        self,
+        options: GatewayOptions,
+        broker: Broker,
+        *,
+        lookupd_addresses: Callable[[], Sequence[str] | None],
+        set_lookupd_addresses: Callable[[Sequence[str] | None], None],
+        prepare_topic: Callable[[str], Awaitable[None]],
+        unread: Callable[[], Awaitable[Mapping[str, Sequence[Unread]]]],
+        supervisor: int,
+        version: str,
+    ) -> None:
+        """`prepare_topic` is done before what may make a topic; `unread` is what named readers have not read; the
+        children of `supervisor` are the broker; `version` is ours."""
+        self._options = options
+        self._broker = broker
+        self._lookupd_addresses = lookupd_addresses
+        self._set_lookupd_addresses = set_lookupd_addresses
+        self._prepare_topic = prepare_topic
+        self._unread = unread
+        self._logged: set[str] = set()
+        self._supervisor = supervisor
+        self._version = version
+        self._max_message_bytes: int = options.nsq["max-msg-size"]
+        self._max_body_bytes: int = options.nsq["max-body-size"]
+        self._bodies_limit = max(BODIES_BYTES, 4 * self._max_body_bytes)
+        self._bodies_bytes = 0
+        root_level = logging.getLogger().level
+        self._log_level = next((name for name, (_, level) in LOG_LEVELS.items() if level == root_level), "info")
+        self._routes = self._make_routes()
+        self._server = web.Server(
+            self._serve,
+            access_log=None,
+            logger=quiet_logger(),
+            keepalive_timeout=IDLE_S,
+            lingering_time=LINGER_S,
+            read_bufsize=READ_BUFFER_BYTES,
+            auto_decompress=False,
+        )
+        self._listening: list[asyncio.Server] = []
+
+    # --- sockets ----------------------------------------------------------------------------------------------------
+
+    async def listen(self, sock: socket.socket, backlog: int) -> None:
+        """Takes a listening socket over."""
+        # What a client does not take for so long is given up by the kernel. Connections inherit it.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
+        loop = asyncio.get_running_loop()
+        self._listening.append(await loop.create_server(self._connection, sock=sock, backlog=backlog))
+
+    def _connection(self) -> asyncio.Protocol:
+        if len(self._server.connections) >= MAX_CONNECTIONS:
+            return Refuse()
+        return self._server()
+
+    async def close(self, patience_s: float) -> None:
+        """Accepts no more, and waits that long for the requests that are being served."""
+        for server in self._listening:
+            server.close()
+        self._server.pre_shutdown()
+        await self._server.shutdown(patience_s)
+
+    # --- a request --------------------------------------------------------------------------------------------------
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            response = await self._respond(request)
+        except HttpError as error:
+            response = _versioned(error.status, {"message": error.message})
+        except Exception:
+            log.exception("cannot serve %s %.200r", request.method, request.raw_path)
+            response = _versioned(500, {"message": "INTERNAL_ERROR"})
+        if (response.content_length or 0) <= SMALL_BYTES:
+            return response
+        try:
+            async with asyncio.timeout(SEND_S):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            cut(request.transport)
+        except ConnectionError:
+            pass  # it does not want it any more
+        return response
+
+    async def _respond(self, request: web.BaseRequest) -> web.Response:
+        if self._options.http_forbidden:
+            body = b'{"message": "TLS_REQUIRED", "https_port": 0}'
+            return _response(403, body, _JSON, _VERSIONED)
+        raw_path, _, query = _origin_form(request.raw_path).partition("?")
+        if _BAD_ESCAPE.search(raw_path):
+            return _response(400, b"400 Bad Request", _TEXT, {"Connection": "close"})
+        path = unquote(raw_path, errors="replace")
+        handler = self._handlers(path).get(request.method)
+        if handler is not None:
+            return await handler(Call(request, path, query))
+        return self._not_routed(request.method, path, query)
+
+    def _handlers(self, path: str) -> dict[str, Handler]:
+        if path.startswith(_CONFIG) and len(path) > len(_CONFIG) and "/" not in path[len(_CONFIG) :]:
+            path = _CONFIG
+        elif path == _CONFIG:
+            return {}
+        return self._routes.get(path, {})
+
+    def _not_routed(self, method: str, path: str, query: str) -> web.Response:
+        """As the router that nsqd uses: a redirect to the path that was meant, or what is allowed, or 404."""
+        meant = "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
+        head, separator, option = meant.partition(_CONFIG)
+        meant = meant.lower() if not separator else head + separator + option
+        if method in self._handlers(meant) and meant != path:
+            location = meant + ("?" + query if query else "")
+            get = method == "GET"
+            body = f'<a href="{html.escape(location)}">Moved Permanently</a>.\n\n'.encode() if get else b""
+            content_type = "text/html; charset=utf-8" if get else None
+            return _response(301 if get else 307, body, content_type, {"Location": _header_safe(location)})
+        allowed = sorted({*self._handlers(path), "OPTIONS"})
+        if len(allowed) == 1:
+            return _versioned(404, {"message": "NOT_FOUND"})
+        if method == "OPTIONS":
+            return _response(200, b"", None, {"Allow": ", ".join(allowed)})
+        return _versioned(405, {"message": "METHOD_NOT_ALLOWED"}, {"Allow": ", ".join(allowed)})
+
+    async def _read(self, call: Call, limit: int) -> bytes:
+        """At most `limit` bytes of the body. Raises HttpError."""
+        request = call.request
+        if request.content.is_eof() and not request.content.exception():
+            return bytes(request.content.read_nowait(limit))  # all came with the header, as a rule
+        body = bytearray()
+        try:
+            if request.headers.get("Expect", "").lower() == "100-continue" and not request.content.is_eof():
+                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            async with asyncio.timeout(BODY_S):
+                while len(body) < limit:
+                    async with asyncio.timeout(BODY_PAUSE_S):
+                        part = await request.content.read(limit - len(body))
+                    if not part:
+                        break
+                    body += part
+                    self._bodies_bytes += len(part)
+                    if self._bodies_bytes > self._bodies_limit:
+                        raise HttpError(503, "BUSY")
+        except TimeoutError:
+            raise HttpError(408, "TIMEOUT") from None
+        except (OSError, web.RequestPayloadError):
+            raise HttpError(500, "INTERNAL_ERROR") from None  # it came only in part
+        finally:
+            self._bodies_bytes -= len(body)
+        return bytes(body)
+
+    # --- routes -----------------------------------------------------------------------------------------------------
+
+    def _make_routes(self) -> dict[str, dict[str, Handler]]:
+        change = self._change_of
+        return {
+            "/ping": {"GET": self._ping},
+            "/info": {"GET": _action(self._info)},
+            "/pub": {"POST": _action(self._pub)},
+            "/mpub": {"POST": _action(self._mpub)},
+            "/stats": {"GET": _action(self._stats)},
+            "/topic/create": {"POST": _action(self._create_topic)},
+            "/topic/delete": {"POST": _action(change(broker_module.DELETE, self._topic))},
+            "/topic/empty": {"POST": _action(change(broker_module.EMPTY, self._valid_topic))},
+            "/topic/pause": {"POST": _action(change(broker_module.PAUSE, self._topic))},
+            "/topic/unpause": {"POST": _action(change(broker_module.UNPAUSE, self._topic))},
+            "/channel/create": {"POST": _action(change(broker_module.MAKE, self._topic_and_channel))},
+            "/channel/delete": {"POST": _action(change(broker_module.DELETE, self._topic_and_channel))},
+            "/channel/empty": {"POST": _action(change(broker_module.EMPTY, self._topic_and_channel))},
+            "/channel/pause": {"POST": _action(change(broker_module.PAUSE, self._topic_and_channel))},
+            "/channel/unpause": {"POST": _action(change(broker_module.UNPAUSE, self._topic_and_channel))},
+            _CONFIG: {"GET": _action(self._config), "PUT": _action(self._put_config)},
+        }
+
+    async def _ping(self, call: Call) -> web.Response:
+        health = self._broker.health
+        return _response(200 if health == "OK" else 500, health.encode(), _TEXT)
+
+    async def _info(self, call: Call) -> Data:
+        options = self._options
+        return {
+            "version": NSQD_VERSION,
+            "broadcast_address": options.broadcast_address,
+            "hostname": options.hostname,
+            "http_port": options.http_port,
+            "tcp_port": options.tcp_port,
+            "start_time": options.started_wall_ns // nsq_stats.SECOND_NS,
+            "max_heartbeat_interval": options.nsq["max-heartbeat-interval"],
+            "max_output_buffer_size": options.nsq["max-output-buffer-size"],
+            "max_output_buffer_timeout": options.nsq["max-output-buffer-timeout"],
+            "max_deflate_level": options.nsq["max-deflate-level"],
+            "mq_shards_version": self._version,
+        }
+
+    async def _pub(self, call: Call) -> Data:
+        if (call.request.content_length or 0) > self._max_message_bytes:
+            raise HttpError(413, "MSG_TOO_BIG")
+        body = await self._read(call, self._max_message_bytes + 1)
+        if len(body) > self._max_message_bytes:
+            raise HttpError(413, "MSG_TOO_BIG")
+        if not body:
+            raise HttpError(400, "MSG_EMPTY")
+        fields = call.fields()
+        topic = _publish_topic(fields)
+        delay_ns = 0
+        if "defer" in fields:
+            delay_ns = _whole_number(fields["defer"]) * MILLISECOND_NS
+            if not 0 <= delay_ns <= self._options.nsq["max-req-timeout"]:
+                raise HttpError(400, "INVALID_DEFER")
+        await self._prepare_topic(topic)
+        await _publishing(self._broker.publish(topic, body, delay_ns))
+        return "OK"
+
+    async def _mpub(self, call: Call) -> Data:
+        if (call.request.content_length or 0) > self._max_body_bytes:
+            raise HttpError(413, "BODY_TOO_BIG")
+        fields = call.fields()
+        topic = _publish_topic(fields)
+        binary = "binary" in fields and _BOOLEANS.get(fields["binary"], True)
+        body = await self._read(call, self._max_body_bytes + 1)
+        try:
+            take = mpub.from_binary if binary else mpub.from_lines
+            count, bodies = await take(body, self._max_message_bytes, self._max_body_bytes)
+        except MpubError as error:
+            raise HttpError(413, str(error)) from None
+        await self._prepare_topic(topic)
+        if count:
+            await _publishing(self._broker.publish_many(topic, count, bodies))
+        else:
+            await self._change(broker_module.MAKE, topic, None)
+        return "OK"
+
+    async def _stats(self, call: Call) -> Data:
+        fields = call.fields()
+        clients = _BOOLEANS.get(fields.get("include_clients", ""), True)
+        memory = None
+        if _BOOLEANS.get(fields.get("include_mem", ""), True):
+            memory = memory_figures(self._supervisor)
+        wanted = fields.get("topic", "")
+        topics = []
+        if not wanted or is_valid_name(wanted):
+            try:
+                topics = await self._broker.catalog(wanted, consumers=clients)
+            except WorkersError as error:
+                raise HttpError(503, "BUSY") from error
+        shown = nsq_stats.select(topics, wanted, fields.get("channel", ""))
+        on_disk = self._options.data_dir
+        listed = None if shown is None else nsq_stats.topics_json(shown, on_disk=on_disk, clients=clients)
+        if listed and not fields.get("channel"):
+            nsq_stats.add_readers(listed, await self._readers())
+        health, started_ns = self._broker.health, self._options.started_wall_ns
+        if fields.get("format") != "json":
+            return nsq_stats.text(
+                listed or [], memory, health,
+                built_with=f"mq-shards {self._version}", started_wall_ns=started_ns, now_wall_ns=time.time_ns(),
+            )  # fmt: skip
+        stats: dict[str, Any] = {
+            "version": NSQD_VERSION,
+            "health": health,
+            "start_time": started_ns // nsq_stats.SECOND_NS,
+            "topics": listed,
+        }
+        if memory is not None:
+            stats["memory"] = memory
+        stats["producers"] = None
+        return stats
+
+    async def _readers(self) -> Mapping[str, Sequence[Unread]]:
+        try:
+            return await self._unread()
+        except (ReadersError, OSError) as error:
+            self._log_once(str(error))
+            return {}
+
+    def _log_once(self, cause: str) -> None:
+        """/stats is asked for every few seconds."""
+        if cause not in self._logged and len(self._logged) < MAX_CAUSES:
+            self._logged.add(cause)
+            log.warning("/stats is without named readers: %s", cause)
+
+    async def _create_topic(self, call: Call) -> Data:
+        topic = _publish_topic(call.fields())
+        await self._prepare_topic(topic)
+        await self._change(broker_module.MAKE, topic, None)
+        return None
+
+    def _change_of(self, what: int, names: Callable[[Call], tuple[str, str | None]]) -> Action:
+        async def action(call: Call) -> Data:
+            await self._read(call, self._max_message_bytes)  # nsqd takes a body that means nothing
+            await self._change(what, *names(call))
+            return None
+
+        return action
+
+    async def _change(self, what: int, topic: str, channel: str | None) -> None:
+        try:
+            await self._broker.change(what, topic, channel)
+        except TopicNotFoundError:
+            raise HttpError(404, "TOPIC_NOT_FOUND") from None
+        except ChannelNotFoundError:
+            raise HttpError(404, "CHANNEL_NOT_FOUND") from None
+        except (BrokerError, WorkersError) as error:
+            log.warning("a change of topic %s failed: %s", topic, error)
+            raise HttpError(500, "INTERNAL_ERROR") from None
+
+    def _topic(self, call: Call) -> tuple[str, None]:
+        topic = call.fields().get("topic")
+        if topic is None:
+            raise HttpError(400, "MISSING_ARG_TOPIC")
+        if not is_valid_name(topic):
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        return topic, None
+
+    def _valid_topic(self, call: Call) -> tuple[str, None]:
+        return _publish_topic(call.fields()), None
+
+    def _topic_and_channel(self, call: Call) -> tuple[str, str]:
+        fields = call.fields()
+        for name in ("topic", "channel"):
+            if name not in fields:
+                raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+            if not is_valid_name(fields[name]):
+                raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+        return fields["topic"], fields["channel"]
+
+    # --- /config ----------------------------------------------------------------------------------------------------
+
+    async def _config(self, call: Call) -> Data:
+        return self._option(call.path[len(_CONFIG) :])
+
+    async def _put_config(self, call: Call) -> Data:
+        name = call.path[len(_CONFIG) :]
+        body = await self._read(call, self._max_message_bytes + 1)
+        if not body or len(body) > self._max_message_bytes:
+            raise HttpError(413, "INVALID_VALUE")
+        match name:
+            case "nsqlookupd_tcp_addresses":
+                self._set_lookupd_addresses(_addresses(body))
+            case "log_level":
+                level = body.decode("latin-1").lower()
+                if level not in LOG_LEVELS:
+                    raise HttpError(400, "INVALID_VALUE")
+                self._log_level = level
+                logging.getLogger().setLevel(LOG_LEVELS[level][1])
+            case _:
+                raise HttpError(400, "INVALID_OPTION")
+        return self._option(name)
+
+    def _option(self, name: str) -> Data:
+        if name == "nsqlookupd_tcp_addresses":
+            addresses = self._lookupd_addresses()
+            # As nsqd, to which null is a list too.
+            return b"null" if addresses is None else list(addresses)
+        if name == "log_level":
+            return LOG_LEVELS[self._log_level][0]
+        options = self._options.config()
+        if name not in options:
+            raise HttpError(400, "INVALID_OPTION")
+        value: Data = options[name]
+        return value
+
+
+def _action(action: Action) -> Handler:
+    """What an action returns, as nsqd answers it: text as it is, nothing as an empty body, all else as JSON."""
+
+    async def handler(call: Call) -> web.Response:
+        return _versioned(200, await action(call))
+
+    return handler
+
+
+def _versioned(status: int, data: Data, headers: dict[str, str] | None = None) -> web.Response:
+    headers = {**_VERSIONED, **(headers or {})}
+    if data is None:
+        return _response(status, b"", None, headers)
+    if isinstance(data, str):
+        return _response(status, data.encode(), _TEXT if data else None, headers)
+    if isinstance(data, bytes):
+        return _response(status, data, _JSON, headers)
+    return _response(status, orjson.dumps(data), _JSON, headers)
+
+
+def _response(
+    status: int, body: bytes, content_type: str | None, headers: dict[str, str] | None = None
+) -> web.Response:
+    all_headers = {**_SERVER, **(headers or {})}
+    if content_type is not None:
+        all_headers["Content-Type"] = content_type
+    return web.Response(status=status, body=body, headers=all_headers)
+
+
+def _publish_topic(fields: dict[str, str]) -> str:
+    if "topic" not in fields:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    if not is_valid_name(fields["topic"]):
+        raise HttpError(400, "INVALID_TOPIC")
+    return fields["topic"]
+
+
+async def _publishing(done: Awaitable[None]) -> None:
+    try:
+        await done
+    except (BrokerError, WorkersError) as error:
+        log.debug("a message was refused: %r", error)
+        raise HttpError(503, "EXITING") from None
+
+
+def _whole_number(text: str) -> int:
+    """As Go's ParseInt takes it, in 64 bits; -1 for what it does not take."""
+    return int(text) if re.fullmatch("[+-]?[0-9]{1,18}", text, re.ASCII) else -1
+
+
+def _addresses(body: bytes) -> list[str] | None:
+    try:
+        addresses = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        raise HttpError(400, "INVALID_VALUE") from None
+    if addresses is None:
+        return None
+    if not isinstance(addresses, list) or len(addresses) > MAX_LOOKUPD_ADDRESSES:
+        raise HttpError(400, "INVALID_VALUE")
+    if not all(isinstance(address, str) for address in addresses):
+        raise HttpError(400, "INVALID_VALUE")
+    return addresses
+
+
+def _origin_form(target: str) -> str:
+    """The path and query of a request target; a proxy's client sends a whole URL."""
+    match = re.match(r"https?://[^/?]*", target, re.IGNORECASE)
+    return target if match is None else target[match.end() :] or "/"
+
+
+def _header_safe(text: str) -> str:
+    """A decoded path may hold what would begin a new header."""
+    return re.sub(r"[^\x21-\x7e]", lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), text)

@@ -1,0 +1,272 @@
+"""Registration with nsqlookupd: every daemon is told which topics and channels are here, and that we are alive.
+
+A peer is a task with one connection (protocol V1: a command, a reply of a size and so many bytes). What it has told its
+daemon is compared with what is to be told, so that a connection that is new, or was lost, needs nothing special.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import aiohttp
+import orjson
+from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.catalog import Topic
+from mq_shards.gateway.names import is_valid_name
+from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere
+from mq_shards.gateway.options import NSQD_VERSION, GatewayOptions
+from mq_shards.gateway.workers import WorkersError
+
+MAGIC: Final = b"  V1"
+REPLY_S: Final = 1.0  # to connect, and to have a reply
+HEARTBEAT_S: Final = 15.0
+RETRY_S: Final = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+MAX_REPLY_BYTES: Final = 64 << 10
+# How often it is looked whether a topic or channel was made or deleted; and after how long all are listed again anyway,
+# since a beanstalk tube is shown to NSQ only while there is something in it.
+WATCH_S: Final = 0.05
+REFRESH_S: Final = 15.0
+_SIZE: Final = struct.Struct(">i")
+
+Registration = tuple[str, str]  # a topic and a channel of it; "" for the topic itself
+
+log = logging.getLogger(__name__)
+
+
+class LookupdError(Exception):
+    """What a daemon said that it should not."""
+
+
+def registrations(topics: Iterable[Topic]) -> set[Registration]:
+    found: set[Registration] = set()
+    for topic in topics:
+        found.add((topic.name, ""))
+        found.update((topic.name, channel.name) for channel in topic.channels if is_valid_name(channel.name))
+    return found
+
+
+def identity(options: GatewayOptions) -> dict[str, object]:
+    return {
+        "version": NSQD_VERSION,
+        "tcp_port": options.broadcast_tcp_port,
+        "http_port": options.broadcast_http_port,
+        "hostname": options.hostname,
+        "broadcast_address": options.broadcast_address,
+    }
+
+
+class Peer:
+    """One nsqlookupd. `run` goes on until it is cancelled."""
+
+    def __init__(self, address: str, identity: dict[str, object], heartbeat_s: float = HEARTBEAT_S) -> None:
+        self.address: Final = address
+        self.info: dict[str, Any] = {}  # what it said of itself
+        self._identity = identity
+        self._heartbeat_s = heartbeat_s
+        self._wanted: set[Registration] = set()
+        self._changed = asyncio.Event()
+        self._reply: asyncio.Future[bytes] | None = None  # to the command that was sent
+        self._failure: Exception | None = None  # why none comes any more
+
+    @property
+    def http_address(self) -> str | None:
+        """Where its HTTP API is, as it says; None while it is not connected."""
+        host, port = self.info.get("broadcast_address"), self.info.get("http_port")
+        if not isinstance(host, str) or not host or not isinstance(port, int):
+            return None
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def announce(self, wanted: set[Registration]) -> None:
+        self._wanted = wanted
+        self._changed.set()
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            self.info = {}
+            try:
+                await self._session()
+            except Exception as error:  # of the address, which may be any text, of the network, of what it replies
+                if self.info:
+                    failures = 0
+                level = logging.DEBUG if failures else logging.ERROR
+                log.log(level, "nsqlookupd %s: %s", self.address, error or type(error).__name__)
+            await asyncio.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            failures += 1
+
+    async def _session(self) -> None:
+        """Tells one connection everything, and what changes, as long as it lasts."""
+        host, _, port = self.address.rpartition(":")
+        async with asyncio.timeout(REPLY_S):
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), limit=MAX_REPLY_BYTES)
+        self._reply = self._failure = None
+        reading = asyncio.create_task(self._read_replies(reader))
+        try:
+            writer.write(MAGIC)
+            body = orjson.dumps(self._identity)
+            self.info = _peer_info(await self._command(writer, b"IDENTIFY\n" + _SIZE.pack(len(body)) + body))
+            log.info("nsqlookupd %s: connected, it is %s", self.address, self.info)
+            await self._keep_told(writer, reading)
+        finally:
+            writer.close()
+            reading.cancel()
+            await asyncio.wait([reading])
+            if not reading.cancelled():
+                reading.exception()  # it has told why the session ended, or comes too late for it
+
+    async def _keep_told(self, writer: asyncio.StreamWriter, reading: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+        told: set[Registration] = set()
+        heartbeat_at = loop.time() + self._heartbeat_s
+        while True:
+            self._changed.clear()
+            await self._tell(writer, told)
+            if loop.time() >= heartbeat_at:
+                await self._command(writer, b"PING\n")
+                heartbeat_at = loop.time() + self._heartbeat_s
+            changed = asyncio.create_task(self._changed.wait())
+            try:
+                await asyncio.wait(
+                    {changed, reading}, timeout=heartbeat_at - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                changed.cancel()
+            if reading.done():
+                reading.result()
+
+    async def _tell(self, writer: asyncio.StreamWriter, told: set[Registration]) -> None:
+        wanted = self._wanted
+        # A topic goes after its channels, and comes before them.
+        for registration in sorted(told - wanted, key=lambda one: (one[0], one[1] == "", one[1])):
+            await self._register(writer, b"UNREGISTER", registration)
+            told.discard(registration)
+        for registration in sorted(wanted - told):
+            await self._register(writer, b"REGISTER", registration)
+            told.add(registration)
+
+    async def _register(self, writer: asyncio.StreamWriter, command: bytes, registration: Registration) -> None:
+        line = b" ".join([command, *(name.encode() for name in registration if name)])
+        reply = await self._command(writer, line + b"\n")
+        log.info("nsqlookupd %s: %s", self.address, line.decode())
+        if reply != b"OK":
+            raise LookupdError(f"it answers {line.decode()} with {reply[:200]!r}")
+
+    async def _command(self, writer: asyncio.StreamWriter, command: bytes) -> bytes:
+        if self._failure is not None:
+            raise self._failure
+        self._reply = asyncio.get_running_loop().create_future()
+        writer.write(command)
+        async with asyncio.timeout(REPLY_S):
+            return await self._reply
+
+    async def _read_replies(self, reader: asyncio.StreamReader) -> None:
+        """Reads all the time, so that the end of the connection is noticed when it comes, whoever waits for what."""
+        try:
+            while True:
+                (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
+                if not 0 <= size <= MAX_REPLY_BYTES:
+                    raise LookupdError(f"it sends a reply of {size} bytes")
+                reply = await reader.readexactly(size)
+                if self._reply is None or self._reply.done():
+                    raise LookupdError("it replies to what it was not told")
+                self._reply.set_result(reply)
+        except Exception as error:
+            self._failure = error
+            if self._reply is not None and not self._reply.done():
+                self._reply.set_exception(error)
+            raise
+
+
+def _peer_info(reply: bytes) -> dict[str, Any]:
+    try:
+        info = orjson.loads(reply)
+    except orjson.JSONDecodeError:
+        info = None
+    if not isinstance(info, dict):
+        raise LookupdError(f"it answers IDENTIFY with {reply[:200]!r}")
+    return info
+
+
+class Lookupd:
+    """All daemons, and what they are to be told."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        versions: Callable[[], tuple[int, ...]],
+        identity: dict[str, object],
+        addresses: Sequence[str],
+        timeout: aiohttp.ClientTimeout,
+    ) -> None:
+        """`versions` changes whenever a topic or a channel is made or deleted; `timeout` is for their HTTP APIs."""
+        self.addresses: Sequence[str] | None = addresses
+        self._broker = broker
+        self._versions = versions
+        self._identity = identity
+        self._peers: dict[str, tuple[Peer, asyncio.Task[None]]] = {}
+        self._wanted: set[Registration] = set()
+        self._refresh = False
+        self.elsewhere: Final = ChannelsElsewhere(broker, self._http_addresses, timeout)
+
+    def _http_addresses(self) -> list[str]:
+        return [address for peer, _ in self._peers.values() if (address := peer.http_address) is not None]
+
+    def set_addresses(self, addresses: Sequence[str] | None) -> None:
+        """Connections that go on being wanted stay as they are."""
+        self.addresses = addresses
+        self._connect()
+
+    def refresh(self) -> None:
+        """A worker has come back: what it counts began anew."""
+        self._refresh = True
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled; then no daemon is told anything more, and each forgets us by itself."""
+        self._connect()
+        adopting = asyncio.create_task(self.elsewhere.run())
+        try:
+            await self._watch()
+        finally:
+            tasks = [adopting, *(task for _, task in self._peers.values())]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _connect(self) -> None:
+        wanted = dict.fromkeys(self.addresses or ())
+        for address in [address for address in self._peers if address not in wanted]:
+            log.info("nsqlookupd %s: let go", address)
+            self._peers.pop(address)[1].cancel()
+        for address in wanted:
+            if address not in self._peers:
+                peer = Peer(address, self._identity)
+                peer.announce(self._wanted)
+                self._peers[address] = peer, asyncio.create_task(peer.run())
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        seen: tuple[int, ...] = ()
+        refresh_at = 0.0
+        while True:
+            versions = self._versions() if self._peers else seen
+            if self._peers and (versions != seen or self._refresh or loop.time() >= refresh_at):
+                self._refresh = False
+                # A worker that is gone has its topics still: they are not taken back because it does not answer.
+                with contextlib.suppress(WorkersError):
+                    wanted = registrations(await self._broker.catalog())
+                    seen = versions
+                    refresh_at = loop.time() + REFRESH_S
+                    self._announce(wanted)
+                    self.elsewhere.update({topic for topic, _ in wanted})
+            await asyncio.sleep(WATCH_S)
+
+    def _announce(self, wanted: set[Registration]) -> None:
+        if wanted != self._wanted:
+            self._wanted = wanted
+            for peer, _ in self._peers.values():
+                peer.announce(wanted)

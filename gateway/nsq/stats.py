@@ -1,0 +1,204 @@
+"""The two forms of /stats: nsqd's JSON with all its keys, and its text, column for column."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+from mq_shards.gateway.catalog import Channel, Consumer, Topic
+from mq_shards.gateway.options import NSQD_VERSION
+from mq_shards.gateway.pipeline.http_readers import Unread
+
+SUBSCRIBED: Final = 3  # nsqd's number for the state of a connection that has a channel
+SECOND_NS: Final = 1_000_000_000
+# No latencies are measured, as with an nsqd that is not told which percentiles to measure.
+_LATENCY: Final[dict[str, object]] = {"count": 0, "percentiles": None}
+# What a description may leave out, in nsqd's order and of the type it has.
+_CLIENT: Final[dict[str, Any]] = {
+    "client_id": "", "hostname": "", "version": "V2", "remote_address": "", "state": SUBSCRIBED, "ready_count": 0,
+    "in_flight_count": 0, "message_count": 0, "finish_count": 0, "requeue_count": 0, "connect_ts": 0,
+    "sample_rate": 0, "deflate": False, "snappy": False, "user_agent": "", "tls": False, "tls_cipher_suite": "",
+    "tls_version": "", "tls_negotiated_protocol": "", "tls_negotiated_protocol_is_mutual": False,
+}  # fmt: skip
+_ONLY_IF_AUTHED: Final = {"authed": False, "auth_identity": "", "auth_identity_url": ""}
+
+
+def select(topics: Sequence[Topic], topic: str, channel: str) -> list[Topic] | None:
+    """What a request for one topic or one channel shows. None, which is not [], when there is no such topic."""
+    if topic and not topics:
+        return None
+    if not channel:
+        return list(topics)
+    found = []
+    for one in topics:
+        channels = [c for c in one.channels if c.name == channel]
+        if channels:
+            found.append(Topic(one.name, one.flags, one.depth, one.messages, one.message_bytes, one.jobs, channels))
+    return found
+
+
+def topics_json(topics: Sequence[Topic], *, on_disk: bool, clients: bool) -> list[dict[str, Any]]:
+    """With a data directory every message is in the log, so all of a depth is nsqd's backend_depth."""
+    return [
+        {
+            "topic_name": topic.name,
+            "channels": [_channel_json(channel, on_disk=on_disk, clients=clients) for channel in topic.channels],
+            "depth": topic.depth,
+            "backend_depth": topic.depth if on_disk else 0,
+            "message_count": topic.messages,
+            "message_bytes": topic.message_bytes,
+            "paused": topic.paused,
+            "e2e_processing_latency": _LATENCY,
+        }
+        for topic in topics
+    ]
+
+
+def add_readers(topics: Sequence[dict[str, Any]], unread: Mapping[str, Sequence[Unread]]) -> None:
+    """Named readers, which nsqd does not know, are shown where there are any, so that nothing else changes."""
+    for topic in topics:
+        if found := unread.get(topic["topic_name"]):
+            topic["readers"] = [
+                {"reader_name": reader, "depth": messages, "next_seq": seq} for reader, messages, seq in found
+            ]
+
+
+def _channel_json(channel: Channel, *, on_disk: bool, clients: bool) -> dict[str, object]:
+    return {
+        "channel_name": channel.name,
+        "depth": channel.depth,
+        "backend_depth": channel.depth if on_disk else 0,
+        "in_flight_count": channel.in_flight,
+        "deferred_count": channel.deferred,
+        "message_count": channel.messages,
+        "requeue_count": channel.requeues,
+        "timeout_count": channel.timeouts,
+        "client_count": channel.consumer_count,
+        "clients": [client_json(consumer) for consumer in channel.consumers] if clients else None,
+        "paused": channel.paused,
+        "e2e_processing_latency": _LATENCY,
+    }
+
+
+def client_json(consumer: Consumer) -> dict[str, Any]:
+    """What the acceptor described, with the worker's figures."""
+    described = _described(consumer.description)
+    client = {name: described.get(name, usual) for name, usual in _CLIENT.items()}
+    client.update({name: described[name] for name, usual in _ONLY_IF_AUTHED.items() if described.get(name, usual)})
+    client["ready_count"] = consumer.credit
+    client["in_flight_count"] = consumer.in_flight
+    client["message_count"] = consumer.messages
+    client["finish_count"] = consumer.finishes
+    client["requeue_count"] = consumer.requeues
+    client["sample_rate"] = consumer.sample_percent
+    return client
+
+
+def _described(description: bytes) -> dict[str, Any]:
+    """Only what has the type it should have: the rest of it goes."""
+    try:
+        fields = orjson.loads(description)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(fields, dict):
+        return {}
+    usual = _CLIENT | _ONLY_IF_AUTHED
+    return {name: value for name, value in fields.items() if name in usual and type(value) is type(usual[name])}
+
+
+def text(
+    topics: Sequence[dict[str, Any]],
+    memory: dict[str, int] | None,
+    health: str,
+    *,
+    built_with: str,
+    started_wall_ns: int,
+    now_wall_ns: int,
+) -> str:
+    """`topics` as topics_json gives them."""
+    return "".join(_text(topics, memory, health, built_with, started_wall_ns, now_wall_ns))
+
+
+def _text(
+    topics: Sequence[dict[str, Any]],
+    memory: dict[str, int] | None,
+    health: str,
+    built_with: str,
+    started_wall_ns: int,
+    now_wall_ns: int,
+) -> Iterator[str]:
+    yield f"nsqd v{NSQD_VERSION} (built w/{built_with})\n"
+    yield f"start_time {_rfc3339(started_wall_ns)}\n"
+    yield f"uptime {go_duration(now_wall_ns - started_wall_ns)}\n"
+    yield f"\nHealth: {health}\n"
+    if memory is not None:
+        yield "\nMemory:\n"
+        for name, value in memory.items():
+            yield f"   {name:<25}\t{value}\n"
+    yield "\nTopics:" if topics else "\nTopics: None\n"
+    for topic in topics:
+        yield (
+            f"\n{'*P ' if topic['paused'] else '   '}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} "
+            f"be-depth: {topic['backend_depth']:<5} msgs: {topic['message_count']:<8} e2e%: \n"
+        )
+        for channel in topic["channels"]:
+            yield (
+                f"{'   *P ' if channel['paused'] else '      '}[{channel['channel_name']:<25}] "
+                f"depth: {channel['depth']:<5} be-depth: {channel['backend_depth']:<5} "
+                f"inflt: {channel['in_flight_count']:<4} def: {channel['deferred_count']:<4} "
+                f"re-q: {channel['requeue_count']:<5} timeout: {channel['timeout_count']:<5} "
+                f"msgs: {channel['message_count']:<8} e2e%: \n"
+            )
+            for client in channel["clients"] or ():
+                yield f"        {_client_text(client, now_wall_ns)}\n"
+        for reader in topic.get("readers", ()):
+            yield (
+                f"      <reader {reader['reader_name']:<18}> depth: {reader['depth']:<5} "
+                f"next-seq: {reader['next_seq']}\n"
+            )
+    yield "\nProducers: None\n"
+
+
+def _client_text(client: dict[str, Any], now_wall_ns: int) -> str:
+    port = client["remote_address"].rpartition(":")[2]
+    who = f"{client['hostname']}:{port} {client['user_agent']}"
+    connected_ns = (now_wall_ns - client["connect_ts"] * SECOND_NS) // SECOND_NS * SECOND_NS
+    return (
+        f"[{client['version']} {who:<21}] state: {client['state']} inflt: {client['in_flight_count']:<4} "
+        f"rdy: {client['ready_count']:<4} fin: {client['finish_count']:<8} re-q: {client['requeue_count']:<8} "
+        f"msgs: {client['message_count']:<8} connected: {go_duration(connected_ns)}"
+    )
+
+
+def _rfc3339(wall_ns: int) -> str:
+    at = datetime.datetime.fromtimestamp(wall_ns // SECOND_NS).astimezone()
+    return at.isoformat().replace("+00:00", "Z")
+
+
+def go_duration(duration_ns: int) -> str:
+    """As Go prints a time.Duration.
+
+    >>> [go_duration(ns) for ns in (0, 1500, 1_033_872_317, 3_600 * SECOND_NS)]
+    ['0s', '1.5µs', '1.033872317s', '1h0m0s']
+    """
+    if duration_ns < 0:
+        return "-" + go_duration(-duration_ns)
+    if duration_ns == 0:
+        return "0s"
+    for unit, scale in (("ns", 1), ("µs", 1_000), ("ms", 1_000_000)):
+        if duration_ns < scale * 1000:
+            return _decimal(duration_ns, scale) + unit
+    minutes, rest = divmod(duration_ns, 60 * SECOND_NS)
+    hours, minutes = divmod(minutes, 60)
+    seconds = _decimal(rest, SECOND_NS) + "s"
+    if hours:
+        return f"{hours}h{minutes}m{seconds}"
+    return f"{minutes}m{seconds}" if minutes else seconds
+
+
+def _decimal(value: int, scale: int) -> str:
+    whole, fraction = divmod(value, scale)
+    digits = f"{fraction:0{len(str(scale)) - 1}d}".rstrip("0") if fraction else ""
+    return f"{whole}.{digits}" if digits else str(whole)

@@ -1,0 +1,130 @@
+"""Figures for a statsd daemon: counters as what was added since the last time, everything else as gauges."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.catalog import Topic
+from mq_shards.gateway.names import is_ephemeral
+from mq_shards.gateway.workers import WorkersError
+
+# The packets of one interval are sent spread over it, all but so much of it.
+REST_S: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+Counters = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class StatsdOptions:
+    address: str
+    prefix: str
+    interval_s: float
+    packet_bytes: int
+    exclude_ephemeral: bool
+    on_disk: bool  # what backend_depth is then, see nsq_stats
+
+
+class Statsd:
+    def __init__(self, options: StatsdOptions, broker: Broker, memory: Callable[[], dict[str, int]] | None) -> None:
+        """`memory` gives the figures to send beside those of topics."""
+        self._options = options
+        self._broker = broker
+        self._memory = memory
+        self._last: Counters = {}
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._options.interval_s
+        while True:
+            await asyncio.sleep(due - loop.time())
+            due = max(due + self._options.interval_s, loop.time())
+            try:
+                await self._push()
+            except (OSError, ValueError, WorkersError) as error:
+                log.error("statsd %s: %s", self._options.address, error)
+
+    async def _push(self) -> None:
+        topics = await self._broker.catalog()
+        lines, self._last = figures(topics, self._last, self._options)
+        if self._memory is not None:
+            lines += _memory_lines(self._memory(), self._last)
+        host, _, port = self._options.address.rpartition(":")
+        sent = list(packets([self._options.prefix + line for line in lines], self._options.packet_bytes))
+        transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
+            asyncio.DatagramProtocol, remote_addr=(host.strip("[]"), int(port))
+        )
+        try:
+            pause_s = max(0.0, self._options.interval_s - REST_S) / max(1, len(sent))
+            for packet in sent:
+                transport.sendto(packet)
+                await asyncio.sleep(pause_s)
+        finally:
+            transport.close()
+
+
+def figures(topics: Sequence[Topic], last: Counters, options: StatsdOptions) -> tuple[list[str], Counters]:
+    """The lines, and what the counters stand at. `last` is where they stood before."""
+    counters: Counters = {}
+    lines: list[str] = []
+
+    def count(key: str, value: int) -> None:
+        counters[key] = value
+        before = last.get(key, 0)
+        # A worker that was restarted, or a topic that was made again, counts from what it found.
+        lines.append(f"{key}:{value - before if value >= before else value}|c\n")
+
+    def gauge(key: str, value: int) -> None:
+        lines.append(f"{key}:{value}|g\n")
+
+    def backend(depth: int) -> int:
+        return depth if options.on_disk else 0
+
+    for topic in topics:
+        if options.exclude_ephemeral and is_ephemeral(topic.name):
+            continue
+        of_topic = f"topic.{topic.name}."
+        count(of_topic + "message_count", topic.messages)
+        count(of_topic + "message_bytes", topic.message_bytes)
+        gauge(of_topic + "depth", topic.depth)
+        gauge(of_topic + "backend_depth", backend(topic.depth))
+        for channel in topic.channels:
+            if options.exclude_ephemeral and is_ephemeral(channel.name):
+                continue
+            of_channel = f"{of_topic}channel.{channel.name}."
+            count(of_channel + "message_count", channel.messages)
+            gauge(of_channel + "depth", channel.depth)
+            gauge(of_channel + "backend_depth", backend(channel.depth))
+            gauge(of_channel + "in_flight_count", channel.in_flight)
+            gauge(of_channel + "deferred_count", channel.deferred)
+            count(of_channel + "requeue_count", channel.requeues)
+            count(of_channel + "timeout_count", channel.timeouts)
+            gauge(of_channel + "clients", channel.consumer_count)
+    return lines, counters
+
+
+def _memory_lines(memory: dict[str, int], counters: Counters) -> list[str]:
+    """nsqd sends its count of collections under another name than it shows it."""
+    lines = [f"mem.{name}:{value}|g\n" for name, value in memory.items() if name != "gc_total_runs"]
+    lines.append(f"mem.gc_runs:{memory['gc_total_runs']}|c\n")
+    return lines
+
+
+def packets(lines: Sequence[str], packet_bytes: int) -> Iterator[bytes]:
+    """As many whole lines to a packet as there is room for; a line that is longer has one of its own."""
+    packet = b""
+    for line in lines:
+        data = line.encode()
+        if packet and len(packet) + len(data) > packet_bytes:
+            yield packet
+            packet = b""
+        packet += data
+    if packet:
+        yield packet

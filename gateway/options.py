@@ -1,0 +1,105 @@
+"""The gateway's options: nsqd's own, as the supervisor hands them over, and what the process is told beside them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mq_shards.ringbuf.control import Message
+
+NSQD_VERSION: Final = "1.3.0"  # the nsqd whose place this takes; tools look at it
+# /config knows an option by its flag with underscores, except these.
+_CONFIG_NAMES: Final = {
+    "lookupd-tcp-address": "nsqlookupd_tcp_addresses",
+    "auth-http-address": "auth_http_addresses",
+    "node-id": "id",
+}
+_TLS_REQUIRED: Final = {"false": 0, "tcp-https": 1, "true": 2}
+_TLS_VERSIONS: Final = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayOptions:
+    nsq: Mapping[str, Any]
+    hostname: str
+    tcp_addresses: Sequence[tuple[str, int]]
+    http_addresses: Sequence[tuple[str, int]]
+    started_wall_ns: int
+    data_dir: bool  # messages are kept on disk
+
+    @classmethod
+    def from_start(cls, start: Message) -> GatewayOptions:
+        def addresses(protocol: str) -> list[tuple[str, int]]:
+            return [(one["host"], one["port"]) for one in start["addresses"] if one["protocol"] == protocol]
+
+        return cls(
+            nsq=start["settings"]["nsq"],
+            hostname=socket.gethostname(),
+            tcp_addresses=addresses("nsq"),
+            http_addresses=addresses("nsq-http"),
+            started_wall_ns=start["started_wall_ns"],
+            data_dir=start["data_dir"] is not None,
+        )
+
+    @property
+    def tcp_port(self) -> int:
+        return self.tcp_addresses[0][1] if self.tcp_addresses else 0
+
+    @property
+    def http_port(self) -> int:
+        return self.http_addresses[0][1] if self.http_addresses else 0
+
+    @property
+    def broadcast_address(self) -> str:
+        return str(self.nsq["broadcast-address"])
+
+    @property
+    def broadcast_tcp_port(self) -> int:
+        return int(self.nsq["broadcast-tcp-port"]) or self.tcp_port
+
+    @property
+    def broadcast_http_port(self) -> int:
+        return int(self.nsq["broadcast-http-port"]) or self.http_port
+
+    @property
+    def http_forbidden(self) -> bool:
+        """tls-required leaves no room for plain HTTP, unless it is tcp-https."""
+        return self._tls_required == 2
+
+    @property
+    def _tls_required(self) -> int:
+        """nsqd's number for it: 0 no, 1 but over HTTP, 2 yes, which a policy for client certificates implies."""
+        required = _TLS_REQUIRED[self.nsq["tls-required"]]
+        return 2 if required == 0 and self.nsq["tls-client-auth-policy"] else required
+
+    def config(self) -> dict[str, Any]:
+        """What /config shows, by the names that it has there."""
+        found = {_CONFIG_NAMES.get(name, name.replace("-", "_")): value for name, value in self.nsq.items()}
+        del found["client_timeout"]  # no flag of nsqd's
+        found["tls_required"] = self._tls_required
+        found["tls_min_version"] = _TLS_VERSIONS[self.nsq["tls-min-version"]]
+        found["broadcast_tcp_port"] = self.broadcast_tcp_port
+        found["broadcast_http_port"] = self.broadcast_http_port
+        found["statsd_prefix"] = self.statsd_prefix
+        found["tcp_address"] = _address(self.tcp_addresses)
+        found["http_address"] = _address(self.http_addresses)
+        return found
+
+    @property
+    def statsd_prefix(self) -> str:
+        prefix: str = self.nsq["statsd-prefix"]
+        if not prefix:
+            return ""
+        host = f"[{self.broadcast_address}]" if ":" in self.broadcast_address else self.broadcast_address
+        key = f"{host}:{self.broadcast_http_port}".replace(".", "_").replace(":", "_")
+        prefix = prefix.replace("%s", key)
+        return prefix if prefix.endswith(".") else prefix + "."
+
+
+def _address(addresses: Sequence[tuple[str, int]]) -> str:
+    if not addresses:
+        return ""
+    host, port = addresses[0]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

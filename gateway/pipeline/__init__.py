@@ -1,0 +1,1 @@
+"""The HTTP API of pipelines: records, readers, staged and idempotent publishes (docs/pipeline.md)."""

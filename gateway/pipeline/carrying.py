@@ -1,0 +1,265 @@
+"""A batch on its way: the sections of its staged files go to the shards, each shard's numbered from 0 and in order.
+
+A shard takes a part only behind the one before, and says yes to one that it has. So whatever fails, its parts are sent
+again from the first one, until all are there: nothing is lost, nothing is there twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from array import array
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from mq_shards.gateway.broker import Broker, BrokerError, DiskError, DrainingError, Once, OutOfTurnError
+from mq_shards.gateway.byte_window import ByteWindow
+from mq_shards.gateway.names import is_valid_name
+from mq_shards.gateway.pipeline import message_sections
+from mq_shards.gateway.pipeline.decisions import Decision
+from mq_shards.gateway.pipeline.message_sections import SectionsError
+from mq_shards.gateway.workers import WorkersError
+
+MAX_SECTIONS: Final = 1 << 20  # of one batch
+# On their way to one shard for one batch.
+SHARD_PARTS: Final = 16
+SHARD_BYTES: Final = 4 << 20
+# Read at once, or one section.
+READ_BYTES: Final = 1 << 20
+READ_SECTIONS: Final = 64
+FIRST_PAUSE_S: Final = 0.25
+LONGEST_PAUSE_S: Final = 5.0
+MAX_CAUSES: Final = 64  # that are logged
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class ShardParts:
+    """Where the parts of a shard lie, by their number."""
+
+    file: array[int] = field(default_factory=lambda: array("I"))  # by its place in the batch
+    offset: array[int] = field(default_factory=lambda: array("Q"))
+    size: array[int] = field(default_factory=lambda: array("I"))
+
+
+@dataclass(slots=True)
+class Parts:
+    shards: dict[int, ShardParts] = field(default_factory=dict)
+    messages: int = 0
+
+
+def find_parts(files: Sequence[tuple[Path, int]], shard_of: Callable[[str], int]) -> Parts:
+    """Of files and how many bytes of each count. Raises SectionsError, OSError."""
+    parts = Parts()
+    shards: dict[bytes, ShardParts] = {}
+    sections = 0
+    for number, (path, size) in enumerate(files):
+        for section in message_sections.in_file(path, size):
+            sections += 1
+            if sections > MAX_SECTIONS:
+                raise SectionsError(f"a batch has {MAX_SECTIONS} sections at most: larger ones are needed")
+            found = shards.get(section.topic)
+            if found is None:
+                shard = shard_of(section.topic.decode())
+                found = shards[section.topic] = parts.shards.setdefault(shard, ShardParts())
+            found.file.append(number)
+            found.offset.append(section.start)
+            found.size.append(section.end - section.start)
+            parts.messages += section.messages
+    return parts
+
+
+class Carrying:
+    """One batch."""
+
+    def __init__(
+        self,
+        decision: Decision,
+        paths: Sequence[Path],
+        broker: Broker,
+        prepare_topic: Callable[[str], Awaitable[None]],
+        window: ByteWindow,
+        threads: Executor,
+    ) -> None:
+        self._errors: dict[int | None, str] = {}  # by shard
+        self._decision = decision
+        self._paths = paths
+        self._broker = broker
+        self._prepare_topic = prepare_topic
+        self._window = window
+        self._threads = threads
+        self._prepared: set[str] = set()
+        self._logged: set[str] = set()
+
+    async def run(self, parts: Parts | None) -> None:
+        """Until all of it is in the log. Without `parts` they are looked for."""
+        pause_s = FIRST_PAUSE_S
+        while parts is None:
+            try:
+                files = [(path, stamp.size) for path, stamp in zip(self._paths, self._decision.staged, strict=True)]
+                loop = asyncio.get_running_loop()
+                parts = await loop.run_in_executor(self._threads, find_parts, files, self._broker.shard_of)
+            except (SectionsError, OSError) as error:
+                self._say(None, f"what was staged cannot be read: {error}")
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        self.moves(None)
+        async with asyncio.TaskGroup() as group:
+            for shard, found in parts.shards.items():
+                group.create_task(self._carry(shard, found))
+
+    @property
+    def error(self) -> str:
+        """Why it does not get on, if it does not."""
+        return next(iter(self._errors.values()), "")
+
+    async def _carry(self, shard: int, parts: ShardParts) -> None:
+        pause_s = FIRST_PAUSE_S
+        furthest = begin = 0
+        while True:
+            sending = _Sending(self, shard, parts, begin)
+            try:
+                await sending.run()
+                return
+            except (BrokerError, WorkersError, SectionsError, OSError) as error:
+                self._say(shard, _cause(error))
+                # Refused: what is there is there. Otherwise nobody knows, but the shard.
+                begin = sending.done if isinstance(error, DiskError | DrainingError) else 0
+            if sending.done > furthest:
+                furthest, pause_s = sending.done, FIRST_PAUSE_S
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def moves(self, shard: int | None) -> None:
+        self._errors.pop(shard, None)
+
+    def _say(self, shard: int | None, cause: str) -> None:
+        self._errors[shard] = cause if shard is None else f"shard {shard}: {cause}"
+        if cause not in self._logged and len(self._logged) < MAX_CAUSES:
+            self._logged.add(cause)
+            log.warning("writer %s, batch %d waits: %s", self._decision.writer, self._decision.batch, cause)
+
+    # --- for one shard ----------------------------------------------------------------------------------------------
+
+    async def read(self, parts: ShardParts, first: int, until: int) -> list[bytes]:
+        places = [(self._paths[parts.file[n]], parts.offset[n], parts.size[n]) for n in range(first, until)]
+        return await asyncio.get_running_loop().run_in_executor(self._threads, _read, places)
+
+    async def publish(self, part: int, topic: str, messages: int, bodies: bytes, size: int) -> None:
+        """Takes `size` bytes of the window with it."""
+        try:
+            once = Once(self._decision.key, self._decision.batch, part)
+            await self._broker.publish_many(topic, messages, bodies, once)
+        finally:
+            self._window.give(size)
+
+    async def prepare(self, topic: str) -> None:
+        if topic not in self._prepared:
+            if is_valid_name(topic):
+                await self._prepare_topic(topic)
+            self._prepared.add(topic)
+
+    @property
+    def window(self) -> ByteWindow:
+        return self._window
+
+
+class _Sending:
+    """A shard's parts from some number on, once."""
+
+    def __init__(self, carrying: Carrying, shard: int, parts: ShardParts, begin: int) -> None:
+        self.done = begin  # so many parts, from the first on, are there
+        self._shard = shard
+        self._carrying = carrying
+        self._parts = parts
+        self._on_way: deque[tuple[asyncio.Task[None], int]] = deque()
+        self._on_way_bytes = 0
+
+    async def run(self) -> None:
+        first, end = self.done, len(self._parts.size)
+        try:
+            while first < end:
+                until, size = self._group(first)
+                while self._on_way and self._on_way_bytes + size > SHARD_BYTES:
+                    await self._oldest()
+                await self._send(first, until, size)
+                first = until
+            while self._on_way:
+                await self._oldest()
+        except asyncio.CancelledError:
+            for task, _ in self._on_way:
+                task.cancel()
+            raise
+        finally:
+            # What was sent behind a part that failed is refused, or says what is known already.
+            await asyncio.gather(*(task for task, _ in self._on_way), return_exceptions=True)
+
+    def _group(self, first: int) -> tuple[int, int]:
+        """Which parts are read together: until which, and their bytes."""
+        sizes = self._parts.size
+        until, size = first + 1, sizes[first]
+        while until < min(len(sizes), first + READ_SECTIONS) and size + sizes[until] <= READ_BYTES:
+            size += sizes[until]
+            until += 1
+        return until, size
+
+    async def _send(self, first: int, until: int, size: int) -> None:
+        carrying, sizes = self._carrying, self._parts.size
+        await carrying.window.take(size)
+        left = size
+        try:
+            for part, data in enumerate(await carrying.read(self._parts, first, until), first):
+                topic, messages, bodies = message_sections.split(data)
+                await carrying.prepare(topic)
+                while len(self._on_way) >= SHARD_PARTS:
+                    await self._oldest()
+                left -= sizes[part]
+                task = asyncio.create_task(carrying.publish(part, topic, messages, bodies, sizes[part]))
+                self._on_way.append((task, sizes[part]))
+                self._on_way_bytes += sizes[part]
+        finally:
+            carrying.window.give(left)
+
+    async def _oldest(self) -> None:
+        task, size = self._on_way.popleft()
+        self._on_way_bytes -= size
+        await task
+        self.done += 1
+        self._carrying.moves(self._shard)
+
+
+def _read(places: Sequence[tuple[Path, int, int]]) -> list[bytes]:
+    """In a thread."""
+    found = []
+    fd, opened = -1, None
+    try:
+        for path, offset, size in places:
+            if path != opened:
+                if fd >= 0:
+                    os.close(fd)
+                fd, opened = -1, None
+                fd, opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
+            data = os.pread(fd, size, offset)
+            if len(data) != size:
+                raise OSError(f"{path} is shorter than it was when it was staged")
+            found.append(data)
+    finally:
+        if fd >= 0:
+            os.close(fd)
+    return found
+
+
+def _cause(error: Exception) -> str:
+    match error:
+        case DrainingError():
+            return "the broker takes no new messages until it is started again"
+        case OutOfTurnError():
+            return "the log has lost parts of it, which are sent again"
+        case _:
+            return str(error) or type(error).__name__

@@ -1,0 +1,103 @@
+"""What is to be published, once: the last batch of each writer, decided before its first message leaves.
+
+    DIR/writers/WRITER.json     {"version": 1, "key": 64 bits, "batch": 7, "state": "publishing", "staged": [...], ...}
+
+A file is replaced atomically and durable before anybody acts on what it says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from mq_shards.gateway.pipeline.staging import Stamp
+
+VERSION: Final = 1
+DIRECTORY: Final = "writers"
+PUBLISHING: Final = "publishing"
+PUBLISHED: Final = "published"
+_NAME: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")
+_FILE: Final = re.compile(rf"({_NAME.pattern})\.json")
+
+
+class WriterNameError(Exception):
+    """One line: what is wrong with it."""
+
+
+class DamagedError(Exception):
+    """One line: what is wrong with a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    writer: str
+    key: int  # by which workers know the writer
+    batch: int
+    state: str
+    messages: int
+    once: bool  # the writer has no other batch
+    changed_ns: int  # wall clock
+    staged: tuple[Stamp, ...]
+
+
+def check_name(writer: str) -> None:
+    if _NAME.fullmatch(writer) is None:
+        raise WriterNameError("a writer's name has 1 to 200 letters, digits, _ - : and . but no . first")
+
+
+def save(root: Path, decision: Decision) -> None:
+    """Durable when it returns. OSError."""
+    directory = root / DIRECTORY
+    root.mkdir(mode=0o700, exist_ok=True)
+    directory.mkdir(mode=0o750, exist_ok=True)
+    new = directory / f"{decision.writer}.json.new"
+    with new.open("w") as file:
+        json.dump({"version": VERSION, **asdict(decision)}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(directory / f"{decision.writer}.json")
+    _sync(directory)
+    _sync(root)
+
+
+def delete(root: Path, writer: str) -> None:
+    """OSError."""
+    (root / DIRECTORY / f"{writer}.json").unlink(missing_ok=True)
+    _sync(root / DIRECTORY)
+
+
+def load_all(root: Path) -> Iterator[tuple[str, Decision | DamagedError]]:
+    """Each writer's name, with what is wrong if its file is not to be understood. OSError."""
+    try:
+        paths = sorted((root / DIRECTORY).iterdir())
+    except FileNotFoundError:
+        return
+    for path in paths:
+        if match := _FILE.fullmatch(path.name):
+            try:
+                yield match[1], _decode(match[1], path.read_bytes())
+            except (ValueError, LookupError, TypeError) as error:
+                yield match[1], DamagedError(f"{path} is damaged: {error!r}")
+
+
+def _decode(writer: str, text: bytes) -> Decision:
+    found = json.loads(text)
+    if found.pop("version") != VERSION or found["writer"] != writer or found["state"] not in (PUBLISHING, PUBLISHED):
+        raise ValueError(f"not a decision of version {VERSION}")
+    if any(type(found[name]) is not int for name in ("key", "batch", "messages", "changed_ns")):
+        raise ValueError("not a number")
+    found["staged"] = tuple(Stamp(**stamp) for stamp in found["staged"])
+    return Decision(**found)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,170 @@
+"""The HTTP API for data pipelines (docs/pipeline.md): its sockets, and which request goes to which handler.
+
+What reads files runs in threads: the event loop waits for no disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from aiohttp import web
+from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.http_answers import Handler, HttpError, json_answer
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_ends import Refuse, cut, quiet_logger
+from mq_shards.gateway.pipeline.giving_way import GiveWay
+from mq_shards.gateway.pipeline.http_publish import HttpPublish, PrepareTopic
+from mq_shards.gateway.pipeline.http_readers import HttpReaders, Unread
+from mq_shards.gateway.pipeline.http_records import HttpRecords
+from mq_shards.gateway.pipeline.http_writers import HttpWriters
+from mq_shards.gateway.pipeline.staging import Staging
+from mq_shards.gateway.pipeline.writers import Writers
+from mq_shards.shards.reader.view import DataView
+from mq_shards.shards.readers import ReadersError
+
+# The limits. A connection has one request at a time, so they bound the requests in flight too.
+MAX_CONNECTIONS: Final = 512
+READ_BUFFER_BYTES: Final = 256 << 10
+UNSENT_BYTES: Final = 256 << 10  # of a connection, in the kernel: what lies there can no longer give way
+IDLE_S: Final = 75.0
+SEND_S: Final = 30.0
+LINGER_S: Final = 1.0
+READER_THREADS: Final = 2  # that read logs
+STAGING_THREADS: Final = 4  # that write what is staged, sync it and read it again
+CHECK_THREADS: Final = 1  # that look at what is published: it waits for no disk
+MAX_QUERY_FIELDS: Final = 16
+
+NO_DATA_DIR: Final = "with --memory there is nothing to read: messages that are finished are not kept"
+_ON_DISK: Final = ("/v1/topics", "/v1/offsets", "/v1/records", "/v1/readers", "/v1/readers/")
+
+log = logging.getLogger(__name__)
+
+
+class PipelineHttp:
+    def __init__(
+        self,
+        broker: Broker,
+        data_dir: Path | None,
+        staging_dir: Path,
+        shards: int,
+        max_message_bytes: int,
+        max_staged_bytes: int,
+        prepare_topic: PrepareTopic,
+        written: Callable[[], int],
+    ) -> None:
+        """`written`: how many records the workers have written so far. To be made where the event loop runs. What
+        writers had under way goes on at once."""
+        reading = ThreadPoolExecutor(READER_THREADS, "reader")
+        writing = ThreadPoolExecutor(STAGING_THREADS, "staging")
+        checking = ThreadPoolExecutor(CHECK_THREADS, "check")
+        self._threads = reading, writing, checking
+        self._readers: HttpReaders | None = None
+        bodies = Bodies()
+        staging = Staging(staging_dir, max_staged_bytes, max_message_bytes, writing)
+        self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
+        self._way = GiveWay(written)
+        # By path; one that ends in a / is a collection's, and the name of a member follows.
+        self._routes: dict[str, dict[str, Handler]] = {
+            **HttpPublish(broker, prepare_topic, max_message_bytes, bodies, checking).routes,
+            **HttpWriters(staging, self._writers, bodies).routes,
+        }
+        if data_dir is not None:
+            view = cache(lambda: DataView(data_dir, shards))  # not before it is wanted
+            self._routes |= HttpRecords(view, reading, self._way).routes
+            self._readers = HttpReaders(data_dir, view, bodies, reading)
+            self._routes |= self._readers.routes
+        self._server = web.Server(
+            self._serve,
+            access_log=None,
+            logger=quiet_logger(),
+            keepalive_timeout=IDLE_S,
+            lingering_time=LINGER_S,
+            read_bufsize=READ_BUFFER_BYTES,
+            auto_decompress=False,
+        )
+        self._listening: list[asyncio.Server] = []
+
+    async def run(self) -> None:
+        """What is done beside requests. Goes on until it is cancelled."""
+        await asyncio.gather(self._writers.run(), self._way.run())
+
+    async def unread(self) -> dict[str, list[Unread]]:
+        """What named readers have not read, by topic; nothing where there can be none. Raises ReadersError, OSError."""
+        return {} if self._readers is None else await self._readers.unread()
+
+    # --- sockets ----------------------------------------------------------------------------------------------------
+
+    async def listen(self, sock: socket.socket, backlog: int) -> None:
+        """Takes a listening socket over."""
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        loop = asyncio.get_running_loop()
+        self._listening.append(await loop.create_server(self._connection, sock=sock, backlog=backlog))
+
+    def _connection(self) -> asyncio.Protocol:
+        if len(self._server.connections) >= MAX_CONNECTIONS:
+            return Refuse()
+        return self._server()
+
+    async def close(self, patience_s: float) -> None:
+        """Accepts no more, and waits that long for the requests that are being served."""
+        for server in self._listening:
+            server.close()
+        await self._writers.close()
+        self._server.pre_shutdown()
+        await self._server.shutdown(patience_s)
+        for threads in self._threads:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+    # --- a request --------------------------------------------------------------------------------------------------
+
+    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            response = await self._respond(request)
+        except HttpError as error:
+            response = json_answer({"error": error.message, **error.more}, error.status, error.headers)
+        except ReadersError as error:
+            response = json_answer({"error": str(error)}, 400)
+        except Exception as error:
+            log.exception("cannot serve %s %.200r", request.method, request.raw_path)
+            response = json_answer({"error": f"cannot be served: {error}"}, 500)
+        if response.prepared:
+            return response
+        try:
+            async with asyncio.timeout(SEND_S):
+                await response.prepare(request)
+                await response.write_eof()
+        except TimeoutError:
+            cut(request.transport)
+        except ConnectionError:
+            pass  # it does not want it any more
+        return response
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, _, query = request.raw_path.partition("?")
+        try:
+            path = unquote(path, errors="strict")
+            fields = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS))
+        except ValueError:
+            raise HttpError(400, "the request's target cannot be decoded") from None
+        route = path
+        if path.startswith("/v1/") and path.count("/") > 2:
+            collection, _, name = path.removeprefix("/v1/").partition("/")
+            route, fields = f"/v1/{collection}/", fields | {"name": name}
+        handlers = self._routes.get(route)
+        if handlers is None and route in _ON_DISK:
+            raise HttpError(503, NO_DATA_DIR)
+        if handlers is None:
+            raise HttpError(404, f"there is no {path}")
+        handler = handlers.get(request.method)
+        if handler is None:
+            raise HttpError(405, f"{path} takes {', '.join(handlers)}", {"Allow": ", ".join(handlers)})
+        return await handler(request, fields)

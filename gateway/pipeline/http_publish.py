@@ -1,0 +1,87 @@
+"""POST /v1/publish: messages for many topics, at once and without a memory of who sent them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Final
+
+from aiohttp import web
+from mq_shards.gateway.broker import Broker, BrokerError, DiskError, DrainingError
+from mq_shards.gateway.byte_window import ByteWindow
+from mq_shards.gateway.http_answers import Handler, HttpError, json_answer
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.names import is_valid_name
+from mq_shards.gateway.pipeline import message_sections
+from mq_shards.gateway.pipeline.message_sections import Section, SectionsError
+from mq_shards.gateway.workers import WorkersError
+
+MAX_TOPICS: Final = 1024  # in one body
+WINDOW_BYTES: Final = 24 << 20  # on their way to workers
+AT_ONCE_BYTES: Final = 64 << 10  # a body of so much is looked at in the event loop
+
+PrepareTopic = Callable[[str], Awaitable[None]]
+
+
+class HttpPublish:
+    def __init__(
+        self, broker: Broker, prepare_topic: PrepareTopic, max_message_bytes: int, bodies: Bodies, threads: Executor
+    ) -> None:
+        """`prepare_topic` is done before what may make a topic of NSQ's."""
+        self._broker = broker
+        self._prepare_topic = prepare_topic
+        self._max_message_bytes = max_message_bytes
+        self._bodies = bodies
+        self._threads = threads
+        self._window = ByteWindow(WINDOW_BYTES)
+        self.routes: Final[dict[str, dict[str, Handler]]] = {"/v1/publish": {"POST": self._publish}}
+
+    async def _publish(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        async with self._bodies.read(request) as body:
+            loop = asyncio.get_running_loop()
+            try:
+                if len(body) <= AT_ONCE_BYTES:
+                    topics = _by_topic(body, self._max_message_bytes)
+                else:
+                    topics = await loop.run_in_executor(self._threads, _by_topic, body, self._max_message_bytes)
+            except SectionsError as error:
+                raise HttpError(400, str(error)) from None
+            sent = (self._publish_to(name.decode(), body, sections) for name, sections in topics.items())
+            done = await asyncio.gather(*sent)
+        published = sum(count for count, _ in done)
+        for _, refusal in done:
+            if refusal is not None:
+                raise HttpError(503, refusal, more={"published": published})
+        return json_answer({"published": published})
+
+    async def _publish_to(self, topic: str, body: bytes, sections: list[Section]) -> tuple[int, str | None]:
+        """How many are in the log, and why not all of them are (or whether they are is not known)."""
+        published = 0
+        try:
+            if is_valid_name(topic):
+                await self._prepare_topic(topic)
+            for section in sections:
+                size = section.end - section.data
+                await self._window.take(size)
+                try:
+                    await self._broker.publish_many(topic, section.messages, body[section.data : section.end])
+                finally:
+                    self._window.give(size)
+                published += section.messages
+        except DrainingError:
+            return published, "the broker takes no new messages until it is started again"
+        except DiskError as error:
+            return published, str(error)
+        except (BrokerError, WorkersError) as error:
+            return published, f"topic {topic}: {error}"
+        return published, None
+
+
+def _by_topic(body: bytes, max_message_bytes: int) -> dict[bytes, list[Section]]:
+    topics: dict[bytes, list[Section]] = {}
+    for section in message_sections.check(body, max_message_bytes):
+        topics.setdefault(section.topic, []).append(section)
+        if len(topics) > MAX_TOPICS:
+            raise SectionsError(f"more than {MAX_TOPICS} topics in one body")
+    return topics

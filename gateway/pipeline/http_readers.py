@@ -1,0 +1,97 @@
+"""Named readers over HTTP: what each has read, and what it has not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from aiohttp import web
+from mq_shards.gateway.http_answers import Handler, HttpError, json_answer
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.shards import readers
+from mq_shards.shards.reader.view import DataView
+from mq_shards.shards.readers import Reader
+
+T = TypeVar("T")
+
+
+class Unread(NamedTuple):
+    """Of one topic: how far a named reader has come."""
+
+    reader: str
+    messages: int
+    next_seq: int
+
+
+class HttpReaders:
+    def __init__(self, data_dir: Path, view: Callable[[], DataView], bodies: Bodies, threads: Executor) -> None:
+        self._data_dir = data_dir
+        self._view = view
+        self._bodies = bodies
+        self._threads = threads
+        self._changing = asyncio.Lock()
+        self.routes: Final[dict[str, dict[str, Handler]]] = {
+            "/v1/readers": {"GET": self._list},
+            "/v1/readers/": {"GET": self._get, "PUT": self._put, "DELETE": self._delete},
+        }
+
+    async def unread(self) -> dict[str, list[Unread]]:
+        """By topic. Raises ReadersError, OSError."""
+        if not await self._in_thread(readers.exist, self._data_dir):
+            return {}
+        found: dict[str, list[Unread]] = {}
+        for reader in await self._in_thread(_readers_json, self._view(), self._data_dir):
+            for topic, seq in reader["topics"].items():
+                found.setdefault(topic, []).append(Unread(reader["name"], reader["unread"][topic], seq))
+        return found
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    async def _list(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        return json_answer({"readers": await self._in_thread(_readers_json, self._view(), self._data_dir)})
+
+    async def _get(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        found = await self._in_thread(_reader_json, self._view(), self._data_dir, fields["name"])
+        if found is None:
+            raise HttpError(404, f"there is no reader {fields['name']}")
+        return json_answer(found)
+
+    async def _put(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        readers.check_name(fields["name"])
+        async with self._bodies.read(request) as body:
+            try:
+                topics = readers.decode_topics(json.loads(body))
+            except ValueError:
+                raise HttpError(400, "the body is not JSON") from None
+        async with self._changing:
+            await self._in_thread(readers.save, self._data_dir, fields["name"], topics)
+        return json_answer({"name": fields["name"], "topics": topics})
+
+    async def _delete(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        async with self._changing:
+            if not await self._in_thread(readers.delete, self._data_dir, fields["name"]):
+                raise HttpError(404, f"there is no reader {fields['name']}")
+        return json_answer({})
+
+
+def _readers_json(view: DataView, data_dir: Path) -> list[dict[str, Any]]:
+    latest = {topic.name: topic.latest for topic in view.topics()}
+    return [_described(reader, latest) for reader in readers.load_all(data_dir)]
+
+
+def _reader_json(view: DataView, data_dir: Path, name: str) -> dict[str, Any] | None:
+    reader = readers.load(data_dir, name)
+    if reader is None:
+        return None
+    topics = (view.topic(topic) for topic in reader.topics)
+    return _described(reader, {topic.name: topic.latest for topic in topics if topic is not None})
+
+
+def _described(reader: Reader, latest: dict[str, int]) -> dict[str, Any]:
+    unread = {topic: max(0, latest.get(topic, seq) - seq) for topic, seq in reader.topics.items()}
+    return {"name": reader.name, "topics": reader.topics, "unread": unread, "changed_ns": reader.changed_ns}

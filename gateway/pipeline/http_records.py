@@ -1,0 +1,93 @@
+"""Reading over HTTP: topics, offsets, records, out of the segments of the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Any, Final
+
+from aiohttp import web
+from mq_shards.gateway.http_answers import SERVER, Handler, HttpError, json_answer, number
+from mq_shards.gateway.pipeline.giving_way import GiveWay
+from mq_shards.gateway.pipeline.send_records import send
+from mq_shards.shards.reader.shard import Topic
+from mq_shards.shards.reader.view import DataView, Range
+
+DEFAULT_REPLY_BYTES: Final = 8 << 20
+MAX_REPLY_BYTES: Final = 64 << 20
+REPLIES_AT_ONCE: Final = 32  # of records; the others wait for their turn
+MAX_DAMAGE: Final = 16  # places that a reply names
+
+
+class HttpRecords:
+    def __init__(self, view: Callable[[], DataView], threads: Executor, way: GiveWay) -> None:
+        self._view = view
+        self._way = way
+        self._threads = threads
+        self._replies = asyncio.Semaphore(REPLIES_AT_ONCE)
+        self.routes: Final[dict[str, dict[str, Handler]]] = {
+            "/v1/topics": {"GET": self._topics},
+            "/v1/offsets": {"GET": self._offsets},
+            "/v1/records": {"GET": self._records},
+        }
+
+    async def _topics(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        topics = await asyncio.get_running_loop().run_in_executor(self._threads, self._view().topics)
+        return json_answer({"topics": [_topic_json(topic) for topic in topics]})
+
+    async def _offsets(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        topic, timestamp_ns = _topic_name(fields), number(fields, "timestamp_ns")
+        loop = asyncio.get_running_loop()
+        place = await loop.run_in_executor(self._threads, self._view().place_of, topic, timestamp_ns)
+        if place is None:
+            raise HttpError(404, f"there is no topic {topic}")
+        return json_answer({"seq": place.seq, "until": place.until})
+
+    async def _records(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        topic, first = _topic_name(fields), number(fields, "from")
+        until = number(fields, "to") if "to" in fields else None
+        max_bytes = min(number(fields, "max_bytes", DEFAULT_REPLY_BYTES), MAX_REPLY_BYTES)
+        loop = asyncio.get_running_loop()
+        async with self._replies:
+            found = await loop.run_in_executor(self._threads, self._view().records, topic, first, until, max_bytes)
+            if found is None:
+                raise HttpError(404, f"there is no topic {topic}")
+            with found.runs, self._way:
+                response = web.StreamResponse(headers=_records_headers(found))
+                await send(request, response, found.runs, self._threads, self._way)
+                return response
+
+
+def _topic_name(fields: dict[str, str]) -> str:
+    if not fields.get("topic"):
+        raise HttpError(400, "which topic?")
+    return fields["topic"]
+
+
+def _topic_json(topic: Topic) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "shard": topic.shard,
+        "earliest": topic.earliest,
+        "complete": topic.complete,
+        "latest": topic.latest,
+        "records": topic.records,
+        "bytes": topic.bytes,
+        "last_timestamp_ns": topic.last_timestamp_ns,
+    }
+
+
+def _records_headers(found: Range) -> dict[str, str]:
+    headers = {
+        "Content-Type": "application/octet-stream",
+        "X-Earliest": str(found.topic.earliest),
+        "X-Complete": str(found.topic.complete),
+        "X-Latest": str(found.topic.latest),
+        "X-Next": str(found.runs.next),
+        **SERVER,
+    }
+    if found.damage:
+        places = [f"{found.topic.shard}/{n}/{place.offset}-{place.until}" for n, place in found.damage[:MAX_DAMAGE]]
+        headers["X-Damage"] = ", ".join(places)
+    return headers

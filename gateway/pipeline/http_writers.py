@@ -1,0 +1,145 @@
+"""Staged messages and writers over HTTP."""
+
+from __future__ import annotations
+
+import errno
+import json
+from dataclasses import asdict
+from functools import wraps
+from typing import Any, Final
+
+from aiohttp import web
+from mq_shards.gateway.broker import DrainingError
+from mq_shards.gateway.http_answers import Handler, HttpError, json_answer, number
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.pipeline.decisions import PUBLISHED, DamagedError, WriterNameError
+from mq_shards.gateway.pipeline.message_sections import SectionsError
+from mq_shards.gateway.pipeline.staging import (
+    MAX_FILES,
+    BadNameError,
+    ConflictError,
+    NoRoomError,
+    NotStagedError,
+    Staging,
+)
+from mq_shards.gateway.pipeline.writers import Batch, Shown, TooManyWritersError, UnderWayError, Writers
+from mq_shards.shards.readers import MAX_SEQ
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SAYS: Final = 'a writer says {"batch": number, "staged": [{"name": "...", "bytes": number}, ...]}'
+
+
+class HttpWriters:
+    def __init__(self, staging: Staging, writers: Writers, bodies: Bodies) -> None:
+        self._staging = staging
+        self._writers = writers
+        self._bodies = bodies
+        self.routes: Final[dict[str, dict[str, Handler]]] = {
+            "/v1/staged/": {"POST": _refusing(self._stage), "DELETE": _refusing(self._drop)},
+            "/v1/writers": {"GET": self._list},
+            "/v1/writers/": {
+                "GET": _refusing(self._get), "PUT": _refusing(self._put), "DELETE": _refusing(self._delete)
+            },
+        }  # fmt: skip
+
+    async def _stage(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        at = number(fields, "at")
+        async with self._bodies.read(request) as body:
+            try:
+                size = await self._staging.put(fields["name"], at, body)
+            except SectionsError as error:
+                raise HttpError(400, str(error)) from None
+        return json_answer({"bytes": size})
+
+    async def _drop(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        if not await self._staging.drop(fields["name"]):
+            raise HttpError(404, f"{fields['name']} is not staged")
+        return json_answer({})
+
+    async def _list(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        return json_answer({"writers": [_shown_json(shown) for shown in self._writers.list()]})
+
+    async def _get(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        shown = self._writers.get(fields["name"])
+        if shown is None:
+            raise HttpError(404, f"there is no writer {fields['name']}")
+        return json_answer(_shown_json(shown))
+
+    async def _put(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        async with self._bodies.read(request) as body:
+            batch = _decode(fields["name"], body)
+        try:
+            shown = await self._writers.publish(batch)
+        except SectionsError as error:
+            raise HttpError(409, str(error)) from None
+        return json_answer(_shown_json(shown), 200 if shown.state == PUBLISHED else 202)
+
+    async def _delete(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        if not await self._writers.delete(fields["name"]):
+            raise HttpError(404, f"there is no writer {fields['name']}")
+        return json_answer({})
+
+
+def _refusing(handler: Handler) -> Handler:
+    """What is refused, as a status."""
+
+    @wraps(handler)
+    async def handle(request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+        try:
+            return await handler(request, fields)
+        except ConflictError as error:
+            raise HttpError(409, str(error), more={"bytes": error.size}) from None
+        except (BadNameError, WriterNameError) as error:
+            raise HttpError(400, str(error)) from None
+        except NotStagedError as error:
+            raise HttpError(404, str(error)) from None
+        except UnderWayError as error:
+            raise HttpError(409, str(error)) from None
+        except NoRoomError as error:
+            raise HttpError(507, str(error)) from None
+        except DamagedError as error:
+            raise HttpError(500, str(error)) from None
+        except TooManyWritersError as error:
+            raise HttpError(503, str(error)) from None
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            raise HttpError(507, f"the disk takes no more: {error.strerror}") from None
+        except DrainingError:
+            raise HttpError(503, "the broker takes no new messages until it is started again") from None
+
+    return handle
+
+
+def _decode(writer: str, body: bytes) -> Batch:
+    try:
+        found = json.loads(body)
+    except ValueError:
+        raise HttpError(400, "the body is not JSON") from None
+    if not isinstance(found, dict) or not found.keys() <= {"batch", "staged", "once"}:
+        raise HttpError(400, _SAYS)
+    batch, staged, once = found.get("batch"), found.get("staged"), found.get("once", False)
+    if not isinstance(batch, int) or not _is_number(batch):
+        raise HttpError(400, _SAYS)
+    if not isinstance(staged, list) or not isinstance(once, bool):
+        raise HttpError(400, _SAYS)
+    if len(staged) > MAX_FILES:
+        raise HttpError(400, f"a batch names {MAX_FILES} files at most")
+    files: dict[str, int] = {}
+    for one in staged:
+        if not isinstance(one, dict) or one.keys() != {"name", "bytes"}:
+            raise HttpError(400, _SAYS)
+        if not isinstance(one["name"], str) or not _is_number(one["bytes"]):
+            raise HttpError(400, _SAYS)
+        if one["name"] in files:
+            raise HttpError(400, f"{one['name']:.200} is named twice")
+        files[one["name"]] = one["bytes"]
+    return Batch(writer, batch, list(files.items()), once)
+
+
+def _is_number(found: object) -> bool:
+    return type(found) is int and 0 <= found <= MAX_SEQ
+
+
+def _shown_json(shown: Shown) -> dict[str, Any]:
+    return {name: value for name, value in asdict(shown).items() if name != "error" or value}

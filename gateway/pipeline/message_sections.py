@@ -1,0 +1,97 @@
+"""Sections, the form in which messages come over HTTP: each has messages for one topic, as PUBLISH_MANY takes them.
+
+Little-endian: uint16 bytes of topic, uint16 0, uint32 messages, uint32 bytes; the topic; so many bytes
+(csrc/ringbuf/many.h). A worker never refuses for its form what has been checked here. Nothing is done once per
+message in Python.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mq_shards.csrc._core import ffi, lib
+
+HEAD: Final = struct.Struct("<HHII")
+# One request to a worker: others of its clients do not wait long. One message may have more.
+SECTION_BYTES: Final = 1 << 20
+BODY_SECTIONS: Final = 1 << 16  # in one body
+MAX_NAME_BYTES: Final = 200 + len("#ephemeral")
+READ_BYTES: Final = 64 << 10
+ANY_SIZE: Final = (1 << 32) - 1
+# What a client of any protocol here may call a topic.
+_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_():@-]{1,200}(?:#ephemeral)?")
+
+
+class SectionsError(Exception):
+    """One line: what is wrong with them."""
+
+
+class Section(NamedTuple):
+    topic: bytes
+    messages: int
+    start: int  # of its head
+    data: int  # of its messages
+    end: int
+
+
+def check(body: bytes, max_message_bytes: int) -> Iterator[Section]:
+    """Every section of a body, of which all is looked at. Raises SectionsError."""
+    base = ffi.from_buffer("uint8_t[]", body)
+    names: set[bytes] = set()
+    at = sections = 0
+    while at < len(body):
+        section = _decode(body, at)
+        if section.end > len(body):
+            raise SectionsError(f"the body ends in the middle of a section, which begins at {at}")
+        if section.topic not in names:
+            if _NAME.fullmatch(section.topic) is None:
+                raise SectionsError(f"{section.topic[:80]!r} is not a topic's name")
+            names.add(section.topic)
+        size = section.end - section.data
+        if size > SECTION_BYTES and section.messages != 1:
+            raise SectionsError(f"a section has {SECTION_BYTES} bytes at most, or one message; at {at} are {size}")
+        if section.messages == 0 or lib.many_count(base + section.data, size, max_message_bytes) != section.messages:
+            if section.messages and lib.many_count(base + section.data, size, ANY_SIZE) == section.messages:
+                raise SectionsError(f"a message in the section at {at} has more than {max_message_bytes} bytes")
+            raise SectionsError(f"the section at {at} does not hold {section.messages or 'any'} messages")
+        sections += 1
+        if sections > BODY_SECTIONS:
+            raise SectionsError(f"a body has {BODY_SECTIONS} sections at most")
+        yield section
+        at = section.end
+
+
+def in_file(path: Path, until: int) -> Iterator[Section]:
+    """Those of the first `until` bytes, by their heads alone. Raises OSError, SectionsError if none ends there."""
+    with path.open("rb", buffering=READ_BYTES) as file:
+        at = 0
+        while at < until:
+            file.seek(at)
+            section = _decode(file.read(HEAD.size + MAX_NAME_BYTES), 0)
+            section = Section(section.topic, section.messages, at, at + section.data, at + section.end)
+            if section.end > until:
+                raise SectionsError(f"{path.name}: {until} bytes end in the middle of a section")
+            yield section
+            at = section.end
+
+
+def split(data: bytes) -> tuple[str, int, bytes]:
+    """Of one section: its topic, how many messages there are, and them. Raises SectionsError."""
+    section = _decode(data, 0)
+    if section.end != len(data):
+        raise SectionsError("a section is not what it was when it was staged")
+    return section.topic.decode(), section.messages, data[section.data :]
+
+
+def _decode(data: bytes, at: int) -> Section:
+    if len(data) - at < HEAD.size:
+        raise SectionsError(f"a section ends in the middle of its head, at {at}")
+    name_bytes, zero, messages, size = HEAD.unpack_from(data, at)
+    if zero != 0 or name_bytes > MAX_NAME_BYTES:
+        raise SectionsError(f"no section begins at {at}")
+    start = at + HEAD.size
+    return Section(data[start : start + name_bytes], messages, at, start + name_bytes, start + name_bytes + size)

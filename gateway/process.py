@@ -1,0 +1,191 @@
+"""The gateway process: its event loop, and what the supervisor tells it (supervisor/supervisor.py has the messages).
+
+Owns: the HTTP sockets, the connections to nsqlookupd and to statsd, what is staged, and an engine without client
+sockets, through which it asks the workers. It holds no message beyond the request that brings it, except in staged
+files. When it dies, acceptors and their clients notice nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Coroutine
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+from mq_shards.acceptor.engine import Engine
+from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.nsq.http import NsqHttp
+from mq_shards.gateway.nsq.lookupd import Lookupd, identity
+from mq_shards.gateway.nsq.memory import memory_figures
+from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
+from mq_shards.gateway.options import GatewayOptions
+from mq_shards.gateway.pipeline.http import PipelineHttp
+from mq_shards.gateway.workers import Workers
+from mq_shards.ringbuf.control import Control, Message
+
+SECOND_NS: Final = 1_000_000_000
+# At a stop: how long requests that are being served may take.
+FINISH_S: Final = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class GatewayProcess:
+    def __init__(self, control: Control, start: Message, engine: Engine) -> None:
+        """To be made where the event loop runs."""
+        options = GatewayOptions.from_start(start)
+        supervisor = os.getppid()
+        self._control = control
+        self._engine = engine
+        self._stop = asyncio.Event()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._workers = Workers(engine)
+        self._broker = Broker(engine, self._workers, options.nsq["msg-timeout"])
+        self._lookupd = Lookupd(
+            self._broker,
+            engine.catalog_versions,
+            identity(options),
+            options.nsq["lookupd-tcp-address"],
+            aiohttp.ClientTimeout(
+                total=options.nsq["http-client-request-timeout"] / SECOND_NS,
+                connect=options.nsq["http-client-connect-timeout"] / SECOND_NS,
+            ),
+        )
+        self._http = NsqHttp(
+            options,
+            self._broker,
+            lookupd_addresses=lambda: self._lookupd.addresses,
+            set_lookupd_addresses=self._lookupd.set_addresses,
+            prepare_topic=self._lookupd.elsewhere.prepare,
+            unread=lambda: self._pipeline_http.unread(),
+            supervisor=supervisor,
+            version=metadata.version("mq-shards"),
+        )
+        self._staging_dir = _staging_dir(start, supervisor)
+        self._on_disk = start["data_dir"] is not None
+        self._pipeline_http = PipelineHttp(
+            self._broker,
+            None if start["data_dir"] is None else Path(start["data_dir"]),
+            self._staging_dir,
+            start["shards"],
+            options.nsq["max-msg-size"],
+            start["settings"]["http"]["staged-bytes"],
+            self._lookupd.elsewhere.prepare,
+            engine.records_written,
+        )
+        self._statsd = self._make_statsd(options, supervisor)
+
+    def _make_statsd(self, options: GatewayOptions, supervisor: int) -> Statsd | None:
+        nsq = options.nsq
+        if not nsq["statsd-address"]:
+            return None
+        wanted = StatsdOptions(
+            address=nsq["statsd-address"],
+            prefix=options.statsd_prefix,
+            interval_s=nsq["statsd-interval"] / SECOND_NS,
+            packet_bytes=nsq["statsd-udp-packet-size"],
+            exclude_ephemeral=nsq["statsd-exclude-ephemeral"],
+            on_disk=options.data_dir,
+        )
+        return Statsd(wanted, self._broker, (lambda: memory_figures(supervisor)) if nsq["statsd-mem-stats"] else None)
+
+    async def run(self) -> None:
+        """Serves until told to stop. EOFError when the supervisor is gone."""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._control.fileno(), self._hear)
+        self._hear()  # what was said before there was a loop to watch for it
+        stopping = loop.create_task(self._stop.wait())
+        failures = self._failed, self._workers.broken
+        ends: list[asyncio.Future[Any]] = [stopping, *failures]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for failure in failures:
+            if failure.done():
+                failure.result()
+        loop.remove_reader(self._control.fileno())
+        await asyncio.gather(self._http.close(FINISH_S), self._pipeline_http.close(FINISH_S))
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._workers.close()
+        if not self._on_disk:
+            shutil.rmtree(self._staging_dir, ignore_errors=True)
+
+    # --- what the supervisor says -----------------------------------------------------------------------------------
+
+    def _hear(self) -> None:
+        try:
+            while (arrived := self._control.receive_now()) is not None:
+                self._do(*arrived)
+        except Exception as error:  # out of a callback it would only be logged
+            if not self._failed.done():
+                self._failed.set_exception(error)
+
+    def _do(self, message: Message, fds: list[int]) -> None:
+        try:
+            match message["do"]:
+                case "peer":
+                    self._workers.attach(message["worker"], fds[0], fds[1], fds[2])
+                    self._lookupd.refresh()
+                    log.debug("worker %d is attached (epoch %d)", message["worker"], message["epoch"])
+                case "gone":
+                    self._workers.detach(message["worker"])
+                    log.debug("worker %d is gone", message["worker"])
+                case "listen":
+                    http = self._pipeline_http if message["protocol"] == "http" else self._http
+                    self._go_on(http.listen(socket.socket(fileno=fds.pop()), message["backlog"]))
+                case "go":
+                    self._go_on(self._lookupd.run())
+                    self._go_on(self._pipeline_http.run())
+                    if self._statsd is not None:
+                        self._go_on(self._statsd.run())
+                    self._control.send({"did": "ready"})
+                case "stop":
+                    self._stop.set()
+                case other:
+                    raise ValueError(f"the supervisor wants {other!r} of a gateway")
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _go_on(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does it beside everything else; if it fails, so does the process."""
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(self._done)
+        self._tasks.append(task)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self._failed.done():
+            self._failed.set_exception(error)
+
+
+def _staging_dir(start: Message, supervisor: int) -> Path:
+    """With --memory a directory of this broker's, made when it is needed; a gateway that is started again finds it."""
+    if start["data_dir"] is not None:
+        return Path(start["data_dir"])
+    path = Path(tempfile.gettempdir()) / f"mq-shards-{supervisor}-{start['started_wall_ns']}"
+    if os.path.lexists(path) and path.lstat().st_uid != os.geteuid():
+        raise PermissionError(f"{path} is not ours")
+    return path
+
+
+async def _run(control: Control, start: Message, engine: Engine) -> None:
+    await GatewayProcess(control, start, engine).run()
+
+
+def main(control: Control) -> None:
+    start, (board_fd, wake_fd) = control.receive()
+    if start["do"] == "stop":
+        return
+    engine = Engine(start["index"], start["workers"], start["shards"], board_fd, wake_fd)
+    os.close(board_fd)
+    asyncio.run(_run(control, start, engine))
+    engine.close()
+    control.send({"did": "stopped"})

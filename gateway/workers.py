@@ -1,0 +1,180 @@
+"""Asking workers: requests go out through the engine's local connections, a reply ends the wait of who asked.
+
+Owns: the local connections, and how many requests and bytes are under way. A worker has connections of its own, so
+that one that is gone (requests for it wait until it is back) takes no room from the others. Requests that must be done
+in their order share a connection.
+
+Must never: wait without a limit of time. What was given up may still be done: nobody learns of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from mq_shards.acceptor import engine as engine_module
+from mq_shards.acceptor.engine import Answer, Engine
+
+CONNECTION_REQUESTS: Final = 256  # MAX_OUTSTANDING, csrc/acceptor/bounds.h
+WORKER_CONNECTIONS: Final = 4
+BYTES_UNDER_WAY: Final = 64 << 20
+REQUEST_S: Final = 20.0
+
+
+class WorkersError(Exception):
+    """The request was not answered: too much is under way already, or its time is over."""
+
+
+class BrokenRingError(RuntimeError):
+    """What came over a ring cannot have been written by a worker of ours. New rings come with a new process."""
+
+
+@dataclass(slots=True)
+class _Local:
+    """A connection of the engine's without a socket."""
+
+    conn: int
+    waiting: dict[int, tuple[asyncio.Future[Answer], int]] = field(default_factory=dict)  # by slot; bytes of the body
+
+    @property
+    def has_given_up(self) -> bool:
+        """Nobody waits any more for the answer that is due next."""
+        return any(future.done() for future, _ in islice(self.waiting.values(), 1))
+
+
+class Workers:
+    def __init__(self, engine: Engine, bytes_under_way: int = BYTES_UNDER_WAY, request_s: float = REQUEST_S) -> None:
+        """To be made where the event loop runs that it shall serve."""
+        self.broken: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+        self._engine = engine
+        self._loop = asyncio.get_running_loop()
+        self._bytes_limit = bytes_under_way
+        self._request_s = request_s
+        self._bytes = 0
+        self._locals: list[list[_Local]] = [[] for _ in range(engine.workers)]
+        self._in_order: list[dict[int, _Local]] = [{} for _ in range(engine.workers)]
+        self._by_conn: dict[int, _Local] = {}
+        self._attached: set[int] = set()
+        self._turn_due = False
+        self._loop.add_reader(engine.fileno(), self.turn)
+
+    def close(self) -> None:
+        self._loop.remove_reader(self._engine.fileno())
+        for local in self._by_conn.values():
+            for future, _ in local.waiting.values():
+                future.cancel()
+            self._engine.close_connection(local.conn)
+        self._by_conn.clear()
+
+    # --- the workers ------------------------------------------------------------------------------------------------
+
+    @property
+    def missing(self) -> list[int]:
+        """Workers that are gone and not back yet."""
+        return [worker for worker in range(self._engine.workers) if worker not in self._attached]
+
+    def attach(self, worker: int, out_fd: int, in_fd: int, wake_fd: int) -> None:
+        self._engine.peer(worker, out_fd, in_fd, wake_fd)
+        self._attached.add(worker)
+        self._turn_soon()
+
+    def detach(self, worker: int) -> None:
+        self._engine.peer_gone(worker)
+        self._attached.discard(worker)
+        self._turn_soon()
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def ask(
+        self,
+        worker: int,
+        kind: int,
+        *,
+        order: int | None = None,
+        topic: int = 0,
+        id: int = 0,
+        pri: int = 0,
+        delay_ns: int = 0,
+        ttr_ns: int = 0,
+        flags: int = 0,
+        body: bytes = b"",
+    ) -> Answer:
+        """The worker's reply; with STATUS_FAILED when it died before it gave one. Raises WorkersError.
+
+        Requests with the same number as `order` (a shard's) are done in the order in which they are made.
+        """
+        if self._bytes + len(body) > self._bytes_limit and self._bytes > 0:
+            raise WorkersError(f"{self._bytes} bytes are under way already")
+        local = self._local(worker) if order is None else self._local_in_order(worker, order)
+        slot = self._engine.request(
+            worker, local.conn, kind,
+            topic=topic, id=id, pri=pri, delay_ns=delay_ns, ttr_ns=ttr_ns, flags=flags, body=body,
+        )  # fmt: skip
+        if slot < 0:
+            raise WorkersError("the engine takes no more requests")
+        future: asyncio.Future[Answer] = self._loop.create_future()
+        local.waiting[slot] = future, len(body)
+        self._bytes += len(body)
+        self._turn_soon()
+        try:
+            return await asyncio.wait_for(future, self._request_s)
+        except TimeoutError:
+            raise WorkersError(f"worker {worker} has not answered for {self._request_s:g} s") from None
+
+    def _local(self, worker: int) -> _Local:
+        """The connection with the fewest requests under way; a new one when all are full."""
+        there_are = self._locals[worker]
+        local = min(there_are, key=lambda one: len(one.waiting), default=None)
+        if local is None or len(local.waiting) >= CONNECTION_REQUESTS:
+            if len(there_are) == WORKER_CONNECTIONS:
+                raise WorkersError(f"too many requests wait for worker {worker}")
+            local = self._new_local()
+            there_are.append(local)
+        return local
+
+    def _local_in_order(self, worker: int, order: int) -> _Local:
+        """Nothing new while something that was given up is not answered: whoever asks tries again and again."""
+        there_are = self._in_order[worker]
+        if any(local.has_given_up for local in there_are.values()):
+            raise WorkersError(f"worker {worker} does not answer")
+        local = there_are.get(order)
+        if local is None:
+            local = there_are[order] = self._new_local()
+        if len(local.waiting) >= CONNECTION_REQUESTS:
+            raise WorkersError(f"too many requests wait for worker {worker}")
+        return local
+
+    def _new_local(self) -> _Local:
+        conn = self._engine.local()
+        local = self._by_conn[conn] = _Local(conn)
+        return local
+
+    # --- the engine -------------------------------------------------------------------------------------------------
+
+    def _turn_soon(self) -> None:
+        """Once for all that asks within one turn of the event loop."""
+        if not self._turn_due:
+            self._turn_due = True
+            self._loop.call_soon(self.turn)
+
+    def turn(self) -> None:
+        self._turn_due = False
+        try:
+            self._engine.poll()
+            for upcall in self._engine.upcalls():
+                if upcall.kind == engine_module.ANSWER:
+                    assert upcall.answer is not None
+                    self._answered(upcall.conn, upcall.answer)
+                elif upcall.kind == engine_module.BROKEN:
+                    raise BrokenRingError(f"the ring from worker {upcall.conn} is broken")
+        except Exception as error:  # not of any one request: the process cannot go on
+            if not self.broken.done():
+                self.broken.set_exception(error)
+
+    def _answered(self, conn: int, answer: Answer) -> None:
+        future, body_bytes = self._by_conn[conn].waiting.pop(answer.slot)
+        self._bytes -= body_bytes
+        if not future.done():  # whoever asked may have given up
+            future.set_result(answer)

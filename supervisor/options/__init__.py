@@ -1,0 +1,1 @@
+"""The command line and the configuration file, and what each option may be."""

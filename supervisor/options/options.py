@@ -1,0 +1,369 @@
+"""What can be set, and how it is read: command line, configuration file, --set.
+
+The command line wins over the file, the file over the defaults. Anything unknown, ill-typed or out of range is an
+OptionsError of one line that names the culprit. Nothing here opens a socket or a data directory. The options of the
+sections are in supervisor/options/sections.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeAlias
+
+from mq_shards.acceptor.protocols import nsq_tls
+from mq_shards.supervisor import VERSION
+from mq_shards.supervisor.journal import LEVELS
+from mq_shards.supervisor.options.kinds import (
+    OptionsError,
+    Setting,
+    TextList,
+    between,
+    choice,
+    flag,
+    number_or_text,
+    path,
+    shown,
+    whole,
+)
+from mq_shards.supervisor.options.sections import INSTEAD, SECTIONS
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    port: int  # the usual one
+    example: str  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
+    by_gateway: bool = False  # spoken by the gateway, not by the acceptors
+
+
+# The protocols of this version; a line here makes one known to --listen, to the defaults and to --help.
+PROTOCOLS: Final[Mapping[str, Protocol]] = {
+    "beanstalk": Protocol(11300, r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"),
+    "nsq": Protocol(4150, r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"),
+    "nsq-http": Protocol(4151, "curl -d hello 'http://{address}/pub?topic=greetings'", by_gateway=True),
+    "http": Protocol(4180, "curl 'http://{address}/v1/topics'", by_gateway=True),
+}
+LOOPBACK: Final = "127.0.0.1"
+
+MAX_WORKERS: Final = 64  # BOARD_MAX_WORKERS in csrc/ringbuf/board.h
+MAX_ACCEPTORS: Final = 63  # BOARD_MAX_ACCEPTORS, less the gateway's place
+MAX_SHARDS: Final = 4096  # in shards/store.py too
+MAX_LISTENS: Final = 16  # MAX_LISTENERS in csrc/acceptor/bounds.h
+DEFAULT_SHARDS: Final = 64
+DEFAULT_ACCEPTORS: Final = 1
+DEFAULT_DATA_DIR: Final = "./data"
+SYNC_MODES: Final = ("always", "interval", "never")
+DEFAULT_SYNC: Final = "interval"
+DEFAULT_LOG_LEVEL: Final = "info"
+
+TOLD_OF_NSQ: Final = ("lookupd-tcp-address", "statsd-address")  # options of [nsq]
+COUNTS: Final = ("workers", "acceptors", "shards")
+MAX_NAMED: Final = 10  # options of a section that are listed in a complaint
+# The keys a file may have beside its sections.
+TOP_LEVEL: Final = (*COUNTS, "data-dir", "memory", "sync", "listen", "log-level", "log-json")
+
+Settings: TypeAlias = dict[str, dict[str, Setting]]
+Given: TypeAlias = tuple[str, object]  # where it was set, and the value found there
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    protocol: str
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def by_gateway(self) -> bool:
+        return PROTOCOLS[self.protocol].by_gateway
+
+    @property
+    def example(self) -> str:
+        """A shell command that tries it from this host."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        address = Listen(self.protocol, host, self.port).address
+        return PROTOCOLS[self.protocol].example.format(host=host, port=self.port, address=address)
+
+    def __str__(self) -> str:
+        return f"{self.protocol}://{self.address}"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Everything the supervisor needs to know. `data_dir` None is --memory; a count of None is not given."""
+
+    workers: int | None = None
+    acceptors: int = DEFAULT_ACCEPTORS
+    shards: int | None = None
+    data_dir: Path | None = Path(DEFAULT_DATA_DIR)
+    sync: str = DEFAULT_SYNC
+    listen: tuple[Listen, ...] = tuple(Listen(name, LOOPBACK, protocol.port) for name, protocol in PROTOCOLS.items())
+    settings: Settings = field(default_factory=lambda: default_settings())
+    log_level: str = DEFAULT_LOG_LEVEL
+    log_json: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def gateway(self) -> bool:
+        """Whether there is work for one: HTTP to serve, or somebody to be told of NSQ's topics."""
+        nsq = self.settings["nsq"]
+        return any(listen.by_gateway for listen in self.listen) or (
+            any(listen.protocol == "nsq" for listen in self.listen) and any(nsq[name] for name in TOLD_OF_NSQ)
+        )
+
+
+def default_settings() -> Settings:
+    return {section: {name: kind.default for name, kind in table.items()} for section, table in SECTIONS.items()}
+
+
+def worker_count(wanted: int | None, acceptors: int, shards: int, cores: int) -> int:
+    """How many workers to run: what was asked for, or a core for each beside the acceptors'."""
+    if wanted is None:
+        return max(1, min(cores - acceptors, shards, MAX_WORKERS))
+    if wanted > shards:
+        raise OptionsError(f"--workers: {wanted} workers for {shards} shards, some would have none")
+    return wanted
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Reads the command line and the file it names. Raises OptionsError; --help and --version raise SystemExit."""
+    given: dict[str, Any] = vars(_parser().parse_args(arguments))
+    config: str | None = given.pop("config")
+    sets: list[str] = given.pop("set") or []
+    top: dict[str, Given] = {}
+    sections: dict[tuple[str, str], Given] = {}  # by section and option
+    if config is not None:
+        _read_file(config, top, sections)
+    # --data-dir and --memory exclude each other, so giving one takes back what the file says about the other.
+    if given["data-dir"] is not None or given["memory"] is not None:
+        top.pop("data-dir", None)
+        top.pop("memory", None)
+    for name, value in given.items():
+        if value is not None:
+            top[name] = (f"--{name}", number_or_text(value) if name in COUNTS else value)
+    for text in sets:
+        _read_set(text, sections)
+    return _build(top, sections)
+
+
+def parse_listen(text: str, where: str = "--listen") -> Listen:
+    """SCHEME://HOST[:PORT], an IPv6 address in brackets."""
+    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*)://(\[[^\[\]]+\]|[^:/\[\]\s]+)(?::([0-9]+))?/?", text)
+    if match is None:
+        raise OptionsError(f'{where}: "{text}" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)')
+    scheme, host, port_text = match[1].lower(), match[2].strip("[]"), match[3]
+    if scheme not in PROTOCOLS:
+        raise OptionsError(f'{where}: "{scheme}" is not a protocol of this version (it has: {", ".join(PROTOCOLS)})')
+    port = PROTOCOLS[scheme].port if port_text is None else int(port_text)
+    if port > 65535:
+        raise OptionsError(f'{where}: port {port} of "{text}" is not between 0 and 65535')
+    return Listen(scheme, host, port)
+
+
+def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) -> Options:
+    warnings: list[str] = []
+    settings = default_settings()
+    for (section, name), (where, value) in sections.items():
+        settings[section][name] = SECTIONS[section][name].parse(f"{where}: {section}.{name}", value, warnings)
+    _settle_tls(settings["nsq"])
+
+    def count(name: str, maximum: int) -> int | None:
+        return None if name not in top else between(top[name][0], whole(*top[name]), 1, maximum)
+
+    memory = flag(*top["memory"]) if "memory" in top else False
+    if memory and "data-dir" in top:
+        raise OptionsError(f"{top['data-dir'][0]} and {top['memory'][0]}: only one of them is possible")
+    listen = Options().listen
+    if "listen" in top:
+        listen = _listens(*top["listen"])
+    if not any(address.protocol.startswith("nsq") for address in listen):
+        without = [f"nsq.{name}" for name in TOLD_OF_NSQ if settings["nsq"][name]]
+        warnings += [f"{name} has no effect: nothing listens on nsq://" for name in without]
+    return Options(
+        workers=count("workers", MAX_WORKERS),
+        acceptors=count("acceptors", MAX_ACCEPTORS) or DEFAULT_ACCEPTORS,
+        shards=count("shards", MAX_SHARDS),
+        data_dir=None if memory else path(*top.get("data-dir", ("", DEFAULT_DATA_DIR))),
+        sync=choice(*top.get("sync", ("", DEFAULT_SYNC)), SYNC_MODES),
+        listen=listen,
+        settings=settings,
+        log_level=choice(*top.get("log-level", ("", DEFAULT_LOG_LEVEL)), LEVELS),
+        log_json=flag(*top["log-json"]) if "log-json" in top else False,
+        warnings=tuple(warnings),
+    )
+
+
+def _settle_tls(nsq: dict[str, Setting]) -> None:
+    """A certificate that cannot be used ends the start, and not every acceptor after it."""
+    if all(nsq[name] == kind.default for name, kind in SECTIONS["nsq"].items() if name.startswith("tls-")):
+        return
+    try:
+        nsq_tls.check(nsq)
+    except ValueError as error:
+        raise OptionsError(str(error)) from None
+    if nsq_tls.is_required(nsq) and nsq["tls-required"] == "false":
+        nsq["tls-required"] = "true"
+
+
+def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str], Given]) -> None:
+    try:
+        content = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionsError(f"--config: cannot read {name}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionsError(f"--config: {name} is not TOML: {error}") from None
+    for key, value in content.items():
+        if key in SECTIONS:
+            if not isinstance(value, dict):
+                raise OptionsError(f"{name}: {key} is a section, write [{key}]")
+            for option, setting in value.items():
+                _known(name, key, option)
+                sections[key, option] = (name, setting)
+        elif isinstance(value, dict):
+            raise OptionsError(f"{name}: [{key}] is not a section (there are: {', '.join(SECTIONS)})")
+        elif key in TOP_LEVEL:
+            top[key] = (f"{name}: {key}", value)
+        else:
+            raise OptionsError(f'{name}: "{key}" is not an option (there are: {", ".join(TOP_LEVEL)})')
+
+
+def _read_set(text: str, sections: dict[tuple[str, str], Given]) -> None:
+    key, equals, value = text.partition("=")
+    section, dot, option = key.strip().partition(".")
+    if not equals or not dot:
+        raise OptionsError(f'--set: "{text}" is not SECTION.OPTION=VALUE')
+    if section not in SECTIONS:
+        raise OptionsError(f'--set: "{section}" is not a section (there are: {", ".join(SECTIONS)})')
+    _known("--set", section, option)
+    kind = SECTIONS[section][option]
+    typed = kind.typed(value.strip())
+    before, others = sections.get((section, option), ("", []))
+    if isinstance(kind, TextList) and before == "--set":
+        assert isinstance(others, list) and isinstance(typed, list)
+        typed = others + typed
+    sections[section, option] = ("--set", typed)
+
+
+def _known(where: str, section: str, option: str) -> None:
+    table = SECTIONS[section]
+    if option in table:
+        return
+    usual = option.replace("_", "-")  # nsqd has - on its command line and _ in its file
+    if usual in table:
+        raise OptionsError(f'{where}: "{option}" is written "{usual}" here')
+    if usual in INSTEAD.get(section, {}):
+        raise OptionsError(f'{where}: "{option}" is not an option of [{section}]: {INSTEAD[section][usual]}')
+    there_are = f"there are: {', '.join(table)}" if len(table) <= MAX_NAMED else "mq-shards --help shows them"
+    raise OptionsError(f'{where}: "{option}" is not an option of [{section}] ({there_are})')
+
+
+def _listens(where: str, value: object) -> tuple[Listen, ...]:
+    if not isinstance(value, list) or not value or not all(isinstance(text, str) for text in value):
+        raise OptionsError(f"{where}: {shown(value)} is not a list of SCHEME://HOST:PORT")
+    if len(value) > MAX_LISTENS:
+        raise OptionsError(f"{where}: {len(value)} addresses, at most {MAX_LISTENS} are possible")
+    listens = tuple(parse_listen(text, where) for text in value)
+    for place, listen in enumerate(listens):
+        # Port 0 is a different port each time.
+        if listen.port and any((listen.host, listen.port) == (other.host, other.port) for other in listens[:place]):
+            raise OptionsError(f"{where}: {listen.host} port {listen.port} is given twice")
+    return listens
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise OptionsError(f"{message} (mq-shards --help shows what there is)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="mq-shards",
+        usage="mq-shards [--workers N] [--data-dir DIR | --memory] [--listen SCHEME://HOST:PORT]... [OPTION]...",
+        description="A message broker for beanstalkd and NSQ clients: acceptor processes own the connections, worker\n"
+        "processes own the queues and their logs, and a supervisor keeps them all running.",
+        epilog=_epilog(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        add_help=False,
+    )
+    usual = ", ".join(str(listen) for listen in Options().listen)
+
+    def add(name: str, metavar: str, meaning: str, action: str = "store") -> None:
+        parser.add_argument(f"--{name}", dest=name, metavar=metavar, action=action, help=meaning)
+
+    def add_flag(name: str, meaning: str) -> None:
+        parser.add_argument(f"--{name}", dest=name, default=None, action="store_true", help=meaning)
+
+    add("workers", "N", f"worker processes, 1 to {MAX_WORKERS} (default: one for each core that the acceptors leave)")
+    add("acceptors", "M", f"acceptor processes, 1 to {MAX_ACCEPTORS} (default: {DEFAULT_ACCEPTORS})")
+    add(
+        "shards",
+        "S",
+        f"shards of a new data directory, 1 to {MAX_SHARDS}; fixed from then on (default: {DEFAULT_SHARDS})",
+    )
+    add("data-dir", "DIR", f"where the messages are kept; created if missing (default: {DEFAULT_DATA_DIR})")
+    add_flag("memory", "keep messages in memory only: they outlive a worker that crashes, not the broker")
+    add(
+        "sync",
+        "MODE",
+        "when a write is forced to disk: always (before it is acknowledged), interval (in the background, every "
+        f"log.sync-interval) or never (when the kernel sees fit) (default: {DEFAULT_SYNC})",
+    )
+    add(
+        "listen",
+        "SCHEME://HOST:PORT",
+        f"an address to listen on; may be repeated; IPv6 in brackets, port 0 for any free one (default: {usual})",
+        "append",
+    )
+    add("config", "FILE", "a TOML file: its top-level keys are these options, its sections are listed below")
+    add("set", "SECTION.OPTION=VALUE", "set one option of a section; may be repeated", "append")
+    add("log-level", "LEVEL", f"{', '.join(LEVELS)} (default: {DEFAULT_LOG_LEVEL})")
+    add_flag("log-json", "log JSON objects instead of text")
+    parser.add_argument("--version", action="version", version=f"mq-shards {VERSION}", help="show the version and exit")
+    parser.add_argument("--help", "-h", action="help", help="show this and exit")
+    return parser
+
+
+def _epilog() -> str:
+    lines = ["sections:"]
+    for section, table in SECTIONS.items():
+        lines.append(f"  [{section}]")
+        width = max(len(name) for name in table)
+        for name, kind in table.items():
+            lines.append(f"    {name:<{width}} {kind.meaning}")
+            lines.append(f"    {'':<{width}} ({kind.limits()})")
+    tries = [f"    {listen.example}" for listen in Options().listen]
+    return "\n".join([*lines, EXAMPLES, "  try it:", *tries, ENDS])
+
+
+EXAMPLES: Final = """
+examples:
+  mq-shards                                   all protocols on 127.0.0.1, messages in ./data
+  mq-shards --workers 7 --data-dir /var/lib/mq-shards --sync always
+  mq-shards --memory --listen beanstalk://0.0.0.0:11300 --listen 'beanstalk://[::]:11300'
+  mq-shards --listen nsq://0.0.0.0:4150 --listen nsq-http://0.0.0.0:4151 --set nsq.lookupd-tcp-address=lookup:4160
+  mq-shards --config mq.toml --set beanstalk.max-job-size=1048576 --set nsq.msg-timeout=1m30s
+
+  a configuration file:
+    workers = 7
+    data-dir = "/var/lib/mq-shards"
+    listen = ["beanstalk://0.0.0.0:11300", "nsq://0.0.0.0:4150", "nsq-http://0.0.0.0:4151"]
+    [nsq]
+    max-msg-size = 4_194_304
+    lookupd-tcp-address = ["lookup-1:4160", "lookup-2:4160"]
+    [log]
+    retention-hours = 48
+
+"""
+ENDS: Final = """
+signals: SIGTERM and SIGINT stop cleanly (a second one at once), SIGUSR1 starts drain mode: no new messages are taken.
+exit status: 0 after a clean stop, 1 for a failure, 2 for a bad option.
+"""

@@ -1,0 +1,571 @@
+"""The supervisor: the parent process, which starts the others, joins them by rings, and starts them again.
+
+Owns: the data directory's lock, the listening sockets, the board, what the processes share and cannot make for
+themselves, and with --memory the segments, which so outlive their worker. Must never: touch a connection, a ring's
+content or a log. It speaks with a child through its control socket only (ringbuf/control.py); the messages are
+
+    to an acceptor   start, peer (a worker and the two rings to it), gone, listen, go, stop
+    from it          ready, stopped
+    to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, stop
+    from it          recovered, keep, drop, disk, stopped
+
+The gateway (HTTP, and who is to be told of topics) is to a worker, and to most of this module, one more acceptor: the
+last one. It is told the same, and in its start the addresses of all listeners and the data directory; what it listens
+on is its own.
+
+A pair of rings lives as long as both its processes: when either dies, the other is told "gone", and when it is back
+both get new rings with the next epoch. A worker is offered its side before it recovers, an acceptor only afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import logging
+import os
+import resource
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from types import FrameType
+from typing import Final
+
+from mq_shards import ringbuf
+from mq_shards.ringbuf import board
+from mq_shards.ringbuf.control import Control, ControlError, Message
+from mq_shards.shards.store import DataDirectory, StoreError
+from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process
+from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
+from mq_shards.supervisor.notify import Notifier
+from mq_shards.supervisor.options.options import DEFAULT_SHARDS, PROTOCOLS, Options, worker_count
+
+# A child that dies more often than this within the window is not worth starting again. The window is shorter than five
+# times what a worker bears with a failing disk (FAILING_LIMIT_S in shards/worker.py): that may last until it is mended.
+MAX_DEATHS: Final = 5
+DEATHS_WINDOW_S: Final = 20.0
+# Before the first restart, the second, ...: at once, since clients wait; then slower, since it did not help.
+RESTART_DELAYS_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
+STOP_TIMEOUT_S: Final = 10.0
+# timeout(1) and the like signal a process and then its whole group: that is one wish, not two.
+SAME_SIGNAL_S: Final = 0.5
+EXIT_TIMEOUT_S: Final = 2.0  # from the end of a child's control socket, through which alone it can be told to stop
+
+log = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """One line for the operator: why the broker cannot run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Dotted names of the functions that children run; each is called with its end of the control socket."""
+
+    acceptor: str = "mq_shards.acceptor.process.main"
+    worker: str = "mq_shards.shards.worker.main"
+    gateway: str = "mq_shards.gateway.process.main"
+
+
+class Stage(enum.Enum):
+    RECOVERING = enum.auto()  # workers only
+    STARTING = enum.auto()  # acceptors and gateway too
+    SERVING = enum.auto()
+    STOPPING_ACCEPTORS = enum.auto()
+    STOPPING_WORKERS = enum.auto()
+    STOPPED = enum.auto()
+
+
+@dataclass(slots=True)
+class Link:
+    """The pair of rings between an acceptor and a worker."""
+
+    epoch: int = 0
+    rings: tuple[int, int] | None = None  # requests, replies: the worker has them, the acceptor has not yet
+    joined: bool = False  # both have them
+
+    def discard(self) -> None:
+        for fd in self.rings or ():
+            os.close(fd)
+        self.rings = None
+        self.joined = False
+
+
+class Supervisor:
+    def __init__(
+        self, options: Options, entries: Entries | None = None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._options: Final = options
+        self._entries: Final = entries or Entries()
+        self._clock: Final = clock
+        self._notifier: Final = Notifier.from_environment()
+        self._selector: Final = selectors.DefaultSelector()
+        self._stage = Stage.RECOVERING
+        self._stopping = False
+        self._exit_status = 0
+        self._stop_began = 0.0
+        self._stop_deadline: float | None = None
+        self._started_wall_ns = time.time_ns()
+        self._instance = os.urandom(8).hex()
+        self._shards = 0
+        self._draining = False
+        self._disk_failing: dict[int, str] = {}  # by worker: the reason
+        self._listeners: list[Listener] = []
+        self._board_fd = -1
+        self._acceptors: list[Child] = []  # by their place on the board; the gateway is the last
+        self._workers: list[Child] = []
+        self._links: dict[tuple[int, int], Link] = {}  # by acceptor and worker
+        self._kept: dict[tuple[int, int], int] = {}  # --memory: memfds by shard and segment
+
+    def run(self) -> int:
+        """Serves until told to stop; the exit status. Raises StartError or OptionsError when it cannot begin."""
+        name_process("mq-supervisor")
+        _raise_descriptor_limit()
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._notifier.close)
+            stack.callback(self._selector.close)
+            stack.enter_context(self._signals())
+            try:
+                self._take_what_is_ours(stack)
+                self._notifier.status("recovering")
+                for worker in self._workers:
+                    self._start_worker(worker)
+                while self._stage is not Stage.STOPPED:
+                    for key, _ in self._selector.select(self._wait_s()):
+                        key.data()
+                    self._let_time_pass(self._clock())
+                    self._advance()
+            except (ListenError, StoreError) as error:
+                raise StartError(str(error)) from None
+            except OSError as error:  # no memory, no descriptors, no processes left
+                raise StartError(f"cannot go on: {error}") from error
+            return self._exit_status
+
+    # --- what is shared ---------------------------------------------------------------------------------------------
+
+    def _take_what_is_ours(self, stack: contextlib.ExitStack) -> None:
+        """Sockets, data directory, board: what makes a second broker in the same place impossible comes first."""
+        options = self._options
+        # Listening begins before recovery: clients that come back after a restart wait instead of being refused.
+        self._listeners = listen_on(options.listen, options.acceptors)
+        for listener in self._listeners:
+            stack.callback(listener.close)
+        self._open_data(stack)
+        workers = worker_count(options.workers, options.acceptors, self._shards, len(os.sched_getaffinity(0)))
+        self._board_fd = board.create()
+        stack.callback(os.close, self._board_fd)
+        stack.callback(self._release)
+        self._acceptors = [Child("acceptor", i, self._entries.acceptor) for i in range(options.acceptors)]
+        if options.gateway:
+            self._acceptors.append(Child("gateway", options.acceptors, self._entries.gateway, "mq-gateway"))
+        self._workers = [Child("worker", i, self._entries.worker) for i in range(workers)]
+        self._links = {(a.index, w.index): Link() for a in self._acceptors for w in self._workers}
+
+    def _open_data(self, stack: contextlib.ExitStack) -> None:
+        """Locks the data directory, if there is one, and learns how many shards it has."""
+        if self._options.data_dir is None:
+            self._shards = self._options.shards or DEFAULT_SHARDS
+            return
+        directory = DataDirectory.open_or_create(self._options.data_dir, self._options.shards, DEFAULT_SHARDS)
+        stack.callback(directory.close)
+        self._shards = directory.shards
+
+    def _release(self) -> None:
+        """No child outlives this, whatever the reason for the end."""
+        children = [*self._acceptors, *self._workers]
+        for child in children:
+            child.kill()
+        for child in children:
+            if child.alive:
+                child.reap()
+            child.close()
+        for link in self._links.values():
+            link.discard()
+        for fd in self._kept.values():
+            os.close(fd)
+
+    # --- starting ---------------------------------------------------------------------------------------------------
+
+    def _start_worker(self, worker: Child) -> None:
+        options = self._options
+        self._spawn(worker)
+        start: Message = {
+            "do": "start",
+            "index": worker.index,
+            "workers": len(self._workers),
+            "acceptors": len(self._acceptors),
+            "shards": self._shards,
+            "own": self._own(worker),
+            "data_dir": self._data_dir,
+            # There is nothing to sync in memory, and nobody should wait for it.
+            "sync": "never" if options.data_dir is None else options.sync,
+            **self._common(worker),
+        }
+        worker.send(start, [self._board_fd, worker.wake_fd])
+        for acceptor in self._acceptors:
+            self._offer(acceptor, worker)
+        own = set(start["own"])
+        for (shard, segment), fd in sorted(self._kept.items()):
+            if shard in own:
+                worker.send({"do": "segment", "shard": shard, "segment": segment}, [fd])
+        worker.send({"do": "go"})
+
+    def _start_acceptor(self, acceptor: Child) -> None:
+        self._spawn(acceptor)
+        start: Message = {
+            "do": "start",
+            "index": acceptor.index,
+            "workers": len(self._workers),
+            "shards": self._shards,
+            "started_wall_ns": self._started_wall_ns,
+            "instance": self._instance,
+            **self._common(acceptor),
+        }
+        if acceptor.role == "gateway":
+            start["addresses"] = [asdict(listener.address) for listener in self._listeners]
+            start["data_dir"] = self._data_dir
+            data_dir = self._options.data_dir
+            start["data_dir"] = None if data_dir is None else str(data_dir)
+        acceptor.send(start, [self._board_fd, acceptor.wake_fd])
+        for worker in self._workers:
+            if worker.alive:
+                self._offer(acceptor, worker)
+                self._join(acceptor, worker)
+        for listener in self._listeners:
+            if listener.address.by_gateway == (acceptor.role == "gateway"):
+                sock = listener.sockets[0 if listener.address.by_gateway else acceptor.index]
+                listen = {"do": "listen", "protocol": listener.address.protocol, "backlog": BACKLOG}
+                acceptor.send(listen, [sock.fileno()])
+        acceptor.send({"do": "go"})
+
+    @property
+    def _data_dir(self) -> str | None:
+        return None if self._options.data_dir is None else str(self._options.data_dir)
+
+    def _common(self, child: Child) -> Message:
+        options = self._options
+        return {
+            "settings": options.settings,
+            "title": child.title,
+            "log_level": options.log_level,
+            "log_json": options.log_json,
+        }
+
+    def _own(self, worker: Child) -> list[int]:
+        return list(range(worker.index, self._shards, len(self._workers)))
+
+    def _spawn(self, child: Child) -> None:
+        child.start(self._options.log_level, self._options.log_json)
+        assert child.control is not None
+        self._selector.register(child.control, selectors.EVENT_READ, partial(self._on_control, child))
+        self._selector.register(child.sentinel, selectors.EVENT_READ, partial(self._on_end, child))
+        log.debug("%s started (pid %d)", child.title, child.pid)
+
+    # --- rings ------------------------------------------------------------------------------------------------------
+
+    def _offer(self, acceptor: Child, worker: Child) -> None:
+        """Gives the worker its side of new rings, unless it has one that no acceptor has used yet."""
+        link = self._links[acceptor.index, worker.index]
+        if link.rings is not None:
+            return
+        link.epoch += 1
+        ring_bytes = self._options.settings["broker"]["ring-bytes"]
+        assert isinstance(ring_bytes, int)
+        requests = ringbuf.create(ring_bytes, link.epoch, f"mq-a{acceptor.index}-w{worker.index}")
+        try:
+            replies = ringbuf.create(ring_bytes, link.epoch, f"mq-w{worker.index}-a{acceptor.index}")
+        except BaseException:
+            os.close(requests)
+            raise
+        link.rings = requests, replies
+        worker.send(
+            {"do": "peer", "acceptor": acceptor.index, "epoch": link.epoch}, [replies, requests, acceptor.wake_fd]
+        )
+
+    def _join(self, acceptor: Child, worker: Child) -> None:
+        """Gives the acceptor its side, once the worker can answer."""
+        link = self._links[acceptor.index, worker.index]
+        if link.rings is None or not worker.serving:
+            return
+        acceptor.send({"do": "peer", "worker": worker.index, "epoch": link.epoch}, [*link.rings, worker.wake_fd])
+        link.discard()
+        link.joined = True
+
+    def _sever(self, child: Child) -> None:
+        """Tells the other side of every pair of rings of a dead process."""
+        for (a, w), link in self._links.items():
+            if child is self._workers[w]:
+                if link.joined:
+                    self._acceptors[a].send({"do": "gone", "worker": w})
+                link.discard()
+            elif child is self._acceptors[a] and link.joined:
+                self._workers[w].send({"do": "gone", "acceptor": a})
+                link.discard()
+
+    # --- what children say ------------------------------------------------------------------------------------------
+
+    def _on_control(self, child: Child) -> None:
+        """Handles all messages that are there; at the end of the socket, sees to the end of the process."""
+        while child.control is not None:
+            try:
+                arrived = child.control.receive_now()
+                if arrived is None:
+                    return
+                self._heard(child, *arrived)
+            except EOFError:
+                self._unregister(child.control)
+                child.close_control()
+                child.kill_at = self._clock() + EXIT_TIMEOUT_S
+            except (ControlError, LookupError, TypeError, ValueError) as error:
+                log.error("%s (pid %d) sent what it should not: %r; killing it", child.title, child.pid, error)
+                self._unregister(child.control)
+                child.close_control()  # nothing else it says is believed
+                child.kill()
+
+    def _heard(self, child: Child, message: Message, fds: list[int]) -> None:
+        try:
+            match message["did"]:
+                case "recovered" if child.role == "worker":
+                    self._recovered(child, message)
+                case "ready" if child.role != "worker":
+                    child.serving = True
+                    self._is_back(child)
+                case "keep":
+                    place = int(message["shard"]), int(message["segment"])
+                    self._forget(place)
+                    self._kept[place] = fds.pop(0)
+                case "drop":
+                    self._forget((int(message["shard"]), int(message["segment"])))
+                case "disk":
+                    self._disk(child, str(message["state"]), str(message.get("reason", "")))
+                case "stopped":
+                    pass  # its end follows
+                case other:
+                    raise ValueError(f'"{other}" from a process of the wrong kind or of another version')
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _recovered(self, worker: Child, message: Message) -> None:
+        for damage in message["damage"]:
+            # Damage costs messages; a write that was cut short is what a crash leaves.
+            (log.info if damage.get("torn") else log.error)(
+                "%s: shard %d, segment %d, offset %d: %s",
+                worker.title, damage["shard"], damage["segment"], damage["offset"], damage["reason"],
+                extra={"fields": damage},
+            )  # fmt: skip
+        counts = {name: message[name] for name in ("shards", "records", "jobs", "bytes", "seconds")}
+        log.info(
+            "%s recovered %d messages from %d records (%d bytes) of %d shards in %.3f s",
+            worker.title, counts["jobs"], counts["records"], counts["bytes"], counts["shards"], counts["seconds"],
+            extra={"fields": counts},
+        )  # fmt: skip
+        worker.serving = True
+        for acceptor in self._acceptors:
+            if acceptor.alive:
+                self._join(acceptor, worker)
+        self._is_back(worker)
+
+    def _is_back(self, child: Child) -> None:
+        if self._stage is Stage.SERVING:
+            log.info("%s is back (pid %d), %.3f s after its end", child.title, child.pid, self._since_death(child))
+            self._tell_status()
+
+    def _disk(self, worker: Child, state: str, reason: str) -> None:
+        if state == "ok":
+            self._disk_failing.pop(worker.index, None)
+            log.info("%s: the disk takes writes again", worker.title)
+        else:
+            self._disk_failing[worker.index] = reason
+            log.error("%s: the disk refuses writes: %s", worker.title, reason)
+        self._tell_status()
+
+    def _forget(self, place: tuple[int, int]) -> None:
+        fd = self._kept.pop(place, None)
+        if fd is not None:
+            os.close(fd)
+
+    # --- how children end -------------------------------------------------------------------------------------------
+
+    def _on_end(self, child: Child) -> None:
+        if not child.alive:
+            return
+        self._on_control(child)  # what it said last
+        self._unregister(child.sentinel)
+        if child.control is not None:
+            self._unregister(child.control)
+        pid = child.pid
+        how = child.reap()
+        self._sever(child)
+        if self._stopping:
+            if how:
+                log.error("%s (pid %d) %s while stopping", child.title, pid, how)
+                self._exit_status = 1
+            return
+        log.error("%s (pid %d) %s", child.title, pid, how or "ended unasked")
+        self._plan_restart(child, self._clock())
+
+    def _plan_restart(self, child: Child, now: float) -> None:
+        while child.deaths and child.deaths[0] < now - DEATHS_WINDOW_S:
+            child.deaths.popleft()
+        child.deaths.append(now)
+        if child.role == "worker":
+            self._disk_failing.pop(child.index, None)
+        if len(child.deaths) > MAX_DEATHS:
+            log.error("giving up: %s died %d times within %g s", child.title, len(child.deaths), DEATHS_WINDOW_S)
+            self._exit_status = 1
+            self._begin_stop(now)
+            return
+        child.restart_at = now + RESTART_DELAYS_S[len(child.deaths) - 1]
+        self._tell_status()
+
+    def _since_death(self, child: Child) -> float:
+        return self._clock() - child.deaths[-1] if child.deaths else 0.0
+
+    # --- stages -----------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        if self._stage is Stage.RECOVERING and all(worker.serving for worker in self._workers):
+            self._stage = Stage.STARTING
+            for acceptor in self._acceptors:
+                self._start_acceptor(acceptor)
+        if self._stage is Stage.STARTING and all(child.serving for child in [*self._acceptors, *self._workers]):
+            self._stage = Stage.SERVING
+            self._announce()
+        if self._stage is Stage.STOPPING_ACCEPTORS and not any(acceptor.alive for acceptor in self._acceptors):
+            self._stage = Stage.STOPPING_WORKERS
+            for worker in self._workers:
+                worker.send({"do": "stop"})
+        if self._stage is Stage.STOPPING_WORKERS and not any(worker.alive for worker in self._workers):
+            self._stage = Stage.STOPPED
+            log.info("stopped")
+
+    def _announce(self) -> None:
+        options = self._options
+        for listener in self._listeners:
+            log.info("listening on %s", listener.address)
+        processes = f"{_count(len(self._workers), 'worker')} and {_count(options.acceptors, 'acceptor')}"
+        if options.data_dir is None:
+            log.info("messages are kept in memory only, in %d shards of %s", self._shards, processes)
+        else:
+            sync = options.sync
+            if sync == "interval":
+                sync += f" ({options.settings['log']['sync-interval']} ms)"
+            log.info(
+                "messages are kept in %s, in %d shards of %s; --sync %s",
+                options.data_dir.absolute(), self._shards, processes, sync,
+            )  # fmt: skip
+        for name in PROTOCOLS:
+            address = next((found.address for found in self._listeners if found.address.protocol == name), None)
+            if address is not None:
+                log.info("try it: %s", address.example)
+        self._notifier.ready(self._status())
+
+    def _tell_status(self) -> None:
+        if self._stage is Stage.SERVING:
+            self._notifier.status(self._status())
+
+    def _status(self) -> str:
+        down = [child.title for child in [*self._workers, *self._acceptors] if not child.serving]
+        parts = [f"restarting {', '.join(down)}"] if down else []
+        parts += [f"mq-worker-{index}: the disk refuses writes: {why}" for index, why in self._disk_failing.items()]
+        return "; ".join(parts or ["serving"]) + (" (draining)" if self._draining else "")
+
+    def _begin_stop(self, now: float) -> None:
+        if self._stopping:
+            return
+        self._stage = Stage.STOPPING_ACCEPTORS
+        self._stopping = True
+        self._stop_began = now
+        self._stop_deadline = now + STOP_TIMEOUT_S
+        self._notifier.stopping("stopping")
+        for child in [*self._acceptors, *self._workers]:
+            child.restart_at = None
+        for acceptor in self._acceptors:
+            acceptor.send({"do": "stop"})
+
+    def _kill_all(self, why: str) -> None:
+        left = [child for child in [*self._acceptors, *self._workers] if child.alive]
+        log.error("%s: killing %s", why, ", ".join(child.title for child in left))
+        self._exit_status = 1
+        self._stop_deadline = None
+        for child in left:
+            child.kill()
+
+    # --- time and signals -------------------------------------------------------------------------------------------
+
+    def _wait_s(self) -> float | None:
+        times = [self._stop_deadline]
+        for child in [*self._acceptors, *self._workers]:
+            times += child.restart_at, child.kill_at
+        first = min((at for at in times if at is not None), default=None)
+        return None if first is None else max(0.0, first - self._clock())
+
+    def _let_time_pass(self, now: float) -> None:
+        for child in [*self._workers, *self._acceptors]:
+            if child.restart_at is not None and child.restart_at <= now:
+                if child.role == "worker":
+                    self._start_worker(child)
+                else:
+                    self._start_acceptor(child)
+            if child.kill_at is not None and child.kill_at <= now:
+                child.kill_at = None
+                log.error("%s (pid %d) has closed its control socket and goes on: killing it", child.title, child.pid)
+                child.kill()
+        if self._stop_deadline is not None and self._stop_deadline <= now:
+            self._kill_all(f"not stopped within {STOP_TIMEOUT_S:g} s")
+
+    def _on_signal(self, wake: socket.socket) -> None:
+        for number in wake.recv(64):
+            name = signal.Signals(number).name
+            if number == signal.SIGUSR1:
+                board.drain(self._board_fd)
+                self._draining = True
+                log.info("%s: drain mode, new messages are refused from now on", name)
+                self._tell_status()
+            elif self._stopping:
+                if self._clock() - self._stop_began > SAME_SIGNAL_S:
+                    self._kill_all(f"{name} again")
+            else:
+                log.info("%s: stopping", name)
+                self._begin_stop(self._clock())
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Turns signals into bytes on a socket that the selector watches: nothing is done inside a handler."""
+        ours, wake = socket.socketpair()
+        ours.setblocking(False)
+        wake.setblocking(False)
+        before_fd = signal.set_wakeup_fd(ours.fileno(), warn_on_full_buffer=False)
+        before = {number: signal.signal(number, _noted) for number in SUPERVISOR_SIGNALS}
+        self._selector.register(wake, selectors.EVENT_READ, partial(self._on_signal, wake))
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(before_fd)
+            ours.close()
+            wake.close()
+
+    def _unregister(self, watched: int | Control) -> None:
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(watched)
+
+
+def _noted(number: int, frame: FrameType | None) -> None:
+    """The byte on the wake-up socket says it all."""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _raise_descriptor_limit() -> None:
+    """As many descriptors as we may have: a connection is one, and so is a segment. Children inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
