@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../csrc/ringbuf/ring.h"
+#include "ringbuf/ring.h"
 
 #define SOURCE_BYTES ((size_t)64 << 10)
 #define TURN_BYTES   ((uint64_t)16 << 10)

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "../../csrc/message.h"
+#include "ringbuf/message.h"
 
 static const uint8_t *at, *end;
 

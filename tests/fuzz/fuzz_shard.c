@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "../../csrc/channel.h"
-#include "../../csrc/crc32c.h"
+#include "ringbuf/channel.h"
+#include "base/crc32c.h"
 #include "audit.h"
 #include "catalog_check.h"
 #include "script.h"

@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "../../csrc/ring.h"
+#include "ringbuf/ring.h"
 #include "script.h"
 
 struct world world;

@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "../../csrc/acceptor.h"
-#include "../../csrc/worker.h"
+#include "acceptor/acceptor.h"
+#include "shards/worker.h"
 
 enum { WORKERS = 2, SHARDS = 4, SEGMENTS = 4096, RING_BYTES = 16 << 10, UNTIL_QUIET = 200000 };
 
