@@ -12,6 +12,7 @@ from mq_shards.acceptor.engine import Answer, Engine
 from mq_shards.csrc._core import lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Topic
+from mq_shards.gateway.names import MAX_TOPIC_BYTES
 from mq_shards.gateway.workers import Workers, WorkersError
 
 # What beanstalkd's clients see as the priority of a message that came through NSQ.
@@ -44,6 +45,10 @@ class DiskError(BrokerError):
 
 class DrainingError(BrokerError):
     """New messages are refused until the broker is started again."""
+
+
+class BadTopicError(BrokerError):
+    """No topic can have this name, now or later."""
 
 
 class OutOfTurnError(BrokerError):
@@ -106,6 +111,8 @@ class Broker:
     ) -> None:
         if self.draining:
             raise DrainingError
+        if not 0 < len(topic.encode()) <= MAX_TOPIC_BYTES:
+            raise BadTopicError(f"a topic's name has 1 to {MAX_TOPIC_BYTES} bytes, this has {len(topic.encode())}")
         number = self._engine.bind(topic.encode())
         if number == 0:
             raise WorkersError("there are as many topics as there may be")

@@ -1,12 +1,16 @@
-"""What NSQ takes for the name of a topic or of a channel."""
+"""What the name of a topic or of a channel may be: NSQ's own, and at most."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
+from mq_shards.csrc._core import lib
+
 EPHEMERAL_SUFFIX: Final = "#ephemeral"
 MAX_NAME_BYTES: Final = 64
+# Of a topic's in any protocol: no acceptor takes a longer one.
+MAX_TOPIC_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
 _NAME: Final = re.compile(r"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
 
 

@@ -26,6 +26,7 @@ from mq_shards.supervisor import journal
 
 PR_SET_PDEATHSIG: Final = 1
 PR_SET_NAME: Final = 15
+MAX_DEATHS: Final = 64  # that are remembered
 # The supervisor alone decides what these mean. A terminal and systemd send them to every process of the group.
 SUPERVISOR_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
@@ -53,7 +54,8 @@ class Child:
         self.wake_fd: Final = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.control: Control | None = None
         self.serving = False  # has said that it is ready, or has recovered
-        self.deaths: deque[float] = deque()  # when, of late
+        self.started_at = 0.0
+        self.deaths: deque[float] = deque(maxlen=MAX_DEATHS)  # when, of late
         self.restart_at: float | None = None
         self.kill_at: float | None = None
         self._entry = entry

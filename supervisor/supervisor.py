@@ -49,7 +49,10 @@ MAX_DEATHS: Final = 5
 DEATHS_WINDOW_S: Final = 20.0
 # Before the first restart, the second, ...: at once, since clients wait; then slower, since it did not help.
 RESTART_DELAYS_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
-STOP_TIMEOUT_S: Final = 10.0
+# The gateway serves no message, so the broker goes on without it: it is tried again and again, in the end this often.
+AUXILIARY_DELAY_S: Final = 30.0
+# At a stop: how often it is said what is waited for.
+STOPPING_SAID_S: Final = 3.0
 # timeout(1) and the like signal a process and then its whole group: that is one wish, not two.
 SAME_SIGNAL_S: Final = 0.5
 EXIT_TIMEOUT_S: Final = 2.0  # from the end of a child's control socket, through which alone it can be told to stop
@@ -108,6 +111,7 @@ class Supervisor:
         self._exit_status = 0
         self._stop_began = 0.0
         self._stop_deadline: float | None = None
+        self._stop_said_at: float | None = None  # when it is said next what is waited for
         self._started_wall_ns = time.time_ns()
         self._instance = os.urandom(8).hex()
         self._shards = 0
@@ -258,6 +262,7 @@ class Supervisor:
         return list(range(worker.index, self._shards, len(self._workers)))
 
     def _spawn(self, child: Child) -> None:
+        child.started_at = self._clock()
         child.start(self._options.log_level, self._options.log_json)
         assert child.control is not None
         self._selector.register(child.control, selectors.EVENT_READ, partial(self._on_control, child))
@@ -318,7 +323,8 @@ class Supervisor:
             except EOFError:
                 self._unregister(child.control)
                 child.close_control()
-                child.kill_at = self._clock() + EXIT_TIMEOUT_S
+                if not self._stopping:  # then it has until the stop's own deadline
+                    child.kill_at = self._clock() + EXIT_TIMEOUT_S
             except (ControlError, LookupError, TypeError, ValueError) as error:
                 log.error("%s (pid %d) sent what it should not: %r; killing it", child.title, child.pid, error)
                 self._unregister(child.control)
@@ -409,6 +415,9 @@ class Supervisor:
         self._plan_restart(child, self._clock())
 
     def _plan_restart(self, child: Child, now: float) -> None:
+        if child.role == "gateway":
+            self._plan_auxiliary(child, now)
+            return
         while child.deaths and child.deaths[0] < now - DEATHS_WINDOW_S:
             child.deaths.popleft()
         child.deaths.append(now)
@@ -422,6 +431,20 @@ class Supervisor:
         child.restart_at = now + RESTART_DELAYS_S[len(child.deaths) - 1]
         self._tell_status()
 
+    def _plan_auxiliary(self, child: Child, now: float) -> None:
+        """Never given up. A life that lasted is a new beginning."""
+        if now - child.started_at > DEATHS_WINDOW_S:
+            child.deaths.clear()
+        child.deaths.append(now)
+        delay_s = auxiliary_delay_s(len(child.deaths))
+        child.restart_at = now + delay_s
+        if len(child.deaths) > 1:
+            log.warning(
+                "%s died %d times, is started again in %g s; messages are served without it",
+                child.title, len(child.deaths), delay_s,
+            )  # fmt: skip
+        self._tell_status()
+
     def _since_death(self, child: Child) -> float:
         return self._clock() - child.deaths[-1] if child.deaths else 0.0
 
@@ -432,7 +455,7 @@ class Supervisor:
             self._stage = Stage.STARTING
             for acceptor in self._acceptors:
                 self._start_acceptor(acceptor)
-        if self._stage is Stage.STARTING and all(child.serving for child in [*self._acceptors, *self._workers]):
+        if self._stage is Stage.STARTING and all(map(_is_settled, [*self._acceptors, *self._workers])):
             self._stage = Stage.SERVING
             self._announce()
         if self._stage is Stage.STOPPING_ACCEPTORS and not any(acceptor.alive for acceptor in self._acceptors):
@@ -480,7 +503,8 @@ class Supervisor:
         self._stage = Stage.STOPPING_ACCEPTORS
         self._stopping = True
         self._stop_began = now
-        self._stop_deadline = now + STOP_TIMEOUT_S
+        self._stop_deadline = now + self._stop_timeout_s
+        self._stop_said_at = now + STOPPING_SAID_S
         self._notifier.stopping("stopping")
         for child in [*self._acceptors, *self._workers]:
             child.restart_at = None
@@ -488,17 +512,40 @@ class Supervisor:
             acceptor.send({"do": "stop"})
 
     def _kill_all(self, why: str) -> None:
-        left = [child for child in [*self._acceptors, *self._workers] if child.alive]
+        left = self._left()
         log.error("%s: killing %s", why, ", ".join(child.title for child in left))
         self._exit_status = 1
-        self._stop_deadline = None
+        self._stop_deadline = self._stop_said_at = None
         for child in left:
             child.kill()
+
+    def _left(self) -> list[Child]:
+        return [child for child in [*self._acceptors, *self._workers] if child.alive]
+
+    @property
+    def _stop_timeout_s(self) -> float:
+        timeout_ns = self._options.settings["broker"]["stop-timeout"]
+        assert isinstance(timeout_ns, int)
+        return timeout_ns / 1e9
+
+    def _say_what_is_waited_for(self, now: float) -> None:
+        """Acceptors and gateway send out what they have, then workers write and sync what they have."""
+        if self._stage is Stage.STOPPING_ACCEPTORS:
+            waited_for = [child for child in self._acceptors if child.alive]
+        else:
+            waited_for = self._left()
+        titles = ", ".join(child.title for child in waited_for)
+        log.info(
+            "stopping for %.0f s, waiting for %s; what is left after %g s is killed",
+            now - self._stop_began, titles, self._stop_timeout_s,
+        )  # fmt: skip
+        self._notifier.stopping(f"stopping, waiting for {titles}")
+        self._stop_said_at = now + STOPPING_SAID_S
 
     # --- time and signals -------------------------------------------------------------------------------------------
 
     def _wait_s(self) -> float | None:
-        times = [self._stop_deadline]
+        times = [self._stop_deadline, self._stop_said_at]
         for child in [*self._acceptors, *self._workers]:
             times += child.restart_at, child.kill_at
         first = min((at for at in times if at is not None), default=None)
@@ -516,7 +563,9 @@ class Supervisor:
                 log.error("%s (pid %d) has closed its control socket and goes on: killing it", child.title, child.pid)
                 child.kill()
         if self._stop_deadline is not None and self._stop_deadline <= now:
-            self._kill_all(f"not stopped within {STOP_TIMEOUT_S:g} s")
+            self._kill_all(f"not stopped within {self._stop_timeout_s:g} s")
+        if self._stop_said_at is not None and self._stop_said_at <= now and self._stage is not Stage.STOPPED:
+            self._say_what_is_waited_for(now)
 
     def _on_signal(self, wake: socket.socket) -> None:
         for number in wake.recv(64):
@@ -554,6 +603,18 @@ class Supervisor:
     def _unregister(self, watched: int | Control) -> None:
         with contextlib.suppress(KeyError):
             self._selector.unregister(watched)
+
+
+def auxiliary_delay_s(deaths: int) -> float:
+    """Before the start after so many deaths in a row: as for the others at first, then twice as long each time."""
+    if deaths <= len(RESTART_DELAYS_S):
+        return RESTART_DELAYS_S[deaths - 1]
+    return float(min(AUXILIARY_DELAY_S, RESTART_DELAYS_S[-1] * 2 ** (deaths - len(RESTART_DELAYS_S))))
+
+
+def _is_settled(child: Child) -> bool:
+    """It serves; or it is the gateway and has shown that it cannot, for which nobody waits."""
+    return child.serving or (child.role == "gateway" and len(child.deaths) > 1)
 
 
 def _noted(number: int, frame: FrameType | None) -> None:

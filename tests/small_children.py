@@ -139,6 +139,8 @@ def acceptor(control: Control) -> None:
                 case "listen":
                     listening.append(socket.socket(fileno=fds[0]))
                 case "go":
+                    if diary.does("die"):
+                        os.abort()
                     while diary.does("hesitate"):
                         time.sleep(STEP_S)
                     control.send({"did": "ready"})
@@ -172,16 +174,22 @@ def answer(sock: socket.socket, start: dict[str, Any], board_fd: int, peers: dic
 
 
 def stop(control: Control, diary: Diary) -> None:
+    if diary.does("close-and-linger"):
+        control.send({"did": "stopped"})
+        control.close()
     while diary.does("linger"):
         time.sleep(STEP_S)
-    control.send({"did": "stopped"})
+    while diary.does("close-and-linger"):
+        time.sleep(STEP_S)
+    with contextlib.suppress(OSError):
+        control.send({"did": "stopped"})
 
 
 def main() -> int:
     options = parse(sys.argv[1:])
     journal.configure(options.log_level, options.log_json, "mq-supervisor")
-    if "SMALL_STOP_TIMEOUT" in os.environ:
-        supervisor.STOP_TIMEOUT_S = float(os.environ["SMALL_STOP_TIMEOUT"])  # type: ignore[misc]
+    if "SMALL_STOPPING_SAID" in os.environ:
+        supervisor.STOPPING_SAID_S = float(os.environ["SMALL_STOPPING_SAID"])  # type: ignore[misc]
     small = "tests.small_children"
     entries = supervisor.Entries(acceptor=f"{small}.acceptor", worker=f"{small}.worker", gateway=f"{small}.gateway")
     return supervisor.Supervisor(options, entries).run()

@@ -77,7 +77,13 @@ def test_defaults() -> None:
         "nsq": NSQD_DEFAULTS,
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
         "http": {"staged-bytes": 16 << 30},
-        "broker": {"ring-bytes": 4 << 20, "worker-spin-us": 100, "acceptor-spin-us": 5, "max-connections": 65536},
+        "broker": {
+            "ring-bytes": 4 << 20,
+            "worker-spin-us": 100,
+            "acceptor-spin-us": 5,
+            "stop-timeout": 60_000_000_000,
+            "max-connections": 65536,
+        },
     }
     assert (options.log_level, options.log_json, options.warnings) == ("info", False, ())
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mq_shards.supervisor.supervisor import auxiliary_delay_s
 
 from tests.servers import ROOT, children, comm_of, free_port, wait_until
 
@@ -447,11 +448,45 @@ def test_a_second_signal_kills_what_does_not_stop(start: Start) -> None:
 
 
 def test_what_does_not_stop_in_time_is_killed(start: Start) -> None:
-    broker = start("--workers", "1", does={"mq-acceptor-0": "linger"}, SMALL_STOP_TIMEOUT="0.3")
+    broker = start("--workers", "1", "--set", "broker.stop-timeout=300ms", does={"mq-acceptor-0": "linger"})
     broker.process.terminate()
     assert broker.ends() == 1
     assert "not stopped within 0.3 s: killing mq-acceptor-0, mq-worker-0" in broker.said()
     wait_until(lambda: all_gone(broker.seen), "nothing is left")
+
+
+def test_a_stop_says_what_it_waits_for_and_ends_with_0_however_long_it_takes(start: Start) -> None:
+    """Longer than the 2 s in which a process has to end that has closed its control socket."""
+    lingers = {"mq-worker-0": "linger", "mq-gateway": "close-and-linger"}
+    broker = start("--workers", "2", *HTTP_ANY_PORT, does=lingers, SMALL_STOPPING_SAID="0.1")
+    broker.process.terminate()
+    wait_until(lambda: broker.has_noticed("waiting for mq-gateway"), "it says what it waits for first")
+    time.sleep(2.5)
+    assert broker.process.poll() is None, broker.said()
+    (broker.directory / "mq-gateway.does").unlink()
+    wait_until(lambda: "waiting for mq-worker-0;" in broker.said(), "it says what it waits for then")
+    (broker.directory / "mq-worker-0.does").unlink()
+    assert broker.ends() == 0, broker.said()
+    assert "error" not in broker.said()
+
+
+def test_a_gateway_that_cannot_start_is_tried_again_and_the_rest_is_served(start: Start) -> None:
+    broker = start("--workers", "1", *HTTP_ANY_PORT, does={"mq-gateway": "die"})
+    wait_until(lambda: "mq-gateway died 7 times" in broker.said(), "more often than a worker may", 20)
+    assert broker.ask()["mq-worker-0"] == broker.pids()["mq-worker-0"]
+    assert "served without it" in broker.said()
+    assert broker.has_noticed("STATUS=restarting mq-gateway")
+    (broker.directory / "mq-gateway.does").unlink()
+    wait_until(lambda: "mq-gateway is back" in broker.said(), "it is back", 20)
+    assert broker.ask("nsq-http")["mq-gateway"] == broker.pids()["mq-gateway"]
+    broker.process.terminate()
+    assert broker.ends() == 0
+
+
+def test_the_gateway_is_tried_less_and_less_often() -> None:
+    delays = [auxiliary_delay_s(deaths) for deaths in range(1, 20)]
+    assert delays[:8] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
+    assert delays[-1] == 30.0
 
 
 def test_kill_9_of_the_supervisor_leaves_no_process_behind(start: Start) -> None:

@@ -17,7 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mq_shards.gateway.broker import Broker, BrokerError, DiskError, DrainingError, Once, OutOfTurnError
+from mq_shards.gateway.broker import (
+    BadTopicError,
+    Broker,
+    BrokerError,
+    DiskError,
+    DrainingError,
+    Once,
+    OutOfTurnError,
+)
 from mq_shards.gateway.byte_window import ByteWindow
 from mq_shards.gateway.names import is_valid_name
 from mq_shards.gateway.pipeline import message_sections
@@ -37,6 +45,10 @@ LONGEST_PAUSE_S: Final = 5.0
 MAX_CAUSES: Final = 64  # that are logged
 
 log = logging.getLogger(__name__)
+
+
+class HopelessError(Exception):
+    """One line: why a batch can never be published whole, however often it is tried."""
 
 
 @dataclass(slots=True)
@@ -98,21 +110,29 @@ class Carrying:
         self._logged: set[str] = set()
 
     async def run(self, parts: Parts | None) -> None:
-        """Until all of it is in the log. Without `parts` they are looked for."""
+        """Until all of it is in the log. Without `parts` they are looked for. Raises HopelessError."""
         pause_s = FIRST_PAUSE_S
         while parts is None:
             try:
                 files = [(path, stamp.size) for path, stamp in zip(self._paths, self._decision.staged, strict=True)]
                 loop = asyncio.get_running_loop()
                 parts = await loop.run_in_executor(self._threads, find_parts, files, self._broker.shard_of)
-            except (SectionsError, OSError) as error:
+            except (SectionsError, FileNotFoundError) as error:
+                raise HopelessError(f"what was staged cannot be read: {error}") from None
+            except OSError as error:
                 self._say(None, f"what was staged cannot be read: {error}")
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         self.moves(None)
-        async with asyncio.TaskGroup() as group:
-            for shard, found in parts.shards.items():
-                group.create_task(self._carry(shard, found))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for shard, found in parts.shards.items():
+                    group.create_task(self._carry(shard, found))
+        except ExceptionGroup as errors:
+            hopeless, others = errors.split(HopelessError)
+            if hopeless is None or others is not None:
+                raise
+            raise HopelessError("; ".join(sorted({str(error) for error in hopeless.exceptions}))) from None
 
     @property
     def error(self) -> str:
@@ -127,7 +147,9 @@ class Carrying:
             try:
                 await sending.run()
                 return
-            except (BrokerError, WorkersError, SectionsError, OSError) as error:
+            except (BadTopicError, SectionsError, FileNotFoundError) as error:
+                raise HopelessError(str(error)) from None
+            except (BrokerError, WorkersError, OSError) as error:
                 self._say(shard, _cause(error))
                 # Refused: what is there is there. Otherwise nobody knows, but the shard.
                 begin = sending.done if isinstance(error, DiskError | DrainingError) else 0
@@ -247,7 +269,7 @@ def _read(places: Sequence[tuple[Path, int, int]]) -> list[bytes]:
                 fd, opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC), path
             data = os.pread(fd, size, offset)
             if len(data) != size:
-                raise OSError(f"{path} is shorter than it was when it was staged")
+                raise SectionsError(f"{path.name} is shorter than it was when it was staged")
             found.append(data)
     finally:
         if fd >= 0:

@@ -21,6 +21,8 @@ VERSION: Final = 1
 DIRECTORY: Final = "writers"
 PUBLISHING: Final = "publishing"
 PUBLISHED: Final = "published"
+FAILED: Final = "failed"  # it can never be published whole
+_STATES: Final = (PUBLISHING, PUBLISHED, FAILED)
 _NAME: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")
 _FILE: Final = re.compile(rf"({_NAME.pattern})\.json")
 
@@ -43,6 +45,11 @@ class Decision:
     once: bool  # the writer has no other batch
     changed_ns: int  # wall clock
     staged: tuple[Stamp, ...]
+    error: str = ""  # why it failed
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in (PUBLISHED, FAILED)
 
 
 def check_name(writer: str) -> None:
@@ -57,7 +64,10 @@ def save(root: Path, decision: Decision) -> None:
     directory.mkdir(mode=0o750, exist_ok=True)
     new = directory / f"{decision.writer}.json.new"
     with new.open("w") as file:
-        json.dump({"version": VERSION, **asdict(decision)}, file)
+        fields = asdict(decision)
+        if not decision.error:
+            del fields["error"]  # as versions before this one had it
+        json.dump({"version": VERSION, **fields}, file)
         file.flush()
         os.fsync(file.fileno())
     new.replace(directory / f"{decision.writer}.json")
@@ -87,7 +97,7 @@ def load_all(root: Path) -> Iterator[tuple[str, Decision | DamagedError]]:
 
 def _decode(writer: str, text: bytes) -> Decision:
     found = json.loads(text)
-    if found.pop("version") != VERSION or found["writer"] != writer or found["state"] not in (PUBLISHING, PUBLISHED):
+    if found.pop("version") != VERSION or found["writer"] != writer or found["state"] not in _STATES:
         raise ValueError(f"not a decision of version {VERSION}")
     if any(type(found[name]) is not int for name in ("key", "batch", "messages", "changed_ns")):
         raise ValueError("not a number")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
+import orjson
 from aiohttp import web
 from mq_shards.gateway.http_answers import Handler, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
@@ -65,7 +65,7 @@ class HttpReaders:
         readers.check_name(fields["name"])
         async with self._bodies.read(request) as body:
             try:
-                topics = readers.decode_topics(json.loads(body))
+                topics = readers.decode_topics(orjson.loads(body))
             except ValueError:
                 raise HttpError(400, "the body is not JSON") from None
         async with self._changing:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import errno
-import json
 from dataclasses import asdict
 from functools import wraps
 from typing import Any, Final
 
+import orjson
 from aiohttp import web
 from mq_shards.gateway.broker import DrainingError
 from mq_shards.gateway.http_answers import Handler, HttpError, json_answer, number
 from mq_shards.gateway.http_bodies import Bodies
-from mq_shards.gateway.pipeline.decisions import PUBLISHED, DamagedError, WriterNameError
+from mq_shards.gateway.pipeline.decisions import FAILED, PUBLISHED, DamagedError, WriterNameError
 from mq_shards.gateway.pipeline.message_sections import SectionsError
 from mq_shards.gateway.pipeline.staging import (
     MAX_FILES,
@@ -26,6 +26,7 @@ from mq_shards.gateway.pipeline.writers import Batch, Shown, TooManyWritersError
 from mq_shards.shards.readers import MAX_SEQ
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_STATUS: Final = {PUBLISHED: 200, FAILED: 409}  # of those that are under way: 202
 _SAYS: Final = 'a writer says {"batch": number, "staged": [{"name": "...", "bytes": number}, ...]}'
 
 
@@ -72,7 +73,7 @@ class HttpWriters:
             shown = await self._writers.publish(batch)
         except SectionsError as error:
             raise HttpError(409, str(error)) from None
-        return json_answer(_shown_json(shown), 200 if shown.state == PUBLISHED else 202)
+        return json_answer(_shown_json(shown), _STATUS.get(shown.state, 202))
 
     async def _delete(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
         if not await self._writers.delete(fields["name"]):
@@ -113,7 +114,7 @@ def _refusing(handler: Handler) -> Handler:
 
 def _decode(writer: str, body: bytes) -> Batch:
     try:
-        found = json.loads(body)
+        found = orjson.loads(body)  # which bounds how deep it is nested
     except ValueError:
         raise HttpError(400, "the body is not JSON") from None
     if not isinstance(found, dict) or not found.keys() <= {"batch", "staged", "once"}:

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.gateway.names import MAX_TOPIC_BYTES
 
 HEAD: Final = struct.Struct("<HHII")
 # One request to a worker: others of its clients do not wait long. One message may have more.
 SECTION_BYTES: Final = 1 << 20
 BODY_SECTIONS: Final = 1 << 16  # in one body
-MAX_NAME_BYTES: Final = 200 + len("#ephemeral")
 READ_BYTES: Final = 64 << 10
 ANY_SIZE: Final = (1 << 32) - 1
 # What a client of any protocol here may call a topic.
-_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_():@-]{1,200}(?:#ephemeral)?")
+_NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_():@-]+(?:#ephemeral)?")
 
 
 class SectionsError(Exception):
@@ -71,7 +71,7 @@ def in_file(path: Path, until: int) -> Iterator[Section]:
         at = 0
         while at < until:
             file.seek(at)
-            section = _decode(file.read(HEAD.size + MAX_NAME_BYTES), 0)
+            section = _decode(file.read(HEAD.size + MAX_TOPIC_BYTES), 0)
             section = Section(section.topic, section.messages, at, at + section.data, at + section.end)
             if section.end > until:
                 raise SectionsError(f"{path.name}: {until} bytes end in the middle of a section")
@@ -91,7 +91,9 @@ def _decode(data: bytes, at: int) -> Section:
     if len(data) - at < HEAD.size:
         raise SectionsError(f"a section ends in the middle of its head, at {at}")
     name_bytes, zero, messages, size = HEAD.unpack_from(data, at)
-    if zero != 0 or name_bytes > MAX_NAME_BYTES:
+    if zero != 0:
         raise SectionsError(f"no section begins at {at}")
+    if name_bytes > MAX_TOPIC_BYTES:
+        raise SectionsError(f"a topic's name has {MAX_TOPIC_BYTES} bytes at most; at {at} are {name_bytes}")
     start = at + HEAD.size
     return Section(data[start : start + name_bytes], messages, at, start + name_bytes, start + name_bytes + size)

@@ -1,7 +1,8 @@
 """Writers: whose batches are published once, whatever is repeated and whatever dies.
 
-A batch is decided (its staged files are durable, then the decision is), carried out, and called published; a process
-that finds a decision that was not carried out to the end goes on with it. Of one writer there is one batch at a time.
+A batch is decided (its staged files are durable, then the decision is), carried out, and called published, or failed
+when it can never be; a process that finds a decision that was not carried out to the end goes on
+with it. Of one writer there is one batch at a time.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from weakref import WeakValueDictionary
 from mq_shards.gateway.broker import Broker, DrainingError
 from mq_shards.gateway.byte_window import ByteWindow
 from mq_shards.gateway.pipeline import decisions
-from mq_shards.gateway.pipeline.carrying import Carrying, Parts, find_parts
-from mq_shards.gateway.pipeline.decisions import PUBLISHED, PUBLISHING, DamagedError, Decision
+from mq_shards.gateway.pipeline.carrying import Carrying, HopelessError, Parts, find_parts
+from mq_shards.gateway.pipeline.decisions import FAILED, PUBLISHED, PUBLISHING, DamagedError, Decision
 from mq_shards.gateway.pipeline.staging import Staging, StagingError
 
 MAX_WRITERS: Final = 4096
@@ -105,7 +106,7 @@ class Writers:
                 log.error("writer %s: %s", writer, found)
                 continue
             self._decisions[writer] = found
-            if found.state == PUBLISHED:
+            if found.is_over:
                 staging.remove_left(found.staged)
             else:
                 log.info("writer %s: goes on with batch %d", writer, found.batch)
@@ -200,7 +201,7 @@ class Writers:
 
     def _shown(self, decision: Decision) -> Shown:
         run = self._runs.get(decision.writer)
-        error = "" if run is None else run.carrying.error
+        error = decision.error if run is None else run.carrying.error
         return Shown(
             decision.writer, decision.batch, decision.state, decision.messages, decision.changed_ns, error
         )  # fmt: skip
@@ -278,14 +279,13 @@ class Writers:
         try:
             while True:
                 try:
-                    await run.carrying.run(parts)
-                    published = replace(decision, state=PUBLISHED, changed_ns=self._now_ns())
-                    await self._in_thread(decisions.save, self._root, published)
+                    over = await self._carried(run, decision, parts)
+                    await self._in_thread(decisions.save, self._root, over)
                     break
                 except Exception:  # it must not be left, whatever is wrong
                     log.exception("writer %s: batch %d is not published yet", decision.writer, decision.batch)
                 await asyncio.sleep(PAUSE_S)
-            self._decisions[decision.writer] = published
+            self._decisions[decision.writer] = over
             try:
                 await self._staging.remove(decision.staged)
             except OSError as error:
@@ -295,9 +295,21 @@ class Writers:
         del self._runs[decision.writer]
         run.done.set()
 
+    async def _carried(self, run: _Run, decision: Decision, parts: Parts | None) -> Decision:
+        """As it is then: published, or failed for good."""
+        try:
+            await run.carrying.run(parts)
+            return replace(decision, state=PUBLISHED, changed_ns=self._now_ns())
+        except HopelessError as error:
+            log.error(
+                "writer %s: batch %d has failed, and may be published in part: %s",
+                decision.writer, decision.batch, error,
+            )  # fmt: skip
+            return replace(decision, state=FAILED, changed_ns=self._now_ns(), error=str(error))
+
     async def _tidy(self) -> None:
         old_ns = self._now_ns() - int(ONCE_S * 1e9)
-        done = [d for d in self._decisions.values() if d.once and d.state == PUBLISHED and d.changed_ns < old_ns]
+        done = [d for d in self._decisions.values() if d.once and d.is_over and d.changed_ns < old_ns]
         try:
             for decision in done:
                 with contextlib.suppress(UnderWayError):

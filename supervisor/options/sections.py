@@ -119,6 +119,7 @@ BROKER: Final[Mapping[str, Kind]] = {
     ),
     "worker-spin-us": Number(100, 0, 1_000_000, "microseconds a worker looks for requests before it sleeps"),
     "acceptor-spin-us": Number(5, 0, 1_000_000, "microseconds an acceptor looks for replies before it sleeps"),
+    "stop-timeout": Duration(MINUTE, 10 * MS, HOUR, "a stop takes no longer: what is left then is killed"),
     "max-connections": Number(65536, 1, 65536, "connections of each acceptor"),  # MAX_CONNECTIONS, bounds.h
 }
 

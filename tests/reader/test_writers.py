@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mq_shards.gateway.pipeline.decisions import PUBLISHING, Decision, save
+from mq_shards.gateway.pipeline.staging import Stamp
 
 from tests.nsq.api import Reply, call, post
 from tests.reader.broker import Broker, encode, section, started
@@ -387,6 +389,29 @@ def test_a_batch_waits_while_the_log_has_no_room(tmp_path: Path) -> None:
         assert "error" not in broker.json("/v1/writers/w")
         assert bodies(broker, "u") == expected
         assert broker.server.said().count("writer w, batch 1 waits") == 1
+
+
+def test_batches_that_can_never_be_published_end_say_so_and_hold_no_place(tmp_path: Path) -> None:
+    """As a broker before this one decided them: more of them than there are places."""
+    names = [f"f{n}" for n in range(20)]
+    with started(tmp_path):
+        pass
+    (tmp_path / "staged").mkdir(exist_ok=True)
+    for number, name in enumerate(names):
+        data = section("t", b"%d" % number) + section("a" * 205, b"x")
+        if number % 2 == 0:
+            (tmp_path / "staged" / name).write_bytes(data)  # the others have lost theirs
+        stamp = Stamp(name, len(data), 0)
+        save(tmp_path, Decision(f"w{number}", number, 1, PUBLISHING, 2, False, 0, (stamp,)))
+    with started(tmp_path) as broker:
+        wait_until(lambda: all(broker.state(f"w{n}") == "failed" for n in range(20)), "they have ended", 20)
+        assert "200 bytes" in str(broker.json("/v1/writers/w0")["error"])
+        assert "cannot be read" in str(broker.json("/v1/writers/w1")["error"])
+        reply = broker.decide("w0", 1, {"f0": 1})
+        assert (reply.status, reply.json["state"]) == (409, "failed"), "whoever asks for it again is told"
+        assert broker.decide("w0", 2, staged(broker, "new", section("t", b"new"))).status == 200, "a writer goes on"
+        assert broker.server.said().count("has failed") == 20
+        assert bodies(broker, "t")[-1] == b"new"
 
 
 def test_a_broker_that_drains_decides_nothing_new(tmp_path: Path) -> None:
