@@ -2,6 +2,7 @@
 # make test    all tests                                              (ARGS='tests/test_options.py -k file')
 # make lint    ruff, mypy, clang-format, and the C sources with assertions and all warnings
 # make bench   measure, beside beanstalkd and nsqd if they are there  (ARGS=...)
+# make bench-check     has anything become worse than perf/baseline.json says? under 5 minutes, exit status 1 if so
 # make pipeline-demo   a broker of its own, events through two protocols, and what Spark makes of them; about 80 s
 # make setup   what the others need: .venv, packages, the C core; done once, redone when something changes
 
@@ -12,7 +13,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test lint bench pipeline-demo setup beanstalkd nsq spark java
+.PHONY: run test lint bench bench-check pipeline-demo setup beanstalkd nsq spark java
 
 CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -48,6 +49,9 @@ lint: setup spark
 
 bench: setup spark nsq
 	@.venv/bin/python -m perf.bench $(ARGS)
+
+bench-check: setup beanstalkd nsq
+	@.venv/bin/python -m perf.check $(ARGS)
 
 pipeline-demo: setup spark
 	@exec .venv/bin/python -m mq_shards.pipeline.demo $(ARGS)

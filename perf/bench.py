@@ -20,7 +20,16 @@ from pathlib import Path
 from typing import Final, Literal, NoReturn, TypeAlias
 
 from perf import load, scenarios, scenarios_nsq, scenarios_spark
-from perf.brokers import BrokerError, MqShards, Product, Wire, installed_beanstalkd, installed_nsqd, this_mq_shards
+from perf.brokers import (
+    Bare,
+    BrokerError,
+    MqShards,
+    Product,
+    Wire,
+    installed_beanstalkd,
+    installed_nsqd,
+    this_mq_shards,
+)
 from perf.figures import Report, table
 from perf.scenarios import Plan, Scenario
 
@@ -39,16 +48,13 @@ SCENARIOS: Final[Mapping[Subject, Mapping[str, Scenario]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if everything could be measured; with --check, 1 if a target is missed; 1 if a measurement failed."""
-    options = _parser().parse_args(arguments)
-    # A SIGTERM must end the brokers, so it has to unwind the stack.
-    signal.signal(signal.SIGTERM, _terminate)
-    _raise_descriptor_limit()
+    options = parser().parse_args(arguments)
+    prepare()
     plans = {subject: make_plan(options, subject) for subject in chosen_subjects(options)}
     plan = next(iter(plans.values()))
     report = Report(
         machine=machine(plan.base),
-        versions={product.name: product.version() for plan in plans.values() for product in plan.products}
-        | {"commit": commit()},
+        versions=versions(plans),
         settings={"rounds": str(plan.rounds), "seconds": str(plan.seconds), "workers": str(options.workers)},
     )
     for subject, plan in plans.items():
@@ -60,6 +66,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print_report(report, path)
     missed = [name for name, figure in report.figures.items() if not figure.meets_target]
     return 1 if report.failures or (options.check and missed) else 0
+
+
+def prepare() -> None:
+    """Of this process, for brokers that it starts."""
+    # A SIGTERM must end the brokers, so it has to unwind the stack.
+    signal.signal(signal.SIGTERM, _terminate)
+    # For the brokers, which inherit it.
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def versions(plans: Mapping[Subject, Plan]) -> dict[str, str]:
+    found = {product.name: product.version() for plan in plans.values() for product in plan.products}
+    return found | {"commit": commit()}
 
 
 def measure_into(report: Report, plan: Plan, name: str, measure: Scenario) -> None:
@@ -97,8 +117,9 @@ def make_plan(options: argparse.Namespace, subject: Subject) -> Plan:
         _say(f"{'nsqd' if wire == 'nsq' else 'beanstalkd'} is not installed: there will be nothing to compare with")
     products: list[Product] = [ours] if theirs is None else [ours, theirs]
     plan = Plan(
-        products=products, rounds=3, seconds=2.0, warmup=0.4, recovery_jobs=2_000_000, memory_jobs=1_000_000,
-        connections=10_000, spark_messages=5_000_000, base=options.dir, say=_say,
+        products=products, limit=None if subject == "spark" else Bare(wire), rounds=3, seconds=2.0, warmup=0.4,
+        recovery_jobs=2_000_000, memory_jobs=1_000_000, connections=10_000, spark_messages=5_000_000,
+        base=options.dir, say=_say,
     )  # fmt: skip
     if options.quick:
         plan = replace(
@@ -169,12 +190,6 @@ def commit() -> str:
         return "unknown"
 
 
-def _raise_descriptor_limit() -> None:
-    """For the brokers, which inherit it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
 def _terminate(*_: object) -> NoReturn:
     sys.exit(143)
 
@@ -183,24 +198,24 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m perf.bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="one short round of everything: for a first look")
-    parser.add_argument("--protocol", choices=tuple(SCENARIOS), help="measure only this one, or spark (default: all)")
+def parser() -> argparse.ArgumentParser:
+    options = argparse.ArgumentParser(prog="python -m perf.bench", description=__doc__)
+    options.add_argument("--quick", action="store_true", help="one short round of everything: for a first look")
+    options.add_argument("--protocol", choices=tuple(SCENARIOS), help="measure only this one, or spark (default: all)")
     names = tuple(name for each in SCENARIOS.values() for name in each)
-    parser.add_argument("--only", action="append", choices=names, help="this scenario; may be repeated")
-    parser.add_argument("--rounds", type=int, metavar="N", help="rounds of each comparison (default: 3)")
-    parser.add_argument("--seconds", type=float, metavar="S", help="measured window of each round (default: 2)")
-    parser.add_argument(
+    options.add_argument("--only", action="append", choices=names, help="this scenario; may be repeated")
+    options.add_argument("--rounds", type=int, metavar="N", help="rounds of each comparison (default: 3)")
+    options.add_argument("--seconds", type=float, metavar="S", help="measured window of each round (default: 2)")
+    options.add_argument(
         "--workers", type=int, default=1, metavar="N", help="worker processes of mq-shards (default: 1)"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the report (default: perf/results/)")
-    parser.add_argument("--dir", type=Path, metavar="DIR", help="where the brokers keep their data (default: TMPDIR)")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
-    parser.add_argument(
+    options.add_argument("--json", type=Path, metavar="FILE", help="where to write the report (default: perf/results/)")
+    options.add_argument("--dir", type=Path, metavar="DIR", help="where the brokers keep their data (default: TMPDIR)")
+    options.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    options.add_argument(
         "--mq-shards", metavar="COMMAND", default="", help="the mq-shards to measure (default: this environment's)"
     )
-    return parser
+    return options
 
 
 if __name__ == "__main__":

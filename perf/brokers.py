@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
 
+from perf import load
 from perf.peers import nsq_program
 
 START_LIMIT_S: Final = 20.0
@@ -36,7 +37,7 @@ class BrokerError(Exception):
     """A broker that did not start, ended on its own, or did not answer as it should."""
 
 
-Wire: TypeAlias = Literal["beanstalk", "nsq"]
+Wire: TypeAlias = Literal["beanstalk", "nsq", "nats"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,21 @@ class MqShards:
         return _first_line([*self.program, "--version"])
 
 
+@dataclass(frozen=True, slots=True)
+class Bare:
+    """The least that a server can do (bare.c), which no broker can be cheaper than. It keeps nothing on disk, and
+    nothing of what is in flight."""
+
+    protocol: Wire
+    name: str = "bare"
+
+    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
+        return [str(load.build("bare")), self.protocol, str(port)]
+
+    def version(self) -> str:
+        return "of this checkout"
+
+
 def installed_beanstalkd() -> Beanstalkd | None:
     program = shutil.which("beanstalkd")
     return Beanstalkd(program) if program else None
@@ -203,8 +219,9 @@ class Broker:
         while time.monotonic() < deadline:
             self._check_running()
             try:
-                if self.product.protocol == "nsq":
-                    greet_nsq(self.port, deadline - time.monotonic())
+                if self.product.protocol != "beanstalk":
+                    greet = greet_nsq if self.product.protocol == "nsq" else greet_nats
+                    greet(self.port, deadline - time.monotonic())
                     return
                 found = stats(self.port, deadline - time.monotonic()).get("current-jobs-ready")
             except OSError:
@@ -298,6 +315,14 @@ def greet_nsq(port: int, timeout_s: float = 5.0) -> None:
             answer = stream.read(10)
     if answer != b"\0\0\0\x06\0\0\0\0OK":
         raise ConnectionError(f"IDENTIFY was answered {answer!r}")
+
+
+def greet_nats(port: int, timeout_s: float = 5.0) -> None:
+    """Reads a NATS server's first line. Raises OSError when it is not INFO."""
+    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
+        greeting = connection.recv(5, socket.MSG_WAITALL)
+    if greeting != b"INFO ":
+        raise ConnectionError(f"the first line begins {greeting!r}")
 
 
 def process_tree(root: int) -> list[int]:

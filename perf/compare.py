@@ -4,8 +4,8 @@ A figure has become worse if its median is worse by more than the threshold and 
 of the old ones: with three rounds each, chance alone does that once in twenty. A figure of a single round tells nothing
 about noise, so it must be worse by twice the threshold.
 
-Where both reports have a figure's ratio to the other product, the ratio is judged and the figure itself is not: what
-the machine does to both is no regression.
+Where both reports have a figure's ratio to the other product or to the bare server, the ratios are judged and the
+figure itself is not: what the machine does to both is no regression.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from perf.figures import RATIO, Figure, Name, Report
+from perf.figures import RATIOS, Figure, Name, Report
 
 THRESHOLD_PERCENT: Final = 10.0
 
@@ -48,7 +48,7 @@ def worse_percent(old: Figure, new: Figure) -> float:
 
 
 def _judged(name: Name, figure: Figure, both: Sequence[Name]) -> bool:
-    return figure.judged and (name.who == RATIO or replace(name, who=RATIO) not in both)
+    return figure.judged and (name.who in RATIOS or all(replace(name, who=who) not in both for who in RATIOS))
 
 
 def _change(name: Name, old: Figure, new: Figure, threshold_percent: float, judged: bool) -> Change:

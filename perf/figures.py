@@ -11,12 +11,15 @@ from typing import Any, Final, Literal, TypeAlias
 
 Better: TypeAlias = Literal["higher", "lower"]
 RATIO: Final = "ratio"
+LIMIT_RATIO: Final = "limit-ratio"
+RATIOS: Final = (RATIO, LIMIT_RATIO)
 FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a figure is of. `who` is a product, or RATIO for the first product's figure over the second's."""
+    """What a figure is of. `who` is a product, RATIO for the first product's figure over the peer's, or LIMIT_RATIO for
+    the first product's over the bare server's."""
 
     scenario: str
     variant: str
@@ -104,7 +107,7 @@ def table(figures: Mapping[Name, Figure]) -> str:
     """For people: the medians, a line for each metric, a column for each product."""
     lines: list[str] = []
     for (scenario, variant), block in blocks(figures).items():
-        whos = list(dict.fromkeys(name.who for name in block if name.who != RATIO))
+        whos = list(dict.fromkeys(name.who for name in block if name.who not in RATIOS))
         lines.append(f"{f'{scenario}, {variant}':<34}" + "".join(f"{who:>14}" for who in whos))
         lines += [_line(scenario, variant, metric, whos, block) for metric in dict.fromkeys(n.metric for n in block)]
         lines.append("")
@@ -121,6 +124,9 @@ def _line(scenario: str, variant: str, metric: str, whos: Sequence[str], block: 
         if times.target is not None:
             sign = ">=" if times.better == "higher" else "<="
             line += f"{sign} {times.target:<6.3g}{'ok' if times.meets_target else 'MISSED'}"
+    limit = block.get(Name(scenario, variant, LIMIT_RATIO, metric))
+    if limit is not None and limit.rounds:
+        line += f"   x {limit.median:.3g} of bare"
     return line.rstrip()
 
 

@@ -1,7 +1,7 @@
-"""Builds and runs the load generators (load_beanstalk.c, load_nsq.c).
+"""Builds and runs the load generators (load_beanstalk.c, load_nsq.c), and builds the bare server (bare.c).
 
-Each is compiled when first needed and kept in the user's cache directory under a hash of its sources and flags, so that
-a measurement never runs an old build.
+Each program is compiled when first needed and kept in the user's cache directory under a hash of its sources and flags,
+so that a measurement never runs an old build.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import hashlib
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-SHARED: Final = ("measure.c", "stream.c")
-HEADERS: Final = ("measure.h", "stream.h")
+PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "load_beanstalk": ("load_beanstalk.c", "measure.c", "stream.c"),
+    "load_nsq": ("load_nsq.c", "measure.c", "stream.c"),
+    "bare": ("bare.c", "bare_beanstalk.c", "bare_nsq.c", "bare_nats.c", "measure.c"),
+}
+HEADERS: Final = ("measure.h", "stream.h", "bare.h")
 FLAGS: Final = ("-std=c11", "-O3", "-g", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Werror")
 # A run that has not ended by then, over its own window, hangs: a generator itself gives up after 20 s without a reply.
 GRACE_S: Final = 60.0
@@ -78,9 +82,9 @@ def cache_dir() -> Path:
 
 
 def build(name: str = "load_beanstalk") -> Path:
-    """The compiled load generator. Raises LoadError with the compiler's words if it does not compile."""
+    """The compiled program. Raises LoadError with the compiler's words if it does not compile."""
     compiler = os.environ.get("CC", "cc")
-    sources = [HERE / source for source in (f"{name}.c", *SHARED)]
+    sources = [HERE / source for source in PROGRAMS[name]]
     content = b"".join(path.read_bytes() for path in (*sources, *(HERE / header for header in HEADERS)))
     mark = hashlib.sha256(content + " ".join((compiler, *FLAGS)).encode()).hexdigest()[:16]
     target = cache_dir() / f"{name}-{mark}"

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from perf import load
 from perf.brokers import DISK, MEMORY, SYNCED, Broker, Keeping, Product
-from perf.figures import RATIO, Better, Figure, Figures, Name, ratio
+from perf.figures import LIMIT_RATIO, RATIO, Better, Figure, Figures, Name, ratio
 
 BODY_BYTES: Final = 200
 FILL: Final = ("--mode", "put-only", "--body", str(BODY_BYTES))
@@ -24,9 +24,11 @@ RECOVERY_LIMIT_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much of everything. `products` are ours first, then the one it is compared with, if that is installed."""
+    """How much of everything. `products` are ours first, then the one it is compared with, if that is installed.
+    `limit` is measured beside them where there is load and nothing has to be synced."""
 
     products: Sequence[Product]
+    limit: Product | None
     rounds: int
     seconds: float
     warmup: float
@@ -67,7 +69,8 @@ class Traffic:
         figures: Figures = {}
         for keeping in self.keepings:
             once = lambda product, keeping=keeping: self._once(plan, product, keeping)  # noqa: E731
-            figures |= in_turn(plan, self.name, keeping.name, once, TRAFFIC_UNITS, self.targets)
+            limit = None if keeping.sync_always else plan.limit
+            figures |= in_turn(plan, self.name, keeping.name, once, TRAFFIC_UNITS, self.targets, limit=limit)
         return figures
 
     def _once(self, plan: Plan, product: Product, keeping: Keeping) -> Measurement:
@@ -111,24 +114,30 @@ def in_turn(
     units: Units,
     targets: Mapping[str, float],
     rounds: int | None = None,
+    limit: Product | None = None,
 ) -> Figures:
-    """Measures the products in turn and adds the ratios of the first to the second."""
+    """Measures the products in turn, and the bare server if there is one, and adds the ratios of the first to each."""
     plan.say(f"{scenario}, {variant}")
-    measured: dict[str, list[Measurement]] = {product.name: [] for product in plan.products}
+    products = [*plan.products, *([limit] if limit else [])]
+    measured: dict[str, list[Measurement]] = {product.name: [] for product in products}
     for _ in range(plan.rounds if rounds is None else rounds):
-        for product in plan.products:
+        for product in products:
             measured[product.name].append(once(product))
     figures: Figures = {}
     for metric, (unit, better, judged) in units.items():
-        both: list[Figure] = []
-        for place, (who, runs) in enumerate(measured.items()):
+        found: dict[str, Figure] = {}
+        for who, runs in measured.items():
             values = tuple(run[metric] for run in runs if metric in run)
             if values:
-                both.append(Figure(values, unit, better, judged=judged and place == 0))
-                figures[Name(scenario, variant, who, metric)] = both[-1]
-        # What is measured as a difference may come out below nothing, and has no ratio then.
-        if len(both) == 2 and all(value > 0 for figure in both for value in figure.rounds):
-            figures[Name(scenario, variant, RATIO, metric)] = ratio(both[0], both[1], targets.get(metric))
+                found[who] = Figure(values, unit, better, judged=judged and who == products[0].name)
+                figures[Name(scenario, variant, who, metric)] = found[who]
+        ours = found.get(products[0].name)
+        for product in products[1:]:
+            theirs = found.get(product.name)
+            # What is measured as a difference may come out below nothing, and has no ratio then.
+            if ours and theirs and all(value > 0 for value in (*ours.rounds, *theirs.rounds)):
+                who, target = (LIMIT_RATIO, None) if product is limit else (RATIO, targets.get(metric))
+                figures[Name(scenario, variant, who, metric)] = ratio(ours, theirs, target)
     return figures
 
 

@@ -7,11 +7,11 @@ mq-shards all.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from perf import load
-from perf.brokers import DISK, Broker, Product
+from perf.brokers import DISK, Broker, MqShards, Product
 from perf.figures import Figures
 from perf.scenarios import BODY_BYTES, Measurement, Plan, Scenario, Units, in_turn
 
@@ -53,7 +53,7 @@ class Traffic:
                 result = load.run_nsq(broker.port, (*self.arguments, *_window(plan), *BODY), broker.pids())
             return _measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, UNITS, self.targets)
+        return in_turn(plan, self.name, self.variant, once, UNITS, self.targets, limit=plan.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Backlog:
                 result = load.run_nsq(broker.port, (*consume, *taken, *BODY), broker.pids())
             return _measured(plan, product, result)
 
-        return in_turn(plan, self.name, self.variant, once, UNITS, self.targets)
+        return in_turn(plan, self.name, self.variant, once, UNITS, self.targets, limit=plan.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ class Latency:
                 "message_p50": latency.p50, "message_p99": latency.p99, "message_max": latency.max,
             }  # fmt: skip
 
-        return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, self.targets)
+        return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, self.targets, limit=plan.limit)
 
     def _highest(self, plan: Plan, arguments: tuple[str, ...]) -> float:
         plan.say(f"{self.name}, {self.variant}: the highest rate")
@@ -117,6 +117,32 @@ class Latency:
                 result = load.run_nsq(broker.port, (*arguments, "--depth", "64", "--max-ready", "5000"), broker.pids())
             found.append(_measured(plan, plan.products[-1], result)["rate"])
         return max(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The same load on 8 workers and 4 acceptors, beside one of each: what it costs to have more processes than the
+    load needs. The ratio is that of the many to the one."""
+
+    name: str
+    variant: str
+    arguments: tuple[str, ...]
+
+    def measure(self, plan: Plan) -> Figures:
+        one = plan.products[0]
+        if not isinstance(one, MqShards):
+            return {}
+        many = replace(one, workers=8, more=(*one.more, "--acceptors", "4"), name="8-and-4")
+        one = replace(one, workers=1)
+
+        def once(product: Product) -> Measurement:
+            with Broker(product, DISK, plan.base) as broker:
+                result = load.run_nsq(broker.port, (*self.arguments, *_window(plan), *BODY), broker.pids())
+            return _measured(plan, product, result)
+
+        units = {name: UNITS[name] for name in ("rate", "cpu_us_per_message", "own_cpu_us_per_message")}
+        both = replace(plan, products=[many, one])
+        return in_turn(both, self.name, self.variant, once, units, {"cpu_us_per_message": 1.2})
 
 
 def _window(plan: Plan) -> tuple[str, ...]:
@@ -148,6 +174,7 @@ def own_share(result: load.Nsq) -> float:
 
 MPUB: Final = ("--mode", "publish", "--producers", "4", "--batch", str(BATCH), "--depth", "4")
 PUB: Final = ("--mode", "publish", "--batch", "1")
+MPUB_CONSUMED: Final = ("--batch", str(BATCH), "--depth", "4", "--max-ready", "20000")
 FAN_OUT: Final = ("--producers", "4", "--batch", "20", "--depth", "4", "--max-ready", "5000")
 THRICE: Final[Mapping[str, float]] = {"rate": 3.0}
 THRICE_AND_A_THIRD: Final[Mapping[str, float]] = {"rate": 3.0, "cpu_us_per_message": 1 / 3}
@@ -162,6 +189,8 @@ LOADS: Final = (
     Latency("nsq-latency", "default buffer", (), {"message_p99": 1.0}),
     Latency("nsq-latency-unbuffered", "no buffer", ("--output-buffer", "-1"), {"message_p99": 1.0}),
     Traffic("nsq-channels", "8 channels", (*FAN_OUT, "--channels", "8", "--consumers", "8"), THRICE),
+    Spread("nsq-spread-pub", "64 outstanding", (*PUB, "--producers", "8", "--depth", "64")),
+    Spread("nsq-spread-mpub", "8 consumers", (*MPUB_CONSUMED, "--producers", "8", "--consumers", "8")),
 )
 
 SCENARIOS: Final[Mapping[str, Scenario]] = {each.name: each.measure for each in LOADS}
