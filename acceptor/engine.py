@@ -273,9 +273,10 @@ class Engine:
         """From now on bytes from the socket come as INPUT, and bytes for it as OUTPUT."""
         lib.acceptor_filter(self._acceptor, conn)
 
-    def feed(self, conn: int, data: bytes) -> None:
-        """What an INPUT turned out to be; b"" if nothing yet. Until this is called there is no other INPUT."""
-        lib.acceptor_feed(self._acceptor, conn, data, len(data))
+    def feed(self, conn: int, data: bytes, *, more: bool = False) -> None:
+        """What an INPUT turned out to be; b"" if nothing yet. Until this is called there is no other INPUT. If there is
+        `more`, the next INPUT is empty, and comes when the codec has done with this, and others have had their turn."""
+        lib.acceptor_feed(self._acceptor, conn, data, len(data), more)
 
     def send(self, conn: int, data: bytes) -> None:
         """To the socket of a filtered connection, as it is."""

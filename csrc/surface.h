@@ -250,7 +250,7 @@ void acceptor_authorize(struct acceptor *a, uint32_t conn, const char *topic, si
 uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes);
 
 void acceptor_filter(struct acceptor *a, uint32_t conn);
-void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more);
 void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
 size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit);
 

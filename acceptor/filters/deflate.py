@@ -1,6 +1,6 @@
 """Raw deflate (RFC 1951), flushed to a byte boundary after each piece.
 
-64 KiB that an acceptor receives at once become at most 66 MiB: deflate's ratio has a bound, 1032.
+64 KiB that an acceptor receives at once may stand for 66 MiB: they are made a piece at a time.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from mq_shards.acceptor.filters import FilterError
+from mq_shards.acceptor.filters import PIECE_BYTES, FilterError
 
 RAW: Final = -zlib.MAX_WBITS
 
@@ -18,18 +18,27 @@ class Deflate:
         """`level`: 1 to 9."""
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, RAW)
         self._decompressor = zlib.decompressobj(RAW)
+        self._pending = False
 
     @property
     def ended(self) -> bool:
         return self._decompressor.eof
 
+    @property
+    def pending(self) -> bool:
+        return self._pending
+
     def decode(self, data: bytes) -> bytes:
-        if self._decompressor.eof:
+        decompressor = self._decompressor
+        if decompressor.eof:
             return b""
         try:
-            return self._decompressor.decompress(data)
+            piece = decompressor.decompress(decompressor.unconsumed_tail + data, PIECE_BYTES)
         except zlib.error as error:
             raise FilterError(f"deflate: {error}") from None
+        # A full piece may have left something in the decompressor, though it has taken all input.
+        self._pending = not decompressor.eof and len(piece) == PIECE_BYTES
+        return piece
 
     def encode(self, data: bytes) -> bytes:
         if not data:

@@ -11,7 +11,7 @@ from typing import Final
 
 import crc32c
 from cramjam import DecompressionError, snappy
-from mq_shards.acceptor.filters import FilterError
+from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, FilterError
 
 BLOCK_BYTES: Final = 65536
 HEADER_BYTES: Final = 4  # one of kind, three of length, little-endian
@@ -31,12 +31,17 @@ class Snappy:
     def __init__(self) -> None:
         self._greeted = False  # our identifier has gone out
         self._identified = False  # theirs has come
-        self._rest = bytearray()  # of a chunk that is not complete: less than one
+        self._rest = bytearray()  # unless pending, of a chunk that is not complete: less than one
+        self._pending = False
         self._skip = 0  # bytes to come that mean nothing
 
     @property
     def ended(self) -> bool:
         return False
+
+    @property
+    def pending(self) -> bool:
+        return self._pending
 
     def encode(self, data: bytes) -> bytes:
         if not data:
@@ -57,15 +62,16 @@ class Snappy:
     def decode(self, data: bytes) -> bytes:
         self._rest += data
         parts: list[bytes] = []
+        self._pending = False
         with memoryview(self._rest) as view:
             taken = self._take_chunks(view, parts)
         del self._rest[:taken]
         return b"".join(parts)
 
     def _take_chunks(self, view: memoryview, parts: list[bytes]) -> int:
-        """Puts what the complete chunks hold to `parts`; returns how many bytes they are."""
-        at = 0
-        while True:
+        """Puts what complete chunks hold to `parts`, as many as make a piece; returns how many bytes they are."""
+        at = made = 0
+        for _ in range(PIECE_PARTS):
             skipped = min(self._skip, len(view) - at)
             self._skip -= skipped
             at += skipped
@@ -87,6 +93,11 @@ class Snappy:
             with view[at + HEADER_BYTES : end] as content:
                 parts.append(self._chunk(kind, content))
             at = end
+            made += len(parts[-1])
+            if made >= PIECE_BYTES:
+                break
+        self._pending = True
+        return at
 
     def _chunk(self, kind: int, content: memoryview) -> bytes:
         if kind == IDENTIFIER:

@@ -11,8 +11,9 @@ import importlib
 import ssl
 from typing import Any, Final, Protocol
 
-from mq_shards.acceptor.filters import Filter, FilterError
+from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, Filter, FilterError
 
+# What a read returns is of one record.
 READ_BYTES: Final = 256 << 10
 
 COMMON_NAME: Final = "2.5.4.3"
@@ -78,6 +79,7 @@ class VerifyingTls:
         self._out = ssl.MemoryBIO()
         self._object = context.wrap_bio(self._in, self._out, server_side=True)
         self._ended = False
+        self._pending = False
 
     def handshake(self, data: bytes) -> bool:
         self._in.write(data)
@@ -91,12 +93,15 @@ class VerifyingTls:
 
     def decode(self, data: bytes) -> bytes:
         self._in.write(data)
-        parts = []
+        parts: list[bytes] = []
+        made = 0
+        self._pending = False
         try:
-            while not self._ended:
-                part = self._object.read(READ_BYTES)
-                parts.append(part)
-                self._ended = not part
+            while not self._ended and not self._pending:
+                parts.append(self._object.read(READ_BYTES))
+                self._ended = not parts[-1]
+                made += len(parts[-1])
+                self._pending = is_piece(len(parts), made)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
@@ -117,6 +122,10 @@ class VerifyingTls:
     @property
     def ended(self) -> bool:
         return self._ended
+
+    @property
+    def pending(self) -> bool:
+        return self._pending
 
     @property
     def version(self) -> str:
@@ -143,6 +152,7 @@ class UnverifyingTls:
         self._connection: Any = self._ssl.Connection(context, None)
         self._connection.set_accept_state()
         self._ended = False
+        self._pending = False
 
     def handshake(self, data: bytes) -> bool:
         self._put(data)
@@ -156,10 +166,14 @@ class UnverifyingTls:
 
     def decode(self, data: bytes) -> bytes:
         self._put(data)
-        parts = []
+        parts: list[bytes] = []
+        made = 0
+        self._pending = False
         try:
-            while not self._ended:
+            while not self._ended and not self._pending:
                 parts.append(self._connection.recv(READ_BYTES))
+                made += len(parts[-1])
+                self._pending = is_piece(len(parts), made)
         except self._ssl.WantReadError:
             pass
         except self._ssl.ZeroReturnError:
@@ -190,6 +204,10 @@ class UnverifyingTls:
         return self._ended
 
     @property
+    def pending(self) -> bool:
+        return self._pending
+
+    @property
     def version(self) -> str:
         return version_name(self._connection.get_protocol_version_name())
 
@@ -202,6 +220,11 @@ class UnverifyingTls:
         certificate = self._connection.get_peer_certificate(as_cryptography=True)
         names = certificate.subject if certificate is not None else ()
         return next((str(name.value) for name in names if name.oid.dotted_string == COMMON_NAME), "")
+
+
+def is_piece(records: int, record_bytes: int) -> bool:
+    """They are enough for one call."""
+    return records >= PIECE_PARTS or record_bytes >= PIECE_BYTES
 
 
 def reason(error: Exception) -> str:

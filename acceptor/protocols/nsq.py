@@ -353,7 +353,7 @@ class Nsq:
             client.chain = None
             self._engine.close_connection(conn)
             return
-        self._engine.feed(conn, plain)
+        self._engine.feed(conn, plain, more=chain.pending)
         if chain.ended:
             self._ending.append(conn)
 

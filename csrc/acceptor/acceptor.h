@@ -31,8 +31,8 @@ enum upcall_kind {
                            NSQ's and Python has had a command of it at some time */
     UPCALL_CONTROL,     /* the control descriptor is readable */
     UPCALL_BROKEN,      /* conn: a worker, whose channel is not to be believed any more; it counts as gone */
-    UPCALL_INPUT,       /* conn, which is filtered: bytes as they came from its socket; no more come before the
-                           acceptor_feed that answers it */
+    UPCALL_INPUT,       /* conn, which is filtered: bytes as they came from its socket (none after an acceptor_feed
+                           that said there was more); no more come before the acceptor_feed that answers it */
     UPCALL_OUTPUT,      /* conn, which is filtered: bytes for its client, which acceptor_send is to be given in another
                            form, before the next turn if nothing is to be lost when conn ends */
     UPCALL_POKED,       /* acceptor_poke was called */
@@ -126,8 +126,9 @@ uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes
 /* From now on what comes from the socket (and what has come and was not taken yet) goes through UPCALL_INPUT, and what
  * is to be sent through UPCALL_OUTPUT. */
 void acceptor_filter(struct acceptor *a, uint32_t conn);
-/* What an UPCALL_INPUT turned out to be (or nothing): the codec's input. */
-void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+/* What an UPCALL_INPUT turned out to be (or nothing): the codec's input. With `more`, something of that INPUT is left:
+ * the next one is empty, and comes when the codec has done with this one and others have had their turn. */
+void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more);
 /* To the socket as it is. */
 void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
 /* The client's address as text: "127.0.0.1:40960" or "[::1]:40960"; its length, 0 when closed. */

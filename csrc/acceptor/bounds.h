@@ -51,6 +51,10 @@
 #define FILTER_CHUNK_BYTES ((size_t)64 << 10)
 #define FILTER_AHEAD_BYTES ((size_t)256 << 10)
 
+/* What a little input stands for may be very much: so many pieces of it, of all connections together, are asked for in
+ * a turn. */
+#define FILTER_PIECES_PER_TURN 4u
+
 /* Input and output buffers: one block each as a rule, from a pool that keeps this many. */
 #define BLOCK_BYTES ((size_t)32 << 10)
 #define KEEP_BLOCKS 512u

@@ -67,6 +67,7 @@ struct filter {
     struct buffer wire;  /* to be sent as it is */
     size_t output_bytes; /* in UPCALL_OUTPUTs that were not taken */
     bool input;          /* Python owes what an UPCALL_INPUT turned out to be */
+    bool more;           /* and has said that there is more where the last came from: nothing is received until then */
 };
 
 struct nsq; /* see nsq.h */

@@ -100,6 +100,7 @@ struct acceptor {
     struct numbers runnable;
     struct numbers running; /* the list that is being worked off */
     uint8_t *scratch;       /* that all connections receive into */
+    uint32_t filter_pieces; /* that were asked for in this turn */
 
     struct pending_upcall *upcalls; /* a queue in a ring */
     size_t upcall_head, upcall_count, upcall_capacity;
@@ -200,6 +201,8 @@ void wake_self(struct acceptor *a);
 
 /* What came from the socket of a filtered connection: Python's. */
 void filter_received(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+/* The codec can do with what is left of that: in this turn, or in the next. */
+void filter_go_on(struct acceptor *a, struct connection *c);
 /* Hands on of the output what Python may have now. */
 void filter_pass(struct acceptor *a, struct connection *c);
 /* Python has taken an UPCALL_OUTPUT. */

@@ -3,8 +3,9 @@
  *   socket -> UPCALL_INPUT  -> acceptor_feed -> `in`  -> the codec
  *   socket <- `wire` <- acceptor_send <- UPCALL_OUTPUT <- `out` <- the codec
  *
- * Nothing piles up on the way: one INPUT is answered before more is received, and output is handed on only while little
- * waits behind it.
+ * Nothing piles up on the way: one INPUT is answered, to its end and in pieces, before more is received, and output is
+ * handed on only while little waits behind it. A piece is asked for when the codec has done with the one before; a few
+ * of all connections in a turn, so that nobody else waits for what strangers have compressed.
  */
 #include "acceptor/engine.h"
 
@@ -17,8 +18,20 @@ static void push_input(struct acceptor *a, struct connection *c, const uint8_t *
 }
 
 void filter_received(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
-    assert(!c->filter->input);
+    assert(!c->filter->input && !c->filter->more);
     push_input(a, c, data, bytes);
+}
+
+void filter_go_on(struct acceptor *a, struct connection *c) {
+    struct filter *f = c->filter;
+    assert(f->more && !f->input);
+    if (a->filter_pieces == FILTER_PIECES_PER_TURN) {
+        socket_schedule(a, c);
+        return;
+    }
+    a->filter_pieces++;
+    f->more = false;
+    push_input(a, c, NULL, 0);
 }
 
 void filter_pass(struct acceptor *a, struct connection *c) {
@@ -75,10 +88,11 @@ static bool append(struct acceptor *a, struct connection *c, struct buffer *to, 
     return true;
 }
 
-void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count) {
+void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more) {
     struct connection *c = connection_find(a, conn);
     if (c == NULL || c->filter == NULL) return;
     c->filter->input = false;
+    c->filter->more = more && !c->closing;
     if (!c->closing && !append(a, c, &c->in, bytes, bytes_count)) return;
     socket_schedule(a, c);
     wake_self(a);

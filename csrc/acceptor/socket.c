@@ -158,11 +158,15 @@ static bool takes_input(const struct acceptor *a, const struct connection *c) {
     return c->stall == STALL_NONE && !c->closing && !a->quiet;
 }
 
-/* May more be received? What a filtered connection's command is waiting for (a handshake) may be what comes. */
-static bool takes_bytes(const struct acceptor *a, const struct connection *c) {
-    if (c->filter == NULL) return takes_input(a, c);
+/* May Python have more of a filtered connection's bytes? What its command is waiting for (a handshake) may be there. */
+static bool takes_pieces(const struct acceptor *a, const struct connection *c) {
     if (c->closing || a->quiet || c->filter->input) return false;
     return c->stall == STALL_NONE || (c->stall == STALL_PYTHON && buffer_bytes(&c->in) <= RECEIVE_BYTES);
+}
+
+/* May more be received? */
+static bool takes_bytes(const struct acceptor *a, const struct connection *c) {
+    return c->filter == NULL ? takes_input(a, c) : takes_pieces(a, c) && !c->filter->more;
 }
 
 /* Everything is said and has left. */
@@ -172,7 +176,7 @@ static bool is_done(const struct connection *c) {
 
 /* Ends a connection that will say no more and has been told everything. */
 static void finish_if_done(struct acceptor *a, struct connection *c) {
-    if (c->closed || !c->eof || (c->filter != NULL && c->filter->input)) return;
+    if (c->closed || !c->eof || (c->filter != NULL && (c->filter->input || c->filter->more))) return;
     /* What Python is about with it may be a handshake, which will not come to an end. */
     if (c->filter != NULL && c->stall == STALL_PYTHON) {
         socket_close(a, c);
@@ -279,6 +283,13 @@ void socket_wake(struct acceptor *a, struct connection *c) {
 void socket_run(struct acceptor *a, struct connection *c) {
     c->runnable = false;
     if (takes_input(a, c)) parse_kept(a, c);
+    if (!c->closed && c->filter != NULL && c->filter->more && takes_pieces(a, c)) {
+        /* Of one that has hung up, nobody is there any more, and there may be very much. */
+        if (c->detached)
+            socket_close(a, c);
+        else
+            filter_go_on(a, c);
+    }
     if (!c->closed && takes_bytes(a, c) && c->detached && !c->eof) {
         receive(a, c);
         if (!c->closed && takes_bytes(a, c) && !c->eof) socket_schedule(a, c);

@@ -62,6 +62,7 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
 /* --- a turn ------------------------------------------------------------------------------------------------------- */
 
 static void run_runnable(struct acceptor *a) {
+    a->filter_pieces = 0;
     /* What becomes runnable meanwhile waits for the next turn. */
     struct numbers now = a->runnable;
     a->runnable = a->running;

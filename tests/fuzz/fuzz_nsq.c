@@ -435,13 +435,13 @@ static void answer_input(struct known *k) {
     if (k->handshakes) {
         k->handshakes--;
         if (k->handshakes) {
-            acceptor_feed(world.acceptor, conn, "", 0);
+            acceptor_feed(world.acceptor, conn, "", 0, pick(8) == 0);
             return;
         }
         acceptor_resume(world.acceptor, conn);
     }
     if (k->passes == LATE) bytes = pick((uint32_t)(bytes < 1000 ? bytes : 1000) + 1);
-    acceptor_feed(world.acceptor, conn, bytes ? k->in.at : (const uint8_t *)"", bytes);
+    acceptor_feed(world.acceptor, conn, bytes ? k->in.at : (const uint8_t *)"", bytes, bytes && bytes < k->in.count);
     bytes_drop(&k->in, bytes);
 }
 

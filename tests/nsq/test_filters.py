@@ -4,6 +4,7 @@ read what ours write. (Inside a broker they are in test_compression.py and test_
 
 from __future__ import annotations
 
+import functools
 import random
 import ssl
 import zlib
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mq_shards.acceptor.filters import Chain, Filter, FilterError
+from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, Chain, Filter, FilterError
 from mq_shards.acceptor.filters.deflate import Deflate
 from mq_shards.acceptor.filters.snappy import BLOCK_BYTES, IDENTIFIER_CHUNK, Snappy
 from mq_shards.acceptor.filters.tls import Tls
@@ -55,6 +56,15 @@ def pieces_of_all_sorts() -> st.SearchStrategy[list[bytes]]:
     return st.lists(st.one_of(st.binary(max_size=300), runs, noise), max_size=6)
 
 
+def whole(filter: Filter | Chain, data: bytes) -> bytes:
+    """All that has come, taken a piece at a time."""
+    pieces = [filter.decode(data)]
+    while filter.pending:
+        pieces.append(filter.decode(b""))
+    assert max(map(len, pieces)) < 2 * PIECE_BYTES
+    return b"".join(pieces)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @given(pieces=pieces_of_all_sorts(), seed=st.integers())
 def test_what_goes_in_comes_out_however_it_is_cut(kind: str, pieces: list[bytes], seed: int) -> None:
@@ -62,7 +72,7 @@ def test_what_goes_in_comes_out_however_it_is_cut(kind: str, pieces: list[bytes]
     decoded = b""
     for number, piece in enumerate(pieces, 1):
         for part in cut_at_random(seed)(ours.encode(piece)):
-            decoded += theirs.decode(part)
+            decoded += whole(theirs, part)
         # Nothing is held back.
         assert decoded == b"".join(pieces[:number])
     assert not theirs.ended
@@ -82,7 +92,7 @@ class TestSnappy:
         for ours, theirs in ((Snappy(), streams.Snappy()), (Snappy(), streams.Snappy(compress=False))):
             for piece in pieces:
                 assert theirs.decode(ours.encode(piece)) == piece
-                assert ours.decode(theirs.encode(piece)) == piece
+                assert whole(ours, theirs.encode(piece)) == piece
 
     def test_what_does_not_compress_is_sent_as_it_is(self) -> None:
         noise = random.Random(2).randbytes(BLOCK_BYTES)
@@ -96,7 +106,7 @@ class TestSnappy:
             b"\xfe\x03\x00\x00---" + b"\x80\xff\xff\xff" + b"\xfd" * 0xFFFFFF + b"\x9a\x00\x00\x00" + IDENTIFIER_CHUNK
         )
         assert filter.decode(IDENTIFIER_CHUNK + skipped[:9]) == b""
-        assert b"".join(map(filter.decode, cut_at_random(3)(skipped[9:] + content))) == b"content"
+        assert b"".join(whole(filter, part) for part in cut_at_random(3)(skipped[9:] + content)) == b"content"
 
     @pytest.mark.parametrize(
         "data",
@@ -129,7 +139,40 @@ class TestSnappy:
             assert filter.decode(chunk[-1:]) == chunk[8:]
 
 
+    def test_many_small_chunks_are_taken_a_few_at_a_time(self) -> None:
+        filter = Snappy()
+        chunks = streams.snappy_chunk(b"x") * 1000 + b"\xfe\x00\x00\x00" * 1000
+        pieces = [filter.decode(IDENTIFIER_CHUNK + chunks)]
+        while filter.pending:
+            pieces.append(filter.decode(b""))
+        assert b"".join(pieces) == b"x" * 1000
+        assert max(map(len, pieces)) <= PIECE_PARTS
+        assert len(pieces) > 2000 // PIECE_PARTS
+
+
 class TestDeflate:
+    def test_a_bomb_is_made_a_piece_at_a_time_and_all_of_it_comes(self) -> None:
+        filter = Deflate(6)
+        bomb = zlib.compressobj(9, wbits=-15)
+        data = bomb.compress(b"NOP\n" * (5 << 20)) + bomb.flush(zlib.Z_SYNC_FLUSH)
+        assert len(data) < 60_000
+        made = [len(filter.decode(data))]
+        while filter.pending:
+            made.append(len(filter.decode(b"")))
+        assert sum(made) == 20 << 20
+        assert max(made) == PIECE_BYTES
+
+    def test_it_has_not_ended_while_there_is_more(self) -> None:
+        stream = zlib.compressobj(9, wbits=-15)
+        chain = Chain()
+        chain.add(Deflate(6))
+        data = chain.decode(stream.compress(b"x" * 200_000) + stream.flush())
+        while chain.pending:
+            assert not chain.ended
+            data += chain.decode(b"")
+        assert data == b"x" * 200_000
+        assert chain.ended
+
     @pytest.mark.parametrize("data", [b"\xff" * 10, b"PUB in the clear\n", b"\x06"], ids=repr)
     def test_what_is_not_of_the_format_is_refused(self, data: bytes) -> None:
         with pytest.raises(FilterError):
@@ -142,6 +185,14 @@ class TestDeflate:
         assert filter.decode(data + b"behind") == b"all"
         assert filter.ended
         assert filter.decode(b"more") == b""
+
+
+class Whole:
+    """A filter of which everything is had at once, for a client."""
+
+    def __init__(self, filter: Filter) -> None:
+        self.encode = filter.encode
+        self.decode = functools.partial(whole, filter)
 
 
 @pytest.mark.skipif(NSQD.missing is not None, reason=NSQD.missing or "")
@@ -161,7 +212,7 @@ class TestWithGo:
         ]  # fmt: skip
         with running(NSQD, {"max-deflate-level": "9"}) as server, Wire(server) as wire:
             wire.identify(output_buffer_timeout=25, **{asked: True})
-            wire._start_filter(make())
+            wire._start_filter(Whole(make()))
             assert wire.frame() == OK
             for at in range(0, len(bodies), 50):
                 wire.publish_many(topic, bodies[at : at + 50])
@@ -261,7 +312,7 @@ class TestTls:
         assert server.cipher.startswith("TLS_")
         assert server.common_name == (CLIENT_NAME if policy else "")
         question, reply = random.Random(7).randbytes(300_000), random.Random(8).randbytes(1_000_000)
-        assert b"".join(map(server.decode, cut_at_random(9)(client.write(question)))) == question
+        assert b"".join(whole(server, part) for part in cut_at_random(9)(client.write(question))) == question
         assert client.read(server.encode(reply)) == reply
         assert not server.ended
         with pytest.raises(ssl.SSLWantReadError):
@@ -302,6 +353,19 @@ class TestTls:
         with pytest.raises(FilterError):
             server_for(settings, tls_client_auth_policy=policy).handshake(data * 3)
 
+    def test_many_small_records_are_taken_a_few_at_a_time(
+        self, settings: dict[str, Any], certificates: Certificates, policy: str
+    ) -> None:
+        server = server_for(settings, tls_client_auth_policy=policy)
+        client = Client(self.context(certificates, certificates.client))
+        assert client.handshake(server)
+        data = b"".join(client.write(b"x") for _ in range(1000))
+        pieces = [server.decode(data)]
+        while server.pending:
+            pieces.append(server.decode(b""))
+        assert b"".join(pieces) == b"x" * 1000
+        assert max(map(len, pieces)) <= PIECE_PARTS
+
     def test_a_record_that_was_changed_is_refused(
         self, settings: dict[str, Any], certificates: Certificates, policy: str
     ) -> None:
@@ -325,6 +389,7 @@ class TestTls:
         assert client.read(chain.encode(b"first")) == b"first"
         chain.add(KINDS[kind]())
         for data in (b"x" * 500_000, random.Random(10).randbytes(200_000), b"y"):
-            assert theirs.decode(client.read(chain.encode(data))) == data
-            assert b"".join(map(chain.decode, cut_at_random(11)(client.write(theirs.encode(data))))) == data
+            assert whole(theirs, client.read(chain.encode(data))) == data
+            parts = cut_at_random(11)(client.write(theirs.encode(data)))
+            assert b"".join(whole(chain, part) for part in parts) == data
         assert not chain.ended
