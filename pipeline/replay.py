@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import math
-import os
 import secrets
 import time
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from mq_shards.pipeline.write_options import WriteOptions
+from mq_shards.shards import durable
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sf
 
@@ -75,17 +75,7 @@ class Plan:
     def save(self, path: Path) -> None:
         """Durable when it returns: a chunk of a plan that is forgotten could be published again by another."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_suffix(".new")
-        with new.open("wb") as file:
-            file.write(orjson.dumps({"version": _VERSION, **asdict(self)}))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        durable.save(path, orjson.dumps({"version": _VERSION, **asdict(self)}))
 
     @property
     def chunks(self) -> int:

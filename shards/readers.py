@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from mq_shards.shards import durable
+
 VERSION: Final = 1
 MAX_READERS: Final = 1024
 MAX_TOPICS: Final = 65536  # of one reader
@@ -59,14 +61,8 @@ def save(data_dir: Path, name: str, topics: Mapping[str, int]) -> None:
     target = directory / f"{name}.json"
     if not target.exists() and len(_names(data_dir)) >= MAX_READERS:
         raise ReadersError(f"there are {MAX_READERS} readers, which is as many as there may be")
-    new = directory / f"{name}.json.new"
-    with new.open("w") as file:
-        json.dump({"version": VERSION, "topics": dict(topics)}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(target)
-    _sync(directory)
-    _sync(data_dir)
+    durable.save(target, json.dumps({"version": VERSION, "topics": dict(topics)}).encode())
+    durable.sync_directory(data_dir)
 
 
 def delete(data_dir: Path, name: str) -> bool:
@@ -76,7 +72,7 @@ def delete(data_dir: Path, name: str) -> bool:
         (data_dir / DIRECTORY / f"{name}.json").unlink()
     except FileNotFoundError:
         return False
-    _sync(data_dir / DIRECTORY)
+    durable.sync_directory(data_dir / DIRECTORY)
     return True
 
 
@@ -111,14 +107,6 @@ def _names(data_dir: Path) -> list[str]:
     except FileNotFoundError:
         return []
     return sorted(match[1] for match in found if match)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 @dataclass(slots=True)

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
 import crc32c
+from mq_shards.shards import durable
 
 VERSION: Final = 1
 MAX_SHARDS: Final = 4096
@@ -68,14 +69,6 @@ def _explained(what: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(f"{what}: {os.strerror(error.errno or errno.EIO)}", error.errno or 0) from error
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def shard_path(directory: Path, shard: int) -> Path:
@@ -192,13 +185,8 @@ class DataDirectory:
                 shard_path(path, shard).mkdir(mode=0o750, exist_ok=True)
             meta = Meta(shards, secrets.token_hex(16))
             # It exists when meta.json does, and then it is whole.
-            with (path / META_NEW).open("wb") as file:
-                file.write(meta.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            (path / META_NEW).replace(path / META)
-            _sync_directory(path)
-            _sync_directory(path.resolve().parent)
+            durable.save(path / META, meta.encode())
+            durable.sync_directory(path.resolve().parent)
         return meta
 
 

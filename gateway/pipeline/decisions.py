@@ -8,7 +8,6 @@ A file is replaced atomically and durable before anybody acts on what it says.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from mq_shards.gateway.pipeline.staging import Stamp
+from mq_shards.shards import durable
 
 VERSION: Final = 1
 DIRECTORY: Final = "writers"
@@ -62,23 +62,17 @@ def save(root: Path, decision: Decision) -> None:
     directory = root / DIRECTORY
     root.mkdir(mode=0o700, exist_ok=True)
     directory.mkdir(mode=0o750, exist_ok=True)
-    new = directory / f"{decision.writer}.json.new"
-    with new.open("w") as file:
-        fields = asdict(decision)
-        if not decision.error:
-            del fields["error"]  # as versions before this one had it
-        json.dump({"version": VERSION, **fields}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(directory / f"{decision.writer}.json")
-    _sync(directory)
-    _sync(root)
+    fields = asdict(decision)
+    if not decision.error:
+        del fields["error"]  # as versions before this one had it
+    durable.save(directory / f"{decision.writer}.json", json.dumps({"version": VERSION, **fields}).encode())
+    durable.sync_directory(root)
 
 
 def delete(root: Path, writer: str) -> None:
     """OSError."""
     (root / DIRECTORY / f"{writer}.json").unlink(missing_ok=True)
-    _sync(root / DIRECTORY)
+    durable.sync_directory(root / DIRECTORY)
 
 
 def load_all(root: Path) -> Iterator[tuple[str, Decision | DamagedError]]:
@@ -103,11 +97,3 @@ def _decode(writer: str, text: bytes) -> Decision:
         raise ValueError("not a number")
     found["staged"] = tuple(Stamp(**stamp) for stamp in found["staged"])
     return Decision(**found)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -21,6 +21,7 @@ from typing import Any, Final, TypeVar
 
 from mq_shards.gateway.pipeline import message_sections
 from mq_shards.gateway.pipeline.message_sections import SectionsError
+from mq_shards.shards import durable
 
 DIRECTORY: Final = "staged"
 MAX_FILES: Final = 65536
@@ -302,9 +303,5 @@ def _make_durable(directory: Path, names: list[str]) -> list[Stamp]:
             os.close(fd)
         stamps.append(Stamp(name, stat.st_size, stat.st_mtime_ns))
     for path in (directory, directory.parent) if names else ():
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        durable.sync_directory(path)
     return stamps
