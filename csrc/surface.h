@@ -330,6 +330,7 @@ bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int
 void worker_peer_gone(struct worker *w, uint32_t acceptor);
 
 bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns);
+void worker_read_clock(struct worker *w, bool reads);
 uint64_t worker_next_ns(const struct worker *w);
 uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
 bool worker_flush(struct worker *w);

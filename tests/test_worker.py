@@ -554,3 +554,57 @@ def test_a_topic_that_came_back_can_be_forgotten_again_after_a_restart(bench: Be
     assert pass_through(bench, "t") == [3]
     bench.restart()
     assert pass_through(bench, "t") == [4]
+
+
+def read_back_at(bench: Bench, *, wall: int) -> None:
+    """Another process, whose monotonic clock has nothing to do with the one before, when the wall clock says so."""
+    bench.stop()
+    bench.now, bench.wall = 5 * SECOND, wall
+    bench.start()
+    bench.open("a", 1)
+    bench.turn()
+
+
+@pytest.mark.parametrize("how", ["published", "released"])
+@pytest.mark.parametrize("set_back", [0, 3600 * SECOND])
+def test_a_clock_that_was_set_back_makes_no_delay_longer(bench: Bench, how: str, set_back: int) -> None:
+    """Not by what the delay was at first either: what passed since then, as far as the log saw it, has passed."""
+    if how == "published":
+        bench.ask(PUBLISH, topic=1, id=4, delay=8 * SECOND)
+    else:
+        bench.ask(PUBLISH, topic=1, id=4)
+        bench.ask(RESERVE)
+        bench.ask(RELEASE, id=4, delay=8 * SECOND)
+    bench.turn(3)
+    bench.ask(PUBLISH, topic=2, id=5)
+    bench.ask(PUBLISH, topic=1, id=8, delay=100 * SECOND)  # the log of its shard sees how late it is
+    for _ in range(2):
+        read_back_at(bench, wall=bench.wall - set_back)
+        bench.send(WATCH, 1, topic=1)
+        bench.turn(4.9)
+        assert bench.ask(RESERVE).status == TIMED_OUT
+        bench.now -= int(4.9 * SECOND)
+        bench.wall -= int(4.9 * SECOND)
+    read_back_at(bench, wall=bench.wall)
+    bench.send(WATCH, 1, topic=1)
+    bench.turn(5.1)
+    assert bench.ask(RESERVE).id == 4
+
+
+def test_a_clock_that_went_forward_makes_what_is_delayed_due(bench: Bench) -> None:
+    bench.ask(PUBLISH, topic=1, id=4, delay=8 * SECOND)
+    read_back_at(bench, wall=bench.wall + 9 * SECOND)
+    bench.send(WATCH, 1, topic=1)
+    bench.turn()
+    assert bench.ask(RESERVE).id == 4
+
+
+def test_no_message_is_dated_before_it_was_sent(bench: Bench) -> None:
+    """A turn that began before it came in does not lend it its time."""
+    lib.worker_read_clock(bench.worker, True)
+    sent = time.time_ns()
+    bench.wall = sent - 60 * SECOND
+    assert bench.ask(PUBLISH, topic=1, id=4).status == OK
+    content = Path(f"/proc/self/fd/{bench.segments[0][0][1]}").read_bytes()
+    dated = [entry.time_ns for entry in decode_segment(content) if isinstance(entry, Record) and entry.id == 4]
+    assert dated and sent <= dated[0] <= time.time_ns()

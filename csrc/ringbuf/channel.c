@@ -326,6 +326,14 @@ const struct message *channel_receive(struct channel *channel) {
     return NULL;
 }
 
+bool channel_drained(const struct channel *channel) {
+    return channel->in.head == channel->in.tail;
+}
+
+bool channel_look(struct channel *channel) {
+    return !channel_broken(channel) && ring_consumer_look(&channel->in);
+}
+
 void channel_release(struct channel *channel) {
     if (channel_broken(channel)) return;
     free_large_assembly(channel);

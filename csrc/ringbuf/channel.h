@@ -62,6 +62,10 @@ bool channel_publish_to(struct channel *channel, uint64_t tail);
 
 /* The next message, or NULL when there is none now. Frees the one before it (locally). */
 const struct message *channel_receive(struct channel *channel);
+/* Whether what was published when it was last looked has all been received: the next channel_receive() looks anew. */
+bool channel_drained(const struct channel *channel);
+/* Looks for what has been published since. True if there is something to receive. */
+bool channel_look(struct channel *channel);
 /* Gives the room of all received messages back to the producer; wakes it if it waits for room. Once per turn. */
 void channel_release(struct channel *channel);
 

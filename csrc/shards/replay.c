@@ -77,8 +77,8 @@ static void apply_state(struct worker *w, uint32_t job, const struct state_attri
     reservation->buries = a->buries;
     reservation->kicks = a->kicks;
     reservation->delay_ns = a->delay_ns;
-    /* Wall clock for now; buried ones are ordered by when they were buried. */
-    reservation->deadline_ns = j->state == JOB_DELAYED ? a->deadline_wall_ns : time_ns;
+    /* Buried ones are ordered by when they were buried. */
+    reservation->deadline_ns = j->state == JOB_DELAYED ? worker_deadline(w, a->deadline_wall_ns, UINT64_MAX) : time_ns;
 }
 
 void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns) {
@@ -175,7 +175,7 @@ static void replay_state(struct worker *w, const struct record *r) {
     struct state_attributes a;
     if (!job || r->attribute_bytes < sizeof a) return;
     memcpy(&a, record_attributes(r), sizeof a);
-    apply_state(w, job, &a, r->time_ns);
+    apply_state(w, job, &a, w->now_ns);
 }
 
 /* Those that were there when the process ended are not meant to outlive it. */
@@ -220,6 +220,20 @@ static void replay_record(struct worker *w, struct shard *s, const struct record
     }
 }
 
+/* Time passes as it did when the records were written: a wall clock that was set back takes nothing from what had passed
+ * before. A MOVED bears the time of its publish. */
+static void pass_time(struct worker *w, const struct record *r) {
+    if (!w->wall_ns) w->now_ns = w->wall_ns = r->time_ns;
+    if (r->kind == RECORD_MOVED) return;
+    if (r->time_ns > w->wall_ns) w->now_ns += r->time_ns - w->wall_ns;
+    w->wall_ns = r->time_ns;
+}
+
+uint64_t replay_deadline(const struct worker *w, const struct shard *s, uint64_t deadline_ns) {
+    uint64_t left_ns = deadline_ns > s->replayed_ns ? deadline_ns - s->replayed_ns : 0;
+    return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
+}
+
 static void note_damage(struct replay *out, uint32_t shard, uint32_t segment, uint64_t bad, uint64_t until) {
     if (out->damages < sizeof out->damage / sizeof *out->damage)
         out->damage[out->damages] = (struct damage){shard, segment, bad, until};
@@ -258,6 +272,7 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
             break;
         }
         among_many = more;
+        pass_time(w, r);
         replay_record(w, s, r, (uint64_t)segment << 32 | (offset - record_stride(r)));
         out->records++;
     }
@@ -268,10 +283,14 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
 }
 
 bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
-    uint64_t before = s->jobs;
+    uint64_t before = s->jobs, now_ns = w->now_ns, wall_ns = w->wall_ns;
     uint32_t last = log_active_segment(s->log);
+    w->now_ns = w->wall_ns = 0;
     for (uint32_t n = log_first_segment(s->log); n && n <= last; n++)
         if (!log_truncate(s->log, n, replay_segment(w, s, n, out))) return false;
+    s->replayed_ns = w->now_ns + (w->wall_ns && wall_ns > w->wall_ns ? wall_ns - w->wall_ns : 0);
+    w->now_ns = now_ns;
+    w->wall_ns = wall_ns;
     s->segment = last;
     s->headless = last > 0;
     out->jobs += s->jobs - before;
@@ -298,8 +317,8 @@ static void place_job(struct worker *w, uint32_t job) {
         queue_make_ready(w, job);
         return;
     }
-    uint64_t wall = reservation_at(w, j->reservation)->deadline_ns;
-    queue_make_delayed(w, job, wall > w->wall_ns ? w->now_ns + (wall - w->wall_ns) : w->now_ns);
+    uint64_t deadline_ns = reservation_at(w, j->reservation)->deadline_ns;
+    queue_make_delayed(w, job, replay_deadline(w, shard_of_job(w, j), deadline_ns));
 }
 
 void replay_place_jobs(struct worker *w) {

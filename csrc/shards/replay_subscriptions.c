@@ -1,5 +1,6 @@
 /* Recovery: what the records about subscriptions meant. Deliveries take their places at once: nothing is delivered before
  * the log has been read to its end. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "shards/requests.h"
@@ -14,11 +15,6 @@ static uint32_t subscription_of(struct shard *s, uint64_t number) {
     /* Deleted, but its number is not to be given out while the log knows it. */
     (void)shard_know_subscription(s, 0, (uint32_t)number);
     return 0;
-}
-
-static uint64_t time_left(const struct worker *w, uint64_t until_wall_ns) {
-    uint64_t left_ns = until_wall_ns > w->wall_ns ? until_wall_ns - w->wall_ns : 0;
-    return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
 }
 
 /* A channel whose topic's name is not known cannot be had back; its messages wait for the next. */
@@ -70,7 +66,7 @@ static void depart(struct worker *w, uint32_t delivery, const struct redelivery 
     if (d->state) delivery_take(w, delivery);
     d->attempts = redelivery->attempts < UINT16_MAX ? (uint16_t)redelivery->attempts : UINT16_MAX;
     if (redelivery->deferred_until_wall_ns)
-        delivery_defer(w, delivery, time_left(w, redelivery->deferred_until_wall_ns));
+        delivery_defer(w, delivery, worker_deadline(w, redelivery->deferred_until_wall_ns, UINT64_MAX));
     else
         delivery_again(w, delivery);
 }
@@ -139,6 +135,22 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
     if (!holds) return;
     if (!stream_put(&t->stream, r->seq, position, holds, delayed)) worker_die("out of memory");
     if (!job) shard_count_in(s, position);
+}
+
+void replay_place_deferred(struct worker *w) {
+    const struct heap *deferred = &w->subscriptions.deferred;
+    size_t count = deferred->count;
+    uint32_t *all = malloc(sizeof *all * (count + 1));
+    if (!all) worker_die("out of memory");
+    for (size_t i = 0; i < count; i++) all[i] = heap_item(deferred->entries[i]);
+    for (size_t i = 0; i < count; i++) {
+        const struct delivery *d = delivery_at(&w->subscriptions, all[i]);
+        uint32_t topic = subscription_at(&w->subscriptions, d->subscription)->topic;
+        uint64_t deadline_ns = replay_deadline(w, shard_of_topic(w, topic_at(&w->topics, topic)), d->deadline_ns);
+        delivery_take(w, all[i]);
+        delivery_defer(w, all[i], deadline_ns);
+    }
+    free(all);
 }
 
 void replay_subscription_record(struct worker *w, struct shard *s, const struct record *r) {

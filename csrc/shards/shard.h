@@ -40,6 +40,7 @@ struct shard {
     struct segment_use *use; /* of segments first_use, first_use + 1, ... */
     uint32_t first_use, use_count, use_capacity;
     uint64_t jobs;
+    uint64_t replayed_ns; /* recovery: what the time of the log has come to, now */
     uint64_t scan_offset; /* of compaction, in the first segment */
     uint64_t sync_upto;   /* what the round of syncs under way covers */
     log_position moved; /* recovery: of the MOVED just read, whose REFERENCES is to follow and counts; 0: it does not */
@@ -120,6 +121,9 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out);
 /* While it replays: a job that is in no state yet gets one; it is delayed if `due_wall_ns` has not come. */
 void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns);
 void replay_subscription_record(struct worker *w, struct shard *s, const struct record *r);
+/* After the last segment of all shards: what was counted in the time of the shard's log, in this process's. */
+uint64_t replay_deadline(const struct worker *w, const struct shard *s, uint64_t deadline_ns);
+void replay_place_deferred(struct worker *w);
 void replay_forget_ephemeral(struct worker *w);
 /* After the last segment of all shards: jobs take their places in the queues. */
 void replay_place_jobs(struct worker *w);

@@ -165,10 +165,9 @@ void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, u
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
     uint64_t delay_ns = publish_attributes_of(r).delay_ns;
     uint64_t due_ns = delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + delay_ns;
-    uint64_t left_ns = due_ns > w->wall_ns ? due_ns - w->wall_ns : 0;
     uint32_t delivery = delivery_make(w, subscription, seq, id);
     if (!delivery) worker_die("more deliveries than a worker can hold");
-    delivery_defer(w, delivery, left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns);
+    delivery_defer(w, delivery, worker_deadline(w, due_ns, delay_ns));
 }
 
 /* A message published with a delay is no cursor's: it waits for its time as a delivery. */

@@ -10,11 +10,6 @@ static struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
 }
 
-static uint64_t time_left(const struct worker *w, uint64_t until_wall_ns) {
-    uint64_t left_ns = until_wall_ns > w->wall_ns ? until_wall_ns - w->wall_ns : 0;
-    return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
-}
-
 /* --- durable ------------------------------------------------------------------------------------------------------ */
 
 static const char EPHEMERAL[] = "#ephemeral";
@@ -68,7 +63,7 @@ static void become_job(struct worker *w, uint32_t topic, uint64_t seq) {
     if (w->replaying)
         replay_queue_job(w, job, due_ns);
     else if (due_ns > w->wall_ns)
-        queue_make_delayed(w, job, time_left(w, due_ns));
+        queue_make_delayed(w, job, worker_deadline(w, due_ns, a.delay_ns));
     else
         queue_make_ready(w, job);
 }

@@ -110,6 +110,10 @@ bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns) {
     return mode == SYNC_NEVER || w->syncer;
 }
 
+void worker_read_clock(struct worker *w, bool reads) {
+    w->reads_clock = reads;
+}
+
 void worker_spin(struct worker *w, uint64_t spin_ns) {
     adaptive_spin_set(&w->adaptive_spin, spin_ns);
 }
@@ -160,6 +164,7 @@ void worker_recovered(struct worker *w) {
     while (seen < next && !atomic_compare_exchange_weak(&w->board->next_id, &seen, next)) continue;
     w->replaying = false;
     replay_place_jobs(w);
+    replay_place_deferred(w);
     replay_forget_ephemeral(w);
     count_segments(w);
 }
@@ -271,13 +276,32 @@ bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int
 
 /* --- a turn ------------------------------------------------------------------------------------------------------- */
 
+static uint64_t clock_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The next message, the time being that at which it was seen or later: a turn may have begun before the message was
+ * sent, and nothing is to be dated before that, nor a delay to be counted from there. */
+static const struct message *receive(struct worker *w, struct channel *channel) {
+    if (channel_drained(channel)) {
+        if (!channel_look(channel)) return NULL;
+        if (w->reads_clock) {
+            w->now_ns = clock_ns(CLOCK_MONOTONIC);
+            w->wall_ns = clock_ns(CLOCK_REALTIME);
+        }
+    }
+    return channel_receive(channel);
+}
+
 /* The acceptors' messages. Their answers pile up in the channel's overflow if the acceptor does not read, so what feeds
  * a channel that is backlogged is not taken in. */
 static bool take_in(struct worker *w, uint32_t acceptor) {
     struct peer *p = &w->peers[acceptor];
     uint32_t done = 0;
     while (done < WORKER_TURN_MESSAGES && !channel_backlogged(p->channel)) {
-        const struct message *m = p->stalled ? p->stalled : channel_receive(p->channel);
+        const struct message *m = p->stalled ? p->stalled : receive(w, p->channel);
         if (!m) break;
         bool handled = request_handle(w, acceptor, m);
         p->stalled = handled ? NULL : m;
@@ -422,12 +446,6 @@ bool worker_flush(struct worker *w) {
 
 /* --- the loop ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t clock_ns(clockid_t clock) {
-    struct timespec t;
-    clock_gettime(clock, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 uint64_t worker_next_ns(const struct worker *w) {
     uint64_t jobs = queue_next_ns(w), deliveries = subscriptions_next_ns(w);
     return jobs < deliveries ? jobs : deliveries;
@@ -487,6 +505,7 @@ static bool wants_segment(const struct worker *w) {
 
 uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
     listen_to(w, control_fd);
+    worker_read_clock(w, true);
     uint64_t began = clock_ns(CLOCK_MONOTONIC), idle_since = 0;
     for (uint32_t turn = 1;; turn++) {
         uint64_t now = clock_ns(CLOCK_MONOTONIC);

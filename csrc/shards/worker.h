@@ -68,8 +68,9 @@ struct peer {
 
 struct worker {
     uint32_t index, workers, shards;
-    uint64_t now_ns;  /* monotonic */
-    uint64_t wall_ns; /* wall clock */
+    uint64_t now_ns;  /* monotonic; while a log is read back: how much time its records saw pass */
+    uint64_t wall_ns; /* wall clock; while a log is read back: that of its records */
+    bool reads_clock; /* when messages have come in; else time is what a turn is told */
 
     struct shard *own[WORKER_MAX_SHARDS];
     struct arena jobs, reservations;
@@ -118,6 +119,9 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
 void worker_free(struct worker *w);
 bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns);
 void worker_spin(struct worker *w, uint64_t spin_ns);
+
+/* Whether it reads the clocks itself when messages have come in, as it does from worker_run on. */
+void worker_read_clock(struct worker *w, bool reads);
 
 /* Takes on a shard; its segments are then given in order. */
 bool worker_own(struct worker *w, uint32_t shard);
@@ -185,6 +189,14 @@ static inline const struct record *job_record(const struct worker *w, const stru
 }
 static inline struct publish_attributes job_attributes(const struct worker *w, const struct job *j) {
     return publish_attributes_of(job_record(w, j));
+}
+
+/* When something is due that is due at `due_wall_ns`, by the monotonic clock; in `longest_ns` at the latest, whatever the wall
+ * clock was set to. */
+static inline uint64_t worker_deadline(const struct worker *w, uint64_t due_wall_ns, uint64_t longest_ns) {
+    uint64_t left_ns = due_wall_ns > w->wall_ns ? due_wall_ns - w->wall_ns : 0;
+    if (left_ns > longest_ns) left_ns = longest_ns;
+    return left_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + left_ns;
 }
 
 /* A failure of the program or of memory that leaves no way on: the supervisor starts anew from the log. */
