@@ -1,22 +1,23 @@
-"""What the handlers of the pipeline's HTTP API have in common: errors, JSON, numbers."""
+"""What both HTTP APIs answer with: a status, headers and a body; and the one error that a handler may raise."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
 from typing import Any, Final
 
 import orjson
-from aiohttp import web
-from mq_shards.shards.readers import MAX_SEQ
 
-SERVER: Final = {"Server": "mq-shards"}
-
-# The request, and the fields of its query; `name` is what follows the path of a collection.
-Handler = Callable[[web.BaseRequest, dict[str, str]], Awaitable[web.StreamResponse]]
+TEXT: Final = "text/plain; charset=utf-8"
+_REASONS: Final = {status.value: status.phrase for status in HTTPStatus}
 
 
 class HttpError(Exception):
-    """`more` goes into the reply's JSON beside the message."""
+    """`more` goes beside the message, in an API whose errors are JSON."""
 
     def __init__(
         self, status: int, message: str, headers: Mapping[str, str] | None = None, more: Mapping[str, Any] | None = None
@@ -28,15 +29,31 @@ class HttpError(Exception):
         self.more: Final = more or {}
 
 
-def json_answer(data: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    all_headers = {"Content-Type": "application/json", **SERVER, **(headers or {})}
-    return web.Response(status=status, body=orjson.dumps(data), headers=all_headers)
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def encode(self, connection: str, with_body: bool) -> bytes:
+        head = encode_head(self.status, self.headers, len(self.body), connection)
+        return head + self.body if with_body else head
 
 
-def number(fields: Mapping[str, str], name: str, default: int | None = None) -> int:
-    text = fields.get(name)
-    if text is None and default is not None:
-        return default
-    if text is None or not text.isascii() or not text.isdigit() or len(text) > 19 or int(text) > MAX_SEQ:
-        raise HttpError(400, f"{name} is a whole number from 0 to {MAX_SEQ}")
-    return int(text)
+def json_answer(data: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Answer:
+    return Answer(status, orjson.dumps(data), {"Content-Type": "application/json", **(headers or {})})
+
+
+def encode_head(status: int, headers: Mapping[str, str], body_bytes: int, connection: str) -> bytes:
+    """`connection` is what its header says, or "". Headers must not hold line ends."""
+    lines = [f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    lines += [f"Content-Length: {body_bytes}", f"Date: {_date(int(time.time()))}", "Server: mq-shards"]
+    if connection:
+        lines.append(f"Connection: {connection}")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+@lru_cache(1)
+def _date(second: int) -> str:
+    return formatdate(second, usegmt=True)

@@ -1,54 +1,95 @@
-"""Bodies of requests: how large one may be, how long it may take, and how much of all of them is held at once."""
+"""Bodies of requests: how long one may take, and how much of all of them, over both HTTP APIs, is held at once."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from aiohttp import web
 from mq_shards.gateway.http_answers import HttpError
 
-MAX_BODY_BYTES: Final = 32 << 20
+if TYPE_CHECKING:
+    from mq_shards.gateway.http_server import Request
+
 BODIES_BYTES: Final = 128 << 20
 BODY_S: Final = 60.0
+BODY_PAUSE_S: Final = 10.0  # between two parts of a body
+PART_BYTES: Final = 256 << 10
+
+
+class BodyError(HttpError):
+    """It has not come, or is not to be had now: 408, 413, 503, or 400 when it came only in part."""
 
 
 class Bodies:
-    def __init__(self) -> None:
+    """The one window of bytes: what strangers have sent and nobody is done with."""
+
+    def __init__(self, largest_bytes: int = 0) -> None:
+        """There is room for four of the largest."""
+        self._limit = max(BODIES_BYTES, 4 * largest_bytes)
         self._held = 0
 
-    @asynccontextmanager
-    async def read(self, request: web.BaseRequest) -> AsyncIterator[bytes]:
-        """It counts as held as long as the context is entered. Raises HttpError."""
-        body, size = bytearray(), 0
-        try:
-            try:
-                await self._receive(request, body)
-            finally:
-                size = len(body)
-            whole = bytes(body)
-            body.clear()
-            yield whole
-        finally:
-            self._held -= size
+    def take(self, size: int) -> bool:
+        """False: there is no room. Then it is not taken."""
+        if self._held + size > self._limit:
+            return False
+        self._held += size
+        return True
 
-    async def _receive(self, request: web.BaseRequest, body: bytearray) -> None:
-        if (request.content_length or 0) > MAX_BODY_BYTES:
-            raise HttpError(413, f"a body has {MAX_BODY_BYTES} bytes at most")
+    def give(self, size: int) -> None:
+        self._held -= size
+
+    @asynccontextmanager
+    async def read(self, request: Request, limit: int) -> AsyncIterator[bytes]:
+        """At most `limit` bytes of it, which count as held as long as the context is entered. Raises BodyError."""
+        parts: list[bytes] = []
         try:
+            await self._receive(request, limit, parts)
+            body = parts[0] if len(parts) == 1 else b"".join(parts)
+            size = len(body)
+            parts.clear()
+        except BaseException:
+            self.give(sum(map(len, parts)))
+            raise
+        try:
+            yield body
+        finally:
+            self.give(size)
+
+    @asynccontextmanager
+    async def read_whole(self, request: Request, limit: int) -> AsyncIterator[bytes]:
+        """As read; one with more than `limit` bytes is refused: 413."""
+        if (request.content_length or 0) > limit:
+            raise BodyError(413, f"a body has {limit} bytes at most")
+        async with self.read(request, limit + 1) as body:
+            if len(body) > limit:
+                raise BodyError(413, f"a body has {limit} bytes at most")
+            yield body
+
+    async def _receive(self, request: Request, limit: int, parts: list[bytes]) -> None:
+        left = limit
+        try:
+            while left > 0 and (part := request.part_now(left)):
+                left -= self._keep(part, parts)
+            if left == 0 or request.body_ended:
+                return  # all came with the head, as a rule
             async with asyncio.timeout(BODY_S):
-                if request.headers.get("Expect", "").lower() == "100-continue":
-                    await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-                while part := await request.content.readany():
-                    body += part
-                    self._held += len(part)
-                    if len(body) > MAX_BODY_BYTES:
-                        raise HttpError(413, f"a body has {MAX_BODY_BYTES} bytes at most")
-                    if self._held > BODIES_BYTES:
-                        raise HttpError(503, "too many bodies are being read already")
+                while left > 0:
+                    async with asyncio.timeout(BODY_PAUSE_S):
+                        part = await request.part(min(left, PART_BYTES))
+                    if not part:
+                        return
+                    left -= self._keep(part, parts)
         except TimeoutError:
-            raise HttpError(408, f"the body has not come within {BODY_S:g} s") from None
-        except (OSError, web.RequestPayloadError):
-            raise HttpError(400, "the body came only in part") from None
+            request.keeps_alive = False
+            raise BodyError(408, f"the body has not come within {BODY_S:g} s") from None
+        except OSError:
+            request.keeps_alive = False
+            raise BodyError(400, "the body came only in part") from None
+
+    def _keep(self, part: bytes, parts: list[bytes]) -> int:
+        if not self.take(len(part)):
+            raise BodyError(503, "too many bodies are being read already")
+        parts.append(part)
+        return len(part)

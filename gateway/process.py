@@ -21,6 +21,7 @@ from typing import Any, Final
 import aiohttp
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.lookupd import Lookupd, identity
 from mq_shards.gateway.nsq.memory import memory_figures
@@ -59,9 +60,11 @@ class GatewayProcess:
                 connect=options.nsq["http-client-connect-timeout"] / SECOND_NS,
             ),
         )
+        bodies = Bodies(options.nsq["max-body-size"])
         self._http = NsqHttp(
             options,
             self._broker,
+            bodies,
             lookupd_addresses=lambda: self._lookupd.addresses,
             set_lookupd_addresses=self._lookupd.set_addresses,
             prepare_topic=self._lookupd.elsewhere.prepare,
@@ -73,6 +76,7 @@ class GatewayProcess:
         self._on_disk = start["data_dir"] is not None
         self._pipeline_http = PipelineHttp(
             self._broker,
+            bodies,
             None if start["data_dir"] is None else Path(start["data_dir"]),
             self._staging_dir,
             start["shards"],
@@ -110,7 +114,7 @@ class GatewayProcess:
             if failure.done():
                 failure.result()
         loop.remove_reader(self._control.fileno())
-        await asyncio.gather(self._http.close(FINISH_S), self._pipeline_http.close(FINISH_S))
+        await asyncio.gather(self._http.server.close(FINISH_S), self._pipeline_http.close(FINISH_S))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -140,7 +144,7 @@ class GatewayProcess:
                     log.debug("worker %d is gone", message["worker"])
                 case "listen":
                     http = self._pipeline_http if message["protocol"] == "http" else self._http
-                    self._go_on(http.listen(socket.socket(fileno=fds.pop()), message["backlog"]))
+                    self._go_on(http.server.listen(socket.socket(fileno=fds.pop()), message["backlog"]))
                 case "go":
                     self._go_on(self._lookupd.run())
                     self._go_on(self._pipeline_http.run())

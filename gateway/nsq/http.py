@@ -7,22 +7,22 @@ answered INTERNAL_ERROR.
 
 from __future__ import annotations
 
-import asyncio
 import html
 import logging
 import re
-import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, unquote_plus
 
 import orjson
-from aiohttp import web
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.broker import Broker, BrokerError, ChannelNotFoundError, TopicNotFoundError
-from mq_shards.gateway.http_ends import Refuse, cut, quiet_logger
+from mq_shards.gateway.http_answers import TEXT, Answer, HttpError
+from mq_shards.gateway.http_bodies import Bodies, BodyError
+from mq_shards.gateway.http_server import HttpServer, Request
 from mq_shards.gateway.names import is_valid_name
 from mq_shards.gateway.nsq import mpub
 from mq_shards.gateway.nsq import stats as nsq_stats
@@ -33,16 +33,7 @@ from mq_shards.gateway.pipeline.http_readers import Unread
 from mq_shards.gateway.workers import WorkersError
 from mq_shards.shards.readers import ReadersError
 
-# The limits. A connection has one request at a time, so they bound the requests in flight too.
 MAX_CONNECTIONS: Final = 2048
-READ_BUFFER_BYTES: Final = 16 << 10  # of one connection, before its request is looked at; twice that at most
-BODIES_BYTES: Final = 64 << 20  # of all request bodies that are held at once
-IDLE_S: Final = 75.0  # to the next request, or the first, header and all
-BODY_S: Final = 60.0
-BODY_PAUSE_S: Final = 10.0  # between two parts of a body
-SEND_S: Final = 30.0  # for a large reply; for a small one, the kernel's patience with a client that takes nothing
-SMALL_BYTES: Final = 16 << 10
-LINGER_S: Final = 1.0  # for what is left of a body that was refused
 MAX_QUERY_FIELDS: Final = 1000
 MAX_CAUSES: Final = 64  # that are logged, why named readers are not shown
 
@@ -58,26 +49,19 @@ MAX_LOOKUPD_ADDRESSES: Final = 32
 _BOOLEANS: Final = {"true": True, "1": True, "false": False, "0": False}
 _BAD_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 _CONFIG: Final = "/config/"
-_TEXT: Final = "text/plain; charset=utf-8"
 _JSON: Final = "application/json; charset=utf-8"
 _VERSIONED: Final = {"X-Nsq-Content-Type": "nsq; version=1.0"}
-_SERVER: Final = {"Server": "mq-shards"}
+# What nsqd calls it when a body does not come, is not to be held, or comes in part.
+_BODY_ERRORS: Final = {408: (408, "TIMEOUT"), 503: (503, "BUSY"), 400: (500, "INTERNAL_ERROR")}
 
 log = logging.getLogger(__name__)
-
-
-class HttpError(Exception):
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status: Final = status
-        self.message: Final = message
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request, taken apart as Go's library would."""
 
-    request: web.BaseRequest
+    request: Request
     path: str
     query: str
 
@@ -96,7 +80,7 @@ class Call:
 
 
 Data = str | bytes | dict[str, Any] | list[Any] | int | float | bool | None
-Handler = Callable[[Call], Awaitable[web.Response]]
+Handler = Callable[[Call], Awaitable[Answer]]
 Action = Callable[[Call], Awaitable[Data]]
 
 
@@ -105,6 +89,7 @@ class NsqHttp:
         self,
         options: GatewayOptions,
         broker: Broker,
+        bodies: Bodies,
         *,
         lookupd_addresses: Callable[[], Sequence[str] | None],
         set_lookupd_addresses: Callable[[Sequence[str] | None], None],
@@ -126,72 +111,30 @@ class NsqHttp:
         self._version = version
         self._max_message_bytes: int = options.nsq["max-msg-size"]
         self._max_body_bytes: int = options.nsq["max-body-size"]
-        self._bodies_limit = max(BODIES_BYTES, 4 * self._max_body_bytes)
-        self._bodies_bytes = 0
+        self._bodies = bodies
         root_level = logging.getLogger().level
         self._log_level = next((name for name, (_, level) in LOG_LEVELS.items() if level == root_level), "info")
         self._routes = self._make_routes()
-        self._server = web.Server(
-            self._serve,
-            access_log=None,
-            logger=quiet_logger(),
-            keepalive_timeout=IDLE_S,
-            lingering_time=LINGER_S,
-            read_bufsize=READ_BUFFER_BYTES,
-            auto_decompress=False,
-        )
-        self._listening: list[asyncio.Server] = []
-
-    # --- sockets ----------------------------------------------------------------------------------------------------
-
-    async def listen(self, sock: socket.socket, backlog: int) -> None:
-        """Takes a listening socket over."""
-        # What a client does not take for so long is given up by the kernel. Connections inherit it.
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
-        loop = asyncio.get_running_loop()
-        self._listening.append(await loop.create_server(self._connection, sock=sock, backlog=backlog))
-
-    def _connection(self) -> asyncio.Protocol:
-        if len(self._server.connections) >= MAX_CONNECTIONS:
-            return Refuse()
-        return self._server()
-
-    async def close(self, patience_s: float) -> None:
-        """Accepts no more, and waits that long for the requests that are being served."""
-        for server in self._listening:
-            server.close()
-        self._server.pre_shutdown()
-        await self._server.shutdown(patience_s)
+        self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS)
 
     # --- a request --------------------------------------------------------------------------------------------------
 
-    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _serve(self, request: Request) -> Answer:
         try:
-            response = await self._respond(request)
+            return await self._respond(request)
         except HttpError as error:
-            response = _versioned(error.status, {"message": error.message})
+            return _versioned(error.status, {"message": error.message})
         except Exception:
-            log.exception("cannot serve %s %.200r", request.method, request.raw_path)
-            response = _versioned(500, {"message": "INTERNAL_ERROR"})
-        if (response.content_length or 0) <= SMALL_BYTES:
-            return response
-        try:
-            async with asyncio.timeout(SEND_S):
-                await response.prepare(request)
-                await response.write_eof()
-        except TimeoutError:
-            cut(request.transport)
-        except ConnectionError:
-            pass  # it does not want it any more
-        return response
+            log.exception("cannot serve %s %.200r", request.method, request.target)
+            return _versioned(500, {"message": "INTERNAL_ERROR"})
 
-    async def _respond(self, request: web.BaseRequest) -> web.Response:
+    async def _respond(self, request: Request) -> Answer:
         if self._options.http_forbidden:
             body = b'{"message": "TLS_REQUIRED", "https_port": 0}'
             return _response(403, body, _JSON, _VERSIONED)
-        raw_path, _, query = _origin_form(request.raw_path).partition("?")
+        raw_path, _, query = _origin_form(request.target).partition("?")
         if _BAD_ESCAPE.search(raw_path):
-            return _response(400, b"400 Bad Request", _TEXT, {"Connection": "close"})
+            return _response(400, b"400 Bad Request", TEXT, {"Connection": "close"})
         path = unquote(raw_path, errors="replace")
         handler = self._handlers(path).get(request.method)
         if handler is not None:
@@ -205,7 +148,7 @@ class NsqHttp:
             return {}
         return self._routes.get(path, {})
 
-    def _not_routed(self, method: str, path: str, query: str) -> web.Response:
+    def _not_routed(self, method: str, path: str, query: str) -> Answer:
         """As the router that nsqd uses: a redirect to the path that was meant, or what is allowed, or 404."""
         meant = "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
         head, separator, option = meant.partition(_CONFIG)
@@ -223,32 +166,14 @@ class NsqHttp:
             return _response(200, b"", None, {"Allow": ", ".join(allowed)})
         return _versioned(405, {"message": "METHOD_NOT_ALLOWED"}, {"Allow": ", ".join(allowed)})
 
-    async def _read(self, call: Call, limit: int) -> bytes:
+    @asynccontextmanager
+    async def _read(self, call: Call, limit: int) -> AsyncIterator[bytes]:
         """At most `limit` bytes of the body. Raises HttpError."""
-        request = call.request
-        if request.content.is_eof() and not request.content.exception():
-            return bytes(request.content.read_nowait(limit))  # all came with the header, as a rule
-        body = bytearray()
         try:
-            if request.headers.get("Expect", "").lower() == "100-continue" and not request.content.is_eof():
-                await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-            async with asyncio.timeout(BODY_S):
-                while len(body) < limit:
-                    async with asyncio.timeout(BODY_PAUSE_S):
-                        part = await request.content.read(limit - len(body))
-                    if not part:
-                        break
-                    body += part
-                    self._bodies_bytes += len(part)
-                    if self._bodies_bytes > self._bodies_limit:
-                        raise HttpError(503, "BUSY")
-        except TimeoutError:
-            raise HttpError(408, "TIMEOUT") from None
-        except (OSError, web.RequestPayloadError):
-            raise HttpError(500, "INTERNAL_ERROR") from None  # it came only in part
-        finally:
-            self._bodies_bytes -= len(body)
-        return bytes(body)
+            async with self._bodies.read(call.request, limit) as body:
+                yield body
+        except BodyError as error:
+            raise HttpError(*_BODY_ERRORS[error.status]) from None
 
     # --- routes -----------------------------------------------------------------------------------------------------
 
@@ -273,9 +198,9 @@ class NsqHttp:
             _CONFIG: {"GET": _action(self._config), "PUT": _action(self._put_config)},
         }
 
-    async def _ping(self, call: Call) -> web.Response:
+    async def _ping(self, call: Call) -> Answer:
         health = self._broker.health
-        return _response(200 if health == "OK" else 500, health.encode(), _TEXT)
+        return _response(200 if health == "OK" else 500, health.encode(), TEXT)
 
     async def _info(self, call: Call) -> Data:
         options = self._options
@@ -296,20 +221,20 @@ class NsqHttp:
     async def _pub(self, call: Call) -> Data:
         if (call.request.content_length or 0) > self._max_message_bytes:
             raise HttpError(413, "MSG_TOO_BIG")
-        body = await self._read(call, self._max_message_bytes + 1)
-        if len(body) > self._max_message_bytes:
-            raise HttpError(413, "MSG_TOO_BIG")
-        if not body:
-            raise HttpError(400, "MSG_EMPTY")
-        fields = call.fields()
-        topic = _publish_topic(fields)
-        delay_ns = 0
-        if "defer" in fields:
-            delay_ns = _whole_number(fields["defer"]) * MILLISECOND_NS
-            if not 0 <= delay_ns <= self._options.nsq["max-req-timeout"]:
-                raise HttpError(400, "INVALID_DEFER")
-        await self._prepare_topic(topic)
-        await _publishing(self._broker.publish(topic, body, delay_ns))
+        async with self._read(call, self._max_message_bytes + 1) as body:
+            if len(body) > self._max_message_bytes:
+                raise HttpError(413, "MSG_TOO_BIG")
+            if not body:
+                raise HttpError(400, "MSG_EMPTY")
+            fields = call.fields()
+            topic = _publish_topic(fields)
+            delay_ns = 0
+            if "defer" in fields:
+                delay_ns = _whole_number(fields["defer"]) * MILLISECOND_NS
+                if not 0 <= delay_ns <= self._options.nsq["max-req-timeout"]:
+                    raise HttpError(400, "INVALID_DEFER")
+            await self._prepare_topic(topic)
+            await _publishing(self._broker.publish(topic, body, delay_ns))
         return "OK"
 
     async def _mpub(self, call: Call) -> Data:
@@ -318,17 +243,17 @@ class NsqHttp:
         fields = call.fields()
         topic = _publish_topic(fields)
         binary = "binary" in fields and _BOOLEANS.get(fields["binary"], True)
-        body = await self._read(call, self._max_body_bytes + 1)
-        try:
-            take = mpub.from_binary if binary else mpub.from_lines
-            count, bodies = await take(body, self._max_message_bytes, self._max_body_bytes)
-        except MpubError as error:
-            raise HttpError(413, str(error)) from None
-        await self._prepare_topic(topic)
-        if count:
-            await _publishing(self._broker.publish_many(topic, count, bodies))
-        else:
-            await self._change(broker_module.MAKE, topic, None)
+        async with self._read(call, self._max_body_bytes + 1) as body:
+            try:
+                take = mpub.from_binary if binary else mpub.from_lines
+                count, bodies = await take(body, self._max_message_bytes, self._max_body_bytes)
+            except MpubError as error:
+                raise HttpError(413, str(error)) from None
+            await self._prepare_topic(topic)
+            if count:
+                await _publishing(self._broker.publish_many(topic, count, bodies))
+            else:
+                await self._change(broker_module.MAKE, topic, None)
         return "OK"
 
     async def _stats(self, call: Call) -> Data:
@@ -387,8 +312,8 @@ class NsqHttp:
 
     def _change_of(self, what: int, names: Callable[[Call], tuple[str, str | None]]) -> Action:
         async def action(call: Call) -> Data:
-            await self._read(call, self._max_message_bytes)  # nsqd takes a body that means nothing
-            await self._change(what, *names(call))
+            async with self._read(call, self._max_message_bytes):  # nsqd takes a body that means nothing
+                await self._change(what, *names(call))
             return None
 
         return action
@@ -431,9 +356,9 @@ class NsqHttp:
 
     async def _put_config(self, call: Call) -> Data:
         name = call.path[len(_CONFIG) :]
-        body = await self._read(call, self._max_message_bytes + 1)
-        if not body or len(body) > self._max_message_bytes:
-            raise HttpError(413, "INVALID_VALUE")
+        async with self._read(call, self._max_message_bytes + 1) as body:
+            if not body or len(body) > self._max_message_bytes:
+                raise HttpError(413, "INVALID_VALUE")
         match name:
             case "nsqlookupd_tcp_addresses":
                 self._set_lookupd_addresses(_addresses(body))
@@ -464,30 +389,28 @@ class NsqHttp:
 def _action(action: Action) -> Handler:
     """What an action returns, as nsqd answers it: text as it is, nothing as an empty body, all else as JSON."""
 
-    async def handler(call: Call) -> web.Response:
+    async def handler(call: Call) -> Answer:
         return _versioned(200, await action(call))
 
     return handler
 
 
-def _versioned(status: int, data: Data, headers: dict[str, str] | None = None) -> web.Response:
+def _versioned(status: int, data: Data, headers: dict[str, str] | None = None) -> Answer:
     headers = {**_VERSIONED, **(headers or {})}
     if data is None:
         return _response(status, b"", None, headers)
     if isinstance(data, str):
-        return _response(status, data.encode(), _TEXT if data else None, headers)
+        return _response(status, data.encode(), TEXT if data else None, headers)
     if isinstance(data, bytes):
         return _response(status, data, _JSON, headers)
     return _response(status, orjson.dumps(data), _JSON, headers)
 
 
-def _response(
-    status: int, body: bytes, content_type: str | None, headers: dict[str, str] | None = None
-) -> web.Response:
-    all_headers = {**_SERVER, **(headers or {})}
+def _response(status: int, body: bytes, content_type: str | None, headers: dict[str, str] | None = None) -> Answer:
+    all_headers = dict(headers or {})
     if content_type is not None:
         all_headers["Content-Type"] = content_type
-    return web.Response(status=status, body=body, headers=all_headers)
+    return Answer(status, body, all_headers)
 
 
 def _publish_topic(fields: dict[str, str]) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
@@ -15,12 +14,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from aiohttp import web
 from mq_shards.gateway.broker import Broker
-from mq_shards.gateway.http_answers import Handler, HttpError, json_answer
+from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
-from mq_shards.gateway.http_ends import Refuse, cut, quiet_logger
+from mq_shards.gateway.http_server import HttpServer, Request
 from mq_shards.gateway.pipeline.giving_way import GiveWay
+from mq_shards.gateway.pipeline.handling import Handler
 from mq_shards.gateway.pipeline.http_publish import HttpPublish, PrepareTopic
 from mq_shards.gateway.pipeline.http_readers import HttpReaders, Unread
 from mq_shards.gateway.pipeline.http_records import HttpRecords
@@ -30,13 +29,8 @@ from mq_shards.gateway.pipeline.writers import Writers
 from mq_shards.shards.reader.view import DataView
 from mq_shards.shards.readers import ReadersError
 
-# The limits. A connection has one request at a time, so they bound the requests in flight too.
 MAX_CONNECTIONS: Final = 512
-READ_BUFFER_BYTES: Final = 256 << 10
 UNSENT_BYTES: Final = 256 << 10  # of a connection, in the kernel: what lies there can no longer give way
-IDLE_S: Final = 75.0
-SEND_S: Final = 30.0
-LINGER_S: Final = 1.0
 READER_THREADS: Final = 2  # that read logs
 STAGING_THREADS: Final = 4  # that write what is staged, sync it and read it again
 CHECK_THREADS: Final = 1  # that look at what is published: it waits for no disk
@@ -52,6 +46,7 @@ class PipelineHttp:
     def __init__(
         self,
         broker: Broker,
+        bodies: Bodies,
         data_dir: Path | None,
         staging_dir: Path,
         shards: int,
@@ -67,7 +62,6 @@ class PipelineHttp:
         checking = ThreadPoolExecutor(CHECK_THREADS, "check")
         self._threads = reading, writing, checking
         self._readers: HttpReaders | None = None
-        bodies = Bodies()
         staging = Staging(staging_dir, max_staged_bytes, max_message_bytes, writing)
         self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
         self._way = GiveWay(written)
@@ -81,16 +75,7 @@ class PipelineHttp:
             self._routes |= HttpRecords(view, reading, self._way).routes
             self._readers = HttpReaders(data_dir, view, bodies, reading)
             self._routes |= self._readers.routes
-        self._server = web.Server(
-            self._serve,
-            access_log=None,
-            logger=quiet_logger(),
-            keepalive_timeout=IDLE_S,
-            lingering_time=LINGER_S,
-            read_bufsize=READ_BUFFER_BYTES,
-            auto_decompress=False,
-        )
-        self._listening: list[asyncio.Server] = []
+        self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS, UNSENT_BYTES)
 
     async def run(self) -> None:
         """What is done beside requests. Goes on until it is cancelled."""
@@ -100,56 +85,31 @@ class PipelineHttp:
         """What named readers have not read, by topic; nothing where there can be none. Raises ReadersError, OSError."""
         return {} if self._readers is None else await self._readers.unread()
 
-    # --- sockets ----------------------------------------------------------------------------------------------------
-
-    async def listen(self, sock: socket.socket, backlog: int) -> None:
-        """Takes a listening socket over."""
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        loop = asyncio.get_running_loop()
-        self._listening.append(await loop.create_server(self._connection, sock=sock, backlog=backlog))
-
-    def _connection(self) -> asyncio.Protocol:
-        if len(self._server.connections) >= MAX_CONNECTIONS:
-            return Refuse()
-        return self._server()
-
     async def close(self, patience_s: float) -> None:
         """Accepts no more, and waits that long for the requests that are being served."""
-        for server in self._listening:
-            server.close()
         await self._writers.close()
-        self._server.pre_shutdown()
-        await self._server.shutdown(patience_s)
+        await self.server.close(patience_s)
         for threads in self._threads:
             threads.shutdown(wait=False, cancel_futures=True)
 
     # --- a request --------------------------------------------------------------------------------------------------
 
-    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _serve(self, request: Request) -> Answer | None:
         try:
-            response = await self._respond(request)
+            return await self._respond(request)
         except HttpError as error:
-            response = json_answer({"error": error.message, **error.more}, error.status, error.headers)
+            return json_answer({"error": error.message, **error.more}, error.status, error.headers)
         except ReadersError as error:
-            response = json_answer({"error": str(error)}, 400)
+            return json_answer({"error": str(error)}, 400)
         except Exception as error:
-            log.exception("cannot serve %s %.200r", request.method, request.raw_path)
-            response = json_answer({"error": f"cannot be served: {error}"}, 500)
-        if response.prepared:
-            return response
-        try:
-            async with asyncio.timeout(SEND_S):
-                await response.prepare(request)
-                await response.write_eof()
-        except TimeoutError:
-            cut(request.transport)
-        except ConnectionError:
-            pass  # it does not want it any more
-        return response
+            log.exception("cannot serve %s %.200r", request.method, request.target)
+            if request.begun:
+                request.cut()
+                return None
+            return json_answer({"error": f"cannot be served: {error}"}, 500)
 
-    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
-        path, _, query = request.raw_path.partition("?")
+    async def _respond(self, request: Request) -> Answer | None:
+        path, _, query = request.target.partition("?")
         try:
             path = unquote(path, errors="strict")
             fields = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS))

@@ -7,13 +7,14 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from aiohttp import web
 from mq_shards.gateway.broker import Broker, BrokerError, DiskError, DrainingError
 from mq_shards.gateway.byte_window import ByteWindow
-from mq_shards.gateway.http_answers import Handler, HttpError, json_answer
+from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.names import is_valid_name
 from mq_shards.gateway.pipeline import message_sections
+from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler
 from mq_shards.gateway.pipeline.message_sections import Section, SectionsError
 from mq_shards.gateway.workers import WorkersError
 
@@ -37,8 +38,8 @@ class HttpPublish:
         self._window = ByteWindow(WINDOW_BYTES)
         self.routes: Final[dict[str, dict[str, Handler]]] = {"/v1/publish": {"POST": self._publish}}
 
-    async def _publish(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
-        async with self._bodies.read(request) as body:
+    async def _publish(self, request: Request, fields: dict[str, str]) -> Answer:
+        async with self._bodies.read_whole(request, MAX_BODY_BYTES) as body:
             loop = asyncio.get_running_loop()
             try:
                 if len(body) <= AT_ONCE_BYTES:

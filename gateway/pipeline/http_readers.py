@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
-from aiohttp import web
-from mq_shards.gateway.http_answers import Handler, HttpError, json_answer
+from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_server import Request
+from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler
 from mq_shards.shards import readers
 from mq_shards.shards.reader.view import DataView
 from mq_shards.shards.readers import Reader
@@ -52,18 +53,18 @@ class HttpReaders:
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    async def _list(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _list(self, request: Request, fields: dict[str, str]) -> Answer:
         return json_answer({"readers": await self._in_thread(_readers_json, self._view(), self._data_dir)})
 
-    async def _get(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _get(self, request: Request, fields: dict[str, str]) -> Answer:
         found = await self._in_thread(_reader_json, self._view(), self._data_dir, fields["name"])
         if found is None:
             raise HttpError(404, f"there is no reader {fields['name']}")
         return json_answer(found)
 
-    async def _put(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _put(self, request: Request, fields: dict[str, str]) -> Answer:
         readers.check_name(fields["name"])
-        async with self._bodies.read(request) as body:
+        async with self._bodies.read_whole(request, MAX_BODY_BYTES) as body:
             try:
                 topics = readers.decode_topics(orjson.loads(body))
             except ValueError:
@@ -72,7 +73,7 @@ class HttpReaders:
             await self._in_thread(readers.save, self._data_dir, fields["name"], topics)
         return json_answer({"name": fields["name"], "topics": topics})
 
-    async def _delete(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _delete(self, request: Request, fields: dict[str, str]) -> Answer:
         async with self._changing:
             if not await self._in_thread(readers.delete, self._data_dir, fields["name"]):
                 raise HttpError(404, f"there is no reader {fields['name']}")

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any, Final
 
-from aiohttp import web
-from mq_shards.gateway.http_answers import SERVER, Handler, HttpError, json_answer, number
+from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
+from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.giving_way import GiveWay
+from mq_shards.gateway.pipeline.handling import Handler, number
 from mq_shards.gateway.pipeline.send_records import send
 from mq_shards.shards.reader.shard import Topic
 from mq_shards.shards.reader.view import DataView, Range
@@ -32,11 +33,11 @@ class HttpRecords:
             "/v1/records": {"GET": self._records},
         }
 
-    async def _topics(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _topics(self, request: Request, fields: dict[str, str]) -> Answer:
         topics = await asyncio.get_running_loop().run_in_executor(self._threads, self._view().topics)
         return json_answer({"topics": [_topic_json(topic) for topic in topics]})
 
-    async def _offsets(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _offsets(self, request: Request, fields: dict[str, str]) -> Answer:
         topic, timestamp_ns = _topic_name(fields), number(fields, "timestamp_ns")
         loop = asyncio.get_running_loop()
         place = await loop.run_in_executor(self._threads, self._view().place_of, topic, timestamp_ns)
@@ -44,7 +45,7 @@ class HttpRecords:
             raise HttpError(404, f"there is no topic {topic}")
         return json_answer({"seq": place.seq, "until": place.until})
 
-    async def _records(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _records(self, request: Request, fields: dict[str, str]) -> None:
         topic, first = _topic_name(fields), number(fields, "from")
         until = number(fields, "to") if "to" in fields else None
         max_bytes = min(number(fields, "max_bytes", DEFAULT_REPLY_BYTES), MAX_REPLY_BYTES)
@@ -54,9 +55,7 @@ class HttpRecords:
             if found is None:
                 raise HttpError(404, f"there is no topic {topic}")
             with found.runs, self._way:
-                response = web.StreamResponse(headers=_records_headers(found))
-                await send(request, response, found.runs, self._threads, self._way)
-                return response
+                await send(request, _records_headers(found), found.runs, self._threads, self._way)
 
 
 def _topic_name(fields: dict[str, str]) -> str:
@@ -85,7 +84,6 @@ def _records_headers(found: Range) -> dict[str, str]:
         "X-Complete": str(found.topic.complete),
         "X-Latest": str(found.topic.latest),
         "X-Next": str(found.runs.next),
-        **SERVER,
     }
     if found.damage:
         places = [f"{found.topic.shard}/{n}/{place.offset}-{place.until}" for n, place in found.damage[:MAX_DAMAGE]]

@@ -8,11 +8,12 @@ from functools import wraps
 from typing import Any, Final
 
 import orjson
-from aiohttp import web
 from mq_shards.gateway.broker import DrainingError
-from mq_shards.gateway.http_answers import Handler, HttpError, json_answer, number
+from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.decisions import FAILED, PUBLISHED, DamagedError, WriterNameError
+from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler, number
 from mq_shards.gateway.pipeline.message_sections import SectionsError
 from mq_shards.gateway.pipeline.staging import (
     MAX_FILES,
@@ -43,31 +44,31 @@ class HttpWriters:
             },
         }  # fmt: skip
 
-    async def _stage(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _stage(self, request: Request, fields: dict[str, str]) -> Answer:
         at = number(fields, "at")
-        async with self._bodies.read(request) as body:
+        async with self._bodies.read_whole(request, MAX_BODY_BYTES) as body:
             try:
                 size = await self._staging.put(fields["name"], at, body)
             except SectionsError as error:
                 raise HttpError(400, str(error)) from None
         return json_answer({"bytes": size})
 
-    async def _drop(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _drop(self, request: Request, fields: dict[str, str]) -> Answer:
         if not await self._staging.drop(fields["name"]):
             raise HttpError(404, f"{fields['name']} is not staged")
         return json_answer({})
 
-    async def _list(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _list(self, request: Request, fields: dict[str, str]) -> Answer:
         return json_answer({"writers": [_shown_json(shown) for shown in self._writers.list()]})
 
-    async def _get(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _get(self, request: Request, fields: dict[str, str]) -> Answer:
         shown = self._writers.get(fields["name"])
         if shown is None:
             raise HttpError(404, f"there is no writer {fields['name']}")
         return json_answer(_shown_json(shown))
 
-    async def _put(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
-        async with self._bodies.read(request) as body:
+    async def _put(self, request: Request, fields: dict[str, str]) -> Answer:
+        async with self._bodies.read_whole(request, MAX_BODY_BYTES) as body:
             batch = _decode(fields["name"], body)
         try:
             shown = await self._writers.publish(batch)
@@ -75,7 +76,7 @@ class HttpWriters:
             raise HttpError(409, str(error)) from None
         return json_answer(_shown_json(shown), _STATUS.get(shown.state, 202))
 
-    async def _delete(self, request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def _delete(self, request: Request, fields: dict[str, str]) -> Answer:
         if not await self._writers.delete(fields["name"]):
             raise HttpError(404, f"there is no writer {fields['name']}")
         return json_answer({})
@@ -85,7 +86,7 @@ def _refusing(handler: Handler) -> Handler:
     """What is refused, as a status."""
 
     @wraps(handler)
-    async def handle(request: web.BaseRequest, fields: dict[str, str]) -> web.StreamResponse:
+    async def handle(request: Request, fields: dict[str, str]) -> Answer | None:
         try:
             return await handler(request, fields)
         except ConflictError as error:

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from typing import IO, Final, cast
 
 import numpy as np
-from aiohttp import web
-from mq_shards.gateway.http_ends import cut
+from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.giving_way import GiveWay
 from mq_shards.shards.reader.runs import Run, Runs
 from mq_shards.shards.reader.scan import gather
@@ -37,29 +36,24 @@ class _File(io.RawIOBase):
         return offset  # the loop names the place in each call
 
 
-async def send(
-    request: web.BaseRequest, response: web.StreamResponse, found: Runs, threads: Executor, way: GiveWay
-) -> None:
+async def send(request: Request, headers: Mapping[str, str], found: Runs, threads: Executor, way: GiveWay) -> None:
     """The whole reply. A connection on which it cannot be finished is cut: the client sees that the length is wrong."""
-    response.content_length = found.size
     try:
-        await response.prepare(request)
+        request.begin(200, headers, found.size)
         for run in found.runs:
-            await _send_run(request, response, run, threads, way)
-        await response.write_eof()
+            await _send_run(request, run, threads, way)
     except ConnectionError:
         pass  # it does not want it any more
     except (OSError, TimeoutError, RuntimeError):
-        cut(request.transport)
+        request.cut()
         raise
 
 
-async def _send_run(
-    request: web.BaseRequest, response: web.StreamResponse, run: Run, threads: Executor, way: GiveWay
-) -> None:
+async def _send_run(request: Request, run: Run, threads: Executor, way: GiveWay) -> None:
     loop = asyncio.get_running_loop()
     file = cast(IO[bytes], _File(run.fd))
-    await response.write(run.head)
+    async with asyncio.timeout(SEND_S):
+        await request.write(run.head)
     for low, high in _pieces(run):
         await way.turn()
         async with asyncio.timeout(SEND_S):
@@ -67,18 +61,17 @@ async def _send_run(
                 await _send_file(request, file, run.offsets[low], run.lengths[low])
             else:
                 data = await loop.run_in_executor(threads, _gathered, run, low, high)
-                await response.write(data)
+                await request.write(data)
 
 
-async def _send_file(request: web.BaseRequest, file: IO[bytes], offset: int, length: int) -> None:
+async def _send_file(request: Request, file: IO[bytes], offset: int, length: int) -> None:
     loop = asyncio.get_running_loop()
     while length > 0:
-        if request.transport is None:
-            raise ConnectionResetError
         async with asyncio.timeout(SEND_S):
             sent = await loop.sendfile(request.transport, file, offset, min(length, SENDFILE_MOST), fallback=False)
         if sent == 0:
             raise OSError("a segment is shorter than its index says")
+        request.sent(sent)
         offset += sent
         length -= sent
 

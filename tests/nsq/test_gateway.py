@@ -19,8 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Answer, Engine, Upcall
+from mq_shards.gateway import http_bodies, http_server
 from mq_shards.gateway.broker import Broker, DiskError, DrainingError
 from mq_shards.gateway.catalog import DURABLE, Channel, Consumer, Topic, decode
+from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.names import is_valid_name
 from mq_shards.gateway.nsq import http as nsq_http
 from mq_shards.gateway.nsq import mpub
@@ -92,12 +94,13 @@ class Serving:
             return {}
 
         http = NsqHttp(
-            options, cast(Broker, self.broker), lookupd_addresses=list, set_lookupd_addresses=lambda _: None,
+            options, cast(Broker, self.broker), Bodies(options.nsq["max-body-size"]),
+            lookupd_addresses=list, set_lookupd_addresses=lambda _: None,
             prepare_topic=nothing, unread=nobody, supervisor=os.getpid(), version="0",
         )  # fmt: skip
-        await http.listen(self._sock, 16)
+        await http.server.listen(self._sock, 16)
         await self._stop.wait()
-        await http.close(0.1)
+        await http.server.close(0.1)
 
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
@@ -140,14 +143,14 @@ class TestSlowClients:
     def test_a_request_that_does_not_come(
         self, serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch, sent: bytes
     ) -> None:
-        monkeypatch.setattr(nsq_http, "IDLE_S", 0.1)
+        monkeypatch.setattr(http_server, "IDLE_S", 0.1)
         with serve().connect(sent) as sock:
             assert read_all(sock) == b""
 
     def test_the_next_request_that_does_not_come(
         self, serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(nsq_http, "IDLE_S", 0.1)
+        monkeypatch.setattr(http_server, "IDLE_S", 0.1)
         with serve().connect(b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\nGET") as sock:
             assert read_all(sock).endswith(b"\r\n\r\nOK")
 
@@ -156,8 +159,8 @@ class TestSlowClients:
     def test_a_body_that_does_not_come(
         self, serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch, limit: str, target: str
     ) -> None:
-        monkeypatch.setattr(nsq_http, limit, 0.1)
-        monkeypatch.setattr(nsq_http, "LINGER_S", 0.1)
+        monkeypatch.setattr(http_bodies, limit, 0.1)
+        monkeypatch.setattr(http_server, "LINGER_S", 0.1)
         server = serve()
         with server.connect(head(10, target) + b"half") as sock:
             said = read_all(sock)
@@ -174,7 +177,7 @@ class TestSlowClients:
         assert server.broker.published == [b"next"]
 
     def test_a_reply_that_is_not_taken(self, serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(nsq_http, "SEND_S", 0.2)
+        monkeypatch.setattr(http_server, "SEND_S", 0.2)
         server = serve()
         server.broker.topics = [Topic(f"{i:064}", DURABLE, 0, 0, 0, 0) for i in range(50_000)]
         with socket.socket() as sock:
@@ -214,7 +217,7 @@ class TestManyClients:
             wait_until(has_room, "there is room again")
 
     def test_bodies_have_a_limit_together(self, serve: Callable[..., Serving], monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(nsq_http, "BODIES_BYTES", 10_000)
+        monkeypatch.setattr(http_bodies, "BODIES_BYTES", 10_000)
         server = serve(max_body_size=1000, max_msg_size=8000)
         with server.connect(head(8000) + b"x" * 7999) as held:
             big = b"x" * 7000

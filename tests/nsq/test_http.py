@@ -154,6 +154,74 @@ class TestRouting:
         assert call(server, "GET", "/ping").status == 200
 
 
+def said_to(server: NsqServer, data: bytes, ends: bool = False) -> bytes:
+    """All that is answered until the connection ends."""
+    with socket.create_connection((HOST, server.http_port), timeout=10) as sock:
+        sock.sendall(data)
+        if ends:
+            sock.shutdown(socket.SHUT_WR)
+        return sock.makefile("rb").read()
+
+
+class TestForm:
+    def test_a_client_that_ends_its_side_has_its_answer(self, server: NsqServer, topic: str) -> None:
+        """As nc -N does."""
+        posted = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc".encode()
+        said = said_to(server, posted * 2, ends=True)
+        assert said.count(b"HTTP/1.1 200 OK\r\n") == 2
+        assert said.endswith(b"\r\n\r\nOK")
+        assert (topic_stats(server, topic) or {})["depth"] == 2
+
+    def test_lines_may_end_in_lf_alone(self, server: NsqServer, topic: str) -> None:
+        said = said_to(server, f"POST /pub?topic={topic} HTTP/1.1\nHost: x\nContent-Length: 3\n\nabc".encode(), True)
+        assert said.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert (topic_stats(server, topic) or {})["depth"] == 1
+
+    @pytest.mark.parametrize("size", [8_000, 60_000, 1_000_000])
+    def test_a_request_line_and_a_header_may_be_long(self, server: NsqServer, topic: str, size: int) -> None:
+        filler = "x" * size
+        line = f"GET /ping?{filler} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        header = f"GET /ping HTTP/1.1\r\nHost: x\r\nX-Long: {filler}\r\nConnection: close\r\n\r\n"
+        for request in (line, header):
+            said = said_to(server, request.encode())
+            assert said.startswith(b"HTTP/1.1 200 OK\r\n"), said[:200]
+            assert said.endswith(b"\r\n\r\nOK")
+
+    def test_but_not_longer_than_1_mb(self, server: NsqServer) -> None:
+        said = said_to(server, b"GET /ping HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * (1 << 20) * 2)
+        assert said.startswith(b"HTTP/1.1 431 ")
+
+    @pytest.mark.parametrize("method", ["PATCH", "BREW", "x", "M-SEARCH", "pub"])
+    def test_a_method_that_nobody_knows_is_told_which_are_allowed(self, server: NsqServer, method: str) -> None:
+        said = said_to(server, f"{method} /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        assert said.startswith(b"HTTP/1.1 405 ")
+        assert b"\r\nAllow: GET, OPTIONS\r\n" in said
+        assert said.endswith(error("METHOD_NOT_ALLOWED"))
+
+    def test_http_1_0_ends_the_connection_unless_it_says_otherwise(self, server: NsqServer) -> None:
+        assert b"200 OK" in said_to(server, b"GET /ping HTTP/1.0\r\n\r\n")
+        kept = said_to(server, b"GET /ping HTTP/1.0\r\nConnection: keep-alive\r\n\r\nGET /ping HTTP/1.0\r\n\r\n")
+        assert kept.count(b" 200 OK\r\n") == 2
+
+    @pytest.mark.parametrize(
+        ("request_", "status"),
+        [
+            (b"GET /ping\r\n\r\n", 400),
+            (b"GET /ping HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+            (b"G[T /ping HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+            (b"GET /ping HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n", 400),
+            (b"GET /ping HTTP/1.1\r\nHost: x\r\na b: c\r\n\r\n", 400),
+            (b"GET /pi\x01ng HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+            (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", 400),
+            (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab", 400),
+            (b"POST /pub?topic=t HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+            (b"GET /ping HTTP/1.1\r\nHost: x\r\nExpect: a miracle\r\n\r\n", 417),
+        ],
+    )
+    def test_what_is_not_http_is_refused(self, server: NsqServer, request_: bytes, status: int) -> None:
+        assert said_to(server, request_).startswith(b"HTTP/1.1 %d " % status)
+
+
 class TestPub:
     def test_the_body_is_the_message(self, server: NsqServer, topic: str) -> None:
         bodies = [b"x", b"line\nline\n", bytes(range(256)), b"\r\n0\r\n\r\n"]

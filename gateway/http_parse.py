@@ -1,0 +1,120 @@
+"""A request's head and the framing of its body, taken apart as Go's library takes them: nsqd's clients are used to it.
+
+So lines may end in LF alone, and a method is any token. Source: RFC 9112; what is refused, net/http of Go 1.21.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+# Go takes a head of 1 MB; it sets no limit to the number of lines.
+MAX_HEAD_BYTES: Final = (1 << 20) + 4096
+MAX_HEADERS: Final = 10_000
+MAX_CHUNK_LINE_BYTES: Final = 4096
+_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VERSION: Final = re.compile(rb"HTTP/([0-9])\.([0-9])")
+_CONTROL: Final = re.compile(rb"[\x00-\x20\x7f]")
+_BAD_VALUE: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class BadRequestError(Exception):
+    """What is not HTTP, or too large: it is answered with this status, and the connection ends."""
+
+    def __init__(self, status: int = 400) -> None:
+        super().__init__(status)
+        self.status: Final = status
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    method: str
+    target: str
+    headers: Mapping[str, str]  # by name in lower case; of several of one name, all, with ", " between
+    keeps_alive: bool
+    says_keep_alive: bool  # HTTP/1.0 has to be told
+    body_bytes: int | None  # None: it comes in chunks
+
+    @property
+    def expects_continue(self) -> bool:
+        return self.headers.get("expect", "").lower() == "100-continue"
+
+
+def find_end(buffer: bytearray, start: int) -> int:
+    """Behind the empty line that ends a head; 0 when it has not come. What is before `start` has been looked at."""
+    start = max(0, start - 3)
+    ends = [at + size for mark, size in ((b"\n\r\n", 3), (b"\n\n", 2)) if (at := buffer.find(mark, start)) >= 0]
+    return min(ends, default=0)
+
+
+def parse_head(data: bytes) -> Head:
+    """Raises BadRequestError."""
+    if data.count(b"\n") > MAX_HEADERS:
+        raise BadRequestError(431)
+    first, *lines = (line.removesuffix(b"\r") for line in data.split(b"\n"))
+    parts = first.split(b" ", 2)
+    version = _VERSION.fullmatch(parts[2]) if len(parts) == 3 else None
+    if version is None or not _TOKEN.fullmatch(parts[0]) or not parts[1] or _CONTROL.search(parts[1]):
+        raise BadRequestError
+    if version[1] != b"1":
+        raise BadRequestError(505)
+    headers = _headers(lines)
+    is_old = version[2] == b"0"
+    said = {word.strip().lower() for word in headers.get("connection", "").split(",")}
+    keeps_alive = "close" not in said and (not is_old or "keep-alive" in said)
+    if headers.get("expect", "100-continue").lower() != "100-continue":
+        raise BadRequestError(417)
+    method, target = parts[0].decode("ascii"), parts[1].decode("utf-8", "replace")
+    return Head(method, target, headers, keeps_alive, is_old and keeps_alive, _body_bytes(headers, is_old))
+
+
+def _headers(lines: list[bytes]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    last = ""
+    for line in lines:
+        if not line:
+            continue  # the end
+        if line[0] in b" \t":  # the line before goes on
+            if not last:
+                raise BadRequestError
+            found[last] += " " + _value(line)
+            continue
+        name, colon, rest = line.partition(b":")
+        if not colon or not _TOKEN.fullmatch(name):
+            raise BadRequestError
+        last, value = name.decode("ascii").lower(), _value(rest)
+        found[last] = f"{found[last]}, {value}" if last in found else value
+    return found
+
+
+def _value(data: bytes) -> str:
+    data = data.strip(b" \t")
+    if _BAD_VALUE.search(data):
+        raise BadRequestError
+    return data.decode("latin-1")
+
+
+def _body_bytes(headers: Mapping[str, str], is_old: bool) -> int | None:
+    coding = headers.get("transfer-encoding")
+    if coding is not None:
+        # Whoever says both may mean to smuggle a request past a proxy.
+        if is_old or "content-length" in headers:
+            raise BadRequestError
+        if coding.lower() != "chunked":
+            raise BadRequestError(501)
+        return None
+    sizes = {size.strip() for size in headers.get("content-length", "0").split(",")}
+    size = sizes.pop()
+    if sizes or not size.isascii() or not size.isdigit() or len(size) > 18:
+        raise BadRequestError
+    return int(size)
+
+
+def chunk_bytes(line: bytes) -> int:
+    """Of the line that begins a chunk. Raises ValueError."""
+    size = line.partition(b";")[0].strip(b" \t\r\n")
+    if not re.fullmatch(rb"[0-9A-Fa-f]{1,15}", size):
+        raise ValueError("not the size of a chunk")
+    return int(size, 16)

@@ -1,0 +1,415 @@
+"""The gateway's HTTP server: one for each API, all alike but for their limits. HTTP/1.1, nothing else.
+
+Owns: connections, from their acceptance to their end, and the limits of what a client may send and how long it may
+take. A client that ends its side after a request (nc -N) has its answer nevertheless. Must never: believe a client's
+sizes, wait without a limit of time, or say anything in the journal about what strangers send.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import Final
+
+from mq_shards.gateway.http_answers import TEXT, Answer, encode_head
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_parse import (
+    MAX_CHUNK_LINE_BYTES,
+    MAX_HEAD_BYTES,
+    BadRequestError,
+    Head,
+    chunk_bytes,
+    find_end,
+    parse_head,
+)
+
+# The limits. A connection has one request at a time, so they bound the requests in flight too.
+READ_BYTES: Final = 16 << 10  # of one connection, before its request is looked at: twice that at most
+BODY_READ_BYTES: Final = 256 << 10  # at once, of a body that somebody wants
+IDLE_S: Final = 75.0  # to the next request, or the first, header and all
+SEND_S: Final = 30.0  # for an answer; and the kernel's patience with a client that takes nothing
+LINGER_S: Final = 1.0  # for what is left of a body that nobody wants
+LINGER_BYTES: Final = 256 << 10  # a body with more left than this ends its connection
+UNSENT_BYTES: Final = 64 << 10  # held for a client that does not read
+CHUNK_WASTE_BYTES: Final = 16 << 10  # of the lines around chunks, beyond 16 for each and as much as they hold
+
+log = logging.getLogger(__name__)
+
+# None: the handler has sent it, by Request.begin and Request.write.
+Handler = Callable[["Request"], Awaitable[Answer | None]]
+
+
+class Request:
+    """One request; its body is read by `part` (gateway/http_bodies.py)."""
+
+    def __init__(self, connection: _Connection, head: Head) -> None:
+        self.method: Final = head.method
+        self.target: Final = head.target
+        self.headers: Final = head.headers
+        self.content_length: Final = head.body_bytes
+        self.body_ended = head.body_bytes == 0
+        self._connection = connection
+        self._head = head
+        self._left = head.body_bytes or 0  # of the body, or of its chunk
+        self._in_chunks = head.body_bytes is None
+        self._chunks = 0
+        self._waste = 0
+        self._must_say_continue = head.expects_continue
+        self._answer_left = 0  # of an answer that the handler sends
+        self.begun = False  # an answer: no other can be given
+        self.keeps_alive = head.keeps_alive  # the connection, until something speaks against it
+
+    # --- the body ---------------------------------------------------------------------------------------------------
+
+    def part_now(self, most: int) -> bytes:
+        """What is there of a body that is not in chunks; b"" when there is nothing."""
+        if self._in_chunks or self.body_ended:
+            return b""
+        data = self._connection.take(min(most, self._left))
+        self._left -= len(data)
+        self.body_ended = self._left == 0
+        return data
+
+    async def part(self, most: int) -> bytes:
+        """The next bytes of it, b"" at its end. ConnectionError when that does not come, or is not HTTP."""
+        if self._must_say_continue and not self.body_ended:
+            self._must_say_continue = False
+            self._connection.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while not self.body_ended:
+            if self._in_chunks and self._left == 0:
+                await self._next_chunk()
+            elif data := self._connection.take(min(most, self._left)):
+                self._left -= len(data)
+                self.body_ended = self._left == 0 and not self._in_chunks
+                return data
+            else:
+                await self._connection.more(BODY_READ_BYTES)
+        return b""
+
+    async def _next_chunk(self) -> None:
+        if self._chunks and await self._line() != b"\r\n":
+            raise ConnectionError("a chunk does not end where it should")
+        self._chunks += 1
+        line = await self._line()
+        try:
+            self._left = chunk_bytes(line)
+        except ValueError as error:
+            raise ConnectionError(str(error)) from None
+        self._waste = max(0, self._waste + len(line) - 14 - 2 * self._left)
+        if self._waste > CHUNK_WASTE_BYTES:
+            raise ConnectionError("the chunks of a body hold too little")
+        if self._left == 0:
+            trailers = 0
+            while len(line := await self._line()) > 2 or line.strip():
+                trailers += len(line)
+                if trailers > MAX_CHUNK_LINE_BYTES:
+                    raise ConnectionError("too much behind the last chunk")
+            self.body_ended = True
+
+    async def _line(self) -> bytes:
+        while (at := self._connection.buffer.find(b"\n")) < 0:
+            if len(self._connection.buffer) > MAX_CHUNK_LINE_BYTES:
+                raise ConnectionError("a line in a body does not end")
+            await self._connection.more(READ_BYTES)
+        return self._connection.take(at + 1)
+
+    # --- the answer -------------------------------------------------------------------------------------------------
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """To send from a file. ConnectionError when the client is gone."""
+        return self._connection.open_transport()
+
+    def begin(self, status: int, headers: Mapping[str, str], body_bytes: int) -> None:
+        """Of an answer whose body the handler sends: with `write`, or over `transport` and `sent`."""
+        self.begun = True
+        self._answer_left = body_bytes
+        self._connection.write(encode_head(status, headers, body_bytes, self.connection_header()))
+
+    async def write(self, data: bytes | bytearray) -> None:
+        """The caller sees to it that this does not last. ConnectionError."""
+        self._connection.write(data)
+        self.sent(len(data))
+        await self._connection.drain()
+
+    def sent(self, size: int) -> None:
+        self._answer_left -= size
+
+    def cut(self) -> None:
+        """Ends the connection: an answer that cannot be finished is not to look finished."""
+        self.keeps_alive = False
+        self._connection.cut()
+
+    def connection_header(self) -> str:
+        """What the answer says of the connection, which is settled with it."""
+        leftover = self._left if not self._in_chunks else LINGER_BYTES + 1
+        if not self.body_ended and (self._must_say_continue or leftover > LINGER_BYTES):
+            self.keeps_alive = False
+        if self._connection.server.closing:
+            self.keeps_alive = False
+        if not self.keeps_alive:
+            return "close"
+        return "keep-alive" if self._head.says_keep_alive else ""
+
+    async def finish(self, answer: Answer | None) -> bool:
+        """Sends it; whether the connection may have another request."""
+        if answer is not None:
+            self._connection.write(answer.encode(self.connection_header(), self.method != "HEAD"))
+            await self._taken()
+        elif self._answer_left > 0:
+            self.cut()
+        if self.body_ended:
+            return self.keeps_alive
+        if not self.keeps_alive:
+            self._connection.end_output()
+        self._must_say_continue = False
+        try:
+            async with asyncio.timeout(LINGER_S):
+                while await self.part(BODY_READ_BYTES):
+                    pass
+        except (TimeoutError, ConnectionError):
+            return False
+        return self.keeps_alive
+
+    async def _taken(self) -> None:
+        """A client that does not take its answer loses its connection."""
+        if self._connection.is_full:
+            try:
+                async with asyncio.timeout(SEND_S):
+                    await self._connection.drain()
+            except TimeoutError:
+                self.cut()
+
+
+class _Connection(asyncio.BufferedProtocol):
+    def __init__(self, server: HttpServer) -> None:
+        self.server: Final = server
+        self.buffer: Final = bytearray()  # what has come and nobody has taken
+        self.task: asyncio.Task[None] | None = None
+        self.is_busy = False  # with a request
+        self._transport: asyncio.Transport | None = None
+        self._has_ended = False  # nothing more will come
+        self._waiter: asyncio.Future[None] | None = None
+        self._want = READ_BYTES
+        self._drained: asyncio.Future[None] | None = None
+        self._is_paused = False
+
+    # --- what the loop says -----------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(UNSENT_BYTES)
+        self.server.connections.add(self)
+        self.task = asyncio.get_running_loop().create_task(self._serve())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.server.scratch[: self._want]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.buffer.extend(self.server.scratch[:nbytes])
+        if len(self.buffer) >= READ_BYTES and self._transport is not None and not self._is_paused:
+            self._transport.pause_reading()
+            self._is_paused = True
+        self._wake()
+
+    def eof_received(self) -> bool:
+        self._has_ended = True
+        self._wake()
+        return True  # its answer is still to go out
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._has_ended = True
+        self._wake()
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self.server.connections.discard(self)
+
+    def pause_writing(self) -> None:
+        self._drained = asyncio.get_running_loop().create_future()
+
+    def resume_writing(self) -> None:
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+        self._drained = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # --- input ------------------------------------------------------------------------------------------------------
+
+    async def more(self, want: int) -> None:
+        """Waits for it. ConnectionError when nothing more will come."""
+        before = len(self.buffer)
+        self._want = want
+        if self._is_paused and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+        while len(self.buffer) == before:
+            if self._has_ended:
+                raise ConnectionResetError
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+
+    def take(self, most: int) -> bytes:
+        data = bytes(memoryview(self.buffer)[:most])
+        del self.buffer[:most]
+        return data
+
+    # --- output -----------------------------------------------------------------------------------------------------
+
+    def open_transport(self) -> asyncio.Transport:
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionResetError
+        return self._transport
+
+    def write(self, data: bytes | bytearray) -> None:
+        self.open_transport().write(data)
+
+    @property
+    def is_full(self) -> bool:
+        return self._drained is not None
+
+    async def drain(self) -> None:
+        """Until little is left unsent. ConnectionError when the client is gone."""
+        if self._drained is not None:
+            await asyncio.shield(self._drained)
+        self.open_transport()
+
+    def end_output(self) -> None:
+        if self._transport is not None and self._transport.can_write_eof() and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def cut(self) -> None:
+        """Of a client that does not read: what the kernel holds for it goes too."""
+        if self._transport is not None:
+            sock = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+
+    def close(self) -> None:
+        """What is written is still sent, if it is taken in time."""
+        if self._transport is not None and not self._transport.is_closing():
+            if self._transport.get_write_buffer_size() > 0:
+                asyncio.get_running_loop().call_later(SEND_S, self._transport.abort)
+            self._transport.close()
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        try:
+            while (head := await self._head()) is not None:
+                self.is_busy = True
+                request = Request(self, head)
+                if not await request.finish(await self.server.handle(request)) or self.server.closing:
+                    break
+                self.is_busy = False
+        except BadRequestError as error:
+            await self._refuse(error.status)
+        except ConnectionError:
+            pass  # it is gone
+        except Exception:
+            log.exception("a connection ends because of an unexpected error")
+        finally:
+            self.close()
+
+    async def _head(self) -> Head | None:
+        """Of the next request; None when there is none. Raises BadRequestError."""
+        held = 0  # a head that is larger than usual counts among the bodies
+        try:
+            async with asyncio.timeout(IDLE_S):
+                looked_at = 0
+                while not (end := find_end(self.buffer, looked_at)):
+                    looked_at = len(self.buffer)
+                    if looked_at > MAX_HEAD_BYTES:
+                        raise BadRequestError(431)
+                    if looked_at - held > READ_BYTES:
+                        if not self.server.bodies.take(looked_at - held):
+                            raise BadRequestError(503)
+                        held = looked_at
+                    await self.more(READ_BYTES)
+            if end > MAX_HEAD_BYTES:
+                raise BadRequestError(431)
+            return parse_head(self.take(end))
+        except (TimeoutError, ConnectionError):
+            return None
+        finally:
+            self.server.bodies.give(held)
+
+    async def _refuse(self, status: int) -> None:
+        """What still comes is taken for a moment: else the client would lose the answer with its connection."""
+        text = f"{status} {HTTPStatus(status).phrase}".encode()
+        try:
+            self.write(Answer(status, text, {"Content-Type": TEXT}).encode("close", with_body=True))
+            self.end_output()
+            async with asyncio.timeout(LINGER_S):
+                while True:
+                    self.buffer.clear()
+                    await self.more(BODY_READ_BYTES)
+        except (TimeoutError, ConnectionError):
+            pass
+
+
+class _Refused(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+class HttpServer:
+    def __init__(self, handler: Handler, bodies: Bodies, max_connections: int, unsent_bytes: int | None = None) -> None:
+        """`handler` raises nothing. Of `unsent_bytes` in the kernel a connection is told that it may write on."""
+        self.handle: Final = handler
+        self.bodies: Final = bodies
+        self.connections: Final[set[_Connection]] = set()
+        self.scratch: Final = memoryview(bytearray(BODY_READ_BYTES))
+        self.closing = False
+        self._max_connections = max_connections
+        self._unsent_bytes = unsent_bytes
+        self._listening: list[asyncio.Server] = []
+
+    async def listen(self, sock: socket.socket, backlog: int) -> None:
+        """Takes a listening socket over."""
+        if sock.family != socket.AF_UNIX:
+            # What a client does not take for so long is given up by the kernel. Connections inherit it.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
+            if self._unsent_bytes is not None:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self._unsent_bytes)
+        loop = asyncio.get_running_loop()
+        if sock.family == socket.AF_UNIX:
+            # Its file is the supervisor's: a loop of Python 3.13 and later would remove it.
+            server = await loop.create_unix_server(self._connection, sock=sock, backlog=backlog)
+        else:
+            server = await loop.create_server(self._connection, sock=sock, backlog=backlog)
+        self._listening.append(server)
+
+    def _connection(self) -> asyncio.BaseProtocol:
+        return _Refused() if len(self.connections) >= self._max_connections else _Connection(self)
+
+    async def close(self, patience_s: float) -> None:
+        """Accepts no more, and waits that long for the requests that are being served."""
+        self.closing = True
+        for server in self._listening:
+            server.close()
+        busy = []
+        for connection in list(self.connections):
+            if connection.is_busy and connection.task is not None:
+                busy.append(connection.task)
+            else:
+                connection.close()
+        if busy:
+            await asyncio.wait(busy, timeout=patience_s)
+        left = [connection.task for connection in self.connections if connection.task is not None]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
