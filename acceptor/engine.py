@@ -2,7 +2,7 @@
 
 engine = Engine(index=0, workers=2, shards=64, board_fd=board, wake_fd=wake)
 engine.peer(0, requests, replies, worker_wake)
-engine.listen(sock.detach(), BEANSTALK)
+engine.listen(sock.detach(), protocol_number("echo"))
 while True:
     engine.run()
     for upcall in engine.upcalls():
@@ -18,12 +18,8 @@ from typing import Any, Final
 
 from mq_shards.csrc._core import ffi, lib
 
-BEANSTALK: Final[int] = lib.PROTOCOL_BEANSTALK
-NSQ: Final[int] = lib.PROTOCOL_NSQ
-# Of a connection that has no client: see Engine.local.
-LOCAL: Final[int] = lib.PROTOCOL_NONE
-# By the names that listeners are given.
-PROTOCOLS: Final = {"beanstalk": BEANSTALK, "nsq": NSQ}
+# The protocol of a connection that has no client: see Engine.local.
+LOCAL: Final = 0
 FOREVER: Final = -1
 
 COMMAND: Final[int] = lib.UPCALL_COMMAND
@@ -61,8 +57,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Upcall:
-    """`line` belongs to a COMMAND (NSQ's IDENTIFY and AUTH: the line, b"\\n", the body), an INPUT (what came from the
-    socket) and an OUTPUT (what the codec wrote); `answer` to an ANSWER; `conn` is the worker's number in a BROKEN."""
+    """`line` belongs to a COMMAND (in the form that its codec gives it), an INPUT (what came from the socket) and an
+    OUTPUT (what the codec wrote); `answer` to an ANSWER; `conn` is the worker's number in a BROKEN."""
 
     kind: int
     conn: int
@@ -73,14 +69,10 @@ class Upcall:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The board's figures, summed over all processes. `commands` is by enum board_command."""
+    """The board's figures, summed over all processes; what protocols count is in Engine.counters."""
 
-    commands: tuple[int, ...]
     total_connections: int
     connections: int
-    producers: int
-    workers: int
-    waiting: int
     urgent: int
     ready: int
     reserved: int
@@ -225,14 +217,18 @@ class Engine:
     def close_connection(self, conn: int) -> None:
         lib.acceptor_close(self._acceptor, conn)
 
-    def used(self, conn: int) -> int:
-        return int(lib.acceptor_used(self._acceptor, conn))
+    def call(self, conn: int, what: str, value: int = 0, data: bytes = b"") -> int:
+        """Says something to the connection's codec, or asks it; what there is to say is in csrc/acceptor/protocols/.
+        0 when the connection is closed. ValueError when there is no such thing or a number is out of range."""
+        result = lib.acceptor_call(self._acceptor, conn, what.encode(), value, data, len(data), ffi.NULL, 0)
+        return _called(what, value, int(result))
 
-    def watched(self, conn: int) -> list[int]:
-        count = lib.acceptor_watched(self._acceptor, conn, ffi.NULL, 0)
-        topics = ffi.new("uint32_t[]", max(count, 1))
-        lib.acceptor_watched(self._acceptor, conn, topics, count)
-        return [int(topics[i]) for i in range(count)]
+    def call_for_list(self, conn: int, what: str) -> list[int]:
+        """As call(), of what is answered with a list."""
+        count = self.call(conn, what)
+        numbers = ffi.new("uint32_t[]", max(count, 1))
+        lib.acceptor_call(self._acceptor, conn, what.encode(), 0, b"", 0, numbers, count)
+        return [int(numbers[i]) for i in range(count)]
 
     def topic_name(self, topic: int) -> bytes:
         count = lib.acceptor_topic_name(self._acceptor, topic, self._name)
@@ -249,19 +245,6 @@ class Engine:
 
     def worker_of_id(self, id: int) -> int:
         return id % self.shards % self.workers
-
-    # --- NSQ --------------------------------------------------------------------------------------------------------
-
-    def set_nsq(self, conn: int, name: str, value: int) -> bool:
-        """False when the connection is closed. ValueError when there is no such name."""
-        result = int(lib.acceptor_set_nsq(self._acceptor, conn, name.encode(), value))
-        if result < 0:
-            raise ValueError(f"{name} = {value}: an NSQ connection has no such thing, or out of range")
-        return result > 0
-
-    def authorize(self, conn: int, topic: bytes, until_ns: int) -> None:
-        """The command that Python has may be done; others that publish to `topic`, until `until_ns` (monotonic)."""
-        lib.acceptor_authorize(self._acceptor, conn, topic, len(topic), until_ns)
 
     def bind(self, topic: bytes) -> int:
         """The topic's number, for good; 0 when there can be no more."""
@@ -302,15 +285,24 @@ class Engine:
 
     # --- figures ----------------------------------------------------------------------------------------------------
 
-    def count(self, command: int) -> None:
-        lib.acceptor_count(self._acceptor, command)
+    def count(self, protocol: int, counter: str) -> None:
+        """One more of what a protocol counts."""
+        if not lib.acceptor_count(self._acceptor, protocol, counter.encode()):
+            raise ValueError(f"{counter}: protocol {protocol} counts no such thing")
+
+    def counters(self, protocol: int) -> dict[str, int]:
+        """All that a protocol counts, summed over all processes, in its own order."""
+        found: dict[str, int] = {}
+        total = ffi.new("uint64_t *")
+        while name := lib.acceptor_counter(self._acceptor, protocol, len(found), total):
+            found[ffi.string(name).decode()] = int(total[0])
+        return found
 
     def totals(self) -> Totals:
         totals = self._totals
         lib.acceptor_totals(self._acceptor, totals)
-        commands = tuple(int(n) for n in totals.commands)
-        names = Totals.__dataclass_fields__.keys() - {"commands", "draining"}
-        return Totals(commands=commands, draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
+        names = Totals.__dataclass_fields__.keys() - {"draining"}
+        return Totals(draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
 
     def records_written(self) -> int:
         """By all workers to their logs; one that starts anew counts anew."""
@@ -331,3 +323,17 @@ class Engine:
 
 def _error(what: str) -> EngineError:
     return EngineError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")
+
+
+def _called(what: str, value: int, result: int) -> int:
+    if result < 0:
+        raise ValueError(f"{what} = {value}: the connection's protocol has no such thing, or out of range")
+    return result
+
+
+def protocol_number(name: str) -> int:
+    """The number of a wire protocol, by the name that listeners have. ValueError when there is none."""
+    number = int(lib.acceptor_protocol(name.encode()))
+    if number == 0:
+        raise ValueError(f"{name}: there is no codec of that name")
+    return number

@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import BEANSTALK, FOREVER, PROTOCOLS, Engine, Upcall
+from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
 from mq_shards.acceptor.protocols.beanstalk import Beanstalk, Broker
 from mq_shards.acceptor.protocols.nsq import Nsq
 from mq_shards.ringbuf.control import Control, Message
@@ -78,7 +78,7 @@ class AcceptorProcess:
 
     def _serve(self, upcall: Upcall) -> None:
         """A defect that one client's command brings to light must not cost the others their connections."""
-        protocol = self._beanstalk if upcall.protocol == BEANSTALK else self._nsq
+        protocol = self._beanstalk if upcall.protocol == protocol_number("beanstalk") else self._nsq
         try:
             if upcall.answer is not None:
                 protocol.answer(upcall.conn, upcall.answer)
@@ -105,7 +105,7 @@ class AcceptorProcess:
                     self._engine.peer_gone(message["worker"])
                     log.debug("worker %d is gone", message["worker"])
                 case "listen":
-                    self._engine.listen(fds.pop(), PROTOCOLS[message["protocol"]])
+                    self._engine.listen(fds.pop(), protocol_number(message["protocol"]))
                 case "go":
                     self._serving = True
                     self._control.send({"did": "ready"})

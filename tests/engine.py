@@ -15,7 +15,7 @@ import socket
 from typing import Any, Final
 
 from mq_shards.acceptor import engine as acceptor_engine
-from mq_shards.acceptor.engine import BEANSTALK, LOCAL, NSQ, Answer, Upcall
+from mq_shards.acceptor.engine import LOCAL, Answer, Upcall, protocol_number
 from mq_shards.acceptor.engine import Engine as AcceptorEngine
 from mq_shards.acceptor.protocols.beanstalk import Beanstalk, Broker
 from mq_shards.acceptor.protocols.nsq import Nsq
@@ -24,6 +24,8 @@ from mq_shards.gateway.catalog import Topic, decode
 from mq_shards.ringbuf import ring
 from mq_shards.supervisor.options.options import default_settings
 
+BEANSTALK: Final = protocol_number("beanstalk")
+NSQ: Final = protocol_number("nsq")
 SECOND: Final = 1_000_000_000
 SEGMENT_BYTES: Final = 64 << 20
 MAX_JOB_BYTES: Final = 65535

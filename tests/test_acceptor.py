@@ -21,11 +21,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import BEANSTALK, Engine
+from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.acceptor.protocols.beanstalk import Beanstalk, Broker
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import Producer, create
 
+BEANSTALK: Final = protocol_number("beanstalk")
 # csrc/ringbuf/message.h
 OPEN, CLOSE, USE, WATCH, IGNORE, CANCEL, RETURN, GONE = range(1, 9)
 PUBLISH, RESERVE, PROBE, TAKE, RESERVE_ID, DELETE, RELEASE, BURY, TOUCH, PEEK_ID = range(32, 42)
@@ -191,6 +192,9 @@ class Bench:
         self.turn()
         return self.clients[-1]
 
+    def counters(self) -> dict[str, int]:
+        return self.acceptor.counters(BEANSTALK)
+
     def quiet_client(self, *names: bytes) -> Client:
         """A client that uses the first of these topics and watches them all; how it came to that is not seen."""
         client = self.client()
@@ -335,7 +339,7 @@ def test_topics_are_open_at_their_worker_as_long_as_somebody_refers_to_them(data
     watched = [{b"default"} for _ in range(3)]
     open_at: list[dict[int, bytes]] = [{}, {}]
     default_at = bench.acceptor.worker_of_name(b"default")
-    open_at[default_at][bench.acceptor.used(clients[0].number)] = b"default"
+    open_at[default_at][bench.acceptor.call(clients[0].number, "used")] = b"default"
     for worker in range(2):
         bench.take(worker)
     names = [b"n%d" % i for i in range(data.draw(st.sampled_from([10, 200])))]
@@ -630,22 +634,23 @@ def test_commands_are_counted_when_beanstalkd_counts_them(bench: Bench) -> None:
         b"use a\r\nuse -\r\nwatch a\r\nignore a\r\nput 1 1 1 1 \r\nput 1 1 1 x\r\nput 1 1 1 70000\r\n" + b"x" * 70002
     )
     client.send(b"stats-tube -\r\nlist-tube-used\r\npause-tube -x 1\r\n")
-    counted = bench.acceptor.totals().commands
-    shown = {name: counted[getattr(lib, f"COUNT_{name}")] for name in ("USE", "WATCH", "IGNORE", "PUT", "PAUSE_TUBE")}
-    assert shown == {"USE": 1, "WATCH": 1, "IGNORE": 1, "PUT": 2, "PAUSE_TUBE": 1}
-    assert counted[lib.COUNT_STATS_TUBE] == 0
-    assert bench.acceptor.totals().producers == 0, "none of the puts got as far as that"
+    counted = bench.counters()
+    shown = {name: counted[name] for name in ("use", "watch", "ignore", "put", "pause-tube")}
+    assert shown == {"use": 1, "watch": 1, "ignore": 1, "put": 2, "pause-tube": 1}
+    assert counted["stats-tube"] == 0
+    assert counted["producers"] == 0, "none of the puts got as far as that"
     client.send(b"put 1 1 1 1\r\n")
-    assert bench.acceptor.totals().producers == 1
+    assert bench.counters()["producers"] == 1
     client.send(b"x\r\ndelete 1\r\ntouch 1\r\nreserve\r\n")
-    totals = bench.acceptor.totals()
-    assert (totals.workers, totals.waiting) == (1, 1)
-    assert [totals.commands[c] for c in (lib.COUNT_DELETE, lib.COUNT_TOUCH, lib.COUNT_RESERVE)] == [1, 1, 1]
+    counted = bench.counters()
+    assert (counted["workers"], counted["waiting"]) == (1, 1)
+    assert [counted[name] for name in ("delete", "touch", "reserve")] == [1, 1, 1]
     client.socket.close()
     bench.turn()
+    counted = bench.counters()
+    assert (counted["producers"], counted["workers"], counted["waiting"]) == (0, 0, 0)
     totals = bench.acceptor.totals()
-    assert (totals.connections, totals.producers, totals.workers, totals.waiting) == (0, 0, 0, 0)
-    assert totals.total_connections == 1
+    assert (totals.connections, totals.total_connections) == (0, 1)
 
 
 # --- input in pieces --------------------------------------------------------------------------------------------------
@@ -892,7 +897,7 @@ def test_a_gather_begins_anew_when_somebody_was_faster(trio: Bench, watcher: Cli
     trio.answer(0, here, NONE)
     trio.answer(1, there, NONE)
     assert watcher.received() == b"TIMED_OUT\r\n"
-    assert trio.acceptor.totals().waiting == 0
+    assert trio.counters()["waiting"] == 0
 
 
 def start_waiting(bench: Bench, *workers: int) -> list[Request]:
@@ -908,7 +913,7 @@ def test_of_two_deliveries_the_second_is_returned(trio: Bench, watcher: Client) 
     watcher.send(b"reserve-with-timeout 9\r\ndelete 1\r\n")
     here, there = start_waiting(trio, 0, 1)
     assert here.delay_ns == there.delay_ns == 9 * SECOND
-    assert trio.acceptor.totals().waiting == 1
+    assert trio.counters()["waiting"] == 1
     trio.worker[0].answer(here, OK, id=80, body=b"first")
     trio.worker[1].answer(there, OK, id=73, body=b"second")
     trio.turn()
@@ -1457,7 +1462,7 @@ def test_stats_adds_up_the_board(bench: Bench) -> None:
 
 
 def test_watches_of_all_connections_together_have_a_limit(bench: Bench) -> None:
-    bench.acceptor.set("max-watches", 4)
+    bench.acceptor.set("beanstalk.max-watches", 4)
     first, second = bench.client(), bench.client()  # each watches the default topic
     assert first.talk(b"watch a\r\nwatch b\r\nwatch c\r\n") == b"WATCHING 2\r\nWATCHING 3\r\nOUT_OF_MEMORY\r\n"
     assert second.talk(b"watch a\r\n") == b"OUT_OF_MEMORY\r\n"

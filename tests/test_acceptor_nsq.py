@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import NSQ, Engine, Upcall
+from mq_shards.acceptor.engine import Engine, Upcall, protocol_number
 from mq_shards.csrc._core import ffi, lib
 
 from tests.test_acceptor import (
@@ -38,6 +38,7 @@ from tests.test_acceptor import (
     Request,
 )
 
+NSQ: Final = protocol_number("nsq")
 # csrc/ringbuf/message.h
 CREDIT, FINISH, REQUEUE, EXTEND, SENT = range(9, 14)
 PUBLISH_MANY, SUBSCRIBE, CHANGE, CATALOG = range(51, 55)
@@ -575,17 +576,17 @@ def test_a_subscription_ends_the_time_for_identify_auth_and_sub(bench: Bench) ->
 
 def test_who_has_no_heartbeats_cannot_subscribe(bench: Bench) -> None:
     client = bench.client()
-    assert bench.acceptor.set_nsq(client.number, "heartbeat-ns", 0)
+    assert bench.acceptor.call(client.number, "heartbeat-ns", 0)
     fails(bench, client, b"SUB t c\n", b"E_INVALID cannot SUB with heartbeats disabled")
 
 
 def test_what_python_says_of_a_connection_is_checked(bench: Bench) -> None:
     client = bench.client()
     with pytest.raises(ValueError):
-        bench.acceptor.set_nsq(client.number, "tls", 2)
+        bench.acceptor.call(client.number, "tls", 2)
     with pytest.raises(ValueError):
-        bench.acceptor.set_nsq(client.number, "colour", 1)
-    assert not bench.acceptor.set_nsq(12345, "tls", 1)
+        bench.acceptor.call(client.number, "colour", 1)
+    assert not bench.acceptor.call(12345, "tls", 1)
 
 
 def test_without_tls_nothing_but_identify_is_allowed_when_it_is_required(bench: Bench) -> None:
@@ -596,7 +597,7 @@ def test_without_tls_nothing_but_identify_is_allowed_when_it_is_required(bench: 
     client = bench.client()
     client.send(b"IDENTIFY\n" + sized(b"{}"))
     assert bench.commands() == [(client.number, b"IDENTIFY\n{}")]
-    bench.acceptor.set_nsq(client.number, "tls", 1)
+    bench.acceptor.call(client.number, "tls", 1)
     bench.acceptor.resume(client.number)
     assert client.talk(b"NOP\n") == [] and not client.is_closed
 
@@ -623,7 +624,7 @@ def test_python_is_asked_whether_a_client_may_publish_until_it_has_said_so(
     client.send(body)
     assert bench.commands() == [(client.number, line)]
     assert bench.take() == []
-    bench.acceptor.authorize(client.number, b"t", START_NS + 10 * SECOND)
+    bench.acceptor.call(client.number, "authorize", START_NS + 10 * SECOND, b"t")
     bench.acceptor.resume(client.number)
     bench.turn()
     client.send(line + b"\n" + body)
@@ -645,7 +646,7 @@ def test_authorizations_end_and_are_the_topics_own(bench: Bench) -> None:
         client.send(pub(topic, b"x"))
         asked = bench.commands() == [(client.number, b"PUB " + topic)]
         if asked:
-            bench.acceptor.authorize(client.number, topic, bench.now_ns + 10 * SECOND)
+            bench.acceptor.call(client.number, "authorize", bench.now_ns + 10 * SECOND, topic)
             bench.acceptor.resume(client.number)
             bench.turn()
         bench.answer(0, bench.one())
@@ -660,7 +661,7 @@ def test_authorizations_end_and_are_the_topics_own(bench: Bench) -> None:
     topics = [b"n%d" % i for i in range(17)]
     assert all(asked(topic) for topic in topics)
     assert not asked(topics[16]) and asked(topics[0]), "sixteen are remembered"
-    bench.acceptor.set_nsq(client.number, "authorized-until-ns", bench.now_ns)
+    bench.acceptor.call(client.number, "authorized-until-ns", bench.now_ns)
     assert asked(topics[16])
 
 
@@ -670,7 +671,7 @@ def test_an_authorization_that_is_over_at_once_serves_one_command(bench: Bench) 
     for _ in range(3):
         client.send(b"MPUB t\n" + many(b"x"))
         assert bench.commands() == [(client.number, b"MPUB t")]
-        bench.acceptor.authorize(client.number, b"t", 0)
+        bench.acceptor.call(client.number, "authorize", 0, b"t")
         bench.acceptor.resume(client.number)
         bench.turn()
         bench.answer(0, bench.one())
@@ -916,11 +917,11 @@ def test_the_interval_is_half_the_client_timeout_until_identify_changes_it(bench
     client = bench.client()
     bench.advance(5 * SECOND)
     assert client.frames() == [BEAT]
-    bench.acceptor.set_nsq(client.number, "heartbeat-ns", SECOND)
+    bench.acceptor.call(client.number, "heartbeat-ns", SECOND)
     for _ in range(10):
         bench.advance(SECOND)
         assert client.talk(b"NOP\n") == [BEAT]
-    bench.acceptor.set_nsq(client.number, "heartbeat-ns", 0)
+    bench.acceptor.call(client.number, "heartbeat-ns", 0)
     bench.advance(1000 * SECOND)
     assert client.frames() == [] and not client.is_closed
 
@@ -972,7 +973,7 @@ def test_thousands_of_connections_beat_when_each_is_due(bench: Bench) -> None:
     due = {}
     for client in clients:
         interval = rng.randrange(1000, 60000) * MS
-        bench.acceptor.set_nsq(client.number, "heartbeat-ns", interval)
+        bench.acceptor.call(client.number, "heartbeat-ns", interval)
         due[client] = bench.now_ns + interval, interval
     for client in rng.sample(clients, 50):
         client.socket.close()
@@ -994,7 +995,7 @@ def test_run_wakes_for_a_heartbeat(bench: Bench) -> None:
     bench.acceptor.run(0)
     bench.now_ns = 0  # it is told no other time than what it reads
     client = bench.client()
-    bench.acceptor.set_nsq(client.number, "heartbeat-ns", 20 * MS)
+    bench.acceptor.call(client.number, "heartbeat-ns", 20 * MS)
     timer = threading.Timer(0.03, client.socket.send, [b"NOP\n"])
     timer.start()
     bench.acceptor.run(SECOND // 10)

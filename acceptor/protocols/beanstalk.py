@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import Answer, Engine, Totals
+from mq_shards.acceptor.engine import Answer, Engine, Totals, protocol_number
 from mq_shards.csrc._core import ffi, lib
 
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
@@ -50,12 +50,8 @@ STATES: Final = {
     lib.JOB_BURIED: "buried",
 }
 
-# What `stats` says has been counted, in its order; enum board_command has the same names.
-COUNTED: Final = (
-    "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout", "delete", "release",
-    "use", "watch", "ignore", "bury", "kick", "touch", "stats", "stats-job", "stats-tube", "list-tubes",
-    "list-tube-used", "list-tubes-watched", "pause-tube",
-)  # fmt: skip
+# What the codec counts beside commands: of connections that there are now.
+GAUGES: Final = ("producers", "workers", "waiting")
 
 # What answers to requests become; given in no particular order when there are several.
 NO_MESSAGE: Final = 0  # ids begin above it
@@ -83,6 +79,7 @@ class Pending:
 class Beanstalk:
     def __init__(self, engine: Engine, broker: Broker, wall_ns: Callable[[], int] = time.time_ns) -> None:
         self._engine = engine
+        self._number = protocol_number("beanstalk")
         self._broker = broker
         self._wall_ns = wall_ns
         self._pending: dict[int, Pending] = {}
@@ -137,12 +134,15 @@ class Beanstalk:
         self._engine.reply(conn, reply)
         self._engine.resume(conn)
 
+    def _count(self, command: str) -> None:
+        self._engine.count(self._number, command)
+
     def _expect(self, conn: int, requests: int, compose: Compose) -> None:
         self._pending[conn] = Pending(requests, compose)
 
     def _ask_topic(self, conn: int, kind: int, compose: Compose, id: int = 0) -> None:
         """About the topic that the connection uses."""
-        topic = self._engine.used(conn)
+        topic = self._engine.call(conn, "used")
         self._expect(conn, 1, compose)
         self._engine.request(self._engine.worker_of_topic(topic), conn, kind, topic=topic, id=id)
 
@@ -161,23 +161,23 @@ class Beanstalk:
         if id is None:
             self._done(conn, BAD_FORMAT)
             return
-        self._engine.count(lib.COUNT_PEEK)
+        self._count("peek")
         self._ask_id(conn, lib.MSG_PEEK_ID, id, found)
 
     def _peek_ready(self, conn: int, rest: bytes) -> None:
-        self._peek_state(conn, rest, lib.COUNT_PEEK_READY, lib.MSG_PEEK_READY)
+        self._peek_state(conn, rest, "peek-ready", lib.MSG_PEEK_READY)
 
     def _peek_delayed(self, conn: int, rest: bytes) -> None:
-        self._peek_state(conn, rest, lib.COUNT_PEEK_DELAYED, lib.MSG_PEEK_DELAYED)
+        self._peek_state(conn, rest, "peek-delayed", lib.MSG_PEEK_DELAYED)
 
     def _peek_buried(self, conn: int, rest: bytes) -> None:
-        self._peek_state(conn, rest, lib.COUNT_PEEK_BURIED, lib.MSG_PEEK_BURIED)
+        self._peek_state(conn, rest, "peek-buried", lib.MSG_PEEK_BURIED)
 
-    def _peek_state(self, conn: int, rest: bytes, command: int, kind: int) -> None:
+    def _peek_state(self, conn: int, rest: bytes, command: str, kind: int) -> None:
         if rest:
             self._done(conn, BAD_FORMAT)
             return
-        self._engine.count(command)
+        self._count(command)
         self._ask_topic(conn, kind, found)
 
     def _kick(self, conn: int, rest: bytes) -> None:
@@ -189,7 +189,7 @@ class Beanstalk:
         # strtoul negates in unsigned arithmetic, and beanstalkd keeps 32 bits of that.
         if match[1] == b"-":
             bound = -bound
-        self._engine.count(lib.COUNT_KICK)
+        self._count("kick")
         self._ask_topic(conn, lib.MSG_KICK, lambda a: failure(a) or b"KICKED %d\r\n" % a[0].id, id=bound & MAX_U32)
 
     def _kick_job(self, conn: int, rest: bytes) -> None:
@@ -204,21 +204,21 @@ class Beanstalk:
         if id is None:
             self._done(conn, BAD_FORMAT)
             return
-        self._engine.count(lib.COUNT_STATS_JOB)
+        self._count("stats-job")
         self._ask_id(conn, lib.MSG_STATS_ID, id, job_stats)
 
     def _stats_tube(self, conn: int, rest: bytes) -> None:
         if not is_name(rest):
             self._done(conn, BAD_FORMAT)
             return
-        self._engine.count(lib.COUNT_STATS_TUBE)
+        self._count("stats-tube")
         self._ask_name(conn, lib.MSG_STATS_TOPIC, rest, lambda a: failure(a) or tube_stats(rest, a[0].body))
 
     def _stats(self, conn: int, rest: bytes) -> None:
         if rest:
             self._done(conn, BAD_FORMAT)
             return
-        self._engine.count(lib.COUNT_STATS)
+        self._count("stats")
         # The board has what the workers have done. An answer of each, whatever it says, means that it has done all
         # that this connection told it before.
         self._expect(conn, self._engine.workers, lambda _: self._totals())
@@ -227,13 +227,13 @@ class Beanstalk:
 
     def _totals(self) -> bytes:
         uptime_ns = self._wall_ns() - self._broker.started_wall_ns
-        return broker_stats(self._engine.totals(), self._broker, uptime_ns)
+        return broker_stats(self._engine.totals(), self._engine.counters(self._number), self._broker, uptime_ns)
 
     def _list_tubes(self, conn: int, rest: bytes) -> None:
         if rest:
             self._done(conn, BAD_FORMAT)
             return
-        self._engine.count(lib.COUNT_LIST_TUBES)
+        self._count("list-tubes")
         self._expect(conn, self._engine.workers, all_tubes)
         for worker in range(self._engine.workers):
             self._engine.request(worker, conn, lib.MSG_LIST)
@@ -242,15 +242,16 @@ class Beanstalk:
         if rest:
             self._done(conn, BAD_FORMAT)
             return
-        self._engine.count(lib.COUNT_LIST_TUBE_USED)
-        self._done(conn, b"USING %s\r\n" % self._engine.topic_name(self._engine.used(conn)))
+        self._count("list-tube-used")
+        self._done(conn, b"USING %s\r\n" % self._engine.topic_name(self._engine.call(conn, "used")))
 
     def _list_tubes_watched(self, conn: int, rest: bytes) -> None:
         if rest:
             self._done(conn, BAD_FORMAT)
             return
-        self._engine.count(lib.COUNT_LIST_TUBES_WATCHED)
-        self._done(conn, listed([self._engine.topic_name(topic) for topic in self._engine.watched(conn)]))
+        self._count("list-tubes-watched")
+        topics = self._engine.call_for_list(conn, "watched")
+        self._done(conn, listed([self._engine.topic_name(topic) for topic in topics]))
 
     def _quit(self, conn: int, rest: bytes) -> None:
         self._engine.close_connection(conn)
@@ -261,7 +262,7 @@ class Beanstalk:
         if match is None or seconds > MAX_U32:
             self._done(conn, BAD_FORMAT)
             return
-        self._engine.count(lib.COUNT_PAUSE_TUBE)
+        self._count("pause-tube")
         if not is_name(match[1]):
             self._done(conn, BAD_FORMAT)
             return
@@ -364,10 +365,8 @@ def tube_stats(name: bytes, body: bytes) -> bytes:
     )
 
 
-def broker_stats(totals: Totals, broker: Broker, uptime_ns: int) -> bytes:
-    counted = {
-        f"cmd-{name}": totals.commands[getattr(lib, "COUNT_" + name.upper().replace("-", "_"))] for name in COUNTED
-    }
+def broker_stats(totals: Totals, counters: dict[str, int], broker: Broker, uptime_ns: int) -> bytes:
+    now = {name: counters.pop(name) for name in GAUGES}
     user, system = processor_seconds(os.getppid())
     system_name = os.uname()
     return mapped(
@@ -377,15 +376,13 @@ def broker_stats(totals: Totals, broker: Broker, uptime_ns: int) -> bytes:
             "current-jobs-reserved": totals.reserved,
             "current-jobs-delayed": totals.delayed,
             "current-jobs-buried": totals.buried,
-            **counted,
+            **{f"cmd-{name}": count for name, count in counters.items()},
             "job-timeouts": totals.timeouts,
             "total-jobs": totals.total_jobs,
             "max-job-size": broker.max_job_bytes,
             "current-tubes": totals.topics,
             "current-connections": totals.connections,
-            "current-producers": totals.producers,
-            "current-workers": totals.workers,
-            "current-waiting": totals.waiting,
+            **{f"current-{name}": count for name, count in now.items()},
             "total-connections": totals.total_connections,
             "pid": os.getppid(),
             "version": f'"{BEANSTALKD_VERSION}"',

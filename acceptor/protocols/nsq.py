@@ -4,7 +4,7 @@ csrc/acceptor/protocols/nsq.c has the others. It hands over a command when every
 been answered, and takes no more input from there until the command is done with:
 
     IDENTIFY '\\n' body      AUTH '\\n' body      SUB topic channel
-    PUB topic, MPUB topic, DPUB topic ms      may it? Answered by Engine.authorize(), and C looks at the input again
+    PUB topic, MPUB topic, DPUB topic ms      may it? Answered by "authorize", and C looks at the input again
 
 Errors, their texts and the order in which conditions are looked at are nsqd 1.3's. All errors of these commands end the
 connection. What is kept of a connection goes when it is closed.
@@ -267,7 +267,7 @@ class Nsq:
         client.terms.change(request, self._settings)
         if client.sent_terms is None:
             client.sent_terms = replace(client.terms)
-            self._engine.set_nsq(conn, "heartbeat-ns", client.terms.heartbeat_ns)
+            self._engine.call(conn, "heartbeat-ns", client.terms.heartbeat_ns)
         if not request.feature_negotiation:
             self._done(conn, OK)
             return
@@ -324,7 +324,7 @@ class Nsq:
         client.tls = handshake.tls
         client.chain = Chain()
         client.chain.add(handshake.tls)
-        self._engine.set_nsq(conn, "tls", 1)
+        self._engine.call(conn, "tls", 1)
         self._engine.send(conn, client.chain.encode(frame(RESPONSE, OK)))
         self._compress(conn, client, client.chain, handshake.upgrade)
         self._engine.resume(conn)
@@ -396,7 +396,7 @@ class Nsq:
             log.warning("%s: AUTH failed: %s", self._engine.remote(conn), outcome)
             raise ClientError("E_AUTH_FAILED", "AUTH failed")
         client.authorizations = outcome
-        self._engine.set_nsq(conn, "authorized-until-ns", outcome.expires_ns)
+        self._engine.call(conn, "authorized-until-ns", outcome.expires_ns)
         return outcome
 
     def _when_allowed(
@@ -427,7 +427,7 @@ class Nsq:
 
         def allowed() -> None:
             until_ns = client.authorizations.expires_ns if client.authorizations is not None else NEVER_NS
-            self._engine.authorize(conn, topic, until_ns)
+            self._engine.call(conn, "authorize", until_ns, topic)
             self._engine.resume(conn)
 
         self._when_allowed(conn, client, command, topic, b"", allowed)

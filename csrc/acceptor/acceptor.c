@@ -17,21 +17,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "acceptor/protocols/beanstalk.h"
 #include "acceptor/turn.h"
 
 enum { FIRST_NUMBERS = 64, FIRST_UPCALLS = 16 };
 
 /* Without memory for a few numbers there is no way on; the supervisor starts another acceptor. */
-void numbers_add(struct numbers *numbers, uint32_t number) {
-    if (numbers->count == numbers->capacity) {
-        size_t capacity = numbers->capacity > 0 ? 2 * numbers->capacity : FIRST_NUMBERS;
-        uint32_t *larger = realloc(numbers->items, capacity * sizeof *larger);
+void connection_list_add(struct connection_list *list, uint32_t number) {
+    if (list->count == list->capacity) {
+        size_t capacity = list->capacity > 0 ? 2 * list->capacity : FIRST_NUMBERS;
+        uint32_t *larger = realloc(list->items, capacity * sizeof *larger);
         if (larger == NULL) abort();
-        numbers->items = larger;
-        numbers->capacity = capacity;
+        list->items = larger;
+        list->capacity = capacity;
     }
-    numbers->items[numbers->count++] = number;
+    list->items[list->count++] = number;
 }
 
 /* --- life --------------------------------------------------------------------------------------------------------- */
@@ -48,7 +47,9 @@ static bool map_board(struct acceptor *a, int board_fd) {
     a->board = at;
     a->count = &a->board->acceptors[a->index];
     /* An earlier acceptor's connections are gone; what it counted stays. */
-    a->count->connections = a->count->producers = a->count->workers = a->count->waiting = 0;
+    a->count->connections = 0;
+    for (uint32_t i = 0; i < codec_count; i++)
+        for (uint32_t k = codecs[i]->first_gauge; k < codecs[i]->counter_count; k++) a->count->counters[i][k] = 0;
     return true;
 }
 
@@ -57,8 +58,8 @@ static bool open_tables(struct acceptor *a) {
     a->generations = calloc(MAX_CONNECTIONS, sizeof *a->generations);
     a->free_indexes = malloc(MAX_CONNECTIONS * sizeof *a->free_indexes);
     a->scratch = malloc(MAX_MOVED_BYTES + RECEIVE_BYTES);
-    a->beat_places = calloc(MAX_CONNECTIONS, sizeof *a->beat_places);
-    if (a->beat_places == NULL || a->table == NULL || a->generations == NULL || a->free_indexes == NULL ||
+    a->timer_places = calloc(MAX_CONNECTIONS, sizeof *a->timer_places);
+    if (a->timer_places == NULL || a->table == NULL || a->generations == NULL || a->free_indexes == NULL ||
         a->scratch == NULL)
         return false;
     for (uint32_t i = 0; i < MAX_CONNECTIONS; i++) a->free_indexes[i] = i;
@@ -78,17 +79,15 @@ static bool open_epoll(struct acceptor *a) {
     return epoll_ctl(a->epoll_fd, EPOLL_CTL_ADD, a->wake_fd, &event) == 0;
 }
 
-#define SECOND_NS ((uint64_t)1000000000)
-
-/* nsqd's. */
-static const struct nsq_options NSQ_DEFAULTS = {
-    .max_msg_size = 1u << 20,
-    .max_body_size = 5u << 20,
-    .max_rdy_count = 2500,
-    .max_req_timeout_ns = 3600 * SECOND_NS,
-    .msg_timeout_ns = 60 * SECOND_NS,
-    .client_timeout_ns = 60 * SECOND_NS,
-};
+static bool start_codecs(struct acceptor *a) {
+    for (uint32_t i = 0; i < codec_count; i++) {
+        const struct codec *codec = codecs[i];
+        assert(codec->counter_count <= BOARD_COUNTERS);
+        if (codec->acceptor_bytes > 0 && (a->codec_states[i] = calloc(1, codec->acceptor_bytes)) == NULL) return false;
+        if (codec->started != NULL && !codec->started(a, a->codec_states[i])) return false;
+    }
+    return true;
+}
 
 struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd) {
     if (index >= BOARD_MAX_ACCEPTORS || workers == 0 || workers > BOARD_MAX_WORKERS || shards < workers) {
@@ -104,12 +103,9 @@ struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards,
     a->epoll_fd = a->control_fd = a->poke_fd = -1;
     a->accepting = true;
     a->max_connections = MAX_CONNECTIONS;
-    a->max_job_bytes = BEANSTALK_JOB_BYTES;
-    a->nsq = NSQ_DEFAULTS;
     a->output_high_bytes = OUTPUT_HIGH_BYTES;
-    a->max_watches = MAX_ALL_WATCHED;
     adaptive_spin_set(&a->adaptive_spin, DEFAULT_SPIN_NS);
-    if (!map_board(a, board_fd) || !open_tables(a) || !open_epoll(a) || !beanstalk_codec.started(a)) {
+    if (!map_board(a, board_fd) || !open_tables(a) || !open_epoll(a) || !start_codecs(a)) {
         int error = errno;
         acceptor_free(a);
         errno = error;
@@ -132,8 +128,8 @@ void acceptor_free(struct acceptor *a) {
     socket_free_closed(a);
     peers_publish(a); /* that they are gone */
     for (uint32_t w = 0; w < a->workers; w++) {
-        if (a->peers[w].channel != NULL) channel_close(a->peers[w].channel);
-        free(a->peers[w].stalled.items);
+        if (a->links[w].channel != NULL) channel_close(a->links[w].channel);
+        free(a->links[w].stalled.items);
     }
     if (a->board != NULL) munmap(a->board, sizeof(struct board));
     if (a->epoll_fd >= 0) close(a->epoll_fd);
@@ -145,47 +141,30 @@ void acceptor_free(struct acceptor *a) {
     free(a->generations);
     free(a->free_indexes);
     free(a->scratch);
-    heap_free(&a->beats);
-    free(a->beat_places);
+    heap_free(&a->timers);
+    free(a->timer_places);
+    for (uint32_t i = 0; i < codec_count; i++) free(a->codec_states[i]);
     free(a->dirty.items);
     free(a->runnable.items);
     free(a->running.items);
     free(a);
 }
 
-static bool set_nsq_option(struct nsq_options *nsq, const char *name, uint64_t value) {
-    bool is_size = value > 0 && value <= MAX_BODY_BYTES, is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
-    if (strcmp(name, "max-msg-size") == 0 && is_size)
-        nsq->max_msg_size = (uint32_t)value;
-    else if (strcmp(name, "max-body-size") == 0 && is_size)
-        nsq->max_body_size = (uint32_t)value;
-    else if (strcmp(name, "max-rdy-count") == 0 && value <= INT64_MAX)
-        nsq->max_rdy_count = value;
-    else if (strcmp(name, "max-req-timeout-ns") == 0 && is_time)
-        nsq->max_req_timeout_ns = value;
-    else if (strcmp(name, "msg-timeout-ns") == 0 && is_time)
-        nsq->msg_timeout_ns = value;
-    else if (strcmp(name, "client-timeout-ns") == 0 && is_time)
-        nsq->client_timeout_ns = value;
-    else if (strcmp(name, "auth") == 0 && value <= 1)
-        nsq->auth = value != 0;
-    else if (strcmp(name, "tls-required") == 0 && value <= 1)
-        nsq->tls_required = value != 0;
-    else
-        return false;
-    return true;
+uint32_t acceptor_protocol(const char *name) {
+    return codec_number(name, strlen(name));
 }
 
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
-    if (strncmp(option, "nsq.", 4) == 0) return set_nsq_option(&a->nsq, option + 4, value) ? 0 : -1;
-    if (strcmp(option, "beanstalk.max-job-size") == 0 && value <= MAX_BODY_BYTES)
-        a->max_job_bytes = (uint32_t)value;
-    else if (strcmp(option, "max-connections") == 0 && value > 0 && value <= MAX_CONNECTIONS)
+    const char *dot = strchr(option, '.');
+    if (dot != NULL) {
+        uint32_t protocol = codec_number(option, (size_t)(dot - option));
+        if (protocol == 0 || codec_at(protocol)->set == NULL) return -1;
+        return codec_at(protocol)->set(codec_state(a, protocol), dot + 1, value) ? 0 : -1;
+    }
+    if (strcmp(option, "max-connections") == 0 && value > 0 && value <= MAX_CONNECTIONS)
         a->max_connections = (uint32_t)value;
     else if (strcmp(option, "max-outstanding-output") == 0 && value <= SIZE_MAX / 2)
         a->output_high_bytes = (size_t)value;
-    else if (strcmp(option, "max-watches") == 0 && value > 0 && value <= MAX_ALL_WATCHED)
-        a->max_watches = (uint32_t)value;
     else if (strcmp(option, "spin-ns") == 0 && value <= 1000000000)
         adaptive_spin_set(&a->adaptive_spin, value);
     else
@@ -195,10 +174,6 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
 
 /* --- sockets ------------------------------------------------------------------------------------------------------ */
 
-static bool known_protocol(uint32_t protocol) {
-    return protocol == PROTOCOL_BEANSTALK || protocol == PROTOCOL_NSQ;
-}
-
 /* Accepted sockets inherit these from the one they were accepted on. A socket that is not TCP has no use for them. */
 static void set_tcp_options(int fd) {
     int on = 1;
@@ -207,7 +182,7 @@ static void set_tcp_options(int fd) {
 }
 
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol) {
-    if (!known_protocol(protocol) || a->listener_count == MAX_LISTENERS) {
+    if (codec_at(protocol) == NULL || a->listener_count == MAX_LISTENERS) {
         errno = EINVAL;
         return -1;
     }
@@ -228,7 +203,7 @@ void acceptor_stop_listening(struct acceptor *a) {
 }
 
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol) {
-    if (!known_protocol(protocol)) {
+    if (codec_at(protocol) == NULL) {
         errno = EINVAL;
         return 0;
     }
@@ -253,8 +228,8 @@ uint32_t acceptor_busy(const struct acceptor *a) {
     for (uint32_t i = 0; i < a->highest_index; i++) {
         const struct connection *c = a->table[i];
         if (c == NULL) continue;
-        bool waits = c->reserves > 0 || c->gather.phase == GATHER_WAITING;
-        bool with_python = c->stall == STALL_PYTHON && c->protocol != PROTOCOL_NONE;
+        bool waits = c->reserves > 0 || (c->codec->idles != NULL && c->codec->idles(c));
+        bool with_python = c->stall == STALL_PYTHON && c->fd >= 0;
         if (connection_unsent(c) > 0 || with_python || (c->slot_count > 0 && !waits)) busy++;
     }
     return busy;
@@ -285,54 +260,6 @@ uint32_t topic_keep(struct acceptor *a, const void *name, size_t name_bytes) {
     topic = topic_bind(a, name, name_bytes);
     if (topic != 0) binding_at(&a->bindings, topic)->kept = true;
     return topic;
-}
-
-/* Takes over a reference to the topic. */
-void connection_use(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags) {
-    uint32_t before = c->used;
-    c->used = topic;
-    c->implicit_use = flags != 0;
-    uint32_t worker = binding_at(&a->bindings, topic)->worker;
-    if (before != 0 && binding_at(&a->bindings, before)->worker != worker)
-        peer_tell(a, c, binding_at(&a->bindings, before)->worker, MSG_USE, 0, 0);
-    /* Though it be the one it used: asked for anew, it is wanted anew. */
-    peer_tell(a, c, worker, MSG_USE, topic, flags);
-    if (before != 0) topic_unbind(a, before);
-}
-
-/* Takes over a reference to the topic, which must be new in the list. */
-void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags) {
-    uint32_t worker = binding_at(&a->bindings, topic)->worker;
-    if (!connection_add_watch(c, topic)) {
-        topic_unbind(a, topic);
-        engine_oom(a, c);
-        return;
-    }
-    a->watches++;
-    c->watched_workers |= bit_of(worker);
-    if (flags != 0) {
-        c->implicit_watch = true;
-        c->began_with = topic;
-    }
-    peer_tell(a, c, worker, MSG_WATCH, topic, flags);
-}
-
-void connection_ignore(struct acceptor *a, struct connection *c, uint32_t place) {
-    uint32_t topic = c->watched[place];
-    connection_remove_watch(c, place);
-    if (topic == c->began_with) c->implicit_watch = false;
-    a->watches--;
-    c->watched_workers = 0;
-    for (uint32_t i = 0; i < c->watched_count; i++)
-        c->watched_workers |= bit_of(binding_at(&a->bindings, c->watched[i])->worker);
-    peer_tell(a, c, binding_at(&a->bindings, topic)->worker, MSG_IGNORE, topic, 0);
-    topic_unbind(a, topic);
-}
-
-void connection_set_waiting(struct acceptor *a, struct connection *c, bool waiting) {
-    if (c->waiting == waiting) return;
-    c->waiting = waiting;
-    board_add(&a->count->waiting, waiting ? 1 : (uint64_t)-1);
 }
 
 /* --- upcalls ------------------------------------------------------------------------------------------------------ */
@@ -382,7 +309,7 @@ bool acceptor_upcall(struct acceptor *a, struct upcall *out) {
 void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
     assert(c->slot_count == 0);
     c->stall = STALL_PYTHON;
-    c->known = c->protocol == PROTOCOL_NSQ;
+    c->known = c->codec->python_keeps;
     upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, line, bytes);
 }
 
@@ -408,7 +335,7 @@ int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, con
     copy.conn = conn;
     copy.body_bytes = (uint32_t)body_bytes;
     if (copy.kind == MSG_SUBSCRIBE) {
-        const struct codec *codec = codec_of(c);
+        const struct codec *codec = c->codec;
         if (codec->subscribing == NULL || !codec->subscribing(a, c, worker, &copy, body)) return -1;
     }
     uint32_t number = c->head_slot + c->slot_count;
@@ -418,7 +345,7 @@ int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, con
     slot->python = true;
     a->expected++;
     copy.slot = number;
-    if (a->peers[worker].channel != NULL) {
+    if (a->links[worker].channel != NULL) {
         c->touched_workers |= bit_of(worker);
         peer_send(a, worker, &copy, body);
     } else if (!keep_unsent(slot, &copy, body)) {
@@ -487,16 +414,12 @@ size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_
     return put_address(out, limit, "[%s]:%u", host, address.v6.sin6_port);
 }
 
-uint32_t acceptor_used(const struct acceptor *a, uint32_t conn) {
-    const struct connection *c = connection_find(a, conn);
-    return c != NULL ? c->used : 0;
-}
-
-uint32_t acceptor_watched(const struct acceptor *a, uint32_t conn, uint32_t *out, uint32_t limit) {
-    const struct connection *c = connection_find(a, conn);
-    if (c == NULL) return 0;
-    for (uint32_t i = 0; i < c->watched_count && i < limit; i++) out[i] = c->watched[i];
-    return c->watched_count;
+int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint64_t value, const void *bytes,
+                      size_t bytes_count, uint32_t *out, size_t out_limit) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL) return CALL_CLOSED;
+    struct codec_call call = {value, bytes, bytes_count, out, out_limit};
+    return c->codec->call != NULL ? c->codec->call(a, c, what, &call) : CALL_REFUSED;
 }
 
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out) {
@@ -524,22 +447,33 @@ uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes
 
 /* --- figures ------------------------------------------------------------------------------------------------------ */
 
-void acceptor_count(struct acceptor *a, uint32_t command) {
-    if (command < COUNT_COMMANDS) board_add(&a->count->commands[command], 1);
-}
-
 /* Relaxed: each is a figure by itself. */
 static uint64_t read_of(const uint64_t *count) {
     return __atomic_load_n(count, __ATOMIC_RELAXED);
 }
 
+bool acceptor_count(struct acceptor *a, uint32_t protocol, const char *counter) {
+    const struct codec *codec = codec_at(protocol);
+    for (uint32_t i = 0; codec != NULL && i < codec->counter_count; i++) {
+        if (strcmp(codec->counters[i], counter) != 0) continue;
+        board_add(&a->count->counters[protocol - 1][i], 1);
+        return true;
+    }
+    return false;
+}
+
+const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32_t place, uint64_t *sum) {
+    const struct codec *codec = codec_at(protocol);
+    if (codec == NULL || place >= codec->counter_count) return NULL;
+    *sum = 0;
+    for (uint32_t i = 0; i < BOARD_MAX_ACCEPTORS; i++)
+        *sum += read_of(&a->board->acceptors[i].counters[protocol - 1][place]);
+    return codec->counters[place];
+}
+
 static void add_acceptor(struct broker_totals *out, const struct acceptor_board *b) {
-    for (int i = 0; i < COUNT_COMMANDS; i++) out->commands[i] += read_of(&b->commands[i]);
     out->total_connections += read_of(&b->total_connections);
     out->connections += read_of(&b->connections);
-    out->producers += read_of(&b->producers);
-    out->workers += read_of(&b->workers);
-    out->waiting += read_of(&b->waiting);
 }
 
 static void add_worker(struct broker_totals *out, const struct worker_board *b) {

@@ -20,15 +20,13 @@
 
 struct acceptor;
 
-enum wire_protocol { PROTOCOL_BEANSTALK = 1, PROTOCOL_NSQ, PROTOCOL_NONE /* see acceptor_local */ };
-
 enum upcall_kind {
-    UPCALL_COMMAND = 1, /* conn: bytes are a command line without its end (behind NSQ's IDENTIFY and AUTH, a '\n' and
-                           the body); conn is served on after acceptor_resume */
+    UPCALL_COMMAND = 1, /* conn: bytes are a command, in the form that its codec gives it; conn is served on after
+                           acceptor_resume */
     UPCALL_ANSWER,      /* conn: a worker's reply (answer and its body: bytes) to a request of Python's; or, with
                            STATUS_FAILED, the worker died before it replied */
-    UPCALL_CLOSED,      /* conn is closed: while Python was busy with a command of it, or it is filtered, or it is
-                           NSQ's and Python has had a command of it at some time */
+    UPCALL_CLOSED,      /* conn is closed: while Python was busy with a command of it, or it is filtered, or Python
+                           has had a command of it at some time and its codec says that it keeps something */
     UPCALL_CONTROL,     /* the control descriptor is readable */
     UPCALL_BROKEN,      /* conn: a worker, whose channel is not to be believed any more; it counts as gone */
     UPCALL_INPUT,       /* conn, which is filtered: bytes as they came from its socket (none after an acceptor_feed
@@ -41,7 +39,7 @@ enum upcall_kind {
 struct upcall {
     uint32_t kind;
     uint32_t conn;
-    uint32_t protocol;
+    uint32_t protocol; /* 0: of a connection that has none, see acceptor_local */
     uint32_t reserved;
     struct message answer;
     const uint8_t *bytes; /* until the next acceptor_upcall */
@@ -53,11 +51,11 @@ struct upcall {
 struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
 void acceptor_free(struct acceptor *a);
 
-/* "nsq.max-msg-size", "nsq.max-body-size", "nsq.max-rdy-count", "nsq.max-req-timeout-ns", "nsq.msg-timeout-ns",
- * "nsq.client-timeout-ns" (of which half is the heartbeat before IDENTIFY), "nsq.auth" (1: acceptor_authorize decides),
- * "nsq.tls-required" (0, or 1: nothing but IDENTIFY before TLS), "beanstalk.max-job-size", "max-connections",
- * "max-watches", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "spin-ns". 0, or -1 when there is no such option or the
- * value is out of range. */
+/* The number of a wire protocol, by the name that listeners have; 0 when there is none of that name. */
+uint32_t acceptor_protocol(const char *name);
+
+/* "max-connections", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "spin-ns", or a protocol's own: its name, a dot, and
+ * what its codec knows. 0, or -1 when there is no such option or the value is out of range. */
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
 
 /* Attaches a worker, or one that was restarted; the fds are not kept. The worker is told of all topics and connections
@@ -100,24 +98,16 @@ void acceptor_resume(struct acceptor *a, uint32_t conn);
 /* Close it when its output is sent. */
 void acceptor_close(struct acceptor *a, uint32_t conn);
 
-/* The topic it uses; 0 when it is closed. */
-uint32_t acceptor_used(const struct acceptor *a, uint32_t conn);
-/* How many topics it watches; the first `limit` of them go to `out`. */
-uint32_t acceptor_watched(const struct acceptor *a, uint32_t conn, uint32_t *out, uint32_t limit);
+/* Says something to the connection's codec, or asks it: what there is to say is the codec's (see the `call` of each).
+ * `out` has room for `out_limit` numbers. 0 when the connection is closed, -1 when there is no such thing or the value is out
+ * of range; else what the codec returns. */
+int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint64_t value, const void *bytes,
+                      size_t bytes_count, uint32_t *out, size_t out_limit);
 /* Copies a topic's name (at most TOPIC_NAME_BYTES) and returns its length; 0 when the number is not bound. */
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
 uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);
 uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic);
 
-/* --- NSQ ----------------------------------------------------------------------------------------------------------- */
-
-/* What the codec is to know of a connection: "heartbeat-ns" (0: none), "tls" (1: it is encrypted),
- * "authorized-until-ns" (monotonic: all that acceptor_authorize allowed ends then). 1; 0 when it is closed; -1 when there
- * is no such name or the value is out of range. */
-int acceptor_set_nsq(struct acceptor *a, uint32_t conn, const char *name, uint64_t value);
-/* The command that Python has may be done, and others that publish to this topic until `until_ns` (monotonic), without
- * Python being asked. */
-void acceptor_authorize(struct acceptor *a, uint32_t conn, const char *topic, size_t topic_bytes, uint64_t until_ns);
 /* The number of a topic, bound for good; 0 when there can be no more. */
 uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes);
 
@@ -151,13 +141,14 @@ void acceptor_poke(struct acceptor *a);
 
 /* --- figures ------------------------------------------------------------------------------------------------------ */
 
-/* Counts a command (enum board_command) on the board. */
-void acceptor_count(struct acceptor *a, uint32_t command);
+/* Counts one more of what a protocol counts; false when it has no counter of that name. */
+bool acceptor_count(struct acceptor *a, uint32_t protocol, const char *counter);
+/* What all acceptors have counted of a protocol: the name of its counter of that place, and the sum; NULL behind the last. */
+const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32_t place, uint64_t *sum);
 
 /* The board's blocks added up; the oldest segment is the least, the current the greatest of the workers'. */
 struct broker_totals {
-    uint64_t commands[COUNT_COMMANDS];
-    uint64_t total_connections, connections, producers, workers, waiting;
+    uint64_t total_connections, connections;
     uint64_t urgent, ready, reserved, delayed, buried, topics, timeouts, total_jobs;
     uint64_t oldest_segment, current_segment, records_written, records_migrated;
     bool draining;

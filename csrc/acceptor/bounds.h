@@ -29,16 +29,6 @@
 #define OUTPUT_HIGH_BYTES ((size_t)1 << 20)
 #define OUTPUT_LOW_BYTES  (OUTPUT_HIGH_BYTES / 2)
 
-/* A put that is larger waits for the reserve before it on the same connection to be answered, instead of being parked
- * at the worker behind it. */
-#define MAX_PARKED_BODY_BYTES 4096u
-
-/* NSQ: the length of a line with its end (nsqd's reader has no more room), of a topic's or channel's name, and how many
- * topics a connection is remembered to be authorized for. */
-#define NSQ_LINE_BYTES ((size_t)16 << 10)
-#define NSQ_NAME_BYTES 64u
-#define NSQ_AUTHORIZED 16u
-
 /* Durations that are options are shorter than 2 to the power of this, so that sums do not overflow. */
 #define LONGEST_TIME_NS_BITS 60
 

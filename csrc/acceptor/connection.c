@@ -4,12 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-void connection_init(struct connection *c, int fd, uint32_t number, uint32_t protocol) {
-    *c = (struct connection){.fd = fd, .number = number, .protocol = (uint8_t)protocol};
+struct connection *connection_new(int fd, uint32_t number, uint32_t protocol, const struct codec *codec,
+                                  size_t state_bytes) {
+    struct connection *c = calloc(1, sizeof *c + state_bytes);
+    if (c == NULL) return NULL;
+    c->fd = fd;
+    c->number = number;
+    c->protocol = (uint8_t)protocol;
+    c->codec = codec;
     c->slots = c->few_slots;
     c->slot_mask = FEW_SLOTS - 1;
-    c->watched = c->few_watched;
-    c->watched_capacity = FEW_WATCHED;
+    return c;
 }
 
 static void release_slots(struct connection *c, struct blocks *blocks) {
@@ -29,9 +34,6 @@ void connection_release(struct connection *c, struct blocks *blocks) {
         free(c->filter);
         c->filter = NULL;
     }
-    if (c->watched != c->few_watched) free(c->watched);
-    c->watched = c->few_watched;
-    c->watched_count = 0;
 }
 
 /* From the few to as many as there may be. */
@@ -61,29 +63,4 @@ void connection_pop_slot(struct connection *c, struct blocks *blocks) {
     if (slot->body != NULL) free(slot->body);
     c->head_slot++;
     if (--c->slot_count == 0) release_slots(c, blocks);
-}
-
-uint32_t connection_watch_place(const struct connection *c, uint32_t binding) {
-    uint32_t place = 0;
-    while (place < c->watched_count && c->watched[place] != binding) place++;
-    return place;
-}
-
-bool connection_add_watch(struct connection *c, uint32_t binding) {
-    if (c->watched_count == c->watched_capacity) {
-        uint32_t capacity = 2 * c->watched_capacity;
-        uint32_t *larger = malloc(capacity * sizeof *larger);
-        if (larger == NULL) return false;
-        memcpy(larger, c->watched, c->watched_count * sizeof *larger);
-        if (c->watched != c->few_watched) free(c->watched);
-        c->watched = larger;
-        c->watched_capacity = capacity;
-    }
-    c->watched[c->watched_count++] = binding;
-    return true;
-}
-
-void connection_remove_watch(struct connection *c, uint32_t place) {
-    assert(place < c->watched_count);
-    c->watched[place] = c->watched[--c->watched_count];
 }

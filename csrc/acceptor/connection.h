@@ -1,4 +1,5 @@
-/* A connection: a client's socket, its bytes in and out, what it uses and watches, and its requests under way.
+/* A connection: a client's socket, its bytes in and out, and its requests under way. What its protocol keeps of it stands
+ * behind it in the same piece of memory.
  *
  * Each request has a slot from when it is made until its reply is in the output; slots are numbered as they come, and
  * replies leave in that order. The slot at the head is the oldest. A reply that comes for another is kept in its slot.
@@ -19,8 +20,8 @@
 
 /* What a slot is for: the kind of the message that was sent, or one of these. */
 enum slot_kind {
-    SLOT_TEXT = 1,   /* a reply made here: `body` is all of it */
-    SLOT_GATHER = 2, /* a reserve over several workers; see gather.h */
+    SLOT_TEXT = 1,  /* a reply made here: `body` is all of it */
+    SLOT_CODEC = 2, /* the codec's own: it hears all replies for it, and takes it away itself */
 };
 
 struct slot {
@@ -46,22 +47,6 @@ enum stall {
     STALL_OUTPUT,      /* the client does not take its replies */
 };
 
-enum gather_phase { GATHER_NONE = 0, GATHER_PROBING, GATHER_TAKING, GATHER_WAITING };
-
-/* See gather.h. */
-struct gather {
-    uint8_t phase;
-    uint8_t best_worker;
-    bool ready : 1;     /* some worker has something */
-    bool soon : 1;      /* some worker said DEADLINE_SOON */
-    bool delivered : 1; /* the reply is out */
-    bool cancelling : 1;
-    uint32_t best_pri, next_pri;
-    uint64_t best_id, next_id;
-    uint64_t asked; /* workers that have not answered yet */
-    uint64_t timeout_ns;
-};
-
 /* Of a connection whose bytes Python turns into others on their way; see filter.c. */
 struct filter {
     struct buffer wire;  /* to be sent as it is */
@@ -70,9 +55,9 @@ struct filter {
     bool more;           /* and has said that there is more where the last came from: nothing is received until then */
 };
 
-struct nsq; /* see nsq.h */
+struct codec; /* see codec.h */
 
-enum { FEW_SLOTS = 4, FEW_WATCHED = 4 };
+enum { FEW_SLOTS = 4 };
 
 struct connection {
     uint32_t number;
@@ -90,17 +75,13 @@ struct connection {
     bool choked : 1;      /* the socket takes no more output now */
     bool dirty : 1;       /* in the list of those with output to send */
     bool runnable : 1;    /* in the list of those whose input goes on */
-    bool producer : 1;    /* counted as */
-    bool consumer : 1;
-    bool waiting : 1;
-    bool muted : 1;          /* its last word is in the output: replies that come are not said */
-    bool known : 1;          /* Python has had a command of it, and is told when it is closed */
-    bool implicit_use : 1;   /* what it uses or watches is what it began with */
-    bool implicit_watch : 1; /* ... of which the topic is `began_with` */
+    bool muted : 1;       /* its last word is in the output: replies that come are not said */
+    bool known : 1;       /* Python has had a command of it, and is told when it is closed */
+    bool timed : 1;       /* in the heap of timers */
 
+    const struct codec *codec;
     struct buffer in, out;
     struct filter *filter; /* NULL: none */
-    struct nsq *nsq;       /* of NSQ's connections */
 
     struct slot *slots;
     uint32_t head_slot; /* the number of the oldest */
@@ -108,30 +89,16 @@ struct connection {
     uint32_t slot_mask;
     struct slot few_slots[FEW_SLOTS];
 
-    uint32_t used; /* bindings; 0: none */
-    uint32_t began_with;
-    uint32_t *watched;
-    uint32_t watched_count, watched_capacity;
-    uint32_t few_watched[FEW_WATCHED];
-    uint64_t watched_workers; /* sets of workers: of the watched topics, ... */
-    uint64_t holding_workers; /* ... that may hold something in flight for it, ... */
-    uint64_t touched_workers; /* ... that know of it */
+    uint64_t touched_workers; /* that know of it */
 
     uint32_t reserves; /* MSG_RESERVEs under way, all at one worker: */
     uint8_t reserve_worker;
 
-    /* The codec's place in the input. */
-    uint8_t phase;
-    uint32_t put_pri;
-    uint32_t put_bytes;
-    uint64_t put_delay_ns, put_ttr_ns;
-    uint64_t discard_bytes;
-
-    struct gather gather;
     struct connection *next_closed;
 };
 
-_Static_assert(sizeof(struct connection) < 1024, "an idle connection is small");
+_Static_assert(sizeof(struct connection) < 512, "an idle connection is small");
+_Static_assert(sizeof(struct connection) % 8 == 0, "what stands behind it is aligned");
 _Static_assert(MAX_OUTSTANDING * sizeof(struct slot) <= BLOCK_BYTES, "a block holds all slots");
 _Static_assert((MAX_OUTSTANDING & (MAX_OUTSTANDING - 1)) == 0, "slots are found by a mask");
 
@@ -141,8 +108,15 @@ static inline size_t connection_unsent(const struct connection *c) {
     return c->filter == NULL ? bytes : bytes + buffer_bytes(&c->filter->wire) + c->filter->output_bytes;
 }
 
-void connection_init(struct connection *c, int fd, uint32_t number, uint32_t protocol);
-/* Frees what it owns; the socket, the struct and what `nsq` refers to are the caller's. */
+/* The codec's own. */
+static inline void *connection_state(const struct connection *c) {
+    return (void *)(uintptr_t)(c + 1);
+}
+
+/* With `state_bytes` of zeros behind it; NULL when memory is short. */
+struct connection *connection_new(int fd, uint32_t number, uint32_t protocol, const struct codec *codec,
+                                  size_t state_bytes);
+/* Frees what it owns; the socket and the piece of memory are the caller's. */
 void connection_release(struct connection *c, struct blocks *blocks);
 
 static inline struct slot *connection_slot(const struct connection *c, uint32_t number) {
@@ -153,11 +127,5 @@ static inline struct slot *connection_slot(const struct connection *c, uint32_t 
  * At most MAX_OUTSTANDING. */
 struct slot *connection_push_slot(struct connection *c, struct blocks *blocks, uint8_t kind);
 void connection_pop_slot(struct connection *c, struct blocks *blocks);
-
-/* The place of a binding in the watch list; its length when it is not there. */
-uint32_t connection_watch_place(const struct connection *c, uint32_t binding);
-bool connection_add_watch(struct connection *c, uint32_t binding);
-/* The last takes its place, as in beanstalkd. */
-void connection_remove_watch(struct connection *c, uint32_t place);
 
 #endif

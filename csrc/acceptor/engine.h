@@ -1,18 +1,13 @@
-/* The engine: what the acceptor's C files share. Nobody else includes it.
+/* The engine: what the acceptor's C files and the codecs share. Nobody else includes it, and it names no protocol.
  *
  *   acceptor.c    what Python calls
  *   turn.c        a turn: replies in, bytes out, wait, bytes in, requests out; and when to sleep
  *   socket.c      one connection's bytes: receive, parse, send, close
- *   peer.c        the workers: attach, lose, ask, hear
- *   gather.c      a reserve over several workers
+ *   workers.c     the workers: attach, lose, ask, hear
+ *   timers.c      connections that are looked at when a time comes
  *   filter.c      a connection whose bytes pass through Python on their way
  *   local.c       requests of no client's, and waiting in somebody else's loop
- *   beanstalk.c   a codec: bytes to requests, replies to bytes
- *   nsq.c         another; nsq.h says what belongs to it
- *
- * A codec's parse function is given a connection's input and takes what is complete of it, command by command, until
- * there is no more or the connection has to stall. It checks that it may go on (may_*) before it does anything that
- * must not be done twice: what was not taken will be given to it again.
+ *   codec.h       what a wire protocol is to all that
  */
 #ifndef MQ_ENGINE_H
 #define MQ_ENGINE_H
@@ -26,6 +21,7 @@
 #include "acceptor/acceptor.h"
 #include "acceptor/bounds.h"
 #include "acceptor/buffer.h"
+#include "acceptor/codec.h"
 #include "acceptor/connection.h"
 #include "base/adaptive_spin.h"
 #include "base/bindings.h"
@@ -35,15 +31,15 @@
 #include "ringbuf/message.h"
 
 /* Numbers of connections, each looked up when its turn comes: it may be closed by then. */
-struct numbers {
+struct connection_list {
     uint32_t *items;
     size_t count, capacity;
 };
 
 /* A worker, as an acceptor sees it. */
-struct peer {
-    struct channel *channel; /* NULL: it is gone */
-    struct numbers stalled;  /* connections that wait for it */
+struct worker_link {
+    struct channel *channel;        /* NULL: it is gone */
+    struct connection_list stalled; /* connections that wait for it */
     bool backlogged;
 };
 
@@ -58,13 +54,6 @@ struct pending_upcall {
     uint8_t *owned; /* what `bytes` points to */
 };
 
-/* See acceptor_set; sizes are of bytes. */
-struct nsq_options {
-    uint32_t max_msg_size, max_body_size;
-    uint64_t max_rdy_count, max_req_timeout_ns, msg_timeout_ns, client_timeout_ns;
-    bool auth, tls_required;
-};
-
 struct acceptor {
     uint32_t index, workers, shards;
     int epoll_fd, wake_fd, control_fd;
@@ -75,8 +64,9 @@ struct acceptor {
     uint64_t now_ns;
     struct board *board;
     struct acceptor_board *count;
+    void *codec_states[BOARD_PROTOCOLS]; /* by protocol - 1 */
 
-    struct peer peers[BOARD_MAX_WORKERS];
+    struct worker_link links[BOARD_MAX_WORKERS];
     uint64_t published_to; /* workers that have unpublished requests */
     struct bindings bindings;
 
@@ -86,8 +76,6 @@ struct acceptor {
     uint32_t free_head, free_count;
     uint32_t highest_index; /* none above is in use */
     uint32_t connections;
-    uint32_t watches; /* of all connections */
-    uint32_t max_watches;
     struct connection *closed; /* to be freed at the end of the turn */
 
     struct listener listeners[MAX_LISTENERS];
@@ -96,11 +84,11 @@ struct acceptor {
     bool quiet; /* take no more input */
 
     struct blocks blocks;
-    struct numbers dirty;
-    struct numbers runnable;
-    struct numbers running; /* the list that is being worked off */
-    uint8_t *scratch;       /* that all connections receive into */
-    uint32_t filter_pieces; /* that were asked for in this turn */
+    struct connection_list dirty;
+    struct connection_list runnable;
+    struct connection_list running; /* the list that is being worked off */
+    uint8_t *scratch;               /* that all connections receive into */
+    uint32_t filter_pieces;         /* that were asked for in this turn */
 
     struct pending_upcall *upcalls; /* a queue in a ring */
     size_t upcall_head, upcall_count, upcall_capacity;
@@ -111,55 +99,26 @@ struct acceptor {
     bool reserved;     /* a reserve was asked for since the last sleep: its reply may come soon */
 
     uint32_t max_connections;
-    uint32_t max_job_bytes;
-    struct nsq_options nsq;
-    struct heap beats; /* connections that have heartbeats, by when they are due */
-    uint32_t *beat_places;
+    struct heap timers; /* connections, by when they are to be looked at */
+    uint32_t *timer_places;
     size_t output_high_bytes;
     struct adaptive_spin adaptive_spin;
     int events_taken; /* in the last turn */
 };
 
-/* What a codec is to the engine. */
-struct codec {
-    /* Prepares a new acceptor; false when memory is short. */
-    bool (*started)(struct acceptor *a);
-    /* Prepares a new connection. */
-    void (*opened)(struct acceptor *a, struct connection *c);
-    /* Takes what it can of the input and returns how much that was. */
-    size_t (*parse)(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
-    /* Puts a reply into the output. `value` is the slot's; `id` the reply's. */
-    void (*answer)(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes);
-
-    /* These may be NULL. */
-
-    /* The client sends no more than was given to parse. */
-    void (*ended)(struct acceptor *a, struct connection *c);
-    /* A worker said what nobody waits for: a message that is pushed, or the reply to a SUBSCRIBE that was repeated. */
-    void (*pushed)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
-    /* Some output has left. */
-    void (*sent)(struct acceptor *a, struct connection *c);
-    /* A worker is back and knows nothing of the connection. */
-    void (*resubscribe)(struct acceptor *a, struct connection *c, uint32_t worker);
-    /* Python asks a worker to SUBSCRIBE (false if it may not), and what came of it. */
-    bool (*subscribing)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
-                        const void *body);
-    void (*subscribed)(struct acceptor *a, struct connection *c, uint8_t status);
-    /* The connection is closed, and later freed. */
-    void (*closed)(struct acceptor *a, struct connection *c);
-    void (*freed)(struct connection *c);
-};
-
-extern const struct codec beanstalk_codec, nsq_codec, local_codec;
-static inline const struct codec *codec_of(const struct connection *c) {
-    if (c->protocol == PROTOCOL_BEANSTALK) return &beanstalk_codec;
-    return c->protocol == PROTOCOL_NSQ ? &nsq_codec : &local_codec;
+/* A codec's own state of this acceptor. */
+static inline void *codec_state(const struct acceptor *a, uint32_t protocol) {
+    return a->codec_states[protocol - 1];
 }
 
 static inline void board_add(uint64_t *count, uint64_t by) {
     /* Relaxed, by its only writer: readers want no more than a value that was true at some time. */
     __atomic_store_n(count, *count + by, __ATOMIC_RELAXED);
+}
+
+/* One more of what a codec counts. */
+static inline void codec_count_add(struct acceptor *a, const struct connection *c, uint32_t counter, uint64_t by) {
+    board_add(&a->count->counters[c->protocol - 1][counter], by);
 }
 
 /* The first of so many ids for messages of one topic; each next is `shards` higher. */
@@ -184,7 +143,7 @@ static inline uint32_t first_of(uint64_t workers) {
 
 /* Memory is short: the connection is closed. */
 void engine_oom(struct acceptor *a, struct connection *c);
-void numbers_add(struct numbers *numbers, uint32_t number);
+void connection_list_add(struct connection_list *list, uint32_t number);
 
 /* --- acceptor.c --------------------------------------------------------------------------------------------------- */
 
@@ -193,6 +152,9 @@ void upcall_push(struct acceptor *a, uint32_t kind, uint32_t conn, uint32_t prot
                  const void *bytes, size_t bytes_count);
 
 /* --- local.c ------------------------------------------------------------------------------------------------------ */
+
+/* Of connections that have no client. */
+extern const struct codec local_codec;
 
 /* Something is left for the next turn: in a process that waits elsewhere, make it come. */
 void wake_self(struct acceptor *a);
@@ -208,12 +170,16 @@ void filter_pass(struct acceptor *a, struct connection *c);
 /* Python has taken an UPCALL_OUTPUT. */
 void filter_taken(struct acceptor *a, struct connection *c, size_t bytes);
 
-/* --- heartbeat.c -------------------------------------------------------------------------------------------------- */
+/* --- timers.c ----------------------------------------------------------------------------------------------------- */
 
-void heartbeats_run(struct acceptor *a);
+/* The codec's `due` is called when that time has come, and not before; in place of any other time. False when memory is
+ * short: the connection is closed then. */
+bool timer_set(struct acceptor *a, struct connection *c, uint64_t due_ns);
+void timer_clear(struct acceptor *a, struct connection *c);
+void timers_run(struct acceptor *a);
 /* When the next is due, if there is one. */
-static inline bool heartbeats_next(const struct acceptor *a, uint64_t *due_ns) {
-    const struct heap_entry *top = heap_top(&a->beats);
+static inline bool timers_next(const struct acceptor *a, uint64_t *due_ns) {
+    const struct heap_entry *top = heap_top(&a->timers);
     if (top != NULL) *due_ns = top->high;
     return top != NULL;
 }
@@ -247,7 +213,7 @@ void socket_schedule(struct acceptor *a, struct connection *c);
 static inline void socket_dirty(struct acceptor *a, struct connection *c) {
     if (c->dirty) return;
     c->dirty = true;
-    numbers_add(&a->dirty, c->number);
+    connection_list_add(&a->dirty, c->number);
 }
 
 /* Room for `bytes` of output, completed by socket_written; NULL when memory is short: the connection is closed then. */
@@ -291,8 +257,8 @@ static inline bool may_do_alone(struct connection *c) {
 
 /* A worker takes messages; if it is gone, they are not needed: it will be told when it is back. */
 static inline bool may_tell(struct acceptor *a, struct connection *c, uint32_t worker) {
-    if (!a->peers[worker].backlogged) return true;
-    numbers_add(&a->peers[worker].stalled, c->number);
+    if (!a->links[worker].backlogged) return true;
+    connection_list_add(&a->links[worker].stalled, c->number);
     return stalled(c, STALL_WORKER);
 }
 
@@ -301,8 +267,8 @@ static inline bool may_tell(struct acceptor *a, struct connection *c, uint32_t w
 static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t worker) {
     if (!may_reply(c)) return false;
     if (c->reserves > 0 && c->reserve_worker != worker) return stalled(c, STALL_RESERVES);
-    if (a->peers[worker].channel == NULL || a->peers[worker].backlogged) {
-        numbers_add(&a->peers[worker].stalled, c->number);
+    if (a->links[worker].channel == NULL || a->links[worker].backlogged) {
+        connection_list_add(&a->links[worker].stalled, c->number);
         return stalled(c, STALL_WORKER);
     }
     return true;
@@ -312,9 +278,9 @@ static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t wo
 
 /* Sends, unless the worker is gone. */
 static inline void peer_send(struct acceptor *a, uint32_t worker, const struct message *message, const void *body) {
-    struct peer *peer = &a->peers[worker];
-    if (peer->channel == NULL) return;
-    channel_send(peer->channel, message, body, message->body_bytes);
+    struct worker_link *link = &a->links[worker];
+    if (link->channel == NULL) return;
+    channel_send(link->channel, message, body, message->body_bytes);
     a->published_to |= bit_of(worker);
 }
 
@@ -344,14 +310,7 @@ uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes);
 void topic_unbind(struct acceptor *a, uint32_t topic);
 /* Binds a name for good. */
 uint32_t topic_keep(struct acceptor *a, const void *name, size_t name_bytes);
-/* `flags`: MSG_IMPLICIT or none. */
-void connection_use(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
-void connection_watch(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
-void connection_ignore(struct acceptor *a, struct connection *c, uint32_t place);
-
-void connection_set_waiting(struct acceptor *a, struct connection *c, bool waiting);
-
-/* --- peer.c ------------------------------------------------------------------------------------------------------- */
+/* --- workers.c ---------------------------------------------------------------------------------------------------- */
 
 /* Takes in what the workers replied; false if that was nothing. */
 bool peers_hear(struct acceptor *a);

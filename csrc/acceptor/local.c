@@ -5,7 +5,7 @@
 #include "acceptor/turn.h"
 
 /* It has no input and no output: nothing is asked of its codec. */
-const struct codec local_codec = {.parse = NULL};
+const struct codec local_codec = {.name = ""};
 
 uint32_t acceptor_local(struct acceptor *a) {
     const struct connection *c = socket_open_local(a);

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "acceptor/engine.h"
-#include "acceptor/protocols/beanstalk_reserve.h"
 
 /* Free room in an input buffer below which it grows before more is received. */
 enum { MIN_RECEIVE_BYTES = 4096 };
@@ -28,14 +27,13 @@ static uint32_t number_for(struct acceptor *a, uint32_t index) {
 }
 
 /* With the number that the next connection gets, but not in the table yet. */
-static struct connection *prepare(struct acceptor *a, int fd, uint32_t protocol) {
+static struct connection *prepare(struct acceptor *a, int fd, uint32_t protocol, const struct codec *codec) {
     if (a->free_count == 0) {
         errno = EMFILE;
         return NULL;
     }
-    struct connection *c = malloc(sizeof *c);
-    if (c != NULL) connection_init(c, fd, number_for(a, a->free_indexes[a->free_head]), protocol);
-    return c;
+    uint32_t number = number_for(a, a->free_indexes[a->free_head]);
+    return connection_new(fd, number, protocol, codec, codec->connection_bytes);
 }
 
 static void enter(struct acceptor *a, struct connection *c) {
@@ -47,7 +45,7 @@ static void enter(struct acceptor *a, struct connection *c) {
 }
 
 struct connection *socket_open_local(struct acceptor *a) {
-    struct connection *c = prepare(a, -1, PROTOCOL_NONE);
+    struct connection *c = prepare(a, -1, 0, &local_codec);
     if (c == NULL) return NULL;
     c->stall = STALL_PYTHON;
     enter(a, c);
@@ -59,7 +57,7 @@ struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
         errno = EMFILE;
         return NULL;
     }
-    struct connection *c = prepare(a, fd, protocol);
+    struct connection *c = prepare(a, fd, protocol, codec_at(protocol));
     if (c == NULL) return NULL;
     c->events = EPOLLIN | EPOLLRDHUP;
     struct epoll_event event = {.events = c->events, .data.u64 = c->number};
@@ -71,14 +69,8 @@ struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
     a->connections++;
     board_add(&a->count->connections, 1);
     board_add(&a->count->total_connections, 1);
-    codec_of(c)->opened(a, c);
+    if (c->codec->opened != NULL) c->codec->opened(a, c);
     return c;
-}
-
-static void let_go_topics(struct acceptor *a, struct connection *c) {
-    for (uint32_t i = 0; i < c->watched_count; i++) topic_unbind(a, c->watched[i]);
-    a->watches -= c->watched_count;
-    if (c->used != 0) topic_unbind(a, c->used);
 }
 
 void socket_close(struct acceptor *a, struct connection *c) {
@@ -89,13 +81,10 @@ void socket_close(struct acceptor *a, struct connection *c) {
         struct message gone = {.kind = MSG_GONE, .conn = c->number};
         peer_send(a, first_of(rest), &gone, NULL);
     }
-    let_go_topics(a, c);
-    connection_set_waiting(a, c, false);
-    if (c->producer) board_add(&a->count->producers, (uint64_t)-1);
-    if (c->consumer) board_add(&a->count->workers, (uint64_t)-1);
+    timer_clear(a, c);
     if (c->stall == STALL_PYTHON || c->known || c->filter != NULL)
         upcall_push(a, UPCALL_CLOSED, c->number, c->protocol, NULL, NULL, 0);
-    if (codec_of(c)->closed != NULL) codec_of(c)->closed(a, c);
+    if (c->codec->closed != NULL) c->codec->closed(a, c);
 
     uint32_t index = c->number & ((1u << INDEX_BITS) - 1);
     a->table[index] = NULL;
@@ -116,7 +105,7 @@ void socket_free_closed(struct acceptor *a) {
         struct connection *c = a->closed;
         a->closed = c->next_closed;
         connection_release(c, &a->blocks);
-        if (codec_of(c)->freed != NULL) codec_of(c)->freed(c);
+        if (c->codec->freed != NULL) c->codec->freed(c);
         free(c);
     }
 }
@@ -183,7 +172,7 @@ static void finish_if_done(struct acceptor *a, struct connection *c) {
         return;
     }
     if (c->stall != STALL_NONE || c->slot_count > 0) return;
-    if (!c->closing && codec_of(c)->ended != NULL) codec_of(c)->ended(a, c);
+    if (!c->closing && c->codec->ended != NULL) c->codec->ended(a, c);
     if (c->closed) return;
     c->closing = true;
     if (connection_unsent(c) == 0) socket_close(a, c);
@@ -201,7 +190,7 @@ static void keep_input(struct acceptor *a, struct connection *c, const uint8_t *
 
 static void parse_kept(struct acceptor *a, struct connection *c) {
     if (buffer_bytes(&c->in) == 0) return;
-    size_t used = codec_of(c)->parse(a, c, buffer_front(&c->in), buffer_bytes(&c->in));
+    size_t used = c->codec->parse(a, c, buffer_front(&c->in), buffer_bytes(&c->in));
     if (!c->closed) buffer_consume(&a->blocks, &c->in, used);
 }
 
@@ -210,10 +199,8 @@ static void parse_kept(struct acceptor *a, struct connection *c) {
 static void hung_up(struct acceptor *a, struct connection *c) {
     if (c->half_closed) return;
     c->half_closed = true;
-    if (c->gather.phase != GATHER_NONE)
-        gather_cancel(a, c);
-    else
-        peer_cancel_reserves(a, c);
+    peer_cancel_reserves(a, c);
+    if (c->codec->hung_up != NULL) c->codec->hung_up(a, c);
 }
 
 /* Whether to go on with what was received; -1 with EAGAIN is no news. */
@@ -244,7 +231,7 @@ static void receive_to_scratch(struct acceptor *a, struct connection *c) {
         buffer_release(&a->blocks, &c->in);
     }
     size_t bytes = kept + (size_t)n;
-    size_t used = codec_of(c)->parse(a, c, a->scratch, bytes);
+    size_t used = c->codec->parse(a, c, a->scratch, bytes);
     if (!c->closed && used < bytes && !c->closing) keep_input(a, c, a->scratch + used, bytes - used);
 }
 
@@ -272,7 +259,7 @@ static void receive(struct acceptor *a, struct connection *c) {
 void socket_schedule(struct acceptor *a, struct connection *c) {
     if (c->runnable) return;
     c->runnable = true;
-    numbers_add(&a->runnable, c->number);
+    connection_list_add(&a->runnable, c->number);
 }
 
 void socket_wake(struct acceptor *a, struct connection *c) {
@@ -344,7 +331,7 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
         socket_close(a, c); /* hung up, and does not take it: nobody would say when it does */
         return;
     }
-    if (n > 0 && codec_of(c)->sent != NULL) codec_of(c)->sent(a, c);
+    if (n > 0 && c->codec->sent != NULL) c->codec->sent(a, c);
     if (is_done(c))
         socket_close(a, c);
     else if (c->filter != NULL && buffer_bytes(&c->out) > 0)

@@ -64,7 +64,7 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
 static void run_runnable(struct acceptor *a) {
     a->filter_pieces = 0;
     /* What becomes runnable meanwhile waits for the next turn. */
-    struct numbers now = a->runnable;
+    struct connection_list now = a->runnable;
     a->runnable = a->running;
     a->running = now;
     for (size_t i = 0; i < now.count; i++) {
@@ -102,9 +102,9 @@ static void on_event(struct acceptor *a, const struct epoll_event *event) {
 
 bool all_may_sleep(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++) {
-        if (a->peers[w].channel == NULL || channel_may_sleep(a->peers[w].channel)) continue;
+        if (a->links[w].channel == NULL || channel_may_sleep(a->links[w].channel)) continue;
         while (w-- > 0)
-            if (a->peers[w].channel != NULL) channel_awake(a->peers[w].channel);
+            if (a->links[w].channel != NULL) channel_awake(a->links[w].channel);
         return false;
     }
     return true;
@@ -112,7 +112,7 @@ bool all_may_sleep(struct acceptor *a) {
 
 void all_awake(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++)
-        if (a->peers[w].channel != NULL) channel_awake(a->peers[w].channel);
+        if (a->links[w].channel != NULL) channel_awake(a->links[w].channel);
 }
 
 static int wait_for_events(struct acceptor *a, struct epoll_event *events, int timeout_ms) {
@@ -136,7 +136,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     bool heard = peers_hear(a);
     peers_look(a);
     if (a->runnable.count > 0) run_runnable(a);
-    heartbeats_run(a);
+    timers_run(a);
     /* The workers first: they can work while this process is in the system calls that follow. */
     peers_publish(a);
     flush_dirty(a);
@@ -196,9 +196,9 @@ enum { RETRY_ACCEPT_MS = 100, COARSE_CLOCK_NS = 4000000 };
 
 static int timeout_until(const struct acceptor *a, bool forever, uint64_t deadline) {
     int most = a->accepting || a->listener_count == 0 ? INT_MAX : RETRY_ACCEPT_MS;
-    uint64_t until = forever ? UINT64_MAX : deadline, beat;
+    uint64_t until = forever ? UINT64_MAX : deadline, due;
     /* A little later than due, so that the coarse clock has come to it. */
-    if (heartbeats_next(a, &beat) && beat + COARSE_CLOCK_NS < until) until = beat + COARSE_CLOCK_NS;
+    if (timers_next(a, &due) && due + COARSE_CLOCK_NS < until) until = due + COARSE_CLOCK_NS;
     if (until == UINT64_MAX) return most == INT_MAX ? -1 : most;
     uint64_t now = clock_ns();
     if (now >= until) return 0;

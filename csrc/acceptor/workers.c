@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "acceptor/engine.h"
-#include "acceptor/protocols/beanstalk_reserve.h"
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
@@ -62,7 +61,6 @@ void peer_reserve(struct acceptor *a, struct connection *c, uint32_t worker, uin
     slot->worker = (uint8_t)worker;
     slot->value = timeout_ns;
     c->reserve_worker = (uint8_t)worker;
-    connection_set_waiting(a, c, true);
     send_reserve(a, c, slot, last_slot(c));
     if (++c->reserves == 1 && c->half_closed) peer_cancel_reserves(a, c);
 }
@@ -93,7 +91,7 @@ void slots_emit(struct acceptor *a, struct connection *c) {
             memcpy(room, slot->body, slot->body_bytes);
             socket_written(a, c, room + slot->body_bytes);
         } else if (!slot->python) {
-            codec_of(c)->answer(a, c, slot->kind, slot->status, slot->value, slot->value, slot->body, slot->body_bytes);
+            c->codec->answer(a, c, slot->kind, slot->status, slot->value, slot->value, slot->body, slot->body_bytes);
             if (c->closed) return;
         }
         connection_pop_slot(c, &a->blocks);
@@ -102,9 +100,6 @@ void slots_emit(struct acceptor *a, struct connection *c) {
 }
 
 void slots_forget(struct acceptor *a, struct connection *c) {
-    const struct gather *g = &c->gather;
-    if (g->phase == GATHER_PROBING || g->phase == GATHER_TAKING)
-        a->expected -= (uint32_t)__builtin_popcountll(g->asked);
     for (uint32_t i = 0; i < c->slot_count; i++) {
         const struct slot *slot = connection_slot(c, c->head_slot + i);
         if (!slot->answered && slot->kind >= MSG_PUBLISH && slot->kind != MSG_RESERVE) a->expected--;
@@ -146,48 +141,43 @@ static bool keep_reply(struct slot *slot, const struct message *reply) {
 }
 
 static void settle_reserve(struct acceptor *a, struct connection *c) {
-    if (--c->reserves == 0)
-        connection_set_waiting(a, c, false);
-    else if (c->half_closed)
-        peer_cancel_reserves(a, c);
+    if (--c->reserves > 0 && c->half_closed) peer_cancel_reserves(a, c);
 }
 
 static void hear(struct acceptor *a, uint32_t worker, const struct message *reply) {
     struct connection *c = connection_find(a, reply->conn);
     if (c == NULL) return;
     if (reply->kind >= MSG_DELIVER) {
-        if (codec_of(c)->pushed != NULL) codec_of(c)->pushed(a, c, worker, reply);
+        if (c->codec->pushed != NULL) c->codec->pushed(a, c, worker, reply);
         return;
     }
     uint32_t distance = reply->slot - c->head_slot;
     if (distance >= c->slot_count) {
-        if (reply->kind == MSG_SUBSCRIBE && codec_of(c)->pushed != NULL) codec_of(c)->pushed(a, c, worker, reply);
+        if (reply->kind == MSG_SUBSCRIBE && c->codec->pushed != NULL) c->codec->pushed(a, c, worker, reply);
         return;
     }
-    if ((reply->flags & MSG_NONE_IN_FLIGHT) != 0) c->holding_workers &= ~bit_of(worker);
     struct slot *slot = connection_slot(c, reply->slot);
-    if (slot->kind == SLOT_GATHER) {
-        gather_hear(a, c, worker, reply);
+    if (slot->kind == SLOT_CODEC) {
+        c->codec->heard(a, c, worker, reply);
         return;
     }
     /* A worker says what was asked of it, once; what else comes is not for us to understand. */
     if (slot->answered || slot->worker != worker || slot->kind != reply->kind) return;
     slot->answered = true;
-    bool delivers = (reply->kind == MSG_RESERVE || reply->kind == MSG_RESERVE_ID) && !slot->python;
-    if (delivers && reply->status == STATUS_OK) c->holding_workers |= bit_of(worker);
     if (reply->kind == MSG_RESERVE)
         settle_reserve(a, c);
     else
         a->expected--;
+    if (c->codec->replied != NULL) c->codec->replied(a, c, worker, slot, reply);
     if (slot->python) {
-        if (reply->kind == MSG_SUBSCRIBE) codec_of(c)->subscribed(a, c, reply->status);
+        if (reply->kind == MSG_SUBSCRIBE) c->codec->subscribed(a, c, reply->status);
         upcall_push(a, UPCALL_ANSWER, c->number, c->protocol, reply, reply + 1, reply->body_bytes);
         slots_emit(a, c);
     } else if (distance == 0) {
         /* A slot may have gathered something to say before its own reply. */
         const uint8_t *body = slot->body != NULL ? slot->body : (const uint8_t *)(reply + 1);
         uint32_t body_bytes = slot->body != NULL ? slot->body_bytes : reply->body_bytes;
-        if (!c->muted) codec_of(c)->answer(a, c, reply->kind, reply->status, slot->value, reply->id, body, body_bytes);
+        if (!c->muted) c->codec->answer(a, c, reply->kind, reply->status, slot->value, reply->id, body, body_bytes);
         if (c->closed) return;
         connection_pop_slot(c, &a->blocks);
         slots_emit(a, c);
@@ -197,7 +187,7 @@ static void hear(struct acceptor *a, uint32_t worker, const struct message *repl
 }
 
 static bool peer_hear(struct acceptor *a, uint32_t worker, uint32_t limit) {
-    struct channel *channel = a->peers[worker].channel;
+    struct channel *channel = a->links[worker].channel;
     const struct message *reply;
     bool any = false;
     for (uint32_t i = 0; i < limit && (reply = channel_receive(channel)) != NULL; i++) {
@@ -210,7 +200,7 @@ static bool peer_hear(struct acceptor *a, uint32_t worker, uint32_t limit) {
 bool peers_hear(struct acceptor *a) {
     bool any = false;
     for (uint32_t w = 0; w < a->workers; w++) {
-        struct channel *channel = a->peers[w].channel;
+        struct channel *channel = a->links[w].channel;
         if (channel == NULL || !peer_hear(a, w, REPLIES_PER_TURN)) {
             if (channel == NULL || !channel_broken(channel)) continue;
             acceptor_peer_gone(a, w);
@@ -225,29 +215,29 @@ bool peers_hear(struct acceptor *a) {
 
 /* --- backlogs ----------------------------------------------------------------------------------------------------- */
 
-static void wake_stalled(struct acceptor *a, struct peer *peer) {
-    for (size_t i = 0; i < peer->stalled.count; i++) {
-        struct connection *c = connection_find(a, peer->stalled.items[i]);
+static void wake_stalled(struct acceptor *a, struct worker_link *link) {
+    for (size_t i = 0; i < link->stalled.count; i++) {
+        struct connection *c = connection_find(a, link->stalled.items[i]);
         if (c != NULL && c->stall == STALL_WORKER) socket_wake(a, c);
     }
-    peer->stalled.count = 0;
+    link->stalled.count = 0;
 }
 
 void peers_look(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++) {
-        struct peer *peer = &a->peers[w];
-        if (peer->channel == NULL) continue;
-        peer->backlogged = channel_backlogged(peer->channel);
-        if (!peer->backlogged && peer->stalled.count > 0) wake_stalled(a, peer);
+        struct worker_link *link = &a->links[w];
+        if (link->channel == NULL) continue;
+        link->backlogged = channel_backlogged(link->channel);
+        if (!link->backlogged && link->stalled.count > 0) wake_stalled(a, link);
     }
 }
 
 void peers_publish(struct acceptor *a) {
     for (uint64_t rest = a->published_to; rest != 0; rest &= rest - 1) {
-        struct peer *peer = &a->peers[first_of(rest)];
-        if (peer->channel == NULL) continue;
-        channel_publish(peer->channel);
-        peer->backlogged = channel_backlogged(peer->channel);
+        struct worker_link *link = &a->links[first_of(rest)];
+        if (link->channel == NULL) continue;
+        channel_publish(link->channel);
+        link->backlogged = channel_backlogged(link->channel);
     }
     a->published_to = 0;
 }
@@ -264,23 +254,12 @@ static void send_unsent(struct acceptor *a, struct connection *c, struct slot *s
     slot->unsent = false;
 }
 
-static void tell_again(struct acceptor *a, struct connection *c, uint32_t worker) {
-    if (c->used != 0 && binding_at(&a->bindings, c->used)->worker == worker)
-        peer_tell(a, c, worker, MSG_USE, c->used, c->implicit_use ? MSG_IMPLICIT : 0);
-    for (uint32_t i = 0; i < c->watched_count; i++) {
-        uint32_t topic = c->watched[i];
-        if (binding_at(&a->bindings, topic)->worker != worker) continue;
-        peer_tell(a, c, worker, MSG_WATCH, topic, c->implicit_watch && topic == c->began_with ? MSG_IMPLICIT : 0);
-    }
-    if (codec_of(c)->resubscribe != NULL) codec_of(c)->resubscribe(a, c, worker);
-}
-
 static void ask_again(struct acceptor *a, struct connection *c, uint32_t worker) {
     for (uint32_t i = 0; i < c->slot_count; i++) {
         uint32_t number = c->head_slot + i;
         struct slot *slot = connection_slot(c, number);
-        if (slot->kind == SLOT_GATHER)
-            gather_again(a, c, worker);
+        if (slot->kind == SLOT_CODEC)
+            c->codec->ask_again(a, c, worker);
         else if (slot->worker != worker || slot->answered)
             continue;
         else if (slot->unsent)
@@ -307,23 +286,24 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
         return -1;
     }
     acceptor_peer_gone(a, worker);
-    struct peer *peer = &a->peers[worker];
-    peer->channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_REPLY_BYTES);
-    if (peer->channel == NULL) return -1;
+    struct worker_link *link = &a->links[worker];
+    link->channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_REPLY_BYTES);
+    if (link->channel == NULL) return -1;
     open_topics(a, worker);
-    for (uint32_t i = 0; i < a->highest_index; i++)
-        if (a->table[i] != NULL) tell_again(a, a->table[i], worker);
+    for (uint32_t i = 0; i < a->highest_index; i++) {
+        struct connection *c = a->table[i];
+        if (c != NULL && c->codec->tell != NULL) c->codec->tell(a, c, worker);
+    }
     for (uint32_t i = 0; i < a->highest_index; i++)
         if (a->table[i] != NULL) ask_again(a, a->table[i], worker);
     peers_publish(a);
-    if (!peer->backlogged) wake_stalled(a, peer);
+    if (!link->backlogged) wake_stalled(a, link);
     wake_self(a);
     return 0;
 }
 
 /* The worker is dead. What it was asked and has not answered may have been done or not. */
 static void lose(struct acceptor *a, struct connection *c, uint32_t worker) {
-    c->holding_workers &= ~bit_of(worker);
     c->touched_workers &= ~bit_of(worker);
     for (uint32_t i = 0; i < c->slot_count; i++) {
         struct slot *slot = connection_slot(c, c->head_slot + i);
@@ -337,19 +317,17 @@ static void lose(struct acceptor *a, struct connection *c, uint32_t worker) {
             .kind = slot->kind, .status = STATUS_FAILED, .conn = c->number, .slot = c->head_slot + i};
         upcall_push(a, UPCALL_ANSWER, c->number, c->protocol, &answer, NULL, 0);
     }
-    if (c->gather.phase != GATHER_NONE)
-        gather_lost(a, c, worker);
-    else
-        slots_emit(a, c);
+    if (c->codec->lost != NULL) c->codec->lost(a, c, worker);
+    if (!c->closed) slots_emit(a, c);
 }
 
 void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
-    if (worker >= a->workers || a->peers[worker].channel == NULL) return;
-    struct peer *peer = &a->peers[worker];
+    if (worker >= a->workers || a->links[worker].channel == NULL) return;
+    struct worker_link *link = &a->links[worker];
     peer_hear(a, worker, UINT32_MAX);
-    channel_close(peer->channel);
-    peer->channel = NULL;
-    peer->backlogged = false;
+    channel_close(link->channel);
+    link->channel = NULL;
+    link->backlogged = false;
     a->published_to &= ~bit_of(worker);
     for (uint32_t i = 0; i < a->highest_index; i++)
         if (a->table[i] != NULL) lose(a, a->table[i], worker);

@@ -14,42 +14,15 @@
 #define BOARD_MAX_ACCEPTORS 64
 #define BOARD_MAX_WORKERS   64
 
-/* Commands counted, in the order in which beanstalkd's stats name them. */
-enum board_command {
-    COUNT_PUT,
-    COUNT_PEEK,
-    COUNT_PEEK_READY,
-    COUNT_PEEK_DELAYED,
-    COUNT_PEEK_BURIED,
-    COUNT_RESERVE,
-    COUNT_RESERVE_WITH_TIMEOUT,
-    COUNT_DELETE,
-    COUNT_RELEASE,
-    COUNT_USE,
-    COUNT_WATCH,
-    COUNT_IGNORE,
-    COUNT_BURY,
-    COUNT_KICK,
-    COUNT_TOUCH,
-    COUNT_STATS,
-    COUNT_STATS_JOB,
-    COUNT_STATS_TUBE,
-    COUNT_LIST_TUBES,
-    COUNT_LIST_TUBE_USED,
-    COUNT_LIST_TUBES_WATCHED,
-    COUNT_PAUSE_TUBE,
-    COUNT_COMMANDS
-};
+/* Wire protocols, and what each may count. */
+#define BOARD_PROTOCOLS 8
+#define BOARD_COUNTERS  32
 
-/* One acceptor's block. `commands` and `total_connections` go on counting when the acceptor is restarted; the others
- * start from 0. */
+/* One acceptor's block. What is counted goes on when the acceptor is restarted; what is so now starts from 0. */
 struct acceptor_board {
-    _Alignas(64) uint64_t commands[COUNT_COMMANDS];
+    _Alignas(64) uint64_t counters[BOARD_PROTOCOLS][BOARD_COUNTERS]; /* by protocol, in an order of its own */
     uint64_t total_connections;
-    uint64_t connections;
-    uint64_t producers; /* connections that have sent a put */
-    uint64_t workers;   /* connections that have sent a reserve */
-    uint64_t waiting;   /* connections with a reserve unanswered */
+    uint64_t connections; /* now */
 };
 
 /* One worker's block, over its shards. All start from 0 (or what recovery finds) when it is restarted. */

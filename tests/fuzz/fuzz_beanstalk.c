@@ -68,7 +68,7 @@ static void ask_id(const struct upcall *u, uint8_t kind, size_t skip) {
 }
 
 static void ask_used(const struct upcall *u, uint8_t kind, uint64_t id) {
-    uint32_t topic = acceptor_used(world.acceptor, u->conn);
+    uint32_t topic = (uint32_t)acceptor_call(world.acceptor, u->conn, "used", 0, NULL, 0, NULL, 0);
     if (!topic) return;
     uint32_t worker = acceptor_worker_of_topic(world.acceptor, topic);
     ask(worker, u->conn, (struct message){.kind = kind, .topic = topic, .id = id}, NULL, 0);
@@ -304,7 +304,7 @@ static void crash_acceptor(void) {
 
 static void step(void) {
     struct remote *c = &clients[pick(CLIENTS)];
-    if (c->fd < 0) (void)remote_connect(c, PROTOCOL_BEANSTALK);
+    if (c->fd < 0) (void)remote_connect(c, acceptor_protocol("beanstalk"));
     switch (pick(32)) {
     case 0: remote_disconnect(c); break;
     case 1: (void)shutdown(c->fd, SHUT_WR); break;

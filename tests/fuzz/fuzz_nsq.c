@@ -42,6 +42,7 @@ enum {
     MAX_ERROR = 100000, /* a line, quoted */
     EXPECTED = 1024,
     RECENT = 32,
+    NSQ_NAME = 64, /* bytes of a name, at most */
     KNOWN = 64, /* connections that Python knows of */
     PAST = 1 << 14,
     NAME_BYTES = 80,
@@ -291,6 +292,10 @@ static void refuse(uint32_t conn, const char *error) {
     acceptor_close(world.acceptor, conn);
 }
 
+static void tell_codec(uint32_t conn, const char *what, uint64_t value) {
+    (void)acceptor_call(world.acceptor, conn, what, value, NULL, 0, NULL, 0);
+}
+
 /* The client's bodies are "MARK:XN": X says what is to become of it. */
 static void identify(struct known *k, const uint8_t *body, size_t bytes) {
     static const uint64_t beats[] = {SECOND / 2, SECOND, 3 * SECOND, 30 * SECOND};
@@ -303,8 +308,8 @@ static void identify(struct known *k, const uint8_t *body, size_t bytes) {
         refuse(conn, "E_IDENTIFY_FAILED IDENTIFY failed");
         return;
     }
-    if (what == 't' || options.tls_required) (void)acceptor_set_nsq(world.acceptor, conn, "tls", 1);
-    if (what == 'h') (void)acceptor_set_nsq(world.acceptor, conn, "heartbeat-ns", beats[number]);
+    if (what == 't' || options.tls_required) tell_codec(conn, "tls", 1);
+    if (what == 'h') tell_codec(conn, "heartbeat-ns", beats[number]);
     if (what != 'f' || k->filtered) {
         done(conn, body, bytes);
         return;
@@ -332,7 +337,7 @@ static void subscribe(struct known *k, const uint8_t *at, const uint8_t *end) {
     size_t topic_bytes, channel_bytes;
     uint32_t conn = k->conn;
     if (!word(&at, end, &topic, &topic_bytes) || !word(&at, end, &channel, &channel_bytes) ||
-        topic_bytes > NSQ_NAME_BYTES || channel_bytes > NSQ_NAME_BYTES || !pick(24)) {
+        topic_bytes > NSQ_NAME || channel_bytes > NSQ_NAME || !pick(24)) {
         refuse(conn, "E_SUB_FAILED SUB failed");
         return;
     }
@@ -343,7 +348,7 @@ static void subscribe(struct known *k, const uint8_t *at, const uint8_t *end) {
     s.name_bytes = (uint16_t)channel_bytes;
     s.description_bytes = pick(16) ? 100 : DESCRIPTION_MAX_BYTES;
     if (memmem(channel, channel_bytes, "#ephemeral", 10)) s.flags = SUBSCRIBE_EPHEMERAL;
-    static uint8_t body[sizeof s + NSQ_NAME_BYTES + DESCRIPTION_MAX_BYTES];
+    static uint8_t body[sizeof s + NSQ_NAME + DESCRIPTION_MAX_BYTES];
     memcpy(body, &s, sizeof s);
     memcpy(body + sizeof s, channel, channel_bytes);
     memset(body + sizeof s + channel_bytes, 'd', s.description_bytes);
@@ -367,8 +372,8 @@ static void authorize(uint32_t conn, const uint8_t *at, const uint8_t *end) {
         refuse(conn, "E_UNAUTHORIZED AUTH failed");
         return;
     }
-    if (pick(2)) (void)acceptor_set_nsq(world.acceptor, conn, "authorized-until-ns", world.now + spans[pick(3)]);
-    acceptor_authorize(world.acceptor, conn, topic, bytes, world.now + spans[pick(3)]);
+    if (pick(2)) tell_codec(conn, "authorized-until-ns", world.now + spans[pick(3)]);
+    (void)acceptor_call(world.acceptor, conn, "authorize", world.now + spans[pick(3)], topic, bytes, NULL, 0);
     acceptor_resume(world.acceptor, conn);
 }
 
@@ -631,7 +636,7 @@ static void expect(struct nsq_client *c, enum asked what) {
 static void connect_client(struct nsq_client *c) {
     struct remote remote = c->remote;
     *c = (struct nsq_client){.remote = remote};
-    c->conn = remote_connect(&c->remote, PROTOCOL_NSQ);
+    c->conn = remote_connect(&c->remote, acceptor_protocol("nsq"));
     trace("client %td is %#x", c - clients, c->conn);
     c->crooked = !pick(32);
     remote_say(&c->remote, c->crooked ? " V2" : "  V2");
@@ -920,7 +925,7 @@ static void local_request(void) {
 static void tube_command(void) {
     char topic[NAME_BYTES];
     topic_name(topic);
-    if (tube_client.fd < 0) (void)remote_connect(&tube_client, PROTOCOL_BEANSTALK);
+    if (tube_client.fd < 0) (void)remote_connect(&tube_client, acceptor_protocol("beanstalk"));
     unsigned long long id = recent[pick(RECENT)];
     switch (pick(10)) {
     case 0: remote_say(&tube_client, "use %s\r\n", topic); break;

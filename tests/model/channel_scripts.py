@@ -10,13 +10,12 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from mq_shards.acceptor.engine import NSQ
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel as ChannelFigures
 from mq_shards.gateway.catalog import Topic as TopicFigures
 
 from tests.beanstalk.replies import OWN_FIELDS, Comparison, take_replies
-from tests.engine import Engine
+from tests.engine import NSQ, Engine
 from tests.model.beanstalk import SECOND
 from tests.model.channels import EPHEMERAL, MS, Broker, Channel, Client, NoChannelError, NotFoundError, State, Topic
 from tests.model.scripts import Command

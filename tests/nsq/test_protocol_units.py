@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import NSQ, Engine
+from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.acceptor.process import AcceptorProcess, sooner
 from mq_shards.acceptor.protocols import go_json, nsq_tls
 from mq_shards.acceptor.protocols.go_json import DecodeError
@@ -236,7 +236,7 @@ class Acceptor:
     def connect(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        self.engine.adopt(theirs.detach(), NSQ)
+        self.engine.adopt(theirs.detach(), protocol_number("nsq"))
         return ours
 
     def turns(self) -> None:

@@ -1,5 +1,6 @@
 #include "acceptor/protocols/beanstalk.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "acceptor/protocols/beanstalk_reserve.h"
@@ -79,20 +80,31 @@ static bool is_name(const struct words *w) {
     return true;
 }
 
-static void count(struct acceptor *a, enum board_command command) {
-    board_add(&a->count->commands[command], 1);
+static void count(struct acceptor *a, const struct connection *c, enum beanstalk_counter counter) {
+    codec_count_add(a, c, counter, 1);
+}
+
+static void uncount(struct acceptor *a, const struct connection *c, enum beanstalk_counter counter) {
+    codec_count_add(a, c, counter, (uint64_t)-1);
 }
 
 static void count_producer(struct acceptor *a, struct connection *c) {
-    if (c->producer) return;
-    c->producer = true;
-    board_add(&a->count->producers, 1);
+    if (beanstalk_of(c)->producer) return;
+    beanstalk_of(c)->producer = true;
+    count(a, c, COUNT_PRODUCERS);
 }
 
 static void count_consumer(struct acceptor *a, struct connection *c) {
-    if (c->consumer) return;
-    c->consumer = true;
-    board_add(&a->count->workers, 1);
+    if (beanstalk_of(c)->consumer) return;
+    beanstalk_of(c)->consumer = true;
+    count(a, c, COUNT_WORKERS);
+}
+
+void beanstalk_set_waiting(struct acceptor *a, struct connection *c, bool waiting) {
+    struct beanstalk *b = beanstalk_of(c);
+    if (b->waiting == waiting) return;
+    b->waiting = waiting;
+    codec_count_add(a, c, COUNT_WAITING, waiting ? 1 : (uint64_t)-1);
 }
 
 /* --- handlers: of a command's words; false if the connection stalled before anything was done --------------------- */
@@ -104,45 +116,48 @@ static bool refuse(struct acceptor *a, struct connection *c) {
 }
 
 static bool put(struct acceptor *a, struct connection *c, struct words w) {
+    struct beanstalk *b = beanstalk_of(c);
     uint32_t pri, body_bytes;
     uint64_t delay_ns, ttr_ns;
     if (!get_u32(&w, &pri) || !get_seconds(&w, &delay_ns) || !get_seconds(&w, &ttr_ns) || !get_u32(&w, &body_bytes))
         return refuse(a, c);
-    bool fits = body_bytes <= a->max_job_bytes;
+    bool fits = body_bytes <= beanstalk_options(a, c)->max_job_bytes;
     if (fits && !at_end(&w)) {
         if (!may_reply(c)) return false;
-        count(a, COUNT_PUT);
+        count(a, c, COUNT_PUT);
         return refuse(a, c);
     }
-    count(a, COUNT_PUT);
+    count(a, c, COUNT_PUT);
     if (!fits) {
-        c->phase = PHASE_DISCARD;
-        c->discard_bytes = (uint64_t)body_bytes + CRLF_BYTES;
+        b->phase = PHASE_DISCARD;
+        b->discard_bytes = (uint64_t)body_bytes + CRLF_BYTES;
         return true;
     }
     count_producer(a, c);
-    c->phase = PHASE_BODY;
-    c->put_pri = pri;
-    c->put_bytes = body_bytes;
-    c->put_delay_ns = delay_ns;
-    c->put_ttr_ns = ttr_ns < SECOND_NS ? SECOND_NS : ttr_ns;
+    b->phase = PHASE_BODY;
+    b->put_pri = pri;
+    b->put_bytes = body_bytes;
+    b->put_delay_ns = delay_ns;
+    b->put_ttr_ns = ttr_ns < SECOND_NS ? SECOND_NS : ttr_ns;
     return true;
 }
 
-/* From the worker that has what is watched, if it is one; see gather.h if not. */
-static bool reserve(struct acceptor *a, struct connection *c, uint64_t timeout_ns, enum board_command command) {
-    uint64_t workers = c->watched_workers | c->holding_workers;
+/* From the worker that has what is watched, if it is one; see beanstalk_reserve.h if not. */
+static bool reserve(struct acceptor *a, struct connection *c, uint64_t timeout_ns, enum beanstalk_counter command) {
+    struct beanstalk *b = beanstalk_of(c);
+    uint64_t workers = b->watched_workers | b->holding_workers;
     if ((workers & (workers - 1)) == 0) {
         if (!may_ask(a, c, first_of(workers))) return false;
-        count(a, command);
+        count(a, c, command);
         count_consumer(a, c);
+        beanstalk_set_waiting(a, c, true);
         peer_reserve(a, c, first_of(workers), timeout_ns);
         return true;
     }
     if (!may_do_alone(c)) return false;
     for (uint64_t rest = workers; rest != 0; rest &= rest - 1)
         if (!may_ask(a, c, first_of(rest))) return false;
-    count(a, command);
+    count(a, c, command);
     count_consumer(a, c);
     gather_begin(a, c, timeout_ns);
     return true;
@@ -167,7 +182,7 @@ static uint32_t worker_of_id(const struct acceptor *a, uint64_t id) {
 static bool ask_by_id(struct acceptor *a, struct connection *c, struct message *request, int command) {
     uint32_t worker = worker_of_id(a, request->id);
     if (!may_ask(a, c, worker)) return false;
-    if (command >= 0) count(a, (enum board_command)command);
+    if (command >= 0) count(a, c, (enum beanstalk_counter)command);
     peer_ask(a, c, worker, request, NULL, 0, request->id);
     return true;
 }
@@ -202,13 +217,13 @@ static bool may_rebind(struct acceptor *a, struct connection *c, const struct wo
 static bool use(struct acceptor *a, struct connection *c, struct words w) {
     if (!is_name(&w)) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
-    count(a, COUNT_USE);
+    count(a, c, COUNT_USE);
     uint32_t topic = topic_bind(a, w.at, words_bytes(&w));
     if (topic == 0) {
         REPLY(a, c, "OUT_OF_MEMORY\r\n");
         return true;
     }
-    connection_use(a, c, topic, 0);
+    beanstalk_use(a, c, topic, 0);
     uint8_t text[sizeof "USING \r\n" + TOPIC_NAME_BYTES] = "USING ";
     size_t bytes = sizeof "USING " - 1;
     memcpy(text + bytes, w.at, words_bytes(&w));
@@ -220,35 +235,37 @@ static bool use(struct acceptor *a, struct connection *c, struct words w) {
 
 static void reply_watching(struct acceptor *a, struct connection *c) {
     uint8_t text[sizeof "WATCHING \r\n" + DECIMAL_MAX_BYTES] = "WATCHING ";
-    uint8_t *end = decimal_put(text + sizeof "WATCHING " - 1, c->watched_count);
+    uint8_t *end = decimal_put(text + sizeof "WATCHING " - 1, beanstalk_of(c)->watched_count);
     memcpy(end, "\r\n", CRLF_BYTES);
     reply_text(a, c, text, (size_t)(end + CRLF_BYTES - text));
 }
 
 /* Where a name is in the watch list; its length when it is not there. */
-static uint32_t watch_place(const struct acceptor *a, const struct connection *c, const struct words *name) {
+static uint32_t watch_place(const struct acceptor *a, const struct beanstalk *b, const struct words *name) {
     uint32_t topic = bindings_find(&a->bindings, name->at, words_bytes(name));
-    return topic != 0 ? connection_watch_place(c, topic) : c->watched_count;
+    return topic != 0 ? beanstalk_watch_place(b, topic) : b->watched_count;
 }
 
 static bool watch(struct acceptor *a, struct connection *c, struct words w) {
+    struct beanstalk *b = beanstalk_of(c);
     if (!is_name(&w)) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
-    count(a, COUNT_WATCH);
-    uint32_t place = watch_place(a, c, &w);
-    if (place < c->watched_count) {
+    count(a, c, COUNT_WATCH);
+    uint32_t place = watch_place(a, b, &w);
+    if (place < b->watched_count) {
         /* It may have been watched without being asked for. */
-        uint32_t topic = c->watched[place];
+        uint32_t topic = b->watched[place];
         peer_tell(a, c, binding_at(&a->bindings, topic)->worker, MSG_WATCH, topic, 0);
-        if (topic == c->began_with) c->implicit_watch = false;
+        if (topic == b->began_with) b->implicit_watch = false;
     } else {
-        bool room = c->watched_count < MAX_WATCHED && a->watches < a->max_watches;
+        const struct beanstalk_options *o = beanstalk_options(a, c);
+        bool room = b->watched_count < MAX_WATCHED && o->watches < o->max_watches;
         uint32_t topic = room ? topic_bind(a, w.at, words_bytes(&w)) : 0;
         if (topic == 0) {
             REPLY(a, c, "OUT_OF_MEMORY\r\n");
             return true;
         }
-        connection_watch(a, c, topic, 0);
+        beanstalk_watch(a, c, topic, 0);
         if (c->closed) return true;
     }
     reply_watching(a, c);
@@ -256,15 +273,16 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
 }
 
 static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
+    struct beanstalk *b = beanstalk_of(c);
     if (!is_name(&w)) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
-    count(a, COUNT_IGNORE);
-    uint32_t place = watch_place(a, c, &w);
-    if (place < c->watched_count && c->watched_count < 2) {
+    count(a, c, COUNT_IGNORE);
+    uint32_t place = watch_place(a, b, &w);
+    if (place < b->watched_count && b->watched_count < 2) {
         REPLY(a, c, "NOT_IGNORED\r\n");
         return true;
     }
-    if (place < c->watched_count) connection_ignore(a, c, place);
+    if (place < b->watched_count) beanstalk_ignore(a, c, place);
     reply_watching(a, c);
     return true;
 }
@@ -332,7 +350,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, const uint8_t 
     size_t window = bytes < LINE_BYTES ? bytes : LINE_BYTES, line;
     if (find_line(data, window, &line)) return command(a, c, data, line) ? line + CRLF_BYTES : 0;
     if (window < LINE_BYTES) return 0;
-    c->phase = PHASE_SKIP_LINE;
+    beanstalk_of(c)->phase = PHASE_SKIP_LINE;
     return LINE_BYTES;
 }
 
@@ -340,53 +358,57 @@ static size_t skip_line(struct acceptor *a, struct connection *c, const uint8_t 
     size_t window = bytes < LINE_BYTES ? bytes : LINE_BYTES, line;
     if (!find_line(data, window, &line)) return window < LINE_BYTES ? 0 : LINE_BYTES;
     if (!refuse(a, c)) return 0;
-    c->phase = PHASE_LINE;
+    beanstalk_of(c)->phase = PHASE_LINE;
     return line + CRLF_BYTES;
 }
 
 static size_t discard(struct acceptor *a, struct connection *c, size_t bytes) {
-    if (bytes < c->discard_bytes) {
-        c->discard_bytes -= bytes;
+    struct beanstalk *b = beanstalk_of(c);
+    if (bytes < b->discard_bytes) {
+        b->discard_bytes -= bytes;
         return bytes;
     }
     if (!may_reply(c)) return 0;
     REPLY(a, c, "JOB_TOO_BIG\r\n");
-    c->phase = PHASE_LINE;
-    return (size_t)c->discard_bytes;
+    b->phase = PHASE_LINE;
+    return (size_t)b->discard_bytes;
 }
 
 static void publish(struct acceptor *a, struct connection *c, const struct binding *to, const uint8_t *body) {
+    const struct beanstalk *b = beanstalk_of(c);
     struct message request = {.kind = MSG_PUBLISH,
-                              .topic = c->used,
+                              .topic = b->used,
                               .id = ids_take(a, to, 1),
-                              .pri = c->put_pri,
-                              .delay_ns = c->put_delay_ns,
-                              .ttr_ns = c->put_ttr_ns};
-    peer_ask(a, c, to->worker, &request, body, c->put_bytes, request.id);
+                              .pri = b->put_pri,
+                              .delay_ns = b->put_delay_ns,
+                              .ttr_ns = b->put_ttr_ns};
+    peer_ask(a, c, to->worker, &request, body, b->put_bytes, request.id);
 }
 
 static size_t take_body(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
-    size_t needed = (size_t)c->put_bytes + CRLF_BYTES;
+    struct beanstalk *b = beanstalk_of(c);
+    size_t needed = (size_t)b->put_bytes + CRLF_BYTES;
     if (bytes < needed || !may_reply(c)) return 0;
-    const struct binding *to = binding_at(&a->bindings, c->used);
-    if (memcmp(data + c->put_bytes, "\r\n", CRLF_BYTES) != 0) {
+    const struct binding *to = binding_at(&a->bindings, b->used);
+    if (memcmp(data + b->put_bytes, "\r\n", CRLF_BYTES) != 0) {
         REPLY(a, c, "EXPECTED_CRLF\r\n");
     } else if (draining(a)) {
         REPLY(a, c, "DRAINING\r\n");
     } else {
-        if (c->put_bytes > MAX_PARKED_BODY_BYTES && !may_change(c)) return 0;
+        if (b->put_bytes > MAX_PARKED_BODY_BYTES && !may_change(c)) return 0;
         if (!may_ask(a, c, to->worker)) return 0;
         publish(a, c, to, data);
     }
-    c->phase = PHASE_LINE;
+    b->phase = PHASE_LINE;
     return needed;
 }
 
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    const struct beanstalk *b = beanstalk_of(c);
     size_t at = 0;
     while (at < bytes && c->stall == STALL_NONE && !c->closed && may_go_on(a, c)) {
         size_t used = 0;
-        switch (c->phase) {
+        switch (b->phase) {
         case PHASE_LINE: used = take_line(a, c, data + at, bytes - at); break;
         case PHASE_BODY: used = take_body(a, c, data + at, bytes - at); break;
         case PHASE_DISCARD: used = discard(a, c, bytes - at); break;
@@ -396,23 +418,6 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
         at += used;
     }
     return at;
-}
-
-/* The default topic is always there, as in beanstalkd. */
-static bool started(struct acceptor *a) {
-    return topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1) != 0;
-}
-
-static void opened(struct acceptor *a, struct connection *c) {
-    uint32_t used = topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1);
-    uint32_t watched = used != 0 ? topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1) : 0;
-    if (watched == 0) {
-        if (used != 0) topic_unbind(a, used);
-        engine_oom(a, c);
-        return;
-    }
-    connection_use(a, c, used, MSG_IMPLICIT);
-    connection_watch(a, c, watched, MSG_IMPLICIT);
 }
 
 /* --- replies ------------------------------------------------------------------------------------------------------ */
@@ -468,8 +473,8 @@ static void answer_reserved(struct acceptor *a, struct connection *c, uint64_t i
     socket_written(a, c, end + CRLF_BYTES);
 }
 
-static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes) {
+void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
+                      uint64_t id, const uint8_t *body, uint32_t body_bytes) {
     if (status != STATUS_OK) {
         answer_text(a, c, failure_text(status));
         return;
@@ -485,4 +490,151 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
     }
 }
 
-const struct codec beanstalk_codec = {.started = started, .opened = opened, .parse = parse, .answer = answer};
+/* --- what becomes of a reserve ------------------------------------------------------------------------------------ */
+
+/* Which workers hold something is known by what they say. */
+static void note_holding(struct beanstalk *b, uint32_t worker, const struct message *reply) {
+    if ((reply->flags & MSG_NONE_IN_FLIGHT) != 0) b->holding_workers &= ~bit_of(worker);
+}
+
+static void replied(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
+                    const struct message *reply) {
+    struct beanstalk *b = beanstalk_of(c);
+    note_holding(b, worker, reply);
+    bool delivers = (reply->kind == MSG_RESERVE || reply->kind == MSG_RESERVE_ID) && !slot->python;
+    if (delivers && reply->status == STATUS_OK) b->holding_workers |= bit_of(worker);
+    if (reply->kind == MSG_RESERVE && c->reserves == 0) beanstalk_set_waiting(a, c, false);
+}
+
+static void heard(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply) {
+    note_holding(beanstalk_of(c), worker, reply);
+    gather_hear(a, c, worker, reply);
+}
+
+static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
+    struct beanstalk *b = beanstalk_of(c);
+    b->holding_workers &= ~bit_of(worker);
+    if (b->gather.phase != GATHER_NONE) gather_lost(a, c, worker);
+}
+
+static void hung_up(struct acceptor *a, struct connection *c) {
+    if (beanstalk_of(c)->gather.phase != GATHER_NONE) gather_cancel(a, c);
+}
+
+static bool idles(const struct connection *c) {
+    return beanstalk_of(c)->gather.phase == GATHER_WAITING;
+}
+
+/* --- what Python says and asks ------------------------------------------------------------------------------------ */
+
+/* used: the topic it uses. watched: how many topics it watches; they go to `out`. */
+static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
+    const struct beanstalk *b = beanstalk_of(c);
+    (void)a;
+    if (strcmp(what, "used") == 0) return b->used;
+    if (strcmp(what, "watched") != 0) return CALL_REFUSED;
+    for (uint32_t i = 0; i < b->watched_count && i < call->out_limit; i++) call->out[i] = b->watched[i];
+    return b->watched_count;
+}
+
+static bool set(void *state, const char *option, uint64_t value) {
+    struct beanstalk_options *options = state;
+    if (strcmp(option, "max-job-size") == 0 && value <= MAX_BODY_BYTES)
+        options->max_job_bytes = (uint32_t)value;
+    else if (strcmp(option, "max-watches") == 0 && value > 0 && value <= MAX_ALL_WATCHED)
+        options->max_watches = (uint32_t)value;
+    else
+        return false;
+    return true;
+}
+
+/* --- the life of a connection ------------------------------------------------------------------------------------- */
+
+/* The default topic is always there, as in beanstalkd. */
+static bool started(struct acceptor *a, void *state) {
+    *(struct beanstalk_options *)state =
+        (struct beanstalk_options){.max_job_bytes = BEANSTALK_JOB_BYTES, .max_watches = MAX_ALL_WATCHED};
+    return topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1) != 0;
+}
+
+static void opened(struct acceptor *a, struct connection *c) {
+    struct beanstalk *b = beanstalk_of(c);
+    b->watched = b->few_watched;
+    b->watched_capacity = FEW_WATCHED;
+    uint32_t used = topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1);
+    uint32_t watched = used != 0 ? topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1) : 0;
+    if (watched == 0) {
+        if (used != 0) topic_unbind(a, used);
+        engine_oom(a, c);
+        return;
+    }
+    beanstalk_use(a, c, used, MSG_IMPLICIT);
+    beanstalk_watch(a, c, watched, MSG_IMPLICIT);
+}
+
+static void closed(struct acceptor *a, struct connection *c) {
+    const struct beanstalk *b = beanstalk_of(c);
+    gather_forget(a, c);
+    beanstalk_let_go_tubes(a, c);
+    beanstalk_set_waiting(a, c, false);
+    if (b->producer) uncount(a, c, COUNT_PRODUCERS);
+    if (b->consumer) uncount(a, c, COUNT_WORKERS);
+}
+
+static void freed(struct connection *c) {
+    struct beanstalk *b = beanstalk_of(c);
+    if (b->watched != b->few_watched) free(b->watched);
+}
+
+/* As `stats` names them, without cmd- and current-. */
+static const char *const counters[COUNT_ALL] = {
+    [COUNT_PUT] = "put",
+    [COUNT_PEEK] = "peek",
+    [COUNT_PEEK_READY] = "peek-ready",
+    [COUNT_PEEK_DELAYED] = "peek-delayed",
+    [COUNT_PEEK_BURIED] = "peek-buried",
+    [COUNT_RESERVE] = "reserve",
+    [COUNT_RESERVE_WITH_TIMEOUT] = "reserve-with-timeout",
+    [COUNT_DELETE] = "delete",
+    [COUNT_RELEASE] = "release",
+    [COUNT_USE] = "use",
+    [COUNT_WATCH] = "watch",
+    [COUNT_IGNORE] = "ignore",
+    [COUNT_BURY] = "bury",
+    [COUNT_KICK] = "kick",
+    [COUNT_TOUCH] = "touch",
+    [COUNT_STATS] = "stats",
+    [COUNT_STATS_JOB] = "stats-job",
+    [COUNT_STATS_TUBE] = "stats-tube",
+    [COUNT_LIST_TUBES] = "list-tubes",
+    [COUNT_LIST_TUBE_USED] = "list-tube-used",
+    [COUNT_LIST_TUBES_WATCHED] = "list-tubes-watched",
+    [COUNT_PAUSE_TUBE] = "pause-tube",
+    [COUNT_PRODUCERS] = "producers",
+    [COUNT_WORKERS] = "workers",
+    [COUNT_WAITING] = "waiting",
+};
+
+const struct codec beanstalk_codec = {
+    .name = "beanstalk",
+    .acceptor_bytes = sizeof(struct beanstalk_options),
+    .connection_bytes = sizeof(struct beanstalk),
+    .counters = counters,
+    .counter_count = COUNT_ALL,
+    .first_gauge = COUNT_PRODUCERS,
+    .answer = beanstalk_answer,
+    .parse = parse,
+    .started = started,
+    .set = set,
+    .call = call,
+    .opened = opened,
+    .hung_up = hung_up,
+    .closed = closed,
+    .freed = freed,
+    .idles = idles,
+    .replied = replied,
+    .lost = lost,
+    .tell = beanstalk_tell,
+    .heard = heard,
+    .ask_again = gather_again,
+};

@@ -2,12 +2,13 @@
 
 /* Workers from which something may come: of what is watched, or of what is held (they know when a deadline is near). */
 static uint64_t concerned(const struct connection *c) {
-    return c->watched_workers | c->holding_workers;
+    const struct beanstalk *b = beanstalk_of(c);
+    return b->watched_workers | b->holding_workers;
 }
 
 /* Only what is answered at once is counted as expected. */
 static void ask(struct acceptor *a, struct connection *c, uint32_t worker) {
-    const struct gather *g = &c->gather;
+    const struct gather *g = &beanstalk_of(c)->gather;
     struct message request = {.conn = c->number, .slot = c->head_slot};
     switch (g->phase) {
     case GATHER_PROBING: request.kind = MSG_PROBE; break;
@@ -26,7 +27,7 @@ static void ask(struct acceptor *a, struct connection *c, uint32_t worker) {
 }
 
 static void ask_all(struct acceptor *a, struct connection *c, uint64_t workers, enum gather_phase phase) {
-    struct gather *g = &c->gather;
+    struct gather *g = &beanstalk_of(c)->gather;
     assert(g->asked == 0 && workers != 0);
     g->phase = (uint8_t)phase;
     g->asked = workers;
@@ -35,7 +36,7 @@ static void ask_all(struct acceptor *a, struct connection *c, uint64_t workers, 
 }
 
 static void probe(struct acceptor *a, struct connection *c) {
-    struct gather *g = &c->gather;
+    struct gather *g = &beanstalk_of(c)->gather;
     g->ready = g->soon = false;
     g->next_pri = UINT32_MAX;
     g->next_id = UINT64_MAX;
@@ -43,44 +44,44 @@ static void probe(struct acceptor *a, struct connection *c) {
 }
 
 void gather_begin(struct acceptor *a, struct connection *c, uint64_t timeout_ns) {
-    assert(c->slot_count == 0 && c->gather.phase == GATHER_NONE);
-    if (connection_push_slot(c, &a->blocks, SLOT_GATHER) == NULL) {
+    assert(c->slot_count == 0 && beanstalk_of(c)->gather.phase == GATHER_NONE);
+    if (connection_push_slot(c, &a->blocks, SLOT_CODEC) == NULL) {
         engine_oom(a, c);
         return;
     }
-    c->gather = (struct gather){.timeout_ns = timeout_ns};
+    beanstalk_of(c)->gather = (struct gather){.timeout_ns = timeout_ns};
     c->stall = STALL_IDLE;
-    connection_set_waiting(a, c, true);
+    beanstalk_set_waiting(a, c, true);
     probe(a, c);
 }
 
 static void deliver(struct acceptor *a, struct connection *c, uint32_t worker, uint8_t status,
                     const struct message *reply) {
-    c->gather.delivered = true;
-    connection_set_waiting(a, c, false);
+    beanstalk_of(c)->gather.delivered = true;
+    beanstalk_set_waiting(a, c, false);
     if (status == STATUS_OK) {
-        c->holding_workers |= bit_of(worker);
-        codec_of(c)->answer(a, c, MSG_RESERVE, status, 0, reply->id, (const uint8_t *)(reply + 1), reply->body_bytes);
+        beanstalk_of(c)->holding_workers |= bit_of(worker);
+        beanstalk_answer(a, c, MSG_RESERVE, status, 0, reply->id, (const uint8_t *)(reply + 1), reply->body_bytes);
     } else {
-        codec_of(c)->answer(a, c, MSG_RESERVE, status, 0, 0, NULL, 0);
+        beanstalk_answer(a, c, MSG_RESERVE, status, 0, 0, NULL, 0);
     }
 }
 
 static void finish(struct acceptor *a, struct connection *c) {
-    assert(c->gather.asked == 0 && c->gather.delivered && c->slot_count == 1);
-    c->gather.phase = GATHER_NONE;
+    assert(beanstalk_of(c)->gather.asked == 0 && beanstalk_of(c)->gather.delivered && c->slot_count == 1);
+    beanstalk_of(c)->gather.phase = GATHER_NONE;
     connection_pop_slot(c, &a->blocks);
     slots_changed(a, c);
 }
 
 /* None had anything, or the wait is over. */
 static void finish_empty(struct acceptor *a, struct connection *c) {
-    deliver(a, c, 0, c->gather.soon ? STATUS_DEADLINE_SOON : STATUS_TIMED_OUT, NULL);
+    deliver(a, c, 0, beanstalk_of(c)->gather.soon ? STATUS_DEADLINE_SOON : STATUS_TIMED_OUT, NULL);
     if (!c->closed) finish(a, c);
 }
 
 static void probed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply) {
-    struct gather *g = &c->gather;
+    struct gather *g = &beanstalk_of(c)->gather;
     if (reply->status == STATUS_DEADLINE_SOON) g->soon = true;
     if (reply->status == STATUS_OK) {
         bool better = !g->ready || reply->pri < g->best_pri || (reply->pri == g->best_pri && reply->id < g->best_id);
@@ -119,12 +120,12 @@ static void taken(struct acceptor *a, struct connection *c, uint32_t worker, con
 
 /* A worker that is gone has nothing to cancel. */
 static void cancel_rest(struct acceptor *a, struct connection *c) {
-    struct gather *g = &c->gather;
+    struct gather *g = &beanstalk_of(c)->gather;
     if (g->cancelling) return;
     g->cancelling = true;
     for (uint64_t rest = g->asked; rest != 0; rest &= rest - 1) {
         uint32_t worker = first_of(rest);
-        if (a->peers[worker].channel == NULL) {
+        if (a->links[worker].channel == NULL) {
             g->asked &= ~bit_of(worker);
             continue;
         }
@@ -134,15 +135,15 @@ static void cancel_rest(struct acceptor *a, struct connection *c) {
 }
 
 static void finish_waiting(struct acceptor *a, struct connection *c) {
-    if (c->gather.asked != 0) return;
-    if (c->gather.delivered)
+    if (beanstalk_of(c)->gather.asked != 0) return;
+    if (beanstalk_of(c)->gather.delivered)
         finish(a, c);
     else
         finish_empty(a, c);
 }
 
 static void waited(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply) {
-    struct gather *g = &c->gather;
+    struct gather *g = &beanstalk_of(c)->gather;
     if (reply->status == STATUS_OK && g->delivered) {
         struct message back = {.kind = MSG_RETURN, .conn = c->number, .slot = c->head_slot, .id = reply->id};
         peer_send(a, worker, &back, NULL);
@@ -158,7 +159,7 @@ static void waited(struct acceptor *a, struct connection *c, uint32_t worker, co
 void gather_hear(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply) {
     static const uint8_t kinds[] = {
         [GATHER_PROBING] = MSG_PROBE, [GATHER_TAKING] = MSG_TAKE, [GATHER_WAITING] = MSG_RESERVE};
-    struct gather *g = &c->gather;
+    struct gather *g = &beanstalk_of(c)->gather;
     assert(g->phase != GATHER_NONE);
     if ((g->asked & bit_of(worker)) == 0 || reply->kind != kinds[g->phase]) return;
     g->asked &= ~bit_of(worker);
@@ -170,14 +171,20 @@ void gather_hear(struct acceptor *a, struct connection *c, uint32_t worker, cons
     }
 }
 
+void gather_forget(struct acceptor *a, struct connection *c) {
+    const struct gather *g = &beanstalk_of(c)->gather;
+    if (g->phase == GATHER_PROBING || g->phase == GATHER_TAKING)
+        a->expected -= (uint32_t)__builtin_popcountll(g->asked);
+}
+
 void gather_cancel(struct acceptor *a, struct connection *c) {
-    if (c->gather.phase != GATHER_WAITING) return; /* it will not come to waiting */
+    if (beanstalk_of(c)->gather.phase != GATHER_WAITING) return; /* it will not come to waiting */
     cancel_rest(a, c);
     finish_waiting(a, c);
 }
 
 void gather_lost(struct acceptor *a, struct connection *c, uint32_t worker) {
-    struct gather *g = &c->gather;
+    struct gather *g = &beanstalk_of(c)->gather;
     if ((g->asked & bit_of(worker)) == 0) return;
     if (g->phase == GATHER_TAKING) {
         /* If it was taken, it is ready again when the worker is back. */
@@ -192,5 +199,5 @@ void gather_lost(struct acceptor *a, struct connection *c, uint32_t worker) {
 }
 
 void gather_again(struct acceptor *a, struct connection *c, uint32_t worker) {
-    if ((c->gather.asked & bit_of(worker)) != 0) ask(a, c, worker);
+    if ((beanstalk_of(c)->gather.asked & bit_of(worker)) != 0) ask(a, c, worker);
 }

@@ -12,12 +12,14 @@
 #ifndef MQ_GATHER_H
 #define MQ_GATHER_H
 
-#include "acceptor/engine.h"
+#include "acceptor/protocols/beanstalk.h"
 
 /* May be done alone. */
 void gather_begin(struct acceptor *a, struct connection *c, uint64_t timeout_ns);
 /* A reply came for its slot. */
 void gather_hear(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply);
+/* The connection is closed: no reply is expected any more. */
+void gather_forget(struct acceptor *a, struct connection *c);
 /* The client has hung up: do not wait any longer. */
 void gather_cancel(struct acceptor *a, struct connection *c);
 /* A worker has died, and what it had to say has been heard. */

@@ -145,7 +145,7 @@ static void reply(struct acceptor *a, struct connection *c, enum frame_type type
 /* FIN, REQ and TOUCH are answered only when they fail, by a worker that may not be the one that answers what comes next:
  * the next reply waits until theirs would have come. */
 static bool may_settle(struct acceptor *a, struct connection *c) {
-    struct nsq *n = c->nsq;
+    struct nsq *n = nsq_of(c);
     if (!n->unsettled) return true;
     if (!may_ask(a, c, n->worker)) return false;
     n->unsettled = false;
@@ -230,7 +230,7 @@ static bool is_authorized(const struct acceptor *a, const struct nsq *n, struct 
 
 /* Whether the client may publish to the topic. If Python has to say so, the command is taken again afterwards. */
 static bool may_publish(struct acceptor *a, struct connection *c, const struct command *k, struct text topic) {
-    if (!a->nsq.auth || is_authorized(a, c->nsq, topic)) return true;
+    if (!nsq_options(a, c)->auth || is_authorized(a, nsq_of(c), topic)) return true;
     if (may_do_alone(c)) reply_by_python(a, c, k->line, (size_t)(k->end - k->line));
     return false;
 }
@@ -249,21 +249,22 @@ static size_t publish_one(struct acceptor *a, struct connection *c, const struct
     if (k->body_bytes < SIZE_BYTES) return 0;
     int32_t size = (int32_t)get_be32(k->body);
     if (size <= 0) return fatal_with(a, c, k, "E_BAD_MESSAGE %s invalid message body size %d", name, size);
-    if ((uint32_t)size > a->nsq.max_msg_size)
-        return fatal_with(a, c, k, "E_BAD_MESSAGE %s message too big %d > %u", name, size, a->nsq.max_msg_size);
+    if ((uint32_t)size > nsq_options(a, c)->max_msg_size)
+        return fatal_with(a, c, k, "E_BAD_MESSAGE %s message too big %d > %u", name, size,
+                          nsq_options(a, c)->max_msg_size);
     if (k->body_bytes < SIZE_BYTES + (size_t)size || !may_publish(a, c, k, topic)) return 0;
-    const struct binding *to = topic_of(a, c->nsq, topic);
+    const struct binding *to = topic_of(a, nsq_of(c), topic);
     if (to == NULL) return fatal_with(a, c, k, "E_%s_FAILED %s failed too many topics", name, name);
     if (draining(a)) return fatal_with(a, c, k, "E_%s_FAILED %s failed exiting", name, name);
     if (!may_settle(a, c) || !may_ask(a, c, to->worker)) return 0;
     struct message request = {.kind = MSG_PUBLISH,
                               .flags = MSG_DURABLE,
-                              .topic = c->nsq->topic,
+                              .topic = nsq_of(c)->topic,
                               .id = ids_take(a, to, 1),
                               .pri = PRIORITY,
                               .delay_ns = delay_ns,
-                              .ttr_ns = a->nsq.msg_timeout_ns};
-    c->nsq->admitted = false;
+                              .ttr_ns = nsq_options(a, c)->msg_timeout_ns};
+    nsq_of(c)->admitted = false;
     peer_ask(a, c, to->worker, &request, k->body + SIZE_BYTES, (uint32_t)size, dpub ? WAS_DPUB : WAS_PUB);
     return k->line_bytes + SIZE_BYTES + (size_t)size;
 }
@@ -271,7 +272,7 @@ static size_t publish_one(struct acceptor *a, struct connection *c, const struct
 static size_t pub(struct acceptor *a, struct connection *c, struct command *k) {
     struct text topic;
     if (!next_param(k, &topic)) return fatal(a, c, k, "E_INVALID PUB insufficient number of parameters");
-    if (!is_last_topic(a, c->nsq, topic) && !is_name(topic)) return bad_topic(a, c, k, topic);
+    if (!is_last_topic(a, nsq_of(c), topic) && !is_name(topic)) return bad_topic(a, c, k, topic);
     return publish_one(a, c, k, topic, 0);
 }
 
@@ -284,9 +285,9 @@ static size_t dpub(struct acceptor *a, struct connection *c, struct command *k) 
     if (!get_decimal(timeout, &ms))
         return fatal_about(a, c, k, "E_INVALID DPUB could not parse timeout ", timeout, false, "");
     int64_t delay_ns = duration_ns(ms);
-    if (delay_ns < 0 || (uint64_t)delay_ns > a->nsq.max_req_timeout_ns)
+    if (delay_ns < 0 || (uint64_t)delay_ns > nsq_options(a, c)->max_req_timeout_ns)
         return fatal_with(a, c, k, "E_INVALID DPUB timeout %llu out of range 0-%llu", (unsigned long long)ms,
-                          (unsigned long long)(a->nsq.max_req_timeout_ns / MS_NS));
+                          (unsigned long long)(nsq_options(a, c)->max_req_timeout_ns / MS_NS));
     return publish_one(a, c, k, topic, (uint64_t)delay_ns);
 }
 
@@ -296,7 +297,7 @@ enum walk { WALK_DONE, WALK_INCOMPLETE, WALK_FATAL };
  * are, with their count, or what the connection's end took. nsqd believes the sizes of the messages, not the body's. */
 static enum walk walk_messages(struct acceptor *a, struct connection *c, const struct command *k, uint32_t count,
                                size_t *used) {
-    struct nsq *n = c->nsq;
+    struct nsq *n = nsq_of(c);
     while (n->walked < count) {
         if (k->body_bytes < n->walked_bytes + SIZE_BYTES) return WALK_INCOMPLETE;
         int32_t size = (int32_t)get_be32(k->body + n->walked_bytes);
@@ -304,14 +305,15 @@ static enum walk walk_messages(struct acceptor *a, struct connection *c, const s
             *used = fatal_with(a, c, k, "E_BAD_MESSAGE MPUB invalid message(%u) body size %d", n->walked, size);
             return WALK_FATAL;
         }
-        if ((uint32_t)size > a->nsq.max_msg_size) {
-            *used = fatal_with(a, c, k, "E_BAD_MESSAGE MPUB message too big %d > %u", size, a->nsq.max_msg_size);
+        if ((uint32_t)size > nsq_options(a, c)->max_msg_size) {
+            *used = fatal_with(a, c, k, "E_BAD_MESSAGE MPUB message too big %d > %u", size,
+                               nsq_options(a, c)->max_msg_size);
             return WALK_FATAL;
         }
         size_t end = n->walked_bytes + SIZE_BYTES + (size_t)size;
-        if (end > (size_t)a->nsq.max_body_size + SIZE_BYTES) {
-            *used =
-                fatal_with(a, c, k, "E_BAD_BODY MPUB body too big %zu > %u", end - SIZE_BYTES, a->nsq.max_body_size);
+        if (end > (size_t)nsq_options(a, c)->max_body_size + SIZE_BYTES) {
+            *used = fatal_with(a, c, k, "E_BAD_BODY MPUB body too big %zu > %u", end - SIZE_BYTES,
+                               nsq_options(a, c)->max_body_size);
             return WALK_FATAL;
         }
         if (k->body_bytes < end) return WALK_INCOMPLETE;
@@ -324,7 +326,7 @@ static enum walk walk_messages(struct acceptor *a, struct connection *c, const s
 
 /* The body's size, and the number of messages: what is wrong with them, if anything. */
 static bool check_many(struct acceptor *a, struct connection *c, const struct command *k, size_t *used) {
-    uint32_t most = a->nsq.max_body_size;
+    uint32_t most = nsq_options(a, c)->max_body_size;
     int32_t size = (int32_t)get_be32(k->body);
     *used = 0;
     if (size <= 0)
@@ -339,7 +341,7 @@ static bool check_many(struct acceptor *a, struct connection *c, const struct co
 }
 
 static size_t mpub(struct acceptor *a, struct connection *c, struct command *k) {
-    struct nsq *n = c->nsq;
+    struct nsq *n = nsq_of(c);
     struct text topic;
     size_t used;
     if (!next_param(k, &topic)) return fatal(a, c, k, "E_INVALID MPUB insufficient number of parameters");
@@ -360,7 +362,7 @@ static size_t mpub(struct acceptor *a, struct connection *c, struct command *k) 
                               .topic = n->topic,
                               .id = ids_take(a, to, count),
                               .pri = count,
-                              .ttr_ns = a->nsq.msg_timeout_ns};
+                              .ttr_ns = nsq_options(a, c)->msg_timeout_ns};
     const uint8_t *messages = k->body + (size_t)(2 * SIZE_BYTES);
     peer_ask(a, c, to->worker, &request, messages, (uint32_t)(used - 2 * SIZE_BYTES), 0);
     n->admitted = false;
@@ -382,17 +384,17 @@ static bool is_consumer(const struct nsq *n) {
 /* The worker hears it now, and is there to hear it: if it has died, the message is not in flight any more, which the
  * client will be told when it is back. */
 static bool may_push(struct acceptor *a, struct connection *c, uint32_t worker) {
-    if (a->peers[worker].channel != NULL && !a->peers[worker].backlogged) return true;
-    numbers_add(&a->peers[worker].stalled, c->number);
+    if (a->links[worker].channel != NULL && !a->links[worker].backlogged) return true;
+    connection_list_add(&a->links[worker].stalled, c->number);
     return stalled(c, STALL_WORKER);
 }
 
 static bool tell_about(struct acceptor *a, struct connection *c, uint8_t kind, uint64_t id, uint64_t delay_ns) {
-    uint32_t worker = c->nsq->worker;
+    uint32_t worker = nsq_of(c)->worker;
     if (!may_push(a, c, worker)) return false;
     struct message message = {.kind = kind, .conn = c->number, .id = id, .delay_ns = delay_ns};
     peer_send(a, worker, &message, NULL);
-    c->nsq->unsettled = true;
+    nsq_of(c)->unsettled = true;
     return true;
 }
 
@@ -420,7 +422,7 @@ static size_t about_message(struct acceptor *a, struct connection *c, const stru
 
 static size_t fin(struct acceptor *a, struct connection *c, struct command *k) {
     struct text id;
-    if (!is_consumer(c->nsq)) return wrong_state(a, c, k);
+    if (!is_consumer(nsq_of(c))) return wrong_state(a, c, k);
     if (!next_param(k, &id)) return fatal(a, c, k, "E_INVALID FIN insufficient number of params");
     if (id.bytes != NSQ_ID_BYTES) return fatal(a, c, k, "E_INVALID invalid message ID");
     return about_message(a, c, k, MSG_FINISH, id, 0);
@@ -428,7 +430,7 @@ static size_t fin(struct acceptor *a, struct connection *c, struct command *k) {
 
 static size_t touch(struct acceptor *a, struct connection *c, struct command *k) {
     struct text id;
-    if (!is_consumer(c->nsq)) return wrong_state(a, c, k);
+    if (!is_consumer(nsq_of(c))) return wrong_state(a, c, k);
     if (!next_param(k, &id)) return fatal(a, c, k, "E_INVALID TOUCH insufficient number of params");
     if (id.bytes != NSQ_ID_BYTES) return fatal(a, c, k, "E_INVALID invalid message ID");
     return about_message(a, c, k, MSG_EXTEND, id, 0);
@@ -437,7 +439,7 @@ static size_t touch(struct acceptor *a, struct connection *c, struct command *k)
 static size_t req(struct acceptor *a, struct connection *c, struct command *k) {
     struct text id, timeout;
     uint64_t ms;
-    if (!is_consumer(c->nsq)) return wrong_state(a, c, k);
+    if (!is_consumer(nsq_of(c))) return wrong_state(a, c, k);
     if (!next_param(k, &id) || !next_param(k, &timeout))
         return fatal(a, c, k, "E_INVALID REQ insufficient number of params");
     if (id.bytes != NSQ_ID_BYTES) return fatal(a, c, k, "E_INVALID invalid message ID");
@@ -445,28 +447,28 @@ static size_t req(struct acceptor *a, struct connection *c, struct command *k) {
         return fatal_about(a, c, k, "E_INVALID REQ could not parse timeout ", timeout, false, "");
     int64_t asked_ns = duration_ns(ms);
     uint64_t delay_ns = asked_ns < 0 ? 0 : (uint64_t)asked_ns;
-    if (delay_ns > a->nsq.max_req_timeout_ns) delay_ns = a->nsq.max_req_timeout_ns;
+    if (delay_ns > nsq_options(a, c)->max_req_timeout_ns) delay_ns = nsq_options(a, c)->max_req_timeout_ns;
     return about_message(a, c, k, MSG_REQUEUE, id, delay_ns);
 }
 
 static size_t rdy(struct acceptor *a, struct connection *c, struct command *k) {
-    struct nsq *n = c->nsq;
+    struct nsq *n = nsq_of(c);
     if (n->state == NSQ_CLOSING) return k->line_bytes;
     if (n->state != NSQ_SUBSCRIBED) return wrong_state(a, c, k);
     struct text text;
     uint64_t count = 1;
     if (next_param(k, &text) && !get_decimal(text, &count))
         return fatal_about(a, c, k, "E_INVALID RDY could not parse count ", text, false, "");
-    if (count > a->nsq.max_rdy_count)
+    if (count > nsq_options(a, c)->max_rdy_count)
         return fatal_with(a, c, k, "E_INVALID RDY count %lld out of range 0-%llu", (long long)count,
-                          (unsigned long long)a->nsq.max_rdy_count);
+                          (unsigned long long)nsq_options(a, c)->max_rdy_count);
     if (!may_tell(a, c, n->worker)) return 0;
     nsq_set_credit(a, c, count);
     return k->line_bytes;
 }
 
 static size_t cls(struct acceptor *a, struct connection *c, struct command *k) {
-    struct nsq *n = c->nsq;
+    struct nsq *n = nsq_of(c);
     if (n->state != NSQ_SUBSCRIBED) return wrong_state(a, c, k);
     if (!may_reply_in_turn(a, c) || !may_tell(a, c, n->worker)) return 0;
     nsq_set_credit(a, c, 0);
@@ -503,27 +505,27 @@ static size_t hand_over(struct acceptor *a, struct connection *c, const struct c
 static size_t python_body(struct acceptor *a, struct connection *c, const struct command *k, const char *name) {
     if (k->body_bytes < SIZE_BYTES) return 0;
     int32_t size = (int32_t)get_be32(k->body);
-    if (size > 0 && (uint32_t)size > a->nsq.max_body_size)
-        return fatal_with(a, c, k, "E_BAD_BODY %s body too big %d > %u", name, size, a->nsq.max_body_size);
+    if (size > 0 && (uint32_t)size > nsq_options(a, c)->max_body_size)
+        return fatal_with(a, c, k, "E_BAD_BODY %s body too big %d > %u", name, size, nsq_options(a, c)->max_body_size);
     if (size <= 0) return fatal_with(a, c, k, "E_BAD_BODY %s invalid body size %d", name, size);
     if (k->body_bytes < SIZE_BYTES + (size_t)size || !may_do_alone(c)) return 0;
     return hand_over(a, c, k, (size_t)size);
 }
 
 static size_t identify(struct acceptor *a, struct connection *c, struct command *k) {
-    if (c->nsq->state != NSQ_INIT) return wrong_state(a, c, k);
+    if (nsq_of(c)->state != NSQ_INIT) return wrong_state(a, c, k);
     return python_body(a, c, k, "IDENTIFY");
 }
 
 static size_t auth(struct acceptor *a, struct connection *c, struct command *k) {
-    if (c->nsq->state != NSQ_INIT) return wrong_state(a, c, k);
+    if (nsq_of(c)->state != NSQ_INIT) return wrong_state(a, c, k);
     if (k->more) return fatal(a, c, k, "E_INVALID AUTH invalid number of parameters");
     return python_body(a, c, k, "AUTH");
 }
 
 static size_t sub(struct acceptor *a, struct connection *c, struct command *k) {
-    if (c->nsq->state != NSQ_INIT) return wrong_state(a, c, k);
-    if (c->nsq->heartbeat_ns == 0) return fatal(a, c, k, "E_INVALID cannot SUB with heartbeats disabled");
+    if (nsq_of(c)->state != NSQ_INIT) return wrong_state(a, c, k);
+    if (nsq_of(c)->heartbeat_ns == 0) return fatal(a, c, k, "E_INVALID cannot SUB with heartbeats disabled");
     if (!may_do_alone(c)) return 0;
     reply_by_python(a, c, k->line, (size_t)(k->end - k->line));
     return k->line_bytes;
@@ -533,7 +535,7 @@ static size_t sub(struct acceptor *a, struct connection *c, struct command *k) {
 
 static size_t command(struct acceptor *a, struct connection *c, struct command *k) {
     if (is(k->name, "IDENTIFY")) return identify(a, c, k);
-    if (a->nsq.tls_required && !c->nsq->tls)
+    if (nsq_options(a, c)->tls_required && !nsq_of(c)->tls)
         return fatal_about(a, c, k, "E_INVALID cannot ", k->name, false, " in current state (TLS required)");
     switch (k->name.bytes > 0 ? *k->name.at : 0) {
     case 'F':
@@ -592,7 +594,8 @@ enum { FIN_BYTES = 4 + NSQ_ID_BYTES + 1 };
 static bool take_fin(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes, size_t *used) {
     uint64_t id;
     if (bytes < FIN_BYTES || data[FIN_BYTES - 1] != '\n' || memcmp(data, "FIN ", 4) != 0) return false;
-    if (!is_consumer(c->nsq) || !get_id(data + 4, &id) || (a->nsq.tls_required && !c->nsq->tls)) return false;
+    if (!is_consumer(nsq_of(c)) || !get_id(data + 4, &id) || (nsq_options(a, c)->tls_required && !nsq_of(c)->tls))
+        return false;
     *used = tell_about(a, c, MSG_FINISH, id, 0) ? FIN_BYTES : 0;
     return true;
 }
@@ -612,20 +615,20 @@ static size_t take_magic(struct acceptor *a, struct connection *c, const uint8_t
         nsq_say(a, c, FRAME_ERROR, "E_BAD_PROTOCOL", sizeof "E_BAD_PROTOCOL" - 1);
         return hang_up(a, c, bytes);
     }
-    c->nsq->state = NSQ_INIT;
-    heartbeat_set(a, c, a->nsq.client_timeout_ns / 2);
+    nsq_of(c)->state = NSQ_INIT;
+    nsq_set_heartbeat(a, c, nsq_options(a, c)->client_timeout_ns / 2);
     return NSQ_MAGIC_BYTES;
 }
 
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     size_t at = 0;
     while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
-        size_t used = c->nsq->state == NSQ_NEW ? take_magic(a, c, data + at, bytes - at)
-                                               : take_command(a, c, data + at, bytes - at);
+        size_t used = nsq_of(c)->state == NSQ_NEW ? take_magic(a, c, data + at, bytes - at)
+                                                  : take_command(a, c, data + at, bytes - at);
         if (used == 0) break;
         at += used;
     }
-    if (at > 0) c->nsq->heard_ns = a->now_ns;
+    if (at > 0) nsq_of(c)->heard_ns = a->now_ns;
     return at;
 }
 
@@ -660,18 +663,27 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
 
 /* --- the life of a connection ------------------------------------------------------------------------------------- */
 
-static bool started(struct acceptor *a) {
+#define SECOND_NS ((uint64_t)1000000000)
+
+/* nsqd's. */
+static const struct nsq_options DEFAULTS = {
+    .max_msg_size = 1u << 20,
+    .max_body_size = 5u << 20,
+    .max_rdy_count = 2500,
+    .max_req_timeout_ns = 3600 * SECOND_NS,
+    .msg_timeout_ns = 60 * SECOND_NS,
+    .client_timeout_ns = 60 * SECOND_NS,
+};
+
+static bool started(struct acceptor *a, void *state) {
     (void)a;
+    *(struct nsq_options *)state = DEFAULTS;
     return true;
 }
 
 static void opened(struct acceptor *a, struct connection *c) {
-    c->nsq = calloc(1, sizeof *c->nsq);
-    if (c->nsq == NULL) {
-        engine_oom(a, c);
-        return;
-    }
-    c->nsq->authorized_until_ns = UINT64_MAX;
+    (void)a;
+    nsq_of(c)->authorized_until_ns = UINT64_MAX;
 }
 
 /* What nsqd says of a body that does not come. */
@@ -696,7 +708,7 @@ static const char *cut_short_text(const struct acceptor *a, const struct nsq *n,
 
 void nsq_cut_short(struct acceptor *a, struct connection *c) {
     struct command k;
-    const struct nsq *n = c->nsq;
+    const struct nsq *n = nsq_of(c);
     size_t bytes = buffer_bytes(&c->in);
     c->closing = true;
     socket_dirty(a, c);
@@ -711,46 +723,38 @@ void nsq_cut_short(struct acceptor *a, struct connection *c) {
     if (text != NULL) nsq_say(a, c, FRAME_ERROR, text, strlen(text));
 }
 
-static void closed(struct acceptor *a, struct connection *c) {
-    if (c->nsq != NULL) heartbeat_set(a, c, 0);
-}
-
 static void freed(struct connection *c) {
-    if (c->nsq == NULL) return;
-    free(c->nsq->subscription);
-    free(c->nsq->authorized);
-    free(c->nsq);
+    free(nsq_of(c)->subscription);
+    free(nsq_of(c)->authorized);
 }
-
-const struct codec nsq_codec = {
-    .started = started,
-    .opened = opened,
-    .parse = parse,
-    .answer = answer,
-    .ended = nsq_cut_short,
-    .pushed = nsq_pushed,
-    .sent = nsq_sent,
-    .resubscribe = nsq_resubscribe,
-    .subscribing = nsq_subscribing,
-    .subscribed = nsq_subscribed,
-    .closed = closed,
-    .freed = freed,
-};
 
 /* --- what Python says of a connection ----------------------------------------------------------------------------- */
 
-int acceptor_set_nsq(struct acceptor *a, uint32_t conn, const char *name, uint64_t value) {
-    struct connection *c = connection_find(a, conn);
-    if (c == NULL || c->nsq == NULL) return 0;
-    if (strcmp(name, "heartbeat-ns") == 0 && value < (uint64_t)1 << LONGEST_TIME_NS_BITS)
-        heartbeat_set(a, c, value);
-    else if (strcmp(name, "tls") == 0 && value <= 1)
-        c->nsq->tls = value != 0;
-    else if (strcmp(name, "authorized-until-ns") == 0)
-        c->nsq->authorized_until_ns = value;
+/* "max-msg-size", "max-body-size", "max-rdy-count", "max-req-timeout-ns", "msg-timeout-ns", "client-timeout-ns" (of
+ * which half is the heartbeat before IDENTIFY), "auth" (1: Python says who may publish), "tls-required" (1: nothing but
+ * IDENTIFY before TLS). */
+static bool set(void *state, const char *option, uint64_t value) {
+    struct nsq_options *options = state;
+    bool is_size = value > 0 && value <= MAX_BODY_BYTES, is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
+    if (strcmp(option, "max-msg-size") == 0 && is_size)
+        options->max_msg_size = (uint32_t)value;
+    else if (strcmp(option, "max-body-size") == 0 && is_size)
+        options->max_body_size = (uint32_t)value;
+    else if (strcmp(option, "max-rdy-count") == 0 && value <= INT64_MAX)
+        options->max_rdy_count = value;
+    else if (strcmp(option, "max-req-timeout-ns") == 0 && is_time)
+        options->max_req_timeout_ns = value;
+    else if (strcmp(option, "msg-timeout-ns") == 0 && is_time)
+        options->msg_timeout_ns = value;
+    else if (strcmp(option, "client-timeout-ns") == 0 && is_time)
+        options->client_timeout_ns = value;
+    else if (strcmp(option, "auth") == 0 && value <= 1)
+        options->auth = value != 0;
+    else if (strcmp(option, "tls-required") == 0 && value <= 1)
+        options->tls_required = value != 0;
     else
-        return -1;
-    return 1;
+        return false;
+    return true;
 }
 
 /* The place for a topic: its own, or the one that was taken longest ago. */
@@ -762,10 +766,9 @@ static struct authorization *authorization_for(struct nsq *n, uint32_t topic) {
     return at;
 }
 
-void acceptor_authorize(struct acceptor *a, uint32_t conn, const char *topic, size_t topic_bytes, uint64_t until_ns) {
-    struct connection *c = connection_find(a, conn);
-    if (c == NULL || c->nsq == NULL) return;
-    struct nsq *n = c->nsq;
+/* The command that Python has may be done, and others that publish to this topic until then, without Python being asked.
+ */
+static void authorize(struct acceptor *a, struct nsq *n, const void *topic, size_t topic_bytes, uint64_t until_ns) {
     n->admitted = true;
     if (topic_bytes == 0 || topic_bytes > NSQ_NAME_BYTES) return;
     if (n->authorized == NULL) n->authorized = calloc(NSQ_AUTHORIZED, sizeof *n->authorized);
@@ -773,3 +776,41 @@ void acceptor_authorize(struct acceptor *a, uint32_t conn, const char *topic, si
     if (number == 0) return; /* then it is asked for each time */
     *authorization_for(n, number) = (struct authorization){.until_ns = until_ns, .topic = number};
 }
+
+/* "heartbeat-ns" (0: none), "tls" (1: it is encrypted), "authorized-until-ns" (monotonic: all that was authorized ends
+ * then), "authorize" (bytes: a topic; value: until when, monotonic). */
+static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
+    struct nsq *n = nsq_of(c);
+    if (strcmp(what, "heartbeat-ns") == 0 && call->value < (uint64_t)1 << LONGEST_TIME_NS_BITS)
+        nsq_set_heartbeat(a, c, call->value);
+    else if (strcmp(what, "tls") == 0 && call->value <= 1)
+        n->tls = call->value != 0;
+    else if (strcmp(what, "authorized-until-ns") == 0)
+        n->authorized_until_ns = call->value;
+    else if (strcmp(what, "authorize") == 0)
+        authorize(a, n, call->bytes, call->bytes_count, call->value);
+    else
+        return CALL_REFUSED;
+    return CALL_DONE;
+}
+
+const struct codec nsq_codec = {
+    .name = "nsq",
+    .acceptor_bytes = sizeof(struct nsq_options),
+    .connection_bytes = sizeof(struct nsq),
+    .python_keeps = true,
+    .answer = answer,
+    .parse = parse,
+    .started = started,
+    .set = set,
+    .call = call,
+    .opened = opened,
+    .ended = nsq_cut_short,
+    .sent = nsq_sent,
+    .due = nsq_due,
+    .freed = freed,
+    .pushed = nsq_pushed,
+    .subscribing = nsq_subscribing,
+    .subscribed = nsq_subscribed,
+    .tell = nsq_tell,
+};

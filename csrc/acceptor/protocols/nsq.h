@@ -3,8 +3,8 @@
  *
  *   nsq.c            bytes to requests, replies to frames
  *   nsq_consumer.c   a connection that has subscribed: what is pushed to it, and what becomes of it with its worker
- *   heartbeat.c      frames by the clock, and who is not heard of any more
- *   quote.c          Go's %q, in which nsqd quotes names
+ *   nsq_heartbeat.c  frames by the clock, and who is not heard of any more
+ *   go_quote.c       Go's %q, in which nsqd quotes names
  *
  * What is accepted and refused, in which order it is checked, and what is said, is what nsqd 1.3 does to the byte.
  */
@@ -15,9 +15,22 @@
 
 #include "acceptor/engine.h"
 
+/* The length of a line with its end (nsqd's reader has no more room), of a topic's or channel's name, and how many
+ * topics a connection is remembered to be authorized for. */
+#define NSQ_LINE_BYTES ((size_t)16 << 10)
+#define NSQ_NAME_BYTES 64u
+#define NSQ_AUTHORIZED 16u
+
 enum { NSQ_ID_BYTES = 16, NSQ_MAGIC_BYTES = 4, FRAME_HEAD_BYTES = 8 };
 enum frame_type { FRAME_RESPONSE = 0, FRAME_ERROR = 1, FRAME_MESSAGE = 2 };
 enum nsq_state { NSQ_NEW = 0, /* its magic has not come */ NSQ_INIT, NSQ_SUBSCRIBED, NSQ_CLOSING };
+
+/* Of an acceptor; sizes are of bytes. */
+struct nsq_options {
+    uint32_t max_msg_size, max_body_size;
+    uint64_t max_rdy_count, max_req_timeout_ns, msg_timeout_ns, client_timeout_ns;
+    bool auth, tls_required;
+};
 
 /* It may publish to a topic. */
 struct authorization {
@@ -25,11 +38,11 @@ struct authorization {
     uint32_t topic;
 };
 
+/* Of a connection. */
 struct nsq {
     uint8_t state;
     bool tls : 1;
     bool admitted : 1;  /* the command that Python has seen may be done */
-    bool beating : 1;   /* in the heap of heartbeats */
     bool taken : 1;     /* the client took some output since the last heartbeat */
     bool unsettled : 1; /* what it said of messages may yet be refused */
     uint8_t worker;     /* of what it subscribed to */
@@ -52,7 +65,15 @@ struct nsq {
     struct authorization *authorized; /* NULL, or NSQ_AUTHORIZED of them */
 };
 
-_Static_assert(sizeof(struct connection) + sizeof(struct nsq) < 1024, "an idle connection is small");
+_Static_assert(sizeof(struct connection) + sizeof(struct nsq) < 512, "an idle connection is small");
+
+static inline struct nsq *nsq_of(const struct connection *c) {
+    return connection_state(c);
+}
+
+static inline const struct nsq_options *nsq_options(const struct acceptor *a, const struct connection *c) {
+    return codec_state(a, c->protocol);
+}
 
 /* --- nsq.c -------------------------------------------------------------------------------------------------------- */
 
@@ -77,15 +98,16 @@ uint8_t *nsq_put_id(uint8_t *out, uint64_t id);
 
 void nsq_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
 void nsq_sent(struct acceptor *a, struct connection *c);
-void nsq_resubscribe(struct acceptor *a, struct connection *c, uint32_t worker);
+void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker);
 bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
                      const void *body);
 void nsq_subscribed(struct acceptor *a, struct connection *c, uint8_t status);
 void nsq_set_credit(struct acceptor *a, struct connection *c, uint64_t credit);
 
-/* --- heartbeat.c -------------------------------------------------------------------------------------------------- */
+/* --- nsq_heartbeat.c ---------------------------------------------------------------------------------------------- */
 
 /* From now on every interval_ns; 0: never. */
-void heartbeat_set(struct acceptor *a, struct connection *c, uint64_t interval_ns);
+void nsq_set_heartbeat(struct acceptor *a, struct connection *c, uint64_t interval_ns);
+void nsq_due(struct acceptor *a, struct connection *c);
 
 #endif

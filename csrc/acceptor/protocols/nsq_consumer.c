@@ -12,14 +12,14 @@
 enum { MESSAGE_HEAD_BYTES = 8 + 2 + NSQ_ID_BYTES, REFUSED_TEXT = 96 };
 
 static bool is_subscribed(const struct connection *c, uint32_t worker) {
-    const struct nsq *n = c->nsq;
+    const struct nsq *n = nsq_of(c);
     return (n->state == NSQ_SUBSCRIBED || n->state == NSQ_CLOSING) && n->worker == worker;
 }
 
 void nsq_set_credit(struct acceptor *a, struct connection *c, uint64_t credit) {
-    c->nsq->credit = credit;
+    nsq_of(c)->credit = credit;
     struct message message = {.kind = MSG_CREDIT, .conn = c->number, .id = credit};
-    peer_send(a, c->nsq->worker, &message, NULL);
+    peer_send(a, nsq_of(c)->worker, &message, NULL);
 }
 
 /* --- what is pushed ----------------------------------------------------------------------------------------------- */
@@ -48,7 +48,7 @@ static void deliver(struct acceptor *a, struct connection *c, const struct messa
     end = nsq_put_id(end, message->id);
     if (message->body_bytes > 0) memcpy(end, message + 1, message->body_bytes);
     socket_written(a, c, end + message->body_bytes);
-    c->nsq->delivered_bytes += sizeof *message + message->body_bytes;
+    nsq_of(c)->delivered_bytes += sizeof *message + message->body_bytes;
 }
 
 /* The slot that the next reply waits behind until all refusals before it have come. */
@@ -122,7 +122,7 @@ void nsq_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const
 /* Of what is still to be sent, some may be other frames: then less is reported than could be, for a while. A frame is
  * shorter than what is counted for it, but by less than a half. */
 void nsq_sent(struct acceptor *a, struct connection *c) {
-    struct nsq *n = c->nsq;
+    struct nsq *n = nsq_of(c);
     n->taken = true;
     if (n->delivered_bytes < SENT_REPORT_BYTES) return;
     uint64_t left = connection_unsent(c);
@@ -137,7 +137,7 @@ void nsq_sent(struct acceptor *a, struct connection *c) {
 
 bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
                      const void *body) {
-    struct nsq *n = c->nsq;
+    struct nsq *n = nsq_of(c);
     (void)a;
     if (n->state != NSQ_INIT) return false;
     free(n->subscription);
@@ -150,7 +150,7 @@ bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, 
 }
 
 void nsq_subscribed(struct acceptor *a, struct connection *c, uint8_t status) {
-    struct nsq *n = c->nsq;
+    struct nsq *n = nsq_of(c);
     (void)a;
     if (n->state != NSQ_INIT || n->subscription == NULL) return;
     if (status == STATUS_OK) {
@@ -161,8 +161,8 @@ void nsq_subscribed(struct acceptor *a, struct connection *c, uint8_t status) {
     n->subscription = NULL;
 }
 
-void nsq_resubscribe(struct acceptor *a, struct connection *c, uint32_t worker) {
-    struct nsq *n = c->nsq;
+void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker) {
+    struct nsq *n = nsq_of(c);
     if (!is_subscribed(c, worker) || c->closing) return;
     /* Its reply is nobody's: it bears the number of no slot. */
     n->subscription->slot = c->head_slot - 1;

@@ -1,0 +1,114 @@
+/* A codec: what a wire protocol is to the acceptor's engine. docs/protocols.md says how to make one.
+ *
+ * It has a state of its own for each acceptor (its options) and for each connection, in memory that the engine provides:
+ * zeroed, and freed when the acceptor or the connection is. The engine calls it, and it calls the engine (engine.h); no
+ * codec knows another. All of them are in one table, by their numbers, which begin with 1.
+ *
+ * Parsing. It is given a connection's input and takes what is complete of it, command by command, until there is no more
+ * or the connection has to stall. It checks that it may go on (may_*) before it does anything that must not be done
+ * twice: what was not taken will be given to it again.
+ */
+#ifndef MQ_CODEC_H
+#define MQ_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ringbuf/board.h"
+#include "ringbuf/message.h"
+
+struct acceptor;
+struct connection;
+struct slot;
+
+/* What Python says to a codec, or asks it, about one connection: see acceptor_call. */
+struct codec_call {
+    uint64_t value;
+    const uint8_t *bytes;
+    size_t bytes_count;
+    uint32_t *out;
+    size_t out_limit; /* numbers there is room for */
+};
+
+/* What acceptor_call returns besides numbers of the codec's own. */
+enum { CALL_REFUSED = -1, CALL_CLOSED = 0, CALL_DONE = 1 };
+
+struct codec {
+    const char *name; /* as --listen has it, and before the dot of an option */
+    size_t acceptor_bytes;
+    size_t connection_bytes;
+
+    /* What it counts on the board. From `first_gauge` on these are what is so now: they begin with 0 when the process
+     * does. At most BOARD_COUNTERS. */
+    const char *const *counters;
+    uint32_t counter_count, first_gauge;
+
+    /* Python's half keeps something of a connection that it has had a command of: it is told when that is closed. */
+    bool python_keeps;
+
+    /* Puts a reply into the output. `value` is the slot's; `id` the reply's. */
+    void (*answer)(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
+                   const uint8_t *body, uint32_t body_bytes);
+    /* Takes what it can of the input and returns how much that was. */
+    size_t (*parse)(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+
+    /* All that follow may be NULL. */
+
+    /* Prepares its part of a new acceptor; false when memory is short. */
+    bool (*started)(struct acceptor *a, void *state);
+    /* An option of its own; false when there is none of that name or the value is out of range. */
+    bool (*set)(void *state, const char *option, uint64_t value);
+    /* Python's word about a connection. CALL_REFUSED when there is no such thing or a number is out of range. */
+    int64_t (*call)(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
+
+    /* Prepares a new connection. */
+    void (*opened)(struct acceptor *a, struct connection *c);
+    /* The client sends no more than was given to parse. */
+    void (*ended)(struct acceptor *a, struct connection *c);
+    /* The client has closed its side: what waits for a message need not wait any more. */
+    void (*hung_up)(struct acceptor *a, struct connection *c);
+    /* Some output has left. */
+    void (*sent)(struct acceptor *a, struct connection *c);
+    /* The time that timer_set named has come; the timer is not set any more. */
+    void (*due)(struct acceptor *a, struct connection *c);
+    /* The connection is closed, and later freed. */
+    void (*closed)(struct acceptor *a, struct connection *c);
+    void (*freed)(struct connection *c);
+    /* What it has under way only waits for a message: a process that stops need not wait for it. */
+    bool (*idles)(const struct connection *c);
+
+    /* A worker said what nobody waits for: a message that is pushed, or the reply to a SUBSCRIBE that was repeated. */
+    void (*pushed)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
+    /* A worker's reply to a request, when it comes and before it is its turn to be answered. */
+    void (*replied)(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
+                    const struct message *reply);
+    /* Python asks a worker to SUBSCRIBE (false if it may not), and what came of it. */
+    bool (*subscribing)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
+                        const void *body);
+    void (*subscribed)(struct acceptor *a, struct connection *c, uint8_t status);
+
+    /* A worker has died; what it had to say has been heard. */
+    void (*lost)(struct acceptor *a, struct connection *c, uint32_t worker);
+    /* It is back, and knows nothing of the connection: this tells it what it must know. */
+    void (*tell)(struct acceptor *a, struct connection *c, uint32_t worker);
+
+    /* Of a slot of the kind SLOT_CODEC, which is the codec's to answer: a reply came for it, and: the worker is back, ask
+     * again what it has not answered. */
+    void (*heard)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply);
+    void (*ask_again)(struct acceptor *a, struct connection *c, uint32_t worker);
+};
+
+/* The table: protocols/table.c. */
+extern const struct codec *const codecs[];
+extern const uint32_t codec_count;
+
+/* NULL when there is no protocol of that number. */
+static inline const struct codec *codec_at(uint32_t protocol) {
+    return protocol > 0 && protocol <= codec_count ? codecs[protocol - 1] : NULL;
+}
+
+/* The number of a protocol; 0 when there is none of that name. */
+uint32_t codec_number(const char *name, size_t name_bytes);
+
+#endif

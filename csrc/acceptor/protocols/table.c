@@ -1,0 +1,16 @@
+/* The wire protocols, one line each; their numbers are their places. The other half of each is in
+ * acceptor/protocols/table.py. */
+#include "acceptor/codec.h"
+
+#define EACH_PROTOCOL(CODEC)                                                                                           \
+    CODEC(beanstalk)                                                                                                   \
+    CODEC(nsq)
+
+#define DECLARE(name) extern const struct codec name##_codec;
+#define REFER(name)   &name##_codec,
+
+EACH_PROTOCOL(DECLARE)
+
+const struct codec *const codecs[] = {EACH_PROTOCOL(REFER)};
+const uint32_t codec_count = sizeof codecs / sizeof *codecs;
+_Static_assert(sizeof codecs / sizeof *codecs <= BOARD_PROTOCOLS, "each has its counters on the board");
