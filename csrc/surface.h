@@ -197,6 +197,8 @@ uint32_t acceptor_protocol(const char *name);
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
 int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, int peer_wake_fd);
 void acceptor_peer_gone(struct acceptor *a, uint32_t worker);
+int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int peer_wake_fd);
+void acceptor_mesh_gone(struct acceptor *a, uint32_t other);
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol);
 void acceptor_stop_listening(struct acceptor *a);
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
@@ -308,6 +310,57 @@ void worker_read_clock(struct worker *w, bool reads);
 uint64_t worker_next_ns(const struct worker *w);
 uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
 bool worker_flush(struct worker *w);
+
+/* == base/subjects == */
+
+#define SUBJECT_GROUP_NAME_OFFSET ...
+
+struct subjects;
+struct subject_walk;
+struct subject_group {
+    struct subject_group *next;
+    uint64_t weight;
+    uint32_t name_bytes;
+    ...;
+};
+struct subject_entries {
+    uint32_t count, capacity;
+    ...;
+};
+struct subject_pattern {
+    struct subject_entries alone;
+    struct subject_group *groups;
+    uint32_t bytes;
+    ...;
+};
+struct subject_entry {
+    struct subject_pattern *pattern;
+    struct subject_group *group;
+    uint32_t place, weight;
+};
+
+struct subject_walk *subject_walk_new(void);
+void subject_walk_free(struct subject_walk *walk);
+struct subjects *subjects_new(const uint64_t seed[2]);
+void subjects_free(struct subjects *subjects);
+bool subject_pattern_is_valid(const void *pattern, size_t bytes);
+bool subject_has_wildcard(const void *pattern, size_t bytes);
+bool subject_covers(const void *outer, size_t outer_bytes, const void *inner, size_t inner_bytes);
+bool subject_overlaps(const void *one, size_t one_bytes, const void *other, size_t other_bytes);
+bool subjects_add(struct subjects *subjects, struct subject_entry *entry, const void *pattern, size_t bytes,
+                  const void *queue, size_t queue_bytes, bool *first);
+bool subjects_remove(struct subjects *subjects, struct subject_entry *entry);
+void subjects_weigh(struct subject_entry *entry, uint32_t weight);
+uint64_t subjects_count(const struct subjects *subjects);
+uint64_t subjects_pattern_count(const struct subjects *subjects);
+uint64_t subjects_looked(const struct subjects *subjects);
+uint64_t subjects_hits(const struct subjects *subjects);
+size_t subjects_match(struct subjects *subjects, struct subject_walk *walk, const void *subject, size_t bytes,
+                      struct subject_pattern *const **out);
+bool subject_group_seen(struct subject_pattern *const *patterns, size_t at, const struct subject_group *group);
+struct subject_entry *subject_group_pick(struct subject_pattern *const *patterns, size_t at, size_t count,
+                                         const struct subject_group *group, uint64_t random);
+struct subject_entry **subject_entries_items(struct subject_entries *entries);
 
 /* == base/crc32c == */
 

@@ -1,0 +1,658 @@
+#define _GNU_SOURCE
+#include "base/subjects.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/map.h"
+
+/* What is kept of earlier matches of the trie: of short subjects, few patterns each, in place. */
+enum { KEPT = 4096, KEPT_SUBJECT_BYTES = 64, KEPT_PATTERNS = 6, FIRST_BUCKETS = 64, FIRST_ENTRIES = 4 };
+
+struct kept {
+    uint64_t hash;
+    uint64_t generation;
+    uint32_t bytes;
+    uint32_t count;
+    struct subject_pattern *patterns[KEPT_PATTERNS];
+    char subject[KEPT_SUBJECT_BYTES];
+};
+
+/* A node is found by its parent and its token. It lives as long as a pattern ends at it or below it. */
+struct subject_node {
+    struct subject_node *parent;
+    struct subject_node *next_hash;
+    struct subject_node *any;    /* child for "*" */
+    struct subject_pattern *own; /* the pattern that ends here */
+    struct subject_pattern *all; /* the one that ends with ">" behind here */
+    uint64_t hash;
+    uint32_t children; /* "*" among them */
+    uint32_t bytes;
+    char token[];
+};
+
+struct buckets {
+    void **heads;
+    size_t mask; /* of `heads`, when there are any */
+    size_t count;
+};
+
+struct subjects {
+    uint64_t seed[2];
+    struct buckets literals; /* subject_pattern, by text */
+    struct buckets nodes;    /* subject_node, by parent and token */
+    struct subject_node *root;
+    uint64_t generation; /* rises when a pattern with a wildcard is made or goes */
+    uint64_t entries, patterns, wildcards;
+    uint64_t looked, hits;
+    struct kept *kept;
+};
+
+struct subject_walk {
+    struct subject_pattern *found_few[KEPT_PATTERNS + 1];
+    struct subject_pattern **found; /* grows with the patterns there are, when they are made */
+    size_t found_capacity;
+    struct {
+        struct subject_node *node;
+        uint32_t at;
+    } stack[SUBJECT_MAX_TOKENS + 2];
+    struct {
+        uint32_t begin, bytes;
+        uint64_t hash;
+    } tokens[SUBJECT_MAX_TOKENS + 1];
+};
+
+/* --- text --------------------------------------------------------------------------------------------------------- */
+
+/* The end of the token that begins at `at`. */
+static size_t token_end(const char *text, size_t at, size_t bytes) {
+    const char *dot = memchr(text + at, '.', bytes - at);
+    return dot ? (size_t)(dot - text) : bytes;
+}
+
+static bool is_any(const char *token, size_t bytes) {
+    return bytes == 1 && token[0] == '*';
+}
+
+static bool is_all(const char *token, size_t bytes) {
+    return bytes == 1 && token[0] == '>';
+}
+
+bool subject_pattern_is_valid(const void *pattern, size_t bytes) {
+    const char *text = pattern;
+    if (bytes == 0 || bytes > SUBJECT_MAX_BYTES) return false;
+    for (size_t at = 0;;) {
+        size_t end = token_end(text, at, bytes);
+        if (end == at) return false;
+        if (end == bytes) return true;
+        if (is_all(text + at, end - at)) return false;
+        at = end + 1;
+        if (at == bytes) return false;
+    }
+}
+
+bool subject_has_wildcard(const void *pattern, size_t bytes) {
+    const char *text = pattern;
+    if (memchr(text, '*', bytes) == NULL && (bytes == 0 || text[bytes - 1] != '>')) return false;
+    for (size_t at = 0; at < bytes;) {
+        size_t end = token_end(text, at, bytes);
+        if (is_any(text + at, end - at) || (is_all(text + at, end - at) && end == bytes)) return true;
+        at = end + 1;
+    }
+    return false;
+}
+
+bool subject_covers(const void *outer, size_t outer_bytes, const void *inner, size_t inner_bytes) {
+    const char *o = outer, *i = inner;
+    size_t at_o = 0, at_i = 0;
+    while (at_o < outer_bytes && at_i < inner_bytes) {
+        size_t end_o = token_end(o, at_o, outer_bytes), end_i = token_end(i, at_i, inner_bytes);
+        if (is_all(o + at_o, end_o - at_o)) return true;
+        if (is_all(i + at_i, end_i - at_i)) return false;
+        bool equal = end_o - at_o == end_i - at_i && memcmp(o + at_o, i + at_i, end_o - at_o) == 0;
+        if (!equal && !is_any(o + at_o, end_o - at_o)) return false;
+        at_o = end_o + 1;
+        at_i = end_i + 1;
+    }
+    return at_o >= outer_bytes && at_i >= inner_bytes;
+}
+
+bool subject_overlaps(const void *one, size_t one_bytes, const void *other, size_t other_bytes) {
+    const char *a = one, *b = other;
+    size_t at_a = 0, at_b = 0;
+    while (at_a < one_bytes && at_b < other_bytes) {
+        size_t end_a = token_end(a, at_a, one_bytes), end_b = token_end(b, at_b, other_bytes);
+        if (is_all(a + at_a, end_a - at_a) || is_all(b + at_b, end_b - at_b)) return true;
+        bool equal = end_a - at_a == end_b - at_b && memcmp(a + at_a, b + at_b, end_a - at_a) == 0;
+        if (!equal && !is_any(a + at_a, end_a - at_a) && !is_any(b + at_b, end_b - at_b)) return false;
+        at_a = end_a + 1;
+        at_b = end_b + 1;
+    }
+    return at_a >= one_bytes && at_b >= other_bytes;
+}
+
+/* --- hash tables of nodes and of patterns without wildcards ------------------------------------------------------- */
+
+static uint64_t hash_of_token(const struct subjects *s, const char *token, size_t bytes) {
+    return map_hash(s->seed, token, bytes);
+}
+
+/* A node's place depends on its parent too: the address is as good as a number. */
+static size_t node_bucket(const struct buckets *b, const struct subject_node *parent, uint64_t token_hash) {
+    uint64_t mixed = (token_hash ^ (uint64_t)(uintptr_t)parent * 0x9e3779b97f4a7c15ULL) * 0xff51afd7ed558ccdULL;
+    return (size_t)(mixed >> 32) & b->mask;
+}
+
+static size_t literal_bucket(const struct buckets *b, uint64_t hash) {
+    return (size_t)hash & b->mask;
+}
+
+static struct buckets larger_than(const struct buckets *b) {
+    size_t heads = b->heads ? (b->mask + 1) * 2 : FIRST_BUCKETS;
+    return (struct buckets){.heads = calloc(heads, sizeof(void *)), .mask = heads - 1, .count = b->count};
+}
+
+/* Room for one more; false when memory is short. */
+static bool grow_literals(struct buckets *b) {
+    if (b->heads && b->count <= b->mask) return true;
+    struct buckets larger = larger_than(b);
+    if (!larger.heads) return b->heads != NULL;
+    for (size_t i = 0; b->heads && i <= b->mask; i++) {
+        for (struct subject_pattern *p = b->heads[i], *next; p; p = next) {
+            void **head = &larger.heads[literal_bucket(&larger, p->hash)];
+            next = p->next_hash;
+            p->next_hash = *head;
+            *head = p;
+        }
+    }
+    free(b->heads);
+    *b = larger;
+    return true;
+}
+
+static bool grow_nodes(struct buckets *b) {
+    if (b->heads && b->count <= b->mask) return true;
+    struct buckets larger = larger_than(b);
+    if (!larger.heads) return b->heads != NULL;
+    for (size_t i = 0; b->heads && i <= b->mask; i++) {
+        for (struct subject_node *n = b->heads[i], *next; n; n = next) {
+            void **head = &larger.heads[node_bucket(&larger, n->parent, n->hash)];
+            next = n->next_hash;
+            n->next_hash = *head;
+            *head = n;
+        }
+    }
+    free(b->heads);
+    *b = larger;
+    return true;
+}
+
+static struct subject_pattern *find_literal(const struct subjects *s, uint64_t hash, const char *text, size_t bytes) {
+    if (!s->literals.heads) return NULL;
+    struct subject_pattern *p = s->literals.heads[literal_bucket(&s->literals, hash)];
+    while (p && (p->hash != hash || p->bytes != bytes || memcmp(p->text, text, bytes) != 0)) p = p->next_hash;
+    return p;
+}
+
+static struct subject_node *find_child(const struct subjects *s, const struct subject_node *parent, uint64_t hash,
+                                       const char *token, size_t bytes) {
+    if (!s->nodes.heads) return NULL;
+    struct subject_node *n = s->nodes.heads[node_bucket(&s->nodes, parent, hash)];
+    while (n && (n->parent != parent || n->hash != hash || n->bytes != bytes || memcmp(n->token, token, bytes) != 0))
+        n = n->next_hash;
+    return n;
+}
+
+/* --- nodes -------------------------------------------------------------------------------------------------------- */
+
+static struct subject_node *new_node(struct subject_node *parent, const char *token, size_t bytes, uint64_t hash) {
+    struct subject_node *n = calloc(1, sizeof *n + bytes);
+    if (!n) return NULL;
+    n->parent = parent;
+    n->hash = hash;
+    n->bytes = (uint32_t)bytes;
+    memcpy(n->token, token, bytes);
+    return n;
+}
+
+static struct subject_node *child_for(struct subjects *s, struct subject_node *parent, const char *token,
+                                      size_t bytes) {
+    uint64_t hash = hash_of_token(s, token, bytes);
+    struct subject_node *n = find_child(s, parent, hash, token, bytes);
+    if (n || !grow_nodes(&s->nodes)) return n;
+    n = new_node(parent, token, bytes, hash);
+    if (!n) return NULL;
+    void **head = &s->nodes.heads[node_bucket(&s->nodes, parent, hash)];
+    n->next_hash = *head;
+    *head = n;
+    s->nodes.count++;
+    parent->children++;
+    if (is_any(token, bytes)) parent->any = n;
+    return n;
+}
+
+/* From this node up, those that nothing hangs on. */
+static void prune(struct subjects *s, struct subject_node *n) {
+    while (n->parent && !n->children && !n->own && !n->all) {
+        struct subject_node *parent = n->parent;
+        struct subject_node **at = (struct subject_node **)&s->nodes.heads[node_bucket(&s->nodes, parent, n->hash)];
+        while (*at != n) at = &(*at)->next_hash;
+        *at = n->next_hash;
+        s->nodes.count--;
+        if (parent->any == n) parent->any = NULL;
+        parent->children--;
+        free(n);
+        n = parent;
+    }
+}
+
+/* --- patterns ----------------------------------------------------------------------------------------------------- */
+
+static struct subject_pattern *new_pattern(const char *text, size_t bytes, uint64_t hash) {
+    struct subject_pattern *p = calloc(1, sizeof *p + bytes);
+    if (!p) return NULL;
+    p->hash = hash;
+    p->bytes = (uint32_t)bytes;
+    memcpy(p->text, text, bytes);
+    return p;
+}
+
+static struct subject_pattern *literal_for(struct subjects *s, const char *text, size_t bytes) {
+    uint64_t hash = hash_of_token(s, text, bytes);
+    struct subject_pattern *p = find_literal(s, hash, text, bytes);
+    if (p || !grow_literals(&s->literals)) return p;
+    p = new_pattern(text, bytes, hash);
+    if (!p) return NULL;
+    void **head = &s->literals.heads[literal_bucket(&s->literals, hash)];
+    p->next_hash = *head;
+    *head = p;
+    s->literals.count++;
+    s->patterns++;
+    return p;
+}
+
+/* Where the trie has a pattern: at the node of its last token, or as ">" behind it. */
+static struct subject_pattern **slot_of(struct subject_node *n, const char *text, size_t bytes) {
+    bool all = is_all(text + bytes - 1, 1) && (bytes == 1 || text[bytes - 2] == '.');
+    return all ? &n->all : &n->own;
+}
+
+static struct subject_pattern *wildcard_for(struct subjects *s, const char *text, size_t bytes) {
+    struct subject_node *n = s->root;
+    for (size_t at = 0; n && at < bytes;) {
+        size_t end = token_end(text, at, bytes);
+        if (is_all(text + at, end - at) && end == bytes) break;
+        struct subject_node *child = child_for(s, n, text + at, end - at);
+        if (!child) {
+            prune(s, n);
+            return NULL;
+        }
+        n = child;
+        at = end + 1;
+    }
+    struct subject_pattern **slot = slot_of(n, text, bytes);
+    if (*slot) return *slot;
+    if (!s->kept) s->kept = calloc(KEPT, sizeof *s->kept);
+    *slot = s->kept ? new_pattern(text, bytes, 0) : NULL;
+    if (!*slot) {
+        prune(s, n);
+        return NULL;
+    }
+    (*slot)->node = n;
+    s->generation++;
+    s->wildcards++;
+    s->patterns++;
+    return *slot;
+}
+
+static bool is_unused(const struct subject_pattern *p) {
+    return p->alone.count == 0 && p->groups == NULL;
+}
+
+static void forget_pattern(struct subjects *s, struct subject_pattern *p) {
+    if (p->node) {
+        struct subject_node *n = p->node;
+        *slot_of(n, p->text, p->bytes) = NULL;
+        prune(s, n);
+        s->generation++;
+        s->wildcards--;
+    } else {
+        struct subject_pattern **at =
+            (struct subject_pattern **)&s->literals.heads[literal_bucket(&s->literals, p->hash)];
+        while (*at != p) at = &(*at)->next_hash;
+        *at = p->next_hash;
+        s->literals.count--;
+    }
+    s->patterns--;
+    assert(p->alone.capacity == 0);
+    free(p);
+}
+
+/* --- groups and entries ------------------------------------------------------------------------------------------- */
+
+static struct subject_group *find_group(const struct subject_pattern *p, const char *name, size_t bytes) {
+    struct subject_group *g = p->groups;
+    while (g && (g->name_bytes != bytes || memcmp(g->name, name, bytes) != 0)) g = g->next;
+    return g;
+}
+
+static struct subject_group *group_for(struct subject_pattern *p, const char *name, size_t bytes) {
+    struct subject_group *g = find_group(p, name, bytes);
+    if (g) return g;
+    g = calloc(1, sizeof *g + bytes);
+    if (!g) return NULL;
+    g->name_bytes = (uint32_t)bytes;
+    memcpy(g->name, name, bytes);
+    g->next = p->groups;
+    p->groups = g;
+    return g;
+}
+
+static void forget_group(struct subject_pattern *p, struct subject_group *g) {
+    struct subject_group **at = &p->groups;
+    while (*at != g) at = &(*at)->next;
+    *at = g->next;
+    assert(g->entries.capacity == 0);
+    free(g);
+}
+
+static bool append(struct subject_entries *to, struct subject_entry *entry) {
+    if (to->count == (to->capacity ? to->capacity : 1)) {
+        uint32_t capacity = to->capacity ? to->capacity * 2 : FIRST_ENTRIES;
+        struct subject_entry **larger = realloc(to->capacity ? to->items : NULL, sizeof *larger * capacity);
+        if (!larger) return false;
+        if (!to->capacity) larger[0] = to->one;
+        to->items = larger;
+        to->capacity = capacity;
+    }
+    entry->place = to->count;
+    subject_entries_items(to)[to->count++] = entry;
+    return true;
+}
+
+/* The last takes its place. */
+static void take_out(struct subject_entries *from, const struct subject_entry *entry) {
+    struct subject_entry **items = subject_entries_items(from);
+    assert(items[entry->place] == entry);
+    struct subject_entry *last = items[--from->count];
+    items[entry->place] = last;
+    last->place = entry->place;
+    if (from->capacity && from->count <= 1) {
+        from->one = from->count ? items[0] : NULL;
+        free(items);
+        from->capacity = 0;
+    } else if (from->capacity && from->count <= from->capacity / 4) {
+        struct subject_entry **smaller = realloc(items, sizeof *smaller * (from->capacity / 2));
+        if (!smaller) return;
+        from->items = smaller;
+        from->capacity /= 2;
+    }
+}
+
+bool subjects_add(struct subjects *s, struct subject_entry *entry, const void *pattern, size_t bytes, const void *queue,
+                  size_t queue_bytes, bool *first) {
+    assert(entry->weight > 0 && subject_pattern_is_valid(pattern, bytes));
+    bool wild = subject_has_wildcard(pattern, bytes);
+    struct subject_pattern *p = wild ? wildcard_for(s, pattern, bytes) : literal_for(s, pattern, bytes);
+    if (!p) return false;
+    struct subject_group *g = queue_bytes > 0 ? group_for(p, queue, queue_bytes) : NULL;
+    bool failed = queue_bytes > 0 && !g;
+    struct subject_entries *to = g ? &g->entries : &p->alone;
+    if (failed || !append(to, entry)) {
+        if (g && g->entries.count == 0) forget_group(p, g);
+        if (is_unused(p)) forget_pattern(s, p);
+        return false;
+    }
+    entry->pattern = p;
+    entry->group = g;
+    if (g) g->weight += entry->weight;
+    s->entries++;
+    *first = to->count == 1;
+    return true;
+}
+
+bool subjects_remove(struct subjects *s, struct subject_entry *entry) {
+    struct subject_pattern *p = entry->pattern;
+    struct subject_group *g = entry->group;
+    assert(p);
+    struct subject_entries *from = g ? &g->entries : &p->alone;
+    take_out(from, entry);
+    bool last = from->count == 0;
+    if (g) g->weight -= entry->weight;
+    if (g && last) forget_group(p, g);
+    if (is_unused(p)) forget_pattern(s, p);
+    entry->pattern = NULL;
+    entry->group = NULL;
+    s->entries--;
+    return last;
+}
+
+void subjects_weigh(struct subject_entry *entry, uint32_t weight) {
+    assert(weight > 0 && entry->pattern);
+    if (entry->group) entry->group->weight += (uint64_t)weight - entry->weight;
+    entry->weight = weight;
+}
+
+/* --- matching ----------------------------------------------------------------------------------------------------- */
+
+/* The tokens of a subject, with their hashes; 0 if one is empty or there are too many. */
+static uint32_t cut(const struct subjects *s, struct subject_walk *walk, const char *text, size_t bytes) {
+    uint32_t count = 0;
+    if (bytes == 0 || bytes > SUBJECT_MAX_BYTES) return 0;
+    for (size_t at = 0;;) {
+        size_t end = token_end(text, at, bytes);
+        if (end == at || count > SUBJECT_MAX_TOKENS) return 0;
+        walk->tokens[count].begin = (uint32_t)at;
+        walk->tokens[count].bytes = (uint32_t)(end - at);
+        walk->tokens[count++].hash = hash_of_token(s, text + at, end - at);
+        if (end == bytes) return count;
+        at = end + 1;
+        if (at == bytes) return 0;
+    }
+}
+
+/* Each pattern of the trie that matches, once: a pattern ends at one node only. The stack is never deeper than the
+ * subject has tokens, since a node that is taken off puts two on at most, one deeper. */
+static size_t walk_trie(const struct subjects *s, struct subject_walk *walk, const char *text, uint32_t tokens,
+                        size_t found) {
+    uint32_t depth = 0;
+    walk->stack[depth].node = s->root;
+    walk->stack[depth++].at = 0;
+    while (depth > 0) {
+        struct subject_node *n = walk->stack[--depth].node;
+        uint32_t at = walk->stack[depth].at;
+        if (at == tokens) {
+            if (n->own) walk->found[found++] = n->own;
+            continue;
+        }
+        if (n->all) walk->found[found++] = n->all;
+        if (n->any) {
+            walk->stack[depth].node = n->any;
+            walk->stack[depth++].at = at + 1;
+        }
+        if (n->children == (n->any != NULL)) continue;
+        struct subject_node *child =
+            find_child(s, n, walk->tokens[at].hash, text + walk->tokens[at].begin, walk->tokens[at].bytes);
+        if (child && child != n->any) {
+            walk->stack[depth].node = child;
+            walk->stack[depth++].at = at + 1;
+        }
+    }
+    return found;
+}
+
+static bool has_empty_token(const char *text, size_t bytes) {
+    return bytes == 0 || text[0] == '.' || text[bytes - 1] == '.' || memmem(text, bytes, "..", 2) != NULL;
+}
+
+/* Room for all patterns there are: a match can have no more. */
+static bool grow_found(struct subject_walk *walk, uint64_t patterns) {
+    if (patterns <= walk->found_capacity) return true;
+    size_t capacity = walk->found_capacity;
+    while (capacity < patterns) capacity *= 2;
+    struct subject_pattern **larger = malloc(sizeof *larger * capacity);
+    if (!larger) return false;
+    if (walk->found != walk->found_few) free(walk->found);
+    walk->found = larger;
+    walk->found_capacity = capacity;
+    return true;
+}
+
+static struct kept *kept_of(const struct subjects *s, uint64_t hash) {
+    return &s->kept[(size_t)(hash >> 20) & (KEPT - 1)];
+}
+
+static bool is_kept(const struct subjects *s, const struct kept *k, uint64_t hash, const char *text, size_t bytes) {
+    return k->generation == s->generation && k->hash == hash && k->bytes == bytes &&
+           memcmp(k->subject, text, bytes) == 0;
+}
+
+size_t subjects_match(struct subjects *s, struct subject_walk *walk, const void *subject, size_t bytes,
+                      struct subject_pattern *const **out) {
+    const char *text = subject;
+    size_t found = 0;
+    *out = walk->found;
+    if (has_empty_token(text, bytes) || !grow_found(walk, s->wildcards + 1)) return 0;
+    *out = walk->found;
+    uint64_t hash = hash_of_token(s, text, bytes);
+    struct subject_pattern *literal = find_literal(s, hash, text, bytes);
+    if (literal) walk->found[found++] = literal;
+    if (s->wildcards == 0) return found;
+    s->looked++;
+    struct kept *k = kept_of(s, hash);
+    if (bytes <= KEPT_SUBJECT_BYTES && is_kept(s, k, hash, text, bytes)) {
+        s->hits++;
+        memcpy(&walk->found[found], k->patterns, k->count * sizeof k->patterns[0]);
+        return found + k->count;
+    }
+    uint32_t tokens = cut(s, walk, text, bytes);
+    size_t all = tokens > 0 ? walk_trie(s, walk, text, tokens, found) : found;
+    size_t wild = all - found;
+    if (bytes > KEPT_SUBJECT_BYTES || wild > KEPT_PATTERNS) return all;
+    k->hash = hash;
+    k->generation = s->generation;
+    k->bytes = (uint32_t)bytes;
+    k->count = (uint32_t)wild;
+    memcpy(k->subject, text, bytes);
+    memcpy(k->patterns, &walk->found[found], wild * sizeof k->patterns[0]);
+    return all;
+}
+
+void subjects_each(struct subjects *s, void (*each)(void *context, struct subject_pattern *pattern), void *context) {
+    for (size_t i = 0; s->literals.heads && i <= s->literals.mask; i++)
+        for (struct subject_pattern *p = s->literals.heads[i]; p; p = p->next_hash) each(context, p);
+    if (s->root->all) each(context, s->root->all);
+    for (size_t i = 0; s->nodes.heads && i <= s->nodes.mask; i++) {
+        for (struct subject_node *n = s->nodes.heads[i]; n; n = n->next_hash) {
+            if (n->own) each(context, n->own);
+            if (n->all) each(context, n->all);
+        }
+    }
+}
+
+struct subject_pattern *subjects_find(const struct subjects *s, const void *pattern, size_t bytes) {
+    const char *text = pattern;
+    if (!subject_has_wildcard(text, bytes)) return find_literal(s, hash_of_token(s, text, bytes), text, bytes);
+    struct subject_node *n = s->root;
+    for (size_t at = 0; n && at < bytes;) {
+        size_t end = token_end(text, at, bytes);
+        if (is_all(text + at, end - at) && end == bytes) break;
+        n = find_child(s, n, hash_of_token(s, text + at, end - at), text + at, end - at);
+        at = end + 1;
+    }
+    return n ? *slot_of(n, text, bytes) : NULL;
+}
+
+struct subject_group *subject_find_group(const struct subject_pattern *pattern, const void *name, size_t bytes) {
+    return find_group(pattern, name, bytes);
+}
+
+bool subject_group_seen(struct subject_pattern *const *patterns, size_t at, const struct subject_group *group) {
+    for (size_t i = 0; i < at; i++)
+        if (find_group(patterns[i], group->name, group->name_bytes)) return true;
+    return false;
+}
+
+static struct subject_entry *pick_in(struct subject_group *g, uint64_t nth) {
+    struct subject_entry **items = subject_entries_items(&g->entries);
+    if (g->weight == g->entries.count) return items[nth];
+    for (uint32_t i = 0; i < g->entries.count; i++) {
+        struct subject_entry *e = items[i];
+        if (nth < e->weight) return e;
+        nth -= e->weight;
+    }
+    return NULL;
+}
+
+struct subject_entry *subject_group_pick(struct subject_pattern *const *patterns, size_t at, size_t count,
+                                         const struct subject_group *group, uint64_t random) {
+    uint64_t weight = 0;
+    for (size_t i = at; i < count; i++) {
+        const struct subject_group *g = i == at ? group : find_group(patterns[i], group->name, group->name_bytes);
+        if (g) weight += g->weight;
+    }
+    if (weight == 0) return NULL;
+    uint64_t nth = random % weight;
+    for (size_t i = at; i < count; i++) {
+        struct subject_group *g = find_group(patterns[i], group->name, group->name_bytes);
+        if (!g) continue;
+        if (nth < g->weight) return pick_in(g, nth);
+        nth -= g->weight;
+    }
+    return NULL;
+}
+
+/* --- life --------------------------------------------------------------------------------------------------------- */
+
+struct subject_walk *subject_walk_new(void) {
+    struct subject_walk *walk = calloc(1, sizeof *walk);
+    if (!walk) return NULL;
+    walk->found = walk->found_few;
+    walk->found_capacity = KEPT_PATTERNS + 1;
+    return walk;
+}
+
+void subject_walk_free(struct subject_walk *walk) {
+    if (!walk) return;
+    if (walk->found != walk->found_few) free(walk->found);
+    free(walk);
+}
+
+struct subjects *subjects_new(const uint64_t seed[2]) {
+    struct subjects *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->seed[0] = seed[0];
+    s->seed[1] = seed[1];
+    s->generation = 1; /* what is zero was never kept */
+    s->root = new_node(NULL, "", 0, 0);
+    if (s->root) return s;
+    free(s);
+    return NULL;
+}
+
+void subjects_free(struct subjects *s) {
+    if (!s) return;
+    assert(s->entries == 0 && s->patterns == 0);
+    free(s->root);
+    free(s->literals.heads);
+    free(s->nodes.heads);
+    free(s->kept);
+    free(s);
+}
+
+uint64_t subjects_count(const struct subjects *s) {
+    return s->entries;
+}
+
+uint64_t subjects_pattern_count(const struct subjects *s) {
+    return s->patterns;
+}
+
+uint64_t subjects_looked(const struct subjects *s) {
+    return s->looked;
+}
+
+uint64_t subjects_hits(const struct subjects *s) {
+    return s->hits;
+}

@@ -1,0 +1,124 @@
+/* Who wants which subject.
+ *
+ * A subject is tokens with dots between them. In a pattern "*" stands for any one token and ">", as the last, for one or
+ * more. Entries stand under patterns, each alone or in a group (a queue group) of that pattern; an entry is embedded in
+ * what its owner keeps of a subscription, and an owner may be anybody: a client, another process, another server.
+ *
+ * A match gives patterns, not entries: entries come and go without anything that was found before being wrong. Patterns
+ * without wildcards are found by one look-up of the whole subject; the others are a trie, whose answers are kept for as
+ * long as no pattern with a wildcard is made or goes.
+ *
+ * Owns patterns and groups, never entries. Knows nothing of who an entry is. Not for use by several threads. Matching
+ * allocates nothing, unless there are more patterns with wildcards than ever before.
+ */
+#ifndef MQ_SUBJECTS_H
+#define MQ_SUBJECTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The longest subject; a token is a byte and a dot at least. */
+enum { SUBJECT_MAX_BYTES = 64 << 10, SUBJECT_MAX_TOKENS = SUBJECT_MAX_BYTES / 2 };
+
+struct subjects;
+struct subject_pattern;
+struct subject_group;
+
+struct subject_entry {
+    struct subject_pattern *pattern; /* NULL: it stands nowhere */
+    struct subject_group *group;     /* NULL: it is alone */
+    uint32_t place;
+    uint32_t weight; /* of a group's: how many members it stands for; at least 1 */
+};
+
+/* One needs no room of its own. */
+struct subject_entries {
+    union {
+        struct subject_entry **items;
+        struct subject_entry *one; /* while `capacity` is 0 */
+    };
+    uint32_t count, capacity;
+};
+
+static inline struct subject_entry **subject_entries_items(struct subject_entries *entries) {
+    return entries->capacity ? entries->items : &entries->one;
+}
+
+/* A group of one pattern. One name is one group over all patterns that a subject matches: see subject_group_next. */
+struct subject_group {
+    struct subject_group *next; /* of the pattern */
+    struct subject_entries entries;
+    uint64_t weight; /* of all entries */
+    uint32_t name_bytes;
+    char name[];
+};
+
+/* For whoever reads a group from elsewhere: where its name begins. */
+#define SUBJECT_GROUP_NAME_OFFSET offsetof(struct subject_group, name)
+
+struct subject_node;
+
+struct subject_pattern {
+    struct subject_entries alone;
+    struct subject_group *groups;
+    struct subject_node *node;         /* of the trie; NULL: it has no wildcard */
+    struct subject_pattern *next_hash; /* of those without */
+    uint64_t hash;
+    uint32_t bytes;
+    char text[];
+};
+
+/* Room for a walk through a trie: one for all that a thread matches. */
+struct subject_walk;
+struct subject_walk *subject_walk_new(void);
+void subject_walk_free(struct subject_walk *walk);
+
+/* `seed`: strangers who choose names must not know it. NULL when memory is short. */
+struct subjects *subjects_new(const uint64_t seed[2]);
+/* All entries must have been removed. */
+void subjects_free(struct subjects *subjects);
+
+/* No empty token, and ">" only as the last. */
+bool subject_pattern_is_valid(const void *pattern, size_t bytes);
+/* A token is "*", or the last is ">". */
+bool subject_has_wildcard(const void *pattern, size_t bytes);
+/* Whether every subject that `inner` matches is matched by `outer`; both are valid patterns (or subjects). */
+bool subject_covers(const void *outer, size_t outer_bytes, const void *inner, size_t inner_bytes);
+/* Whether some subject is matched by both. */
+bool subject_overlaps(const void *one, size_t one_bytes, const void *other, size_t other_bytes);
+
+/* Puts an entry (whose weight is set) under a valid pattern; `queue_bytes` 0: alone. False, with nothing changed, when
+ * memory is short. `first`: the pattern (with a queue: the group) had no entry. */
+bool subjects_add(struct subjects *subjects, struct subject_entry *entry, const void *pattern, size_t bytes,
+                  const void *queue, size_t queue_bytes, bool *first);
+/* True if the pattern (of one in a group: the group) has no entry now. */
+bool subjects_remove(struct subjects *subjects, struct subject_entry *entry);
+void subjects_weigh(struct subject_entry *entry, uint32_t weight);
+
+uint64_t subjects_count(const struct subjects *subjects);
+/* Patterns that have an entry; looked for and found in what is kept of earlier matches. */
+uint64_t subjects_pattern_count(const struct subjects *subjects);
+uint64_t subjects_looked(const struct subjects *subjects);
+uint64_t subjects_hits(const struct subjects *subjects);
+
+/* The patterns that match a subject: how many, and where. Valid until an entry is added or removed. A subject with an
+ * empty token matches nothing. */
+size_t subjects_match(struct subjects *subjects, struct subject_walk *walk, const void *subject, size_t bytes,
+                      struct subject_pattern *const **out);
+
+/* All patterns, in no order; nothing may be added or removed meanwhile. */
+void subjects_each(struct subjects *subjects, void (*each)(void *context, struct subject_pattern *pattern),
+                   void *context);
+/* A pattern by its text, and a group of it by its name; NULL if it has no entry. */
+struct subject_pattern *subjects_find(const struct subjects *subjects, const void *pattern, size_t bytes);
+struct subject_group *subject_find_group(const struct subject_pattern *pattern, const void *name, size_t bytes);
+
+/* Of patterns[at]: whether an earlier pattern has a group of that name, so that it has been seen to. */
+bool subject_group_seen(struct subject_pattern *const *patterns, size_t at, const struct subject_group *group);
+/* One member of the group of that name over patterns[at] and those behind it, in proportion to the weights; `random` is any
+ * number. NULL if there is none. */
+struct subject_entry *subject_group_pick(struct subject_pattern *const *patterns, size_t at, size_t count,
+                                         const struct subject_group *group, uint64_t random);
+
+#endif

@@ -1,0 +1,197 @@
+"""The trie of subjects against a model that compares token by token. The contract is in csrc/base/subjects.h."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mq_shards.csrc._core import ffi, lib
+
+TOKENS = st.sampled_from(["a", "b", "cc", "*", ">", "**", ">>", "a*", ""])
+TEXTS = st.lists(TOKENS, min_size=1, max_size=5).map(".".join)
+QUEUES = st.sampled_from(["", "", "q", "r"])
+
+
+def valid(pattern: str) -> bool:
+    tokens = pattern.split(".")
+    return all(tokens) and ">" not in tokens[:-1]
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """By the words of the protocol, one token after the other."""
+    wanted, there = pattern.split("."), subject.split(".")
+    if not all(there):
+        return False
+    for n, token in enumerate(wanted):
+        if token == ">":
+            return len(there) > n
+        if n >= len(there) or token not in ("*", there[n]):
+            return False
+    return len(wanted) == len(there)
+
+
+class Trie:
+    """The C one, with entries numbered as they come."""
+
+    def __init__(self) -> None:
+        self.subjects = lib.subjects_new([1, 2])
+        self.walk = lib.subject_walk_new()
+        self.entries: dict[int, Any] = {}
+        self.numbers: dict[int, int] = {}
+
+    def add(self, number: int, pattern: str, queue: str, weight: int = 1) -> bool:
+        entry = ffi.new("struct subject_entry *", {"weight": weight})
+        first = ffi.new("bool *")
+        assert lib.subjects_add(
+            self.subjects, entry, pattern.encode(), len(pattern), queue.encode(), len(queue), first
+        )
+        self.entries[number] = entry
+        self.numbers[int(ffi.cast("uintptr_t", entry))] = number
+        return bool(first[0])
+
+    def remove(self, number: int) -> bool:
+        return bool(lib.subjects_remove(self.subjects, self.entries.pop(number)))
+
+    def number(self, entry: Any) -> int:
+        return self.numbers[int(ffi.cast("uintptr_t", entry))]
+
+    def match(self, subject: str) -> tuple[Counter[int], dict[str, tuple[int, Any]]]:
+        """Those alone, and for each group its weight and a way to pick one of it."""
+        out = ffi.new("struct subject_pattern *const **")
+        count = lib.subjects_match(self.subjects, self.walk, subject.encode(), len(subject.encode()), out)
+        patterns = out[0]
+        alone: Counter[int] = Counter()
+        groups: dict[str, tuple[int, Any]] = {}
+        for at in range(count):
+            pattern = patterns[at]
+            items = lib.subject_entries_items(ffi.addressof(pattern, "alone"))
+            alone.update(self.number(items[n]) for n in range(pattern.alone.count))
+            group = pattern.groups
+            while group != ffi.NULL:
+                name = ffi.string(ffi.cast("char *", group) + GROUP_NAME, group.name_bytes).decode()
+                if not lib.subject_group_seen(patterns, at, group):
+                    assert name not in groups
+                    picked = [
+                        self.number(lib.subject_group_pick(patterns, at, count, group, nth)) for nth in range(64)
+                    ]
+                    groups[name] = (int(group.weight), picked)
+                else:
+                    assert name in groups
+                group = group.next
+        return alone, groups
+
+    def close(self) -> None:
+        for number in list(self.entries):
+            self.remove(number)
+        assert lib.subjects_pattern_count(self.subjects) == 0
+        lib.subjects_free(self.subjects)
+        lib.subject_walk_free(self.walk)
+
+
+GROUP_NAME = lib.SUBJECT_GROUP_NAME_OFFSET
+
+
+@pytest.fixture
+def trie() -> Iterator[Trie]:
+    trie = Trie()
+    yield trie
+    trie.close()
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), TEXTS.filter(valid), QUEUES),
+        st.tuples(st.just("remove"), st.integers(0, 100), st.just("")),
+        st.tuples(st.just("match"), TEXTS, st.just("")),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(OPERATIONS)
+def test_a_subject_reaches_all_that_stand_alone_and_one_of_each_group(operations: list[tuple[str, Any, str]]) -> None:
+    trie, model = Trie(), dict[int, tuple[str, str]]()
+    for number, (what, text, queue) in enumerate(operations):
+        if what == "add":
+            fresh = (text, queue) not in model.values()
+            assert trie.add(number, text, queue) == fresh
+            model[number] = text, queue
+        elif what == "remove" and model:
+            victim = sorted(model)[text % len(model)]
+            gone = model.pop(victim)
+            assert trie.remove(victim) == (gone not in model.values())
+        elif what == "match":
+            for _ in range(2):  # the second time out of what is kept
+                alone, groups = trie.match(text)
+                there = {n: (p, q) for n, (p, q) in model.items() if matches(p, text)}
+                assert alone == Counter(n for n, (_, q) in there.items() if not q)
+                members: dict[str, set[int]] = {}
+                for n, (_, q) in there.items():
+                    if q:
+                        members.setdefault(q, set()).add(n)
+                assert {name: set(picked) for name, (_, picked) in groups.items()} == members
+        assert lib.subjects_count(trie.subjects) == len(model)
+        assert lib.subjects_pattern_count(trie.subjects) == len({p for p, _ in model.values()})
+    trie.close()
+
+
+@given(TEXTS)
+def test_a_pattern_is_valid_without_empty_tokens_and_with_the_tail_last(text: str) -> None:
+    assert lib.subject_pattern_is_valid(text.encode(), len(text)) == valid(text)
+    wild = "*" in text.split(".") or text.split(".")[-1] == ">"
+    assert lib.subject_has_wildcard(text.encode(), len(text)) == wild
+
+
+SUBJECTS = st.lists(st.sampled_from(["a", "b", "cc"]), min_size=1, max_size=4).map(".".join)
+
+
+@settings(max_examples=500)
+@given(TEXTS.filter(valid), TEXTS.filter(valid), SUBJECTS)
+def test_covering_and_overlapping_agree_with_matching(one: str, other: str, subject: str) -> None:
+    covers = lib.subject_covers(one.encode(), len(one), other.encode(), len(other))
+    overlaps = lib.subject_overlaps(one.encode(), len(one), other.encode(), len(other))
+    if covers and matches(other, subject):
+        assert matches(one, subject)
+    if matches(one, subject) and matches(other, subject):
+        assert overlaps
+    assert lib.subject_covers(one.encode(), len(one), one.encode(), len(one))
+    if covers:
+        assert overlaps
+
+
+def test_members_are_picked_in_proportion_to_their_weights(trie: Trie) -> None:
+    trie.add(1, "a.*", "q", 1)
+    trie.add(2, "a.b", "q", 2)
+    trie.add(3, "a.b", "q", 5)
+    _, groups = trie.match("a.b")
+    counted = Counter(groups["q"][1])
+    assert counted == {1: 8, 2: 16, 3: 40}
+    lib.subjects_weigh(trie.entries[3], 1)
+    counted = Counter(trie.match("a.b")[1]["q"][1])
+    assert counted == {1: 16, 2: 32, 3: 16}
+
+
+def test_what_is_kept_of_a_match_goes_when_a_pattern_with_a_wildcard_comes_or_goes(trie: Trie) -> None:
+    trie.add(1, "a.*", "")
+    assert trie.match("a.b")[0] == Counter([1])
+    assert trie.match("a.b")[0] == Counter([1])
+    assert lib.subjects_hits(trie.subjects) == 1
+    trie.add(2, "a.b", "")  # without one: nothing that is kept is wrong
+    assert trie.match("a.b")[0] == Counter([1, 2])
+    assert lib.subjects_hits(trie.subjects) == 2
+    trie.add(3, "*.b", "")
+    assert trie.match("a.b")[0] == Counter([1, 2, 3])
+    trie.remove(1)
+    assert trie.match("a.b")[0] == Counter([2, 3])
+
+
+def test_a_very_long_subject_is_matched_and_a_longer_one_matches_nothing(trie: Trie) -> None:
+    trie.add(1, ">", "")
+    longest = ".".join(["a"] * (1 << 15))
+    assert trie.match(longest)[0] == Counter([1])
+    assert not trie.match(longest + ".aa")[0]
