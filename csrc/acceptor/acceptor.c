@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "acceptor/mesh.h"
 #include "acceptor/turn.h"
 
 enum { FIRST_NUMBERS = 64, FIRST_UPCALLS = 16 };
@@ -127,6 +128,8 @@ void acceptor_free(struct acceptor *a) {
         if (a->table[i] != NULL) socket_close(a, a->table[i]);
     socket_free_closed(a);
     peers_publish(a); /* that they are gone */
+    mesh_publish(a);
+    mesh_close(a);
     for (uint32_t w = 0; w < a->workers; w++) {
         if (a->links[w].channel != NULL) channel_close(a->links[w].channel);
         free(a->links[w].stalled.items);
@@ -143,7 +146,10 @@ void acceptor_free(struct acceptor *a) {
     free(a->scratch);
     heap_free(&a->timers);
     free(a->timer_places);
-    for (uint32_t i = 0; i < codec_count; i++) free(a->codec_states[i]);
+    for (uint32_t i = 0; i < codec_count; i++) {
+        if (a->codec_states[i] != NULL && codecs[i]->stopped != NULL) codecs[i]->stopped(a->codec_states[i]);
+        free(a->codec_states[i]);
+    }
     free(a->dirty.items);
     free(a->runnable.items);
     free(a->running.items);

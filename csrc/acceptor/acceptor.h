@@ -65,6 +65,10 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
  * wait until it is back. */
 void acceptor_peer_gone(struct acceptor *a, uint32_t worker);
 
+/* Attaches (or replaces) the pair of rings to another acceptor, and loses it: see mesh.h. */
+int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int peer_wake_fd);
+void acceptor_mesh_gone(struct acceptor *a, uint32_t other);
+
 /* Serve clients of a protocol on a listening socket, which the acceptor owns from then on. 0, or -1 and errno. */
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol);
 void acceptor_stop_listening(struct acceptor *a);

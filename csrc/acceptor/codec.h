@@ -57,6 +57,8 @@ struct codec {
 
     /* Prepares its part of a new acceptor; false when memory is short. */
     bool (*started)(struct acceptor *a, void *state);
+    /* Gives back what that state refers to; all connections are closed and freed. */
+    void (*stopped)(void *state);
     /* An option of its own; false when there is none of that name or the value is out of range. */
     bool (*set)(void *state, const char *option, uint64_t value);
     /* Python's word about a connection. CALL_REFUSED when there is no such thing or a number is out of range. */
@@ -97,6 +99,13 @@ struct codec {
      * again what it has not answered. */
     void (*heard)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply);
     void (*ask_again)(struct acceptor *a, struct connection *c, uint32_t worker);
+
+    /* Of other acceptors (mesh.h): one has come, is gone, says something. */
+    void (*mesh_joined)(struct acceptor *a, void *state, uint32_t other);
+    void (*mesh_lost)(struct acceptor *a, void *state, uint32_t other);
+    void (*mesh_heard)(struct acceptor *a, void *state, uint32_t other, const struct message *message);
+    /* False as long as other acceptors have not said all that has to be known here: nobody is accepted until then. */
+    bool (*may_serve)(const struct acceptor *a, const void *state);
 };
 
 /* The table: protocols/table.c. */

@@ -45,6 +45,7 @@ enum stall {
     STALL_IDLE,        /* all requests under way must be answered first */
     STALL_PYTHON,      /* Python is busy with a command */
     STALL_OUTPUT,      /* the client does not take its replies */
+    STALL_MESH,        /* another acceptor has a backlog, or has to confirm something first */
 };
 
 /* Of a connection whose bytes Python turns into others on their way; see filter.c. */

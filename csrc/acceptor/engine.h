@@ -43,6 +43,13 @@ struct worker_link {
     bool backlogged;
 };
 
+/* Another acceptor; see mesh.h. */
+struct mesh_link {
+    struct channel *channel; /* NULL: it is not there */
+    struct connection_list stalled;
+    bool backlogged;
+};
+
 struct listener {
     int fd;
     uint8_t protocol;
@@ -68,6 +75,9 @@ struct acceptor {
 
     struct worker_link links[BOARD_MAX_WORKERS];
     uint64_t published_to; /* workers that have unpublished requests */
+    struct mesh_link mesh[BOARD_MAX_ACCEPTORS];
+    uint64_t mesh_there;        /* acceptors that there are links to */
+    uint64_t mesh_published_to; /* ... with unpublished messages */
     struct bindings bindings;
 
     struct connection **table; /* by the low bits of a number */

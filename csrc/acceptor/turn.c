@@ -13,6 +13,8 @@
 
 #include "acceptor/turn.h"
 
+#include "acceptor/mesh.h"
+
 /* How often acceptor_run looks at the clock while it is busy. */
 enum { TURNS_PER_CLOCK = 64, FEW_EVENTS = 2 };
 
@@ -23,10 +25,11 @@ void listeners_update(struct acceptor *a) {
     a->accepting = a->connections < a->max_connections;
     for (uint32_t i = 0; i < a->listener_count; i++) {
         struct listener *l = &a->listeners[i];
-        if (l->registered == a->accepting) continue;
+        const struct codec *codec = codec_at(l->protocol);
+        bool open = a->accepting && (codec->may_serve == NULL || codec->may_serve(a, codec_state(a, l->protocol)));
+        if (l->registered == open) continue;
         struct epoll_event event = {.events = EPOLLIN, .data.u64 = EVENT_LISTENER | i};
-        if (epoll_ctl(a->epoll_fd, a->accepting ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, l->fd, &event) == 0)
-            l->registered = a->accepting;
+        if (epoll_ctl(a->epoll_fd, open ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, l->fd, &event) == 0) l->registered = open;
     }
 }
 
@@ -107,12 +110,16 @@ bool all_may_sleep(struct acceptor *a) {
             if (a->links[w].channel != NULL) channel_awake(a->links[w].channel);
         return false;
     }
-    return true;
+    if (mesh_may_sleep(a)) return true;
+    for (uint32_t w = 0; w < a->workers; w++)
+        if (a->links[w].channel != NULL) channel_awake(a->links[w].channel);
+    return false;
 }
 
 void all_awake(struct acceptor *a) {
     for (uint32_t w = 0; w < a->workers; w++)
         if (a->links[w].channel != NULL) channel_awake(a->links[w].channel);
+    mesh_awake(a);
 }
 
 static int wait_for_events(struct acceptor *a, struct epoll_event *events, int timeout_ms) {
@@ -131,16 +138,23 @@ static void read_clock(struct acceptor *a) {
     a->now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+static void publish_all(struct acceptor *a) {
+    peers_publish(a);
+    mesh_publish(a);
+}
+
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
     bool heard = peers_hear(a);
+    heard |= mesh_hear(a);
     peers_look(a);
+    mesh_look(a);
     if (a->runnable.count > 0) run_runnable(a);
     timers_run(a);
     /* The workers first: they can work while this process is in the system calls that follow. */
-    peers_publish(a);
+    publish_all(a);
     flush_dirty(a);
-    peers_publish(a); /* a connection that could not be sent to, or is done, has gone */
+    publish_all(a); /* a connection that could not be sent to, or is done, has gone */
     if (a->upcall_count > 0 || a->runnable.count > 0) timeout_ms = 0;
 
     struct epoll_event events[EVENTS_PER_TURN];
@@ -149,9 +163,9 @@ bool turn(struct acceptor *a, int timeout_ms) {
     if (timeout_ms != 0) read_clock(a);
     for (int i = 0; i < n; i++) {
         on_event(a, &events[i]);
-        if (i % RECEIVES_PER_WAKE == RECEIVES_PER_WAKE - 1) peers_publish(a);
+        if (i % RECEIVES_PER_WAKE == RECEIVES_PER_WAKE - 1) publish_all(a);
     }
-    peers_publish(a);
+    publish_all(a);
     socket_free_closed(a);
     return heard || n > 0;
 }
@@ -164,7 +178,7 @@ int acceptor_turn(struct acceptor *a) {
     a->live = false;
     turn(a, 0);
     flush_dirty(a);
-    peers_publish(a);
+    publish_all(a);
     socket_free_closed(a);
     return (int)a->upcall_count;
 }

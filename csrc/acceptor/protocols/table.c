@@ -4,7 +4,8 @@
 
 #define EACH_PROTOCOL(CODEC)                                                                                           \
     CODEC(beanstalk)                                                                                                   \
-    CODEC(nsq)
+    CODEC(nsq)                                                                                                         \
+    CODEC(nats)
 
 #define DECLARE(name) extern const struct codec name##_codec;
 #define REFER(name)   &name##_codec,

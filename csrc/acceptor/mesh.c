@@ -1,0 +1,171 @@
+#include "acceptor/mesh.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEARD_PER_TURN = 1024 };
+
+static uint64_t there(const struct acceptor *a) {
+    return a->mesh_there;
+}
+
+static struct mesh_link *link_of(struct acceptor *a, uint32_t other) {
+    return &a->mesh[other];
+}
+
+/* --- sending ------------------------------------------------------------------------------------------------------ */
+
+static void gather(uint8_t *out, const struct mesh_part *parts, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (parts[i].bytes > 0) memcpy(out, parts[i].at, parts[i].bytes);
+        out += parts[i].bytes;
+    }
+}
+
+void mesh_send(struct acceptor *a, uint32_t other, uint32_t protocol, struct message head,
+               const struct mesh_part *parts, size_t count) {
+    struct channel *channel = link_of(a, other)->channel;
+    if (channel == NULL) return;
+    size_t bytes = 0;
+    for (size_t i = 0; i < count; i++) bytes += parts[i].bytes;
+    head.conn = protocol;
+    head.body_bytes = (uint32_t)bytes;
+    a->mesh_published_to |= bit_of(other);
+    struct message *place = channel_reserve(channel, bytes);
+    if (place != NULL) {
+        *place = head;
+        gather((uint8_t *)(place + 1), parts, count);
+        channel_sent(channel);
+        return;
+    }
+    /* Too large for a record, or no room now. */
+    uint8_t *body = malloc(bytes + 1);
+    if (body == NULL) abort(); /* without memory there is no way on: the supervisor starts another acceptor */
+    gather(body, parts, count);
+    channel_send(channel, &head, body, bytes);
+    free(body);
+}
+
+bool mesh_may_send(struct acceptor *a, struct connection *c, uint64_t others) {
+    for (uint64_t rest = others & there(a); rest != 0; rest &= rest - 1) {
+        struct mesh_link *link = link_of(a, first_of(rest));
+        if (!link->backlogged) continue;
+        connection_list_add(&link->stalled, c->number);
+        return stalled(c, STALL_MESH);
+    }
+    return true;
+}
+
+void mesh_publish(struct acceptor *a) {
+    for (uint64_t rest = a->mesh_published_to & there(a); rest != 0; rest &= rest - 1) {
+        struct mesh_link *link = link_of(a, first_of(rest));
+        channel_publish(link->channel);
+        link->backlogged = channel_backlogged(link->channel);
+    }
+    a->mesh_published_to = 0;
+}
+
+static void wake_stalled(struct acceptor *a, struct mesh_link *link) {
+    for (size_t i = 0; i < link->stalled.count; i++) {
+        struct connection *c = connection_find(a, link->stalled.items[i]);
+        if (c != NULL && c->stall == STALL_MESH) socket_wake(a, c);
+    }
+    link->stalled.count = 0;
+}
+
+void mesh_look(struct acceptor *a) {
+    for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) {
+        struct mesh_link *link = link_of(a, first_of(rest));
+        link->backlogged = channel_backlogged(link->channel);
+        if (!link->backlogged && link->stalled.count > 0) wake_stalled(a, link);
+    }
+}
+
+/* --- receiving ---------------------------------------------------------------------------------------------------- */
+
+static bool hear(struct acceptor *a, uint32_t other, uint32_t limit) {
+    struct channel *channel = link_of(a, other)->channel;
+    const struct message *m;
+    bool any = false;
+    for (uint32_t i = 0; i < limit && (m = channel_receive(channel)) != NULL; i++, any = true) {
+        const struct codec *codec = codec_at(m->conn);
+        if (codec != NULL && codec->mesh_heard != NULL) codec->mesh_heard(a, codec_state(a, m->conn), other, m);
+    }
+    return any;
+}
+
+bool mesh_hear(struct acceptor *a) {
+    bool any = false;
+    for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) {
+        uint32_t other = first_of(rest);
+        struct channel *channel = link_of(a, other)->channel;
+        if (hear(a, other, HEARD_PER_TURN)) {
+            channel_release(channel);
+            any = true;
+        } else if (channel_broken(channel)) {
+            acceptor_mesh_gone(a, other);
+            upcall_push(a, UPCALL_BROKEN, BOARD_MAX_WORKERS + other, 0, NULL, NULL, 0);
+        }
+    }
+    return any;
+}
+
+/* --- sleeping ----------------------------------------------------------------------------------------------------- */
+
+bool mesh_may_sleep(struct acceptor *a) {
+    for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) {
+        if (channel_may_sleep(link_of(a, first_of(rest))->channel)) continue;
+        /* Those before it have said that we sleep. */
+        for (uint64_t before = there(a); before != rest; before &= before - 1)
+            channel_awake(link_of(a, first_of(before))->channel);
+        return false;
+    }
+    return true;
+}
+
+void mesh_awake(struct acceptor *a) {
+    for (uint64_t rest = there(a); rest != 0; rest &= rest - 1) channel_awake(link_of(a, first_of(rest))->channel);
+}
+
+/* --- links -------------------------------------------------------------------------------------------------------- */
+
+int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int peer_wake_fd) {
+    if (other >= BOARD_MAX_ACCEPTORS || other == a->index) {
+        errno = EINVAL;
+        return -1;
+    }
+    acceptor_mesh_gone(a, other);
+    struct mesh_link *link = link_of(a, other);
+    link->channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_REPLY_BYTES);
+    if (link->channel == NULL) return -1;
+    a->mesh_there |= bit_of(other);
+    for (uint32_t i = 0; i < codec_count; i++)
+        if (codecs[i]->mesh_joined != NULL) codecs[i]->mesh_joined(a, a->codec_states[i], other);
+    mesh_publish(a);
+    wake_self(a);
+    return 0;
+}
+
+void acceptor_mesh_gone(struct acceptor *a, uint32_t other) {
+    if (other >= BOARD_MAX_ACCEPTORS || link_of(a, other)->channel == NULL) return;
+    struct mesh_link *link = link_of(a, other);
+    /* What it sent before it died counts. */
+    hear(a, other, UINT32_MAX);
+    channel_close(link->channel);
+    link->channel = NULL;
+    link->backlogged = false;
+    a->mesh_there &= ~bit_of(other);
+    a->mesh_published_to &= ~bit_of(other);
+    for (uint32_t i = 0; i < codec_count; i++)
+        if (codecs[i]->mesh_lost != NULL) codecs[i]->mesh_lost(a, a->codec_states[i], other);
+    wake_stalled(a, link);
+    wake_self(a);
+}
+
+void mesh_close(struct acceptor *a) {
+    for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) {
+        if (link_of(a, other)->channel != NULL) channel_close(link_of(a, other)->channel);
+        free(link_of(a, other)->stalled.items);
+    }
+}

@@ -1,0 +1,543 @@
+/* Lines to commands, and what is said to them. What a line may look like, and what is said of one that does not, is
+ * nats-server's: it reads byte by byte, so a wrong word is answered before its line is complete, and PING may have
+ * anything behind it. */
+#include "acceptor/protocols/nats.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/random.h>
+
+#include "acceptor/mesh.h"
+#include "acceptor/protocols/go_quote.h"
+#include "base/decimal.h"
+
+#define SECOND_NS ((uint64_t)1000000000)
+
+enum { MAX_ARGUMENTS = 4, FIRST_PING_S = 2 };
+
+static const char OK[] = "+OK\r\n", PONG[] = "PONG\r\n";
+static const char UNKNOWN_OPERATION[] = "Unknown Protocol Operation";
+
+/* --- what is said ------------------------------------------------------------------------------------------------- */
+
+void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes) {
+    uint8_t *room = socket_room(a, c, bytes);
+    if (room == NULL) return;
+    memcpy(room, text, bytes);
+    socket_written(a, c, room + bytes);
+}
+
+static void say_error(struct acceptor *a, struct connection *c, const char *text) {
+    nats_say(a, c, "-ERR '", 6);
+    nats_say(a, c, text, strlen(text));
+    nats_say(a, c, "'\r\n", 3);
+}
+
+static void hang_up(struct acceptor *a, struct connection *c) {
+    c->closing = true;
+    socket_dirty(a, c);
+}
+
+void nats_end(struct acceptor *a, struct connection *c, const char *text) {
+    say_error(a, c, text);
+    if (!c->closed) hang_up(a, c);
+}
+
+static void say_ok(struct acceptor *a, struct connection *c) {
+    if (nats_is(c, NATS_VERBOSE)) nats_say(a, c, OK, sizeof OK - 1);
+}
+
+/* -ERR 'Permissions Violation for WHAT "subject"' */
+static void say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject) {
+    uint8_t quoted[QUOTED_BYTES(NATS_MAX_CONTROL_LINE)];
+    const uint8_t *end = quote(quoted, subject.at, subject.bytes);
+    nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
+    nats_say(a, c, what, strlen(what));
+    nats_say(a, c, " ", 1);
+    nats_say(a, c, quoted, (size_t)(end - quoted));
+    nats_say(a, c, "'\r\n", 3);
+}
+
+/* --- a line ------------------------------------------------------------------------------------------------------- */
+
+enum verb {
+    VERB_PARTIAL,
+    VERB_WRONG,
+    VERB_PUB,
+    VERB_HPUB,
+    VERB_SUB,
+    VERB_UNSUB,
+    VERB_PING,
+    VERB_PONG,
+    VERB_CONNECT,
+    VERB_INFO,
+    VERB_OK,
+    VERB_ERR
+};
+
+struct word {
+    enum verb verb;
+    const char *name;
+    size_t bytes;
+    bool has_arguments; /* a blank must follow */
+};
+
+static const struct word WORDS[] = {
+    {VERB_PUB, "PUB", 3, true},          {VERB_HPUB, "HPUB", 4, true},  {VERB_SUB, "SUB", 3, true},
+    {VERB_UNSUB, "UNSUB", 5, true},      {VERB_PING, "PING", 4, false}, {VERB_PONG, "PONG", 4, false},
+    {VERB_CONNECT, "CONNECT", 7, false}, {VERB_INFO, "INFO", 4, false}, {VERB_OK, "+OK", 3, false},
+    {VERB_ERR, "-ERR", 4, false},
+};
+
+static bool is_blank(uint8_t byte) {
+    return byte == ' ' || byte == '\t';
+}
+
+/* What the input begins with, and how long the word is. */
+static enum verb verb_of(const uint8_t *data, size_t bytes, size_t *word_bytes) {
+    for (size_t w = 0; w < sizeof WORDS / sizeof *WORDS; w++) {
+        const struct word *word = &WORDS[w];
+        size_t n = bytes < word->bytes ? bytes : word->bytes, i = 0;
+        /* Of a letter the bit of 32 says whether it is small; signs have it anyway. */
+        while (i < n && (data[i] | 32) == (word->name[i] | 32)) i++;
+        if (i < n) continue;
+        if (bytes < word->bytes + (word->has_arguments ? 1u : 0u)) return VERB_PARTIAL;
+        if (word->has_arguments && !is_blank(data[word->bytes])) continue;
+        *word_bytes = word->bytes;
+        return word->verb;
+    }
+    return VERB_WRONG;
+}
+
+struct arguments {
+    struct text items[MAX_ARGUMENTS];
+    size_t count; /* more than MAX_ARGUMENTS: so many that they were not all taken */
+};
+
+static struct arguments split(const uint8_t *at, const uint8_t *end) {
+    struct arguments found = {.count = 0};
+    while (at < end) {
+        while (at < end && is_blank(*at)) at++;
+        const uint8_t *begin = at;
+        while (at < end && !is_blank(*at)) at++;
+        if (at == begin) break;
+        if (found.count < MAX_ARGUMENTS) found.items[found.count] = (struct text){begin, (size_t)(at - begin)};
+        found.count++;
+    }
+    return found;
+}
+
+/* As nats-server reads them: nine digits at most, or it is none. */
+static bool get_size(struct text text, uint64_t *value) {
+    const uint8_t *at = text.at;
+    return text.bytes <= 9 && decimal_get(&at, text.at + text.bytes, UINT32_MAX, value) && at == text.at + text.bytes;
+}
+
+/* --- publishing --------------------------------------------------------------------------------------------------- */
+
+static bool begins_with(struct text text, const char *prefix) {
+    size_t bytes = strlen(prefix);
+    return text.bytes >= bytes && memcmp(text.at, prefix, bytes) == 0;
+}
+
+/* Of replies that servers make for themselves. */
+static bool is_reserved_reply(struct text reply) {
+    return begins_with(reply, "_R_.") || begins_with(reply, "$JS.ACK.") || begins_with(reply, "_GR_.") ||
+           begins_with(reply, "$GR.");
+}
+
+static bool is_reserved_subject(struct text subject) {
+    return begins_with(subject, "_GR_.") || begins_with(subject, "$GR.") || begins_with(subject, "$NRG.");
+}
+
+/* Nobody was there for a request: its sender is told, if it wants to be and listens. */
+static void say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    const struct nats_subscription *s = nats_own_subscription(a, c, m->reply);
+    if (s == NULL) return;
+    char sizes[32];
+    size_t bytes = sizeof "NATS/1.0 503\r\nNats-Subject: \r\n\r\n" - 1 + m->subject.bytes;
+    int length = snprintf(sizes, sizeof sizes, " %zu %zu\r\n", bytes, bytes);
+    nats_say(a, c, "HMSG ", 5);
+    nats_say(a, c, m->reply.at, m->reply.bytes);
+    nats_say(a, c, " ", 1);
+    nats_say(a, c, s->sid, s->sid_bytes);
+    nats_say(a, c, sizes, (size_t)length);
+    nats_say(a, c, "NATS/1.0 503\r\nNats-Subject: ", 28);
+    nats_say(a, c, m->subject.at, m->subject.bytes);
+    nats_say(a, c, "\r\n\r\n\r\n", 6);
+}
+
+static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    struct nats *n = nats_of(c);
+    struct nats_account *account = nats_account_of(a, c);
+    n->in_messages++;
+    n->in_bytes += m->payload_bytes;
+    account->in_messages++;
+    account->in_bytes += m->payload_bytes;
+    if (is_reserved_subject(m->subject)) {
+        say_violation(a, c, "Publish to", m->subject);
+        return;
+    }
+    if (m->reply.bytes > 0 && is_reserved_reply(m->reply)) {
+        say_violation(a, c, "Publish with Reply of", m->reply);
+        return;
+    }
+    say_ok(a, c);
+    bool delivered = nats_deliver(a, c, m);
+    if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) say_no_responders(a, c, m);
+}
+
+/* The sizes and names of a PUB or HPUB; false if they are none. */
+static bool read_publish(const struct arguments *k, bool headers, struct nats_message *m) {
+    size_t sizes = headers ? 2 : 1;
+    if (k->count != sizes + 1 && k->count != sizes + 2) return false;
+    m->subject = k->items[0];
+    if (k->count == sizes + 2) m->reply = k->items[1];
+    m->size = k->items[k->count - 1];
+    uint64_t total, header = 0;
+    if (!get_size(m->size, &total)) return false;
+    if (headers) {
+        m->header_size = k->items[k->count - 2];
+        if (!get_size(m->header_size, &header) || header > total) return false;
+    }
+    m->payload_bytes = total;
+    m->header_bytes = header;
+    return true;
+}
+
+static bool is_literal(struct text subject) {
+    return subject_pattern_is_valid(subject.at, subject.bytes) && !subject_has_wildcard(subject.at, subject.bytes);
+}
+
+/* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
+static size_t take_publish(struct acceptor *a, struct connection *c, const struct arguments *k, bool headers,
+                           const uint8_t *data, size_t line_bytes, size_t bytes) {
+    struct nats_message m = {.payload = data + line_bytes};
+    const struct nats *n = nats_of(c);
+    if ((headers && !nats_is(c, NATS_HEADERS)) || !read_publish(k, headers, &m)) {
+        hang_up(a, c);
+        return bytes;
+    }
+    if (m.payload_bytes > n->max_payload) {
+        nats_end(a, c, "Maximum Payload Violation");
+        return bytes;
+    }
+    size_t there = bytes - line_bytes;
+    /* What does not end as it should is known by the first byte that is wrong. */
+    bool wrong = (there > m.payload_bytes && m.payload[m.payload_bytes] != '\r') ||
+                 (there > m.payload_bytes + 1 && m.payload[m.payload_bytes + 1] != '\n');
+    if (wrong) {
+        nats_end(a, c, UNKNOWN_OPERATION);
+        return bytes;
+    }
+    if (there < m.payload_bytes + 2 || !mesh_may_send(a, c, a->mesh_there)) return 0;
+    if (nats_is(c, NATS_PEDANTIC) && !is_literal(m.subject)) say_error(a, c, "Invalid Publish Subject");
+    if (!c->closed) publish(a, c, &m);
+    return line_bytes + m.payload_bytes + 2;
+}
+
+/* --- the other commands ------------------------------------------------------------------------------------------- */
+
+static bool take_sub(struct acceptor *a, struct connection *c, const struct arguments *k) {
+    if (k->count != 2 && k->count != 3) return false;
+    struct text queue = k->count == 3 ? k->items[1] : (struct text){0};
+    switch (nats_subscribe(a, c, k->items[0], queue, k->items[k->count - 1])) {
+    case NATS_SUBSCRIBED:
+    case NATS_SID_IN_USE:
+        if (nats_is(c, NATS_VERBOSE) && !nats_is_known(a, c))
+            nats_of(c)->flags |= NATS_OWED_OK;
+        else
+            say_ok(a, c);
+        break;
+    case NATS_INVALID_SUBJECT: say_error(a, c, "Invalid Subject"); break;
+    case NATS_TOO_MANY: say_error(a, c, "maximum subscriptions exceeded"); break;
+    case NATS_NO_MEMORY: engine_oom(a, c); break;
+    }
+    return true;
+}
+
+static bool take_unsub(struct acceptor *a, struct connection *c, const struct arguments *k) {
+    if (k->count != 1 && k->count != 2) return false;
+    struct nats_subscription *s = nats_find(a, c, k->items[0]);
+    uint64_t max = 0;
+    if (k->count == 2 && !get_size(k->items[1], &max)) max = 0;
+    if (s != NULL && max > s->delivered)
+        s->max = max;
+    else if (s != NULL)
+        nats_unsubscribe(a, s);
+    say_ok(a, c);
+    return true;
+}
+
+static void take_ping(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
+    struct nats *n = nats_of(c);
+    if (nats_is(c, NATS_CONNECTED) && !nats_is(c, NATS_GREETED)) {
+        /* The first one is answered by Python too: who it is, is said behind it. */
+        n->flags |= NATS_GREETED;
+        nats_say(a, c, PONG, sizeof PONG - 1);
+        if (!c->closed) reply_by_python(a, c, line, bytes);
+        return;
+    }
+    nats_say(a, c, PONG, sizeof PONG - 1);
+}
+
+static void take_pong(struct acceptor *a, struct connection *c) {
+    struct nats *n = nats_of(c);
+    if (n->pings > 0) n->rtt_ns = a->now_ns > n->asked_ns ? a->now_ns - n->asked_ns : 1;
+    n->pings = 0;
+}
+
+/* --- the input ---------------------------------------------------------------------------------------------------- */
+
+static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
+    nats_end(a, c, nats_is(c, NATS_MUST_CONNECT) ? "Authorization Violation" : UNKNOWN_OPERATION);
+    return bytes;
+}
+
+static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb, const uint8_t *data,
+                        size_t word_bytes, size_t line_bytes, size_t bytes) {
+    const uint8_t *end = data + line_bytes - 1;
+    if (end > data && end[-1] == '\r') end--;
+    struct arguments k = {.count = 0};
+    if (verb != VERB_PING && verb != VERB_PONG && verb != VERB_OK) k = split(data + word_bytes, end);
+    bool good = true;
+    switch (verb) {
+    case VERB_PUB:
+    case VERB_HPUB: return take_publish(a, c, &k, verb == VERB_HPUB, data, line_bytes, bytes);
+    case VERB_SUB: good = take_sub(a, c, &k); break;
+    case VERB_UNSUB: good = take_unsub(a, c, &k); break;
+    case VERB_PING:
+        if (!nats_is_known(a, c)) return 0;
+        take_ping(a, c, data, (size_t)(end - data));
+        break;
+    case VERB_PONG: take_pong(a, c); break;
+    case VERB_CONNECT:
+        nats_of(c)->flags |= NATS_CONNECTED;
+        reply_by_python(a, c, data, (size_t)(end - data));
+        break;
+    case VERB_OK:
+    case VERB_INFO: break;
+    default: good = false; break;
+    }
+    if (!good && !c->closed) hang_up(a, c);
+    return line_bytes;
+}
+
+static size_t take_command(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    /* Who has to say first who it is, says nothing else. */
+    if (nats_is(c, NATS_MUST_CONNECT) && (data[0] | 32) != 'c') return refuse(a, c, bytes);
+    size_t word_bytes = 0;
+    enum verb verb = verb_of(data, bytes, &word_bytes);
+    if (verb == VERB_PARTIAL) return 0;
+    if (verb == VERB_WRONG) return refuse(a, c, bytes);
+    const uint8_t *newline = memchr(data, '\n', bytes);
+    size_t line_bytes = newline != NULL ? (size_t)(newline - data) + 1 : bytes;
+    size_t ends = newline == NULL ? 0 : newline > data && newline[-1] == '\r' ? 2 : 1;
+    bool has_arguments = verb != VERB_PING && verb != VERB_PONG && verb != VERB_OK;
+    if (has_arguments && line_bytes - ends > word_bytes + 1 + nats_server_of(a, c)->max_control_line) {
+        nats_end(a, c, "maximum control line exceeded");
+        return bytes;
+    }
+    if (newline == NULL) return has_arguments || line_bytes <= MAX_MOVED_BYTES ? 0 : refuse(a, c, bytes);
+    return take_line(a, c, verb, data, word_bytes, line_bytes, bytes);
+}
+
+static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t at = 0;
+    if (nats_is(c, NATS_OWED_OK)) {
+        if (!nats_is_known(a, c)) return 0;
+        nats_of(c)->flags &= ~(uint32_t)NATS_OWED_OK;
+        say_ok(a, c);
+    }
+    while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
+        size_t used = take_command(a, c, data + at, bytes - at);
+        if (used == 0) break;
+        at += used;
+    }
+    if (at > 0 && !c->closed) nats_of(c)->heard_ns = a->now_ns;
+    return at;
+}
+
+/* Nothing is asked of workers yet. */
+static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
+                   const uint8_t *body, uint32_t body_bytes) {
+    (void)a, (void)c, (void)kind, (void)status, (void)value, (void)id, (void)body, (void)body_bytes;
+}
+
+/* --- the life of an acceptor and of a connection ------------------------------------------------------------------ */
+
+bool nats_open_account(struct nats_server *server, uint32_t number) {
+    if (number >= server->account_count) {
+        struct nats_account *larger = realloc(server->accounts, (number + 1) * sizeof *larger);
+        if (larger == NULL) return false;
+        memset(larger + server->account_count, 0, (number + 1 - server->account_count) * sizeof *larger);
+        server->accounts = larger;
+        server->account_count = number + 1;
+    }
+    struct nats_account *account = &server->accounts[number];
+    if (account->subjects == NULL) account->subjects = subjects_new(server->seed);
+    return account->subjects != NULL;
+}
+
+enum { GLOBAL_ACCOUNT = 1 };
+
+static bool started(struct acceptor *a, void *state) {
+    struct nats_server *server = state;
+    (void)a;
+    server->protocol = codec_number("nats", 4);
+    server->max_payload = 1u << 20;
+    server->max_control_line = 4096;
+    server->max_pending = 64u << 20;
+    server->write_deadline_ns = 10 * SECOND_NS;
+    server->ping_interval_ns = 120 * SECOND_NS;
+    server->ping_max = 2;
+    if (getrandom(server->seed, sizeof server->seed, 0) != sizeof server->seed) return false;
+    server->random = server->seed[0] | 1;
+    server->walk = subject_walk_new();
+    server->remote_walk = subject_walk_new();
+    return server->walk != NULL && server->remote_walk != NULL && nats_open_account(server, GLOBAL_ACCOUNT);
+}
+
+static void stopped(void *state) {
+    struct nats_server *server = state;
+    for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) {
+        nats_forget_remotes(server, other);
+        free(server->peers[other].waiting.items);
+    }
+    for (uint32_t i = 0; i < server->account_count; i++) {
+        subjects_free(server->accounts[i].subjects);
+        subjects_free(server->accounts[i].remote);
+    }
+    subject_walk_free(server->remote_walk);
+    free(server->accounts);
+    free(server->expired);
+    subject_walk_free(server->walk);
+}
+
+static bool set(void *state, const char *option, uint64_t value) {
+    struct nats_server *server = state;
+    bool is_time = value > 0 && value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
+    if (strcmp(option, "max-payload") == 0 && value <= MAX_BODY_BYTES)
+        server->max_payload = (uint32_t)value;
+    else if (strcmp(option, "max-control-line") == 0 && value > 0 && value <= NATS_MAX_CONTROL_LINE)
+        server->max_control_line = (uint32_t)value;
+    else if (strcmp(option, "max-pending") == 0 && value > 0)
+        server->max_pending = value;
+    else if (strcmp(option, "max-subscriptions") == 0 && value <= UINT32_MAX)
+        server->max_subscriptions = (uint32_t)value;
+    else if (strcmp(option, "write-deadline-ns") == 0 && is_time)
+        server->write_deadline_ns = value;
+    else if (strcmp(option, "ping-interval-ns") == 0 && is_time)
+        server->ping_interval_ns = value;
+    else if (strcmp(option, "ping-max") == 0 && value <= UINT32_MAX)
+        server->ping_max = (uint32_t)value;
+    else
+        return false;
+    return true;
+}
+
+static void opened(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
+    struct nats *n = nats_of(c);
+    n->account = GLOBAL_ACCOUNT;
+    n->flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO;
+    n->max_payload = server->max_payload;
+    n->max_subscriptions = server->max_subscriptions;
+    uint64_t first = FIRST_PING_S * SECOND_NS;
+    if (first > server->ping_interval_ns) first = server->ping_interval_ns;
+    server->random = server->random * 6364136223846793005u + 1442695040888963407u;
+    n->ping_ns = a->now_ns + first + (server->random >> 33) % (first / 5 + 1);
+    nats_schedule(a, c);
+    /* INFO comes first, and is Python's. */
+    if (!c->closed) reply_by_python(a, c, (const uint8_t *)"", 0);
+}
+
+static void closed(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
+    if (!server->delivering) {
+        nats_let_go(a, c);
+        return;
+    }
+    nats_of(c)->next_orphaned = server->orphaned;
+    server->orphaned = c;
+}
+
+/* --- what Python says of a connection ----------------------------------------------------------------------------- */
+
+static void put_number(const struct codec_call *k, size_t place, uint64_t value) {
+    if (2 * place + 1 >= k->out_limit) return;
+    k->out[2 * place] = (uint32_t)value;
+    k->out[2 * place + 1] = (uint32_t)(value >> 32);
+}
+
+/* Numbers of 64 bits, low half first; returns how many halves there are. */
+static int64_t put_figures(const struct nats *n, const struct connection *c, const struct codec_call *k) {
+    uint64_t figures[] = {n->in_messages, n->in_bytes,          n->out_messages, n->out_bytes,
+                          n->sid_count,   connection_unsent(c), n->rtt_ns};
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) put_number(k, i, figures[i]);
+    return 2 * (int64_t)(sizeof figures / sizeof *figures);
+}
+
+static int64_t set_account(struct acceptor *a, struct connection *c, uint64_t number) {
+    struct nats *n = nats_of(c);
+    if (number == 0 || number >= NATS_MAX_ACCOUNTS) return CALL_REFUSED;
+    if (number == n->account) return CALL_DONE;
+    if (!nats_open_account(nats_server_of(a, c), (uint32_t)number)) {
+        engine_oom(a, c);
+        return CALL_CLOSED;
+    }
+    nats_let_go(a, c);
+    n->account = (uint32_t)number;
+    return CALL_DONE;
+}
+
+static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
+    struct nats *n = nats_of(c);
+    const uint32_t asked =
+        NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS | NATS_MUST_CONNECT;
+    if (strcmp(what, "figures") == 0) return put_figures(n, c, k);
+    if (strcmp(what, "account") == 0) return set_account(a, c, k->value);
+    if (strcmp(what, "flags") == 0 && k->value <= asked) {
+        n->flags = (n->flags & ~asked) | (uint32_t)k->value;
+    } else if (strcmp(what, "must-connect-by-ns") == 0) {
+        n->deadline_ns = k->value;
+        nats_schedule(a, c);
+    } else if (strcmp(what, "let-go") == 0) {
+        nats_let_go(a, c);
+    } else if (strcmp(what, "max-subscriptions") == 0 && k->value <= UINT32_MAX) {
+        n->max_subscriptions = (uint32_t)k->value;
+    } else if (strcmp(what, "max-payload") == 0 && k->value <= MAX_BODY_BYTES) {
+        n->max_payload = (uint32_t)k->value;
+    } else {
+        return CALL_REFUSED;
+    }
+    return c->closed ? CALL_CLOSED : CALL_DONE;
+}
+
+static const char *const counters[] = {"in-messages", "in-bytes",       "out-messages",
+                                       "out-bytes",   "slow-consumers", "subscriptions"};
+_Static_assert(sizeof counters / sizeof *counters == NATS_COUNTERS, "a name for each");
+
+const struct codec nats_codec = {
+    .name = "nats",
+    .acceptor_bytes = sizeof(struct nats_server),
+    .connection_bytes = sizeof(struct nats),
+    .counters = counters,
+    .counter_count = NATS_COUNTERS,
+    .first_gauge = NATS_SUBSCRIPTIONS,
+    .python_keeps = true,
+    .answer = answer,
+    .parse = parse,
+    .started = started,
+    .stopped = stopped,
+    .set = set,
+    .call = call,
+    .opened = opened,
+    .sent = nats_sent,
+    .due = nats_due,
+    .closed = closed,
+    .mesh_joined = nats_mesh_joined,
+    .mesh_lost = nats_mesh_lost,
+    .mesh_heard = nats_mesh_heard,
+    .may_serve = nats_may_serve,
+};

@@ -1,0 +1,226 @@
+/* The NATS client protocol: PUB, HPUB, SUB, UNSUB, PING, PONG and what goes to a client. CONNECT, INFO and whatever is said of
+ * accounts and users are Python's (acceptor/protocols/nats.py).
+ *
+ *   nats.c                 lines to commands, and what is said to them
+ *   nats_subscription.c    a connection's subscriptions, by the names (sids) it gave them
+ *   nats_deliver.c         from one publisher to all who are interested
+  *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
+ *   nats_clock.c           pings, and who does not take its output
+ *
+ * Nothing is kept for anybody: a message is in the output of those who want it, or nowhere. A client that does not take
+ * its output is cut, so a publisher never waits for one.
+ *
+ * What is accepted, refused and said is what nats-server does.
+ */
+#ifndef MQ_NATS_H
+#define MQ_NATS_H
+
+#include <string.h>
+
+#include "acceptor/engine.h"
+#include "base/subjects.h"
+
+enum {
+    NATS_MAX_ACCOUNTS = 1 << 16,
+    NATS_MAX_CONTROL_LINE = 64 << 10, /* the most that the option may be */
+    /* " [reply ][headers' size ]size\r\n": no longer than the line it came in. */
+    NATS_LINE_END_BYTES = NATS_MAX_CONTROL_LINE + 64,
+};
+
+/* What it counts on the board. */
+enum nats_counter {
+    NATS_IN_MESSAGES,
+    NATS_IN_BYTES,
+    NATS_OUT_MESSAGES,
+    NATS_OUT_BYTES,
+    NATS_SLOW_CONSUMERS,
+    NATS_SUBSCRIPTIONS,
+    NATS_COUNTERS
+};
+
+/* Subjects of one account, on this acceptor. Accounts do not see each other. */
+struct nats_account {
+    struct subjects *subjects; /* of our clients */
+    struct subjects *remote;   /* of other acceptors: struct nats_remote; NULL as long as none wants anything */
+    uint64_t in_messages, in_bytes, out_messages, out_bytes, slow_consumers;
+};
+
+struct nats_subscription {
+    struct subject_entry entry; /* first: what a match gives is this */
+    struct connection *connection;
+    uint64_t delivered;
+    uint64_t max; /* 0: any number */
+    uint32_t sid_hash;
+    uint32_t sid_bytes;
+    char sid[];
+};
+
+/* That another acceptor wants something: it stands for all its subscriptions of one pattern, or for its members of a group. */
+struct nats_remote {
+    struct subject_entry entry; /* first */
+    struct nats_remote *next, *previous;
+    uint32_t account;
+    uint32_t other;
+};
+
+/* Another acceptor. What we told it has a number; what it has confirmed is up to one. */
+struct nats_peer {
+    struct nats_remote *remotes;
+    struct connection_list waiting; /* for a confirmation */
+    uint64_t asked, confirmed;
+    bool told; /* it has said all that it knew when it came */
+};
+
+/* What this acceptor knows of NATS. */
+struct nats_server {
+    uint32_t protocol;
+    uint32_t max_payload, max_control_line;
+    uint32_t max_subscriptions; /* of a connection; 0: any number */
+    uint64_t max_pending;
+    uint64_t write_deadline_ns, ping_interval_ns;
+    uint32_t ping_max;
+
+    struct nats_account *accounts; /* by number; 0 is nobody's */
+    uint32_t account_count;
+    struct subject_walk *walk, *remote_walk;
+    struct nats_peer peers[BOARD_MAX_ACCEPTORS];
+    uint64_t told; /* the number of what was told to others last */
+    uint64_t seed[2];
+    uint64_t random;
+
+    /* While messages are handed out nothing may leave a list that is being gone through. */
+    bool delivering;
+    struct nats_subscription **expired; /* have had as many messages as they wanted */
+    uint32_t expired_count, expired_capacity;
+    struct connection *orphaned; /* closed meanwhile */
+};
+
+/* Who a connection may be, and what it asked for; set by Python. */
+enum nats_flag {
+    NATS_VERBOSE = 1,
+    NATS_PEDANTIC = 2,
+    NATS_ECHO = 4,
+    NATS_HEADERS = 8,
+    NATS_NO_RESPONDERS = 16,
+    NATS_MUST_CONNECT = 32, /* nothing but CONNECT is taken */
+    NATS_CONNECTED = 64,    /* has sent CONNECT */
+    NATS_GREETED = 128,     /* has had its first PONG */
+    NATS_OWED_OK = 256,     /* of a SUB that others have to confirm */
+};
+
+struct nats {
+    uint32_t account;
+    uint32_t flags; /* enum nats_flag */
+
+    struct nats_subscription **sids; /* open addressing */
+    uint32_t sid_count, sid_mask;
+    uint32_t max_subscriptions;
+    uint32_t max_payload;
+
+    uint64_t in_messages, in_bytes, out_messages, out_bytes;
+    uint64_t heard_ns;    /* when a command came last */
+    uint64_t ping_ns;     /* when a PING may be due; 0: never */
+    uint64_t stalled_ns;  /* since when nothing has left of what is to be sent; 0: nothing waits */
+    uint64_t deadline_ns; /* of a CONNECT that is to come; 0: none */
+    uint64_t asked_ns;    /* when the last PING was sent */
+    uint64_t rtt_ns;      /* until it was answered; 0: not known */
+    uint64_t told;        /* what others must know before it is answered */
+    uint32_t pings;       /* unanswered */
+    struct connection *next_orphaned;
+};
+
+static inline struct nats *nats_of(const struct connection *c) {
+    return connection_state(c);
+}
+
+static inline struct nats_server *nats_server_of(const struct acceptor *a, const struct connection *c) {
+    return codec_state(a, c->protocol);
+}
+
+/* The longest that the time to an answer is believed. */
+#define NATS_RTT_VALID_NS ((uint64_t)3600 * 1000000000u)
+
+static inline bool nats_is(const struct connection *c, enum nats_flag flag) {
+    return (nats_of(c)->flags & flag) != 0;
+}
+
+static inline struct nats_account *nats_account_of(const struct acceptor *a, const struct connection *c) {
+    return &nats_server_of(a, c)->accounts[nats_of(c)->account];
+}
+
+struct text {
+    const uint8_t *at;
+    size_t bytes;
+};
+
+/* A message on its way. The payload begins with `header_bytes` of headers. */
+struct nats_message {
+    struct text subject, reply;
+    struct text size, header_size; /* as the publisher wrote them */
+    const uint8_t *payload;
+    size_t payload_bytes, header_bytes;
+};
+
+/* --- nats.c ------------------------------------------------------------------------------------------------------- */
+
+void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
+/* -ERR 'text', and then the connection ends. */
+void nats_end(struct acceptor *a, struct connection *c, const char *text);
+
+/* --- nats_subscription.c ------------------------------------------------------------------------------------------ */
+
+enum nats_subscribed { NATS_SUBSCRIBED, NATS_SID_IN_USE, NATS_INVALID_SUBJECT, NATS_TOO_MANY, NATS_NO_MEMORY };
+
+enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue,
+                                    struct text sid);
+struct nats_subscription *nats_find(const struct acceptor *a, const struct connection *c, struct text sid);
+void nats_unsubscribe(struct acceptor *a, struct nats_subscription *subscription);
+/* All of a connection's. */
+void nats_let_go(struct acceptor *a, struct connection *c);
+
+/* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
+
+/* Hands a message of one of our clients out to all who are interested in it; false if that was nobody. */
+bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message);
+/* Hands out to our clients what another acceptor sent: to those alone if `alone`, and to one of each group named. A group
+ * that has nobody here any more is left in `groups`; returns how many are. */
+size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
+                         const struct nats_message *message, bool alone, struct text *groups, size_t count);
+uint64_t nats_random(struct nats_server *server);
+/* A subscription of the connection's own that is not in a queue and matches a subject. */
+struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject);
+
+/* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
+
+enum { NATS_GROUPS = 64 };
+
+/* Groups of which another acceptor is to choose a member. */
+struct nats_chosen {
+    uint32_t other[NATS_GROUPS];
+    struct text name[NATS_GROUPS];
+    size_t count;
+};
+
+/* Tells the others that we want something, as often as `weight` says; 0: no more. */
+void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
+               uint32_t weight);
+/* Whether all others know what the connection has subscribed to; else it stalls until they do. */
+bool nats_is_known(struct acceptor *a, struct connection *c);
+/* Sends a message to `others`, to all there who stand alone, and to those that were chosen for a group. */
+void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
+                  uint64_t others, const struct nats_chosen *chosen);
+void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other);
+void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
+void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
+bool nats_may_serve(const struct acceptor *a, const void *state);
+void nats_forget_remotes(struct nats_server *server, uint32_t other);
+bool nats_open_account(struct nats_server *server, uint32_t number);
+
+/* --- nats_clock.c ------------------------------------------------------------------------------------------------- */
+
+/* Looks again when something may be due next. */
+void nats_schedule(struct acceptor *a, struct connection *c);
+void nats_due(struct acceptor *a, struct connection *c);
+void nats_sent(struct acceptor *a, struct connection *c);
+
+#endif

@@ -1,0 +1,323 @@
+/* From one publisher to all who are interested: the line in front of a message is made once, and copied with the message
+ * into each output. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "acceptor/protocols/nats.h"
+#include "base/decimal.h"
+
+/* What stands before and behind a subscription's sid; for a client that wants headers and for one that does not. */
+struct line {
+    struct text end; /* " [reply ]sizes\r\n" */
+    const char *verb;
+    size_t verb_bytes;
+    const uint8_t *payload;
+    size_t payload_bytes;
+};
+
+/* One handing-out. */
+struct delivery {
+    struct acceptor *a;
+    struct nats_server *server;
+    struct connection *from; /* NULL: no client of ours */
+    const struct nats_message *message;
+    struct line whole, without; /* headers and all; what a client has that does not know headers */
+    uint64_t delivered;
+};
+
+/* xorshift64*: any will do, to be fair among members. */
+uint64_t nats_random(struct nats_server *server) {
+    uint64_t x = server->random;
+    x ^= x >> 12;
+    x ^= x << 25;
+    x ^= x >> 27;
+    server->random = x;
+    return x * 0x2545f4914f6cdd1dULL >> 16;
+}
+
+/* --- lines -------------------------------------------------------------------------------------------------------- */
+
+static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {
+    memcpy(out, text, bytes);
+    return out + bytes;
+}
+
+static uint8_t *begin_end(uint8_t *out, const struct nats_message *m) {
+    *out++ = ' ';
+    if (m->reply.bytes == 0) return out;
+    out = put(out, m->reply.at, m->reply.bytes);
+    *out++ = ' ';
+    return out;
+}
+
+static struct line line_of(uint8_t *room, const struct nats_message *m) {
+    uint8_t *out = begin_end(room, m);
+    bool headers = m->header_bytes > 0;
+    if (headers) {
+        out = put(out, m->header_size.at, m->header_size.bytes);
+        *out++ = ' ';
+    }
+    out = put(out, m->size.at, m->size.bytes);
+    out = put(out, "\r\n", 2);
+    return (struct line){.end = {room, (size_t)(out - room)},
+                         .verb = headers ? "HMSG " : "MSG ",
+                         .verb_bytes = headers ? 5 : 4,
+                         .payload = m->payload,
+                         .payload_bytes = m->payload_bytes};
+}
+
+static struct line line_without_headers(uint8_t *room, const struct nats_message *m) {
+    uint8_t *out = decimal_put(begin_end(room, m), m->payload_bytes - m->header_bytes);
+    out = put(out, "\r\n", 2);
+    return (struct line){.end = {room, (size_t)(out - room)},
+                         .verb = "MSG ",
+                         .verb_bytes = 4,
+                         .payload = m->payload + m->header_bytes,
+                         .payload_bytes = m->payload_bytes - m->header_bytes};
+}
+
+/* --- to one ------------------------------------------------------------------------------------------------------- */
+
+/* It has had its last message: out of the list when nobody goes through it. Where memory is short it stays, and has none. */
+static void expire(struct nats_server *server, struct nats_subscription *s) {
+    if (server->expired_count == server->expired_capacity) {
+        uint32_t capacity = server->expired_capacity > 0 ? 2 * server->expired_capacity : 16;
+        struct nats_subscription **larger = realloc(server->expired, capacity * sizeof *larger);
+        if (larger == NULL) return;
+        server->expired = larger;
+        server->expired_capacity = capacity;
+    }
+    server->expired[server->expired_count++] = s;
+}
+
+static void cut_off(struct delivery *d, struct connection *c) {
+    nats_account_of(d->a, c)->slow_consumers++;
+    codec_count_add(d->a, c, NATS_SLOW_CONSUMERS, 1);
+    socket_close(d->a, c);
+}
+
+static void deliver_to(struct delivery *d, struct nats_subscription *s) {
+    struct connection *c = s->connection;
+    struct nats *n = nats_of(c);
+    if (c->closed || c->closing || (c == d->from && !nats_is(c, NATS_ECHO))) return;
+    if (s->max > 0 && s->delivered >= s->max) return;
+    const struct line *line = nats_is(c, NATS_HEADERS) ? &d->whole : &d->without;
+    struct text subject = d->message->subject;
+    size_t bytes = line->verb_bytes + subject.bytes + 1 + s->sid_bytes + line->end.bytes + line->payload_bytes + 2;
+    uint8_t *out = socket_room(d->a, c, bytes);
+    if (out == NULL) return;
+    out = put(out, line->verb, line->verb_bytes);
+    out = put(out, subject.at, subject.bytes);
+    *out++ = ' ';
+    out = put(out, s->sid, s->sid_bytes);
+    out = put(out, line->end.at, line->end.bytes);
+    out = put(out, line->payload, line->payload_bytes);
+    socket_written(d->a, c, put(out, "\r\n", 2));
+    n->out_messages++;
+    n->out_bytes += line->payload_bytes;
+    d->delivered++;
+    if (++s->delivered == s->max) expire(d->server, s);
+    if (c->choked && n->stalled_ns == 0) {
+        n->stalled_ns = d->a->now_ns;
+        nats_schedule(d->a, c);
+    }
+    if (connection_unsent(c) > d->server->max_pending) cut_off(d, c);
+}
+
+static struct nats_subscription *subscription_of(struct subject_entry *entry) {
+    return (struct nats_subscription *)(void *)entry;
+}
+
+/* --- to all ------------------------------------------------------------------------------------------------------- */
+
+static void deliver_alone(struct delivery *d, struct subject_pattern *pattern) {
+    struct subject_entry **items = subject_entries_items(&pattern->alone);
+    for (uint32_t i = 0; i < pattern->alone.count; i++) deliver_to(d, subscription_of(items[i]));
+}
+
+static uint64_t weight_of(struct subject_pattern *const *patterns, size_t from, size_t count, struct text name) {
+    uint64_t weight = 0;
+    for (size_t i = from; i < count; i++) {
+        const struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
+        if (g != NULL) weight += g->weight;
+    }
+    return weight;
+}
+
+/* To one member here. Whoever is chosen and cannot be given it (it is closed, or the publisher, who wants no echo) is passed
+ * over for another. */
+static bool deliver_to_member(struct delivery *d, struct subject_pattern *const *patterns, size_t at, size_t count,
+                              const struct subject_group *group, uint64_t weight) {
+    uint64_t before = d->delivered, random = nats_random(d->server);
+    for (uint64_t tries = weight; tries > 0 && d->delivered == before; tries--, random++) {
+        struct subject_entry *entry = subject_group_pick(patterns, at, count, group, random);
+        if (entry != NULL) deliver_to(d, subscription_of(entry));
+    }
+    return d->delivered != before;
+}
+
+/* --- to other acceptors ------------------------------------------------------------------------------------------- */
+
+/* What matches there, of one message. */
+struct abroad {
+    struct subject_pattern *const *patterns;
+    size_t count;
+    uint64_t others;
+    struct nats_chosen chosen;
+};
+
+static uint32_t other_of(const struct subject_entry *entry) {
+    return ((const struct nats_remote *)(const void *)entry)->other;
+}
+
+static void look_abroad(struct delivery *d, struct nats_account *account, struct abroad *abroad) {
+    const struct text *subject = &d->message->subject;
+    abroad->count =
+        subjects_match(account->remote, d->server->remote_walk, subject->at, subject->bytes, &abroad->patterns);
+    for (size_t i = 0; i < abroad->count; i++) {
+        struct subject_entry **items = subject_entries_items(&abroad->patterns[i]->alone);
+        for (uint32_t n = 0; n < abroad->patterns[i]->alone.count; n++) abroad->others |= bit_of(other_of(items[n]));
+    }
+}
+
+/* One acceptor with members, in proportion; it chooses one of them. */
+static void choose_abroad(struct delivery *d, struct abroad *abroad, size_t at, const struct subject_group *group) {
+    struct nats_chosen *chosen = &abroad->chosen;
+    const struct subject_entry *entry =
+        subject_group_pick(abroad->patterns, at, abroad->count, group, nats_random(d->server));
+    if (entry == NULL || chosen->count == NATS_GROUPS) return;
+    chosen->other[chosen->count] = other_of(entry);
+    chosen->name[chosen->count++] = (struct text){(const uint8_t *)group->name, group->name_bytes};
+}
+
+static void choose_by_name(struct delivery *d, struct abroad *abroad, struct text name) {
+    for (size_t i = 0; i < abroad->count; i++) {
+        const struct subject_group *g = subject_find_group(abroad->patterns[i], name.at, name.bytes);
+        if (g == NULL) continue;
+        choose_abroad(d, abroad, i, g);
+        return;
+    }
+}
+
+/* Groups that have members here, and perhaps abroad: all members count, wherever they are. */
+static void deliver_groups(struct delivery *d, struct subject_pattern *const *patterns, size_t at, size_t count,
+                           struct abroad *abroad) {
+    for (struct subject_group *g = patterns[at]->groups; g != NULL; g = g->next) {
+        if (at > 0 && subject_group_seen(patterns, at, g)) continue;
+        struct text name = {(const uint8_t *)g->name, g->name_bytes};
+        uint64_t here = weight_of(patterns, at, count, name);
+        uint64_t there = abroad->count > 0 ? weight_of(abroad->patterns, 0, abroad->count, name) : 0;
+        bool is_here = there == 0 || nats_random(d->server) % (here + there) < here;
+        if (is_here && deliver_to_member(d, patterns, at, count, g, here)) continue;
+        if (there > 0) choose_by_name(d, abroad, name);
+    }
+}
+
+static bool is_any_here(struct subject_pattern *const *patterns, size_t count, const struct subject_group *group) {
+    for (size_t i = 0; i < count; i++)
+        if (subject_find_group(patterns[i], group->name, group->name_bytes) != NULL) return true;
+    return false;
+}
+
+static void choose_groups_abroad(struct delivery *d, struct abroad *abroad, struct subject_pattern *const *patterns,
+                                 size_t count) {
+    for (size_t i = 0; i < abroad->count; i++) {
+        for (struct subject_group *g = abroad->patterns[i]->groups; g != NULL; g = g->next) {
+            if (i > 0 && subject_group_seen(abroad->patterns, i, g)) continue;
+            if (!is_any_here(patterns, count, g)) choose_abroad(d, abroad, i, g);
+        }
+    }
+}
+
+/* --- a message ---------------------------------------------------------------------------------------------------- */
+
+/* What could not be done while lists were gone through. */
+static void settle(struct acceptor *a, struct nats_server *server) {
+    server->delivering = false;
+    for (uint32_t i = 0; i < server->expired_count; i++) nats_unsubscribe(a, server->expired[i]);
+    server->expired_count = 0;
+    while (server->orphaned != NULL) {
+        struct connection *c = server->orphaned;
+        server->orphaned = nats_of(c)->next_orphaned;
+        nats_let_go(a, c);
+    }
+}
+
+static void count_out(struct delivery *d, struct nats_account *account) {
+    account->out_messages += d->delivered;
+    account->out_bytes += d->delivered * d->message->payload_bytes;
+}
+
+/* The lines are made where there is somebody to have them. */
+static void make_lines(struct delivery *d, uint8_t (*ends)[NATS_LINE_END_BYTES]) {
+    const struct nats_message *message = d->message;
+    d->whole = line_of(ends[0], message);
+    d->without = message->header_bytes > 0 ? line_without_headers(ends[1], message) : d->whole;
+}
+
+bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message) {
+    struct nats_server *server = nats_server_of(a, from);
+    struct nats_account *account = nats_account_of(a, from);
+    uint8_t ends[2][NATS_LINE_END_BYTES];
+    struct delivery d = {.a = a, .server = server, .from = from, .message = message};
+    struct abroad abroad;
+    abroad.count = abroad.others = abroad.chosen.count = 0;
+    struct text subject = message->subject;
+    struct subject_pattern *const *patterns;
+    size_t count = subjects_match(account->subjects, server->walk, subject.at, subject.bytes, &patterns);
+    if (account->remote != NULL) look_abroad(&d, account, &abroad);
+    if (count > 0) make_lines(&d, ends);
+    server->delivering = true;
+    for (size_t i = 0; i < count; i++) {
+        deliver_alone(&d, patterns[i]);
+        if (patterns[i]->groups != NULL) deliver_groups(&d, patterns, i, count, &abroad);
+    }
+    if (abroad.count > 0) choose_groups_abroad(&d, &abroad, patterns, count);
+    bool any = d.delivered > 0 || abroad.others != 0 || abroad.chosen.count > 0;
+    if (abroad.others != 0 || abroad.chosen.count > 0)
+        nats_pass_on(a, server, nats_of(from)->account, message, abroad.others, &abroad.chosen);
+    settle(a, server);
+    count_out(&d, account);
+    return any;
+}
+
+/* The groups of that name among patterns, from the first that has one. */
+static bool deliver_to_named(struct delivery *d, struct subject_pattern *const *patterns, size_t count,
+                             struct text name) {
+    for (size_t i = 0; i < count; i++) {
+        const struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
+        if (g != NULL) return deliver_to_member(d, patterns, i, count, g, weight_of(patterns, i, count, name));
+    }
+    return false;
+}
+
+size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t number,
+                         const struct nats_message *message, bool alone, struct text *groups, size_t count) {
+    struct nats_account *account = &server->accounts[number];
+    uint8_t ends[2][NATS_LINE_END_BYTES];
+    struct delivery d = {.a = a, .server = server, .message = message};
+    struct subject_pattern *const *patterns;
+    size_t matching =
+        subjects_match(account->subjects, server->walk, message->subject.at, message->subject.bytes, &patterns);
+    if (matching > 0) make_lines(&d, ends);
+    server->delivering = true;
+    for (size_t i = 0; alone && i < matching; i++) deliver_alone(&d, patterns[i]);
+    size_t left = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!deliver_to_named(&d, patterns, matching, groups[i])) groups[left++] = groups[i];
+    settle(a, server);
+    count_out(&d, account);
+    return left;
+}
+
+struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject) {
+    struct subject_pattern *const *patterns;
+    size_t count = subjects_match(nats_account_of(a, c)->subjects, nats_server_of(a, c)->walk, subject.at,
+                                  subject.bytes, &patterns);
+    for (size_t i = 0; i < count; i++) {
+        struct subject_entry **items = subject_entries_items(&patterns[i]->alone);
+        for (uint32_t n = 0; n < patterns[i]->alone.count; n++)
+            if (subscription_of(items[n])->connection == c) return subscription_of(items[n]);
+    }
+    return NULL;
+}

@@ -1,0 +1,333 @@
+/* The other acceptors of this broker: they are one server to clients.
+ *
+ * Each tells the others which patterns its clients want, and how many members it has of a group; a message goes once to each
+ * acceptor that wants it, with the names of the groups of which that one is to choose a member. A group that has nobody
+ * there any more when the message comes is passed on once, to an acceptor that has members still.
+ *
+ * A client that has subscribed and hears PONG (or, if it wants that, +OK) may count on it that what anybody publishes after
+ * that reaches it: the answer waits until all others have confirmed that they know. Interest and messages travel on one
+ * ring, so a request is behind the subscription to its reply.
+ */
+#include <stdlib.h>
+
+#include "acceptor/mesh.h"
+#include "acceptor/protocols/nats.h"
+
+enum mesh_kind {
+    MESH_INTEREST = 1, /* body: struct interest, subject, queue */
+    MESH_MESSAGE,      /* body: struct passed, and what it says */
+    MESH_CONFIRM,      /* id: which number is to be confirmed */
+    MESH_CONFIRMED,    /* id: up to which number all is known */
+    MESH_TOLD,         /* all that was to be said to one who has come is said */
+};
+
+struct interest {
+    uint32_t account, weight;
+    uint32_t subject_bytes, queue_bytes;
+};
+
+enum { PASSED_ALONE = 1, PASSED_ON = 2 /* by one that had nobody: it goes no further */ };
+
+/* Behind it: subject, reply, size, header_size, for each group a uint32_t of its bytes and its name, payload. */
+struct passed {
+    uint32_t account, flags;
+    uint32_t subject_bytes, reply_bytes, size_bytes, header_size_bytes;
+    uint32_t groups, groups_bytes;
+    uint32_t header_bytes, payload_bytes;
+};
+
+/* --- telling ------------------------------------------------------------------------------------------------------ */
+
+static void send_interest(struct acceptor *a, const struct nats_server *server, uint32_t other,
+                          const struct interest *i, const void *subject, const void *queue) {
+    const struct mesh_part parts[] = {{i, sizeof *i}, {subject, i->subject_bytes}, {queue, i->queue_bytes}};
+    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_INTEREST}, parts, 3);
+}
+
+void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
+               uint32_t weight) {
+    const struct interest i = {account, weight, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
+    server->told++;
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
+        send_interest(a, server, first_of(rest), &i, subject.at, queue.at);
+}
+
+struct telling {
+    struct acceptor *a;
+    const struct nats_server *server;
+    uint32_t account, other;
+};
+
+static void tell_pattern(void *context, struct subject_pattern *p) {
+    const struct telling *t = context;
+    struct interest i = {t->account, 1, p->bytes, 0};
+    if (p->alone.count > 0) send_interest(t->a, t->server, t->other, &i, p->text, NULL);
+    for (const struct subject_group *g = p->groups; g != NULL; g = g->next) {
+        i.weight = g->entries.count;
+        i.queue_bytes = g->name_bytes;
+        send_interest(t->a, t->server, t->other, &i, p->text, g->name);
+    }
+}
+
+static void send_number(struct acceptor *a, const struct nats_server *server, uint32_t other, enum mesh_kind kind,
+                        uint64_t number) {
+    mesh_send(a, other, server->protocol, (struct message){.kind = (uint8_t)kind, .id = number}, NULL, 0);
+}
+
+void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
+    struct nats_server *server = state;
+    struct nats_peer *peer = &server->peers[other];
+    peer->told = false;
+    /* It is told all that there is now, before anything else. */
+    peer->asked = peer->confirmed = server->told;
+    for (uint32_t n = 0; n < server->account_count; n++) {
+        struct telling t = {a, server, n, other};
+        if (server->accounts[n].subjects != NULL) subjects_each(server->accounts[n].subjects, tell_pattern, &t);
+    }
+    send_number(a, server, other, MESH_TOLD, 0);
+}
+
+bool nats_may_serve(const struct acceptor *a, const void *state) {
+    const struct nats_server *server = state;
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
+        if (!server->peers[first_of(rest)].told) return false;
+    return true;
+}
+
+/* --- confirmations ------------------------------------------------------------------------------------------------ */
+
+bool nats_is_known(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
+    uint64_t number = nats_of(c)->told;
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1) {
+        uint32_t other = first_of(rest);
+        struct nats_peer *peer = &server->peers[other];
+        if (peer->confirmed >= number) continue;
+        if (peer->asked < number) {
+            peer->asked = server->told;
+            send_number(a, server, other, MESH_CONFIRM, peer->asked);
+        }
+        connection_list_add(&peer->waiting, c->number);
+        return stalled(c, STALL_MESH);
+    }
+    return true;
+}
+
+static void wake_waiting(struct acceptor *a, struct nats_peer *peer) {
+    for (size_t i = 0; i < peer->waiting.count; i++) {
+        struct connection *c = connection_find(a, peer->waiting.items[i]);
+        if (c != NULL && c->stall == STALL_MESH) socket_wake(a, c);
+    }
+    peer->waiting.count = 0;
+}
+
+/* --- what others want --------------------------------------------------------------------------------------------- */
+
+static struct nats_remote *find_remote(const struct nats_account *account, uint32_t other, struct text subject,
+                                       struct text queue) {
+    struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
+    if (p == NULL) return NULL;
+    struct subject_group *g = queue.bytes > 0 ? subject_find_group(p, queue.at, queue.bytes) : NULL;
+    if (queue.bytes > 0 && g == NULL) return NULL;
+    struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
+    for (uint32_t i = 0; i < entries->count; i++) {
+        struct nats_remote *r = (struct nats_remote *)(void *)subject_entries_items(entries)[i];
+        if (r->other == other) return r;
+    }
+    return NULL;
+}
+
+static void forget_remote(struct nats_server *server, struct nats_remote *r) {
+    struct nats_peer *peer = &server->peers[r->other];
+    if (r->previous != NULL)
+        r->previous->next = r->next;
+    else
+        peer->remotes = r->next;
+    if (r->next != NULL) r->next->previous = r->previous;
+    subjects_remove(server->accounts[r->account].remote, &r->entry);
+    free(r);
+}
+
+void nats_forget_remotes(struct nats_server *server, uint32_t other) {
+    while (server->peers[other].remotes != NULL) forget_remote(server, server->peers[other].remotes);
+}
+
+/* Without memory for it we would not be the server that its clients think they are on. */
+static void add_remote(struct nats_server *server, uint32_t other, const struct interest *i, struct text subject,
+                       struct text queue) {
+    struct nats_account *account = &server->accounts[i->account];
+    struct nats_remote *r = calloc(1, sizeof *r);
+    bool first;
+    if (r == NULL) abort();
+    r->entry.weight = i->weight;
+    r->account = i->account;
+    r->other = other;
+    if (!subjects_add(account->remote, &r->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) abort();
+    struct nats_peer *peer = &server->peers[other];
+    r->next = peer->remotes;
+    if (r->next != NULL) r->next->previous = r;
+    peer->remotes = r;
+}
+
+static void hear_interest(struct nats_server *server, uint32_t other, const uint8_t *body, size_t bytes) {
+    struct interest i;
+    if (bytes < sizeof i) return;
+    memcpy(&i, body, sizeof i);
+    if ((uint64_t)i.subject_bytes + i.queue_bytes != bytes - sizeof i) return;
+    struct text subject = {body + sizeof i, i.subject_bytes},
+                queue = {body + sizeof i + i.subject_bytes, i.queue_bytes};
+    if (i.account >= NATS_MAX_ACCOUNTS || !subject_pattern_is_valid(subject.at, subject.bytes)) return;
+    if (!nats_open_account(server, i.account)) abort();
+    struct nats_account *account = &server->accounts[i.account];
+    if (account->remote == NULL && (account->remote = subjects_new(server->seed)) == NULL) abort();
+    struct nats_remote *r = find_remote(account, other, subject, queue);
+    if (r != NULL && i.weight > 0)
+        subjects_weigh(&r->entry, i.weight);
+    else if (r != NULL)
+        forget_remote(server, r);
+    else if (i.weight > 0)
+        add_remote(server, other, &i, subject, queue);
+}
+
+void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
+    struct nats_server *server = state;
+    nats_forget_remotes(server, other);
+    wake_waiting(a, &server->peers[other]);
+    listeners_update(a);
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+/* The names of the groups that `other` is to choose of; their bytes, and how many there are. */
+static size_t put_groups(uint8_t *out, size_t room, const struct nats_chosen *chosen, uint32_t other, uint32_t *count) {
+    size_t at = 0;
+    *count = 0;
+    for (size_t i = 0; i < chosen->count; i++) {
+        uint32_t bytes = (uint32_t)chosen->name[i].bytes;
+        if (chosen->other[i] != other || room - at < sizeof bytes + bytes) continue;
+        memcpy(out + at, &bytes, sizeof bytes);
+        memcpy(out + at + sizeof bytes, chosen->name[i].at, bytes);
+        at += sizeof bytes + bytes;
+        ++*count;
+    }
+    return at;
+}
+
+static void pass(struct acceptor *a, const struct nats_server *server, uint32_t other, struct passed head,
+                 const struct nats_message *m, const uint8_t *groups) {
+    const struct mesh_part parts[] = {
+        {&head, sizeof head},           {m->subject.at, m->subject.bytes},         {m->reply.at, m->reply.bytes},
+        {m->size.at, m->size.bytes},    {m->header_size.at, m->header_size.bytes}, {groups, head.groups_bytes},
+        {m->payload, m->payload_bytes},
+    };
+    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_MESSAGE}, parts, sizeof parts / sizeof *parts);
+}
+
+/* A line holds all of its names, so the groups' have room. */
+enum { GROUPS_BYTES = NATS_MAX_CONTROL_LINE };
+
+static void pass_to(struct acceptor *a, const struct nats_server *server, uint32_t account, uint32_t other,
+                    uint32_t flags, const struct nats_message *m, const struct nats_chosen *chosen) {
+    uint8_t groups[GROUPS_BYTES];
+    struct passed head = {.account = account,
+                          .flags = flags,
+                          .subject_bytes = (uint32_t)m->subject.bytes,
+                          .reply_bytes = (uint32_t)m->reply.bytes,
+                          .size_bytes = (uint32_t)m->size.bytes,
+                          .header_size_bytes = (uint32_t)m->header_size.bytes,
+                          .header_bytes = (uint32_t)m->header_bytes,
+                          .payload_bytes = (uint32_t)m->payload_bytes};
+    head.groups_bytes = (uint32_t)put_groups(groups, sizeof groups, chosen, other, &head.groups);
+    pass(a, server, other, head, m, groups);
+}
+
+void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
+                  uint64_t others, const struct nats_chosen *chosen) {
+    uint64_t all = others;
+    for (size_t i = 0; i < chosen->count; i++) all |= bit_of(chosen->other[i]);
+    for (uint64_t rest = all; rest != 0; rest &= rest - 1) {
+        uint32_t other = first_of(rest);
+        pass_to(a, server, account, other, (others & bit_of(other)) != 0 ? PASSED_ALONE : 0, message, chosen);
+    }
+}
+
+static bool take(const uint8_t **at, size_t *left, size_t bytes, struct text *out) {
+    if (*left < bytes) return false;
+    *out = (struct text){*at, bytes};
+    *at += bytes;
+    *left -= bytes;
+    return true;
+}
+
+static bool take_groups(struct text names, uint32_t count, struct text *groups) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t bytes;
+        struct text length;
+        if (!take(&names.at, &names.bytes, sizeof bytes, &length)) return false;
+        memcpy(&bytes, length.at, sizeof bytes);
+        if (!take(&names.at, &names.bytes, bytes, &groups[i])) return false;
+    }
+    return true;
+}
+
+/* To an acceptor that has members still. */
+static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t number, const struct nats_message *m,
+                      struct text name) {
+    const struct nats_account *account = &server->accounts[number];
+    struct subject_pattern *const *patterns;
+    if (account->remote == NULL) return;
+    size_t count = subjects_match(account->remote, server->remote_walk, m->subject.at, m->subject.bytes, &patterns);
+    for (size_t i = 0; i < count; i++) {
+        const struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
+        if (g == NULL) continue;
+        const struct subject_entry *e = subject_group_pick(patterns, i, count, g, nats_random(server));
+        struct nats_chosen chosen = {.count = 1};
+        chosen.other[0] = ((const struct nats_remote *)(const void *)e)->other;
+        chosen.name[0] = name;
+        pass_to(a, server, number, chosen.other[0], PASSED_ON, m, &chosen);
+        return;
+    }
+}
+
+static void hear_message(struct acceptor *a, struct nats_server *server, const uint8_t *body, size_t bytes) {
+    struct passed head;
+    struct text groups[NATS_GROUPS], names, payload;
+    struct nats_message m = {0};
+    if (bytes < sizeof head) return;
+    memcpy(&head, body, sizeof head);
+    const uint8_t *at = body + sizeof head;
+    size_t left = bytes - sizeof head;
+    bool whole = take(&at, &left, head.subject_bytes, &m.subject) && take(&at, &left, head.reply_bytes, &m.reply) &&
+                 take(&at, &left, head.size_bytes, &m.size) &&
+                 take(&at, &left, head.header_size_bytes, &m.header_size) &&
+                 take(&at, &left, head.groups_bytes, &names) && take(&at, &left, head.payload_bytes, &payload);
+    if (!whole || left != 0 || head.groups > NATS_GROUPS || !take_groups(names, head.groups, groups)) return;
+    if (head.account >= server->account_count || server->accounts[head.account].subjects == NULL) return;
+    if (head.header_bytes > head.payload_bytes) return;
+    m.payload = payload.at;
+    m.payload_bytes = head.payload_bytes;
+    m.header_bytes = head.header_bytes;
+    bool alone = (head.flags & PASSED_ALONE) != 0;
+    size_t lost = nats_deliver_here(a, server, head.account, &m, alone, groups, head.groups);
+    if ((head.flags & PASSED_ON) != 0) return;
+    for (size_t i = 0; i < lost; i++) hand_over(a, server, head.account, &m, groups[i]);
+}
+
+void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message) {
+    struct nats_server *server = state;
+    const uint8_t *body = (const uint8_t *)(message + 1);
+    switch (message->kind) {
+    case MESH_INTEREST: hear_interest(server, other, body, message->body_bytes); break;
+    case MESH_MESSAGE: hear_message(a, server, body, message->body_bytes); break;
+    case MESH_CONFIRM: send_number(a, server, other, MESH_CONFIRMED, message->id); break;
+    case MESH_CONFIRMED:
+        server->peers[other].confirmed = message->id;
+        wake_waiting(a, &server->peers[other]);
+        break;
+    case MESH_TOLD:
+        server->peers[other].told = true;
+        listeners_update(a);
+        break;
+    default: break;
+    }
+}
