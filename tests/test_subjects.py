@@ -56,7 +56,7 @@ class Trie:
     def remove(self, number: int) -> bool:
         return bool(lib.subjects_remove(self.subjects, self.entries.pop(number)))
 
-    def number(self, entry: Any) -> int:
+    def number(self, entry: object) -> int:
         return self.numbers[int(ffi.cast("uintptr_t", entry))]
 
     def match(self, subject: str) -> tuple[Counter[int], dict[str, tuple[int, Any]]]:
