@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import secrets
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -81,7 +80,7 @@ class Worker:
         self._data_dir = start["data_dir"]
         self._unread = None if self._in_memory else Unread(Path(self._data_dir))
         self._worker = lib.worker_new(
-            self._index, int(start["workers"]), self._shards, board_fd, wake_fd, secrets.randbits(64)
+            self._index, int(start["workers"]), self._shards, board_fd, wake_fd, 0
         )
         if self._worker == ffi.NULL:
             raise OSError(ffi.errno, f"a worker cannot be made: {os.strerror(ffi.errno)}")

@@ -284,6 +284,7 @@ def test_a_new_connection_uses_and_watches_default_and_its_end_is_told(bench: Be
 
 
 def test_a_topic_is_opened_before_its_first_use_and_closed_after_its_last(bench: Bench) -> None:
+    bench.acceptor.set("idle-topics", 0)
     first, second = bench.client(), bench.client()
     bench.take()
     assert first.talk(b"use a\r\n") == b"USING a\r\n"
@@ -296,6 +297,22 @@ def test_a_topic_is_opened_before_its_first_use_and_closed_after_its_last(bench:
     assert [r.kind for r in bench.take()] == [OPEN, USE], "the second client still watches a"
     second.talk(b"ignore a\r\n")
     assert [(r.kind, r.topic) for r in bench.take()] == [(IGNORE, used.topic), (CLOSE, used.topic)]
+
+
+def test_the_names_that_stay_bound_without_a_use_are_few_and_those_used_last(bench: Bench) -> None:
+    bench.acceptor.set("idle-topics", 2)
+    client = bench.client()
+    for name in (b"a", b"b", b"c", b"a", b"d"):
+        client.talk(b"use %s\r\n" % name)
+    heard = bench.take()
+    opened = {r.topic: r.body for r in heard if r.kind == OPEN}
+    assert [opened.get(r.topic) for r in heard if r.kind == CLOSE] == [b"b"]
+    client.talk(b"use c\r\n")
+    assert [r.kind for r in bench.take()] == [USE], "c is bound still"
+    for n in range(1000):
+        client.talk(b"use t%d\r\n" % n)
+    requests = bench.take()
+    assert len([r for r in requests if r.kind == OPEN]) == len([r for r in requests if r.kind == CLOSE]) == 1000
 
 
 def test_the_worker_of_the_topic_used_before_hears_of_the_change(duo: Bench) -> None:
@@ -334,6 +351,7 @@ def test_ten_thousand_topics_can_be_watched_and_no_more(bench: Bench) -> None:
 @given(data=st.data())
 def test_topics_are_open_at_their_worker_as_long_as_somebody_refers_to_them(data: st.DataObject) -> None:
     bench = Bench(workers=2)
+    bench.acceptor.set("idle-topics", 0)
     clients = [bench.client() for _ in range(3)]
     used = [b"default"] * 3
     watched = [{b"default"} for _ in range(3)]
@@ -1109,6 +1127,7 @@ def test_every_job_goes_to_one_client_and_every_reserve_has_one_reply(data: st.D
 
 
 def test_a_reserve_of_a_client_that_will_say_no_more_ends_and_what_it_said_is_done(bench: Bench) -> None:
+    bench.acceptor.set("idle-topics", 0)
     client = bench.quiet_client()
     client.send(b"reserve\r\nreserve\r\ndelete 5\r\nwatch x\r\nreserve-with-timeout 3\r\n")
     first, second, delete = bench.take()

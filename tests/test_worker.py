@@ -608,3 +608,38 @@ def test_no_message_is_dated_before_it_was_sent(bench: Bench) -> None:
     content = Path(f"/proc/self/fd/{bench.segments[0][0][1]}").read_bytes()
     dated = [entry.time_ns for entry in decode_segment(content) if isinstance(entry, Record) and entry.id == 4]
     assert dated and sent <= dated[0] <= time.time_ns()
+
+
+# --- what one connection holds ----------------------------------------------------------------------------------------
+
+
+def test_jobs_whose_time_runs_out_in_any_order_are_reserved_at_no_higher_price(bench: Bench) -> None:
+    """Where each new one is looked for among all that the connection holds, this takes a minute."""
+    count = 20_000
+    bench.open("t", 1)
+    bench.send(WATCH, topic=1)
+    began = time.monotonic()
+    for n in range(count):
+        bench.send(PUBLISH, topic=1, id=(n + 1) * SHARDS, ttr=(2 * count - n) * SECOND)
+        bench.send(RESERVE, delay=FOREVER)
+        if n % 500 == 0:
+            bench.turn()
+    bench.turn()
+    assert time.monotonic() - began < 20
+    bench.turn(count)
+    assert bench.ask(RESERVE).status == DEADLINE_SOON
+    bench.turn(2)
+    assert bench.ask(STATS_TOPIC, body=b"t").body[8:24] == struct.pack("<QQ", 2, count - 2)
+
+
+def test_the_last_second_of_a_job_ends_a_wait_that_began_before_it(bench: Bench) -> None:
+    bench.open("t", 1)
+    bench.send(WATCH, topic=1)
+    assert bench.ask(PUBLISH, topic=1, id=SHARDS, ttr=10 * SECOND).status == OK
+    assert bench.ask(RESERVE).id == SHARDS
+    slot = bench.send(RESERVE, delay=FOREVER)
+    assert bench.turn(8.9) == []
+    (answer,) = bench.turn(0.2)
+    assert (answer.slot, answer.status) == (slot, DEADLINE_SOON)
+    assert bench.ask(TOUCH, id=SHARDS).status == OK
+    assert bench.ask(RESERVE).status == TIMED_OUT

@@ -65,7 +65,7 @@ static bool open_tables(struct acceptor *a) {
         return false;
     for (uint32_t i = 0; i < MAX_CONNECTIONS; i++) a->free_indexes[i] = i;
     a->free_count = MAX_CONNECTIONS;
-    return bindings_open(&a->bindings, a->shards, a->workers, MAX_TOPICS);
+    return bindings_open(&a->bindings, a->shards, a->workers, MAX_TOPICS, MAX_IDLE_TOPICS);
 }
 
 static bool open_epoll(struct acceptor *a) {
@@ -171,6 +171,8 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
         a->max_connections = (uint32_t)value;
     else if (strcmp(option, "max-outstanding-output") == 0 && value <= SIZE_MAX / 2)
         a->output_high_bytes = (size_t)value;
+    else if (strcmp(option, "idle-topics") == 0 && value <= MAX_TOPICS)
+        a->bindings.idle_limit = (uint32_t)value;
     else if (strcmp(option, "spin-ns") == 0 && value <= 1000000000)
         adaptive_spin_set(&a->adaptive_spin, value);
     else
@@ -243,29 +245,50 @@ uint32_t acceptor_busy(const struct acceptor *a) {
 
 /* --- topics of connections ---------------------------------------------------------------------------------------- */
 
-uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes) {
-    bool is_new;
-    uint32_t topic = bindings_bind(&a->bindings, name, name_bytes, &is_new);
-    if (topic == 0 || !is_new) return topic;
+void topic_open(struct acceptor *a, uint32_t topic) {
     const struct binding *binding = binding_at(&a->bindings, topic);
-    struct message open = {.kind = MSG_OPEN, .topic = topic, .id = binding->shard, .body_bytes = (uint32_t)name_bytes};
-    peer_send(a, binding->worker, &open, name);
+    struct message open = {.kind = MSG_OPEN,
+                           .flags = binding->listed ? MSG_LISTED : 0,
+                           .topic = topic,
+                           .id = binding->shard,
+                           .body_bytes = binding->name_bytes};
+    peer_send(a, binding->worker, &open, binding->name);
+}
+
+static void forget_surplus(struct acceptor *a) {
+    uint32_t topic;
+    while ((topic = bindings_surplus(&a->bindings)) != 0) {
+        struct message close_it = {.kind = MSG_CLOSE, .topic = topic};
+        peer_send(a, binding_at(&a->bindings, topic)->worker, &close_it, NULL);
+        bindings_forget(&a->bindings, topic);
+    }
+}
+
+uint32_t topic_look_up(struct acceptor *a, const void *name, size_t name_bytes) {
+    bool is_new;
+    forget_surplus(a);
+    uint32_t topic = bindings_look_up(&a->bindings, name, name_bytes, &is_new);
+    if (topic != 0 && is_new) topic_open(a, topic);
     return topic;
+}
+
+uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes) {
+    uint32_t topic = topic_look_up(a, name, name_bytes);
+    if (topic != 0) bindings_refer(&a->bindings, topic);
+    return topic;
+}
+
+bool topic_list(struct acceptor *a, const void *name, size_t name_bytes) {
+    uint32_t topic = topic_bind(a, name, name_bytes);
+    if (topic == 0) return false;
+    binding_at(&a->bindings, topic)->listed = true;
+    topic_open(a, topic);
+    return true;
 }
 
 void topic_unbind(struct acceptor *a, uint32_t topic) {
-    if (!bindings_unbind(&a->bindings, topic)) return;
-    struct message close_it = {.kind = MSG_CLOSE, .topic = topic};
-    peer_send(a, binding_at(&a->bindings, topic)->worker, &close_it, NULL);
-    bindings_forget(&a->bindings, topic);
-}
-
-uint32_t topic_keep(struct acceptor *a, const void *name, size_t name_bytes) {
-    uint32_t topic = bindings_find(&a->bindings, name, name_bytes);
-    if (topic != 0 && binding_at(&a->bindings, topic)->kept) return topic;
-    topic = topic_bind(a, name, name_bytes);
-    if (topic != 0) binding_at(&a->bindings, topic)->kept = true;
-    return topic;
+    bindings_unbind(&a->bindings, topic);
+    forget_surplus(a);
 }
 
 /* --- upcalls ------------------------------------------------------------------------------------------------------ */
@@ -322,12 +345,13 @@ void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *li
 /* --- for a connection whose command Python has -------------------------------------------------------------------- */
 
 /* A copy of the request waits in its slot. */
-static bool keep_unsent(struct slot *slot, const struct message *request, const void *body) {
+static bool keep_unsent(struct acceptor *a, struct slot *slot, const struct message *request, const void *body) {
     slot->body = malloc(sizeof *request + request->body_bytes);
     if (slot->body == NULL) return false;
     memcpy(slot->body, request, sizeof *request);
     if (request->body_bytes > 0) memcpy(slot->body + sizeof *request, body, request->body_bytes);
     slot->unsent = true;
+    if (request->topic != 0) bindings_refer(&a->bindings, request->topic);
     return true;
 }
 
@@ -354,7 +378,7 @@ int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, con
     if (a->links[worker].channel != NULL) {
         c->touched_workers |= bit_of(worker);
         peer_send(a, worker, &copy, body);
-    } else if (!keep_unsent(slot, &copy, body)) {
+    } else if (!keep_unsent(a, slot, &copy, body)) {
         engine_oom(a, c);
         return -1;
     }
@@ -446,7 +470,7 @@ uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic) {
 
 uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes) {
     if (topic_bytes == 0 || topic_bytes > TOPIC_NAME_BYTES) return 0;
-    uint32_t number = topic_keep(a, topic, topic_bytes);
+    uint32_t number = topic_look_up(a, topic, topic_bytes);
     wake_self(a);
     return number;
 }

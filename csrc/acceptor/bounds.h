@@ -17,6 +17,9 @@
  * its distance from the oldest. */
 #define MAX_OUTSTANDING 256u
 
+/* Names that nobody uses, watches or has subscribed to, but that were published to lately, stay bound. */
+#define MAX_IDLE_TOPICS 1024u
+
 /* What one connection may read in one turn, so that none starves the others. */
 #define RECEIVE_BYTES ((size_t)64 << 10)
 

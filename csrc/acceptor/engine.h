@@ -315,11 +315,17 @@ void reply_text(struct acceptor *a, struct connection *c, const void *text, size
 /* A line for Python. May be done alone. */
 void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes);
 
-/* Binds a name and tells its worker if it is new; 0 when there can be no more. */
+/* The number of a name; a worker hears of one that is new. Without a reference it is good for what is done at once. 0 when
+ * there can be no more. */
+uint32_t topic_look_up(struct acceptor *a, const void *name, size_t name_bytes);
+/* The same with a reference, which topic_unbind gives back. */
 uint32_t topic_bind(struct acceptor *a, const void *name, size_t name_bytes);
 void topic_unbind(struct acceptor *a, uint32_t topic);
-/* Binds a name for good. */
-uint32_t topic_keep(struct acceptor *a, const void *name, size_t name_bytes);
+/* Binds a name for good, and has it listed. False when there can be no more. */
+bool topic_list(struct acceptor *a, const void *name, size_t name_bytes);
+/* Tells the worker, anew perhaps. */
+void topic_open(struct acceptor *a, uint32_t topic);
+
 /* --- workers.c ---------------------------------------------------------------------------------------------------- */
 
 /* Takes in what the workers replied; false if that was nothing. */

@@ -99,10 +99,21 @@ void slots_emit(struct acceptor *a, struct connection *c) {
     slots_changed(a, c);
 }
 
+/* A request of Python's that waits for its worker holds on to what the topic's number means. */
+static void forget_unsent(struct acceptor *a, struct slot *slot) {
+    struct message request;
+    memcpy(&request, slot->body, sizeof request);
+    if (request.topic != 0) topic_unbind(a, request.topic);
+    free(slot->body);
+    slot->body = NULL;
+    slot->unsent = false;
+}
+
 void slots_forget(struct acceptor *a, struct connection *c) {
     for (uint32_t i = 0; i < c->slot_count; i++) {
-        const struct slot *slot = connection_slot(c, c->head_slot + i);
+        struct slot *slot = connection_slot(c, c->head_slot + i);
         if (!slot->answered && slot->kind >= MSG_PUBLISH && slot->kind != MSG_RESERVE) a->expected--;
+        if (slot->unsent) forget_unsent(a, slot);
     }
 }
 
@@ -249,9 +260,7 @@ static void send_unsent(struct acceptor *a, struct connection *c, struct slot *s
     struct message request;
     memcpy(&request, slot->body, sizeof request);
     send_request(a, c, slot->worker, &request, slot->body + sizeof request, request.body_bytes, number);
-    free(slot->body);
-    slot->body = NULL;
-    slot->unsent = false;
+    forget_unsent(a, slot);
 }
 
 static void ask_again(struct acceptor *a, struct connection *c, uint32_t worker) {
@@ -273,10 +282,7 @@ static void ask_again(struct acceptor *a, struct connection *c, uint32_t worker)
 static void open_topics(struct acceptor *a, uint32_t worker) {
     for (uint32_t topic = 1; topic < a->bindings.capacity; topic++) {
         const struct binding *binding = binding_at(&a->bindings, topic);
-        if (binding->name == NULL || binding->worker != worker) continue;
-        struct message open = {
-            .kind = MSG_OPEN, .topic = topic, .id = binding->shard, .body_bytes = binding->name_bytes};
-        peer_send(a, worker, &open, binding->name);
+        if (binding->name != NULL && binding->worker == worker) topic_open(a, topic);
     }
 }
 

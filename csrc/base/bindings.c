@@ -1,35 +1,21 @@
-#define _GNU_SOURCE
 #include "base/bindings.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/crc32c.h"
 
 enum { FIRST_CAPACITY = 64 };
 
 static uint32_t hash_of(const struct bindings *b, const void *name, size_t name_bytes) {
-    const uint8_t *at = name;
-    uint64_t hash = b->seed ^ name_bytes;
-    while (name_bytes > 0) {
-        uint64_t word = 0;
-        size_t n = name_bytes < sizeof word ? name_bytes : sizeof word;
-        memcpy(&word, at, n);
-        hash = (hash ^ word) * 0x9e3779b97f4a7c15ULL;
-        hash ^= hash >> 29;
-        at += n;
-        name_bytes -= n;
-    }
-    return (uint32_t)(hash ^ hash >> 32);
+    return (uint32_t)siphash(b->key, name, name_bytes);
 }
 
-bool bindings_open(struct bindings *b, uint32_t shards, uint32_t workers, uint32_t limit) {
+bool bindings_open(struct bindings *b, uint32_t shards, uint32_t workers, uint32_t limit, uint32_t idle_limit) {
     assert(shards > 0 && workers > 0);
-    *b = (struct bindings){.shards = shards, .workers = workers, .limit = limit};
-    /* If there is no randomness yet the index still works. */
-    if (getrandom(&b->seed, sizeof b->seed, GRND_NONBLOCK) != (ssize_t)sizeof b->seed) b->seed = 0;
+    *b = (struct bindings){.shards = shards, .workers = workers, .limit = limit, .idle_limit = idle_limit};
+    b->key = siphash_key(0);
     b->table = calloc(FIRST_CAPACITY, sizeof *b->table);
     b->index = calloc(2 * FIRST_CAPACITY, sizeof *b->index);
     if (b->table == NULL || b->index == NULL) {
@@ -94,13 +80,39 @@ static bool grow(struct bindings *b) {
     return true;
 }
 
-uint32_t bindings_bind(struct bindings *b, const void *name, size_t name_bytes, bool *is_new) {
+/* --- those that nobody refers to ---------------------------------------------------------------------------------- */
+
+static void leave_idle(struct bindings *b, struct binding *at) {
+    *(at->newer != 0 ? &b->table[at->newer].older : &b->newest_idle) = at->older;
+    *(at->older != 0 ? &b->table[at->older].newer : &b->oldest_idle) = at->newer;
+    at->newer = at->older = 0;
+    b->idle--;
+}
+
+static void become_idle(struct bindings *b, uint32_t number) {
+    struct binding *at = &b->table[number];
+    at->newer = 0;
+    at->older = b->newest_idle;
+    *(at->older != 0 ? &b->table[at->older].newer : &b->oldest_idle) = number;
+    b->newest_idle = number;
+    b->idle++;
+}
+
+uint32_t bindings_surplus(const struct bindings *b) {
+    return b->idle > b->idle_limit || b->bound >= b->limit ? b->oldest_idle : 0;
+}
+
+/* --- names -------------------------------------------------------------------------------------------------------- */
+
+uint32_t bindings_look_up(struct bindings *b, const void *name, size_t name_bytes, bool *is_new) {
     uint32_t hash = hash_of(b, name, name_bytes);
     uint32_t place = place_of(b, hash, name, name_bytes);
     uint32_t number = b->index[place];
     *is_new = number == 0;
     if (number != 0) {
-        b->table[number].references++;
+        if (b->table[number].references > 0 || number == b->newest_idle) return number;
+        leave_idle(b, &b->table[number]);
+        become_idle(b, number);
         return number;
     }
     if (b->bound >= b->limit) return 0;
@@ -119,17 +131,29 @@ uint32_t bindings_bind(struct bindings *b, const void *name, size_t name_bytes, 
                            .name_bytes = (uint32_t)name_bytes,
                            .hash = hash,
                            .shard = shard,
-                           .references = 1,
                            .worker = (uint8_t)(shard % b->workers)};
+    become_idle(b, number);
     b->index[place] = number;
     b->bound++;
     return number;
 }
 
-bool bindings_unbind(struct bindings *b, uint32_t number) {
+void bindings_refer(struct bindings *b, uint32_t number) {
+    struct binding *at = &b->table[number];
+    assert(number > 0 && number < b->capacity && at->name != NULL);
+    if (at->references++ == 0) leave_idle(b, at);
+}
+
+uint32_t bindings_bind(struct bindings *b, const void *name, size_t name_bytes, bool *is_new) {
+    uint32_t number = bindings_look_up(b, name, name_bytes, is_new);
+    if (number != 0) bindings_refer(b, number);
+    return number;
+}
+
+void bindings_unbind(struct bindings *b, uint32_t number) {
     struct binding *at = &b->table[number];
     assert(number > 0 && number < b->capacity && at->references > 0);
-    return --at->references == 0;
+    if (--at->references == 0) become_idle(b, number);
 }
 
 /* Takes a place out of the index and moves up what would not be found behind the gap. */
@@ -147,6 +171,7 @@ static void close_gap(struct bindings *b, uint32_t gap) {
 void bindings_forget(struct bindings *b, uint32_t number) {
     struct binding *at = &b->table[number];
     assert(at->references == 0 && at->name != NULL);
+    leave_idle(b, at);
     close_gap(b, place_of(b, at->hash, at->name, at->name_bytes));
     free(at->name);
     *at = (struct binding){.next_free = b->first_free};

@@ -2,7 +2,6 @@
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { FIRST_SLOTS = 64 };
 
@@ -63,38 +62,4 @@ void map_remove(struct map *map, uint64_t key) {
 void map_free(struct map *map) {
     free(map->slots);
     *map = (struct map){0};
-}
-
-static uint64_t rotate(uint64_t x, int bits) {
-    return x << bits | x >> (64 - bits);
-}
-
-static void sip_round(uint64_t v[4]) {
-    v[0] += v[1], v[2] += v[3];
-    v[1] = rotate(v[1], 13) ^ v[0], v[3] = rotate(v[3], 16) ^ v[2];
-    v[0] = rotate(v[0], 32);
-    v[2] += v[1], v[0] += v[3];
-    v[1] = rotate(v[1], 17) ^ v[2], v[3] = rotate(v[3], 21) ^ v[0];
-    v[2] = rotate(v[2], 32);
-}
-
-uint64_t map_hash(const uint64_t seed[2], const void *data, size_t bytes) {
-    uint64_t v[4] = {seed[0] ^ 0x736f6d6570736575ULL, seed[1] ^ 0x646f72616e646f6dULL, seed[0] ^ 0x6c7967656e657261ULL,
-                     seed[1] ^ 0x7465646279746573ULL};
-    const uint8_t *at = data;
-    uint64_t word;
-    for (size_t left = bytes; left >= 8; left -= 8, at += 8) {
-        memcpy(&word, at, 8);
-        v[3] ^= word;
-        sip_round(v);
-        v[0] ^= word;
-    }
-    word = (uint64_t)bytes << 56;
-    for (size_t i = 0; i < bytes % 8; i++) word |= (uint64_t)at[i] << (8 * i);
-    v[3] ^= word;
-    sip_round(v);
-    v[0] ^= word;
-    v[2] ^= 0xff;
-    for (int i = 0; i < 3; i++) sip_round(v);
-    return v[0] ^ v[1] ^ v[2] ^ v[3];
 }

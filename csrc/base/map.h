@@ -24,7 +24,4 @@ bool map_insert(struct map *map, uint64_t key, uint32_t number);
 void map_remove(struct map *map, uint64_t key);
 void map_free(struct map *map);
 
-/* A keyed 64-bit hash (SipHash-1-3): strangers who choose names cannot choose collisions. */
-uint64_t map_hash(const uint64_t seed[2], const void *data, size_t bytes);
-
 #endif

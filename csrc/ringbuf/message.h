@@ -101,6 +101,9 @@ enum message_status {
 /* In a USE's or WATCH's flags: nobody asked for it, every connection begins so. */
 #define MSG_IMPLICIT 4u
 
+/* In an OPEN's flags: the topic is listed as long as the number is bound, though nobody uses it. */
+#define MSG_LISTED 16u
+
 /* In a PUBLISH_MANY's flags: it is a part of a writer's batch. A part that is there already is OK and not written again;
  * one is taken only behind the part before it, or, being part 0, behind a batch of a lower number. */
 #define MSG_IDEMPOTENT 8u

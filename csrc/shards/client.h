@@ -34,8 +34,9 @@ struct client {
     uint32_t used;                          /* topic */
     uint32_t consumer;                      /* of a subscription; 0: of none */
     uint32_t watches;                       /* first of its list */
-    uint32_t inflight_first, inflight_last; /* jobs, by deadline */
+    uint32_t inflight_first, inflight_last; /* jobs, as they were reserved */
     uint32_t inflight;
+    uint32_t soon; /* of them: their last second has begun */
     uint32_t next_runnable;
     uint32_t wait_slot;
     uint32_t wait_place; /* in the worker's heap of waits */

@@ -20,14 +20,15 @@ struct __attribute__((packed, aligned(4))) job {
     uint32_t reservation : 28; /* 0: none */
     uint32_t state : 4;        /* enum job_state; 0: none yet, or free */
 };
-enum { RESERVATION_MASK = (1 << 28) - 1 };
+enum { RESERVATION_MASK = (1 << 28) - 1, CLIENT_MASK = INT32_MAX };
 _Static_assert(sizeof(struct job) == 36, "the memory that a ready job costs is promised");
 _Static_assert(offsetof(struct job, id) == offsetof(struct indexed, key), "the index finds it by its id");
 
 /* What a job carries once it has been anything but ready. */
 struct reservation {
     uint32_t previous, next; /* jobs: in its client's in-flight list or its topic's buried list */
-    uint32_t client;         /* that has it in flight */
+    uint32_t client : 31;    /* that has it in flight */
+    uint32_t soon : 1;       /* of a reserved one: its last second has begun */
     uint32_t reserves, timeouts, releases, buries, kicks;
     uint64_t delay_ns;    /* as last asked for */
     uint64_t deadline_ns; /* when it is ready again; of reserved and delayed ones */

@@ -78,6 +78,7 @@ static bool fits(const struct worker *w, const struct topic *t, uint64_t count, 
 /* The log has room, and so have the tables. */
 static void enter(struct worker *w, uint32_t topic, const struct message *m, struct arrival one, bool more) {
     struct topic *t = topic_at(&w->topics, topic);
+    bool was_seen = topic_seen(t);
     struct shard *s = shard_of_topic(w, t);
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
     uint64_t seq = t->next_seq++;
@@ -95,6 +96,7 @@ static void enter(struct worker *w, uint32_t topic, const struct message *m, str
         queue_make_delayed(w, job, after(w, m->delay_ns));
     else
         queue_make_ready(w, job);
+    if (!was_seen) queue_settle(w, topic, false);
 }
 
 /* What comes before the records: the topic is what the message wants it to be, and has a number in the log. */

@@ -107,19 +107,15 @@ void queue_make_buried(struct worker *w, uint32_t job) {
     w->count->buried++;
 }
 
-/* The in-flight list of a client is by deadline; with one ttr for all, a new one goes to the end at once. */
 static void link_inflight(struct worker *w, struct client *c, uint32_t job, struct reservation *reservation) {
-    uint32_t after = c->inflight_last;
-    while (after && reservation_at(w, job_at(w, after)->reservation)->deadline_ns > reservation->deadline_ns)
-        after = reservation_at(w, job_at(w, after)->reservation)->previous;
-    reservation->previous = after;
-    uint32_t *link = after ? &reservation_at(w, job_at(w, after)->reservation)->next : &c->inflight_first;
-    reservation->next = *link;
-    *link = job;
-    if (reservation->next)
-        reservation_at(w, job_at(w, reservation->next)->reservation)->previous = job;
+    reservation->previous = c->inflight_last;
+    reservation->next = 0;
+    if (c->inflight_last)
+        reservation_at(w, job_at(w, c->inflight_last)->reservation)->next = job;
     else
-        c->inflight_last = job;
+        c->inflight_first = job;
+    c->inflight_last = job;
+    c->inflight++;
 }
 
 static void unlink_inflight(struct worker *w, struct client *c, const struct reservation *reservation) {
@@ -131,13 +127,23 @@ static void unlink_inflight(struct worker *w, struct client *c, const struct res
         reservation_at(w, job_at(w, reservation->next)->reservation)->previous = reservation->previous;
     else
         c->inflight_last = reservation->previous;
+    c->inflight--;
+}
+
+/* Two moments of a reserved job matter: when its last second begins its client gets no further waiting, and then its time
+ * is over. It stands in line for one and then for the other, so that nobody has to know a client's first deadline. */
+static void expect(struct worker *w, uint32_t job, const struct reservation *reservation) {
+    uint64_t at_ns = reservation->deadline_ns - (reservation->soon ? 0 : SAFETY_MARGIN_NS);
+    push(&w->inflight, job_places(w), heap_key(at_ns, (uint32_t)job_at(w, job)->id, job));
 }
 
 static void set_deadline(struct worker *w, uint32_t job, struct reservation *reservation) {
-    struct job *j = job_at(w, job);
-    reservation->deadline_ns = w->now_ns + job_attributes(w, j).ttr_ns;
-    push(&w->inflight, job_places(w), heap_key(reservation->deadline_ns, (uint32_t)j->id, job));
-    link_inflight(w, client_at(&w->clients, reservation->client), job, reservation);
+    struct client *c = client_at(&w->clients, reservation->client);
+    uint64_t ttr_ns = job_attributes(w, job_at(w, job)).ttr_ns;
+    reservation->deadline_ns = ttr_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + ttr_ns;
+    reservation->soon = ttr_ns <= SAFETY_MARGIN_NS;
+    c->soon += reservation->soon;
+    expect(w, job, reservation);
 }
 
 void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client) {
@@ -145,17 +151,18 @@ void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client) {
     struct reservation *reservation = queue_reservation(w, job);
     assert(!j->state);
     j->state = JOB_RESERVED;
-    reservation->client = client;
+    reservation->client = client & CLIENT_MASK;
     reservation->reserves++;
+    link_inflight(w, client_at(&w->clients, client), job, reservation);
     set_deadline(w, job, reservation);
-    client_at(&w->clients, client)->inflight++;
     topic_at(&w->topics, j->topic)->reserved++;
     w->count->reserved++;
 }
 
-static void clear_deadline(struct worker *w, const struct job *j, const struct reservation *reservation) {
+static void clear_deadline(struct worker *w, const struct job *j, struct reservation *reservation) {
     heap_remove(&w->inflight, job_places(w), j->place);
-    unlink_inflight(w, client_at(&w->clients, reservation->client), reservation);
+    client_at(&w->clients, reservation->client)->soon -= reservation->soon;
+    reservation->soon = 0;
 }
 
 void queue_touch(struct worker *w, uint32_t job) {
@@ -198,7 +205,8 @@ void queue_take(struct worker *w, uint32_t job) {
     case JOB_BURIED: take_buried(w, j); break;
     case JOB_RESERVED:
         clear_deadline(w, j, reservation_at(w, j->reservation));
-        client_at(&w->clients, reservation_at(w, j->reservation)->client)->inflight--;
+        unlink_inflight(w, client_at(&w->clients, reservation_at(w, j->reservation)->client),
+                        reservation_at(w, j->reservation));
         t->reserved--;
         w->count->reserved--;
         break;
@@ -240,19 +248,12 @@ bool queue_any_ready(const struct worker *w, uint32_t client) {
 }
 
 bool queue_deadline_soon(const struct worker *w, uint32_t client) {
-    uint32_t first = client_at(&w->clients, client)->inflight_first;
-    return first && w->now_ns + SAFETY_MARGIN_NS >= reservation_at(w, job_at(w, first)->reservation)->deadline_ns;
+    return client_at(&w->clients, client)->soon > 0;
 }
 
 /* When a waiting client's wait ends without a job; UINT64_MAX: not by itself. */
 static uint64_t wait_end(const struct worker *w, const struct client *c) {
-    uint64_t end = c->wait_until_ns;
-    if (c->inflight_first) {
-        uint64_t deadline = reservation_at(w, job_at(w, c->inflight_first)->reservation)->deadline_ns;
-        uint64_t margin = deadline > SAFETY_MARGIN_NS ? deadline - SAFETY_MARGIN_NS : 0;
-        if (margin < end) end = margin;
-    }
-    return end;
+    return c->soon ? w->now_ns : c->wait_until_ns;
 }
 
 void queue_wait(struct worker *w, uint32_t client, uint32_t slot, uint64_t timeout_ns) {
@@ -324,15 +325,14 @@ void queue_pause(struct worker *w, uint32_t topic, uint64_t pause_ns) {
 void queue_settle(struct worker *w, uint32_t topic, bool was_seen) {
     struct topic *t = topic_at(&w->topics, topic);
     bool seen = topic_seen(t);
-    if (seen == was_seen) return;
-    if (seen) {
-        w->count->topics++;
-        return;
+    if (seen && !was_seen) w->count->topics++;
+    if (seen) return;
+    if (was_seen) {
+        w->count->topics--;
+        end_pause(w, topic);
+        t->total = t->deletes = t->pauses = 0;
     }
-    w->count->topics--;
-    end_pause(w, topic);
-    t->total = t->deletes = t->pauses = 0;
-    if (!t->number) topics_remove(&w->topics, topic);
+    if (!t->number && !t->open) topics_remove(&w->topics, topic);
 }
 
 static void delays_due(struct worker *w) {
@@ -355,10 +355,22 @@ static void pauses_due(struct worker *w) {
     }
 }
 
+static void wait_over(struct worker *w, uint32_t client);
+
 static void time_to_run_over(struct worker *w, uint32_t job) {
     struct job *j = job_at(w, job);
+    struct reservation *reservation = reservation_at(w, j->reservation);
+    if (!reservation->soon) {
+        uint32_t client = reservation->client;
+        heap_remove(&w->inflight, job_places(w), j->place);
+        reservation->soon = 1;
+        client_at(&w->clients, client)->soon++;
+        expect(w, job, reservation);
+        if (client_at(&w->clients, client)->waiting) wait_over(w, client);
+        return;
+    }
     queue_take(w, job);
-    reservation_at(w, j->reservation)->timeouts++;
+    reservation->timeouts++;
     w->count->timeouts++;
     queue_make_ready(w, job);
     queue_serve(w, j->topic);

@@ -71,19 +71,32 @@ void request_done(struct worker *w, uint32_t client, const struct message *m, ui
 static uint32_t resolve(const struct worker *w, uint32_t acceptor, const struct message *m) {
     if (m->flags & MSG_RESOLVED) return m->topic;
     const struct peer *p = &w->peers[acceptor];
-    return m->topic < p->topics_capacity ? p->topics[m->topic] : 0;
+    return m->topic < p->topics_capacity ? p->topics[m->topic].topic : 0;
 }
 
 static void hold_topic(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     bool was_seen = topic_seen(t);
-    t->open++;
+    t->held++;
     queue_settle(w, topic, was_seen);
 }
 
 static void let_go_topic(struct worker *w, uint32_t topic) {
-    topic_at(&w->topics, topic)->open--;
+    topic_at(&w->topics, topic)->held--;
     queue_settle(w, topic, true);
+}
+
+/* The number of an acceptor's stands for nothing any more. */
+void requests_close_topic(struct worker *w, struct opened *opened) {
+    uint32_t topic = opened->topic;
+    bool listed = opened->listed;
+    *opened = (struct opened){0};
+    if (!topic) return;
+    struct topic *t = topic_at(&w->topics, topic);
+    bool was_seen = topic_seen(t);
+    t->open--;
+    if (listed) t->held--;
+    queue_settle(w, topic, was_seen);
 }
 
 static void open_topic(struct worker *w, uint32_t acceptor, const struct message *m) {
@@ -94,25 +107,26 @@ static void open_topic(struct worker *w, uint32_t acceptor, const struct message
     if (m->topic >= p->topics_capacity) {
         uint32_t capacity = p->topics_capacity ? p->topics_capacity : 64;
         while (capacity <= m->topic) capacity *= 2;
-        uint32_t *topics = realloc(p->topics, sizeof *topics * capacity);
+        struct opened *topics = realloc(p->topics, sizeof *topics * capacity);
         if (!topics) return;
         memset(topics + p->topics_capacity, 0, sizeof *topics * (capacity - p->topics_capacity));
         p->topics = topics;
         p->topics_capacity = capacity;
     }
+    struct opened *opened = &p->topics[m->topic];
+    requests_close_topic(w, opened);
     const char *name = (const char *)(m + 1);
     uint32_t topic = topics_find(&w->topics, name, m->body_bytes);
     if (!topic) topic = topics_add(&w->topics, name, m->body_bytes, shard, w->own[shard]->floor);
-    if (p->topics[m->topic]) let_go_topic(w, p->topics[m->topic]);
-    p->topics[m->topic] = topic;
-    if (topic) hold_topic(w, topic);
+    if (!topic) return;
+    *opened = (struct opened){topic, (m->flags & MSG_LISTED) != 0};
+    topic_at(&w->topics, topic)->open++;
+    if (opened->listed) hold_topic(w, topic);
 }
 
 static void close_topic(struct worker *w, uint32_t acceptor, const struct message *m) {
-    uint32_t topic = resolve(w, acceptor, m);
-    if (!topic) return;
-    w->peers[acceptor].topics[m->topic] = 0;
-    let_go_topic(w, topic);
+    const struct peer *p = &w->peers[acceptor];
+    if (m->topic < p->topics_capacity) requests_close_topic(w, &p->topics[m->topic]);
 }
 
 /* A client holds open what it uses and watches: its acceptor may close the number before the client hears of it. */

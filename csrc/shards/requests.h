@@ -16,6 +16,8 @@ enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t record
 
 struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status);
 void request_send(struct worker *w, uint32_t client, struct message *answer, const void *body, size_t body_bytes);
+/* A number of an acceptor's stands for nothing any more. */
+void requests_close_topic(struct worker *w, struct opened *opened);
 /* With the request's id. */
 void request_done(struct worker *w, uint32_t client, const struct message *m, uint8_t status);
 

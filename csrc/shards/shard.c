@@ -343,7 +343,7 @@ static void forget_topics(struct worker *w, struct shard *s, uint32_t first_segm
         uint32_t topic = s->topics[n];
         if (!topic) continue;
         struct topic *t = topic_at(&w->topics, topic);
-        if (topic_seen(t) || t->kept || t->last_segment >= first_segment) continue;
+        if (topic_seen(t) || t->open || t->kept || t->last_segment >= first_segment) continue;
         if (t->next_seq > s->floor) s->floor = t->next_seq;
         s->topics[n] = 0;
         topics_remove(&w->topics, topic);

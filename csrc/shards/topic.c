@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool topics_open(struct topics *topics, uint32_t limit, const uint64_t seed[2]) {
-    *topics = (struct topics){.seed = {seed[0], seed[1]}};
+bool topics_open(struct topics *topics, uint32_t limit, struct siphash_key key) {
+    *topics = (struct topics){.key = key};
     return arena_open(&topics->arena, sizeof(struct topic), limit);
 }
 
@@ -24,7 +24,7 @@ void topics_close(struct topics *topics) {
 }
 
 uint32_t topics_find(const struct topics *topics, const char *name, size_t name_bytes) {
-    uint32_t number = map_find(&topics->names, map_hash(topics->seed, name, name_bytes));
+    uint32_t number = map_find(&topics->names, siphash(topics->key, name, name_bytes));
     if (!number) return 0;
     const struct topic *t = topic_at(topics, number);
     return t->name_bytes == name_bytes && memcmp(t->name, name, name_bytes) == 0 ? number : 0;
@@ -32,7 +32,7 @@ uint32_t topics_find(const struct topics *topics, const char *name, size_t name_
 
 uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, uint32_t shard, uint64_t next_seq) {
     assert(name_bytes > 0 && name_bytes <= TOPIC_NAME_MAX);
-    uint64_t key = map_hash(topics->seed, name, name_bytes);
+    uint64_t key = siphash(topics->key, name, name_bytes);
     /* Two names with one 64-bit keyed hash: refuse the second, as if the limit were reached. */
     if (map_find(&topics->names, key)) return 0;
     char *copy = malloc(name_bytes);
@@ -56,7 +56,7 @@ uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, 
 
 bool topics_rename(struct topics *topics, uint32_t topic, const char *name, size_t name_bytes) {
     struct topic *t = topic_at(topics, topic);
-    uint64_t key = map_hash(topics->seed, name, name_bytes);
+    uint64_t key = siphash(topics->key, name, name_bytes);
     char *copy = malloc(name_bytes);
     if (!copy || map_find(&topics->names, key) || !map_insert(&topics->names, key, topic)) {
         free(copy);

@@ -1,7 +1,7 @@
 /* A topic on a worker: its place in the sequence of messages, its job queue, its subscriptions, and who takes an
  * interest in it.
  *
- * A topic is seen (listed, counted) while an acceptor has it open, a job is in it, or it is durable. After that it sleeps:
+ * A topic is seen (listed, counted) while somebody uses or watches it, a job is in it, or it is durable. After that it sleeps:
  * only its number and next_seq are kept, because a seq is never given out twice, until the log holds nothing of it any
  * more, or, if it is to be kept (shard_keep_topics), for longer.
  *
@@ -18,6 +18,7 @@
 #include "base/arena.h"
 #include "base/heap.h"
 #include "base/map.h"
+#include "base/siphash.h"
 #include "shards/ready.h"
 #include "shards/stream.h"
 
@@ -41,6 +42,7 @@ struct topic {
     uint32_t waiting_first, waiting_last; /* watches of clients whose RESERVE waits, first come first */
 
     uint32_t open; /* acceptors' numbers bound to it */
+    uint32_t held; /* by those who use or watch it, by parked requests, by acceptors that have it listed */
     uint32_t using, watching, waiting;
     uint64_t urgent, reserved, buried, total, deletes, pauses;
 
@@ -69,11 +71,10 @@ struct topic {
 struct topics {
     struct arena arena;
     struct map names;
-    uint64_t seed[2];
-    uint32_t seen;
+    struct siphash_key key;
 };
 
-bool topics_open(struct topics *topics, uint32_t limit, const uint64_t seed[2]);
+bool topics_open(struct topics *topics, uint32_t limit, struct siphash_key key);
 void topics_close(struct topics *topics);
 
 static inline struct topic *topic_at(const struct topics *topics, uint32_t topic) {
@@ -92,7 +93,7 @@ static inline uint64_t topic_jobs(const struct topic *t) {
     return (uint64_t)ready_count(&t->ready) + t->delayed.count + t->buried + t->reserved;
 }
 static inline bool topic_seen(const struct topic *t) {
-    return t->open > 0 || topic_jobs(t) > 0 || t->durable;
+    return t->held > 0 || topic_jobs(t) > 0 || t->durable;
 }
 
 #endif

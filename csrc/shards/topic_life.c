@@ -412,7 +412,7 @@ static enum outcome change_named(struct worker *w, const struct message *m, uint
     const struct topic *t = topic_at(&w->topics, topic);
     if (m->pri == CHANGE_MAKE && (!channel || t->durable || topic_jobs(t))) {
         enum outcome outcome = make(w, topic, channel, channel_bytes, status);
-        if (!topic_seen(t) && !t->number) topics_remove(&w->topics, topic);
+        if (!topic_seen(t) && !t->number && !t->open) topics_remove(&w->topics, topic);
         return outcome;
     }
     if (!t->durable && !topic_jobs(t)) return DONE;

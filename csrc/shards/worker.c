@@ -14,6 +14,7 @@
 
 #include "log/sync.h"
 #include "shards/queue.h"
+#include "shards/requests.h"
 
 enum {
     MAX_MESSAGE_BYTES = 1 << 30,
@@ -61,13 +62,13 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
     w->control_fd = -1;
     w->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     w->board = board_map(board_fd);
-    const uint64_t seeds[2] = {seed, seed * 0x9e3779b97f4a7c15ULL + index};
+    const struct siphash_key key = siphash_key(seed);
     bool opened = w->poll_fd >= 0 && w->board && arena_open(&w->jobs, sizeof(struct job), WORKER_MAX_JOBS) &&
                   arena_open(&w->reservations, sizeof(struct reservation), WORKER_MAX_JOBS) &&
-                  index_open(&w->ids, WORKER_MAX_JOBS, shards) && topics_open(&w->topics, WORKER_MAX_TOPICS, seeds) &&
+                  index_open(&w->ids, WORKER_MAX_JOBS, shards) && topics_open(&w->topics, WORKER_MAX_TOPICS, key) &&
                   clients_open(&w->clients, WORKER_MAX_CLIENTS, WORKER_MAX_WATCHES) &&
                   subscriptions_open(&w->subscriptions, WORKER_MAX_SUBSCRIPTIONS, WORKER_MAX_CLIENTS,
-                                     WORKER_MAX_DELIVERIES, shards, seed);
+                                     WORKER_MAX_DELIVERIES, shards, key.words[0]);
     /* Edge-triggered: each wake-up is heard once and the eventfd never read. */
     struct epoll_event wake = {.events = EPOLLIN | EPOLLET, .data.fd = wake_fd};
     if (!opened || epoll_ctl(w->poll_fd, EPOLL_CTL_ADD, wake_fd, &wake) < 0) {
@@ -257,11 +258,7 @@ void worker_peer_gone(struct worker *w, uint32_t acceptor) {
         const struct client *c = client_at(&w->clients, n);
         if (c->acceptor == acceptor && clients_find(&w->clients, acceptor, c->conn) == n) client_gone(w, n);
     }
-    for (uint32_t n = 0; n < p->topics_capacity; n++) {
-        if (!p->topics[n]) continue;
-        topic_at(&w->topics, p->topics[n])->open--;
-        queue_settle(w, p->topics[n], true);
-    }
+    for (uint32_t n = 0; n < p->topics_capacity; n++) requests_close_topic(w, &p->topics[n]);
     free(p->topics);
     p->topics = NULL;
     p->topics_capacity = 0;

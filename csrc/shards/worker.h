@@ -57,9 +57,15 @@ enum worker_event {
     WORKER_NO_SPACE = 16,     /* a publish was refused for want of disk */
 };
 
+/* What an acceptor's number for a topic is bound to. */
+struct opened {
+    uint32_t topic; /* 0: nothing */
+    bool listed;
+};
+
 struct peer {
     struct channel *channel;
-    uint32_t *topics; /* by the acceptor's number */
+    struct opened *topics; /* by the acceptor's number */
     uint32_t topics_capacity;
     const struct message *stalled; /* could not be done yet */
     uint64_t round_tail;           /* replies before this are covered by the sync under way */
@@ -79,7 +85,7 @@ struct worker {
     struct clients clients;
     struct subscriptions subscriptions;
 
-    struct heap inflight;                   /* jobs, by deadline */
+    struct heap inflight;                   /* jobs, by when their last second begins, and then by deadline */
     struct heap delays;                     /* topics, by their first delayed job's deadline */
     struct heap pauses;                     /* topics, by the end of their pause */
     struct heap waits;                      /* waiting clients with something to wait no longer for */
@@ -115,6 +121,7 @@ size_t board_bytes(void);
 /* Zeroes it, but for the counter of ids. */
 bool board_format(int fd);
 
+/* `seed`: of the hash of names; 0: one that nobody knows. */
 struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed);
 void worker_free(struct worker *w);
 bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns);

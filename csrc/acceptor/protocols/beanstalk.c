@@ -554,7 +554,7 @@ static bool set(void *state, const char *option, uint64_t value) {
 static bool started(struct acceptor *a, void *state) {
     *(struct beanstalk_options *)state =
         (struct beanstalk_options){.max_job_bytes = BEANSTALK_JOB_BYTES, .max_watches = MAX_ALL_WATCHED};
-    return topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1) != 0;
+    return topic_list(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1);
 }
 
 static void opened(struct acceptor *a, struct connection *c) {

@@ -117,7 +117,7 @@ static bool is_name(struct text text) {
 /* The name of the topic that the connection published to last, as most do. */
 static bool is_last_topic(const struct acceptor *a, const struct nsq *n, struct text topic) {
     const struct binding *last = binding_at(&a->bindings, n->topic);
-    return last->name_bytes == topic.bytes && n->topic != 0 && memcmp(last->name, topic.at, topic.bytes) == 0;
+    return last->name != NULL && last->name_bytes == topic.bytes && memcmp(last->name, topic.at, topic.bytes) == 0;
 }
 
 /* --- what is said ------------------------------------------------------------------------------------------------- */
@@ -237,7 +237,7 @@ static bool may_publish(struct acceptor *a, struct connection *c, const struct c
 
 /* The topic's binding; NULL when there can be no more. */
 static const struct binding *topic_of(struct acceptor *a, struct nsq *n, struct text topic) {
-    if (!is_last_topic(a, n, topic)) n->topic = topic_keep(a, topic.at, topic.bytes);
+    if (!is_last_topic(a, n, topic)) n->topic = topic_look_up(a, topic.at, topic.bytes);
     return n->topic != 0 ? binding_at(&a->bindings, n->topic) : NULL;
 }
 
@@ -723,6 +723,15 @@ void nsq_cut_short(struct acceptor *a, struct connection *c) {
     if (text != NULL) nsq_say(a, c, FRAME_ERROR, text, strlen(text));
 }
 
+static void closed(struct acceptor *a, struct connection *c) {
+    struct nsq *n = nsq_of(c);
+    nsq_forget_subscription(a, n);
+    for (uint32_t i = 0; n->authorized != NULL && i < NSQ_AUTHORIZED; i++)
+        if (n->authorized[i].topic != 0) topic_unbind(a, n->authorized[i].topic);
+    free(n->authorized);
+    n->authorized = NULL;
+}
+
 static void freed(struct connection *c) {
     free(nsq_of(c)->subscription);
     free(nsq_of(c)->authorized);
@@ -758,10 +767,12 @@ static bool set(void *state, const char *option, uint64_t value) {
 }
 
 /* The place for a topic: its own, or the one that was taken longest ago. */
-static struct authorization *authorization_for(struct nsq *n, uint32_t topic) {
+static struct authorization *authorization_for(struct acceptor *a, struct nsq *n, uint32_t topic) {
     for (uint32_t i = 0; i < NSQ_AUTHORIZED; i++)
         if (n->authorized[i].topic == topic) return &n->authorized[i];
     struct authorization *at = &n->authorized[n->authorized_next];
+    bindings_refer(&a->bindings, topic);
+    if (at->topic != 0) topic_unbind(a, at->topic);
     n->authorized_next = (uint8_t)((n->authorized_next + 1u) % NSQ_AUTHORIZED);
     return at;
 }
@@ -772,9 +783,9 @@ static void authorize(struct acceptor *a, struct nsq *n, const void *topic, size
     n->admitted = true;
     if (topic_bytes == 0 || topic_bytes > NSQ_NAME_BYTES) return;
     if (n->authorized == NULL) n->authorized = calloc(NSQ_AUTHORIZED, sizeof *n->authorized);
-    uint32_t number = n->authorized != NULL ? topic_keep(a, topic, topic_bytes) : 0;
+    uint32_t number = n->authorized != NULL ? topic_look_up(a, topic, topic_bytes) : 0;
     if (number == 0) return; /* then it is asked for each time */
-    *authorization_for(n, number) = (struct authorization){.until_ns = until_ns, .topic = number};
+    *authorization_for(a, n, number) = (struct authorization){.until_ns = until_ns, .topic = number};
 }
 
 /* "heartbeat-ns" (0: none), "tls" (1: it is encrypted), "authorized-until-ns" (monotonic: all that was authorized ends
@@ -808,6 +819,7 @@ const struct codec nsq_codec = {
     .ended = nsq_cut_short,
     .sent = nsq_sent,
     .due = nsq_due,
+    .closed = closed,
     .freed = freed,
     .pushed = nsq_pushed,
     .subscribing = nsq_subscribing,

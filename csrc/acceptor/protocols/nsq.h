@@ -47,7 +47,7 @@ struct nsq {
     bool unsettled : 1; /* what it said of messages may yet be refused */
     uint8_t worker;     /* of what it subscribed to */
     uint8_t authorized_next;
-    uint32_t topic; /* that it published to last: a binding that is kept */
+    uint32_t topic; /* that it published to last: what the number is bound to by now has to be looked at */
 
     uint64_t heartbeat_ns; /* 0: none */
     uint64_t beat_ns;      /* when the next is due */
@@ -101,6 +101,8 @@ void nsq_sent(struct acceptor *a, struct connection *c);
 void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker);
 bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
                      const void *body);
+/* It is no consumer, and asks a worker that comes back for nothing. */
+void nsq_forget_subscription(struct acceptor *a, struct nsq *n);
 void nsq_subscribed(struct acceptor *a, struct connection *c, uint8_t status);
 void nsq_set_credit(struct acceptor *a, struct connection *c, uint64_t credit);
 

@@ -135,15 +135,22 @@ void nsq_sent(struct acceptor *a, struct connection *c) {
 
 /* --- the subscription --------------------------------------------------------------------------------------------- */
 
+void nsq_forget_subscription(struct acceptor *a, struct nsq *n) {
+    if (n->subscription == NULL) return;
+    topic_unbind(a, n->subscription->topic);
+    free(n->subscription);
+    n->subscription = NULL;
+}
+
 bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
                      const void *body) {
     struct nsq *n = nsq_of(c);
-    (void)a;
     if (n->state != NSQ_INIT) return false;
-    free(n->subscription);
+    nsq_forget_subscription(a, n);
     n->subscription = malloc(sizeof *request + request->body_bytes);
     if (n->subscription == NULL) return false;
     *n->subscription = *request;
+    bindings_refer(&a->bindings, request->topic);
     if (request->body_bytes > 0) memcpy(n->subscription + 1, body, request->body_bytes);
     n->worker = (uint8_t)worker;
     return true;
@@ -151,14 +158,12 @@ bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, 
 
 void nsq_subscribed(struct acceptor *a, struct connection *c, uint8_t status) {
     struct nsq *n = nsq_of(c);
-    (void)a;
     if (n->state != NSQ_INIT || n->subscription == NULL) return;
     if (status == STATUS_OK) {
         n->state = NSQ_SUBSCRIBED;
         return;
     }
-    free(n->subscription);
-    n->subscription = NULL;
+    nsq_forget_subscription(a, n);
 }
 
 void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker) {
