@@ -23,7 +23,7 @@ def build(out: Path) -> Path:
     """Compiles the benchmark into the folder `out`."""
     program = out / "ring_bench"
     command = [
-        os.environ.get("CC", "cc"), "-std=c11", "-O3", "-DNDEBUG", f"-I{CSRC}", "-o", str(program),
+        os.environ.get("CC", "cc"), "-std=c11", "-O3", f"-I{CSRC}", "-o", str(program),
         str(HERE / "ring_bench.c"), str(CSRC / "ringbuf/ring.c"),
     ]  # fmt: skip
     subprocess.run(command, check=True)

@@ -1,0 +1,271 @@
+/* The message path of an acceptor and a worker in one process, one turn at a time, to count instructions of: what
+ * other programs on the machine do changes a time, and not a count. Connections are socket pairs, segments memfds.
+ *
+ * Each load is repeated in rounds; a round is what 20 (or 4) clients with their commands outstanding cause. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "acceptor/acceptor.h"
+#include "measure.h"
+#include "ringbuf/ring.h"
+#include "shards/worker.h"
+
+enum { SHARDS = 4, MAX_REMOTES = 64, BODY_BYTES = 200, OUT_BYTES = 1 << 20, RING_BYTES = 1 << 20, TURNS = 1000 };
+#define SEGMENT_TOTAL ((uint64_t)64 << 20)
+
+struct remote {
+    int fd;
+    char *got;
+    size_t got_bytes;
+};
+
+static struct worker *worker;
+static struct acceptor *acceptor;
+static uint64_t now_then = 1000 * NS;
+static struct remote remotes[MAX_REMOTES];
+static uint64_t done;
+
+/* Both are what is counted: --toggle-collect names them. */
+__attribute__((noipa)) static int acceptor_counted(void) {
+    int upcalls = acceptor_turn(acceptor);
+    __asm__ volatile("" ::: "memory"); /* no jump instead of a call: the count ends where this returns */
+    return upcalls;
+}
+
+__attribute__((noipa)) static bool worker_counted(void) {
+    bool busy = worker_turn(worker, now_then, now_then + 1700000000 * NS);
+    __asm__ volatile("" ::: "memory");
+    return busy;
+}
+
+static void give_segments(void) {
+    uint64_t bytes;
+    uint32_t number;
+    int64_t shard;
+    while ((shard = worker_wanting_shard(worker, &bytes, &number)) >= 0) {
+        while (worker_dead_segments(worker, (uint32_t)shard)) worker_drop_first(worker, (uint32_t)shard);
+        uint64_t size = bytes > SEGMENT_TOTAL ? bytes : SEGMENT_TOTAL;
+        int fd = memfd_create("segment", MFD_CLOEXEC);
+        if (!worker_add_segment(worker, (uint32_t)shard, fd, number, size, true, now_then)) die("no segment");
+    }
+}
+
+/* What Python does for a SUB, and nothing else is asked of it. */
+static void subscribe(const struct upcall *u) {
+    static const char topic[] = "load", channel[] = "channel";
+    if (u->kind == UPCALL_ANSWER) {
+        acceptor_reply(acceptor, u->conn, "\0\0\0\6\0\0\0\0OK", 10);
+        acceptor_resume(acceptor, u->conn);
+        return;
+    }
+    if (u->bytes_count < 4 || memcmp(u->bytes, "SUB ", 4) != 0) die("Python is asked for something");
+    struct subscribe s = {.timeout_ns = 60 * NS, .timeout_max_ns = 900 * NS, .name_bytes = sizeof channel - 1};
+    char body[sizeof s + sizeof channel];
+    memcpy(body, &s, sizeof s);
+    memcpy(body + sizeof s, channel, sizeof channel - 1);
+    struct message request = {.kind = MSG_SUBSCRIBE, .topic = acceptor_bind(acceptor, topic, sizeof topic - 1)};
+    acceptor_request(acceptor, 0, u->conn, &request, body, sizeof s + sizeof channel - 1);
+}
+
+static void turns(void) {
+    for (int i = 0; i < 4; i++) {
+        now_then += 20000;
+        acceptor_set_now(acceptor, now_then);
+        struct upcall u;
+        if (acceptor_counted() != 0)
+            while (acceptor_upcall(acceptor, &u)) subscribe(&u);
+        worker_counted();
+        give_segments();
+    }
+}
+
+static void begin(void) {
+    int board = memfd_create("board", MFD_CLOEXEC);
+    int there = memfd_create("requests", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int back = memfd_create("replies", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int worker_wake = eventfd(0, EFD_NONBLOCK), acceptor_wake = eventfd(0, EFD_NONBLOCK);
+    if (!board_format(board) || ring_format(there, RING_BYTES, 1) || ring_format(back, RING_BYTES, 1)) die("no rings");
+    worker = worker_new(0, 1, SHARDS, board, worker_wake, 42);
+    for (uint32_t shard = 0; shard < SHARDS; shard++) worker_own(worker, shard);
+    worker_recovered(worker);
+    give_segments();
+    acceptor = acceptor_new(0, 1, SHARDS, board, acceptor_wake);
+    acceptor_set_now(acceptor, now_then);
+    if (!worker_peer(worker, 0, back, there, acceptor_wake) || acceptor_peer(acceptor, 0, there, back, worker_wake))
+        die("no channel");
+}
+
+/* ---- clients ---- */
+
+static void connect_as(struct remote *c, uint32_t protocol) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) die("%s", strerror(errno));
+    int size = OUT_BYTES;
+    for (int i = 0; i < 2; i++) setsockopt(pair[i], SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    c->fd = pair[0];
+    c->got = allocate(1, OUT_BYTES);
+    if (!acceptor_adopt(acceptor, pair[1], protocol)) die("no connection");
+}
+
+static void say(struct remote *c, const char *bytes, size_t count) {
+    while (count > 0) {
+        ssize_t n = send(c->fd, bytes, count, MSG_NOSIGNAL);
+        if (n < 0 && errno != EAGAIN) die("%s", strerror(errno));
+        if (n < 0) {
+            turns();
+            continue;
+        }
+        bytes += n;
+        count -= (size_t)n;
+    }
+}
+
+static void hear(struct remote *c) {
+    ssize_t n;
+    while ((n = recv(c->fd, c->got + c->got_bytes, OUT_BYTES - 1 - c->got_bytes, 0)) > 0) c->got_bytes += (size_t)n;
+    c->got[c->got_bytes] = 0;
+}
+
+/* ---- beanstalk: 20 put, 20 reserve and delete ---- */
+
+static void answer_reserved(struct remote *c, unsigned depth) {
+    char out[64 << 10], *to = out;
+    const char *at = c->got, *end = c->got + c->got_bytes;
+    while (at < end) {
+        const char *line_end = memchr(at, '\n', (size_t)(end - at));
+        if (!line_end) break;
+        if (memcmp(at, "RESERVED ", 9) != 0) {
+            if (memcmp(at, "DELETED\r\n", 9) != 0) die("answered %.40s", at);
+            if (depth == 1) to += sprintf(to, "reserve\r\n");
+            at = line_end + 1;
+            continue;
+        }
+        if (end - line_end < BODY_BYTES + 3) break;
+        done++; /* its delete may have to wait behind a reserve that waits */
+        to += sprintf(to, "delete %llu\r\n%s", strtoull(at + 9, NULL, 10), depth == 1 ? "" : "reserve\r\n");
+        at = line_end + 1 + BODY_BYTES + 2;
+    }
+    c->got_bytes = (size_t)(end - at);
+    memmove(c->got, at, c->got_bytes);
+    say(c, out, (size_t)(to - out));
+}
+
+static void beanstalk(unsigned rounds, unsigned depth) {
+    char put[64 + BODY_BYTES], *puts = allocate(depth, sizeof put);
+    int head = sprintf(put, "put 1024 0 60 %d\r\n", BODY_BYTES);
+    memset(put + head, 'x', BODY_BYTES);
+    memcpy(put + head + BODY_BYTES, "\r\n", 2);
+    size_t put_bytes = (size_t)head + BODY_BYTES + 2;
+    for (unsigned i = 0; i < depth; i++) memcpy(puts + i * put_bytes, put, put_bytes);
+    for (unsigned i = 0; i < 40; i++) connect_as(&remotes[i], acceptor_protocol("beanstalk"));
+    for (unsigned i = 20; i < 40; i++)
+        for (unsigned n = 0; n < depth; n++) say(&remotes[i], "reserve\r\n", 9);
+    for (unsigned round = 0; round < rounds; round++) {
+        for (unsigned i = 0; i < 20; i++) say(&remotes[i], puts, depth * put_bytes);
+        uint64_t wanted = done + 20 * depth;
+        for (int turn = 0; done < wanted; turn++) {
+            if (turn == TURNS) die("stuck");
+            turns();
+            for (unsigned i = 0; i < 40; i++) hear(&remotes[i]);
+            for (unsigned i = 0; i < 20; i++) remotes[i].got_bytes = 0;
+            for (unsigned i = 20; i < 40; i++) answer_reserved(&remotes[i], depth);
+        }
+    }
+}
+
+/* ---- NSQ ---- */
+
+static char *put_u32(char *to, size_t value) {
+    uint32_t big = __builtin_bswap32((uint32_t)value);
+    memcpy(to, &big, sizeof big);
+    return to + sizeof big;
+}
+
+static size_t command(char *to, unsigned batch) {
+    char *at = to + sprintf(to, batch > 1 ? "MPUB load\n" : "PUB load\n");
+    if (batch > 1) at = put_u32(put_u32(at, 4 + batch * (4 + BODY_BYTES)), batch);
+    for (unsigned i = 0; i < batch; i++) {
+        at = put_u32(at, BODY_BYTES);
+        memset(at, 'x', BODY_BYTES);
+        at += BODY_BYTES;
+    }
+    return (size_t)(at - to);
+}
+
+/* Frames; messages are finished. */
+static void answer_frames(struct remote *c) {
+    static char out[1 << 20];
+    char *to = out;
+    const char *at = c->got, *end = c->got + c->got_bytes;
+    while (end - at >= 8) {
+        uint32_t size;
+        memcpy(&size, at, sizeof size);
+        size = __builtin_bswap32(size);
+        if ((size_t)(end - at) < 4 + (size_t)size) break;
+        if (at[7] == 1) die("answered %.40s", at + 8);
+        if (at[7] == 2) {
+            memcpy(to, "FIN ", 4);
+            memcpy(to + 4, at + 18, 16);
+            to[20] = '\n';
+            to += 21;
+            done++;
+        }
+        at += 4 + size;
+    }
+    c->got_bytes = (size_t)(end - at);
+    memmove(c->got, at, c->got_bytes);
+    say(c, out, (size_t)(to - out));
+}
+
+static void nsq(unsigned rounds, unsigned batch, unsigned depth, unsigned consumers) {
+    unsigned producers = 4;
+    char *block = allocate(depth, batch * (BODY_BYTES + 4u) + 32);
+    size_t bytes = 0;
+    for (unsigned i = 0; i < depth; i++) bytes += command(block + bytes, batch);
+    for (unsigned i = 0; i < producers + consumers; i++) {
+        connect_as(&remotes[i], acceptor_protocol("nsq"));
+        say(&remotes[i], "  V2", 4);
+        if (i >= producers) say(&remotes[i], "SUB load channel\nRDY 1000\n", 26);
+        turns();
+    }
+    for (unsigned round = 0; round < rounds; round++) {
+        uint64_t messages = (uint64_t)producers * depth * batch, wanted = done + messages;
+        for (unsigned i = 0; i < producers; i++) say(&remotes[i], block, bytes);
+        for (int turn = 0; turn < (consumers ? TURNS : 4); turn++) {
+            turns();
+            for (unsigned i = 0; i < producers + consumers; i++) hear(&remotes[i]);
+            for (unsigned i = 0; i < producers + consumers; i++) answer_frames(&remotes[i]);
+            if (consumers && done >= wanted) break;
+        }
+        if (!consumers) done += messages;
+    }
+    turns();
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) die("usage: instructions LOAD ROUNDS");
+    unsigned rounds = (unsigned)number(argv[2], 1, 1e9);
+    begin();
+    if (strcmp(argv[1], "pipelined") == 0)
+        beanstalk(rounds, 64);
+    else if (strcmp(argv[1], "unpipelined") == 0)
+        beanstalk(rounds, 1);
+    else if (strcmp(argv[1], "nsq-pub") == 0)
+        nsq(rounds, 1, 64, 0);
+    else if (strcmp(argv[1], "nsq-mpub") == 0)
+        nsq(rounds, 200, 4, 0);
+    else if (strcmp(argv[1], "nsq-mpub-consumed") == 0)
+        nsq(rounds, 200, 4, 4);
+    else
+        die("no load %s", argv[1]);
+    printf("%llu\n", (unsigned long long)done);
+    return 0;
+}
