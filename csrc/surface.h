@@ -341,7 +341,11 @@ struct subject_entry {
 
 struct subject_walk *subject_walk_new(void);
 void subject_walk_free(struct subject_walk *walk);
-struct subjects *subjects_new(const uint64_t seed[2]);
+struct siphash_key {
+    uint64_t words[2];
+};
+struct siphash_key siphash_key(uint64_t seed);
+struct subjects *subjects_new(struct siphash_key key);
 void subjects_free(struct subjects *subjects);
 bool subject_pattern_is_valid(const void *pattern, size_t bytes);
 bool subject_has_wildcard(const void *pattern, size_t bytes);

@@ -38,7 +38,7 @@ class Trie:
     """The C one, with entries numbered as they come."""
 
     def __init__(self) -> None:
-        self.subjects = lib.subjects_new([1, 2])
+        self.subjects = lib.subjects_new(lib.siphash_key(1))
         self.walk = lib.subject_walk_new()
         self.entries: dict[int, Any] = {}
         self.numbers: dict[int, int] = {}

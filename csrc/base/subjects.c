@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/map.h"
+#include "base/siphash.h"
 
 /* What is kept of earlier matches of the trie: of short subjects, few patterns each, in place. */
 enum { KEPT = 4096, KEPT_SUBJECT_BYTES = 64, KEPT_PATTERNS = 6, FIRST_BUCKETS = 64, FIRST_ENTRIES = 4 };
@@ -39,7 +40,7 @@ struct buckets {
 };
 
 struct subjects {
-    uint64_t seed[2];
+    struct siphash_key key;
     struct buckets literals; /* subject_pattern, by text */
     struct buckets nodes;    /* subject_node, by parent and token */
     struct subject_node *root;
@@ -135,7 +136,7 @@ bool subject_overlaps(const void *one, size_t one_bytes, const void *other, size
 /* --- hash tables of nodes and of patterns without wildcards ------------------------------------------------------- */
 
 static uint64_t hash_of_token(const struct subjects *s, const char *token, size_t bytes) {
-    return map_hash(s->seed, token, bytes);
+    return siphash(s->key, token, bytes);
 }
 
 /* A node's place depends on its parent too: the address is as good as a number. */
@@ -619,11 +620,10 @@ void subject_walk_free(struct subject_walk *walk) {
     free(walk);
 }
 
-struct subjects *subjects_new(const uint64_t seed[2]) {
+struct subjects *subjects_new(struct siphash_key key) {
     struct subjects *s = calloc(1, sizeof *s);
     if (!s) return NULL;
-    s->seed[0] = seed[0];
-    s->seed[1] = seed[1];
+    s->key = key;
     s->generation = 1; /* what is zero was never kept */
     s->root = new_node(NULL, "", 0, 0);
     if (s->root) return s;

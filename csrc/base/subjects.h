@@ -18,6 +18,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/siphash.h"
+
 /* The longest subject; a token is a byte and a dot at least. */
 enum { SUBJECT_MAX_BYTES = 64 << 10, SUBJECT_MAX_TOKENS = SUBJECT_MAX_BYTES / 2 };
 
@@ -74,8 +76,8 @@ struct subject_walk;
 struct subject_walk *subject_walk_new(void);
 void subject_walk_free(struct subject_walk *walk);
 
-/* `seed`: strangers who choose names must not know it. NULL when memory is short. */
-struct subjects *subjects_new(const uint64_t seed[2]);
+/* `key`: strangers who choose names must not know it. NULL when memory is short. */
+struct subjects *subjects_new(struct siphash_key key);
 /* All entries must have been removed. */
 void subjects_free(struct subjects *subjects);
 

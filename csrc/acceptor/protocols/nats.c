@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/go_quote.h"
@@ -375,7 +374,7 @@ bool nats_open_account(struct nats_server *server, uint32_t number) {
         server->account_count = number + 1;
     }
     struct nats_account *account = &server->accounts[number];
-    if (account->subjects == NULL) account->subjects = subjects_new(server->seed);
+    if (account->subjects == NULL) account->subjects = subjects_new(server->key);
     return account->subjects != NULL;
 }
 
@@ -391,8 +390,8 @@ static bool started(struct acceptor *a, void *state) {
     server->write_deadline_ns = 10 * SECOND_NS;
     server->ping_interval_ns = 120 * SECOND_NS;
     server->ping_max = 2;
-    if (getrandom(server->seed, sizeof server->seed, 0) != sizeof server->seed) return false;
-    server->random = server->seed[0] | 1;
+    server->key = siphash_key(0);
+    server->random = server->key.words[0] | 1;
     server->walk = subject_walk_new();
     server->remote_walk = subject_walk_new();
     return server->walk != NULL && server->remote_walk != NULL && nats_open_account(server, GLOBAL_ACCOUNT);

@@ -85,7 +85,7 @@ struct nats_server {
     struct subject_walk *walk, *remote_walk;
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
     uint64_t told; /* the number of what was told to others last */
-    uint64_t seed[2];
+    struct siphash_key key;
     uint64_t random;
 
     /* While messages are handed out nothing may leave a list that is being gone through. */

@@ -179,7 +179,7 @@ static void hear_interest(struct nats_server *server, uint32_t other, const uint
     if (i.account >= NATS_MAX_ACCOUNTS || !subject_pattern_is_valid(subject.at, subject.bytes)) return;
     if (!nats_open_account(server, i.account)) abort();
     struct nats_account *account = &server->accounts[i.account];
-    if (account->remote == NULL && (account->remote = subjects_new(server->seed)) == NULL) abort();
+    if (account->remote == NULL && (account->remote = subjects_new(server->key)) == NULL) abort();
     struct nats_remote *r = find_remote(account, other, subject, queue);
     if (r != NULL && i.weight > 0)
         subjects_weigh(&r->entry, i.weight);

@@ -9,7 +9,7 @@
 enum { FIRST_SIDS = 8 };
 
 static uint32_t hash_of(const struct acceptor *a, const struct connection *c, struct text sid) {
-    return (uint32_t)map_hash(nats_server_of(a, c)->seed, sid.at, sid.bytes);
+    return (uint32_t)siphash(nats_server_of(a, c)->key, sid.at, sid.bytes);
 }
 
 /* Where the sid is, or would be. */
