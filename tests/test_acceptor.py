@@ -994,6 +994,28 @@ def test_a_worker_that_holds_something_is_asked_about_deadlines(trio: Bench) -> 
     assert trio.take(2) == []
 
 
+def test_a_reserve_behind_a_reserve_job_knows_what_that_brought(trio: Bench) -> None:
+    """In one packet: which workers hold something is known when the reserve-job is answered."""
+    client = trio.quiet_client(trio.name_at(0))
+    held = trio.id_at(2)
+    client.send(b"reserve-job %d\r\nreserve\r\n" % held)
+    assert trio.take(0) == [], "where to reserve is not decided yet"
+    trio.answer(2, trio.one(2), OK, id=held, body=b"x")
+    here, there = probes(trio, 0, 2)
+    trio.answer(0, here, NONE)
+    trio.answer(2, there, DEADLINE_SOON)
+    assert client.received() == b"RESERVED %d 1\r\nx\r\nDEADLINE_SOON\r\n" % held
+
+
+def test_a_reserve_behind_a_reserve_job_whose_worker_dies_goes_on(trio: Bench) -> None:
+    client = trio.quiet_client(trio.name_at(0))
+    client.send(b"reserve-job %d\r\nreserve-with-timeout 0\r\n" % trio.id_at(2))
+    trio.one(2)
+    trio.acceptor.peer_gone(2)
+    trio.turn()
+    assert trio.one(0).kind == RESERVE
+
+
 def test_a_job_that_is_ready_is_better_than_a_deadline(trio: Bench, watcher: Client) -> None:
     watcher.send(b"reserve\r\n")
     here, there = probes(trio, 0, 1)
@@ -1394,6 +1416,72 @@ def test_a_client_that_does_not_read_is_not_read_from(bench: Bench) -> None:
         if replies * 24 >= asked:
             break
     assert replies == asked // 24
+
+
+MIB: Final = 1 << 20
+BODIES_AHEAD_BYTES: Final = 16 * MIB  # csrc/acceptor/bounds.h
+
+
+def reserve_jobs(bench: Bench, client: Client, count: int) -> list[Request]:
+    client.send(b"".join(b"reserve-job %d\r\nrelease %d 0 0\r\n" % (n, n) for n in range(1, count + 1)))
+    return [request for request in bench.take() if request.kind == RESERVE_ID]
+
+
+def test_as_many_bodies_are_asked_for_as_would_do_if_each_were_as_large_as_it_may_be(bench: Bench) -> None:
+    bench.acceptor.set("beanstalk.max-job-size", 4 * MIB)
+    assert len(reserve_jobs(bench, bench.quiet_client(), 100)) == 4
+    bench.acceptor.set("beanstalk.max-job-size", 20 * MIB)
+    client = bench.quiet_client()
+    (only,) = reserve_jobs(bench, client, 100)
+    bench.worker[0].answer(only, OK, id=only.id, body=b"x" * 20 * MIB)
+    asked: list[Request] = []
+    for _ in range(40):
+        bench.turn()
+        asked += bench.take()
+    assert asked == [], "what has come has not left"
+    received = 0
+    for _ in range(1000):
+        received += len(client.received())
+        bench.turn()
+        asked += bench.take()
+    assert received > 20 * MIB, "what is larger than the limit passes"
+    assert [request.kind for request in asked] == [RESERVE_ID, RELEASE], "and then it goes on, one by one"
+
+
+def test_a_body_larger_than_a_job_may_be_makes_those_after_it_wait_for_one_another(bench: Bench) -> None:
+    """Put by another protocol, or before the limit was lowered."""
+    client = bench.quiet_client()
+    client.send(b"reserve\r\n")
+    bench.answer(0, bench.one(), OK, id=8, body=b"x" * 8 * MIB)
+    received = 0
+    while received < 8 * MIB:
+        bench.turn()
+        assert bench.take() == []
+        received += len(client.received())
+    client.send(b"reserve\r\n" * 100)
+    assert len(bench.take()) == 2
+
+
+def test_replies_whose_turn_has_not_come_count_as_unsent(duo: Bench) -> None:
+    """One worker does not answer, and the other brings body after body behind it."""
+    client = duo.quiet_client()
+    client.send(b"touch %d\r\n" % duo.id_at(0))
+    body = b"x" * 60_000
+    brought = 0
+    for n in range(1, 200):
+        client.send(b"reserve-job %d\r\n" % duo.id_at(1, n))
+        for request in duo.take(1):
+            duo.answer(1, request, OK, id=request.id, body=body)
+            brought += 1
+    assert brought == MIB // len(body) + 1
+    duo.answer(0, duo.one(0))
+    replies = 0
+    for _ in range(1000):
+        replies += client.received().count(b"RESERVED")
+        for request in duo.take(1):
+            duo.answer(1, request, OK, id=request.id, body=body)
+        duo.turn()
+    assert replies == 199
 
 
 def test_at_the_end_no_more_input_is_taken_and_what_is_under_way_is_waited_for(bench: Bench) -> None:

@@ -345,11 +345,12 @@ void reply_by_python(struct acceptor *a, struct connection *c, const uint8_t *li
 /* --- for a connection whose command Python has -------------------------------------------------------------------- */
 
 /* A copy of the request waits in its slot. */
-static bool keep_unsent(struct acceptor *a, struct slot *slot, const struct message *request, const void *body) {
-    slot->body = malloc(sizeof *request + request->body_bytes);
-    if (slot->body == NULL) return false;
-    memcpy(slot->body, request, sizeof *request);
-    if (request->body_bytes > 0) memcpy(slot->body + sizeof *request, body, request->body_bytes);
+static bool keep_unsent(struct acceptor *a, struct connection *c, struct slot *slot, const struct message *request,
+                        const void *body) {
+    uint8_t *room = connection_body(c, &a->blocks, slot, sizeof *request + request->body_bytes);
+    if (room == NULL) return false;
+    memcpy(room, request, sizeof *request);
+    if (request->body_bytes > 0) memcpy(room + sizeof *request, body, request->body_bytes);
     slot->unsent = true;
     if (request->topic != 0) bindings_refer(&a->bindings, request->topic);
     return true;
@@ -378,7 +379,7 @@ int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, con
     if (a->links[worker].channel != NULL) {
         c->touched_workers |= bit_of(worker);
         peer_send(a, worker, &copy, body);
-    } else if (!keep_unsent(a, slot, &copy, body)) {
+    } else if (!keep_unsent(a, c, slot, &copy, body)) {
         engine_oom(a, c);
         return -1;
     }

@@ -27,10 +27,13 @@
  * lies; with more than that, what is received goes behind it. */
 #define MAX_MOVED_BYTES ((size_t)4 << 10)
 
-/* Replies that wait to be sent on one connection: above HIGH its input waits until they are below LOW. What is being
- * answered already still comes on top: at most MAX_OUTSTANDING bodies. */
+/* Replies that wait to be sent on one connection, or for their turn: above HIGH its input waits until half of them have
+ * left. What has been asked for already still comes on top. */
 #define OUTPUT_HIGH_BYTES ((size_t)1 << 20)
-#define OUTPUT_LOW_BYTES  (OUTPUT_HIGH_BYTES / 2)
+
+/* How large a body is, is not known before it comes: so many are asked for at once that there would be no more than this
+ * if each were as large as a job may be, or as the largest that came; or one. */
+#define BODIES_AHEAD_BYTES ((uint64_t)16 << 20)
 
 /* Durations that are options are shorter than 2 to the power of this, so that sums do not overflow. */
 #define LONGEST_TIME_NS_BITS 60
@@ -48,9 +51,18 @@
  * a turn. */
 #define FILTER_PIECES_PER_TURN 4u
 
-/* Input and output buffers: one block each as a rule, from a pool that keeps this many. */
-#define BLOCK_BYTES ((size_t)32 << 10)
-#define KEEP_BLOCKS 512u
+/* Input and output buffers: one block each as a rule, from a pool that keeps this many; smaller pieces for replies whose
+ * turn has not come. What is larger than MAPPED_BYTES is mapped for itself, and a few of those are kept too. */
+#define BLOCK_BYTES       ((size_t)32 << 10)
+#define KEEP_BLOCKS       512u
+#define PAGE_BYTES        ((size_t)4 << 10)
+#define KEEP_PAGES        512u
+#define CELL_BYTES        ((size_t)256)
+#define KEEP_CELLS        4096u
+#define MAPPED_BYTES      ((size_t)256 << 10)
+#define MAPPED_KEEP_BYTES ((size_t)2 << 20)
+/* When so much has gone back to the heap that it may be full of holes, it is trimmed, as soon as little is in use. */
+#define TRIM_BYTES ((size_t)32 << 20)
 
 /* Work in one turn: little enough that what a turn has for a client, an OK among many deliveries, leaves soon. */
 #define EVENTS_PER_TURN   256

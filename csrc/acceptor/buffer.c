@@ -1,48 +1,116 @@
+#define _GNU_SOURCE
 #include "acceptor/buffer.h"
 
 #include <assert.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "acceptor/bounds.h"
 
-struct block {
-    struct block *next;
+struct piece {
+    struct piece *next;
 };
 
-void *blocks_take(struct blocks *blocks) {
-    struct block *block = blocks->first;
-    if (block == NULL) return malloc(BLOCK_BYTES);
-    blocks->first = block->next;
-    blocks->kept--;
-    return block;
+/* The sizes of the pools' pieces, and how many free ones each keeps. */
+static const struct {
+    size_t bytes;
+    uint32_t most;
+} SIZES[PIECE_SIZES] = {{CELL_BYTES, KEEP_CELLS}, {PAGE_BYTES, KEEP_PAGES}, {BLOCK_BYTES, KEEP_BLOCKS}};
+
+/* PIECE_SIZES: of none. */
+static uint32_t size_of(size_t bytes) {
+    uint32_t size = 0;
+    while (size < PIECE_SIZES && bytes > SIZES[size].bytes) size++;
+    return size;
 }
 
-void blocks_give(struct blocks *blocks, void *given) {
-    if (blocks->kept >= KEEP_BLOCKS) {
-        free(given);
-        return;
+size_t bytes_room(size_t bytes) {
+    uint32_t size = size_of(bytes);
+    if (size < PIECE_SIZES) return SIZES[size].bytes;
+    return (bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+/* Its pages are the kernel's again as soon as it is given back, which the heap's are not. */
+static bool is_mapped(size_t room) {
+    return room >= MAPPED_BYTES;
+}
+
+static void *large_take(struct blocks *blocks, size_t room) {
+    if (!is_mapped(room)) return malloc(room);
+    for (uint32_t i = 0; i < blocks->mapped_count; i++) {
+        if (blocks->mapped[i].bytes != room) continue;
+        void *kept = blocks->mapped[i].at;
+        blocks->mapped[i] = blocks->mapped[--blocks->mapped_count];
+        return kept;
     }
-    struct block *block = given;
-    block->next = blocks->first;
-    blocks->first = block;
-    blocks->kept++;
+    void *at = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return at != MAP_FAILED ? at : NULL;
+}
+
+void *bytes_take(struct blocks *blocks, size_t bytes) {
+    uint32_t size = size_of(bytes);
+    size_t room = bytes_room(bytes);
+    void *taken;
+    if (size == PIECE_SIZES) {
+        taken = large_take(blocks, room);
+    } else if (blocks->first[size] != NULL) {
+        struct piece *piece = blocks->first[size];
+        blocks->first[size] = piece->next;
+        blocks->kept[size]--;
+        taken = piece;
+    } else {
+        taken = malloc(room);
+    }
+    if (taken != NULL) blocks->taken_bytes += room;
+    return taken;
+}
+
+void bytes_give(struct blocks *blocks, void *given, size_t bytes) {
+    uint32_t size = size_of(bytes);
+    size_t room = bytes_room(bytes);
+    assert(blocks->taken_bytes >= room);
+    blocks->taken_bytes -= room;
+    if (is_mapped(room)) {
+        if (room <= MAPPED_KEEP_BYTES && blocks->mapped_count < KEEP_MAPPED)
+            blocks->mapped[blocks->mapped_count++] = (struct mapping){given, room};
+        else
+            munmap(given, room);
+    } else if (size < PIECE_SIZES && blocks->kept[size] < SIZES[size].most) {
+        struct piece *piece = given;
+        piece->next = blocks->first[size];
+        blocks->first[size] = piece;
+        blocks->kept[size]++;
+    } else {
+        blocks->freed_bytes += room;
+        free(given);
+    }
 }
 
 void blocks_close(struct blocks *blocks) {
-    while (blocks->first != NULL) {
-        struct block *block = blocks->first;
-        blocks->first = block->next;
-        free(block);
+    for (uint32_t size = 0; size < PIECE_SIZES; size++) {
+        while (blocks->first[size] != NULL) {
+            struct piece *piece = blocks->first[size];
+            blocks->first[size] = piece->next;
+            free(piece);
+        }
+        blocks->kept[size] = 0;
     }
-    blocks->kept = 0;
+    while (blocks->mapped_count > 0) {
+        const struct mapping *last = &blocks->mapped[--blocks->mapped_count];
+        munmap(last->at, last->bytes);
+    }
+}
+
+void blocks_trim(struct blocks *blocks) {
+    blocks_close(blocks);
+    malloc_trim(0);
+    blocks->freed_bytes = 0;
 }
 
 void buffer_release(struct blocks *blocks, struct buffer *buffer) {
-    if (buffer->capacity == BLOCK_BYTES)
-        blocks_give(blocks, buffer->bytes);
-    else
-        free(buffer->bytes);
+    bytes_give(blocks, buffer->bytes, buffer->capacity);
     *buffer = (struct buffer){0};
 }
 
@@ -50,6 +118,14 @@ void buffer_consume(struct blocks *blocks, struct buffer *buffer, size_t bytes) 
     assert(bytes <= buffer_bytes(buffer));
     buffer->begin += bytes;
     if (buffer->begin == buffer->end && buffer->bytes != NULL) buffer_release(blocks, buffer);
+}
+
+/* A mapped buffer that becomes larger: pages move, not bytes. */
+static uint8_t *remap(struct blocks *blocks, const struct buffer *buffer, size_t capacity) {
+    void *at = mremap(buffer->bytes, buffer->capacity, capacity, MREMAP_MAYMOVE);
+    if (at == MAP_FAILED) return NULL;
+    blocks->taken_bytes += capacity - buffer->capacity;
+    return at;
 }
 
 uint8_t *buffer_grow(struct blocks *blocks, struct buffer *buffer, size_t bytes) {
@@ -66,11 +142,11 @@ uint8_t *buffer_grow(struct blocks *blocks, struct buffer *buffer, size_t bytes)
     size_t capacity = BLOCK_BYTES;
     while (capacity < kept + bytes || capacity <= buffer->capacity) capacity *= 2;
     uint8_t *larger;
-    if (buffer->begin == 0 && buffer->capacity > BLOCK_BYTES) {
-        larger = realloc(buffer->bytes, capacity); /* which moves pages, not bytes, when it is really large */
+    if (buffer->begin == 0 && is_mapped(buffer->capacity)) {
+        larger = remap(blocks, buffer, capacity);
         if (larger == NULL) return NULL;
     } else {
-        larger = capacity == BLOCK_BYTES ? blocks_take(blocks) : malloc(capacity);
+        larger = bytes_take(blocks, capacity);
         if (larger == NULL) return NULL;
         if (kept > 0) memcpy(larger, buffer_front(buffer), kept);
         if (buffer->bytes != NULL) buffer_release(blocks, buffer);

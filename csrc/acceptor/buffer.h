@@ -1,4 +1,7 @@
-/* Buffers of a connection's bytes on their way in or out, and the pool of blocks that most of them are made of.
+/* Where the bytes of connections live: on their way in or out, and replies whose turn has not come.
+ *
+ * What is small comes from pools, so that nothing is allocated for a message; what is large comes from the system page by
+ * page and goes back there. All that is taken is counted: it has a limit over all connections (bounds.h).
  *
  * A buffer that is empty holds no memory. It starts with a block of the pool, and is one stretch of bytes however large
  * it grows, so that it is received into and sent from by one system call.
@@ -6,19 +9,37 @@
 #ifndef MQ_BUFFER_H
 #define MQ_BUFFER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct block;
+struct piece;
 
-struct blocks {
-    struct block *first; /* free ones */
-    uint32_t kept;
+enum { PIECE_SIZES = 3, KEEP_MAPPED = 8 };
+
+struct mapping {
+    void *at;
+    size_t bytes;
 };
 
-/* BLOCK_BYTES, aligned for anything; NULL when memory is short. */
-void *blocks_take(struct blocks *blocks);
-void blocks_give(struct blocks *blocks, void *block);
+struct blocks {
+    struct piece *first[PIECE_SIZES]; /* free ones, by size */
+    uint32_t kept[PIECE_SIZES];
+    struct mapping mapped[KEEP_MAPPED]; /* free ones */
+    uint32_t mapped_count;
+    size_t taken_bytes;
+    size_t freed_bytes; /* to the heap, since it was trimmed */
+};
+
+/* Room for so many bytes, aligned for anything; NULL when memory is short. Given back with the same number, or another
+ * that bytes_room makes the same of. */
+void *bytes_take(struct blocks *blocks, size_t bytes);
+void bytes_give(struct blocks *blocks, void *given, size_t bytes);
+/* How many there is room for when so many are taken. */
+size_t bytes_room(size_t bytes);
+
+/* The pools' own go back to the system, and what the heap has free; to be called now and then when little is taken. */
+void blocks_trim(struct blocks *blocks);
 void blocks_close(struct blocks *blocks);
 
 struct buffer {

@@ -19,13 +19,13 @@ struct connection *connection_new(int fd, uint32_t number, uint32_t protocol, co
 
 static void release_slots(struct connection *c, struct blocks *blocks) {
     if (c->slots == c->few_slots) return;
-    blocks_give(blocks, c->slots);
+    bytes_give(blocks, c->slots, BLOCK_BYTES);
     c->slots = c->few_slots;
     c->slot_mask = FEW_SLOTS - 1;
 }
 
 void connection_release(struct connection *c, struct blocks *blocks) {
-    for (; c->slot_count > 0; c->slot_count--, c->head_slot++) free(connection_slot(c, c->head_slot)->body);
+    while (c->slot_count > 0) connection_pop_slot(c, blocks);
     release_slots(c, blocks);
     if (c->in.bytes != NULL) buffer_release(blocks, &c->in);
     if (c->out.bytes != NULL) buffer_release(blocks, &c->out);
@@ -38,7 +38,7 @@ void connection_release(struct connection *c, struct blocks *blocks) {
 
 /* From the few to as many as there may be. */
 static bool spread_slots(struct connection *c, struct blocks *blocks) {
-    struct slot *all = blocks_take(blocks);
+    struct slot *all = bytes_take(blocks, BLOCK_BYTES);
     if (all == NULL) return false;
     for (uint32_t i = 0; i < c->slot_count; i++) {
         uint32_t number = c->head_slot + i;
@@ -57,10 +57,35 @@ struct slot *connection_push_slot(struct connection *c, struct blocks *blocks, u
     return slot;
 }
 
+uint8_t *connection_body(struct connection *c, struct blocks *blocks, struct slot *slot, size_t bytes) {
+    assert(bytes > 0 && bytes <= UINT32_MAX - slot->body_bytes);
+    size_t before = slot->body_bytes;
+    if (slot->body == NULL || bytes_room(before + bytes) != bytes_room(before)) {
+        uint8_t *larger = bytes_take(blocks, before + bytes);
+        if (larger == NULL) return NULL;
+        if (slot->body != NULL) {
+            memcpy(larger, slot->body, before);
+            bytes_give(blocks, slot->body, before);
+        }
+        slot->body = larger;
+    }
+    slot->body_bytes = (uint32_t)(before + bytes);
+    c->kept_bytes += bytes;
+    return slot->body + before;
+}
+
+void connection_drop_body(struct connection *c, struct blocks *blocks, struct slot *slot) {
+    assert(c->kept_bytes >= slot->body_bytes);
+    c->kept_bytes -= slot->body_bytes;
+    bytes_give(blocks, slot->body, slot->body_bytes);
+    slot->body = NULL;
+    slot->body_bytes = 0;
+}
+
 void connection_pop_slot(struct connection *c, struct blocks *blocks) {
     assert(c->slot_count > 0);
     struct slot *slot = connection_slot(c, c->head_slot);
-    if (slot->body != NULL) free(slot->body);
+    if (slot->body != NULL) connection_drop_body(c, blocks, slot);
     c->head_slot++;
     if (--c->slot_count == 0) release_slots(c, blocks);
 }

@@ -33,7 +33,7 @@ struct slot {
     bool unsent : 1; /* the worker is gone: `body` is the message, for when it is back */
     uint32_t body_bytes;
     uint64_t value; /* the id published; how long to reserve, then what it delivered; ... */
-    uint8_t *body;  /* malloc'd, or NULL */
+    uint8_t *body;  /* NULL: none */
 };
 
 /* Why no more of a connection's input is taken. */
@@ -94,6 +94,7 @@ struct connection {
 
     uint32_t reserves; /* MSG_RESERVEs under way, all at one worker: */
     uint8_t reserve_worker;
+    size_t kept_bytes; /* of replies whose turn has not come */
 
     struct connection *next_closed;
 };
@@ -128,5 +129,9 @@ static inline struct slot *connection_slot(const struct connection *c, uint32_t 
  * At most MAX_OUTSTANDING. */
 struct slot *connection_push_slot(struct connection *c, struct blocks *blocks, uint8_t kind);
 void connection_pop_slot(struct connection *c, struct blocks *blocks);
+
+/* Room for so many bytes, at least one, behind those that a slot has; NULL when memory is short. */
+uint8_t *connection_body(struct connection *c, struct blocks *blocks, struct slot *slot, size_t bytes);
+void connection_drop_body(struct connection *c, struct blocks *blocks, struct slot *slot);
 
 #endif

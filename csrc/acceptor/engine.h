@@ -247,7 +247,7 @@ static inline bool stalled(struct connection *c, enum stall why) {
 
 /* Its output is not too far behind. */
 static inline bool may_go_on(const struct acceptor *a, struct connection *c) {
-    return connection_unsent(c) <= a->output_high_bytes || stalled(c, STALL_OUTPUT);
+    return connection_unsent(c) + c->kept_bytes <= a->output_high_bytes || stalled(c, STALL_OUTPUT);
 }
 
 /* A reply can be queued. */

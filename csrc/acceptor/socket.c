@@ -350,6 +350,6 @@ void socket_flush(struct acceptor *a, struct connection *c) {
     } else if (is_done(c)) {
         socket_close(a, c);
     }
-    if (c->stall == STALL_OUTPUT && connection_unsent(c) <= a->output_high_bytes / 2) socket_wake(a, c);
+    if (c->stall == STALL_OUTPUT && connection_unsent(c) + c->kept_bytes <= a->output_high_bytes / 2) socket_wake(a, c);
     listen_for(a, c);
 }

@@ -100,12 +100,11 @@ void slots_emit(struct acceptor *a, struct connection *c) {
 }
 
 /* A request of Python's that waits for its worker holds on to what the topic's number means. */
-static void forget_unsent(struct acceptor *a, struct slot *slot) {
+static void forget_unsent(struct acceptor *a, struct connection *c, struct slot *slot) {
     struct message request;
     memcpy(&request, slot->body, sizeof request);
     if (request.topic != 0) topic_unbind(a, request.topic);
-    free(slot->body);
-    slot->body = NULL;
+    connection_drop_body(c, &a->blocks, slot);
     slot->unsent = false;
 }
 
@@ -113,7 +112,7 @@ void slots_forget(struct acceptor *a, struct connection *c) {
     for (uint32_t i = 0; i < c->slot_count; i++) {
         struct slot *slot = connection_slot(c, c->head_slot + i);
         if (!slot->answered && slot->kind >= MSG_PUBLISH && slot->kind != MSG_RESERVE) a->expected--;
-        if (slot->unsent) forget_unsent(a, slot);
+        if (slot->unsent) forget_unsent(a, c, slot);
     }
 }
 
@@ -125,29 +124,25 @@ void reply_text(struct acceptor *a, struct connection *c, const void *text, size
         socket_written(a, c, room + bytes);
         return;
     }
-    uint8_t *copy = malloc(bytes);
-    struct slot *slot = copy == NULL ? NULL : connection_push_slot(c, &a->blocks, SLOT_TEXT);
-    if (slot == NULL) {
-        free(copy);
+    struct slot *slot = connection_push_slot(c, &a->blocks, SLOT_TEXT);
+    uint8_t *room = slot != NULL ? connection_body(c, &a->blocks, slot, bytes) : NULL;
+    if (room == NULL) {
         engine_oom(a, c);
         return;
     }
-    memcpy(copy, text, bytes);
+    memcpy(room, text, bytes);
     slot->answered = true;
-    slot->body = copy;
-    slot->body_bytes = (uint32_t)bytes;
 }
 
 /* What is needed of a reply whose turn has not come. */
-static bool keep_reply(struct slot *slot, const struct message *reply) {
+static bool keep_reply(struct acceptor *a, struct connection *c, struct slot *slot, const struct message *reply) {
     slot->status = reply->status;
     /* A publish's id is known here only. */
     if (slot->kind != MSG_PUBLISH && slot->kind != MSG_PUBLISH_MANY) slot->value = reply->id;
     if (reply->body_bytes == 0) return true;
-    slot->body = malloc(reply->body_bytes);
-    if (slot->body == NULL) return false;
-    memcpy(slot->body, reply + 1, reply->body_bytes);
-    slot->body_bytes = reply->body_bytes;
+    uint8_t *room = connection_body(c, &a->blocks, slot, reply->body_bytes);
+    if (room == NULL) return false;
+    memcpy(room, reply + 1, reply->body_bytes);
     return true;
 }
 
@@ -192,7 +187,7 @@ static void hear(struct acceptor *a, uint32_t worker, const struct message *repl
         if (c->closed) return;
         connection_pop_slot(c, &a->blocks);
         slots_emit(a, c);
-    } else if (!keep_reply(slot, reply)) {
+    } else if (!keep_reply(a, c, slot, reply)) {
         engine_oom(a, c);
     }
 }
@@ -260,7 +255,7 @@ static void send_unsent(struct acceptor *a, struct connection *c, struct slot *s
     struct message request;
     memcpy(&request, slot->body, sizeof request);
     send_request(a, c, slot->worker, &request, slot->body + sizeof request, request.body_bytes, number);
-    forget_unsent(a, slot);
+    forget_unsent(a, c, slot);
 }
 
 static void ask_again(struct acceptor *a, struct connection *c, uint32_t worker) {

@@ -12,8 +12,9 @@
 
 #include "base/arena.h"
 
-/* How an item begins. Several may have one key. */
-struct __attribute__((packed, aligned(4))) indexed {
+/* How an item begins. Several may have one key. The item is a struct of its user's, reached here as this one: may_alias
+ * says so to the compiler, which otherwise takes the two for different memory as soon as it sees both. */
+struct __attribute__((packed, aligned(4), may_alias)) indexed {
     uint32_t next;
     uint32_t other; /* the item's own */
     uint64_t key;

@@ -166,6 +166,22 @@ def a_waiting_reserve_is_told_when_the_last_second_begins(scene: Scene) -> None:
 
 
 @scenario
+def a_reserve_in_one_packet_with_a_reserve_job_knows_its_last_second(scene: Scene) -> None:
+    """Whatever workers the job, and the tube that is waited on, belong to."""
+    wires = []
+    for name in [unique_tube("timing") for _ in range(6)]:
+        wire = scene.wire()
+        wire.use(name)
+        job = wire.put(b"x", ttr=2)
+        wire.send(f"reserve-job {job}\r\nreserve\r\n".encode())
+        wires.append((wire, job))
+    for wire, job in wires:
+        assert wire.reply().number == job
+        assert wire.reply().line == b"DEADLINE_SOON"
+        assert wire.ask(f"delete {job}") == b"DELETED"
+
+
+@scenario
 def the_last_second_counts_over_all_tubes(scene: Scene) -> None:
     """What is held may be in any tube, and the reserve may wait on others."""
     names = [unique_tube("timing") for _ in range(6)]

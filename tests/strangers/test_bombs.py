@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import NSQ, Engine
+from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.acceptor.filters import PIECE_BYTES
 from mq_shards.acceptor.filters.snappy import IDENTIFIER_CHUNK
 from mq_shards.acceptor.protocols.nsq import Nsq
@@ -72,7 +72,7 @@ class Turns:
 
     def connect(self, **identify: object) -> socket.socket:
         ours, theirs = socket.socketpair()
-        self.engine.adopt(theirs.detach(), NSQ)
+        self.engine.adopt(theirs.detach(), protocol_number("nsq"))
         ours.sendall(MAGIC + frames.identify(feature_negotiation=True, **identify))
         for _ in range(4):
             self.turn()

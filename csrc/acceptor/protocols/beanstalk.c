@@ -142,9 +142,20 @@ static bool put(struct acceptor *a, struct connection *c, struct words w) {
     return true;
 }
 
+/* A request that brings a body can be made beside those that are under way. */
+static bool may_ask_for_body(const struct acceptor *a, struct connection *c) {
+    const struct beanstalk *b = beanstalk_of(c);
+    uint64_t bodies = c->reserves + b->reserve_jobs, body_bytes = beanstalk_options(a, c)->max_job_bytes;
+    if (body_bytes < b->largest_body) body_bytes = b->largest_body;
+    return bodies == 0 || (bodies + 1) * body_bytes <= BODIES_AHEAD_BYTES || stalled(c, STALL_OUTSTANDING);
+}
+
 /* From the worker that has what is watched, if it is one; see beanstalk_reserve.h if not. */
 static bool reserve(struct acceptor *a, struct connection *c, uint64_t timeout_ns, enum beanstalk_counter command) {
     struct beanstalk *b = beanstalk_of(c);
+    /* What a reserve-job brings decides which workers know of a deadline. */
+    if (a->workers > 1 && b->reserve_jobs > 0) return stalled(c, STALL_IDLE);
+    if (!may_ask_for_body(a, c)) return false;
     uint64_t workers = b->watched_workers | b->holding_workers;
     if ((workers & (workers - 1)) == 0) {
         if (!may_ask(a, c, first_of(workers))) return false;
@@ -181,7 +192,9 @@ static uint32_t worker_of_id(const struct acceptor *a, uint64_t id) {
 /* Of what concerns one message, the worker that has it is asked. */
 static bool ask_by_id(struct acceptor *a, struct connection *c, struct message *request, int command) {
     uint32_t worker = worker_of_id(a, request->id);
-    if (!may_ask(a, c, worker)) return false;
+    bool brings_body = request->kind == MSG_RESERVE_ID;
+    if (!may_ask(a, c, worker) || (brings_body && !may_ask_for_body(a, c))) return false;
+    if (brings_body) beanstalk_of(c)->reserve_jobs++;
     if (command >= 0) count(a, c, (enum beanstalk_counter)command);
     peer_ask(a, c, worker, request, NULL, 0, request->id);
     return true;
@@ -503,6 +516,8 @@ static void replied(struct acceptor *a, struct connection *c, uint32_t worker, c
     note_holding(b, worker, reply);
     bool delivers = (reply->kind == MSG_RESERVE || reply->kind == MSG_RESERVE_ID) && !slot->python;
     if (delivers && reply->status == STATUS_OK) b->holding_workers |= bit_of(worker);
+    if (delivers && reply->kind == MSG_RESERVE_ID) b->reserve_jobs--;
+    if (delivers && reply->body_bytes > b->largest_body) b->largest_body = reply->body_bytes;
     if (reply->kind == MSG_RESERVE && c->reserves == 0) beanstalk_set_waiting(a, c, false);
 }
 
@@ -514,6 +529,11 @@ static void heard(struct acceptor *a, struct connection *c, uint32_t worker, con
 static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
     struct beanstalk *b = beanstalk_of(c);
     b->holding_workers &= ~bit_of(worker);
+    b->reserve_jobs = 0;
+    for (uint32_t i = 0; i < c->slot_count; i++) {
+        const struct slot *slot = connection_slot(c, c->head_slot + i);
+        if (slot->kind == MSG_RESERVE_ID && !slot->answered) b->reserve_jobs++;
+    }
     if (b->gather.phase != GATHER_NONE) gather_lost(a, c, worker);
 }
 

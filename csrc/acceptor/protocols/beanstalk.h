@@ -97,6 +97,9 @@ struct beanstalk {
     uint64_t watched_workers; /* sets of workers: of the watched topics, ... */
     uint64_t holding_workers; /* ... that may hold something in flight for it */
 
+    uint32_t reserve_jobs; /* under way */
+    uint32_t largest_body; /* that a reserve has brought */
+
     struct gather gather;
 };
 

@@ -61,14 +61,12 @@ static struct slot *barrier_slot(struct connection *c, uint32_t *distance) {
 }
 
 static void append(struct acceptor *a, struct connection *c, struct slot *slot, const uint8_t *frame, size_t bytes) {
-    uint8_t *body = realloc(slot->body, slot->body_bytes + bytes);
-    if (body == NULL) {
+    uint8_t *room = connection_body(c, &a->blocks, slot, bytes);
+    if (room == NULL) {
         engine_oom(a, c);
         return;
     }
-    memcpy(body + slot->body_bytes, frame, bytes);
-    slot->body = body;
-    slot->body_bytes += (uint32_t)bytes;
+    memcpy(room, frame, bytes);
 }
 
 /* In the place among the replies that the command has among the commands. */
