@@ -9,8 +9,8 @@ from typing import Final
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
-from mq_shards.acceptor.protocols.beanstalk import Beanstalk, Broker
-from mq_shards.acceptor.protocols.nsq import Nsq
+from mq_shards.acceptor.protocol import Broker, Protocol
+from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.ringbuf.control import Control, Message
 
 # At a stop: how long replies may take to get out, and how often it is looked whether they have.
@@ -26,15 +26,14 @@ class AcceptorProcess:
     def __init__(self, control: Control, start: Message, board_fd: int, wake_fd: int) -> None:
         self._control = control
         self._engine = Engine(start["index"], start["workers"], start["shards"], board_fd, wake_fd)
-        settings = start["settings"]["beanstalk"]
-        for name, value in settings.items():
-            self._engine.set(f"beanstalk.{name}", value)
-        limits = start["settings"]["broker"]
-        self._engine.set("max-connections", limits["max-connections"])
-        self._engine.set("spin-ns", limits["acceptor-spin-us"] * 1000)
-        broker = Broker(start["instance"], start["started_wall_ns"], settings["max-job-size"])
-        self._beanstalk = Beanstalk(self._engine, broker)
-        self._nsq = Nsq(self._engine, start["settings"]["nsq"])
+        settings = start["settings"]
+        self._engine.set("max-connections", settings["broker"]["max-connections"])
+        self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)
+        broker = Broker(start["instance"], start["started_wall_ns"])
+        self._protocols: dict[int, Protocol] = {
+            protocol_number(name): protocol(self._engine, settings[name], broker)
+            for name, protocol in PROTOCOLS.items()
+        }
         self._serving = False
         self._stopping = False
 
@@ -53,13 +52,17 @@ class AcceptorProcess:
         deadline = time.monotonic() + FLUSH_S
         while self._engine.busy() and time.monotonic() < deadline:
             self._turns(FLUSH_STEP_NS)
-        self._nsq.close()
+        for protocol in self._protocols.values():
+            protocol.close()
         self._engine.close()
         self._control.send({"did": "stopped"})
 
     def _turns(self, max_wait_ns: int) -> None:
-        self._engine.run(sooner(max_wait_ns, self._nsq.wait_ns()))
-        self._nsq.expire()
+        for protocol in self._protocols.values():
+            max_wait_ns = sooner(max_wait_ns, protocol.wait_ns())
+        self._engine.run(max_wait_ns)
+        for protocol in self._protocols.values():
+            protocol.expire()
         for upcall in self._engine.upcalls():
             self._handle(upcall)
 
@@ -72,13 +75,14 @@ class AcceptorProcess:
             if arrived is not None:
                 self._do(*arrived)
         elif upcall.kind == engine.POKED:
-            self._nsq.poked()
+            for protocol in self._protocols.values():
+                protocol.poked()
         else:
             self._serve(upcall)
 
     def _serve(self, upcall: Upcall) -> None:
         """A defect that one client's command brings to light must not cost the others their connections."""
-        protocol = self._beanstalk if upcall.protocol == protocol_number("beanstalk") else self._nsq
+        protocol = self._protocols[upcall.protocol]
         try:
             if upcall.answer is not None:
                 protocol.answer(upcall.conn, upcall.answer)
@@ -87,9 +91,9 @@ class AcceptorProcess:
             elif upcall.kind == engine.CLOSED:
                 protocol.closed(upcall.conn)
             elif upcall.kind == engine.INPUT:
-                self._nsq.input(upcall.conn, upcall.line)
+                protocol.input(upcall.conn, upcall.line)
             elif upcall.kind == engine.OUTPUT:
-                self._nsq.output(upcall.conn, upcall.line)
+                protocol.output(upcall.conn, upcall.line)
         except Exception:
             what = upcall.answer or upcall.line[:LOGGED_BYTES]
             log.exception("cannot handle %r of connection %#x", what, upcall.conn)

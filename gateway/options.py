@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from mq_shards.ringbuf.control import Message
 
-NSQD_VERSION: Final = "1.3.0"  # the nsqd whose place this takes; tools look at it
 # /config knows an option by its flag with underscores, except these.
 _CONFIG_NAMES: Final = {
     "lookupd-tcp-address": "nsqlookupd_tcp_addresses",

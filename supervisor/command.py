@@ -6,8 +6,8 @@ import logging
 import sys
 from collections.abc import Sequence
 
+from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor import journal
-from mq_shards.supervisor.options.kinds import OptionsError
 from mq_shards.supervisor.options.options import parse
 
 FAILED = 1

@@ -41,7 +41,7 @@ from mq_shards.shards.store import DataDirectory, StoreError
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
 from mq_shards.supervisor.notify import Notifier
-from mq_shards.supervisor.options.options import DEFAULT_SHARDS, PROTOCOLS, Options, worker_count
+from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, worker_count
 
 # A child that dies more often than this within the window is not worth starting again. The window is shorter than five
 # times what a worker bears with a failing disk (FAILING_LIMIT_S in shards/worker.py): that may last until it is mended.
@@ -481,7 +481,7 @@ class Supervisor:
                 "messages are kept in %s, in %d shards of %s; --sync %s",
                 options.data_dir.absolute(), self._shards, processes, sync,
             )  # fmt: skip
-        for name in PROTOCOLS:
+        for name in SCHEMES:
             address = next((found.address for found in self._listeners if found.address.protocol == name), None)
             if address is not None:
                 log.info("try it: %s", address.example)

@@ -22,7 +22,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Engine, protocol_number
-from mq_shards.acceptor.protocols.beanstalk import Beanstalk, Broker
+from mq_shards.acceptor.protocol import Broker
+from mq_shards.acceptor.protocols.beanstalk import Beanstalk
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import Producer, create
 
@@ -163,8 +164,8 @@ class Bench:
         assert lib.board_format(self._board)
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.acceptor = Engine(0, self.workers, SHARDS, self._board, self._wake)
-        broker = Broker("0123456789abcdef", STARTED_NS, 65535)
-        self.beanstalk = Beanstalk(self.acceptor, broker, lambda: STARTED_NS + 5 * SECOND)
+        broker = Broker("0123456789abcdef", STARTED_NS)
+        self.beanstalk = Beanstalk(self.acceptor, {"max-job-size": 65535}, broker, lambda: STARTED_NS + 5 * SECOND)
         self.worker = [
             FakeWorker(self.acceptor, i, self.ring_bytes, self._wake) for i in range(self.workers)
         ]  # fmt: skip

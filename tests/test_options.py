@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
-from mq_shards.supervisor.options.kinds import (
+from mq_shards.acceptor.option_kinds import (
     HOUR,
     MINUTE,
     MS,
@@ -25,8 +25,9 @@ from mq_shards.supervisor.options.kinds import (
     duration_text,
     parse_duration,
 )
+from mq_shards.acceptor.protocols.nsq_options import node_id
 from mq_shards.supervisor.options.options import Listen, Options, parse, parse_listen, worker_count
-from mq_shards.supervisor.options.sections import SECTIONS, node_id
+from mq_shards.supervisor.options.sections import SECTIONS
 
 
 def complaint(*arguments: str) -> str:

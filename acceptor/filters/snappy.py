@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Final
 
-import crc32c
 from cramjam import DecompressionError, snappy
 from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, FilterError
+from mq_shards.csrc._core import ffi, lib
 
 BLOCK_BYTES: Final = 65536
 HEADER_BYTES: Final = 4  # one of kind, three of length, little-endian
@@ -130,5 +130,5 @@ def uncompress(packed: memoryview) -> bytes:
 
 def masked_checksum(block: bytes | memoryview) -> int:
     """A CRC-32C, as the format masks it."""
-    checksum = crc32c.crc32c(block)
+    checksum: int = lib.crc32c_extend(0, ffi.from_buffer(block), len(block))
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF

@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import Answer, Engine, Totals, protocol_number
+from mq_shards.acceptor.engine import Answer, Engine, Totals
+from mq_shards.acceptor.option_kinds import MAX_BODY, Kind, Number
+from mq_shards.acceptor.protocol import Broker, Protocol, Settings
 from mq_shards.csrc._core import ffi, lib
 
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
@@ -58,15 +60,6 @@ NO_MESSAGE: Final = 0  # ids begin above it
 Compose: TypeAlias = Callable[[list[Answer]], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """What `stats` says of the broker as a whole."""
-
-    instance: str  # 16 hex digits
-    started_wall_ns: int
-    max_job_bytes: int
-
-
 @dataclass(slots=True)
 class Pending:
     """A command that waits for workers."""
@@ -76,11 +69,20 @@ class Pending:
     answers: list[Answer] = field(default_factory=list)
 
 
-class Beanstalk:
-    def __init__(self, engine: Engine, broker: Broker, wall_ns: Callable[[], int] = time.time_ns) -> None:
-        self._engine = engine
-        self._number = protocol_number("beanstalk")
-        self._broker = broker
+class Beanstalk(Protocol):
+    name = "beanstalk"
+    port = 11300
+    example = r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"
+    options: ClassVar[Mapping[str, Kind]] = {
+        # beanstalkd -z has this default and this maximum, and lowers what is above it with a warning.
+        "max-job-size": Number(65535, 0, MAX_BODY, "bytes of the largest job body", clamped=True),
+    }
+
+    def __init__(
+        self, engine: Engine, settings: Settings, broker: Broker, wall_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        super().__init__(engine, settings, broker)
+        engine.set("beanstalk.max-job-size", settings["max-job-size"])
         self._wall_ns = wall_ns
         self._pending: dict[int, Pending] = {}
         # In the order in which beanstalkd compares; a prefix of another comes after it.
@@ -227,7 +229,8 @@ class Beanstalk:
 
     def _totals(self) -> bytes:
         uptime_ns = self._wall_ns() - self._broker.started_wall_ns
-        return broker_stats(self._engine.totals(), self._engine.counters(self._number), self._broker, uptime_ns)
+        counters = self._engine.counters(self._number)
+        return broker_stats(self._engine.totals(), counters, self._broker, self._settings["max-job-size"], uptime_ns)
 
     def _list_tubes(self, conn: int, rest: bytes) -> None:
         if rest:
@@ -365,7 +368,9 @@ def tube_stats(name: bytes, body: bytes) -> bytes:
     )
 
 
-def broker_stats(totals: Totals, counters: dict[str, int], broker: Broker, uptime_ns: int) -> bytes:
+def broker_stats(
+    totals: Totals, counters: dict[str, int], broker: Broker, max_job_bytes: int, uptime_ns: int
+) -> bytes:
     now = {name: counters.pop(name) for name in GAUGES}
     user, system = processor_seconds(os.getppid())
     system_name = os.uname()
@@ -379,7 +384,7 @@ def broker_stats(totals: Totals, counters: dict[str, int], broker: Broker, uptim
             **{f"cmd-{name}": count for name, count in counters.items()},
             "job-timeouts": totals.timeouts,
             "total-jobs": totals.total_jobs,
-            "max-job-size": broker.max_job_bytes,
+            "max-job-size": max_job_bytes,
             "current-tubes": totals.topics,
             "current-connections": totals.connections,
             **{f"current-{name}": count for name, count in now.items()},
@@ -424,3 +429,6 @@ def _children(pid: int) -> list[int]:
         return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return [os.getpid()]  # a kernel without that file
+
+
+PROTOCOL: Final = Beanstalk

@@ -16,19 +16,16 @@ import logging
 import re
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer, Engine
-from mq_shards.acceptor.filters import Chain, FilterError
-from mq_shards.acceptor.filters.deflate import Deflate
-from mq_shards.acceptor.filters.snappy import Snappy
-from mq_shards.acceptor.filters.tls import Tls
-from mq_shards.acceptor.protocols import nsq_tls
-from mq_shards.acceptor.protocols.nsq_auth import AuthClient, AuthError, Authorizations, Outcome, Question
+from mq_shards.acceptor.option_kinds import Setting
+from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols import nsq_options
 from mq_shards.acceptor.protocols.nsq_identify import (
     TEXT_CHARACTERS,
     ClientError,
@@ -38,13 +35,18 @@ from mq_shards.acceptor.protocols.nsq_identify import (
     negotiate,
     parse,
 )
+from mq_shards.acceptor.upgrade import Upgrades
 from mq_shards.csrc._core import lib
+
+if TYPE_CHECKING:
+    # Loaded when they are needed: most brokers use none of them.
+    from mq_shards.acceptor.filters.tls import TlsFactory
+    from mq_shards.acceptor.protocols.nsq_auth import AuthClient, Authorizations, Outcome, Question
 
 RESPONSE: Final = 0
 ERROR: Final = 1
 OK: Final = b"OK"
 SECOND_NS: Final = 1_000_000_000
-HANDSHAKE_NS: Final = 5 * SECOND_NS
 
 NAME: Final = re.compile(rb"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
 NAME_BYTES: Final = 64
@@ -71,18 +73,9 @@ ESCAPES: Final = {
     "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
 }  # fmt: skip
 
-Settings: TypeAlias = Mapping[str, Any]
-WhenAsked: TypeAlias = Callable[[Outcome], None]
+WhenAsked: TypeAlias = Callable[["Outcome"], None]
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class Handshake:
-    """A TLS handshake under way."""
-
-    tls: Tls
-    upgrade: Upgrade
 
 
 @dataclass(slots=True)
@@ -109,38 +102,53 @@ class Client:
     secret: bytes = b""
     authorizations: Authorizations | None = None
     asking: Asking | None = None
-    chain: Chain | None = None
-    tls: Tls | None = None
+    upgrade: Upgrade | None = None  # what it asked for and has got, or gets when the handshake is done
     snappy: bool = False
     deflate: bool = False
-    handshake: Handshake | None = None
 
     @property
     def authorized(self) -> bool:
         return self.authorizations is not None and len(self.authorizations.entries) > 0
 
 
-class Nsq:
+class Nsq(Protocol):
+    name = "nsq"
+    port = 4150
+    example = r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"
+    options = nsq_options.OPTIONS
+    instead = nsq_options.INSTEAD
+
+    @classmethod
+    def check(cls, settings: dict[str, Setting]) -> None:
+        if all(settings[name] == kind.default for name, kind in cls.options.items() if name.startswith("tls-")):
+            return
+        from mq_shards.acceptor.protocols import nsq_tls
+
+        nsq_tls.check(settings)
+        if nsq_options.is_tls_required(settings) and settings["tls-required"] == "false":
+            settings["tls-required"] = "true"
+
     def __init__(
         self,
         engine: Engine,
         settings: Settings,
+        broker: Broker,
         *,
         now_ns: Callable[[], int] = time.monotonic_ns,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """`settings`: the section nsq. Raises ValueError when it asks for TLS that cannot be had."""
-        self._engine = engine
-        self._settings = settings
+        """Raises ValueError when `settings` ask for TLS that cannot be had."""
+        super().__init__(engine, settings, broker)
         self._now_ns = now_ns
         self._wall_ns = wall_ns
         self._clients: dict[int, Client] = {}
-        self._handshakes: dict[int, int] = {}  # connections and when they must be done, soonest first
-        self._ending: list[int] = []  # connections whose clients have said, in their filter's way, that it is all
-        self._make_tls = nsq_tls.factory(settings)
+        self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed, now_ns)
+        self._make_tls = _tls_factory(settings)
         self._auth: AuthClient | None = None
         if settings["auth-http-address"]:
-            self._auth = AuthClient(
+            from mq_shards.acceptor.protocols import nsq_auth, nsq_tls
+
+            self._auth = nsq_auth.AuthClient(
                 settings["auth-http-address"],
                 connect_timeout_ns=settings["http-client-connect-timeout"],
                 request_timeout_ns=settings["http-client-request-timeout"],
@@ -151,7 +159,7 @@ class Nsq:
         for option, name in ENGINE_OPTIONS.items():
             engine.set(f"nsq.{name}", settings[option])
         engine.set("nsq.auth", int(self._auth is not None))
-        engine.set("nsq.tls-required", int(nsq_tls.is_required(settings)))
+        engine.set("nsq.tls-required", int(nsq_options.is_tls_required(settings)))
 
     def close(self) -> None:
         """Before the engine is."""
@@ -190,19 +198,10 @@ class Nsq:
             self._subscribed(conn, client, topic, channel, answer.status)
 
     def input(self, conn: int, data: bytes) -> None:
-        client = self._clients.get(conn)
-        if client is None:
-            return
-        if client.handshake is not None:
-            self._shake_hands(conn, client, client.handshake, data)
-        elif client.chain is not None:
-            self._pass_input(conn, client, client.chain, data)
+        self._upgrades.input(conn, data)
 
     def output(self, conn: int, data: bytes) -> None:
-        client = self._clients.get(conn)
-        # Without a chain it is closing. While Python has a command, a handshake too, the codec says nothing.
-        if client is not None and client.chain is not None:
-            self._engine.send(conn, client.chain.encode(data))
+        self._upgrades.output(conn, data)
 
     def poked(self) -> None:
         """The auth server has answered something."""
@@ -224,36 +223,17 @@ class Nsq:
 
     def closed(self, conn: int) -> None:
         client = self._clients.pop(conn, None)
-        self._handshakes.pop(conn, None)
+        self._upgrades.closed(conn)
         if client is not None and client.asking is not None:
             client.asking.question.cancelled = True
-
-    def failed(self, conn: int) -> None:
-        """Something about it could not be handled, for a reason that is ours."""
-        self.closed(conn)
-        self._engine.close_connection(conn)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     def wait_ns(self) -> int:
-        """How long the engine may run before expire() has something to do."""
-        if self._ending:
-            return 0
-        if not self._handshakes:
-            return engine.FOREVER
-        return max(next(iter(self._handshakes.values())) - self._now_ns(), 0)
+        return self._upgrades.wait_ns()
 
     def expire(self) -> None:
-        """To be called after each run of the engine, before its upcalls are looked at."""
-        # The engine has taken what it was fed.
-        for conn in self._ending:
-            self._engine.close_connection(conn)
-        self._ending.clear()
-        while self._handshakes:
-            conn, until_ns = next(iter(self._handshakes.items()))
-            if until_ns > self._now_ns():
-                return
-            self._handshake_failed(conn, self._clients[conn], b"", "i/o timeout")
+        self._upgrades.expire()
 
     # --- IDENTIFY ---------------------------------------------------------------------------------------------------
 
@@ -284,78 +264,46 @@ class Nsq:
             self._done(conn, answer)
 
     def _upgrade(self, conn: int, client: Client, answer: bytes, upgrade: Upgrade) -> None:
-        if client.chain is not None:
+        if conn in self._upgrades:
             raise ClientError("E_IDENTIFY_FAILED", "IDENTIFY failed already upgraded")
-        self._engine.filter(conn)
+        self._upgrades.begin(conn)
         self._engine.send(conn, frame(RESPONSE, answer))
+        client.upgrade = upgrade
         if upgrade.tls:
             assert self._make_tls is not None
-            client.handshake = Handshake(self._make_tls(), upgrade)
-            self._handshakes[conn] = self._now_ns() + HANDSHAKE_NS
+            self._upgrades.shake_hands(conn, self._make_tls())
             return
-        client.chain = Chain()
-        self._compress(conn, client, client.chain, upgrade)
+        self._compress(conn, client, upgrade)
         self._engine.resume(conn)
 
-    def _compress(self, conn: int, client: Client, chain: Chain, upgrade: Upgrade) -> None:
+    def _compress(self, conn: int, client: Client, upgrade: Upgrade) -> None:
+        # Loaded late, with their libraries.
         if upgrade.snappy:
-            chain.add(Snappy())
+            from mq_shards.acceptor.filters.snappy import Snappy
+
+            self._upgrades.add(conn, Snappy())
             client.snappy = True
-            self._engine.send(conn, chain.encode(frame(RESPONSE, OK)))
+            self._upgrades.say(conn, frame(RESPONSE, OK))
         if upgrade.deflate_level is not None:
-            chain.add(Deflate(upgrade.deflate_level))
+            from mq_shards.acceptor.filters.deflate import Deflate
+
+            self._upgrades.add(conn, Deflate(upgrade.deflate_level))
             client.deflate = True
-            self._engine.send(conn, chain.encode(frame(RESPONSE, OK)))
+            self._upgrades.say(conn, frame(RESPONSE, OK))
 
-    # --- filters ----------------------------------------------------------------------------------------------------
-
-    def _shake_hands(self, conn: int, client: Client, handshake: Handshake, data: bytes) -> None:
-        try:
-            done = handshake.tls.handshake(data)
-        except FilterError as error:
-            self._handshake_failed(conn, client, handshake.tls.outgoing(), str(error))
-            return
-        self._engine.send(conn, handshake.tls.outgoing())
-        if not done:
-            self._engine.feed(conn, b"")
-            return
-        client.handshake = None
-        del self._handshakes[conn]
-        client.tls = handshake.tls
-        client.chain = Chain()
-        client.chain.add(handshake.tls)
+    def _shaken(self, conn: int) -> None:
+        client = self._clients[conn]
+        assert client.upgrade is not None
         self._engine.call(conn, "tls", 1)
-        self._engine.send(conn, client.chain.encode(frame(RESPONSE, OK)))
-        self._compress(conn, client, client.chain, handshake.upgrade)
+        self._upgrades.say(conn, frame(RESPONSE, OK))
+        self._compress(conn, client, client.upgrade)
         self._engine.resume(conn)
-        # What came behind the handshake.
-        self._pass_input(conn, client, client.chain, b"")
 
-    def _handshake_failed(self, conn: int, client: Client, alert: bytes, why: str) -> None:
-        log.info("%s: the TLS handshake failed: %s", self._engine.remote(conn), why)
-        client.handshake = None
-        del self._handshakes[conn]
+    def _handshake_failed(self, conn: int, alert: bytes, why: str) -> None:
         # Behind the alert, for a client that does not speak TLS at all.
         error = frame(ERROR, f"E_IDENTIFY_FAILED IDENTIFY failed {why}".encode())
         self._engine.send(conn, alert + error)
         self._engine.close_connection(conn)
-
-    def _pass_input(self, conn: int, client: Client, chain: Chain, data: bytes) -> None:
-        try:
-            plain = chain.decode(data)
-        except FilterError as error:
-            log.info("%s: %s", self._engine.remote(conn), error)
-            plain = None
-        # An alert, or what TLS has to say of its own accord.
-        if client.tls is not None:
-            self._engine.send(conn, client.tls.outgoing())
-        if plain is None:
-            client.chain = None
-            self._engine.close_connection(conn)
-            return
-        self._engine.feed(conn, plain, more=chain.pending)
-        if chain.ended:
-            self._ending.append(conn)
 
     # --- AUTH -------------------------------------------------------------------------------------------------------
 
@@ -384,14 +332,17 @@ class Nsq:
         self._ask_auth_server(conn, client, self._auth, heard)
 
     def _ask_auth_server(self, conn: int, client: Client, auth: AuthClient, then: WhenAsked) -> None:
+        from mq_shards.acceptor.protocols import nsq_auth
+
         remote_ip = self._engine.remote(conn).rpartition(":")[0].strip("[]")
-        common_name = client.tls.common_name if client.tls is not None else ""
-        question = Question(conn, remote_ip, client.secret, client.tls is not None, common_name)
+        tls = self._upgrades.tls(conn)
+        common_name = tls.common_name if tls is not None else ""
+        question = nsq_auth.Question(conn, remote_ip, client.secret, tls is not None, common_name)
         client.asking = Asking(question, then)
         auth.ask(question)
 
     def _heard(self, conn: int, client: Client, outcome: Outcome) -> Authorizations:
-        if isinstance(outcome, AuthError):
+        if isinstance(outcome, Exception):
             # Who fails to authenticate is not told about our servers.
             log.warning("%s: AUTH failed: %s", self._engine.remote(conn), outcome)
             raise ClientError("E_AUTH_FAILED", "AUTH failed")
@@ -504,12 +455,13 @@ class Nsq:
             told["authed"] = True
             told["auth_identity"] = client.authorizations.identity
             told["auth_identity_url"] = client.authorizations.identity_url
+        tls = self._upgrades.tls(conn)
         told |= {
-            "tls": client.tls is not None,
-            "tls_cipher_suite": client.tls.cipher if client.tls is not None else "",
-            "tls_version": client.tls.version if client.tls is not None else "",
+            "tls": tls is not None,
+            "tls_cipher_suite": tls.cipher if tls is not None else "",
+            "tls_version": tls.version if tls is not None else "",
             "tls_negotiated_protocol": "",
-            "tls_negotiated_protocol_is_mutual": client.tls is not None,
+            "tls_negotiated_protocol_is_mutual": tls is not None,
         }
         return shortened(told, DESCRIPTION_BYTES)
 
@@ -523,6 +475,14 @@ class Nsq:
         log.debug("%s: %s", self._engine.remote(conn), error)
         self._engine.reply(conn, frame(ERROR, str(error).encode()))
         self._engine.close_connection(conn)
+
+
+def _tls_factory(settings: Settings) -> TlsFactory | None:
+    if not settings["tls-cert"]:
+        return None
+    from mq_shards.acceptor.protocols import nsq_tls
+
+    return nsq_tls.factory(settings)
 
 
 # --- bytes and words --------------------------------------------------------------------------------------------------
@@ -563,3 +523,6 @@ def shortened(told: dict[str, Any], limit: int) -> bytes:
         if len(data) <= limit:
             return data
         longest //= 2
+
+
+PROTOCOL: Final = Nsq

@@ -12,9 +12,9 @@ from typing import Any, Final
 import orjson
 from mq_shards.acceptor.protocols import go_json
 from mq_shards.acceptor.protocols.go_json import DecodeError, flag, int32, int64, text
+from mq_shards.acceptor.protocols.nsq_options import NSQD_VERSION
 
 MS_NS: Final = 1_000_000
-NSQD_VERSION: Final = "1.3.0"  # whose behaviour this is
 DEFAULT_OUTPUT_BUFFER_BYTES: Final = 16 << 10
 DEFAULT_DEFLATE_LEVEL: Final = 6
 HIGHEST_DEFLATE_LEVEL: Final = 9

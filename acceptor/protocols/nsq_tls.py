@@ -59,11 +59,6 @@ def check(settings: Settings) -> None:
     client_context(settings)
 
 
-def is_required(settings: Settings) -> bool:
-    """Of clients of the TCP protocol."""
-    return settings["tls-required"] != "false" or bool(settings["tls-client-auth-policy"])
-
-
 def factory(settings: Settings) -> TlsFactory | None:
     """What makes a connection's filter; None when there is no certificate. Raises ValueError as check() does."""
     if not settings["tls-cert"]:

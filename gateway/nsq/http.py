@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote, unquote_plus
 
 import orjson
+from mq_shards.acceptor.protocols.nsq_options import NSQD_VERSION
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.broker import Broker, BrokerError, ChannelNotFoundError, TopicNotFoundError
 from mq_shards.gateway.http_answers import TEXT, Answer, HttpError
@@ -28,7 +29,7 @@ from mq_shards.gateway.nsq import mpub
 from mq_shards.gateway.nsq import stats as nsq_stats
 from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.mpub import MpubError
-from mq_shards.gateway.options import NSQD_VERSION, GatewayOptions
+from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http_readers import Unread
 from mq_shards.gateway.workers import WorkersError
 from mq_shards.shards.readers import ReadersError

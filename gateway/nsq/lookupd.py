@@ -15,11 +15,12 @@ from typing import Any, Final
 
 import aiohttp
 import orjson
+from mq_shards.acceptor.protocols.nsq_options import NSQD_VERSION
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.names import is_valid_name
 from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere
-from mq_shards.gateway.options import NSQD_VERSION, GatewayOptions
+from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.workers import WorkersError
 
 MAGIC: Final = b"  V1"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
+from mq_shards.acceptor.protocols.nsq_options import NSQD_VERSION
 from mq_shards.gateway.catalog import Channel, Consumer, Topic
-from mq_shards.gateway.options import NSQD_VERSION
 from mq_shards.gateway.pipeline.http_readers import Unread
 
 SUBSCRIBED: Final = 3  # nsqd's number for the state of a connection that has a channel

@@ -13,12 +13,9 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
-from mq_shards.acceptor.protocols import nsq_tls
-from mq_shards.supervisor import VERSION
-from mq_shards.supervisor.journal import LEVELS
-from mq_shards.supervisor.options.kinds import (
+from mq_shards.acceptor.option_kinds import (
     OptionsError,
     Setting,
     TextList,
@@ -30,23 +27,24 @@ from mq_shards.supervisor.options.kinds import (
     shown,
     whole,
 )
+from mq_shards.acceptor.protocols.table import PROTOCOLS
+from mq_shards.gateway import services
+from mq_shards.gateway.services import SERVICES
+from mq_shards.supervisor import VERSION
+from mq_shards.supervisor.journal import LEVELS
 from mq_shards.supervisor.options.sections import INSTEAD, SECTIONS
 
 
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    port: int  # the usual one
-    example: str  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
-    by_gateway: bool = False  # spoken by the gateway, not by the acceptors
+class Scheme(Protocol):
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def example(self) -> str: ...
 
 
-# The protocols of this version; a line here makes one known to --listen, to the defaults and to --help.
-PROTOCOLS: Final[Mapping[str, Protocol]] = {
-    "beanstalk": Protocol(11300, r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"),
-    "nsq": Protocol(4150, r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"),
-    "nsq-http": Protocol(4151, "curl -d hello 'http://{address}/pub?topic=greetings'", by_gateway=True),
-    "http": Protocol(4180, "curl 'http://{address}/v1/topics'", by_gateway=True),
-}
+# What can be listened for, in the order of --help: the acceptors' protocols, then what the gateway serves.
+SCHEMES: Final[Mapping[str, Scheme]] = {**PROTOCOLS, **SERVICES}
 LOOPBACK: Final = "127.0.0.1"
 
 MAX_WORKERS: Final = 64  # BOARD_MAX_WORKERS in csrc/ringbuf/board.h
@@ -60,7 +58,6 @@ SYNC_MODES: Final = ("always", "interval", "never")
 DEFAULT_SYNC: Final = "interval"
 DEFAULT_LOG_LEVEL: Final = "info"
 
-TOLD_OF_NSQ: Final = ("lookupd-tcp-address", "statsd-address")  # options of [nsq]
 COUNTS: Final = ("workers", "acceptors", "shards")
 MAX_NAMED: Final = 10  # options of a section that are listed in a complaint
 # The keys a file may have beside its sections.
@@ -83,14 +80,14 @@ class Listen:
 
     @property
     def by_gateway(self) -> bool:
-        return PROTOCOLS[self.protocol].by_gateway
+        return self.protocol in SERVICES
 
     @property
     def example(self) -> str:
         """A shell command that tries it from this host."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         address = Listen(self.protocol, host, self.port).address
-        return PROTOCOLS[self.protocol].example.format(host=host, port=self.port, address=address)
+        return SCHEMES[self.protocol].example.format(host=host, port=self.port, address=address)
 
     def __str__(self) -> str:
         return f"{self.protocol}://{self.address}"
@@ -105,7 +102,7 @@ class Options:
     shards: int | None = None
     data_dir: Path | None = Path(DEFAULT_DATA_DIR)
     sync: str = DEFAULT_SYNC
-    listen: tuple[Listen, ...] = tuple(Listen(name, LOOPBACK, protocol.port) for name, protocol in PROTOCOLS.items())
+    listen: tuple[Listen, ...] = tuple(Listen(name, LOOPBACK, protocol.port) for name, protocol in SCHEMES.items())
     settings: Settings = field(default_factory=lambda: default_settings())
     log_level: str = DEFAULT_LOG_LEVEL
     log_json: bool = False
@@ -113,11 +110,8 @@ class Options:
 
     @property
     def gateway(self) -> bool:
-        """Whether there is work for one: HTTP to serve, or somebody to be told of NSQ's topics."""
-        nsq = self.settings["nsq"]
-        return any(listen.by_gateway for listen in self.listen) or (
-            any(listen.protocol == "nsq" for listen in self.listen) and any(nsq[name] for name in TOLD_OF_NSQ)
-        )
+        """Whether there is work for one."""
+        return services.is_needed([listen.protocol for listen in self.listen], self.settings)
 
 
 def default_settings() -> Settings:
@@ -160,9 +154,9 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     if match is None:
         raise OptionsError(f'{where}: "{text}" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)')
     scheme, host, port_text = match[1].lower(), match[2].strip("[]"), match[3]
-    if scheme not in PROTOCOLS:
-        raise OptionsError(f'{where}: "{scheme}" is not a protocol of this version (it has: {", ".join(PROTOCOLS)})')
-    port = PROTOCOLS[scheme].port if port_text is None else int(port_text)
+    if scheme not in SCHEMES:
+        raise OptionsError(f'{where}: "{scheme}" is not a protocol of this version (it has: {", ".join(SCHEMES)})')
+    port = SCHEMES[scheme].port if port_text is None else int(port_text)
     if port > 65535:
         raise OptionsError(f'{where}: port {port} of "{text}" is not between 0 and 65535')
     return Listen(scheme, host, port)
@@ -173,7 +167,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     settings = default_settings()
     for (section, name), (where, value) in sections.items():
         settings[section][name] = SECTIONS[section][name].parse(f"{where}: {section}.{name}", value, warnings)
-    _settle_tls(settings["nsq"])
+    _check_protocols(settings)
 
     def count(name: str, maximum: int) -> int | None:
         return None if name not in top else between(top[name][0], whole(*top[name]), 1, maximum)
@@ -184,9 +178,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     listen = Options().listen
     if "listen" in top:
         listen = _listens(*top["listen"])
-    if not any(address.protocol.startswith("nsq") for address in listen):
-        without = [f"nsq.{name}" for name in TOLD_OF_NSQ if settings["nsq"][name]]
-        warnings += [f"{name} has no effect: nothing listens on nsq://" for name in without]
+    warnings += services.without_effect([address.protocol for address in listen], settings)
     return Options(
         workers=count("workers", MAX_WORKERS),
         acceptors=count("acceptors", MAX_ACCEPTORS) or DEFAULT_ACCEPTORS,
@@ -201,16 +193,13 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     )
 
 
-def _settle_tls(nsq: dict[str, Setting]) -> None:
-    """A certificate that cannot be used ends the start, and not every acceptor after it."""
-    if all(nsq[name] == kind.default for name, kind in SECTIONS["nsq"].items() if name.startswith("tls-")):
-        return
-    try:
-        nsq_tls.check(nsq)
-    except ValueError as error:
-        raise OptionsError(str(error)) from None
-    if nsq_tls.is_required(nsq) and nsq["tls-required"] == "false":
-        nsq["tls-required"] = "true"
+def _check_protocols(settings: Settings) -> None:
+    """What cannot be (a certificate that cannot be used) ends the start, and not every acceptor after it."""
+    for name, protocol in PROTOCOLS.items():
+        try:
+            protocol.check(settings[name])
+        except ValueError as error:
+            raise OptionsError(str(error)) from None
 
 
 def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str], Given]) -> None:

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.acceptor.process import AcceptorProcess, sooner
-from mq_shards.acceptor.protocols import go_json, nsq_tls
+from mq_shards.acceptor.protocol import Broker
+from mq_shards.acceptor.protocols import go_json, nsq_options, nsq_tls
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nsq import Nsq, is_name, quoted, shortened
 from mq_shards.csrc._core import lib
@@ -159,13 +160,13 @@ class TestTlsOptions:
     def test_good_ones_pass(self, settings: Settings, tls_settings: Settings) -> None:
         nsq_tls.check(settings)
         assert nsq_tls.factory(settings) is None
-        assert not nsq_tls.is_required(settings)
+        assert not nsq_options.is_tls_required(settings)
         nsq_tls.check(tls_settings)
         assert nsq_tls.factory(tls_settings) is not None
-        assert not nsq_tls.is_required(tls_settings)
+        assert not nsq_options.is_tls_required(tls_settings)
         for changed in ({"tls-client-auth-policy": "require-verify"}, {"tls-required": "tcp-https"}):
             nsq_tls.check(tls_settings | changed)
-            assert nsq_tls.is_required(tls_settings | changed)
+            assert nsq_options.is_tls_required(tls_settings | changed)
 
     def test_words_that_mean_nothing(self, tls_settings: Settings) -> None:
         assert '"maybe" is none of' in self.fails(tls_settings, tls_client_auth_policy="maybe")
@@ -226,7 +227,7 @@ class Acceptor:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.engine = Engine(0, 1, 8, board, self._wake)
         os.close(board)
-        self.nsq = Nsq(self.engine, settings, now_ns=lambda: self.now_ns)
+        self.nsq = Nsq(self.engine, settings, Broker("0" * 16, 0), now_ns=lambda: self.now_ns)
 
     def close(self) -> None:
         self.nsq.close()

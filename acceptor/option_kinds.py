@@ -24,6 +24,9 @@ MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND
 HOUR: Final = 60 * MINUTE
+YEAR: Final = 8760 * HOUR
+# What one body may have at most, in every protocol: MAX_BODY_BYTES in csrc/ringbuf/limits.h.
+MAX_BODY: Final = 1 << 30
 UNITS: Final[Mapping[str, int]] = {"h": HOUR, "m": MINUTE, "s": SECOND, "ms": MS, "us": US, "µs": US, "μs": US, "ns": 1}
 
 # Go's time.ParseDuration: numbers with a unit each, one behind the other.

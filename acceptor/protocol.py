@@ -1,0 +1,86 @@
+"""What a wire protocol is to Python: the half that csrc/acceptor/protocols/ leaves to it. docs/protocols.md says how to
+make one.
+
+A class tells the supervisor what it must know of the protocol (name, port, options); an object of it does, in an
+acceptor process, what is rare: commands that the codec hands over, handshakes, filters. The engine's upcalls become
+calls of its methods, one at a time. A module that has one is imported by the supervisor too: it imports what is heavy
+and seldom used (TLS, compression) when it is used.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
+from mq_shards.acceptor.option_kinds import Kind, Setting
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """What a protocol may tell of the broker as a whole."""
+
+    instance: str  # 16 hex digits
+    started_wall_ns: int
+
+
+class Protocol(ABC):
+    name: ClassVar[str]  # as the codec has it: the scheme of --listen, and the section of the options
+    port: ClassVar[int]  # the usual one
+    example: ClassVar[str]  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
+    options: ClassVar[Mapping[str, Kind]] = {}
+    # Options of the server that it takes the place of which make no sense here, and what to do instead.
+    instead: ClassVar[Mapping[str, str]] = {}
+
+    @classmethod
+    def check(cls, settings: dict[str, Setting]) -> None:
+        """Of options that belong together, before anything starts: may complete them. Raises ValueError of one line."""
+
+    def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
+        """`settings`: those of its own section. To be extended by what the codec is to know of them."""
+        self._engine = engine
+        self._settings = settings
+        self._broker = broker
+        self._number = protocol_number(self.name)
+
+    def close(self) -> None:
+        """Before the engine is."""
+
+    # --- upcalls ----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def command(self, conn: int, command: bytes) -> None:
+        """What the codec handed over; to be ended with Engine.resume() or close_connection(), now or later."""
+
+    def answer(self, conn: int, answer: Answer) -> None:
+        """A worker's, to a request made for `conn`."""
+
+    def input(self, conn: int, data: bytes) -> None:
+        """Of a filtered connection, from its socket; to be answered with Engine.feed()."""
+
+    def output(self, conn: int, data: bytes) -> None:
+        """Of a filtered connection, for its socket: Engine.send() takes what becomes of it."""
+
+    def closed(self, conn: int) -> None:
+        """Nothing more will be heard of it."""
+
+    def failed(self, conn: int) -> None:
+        """Something about it could not be handled, for a reason that is ours."""
+        self.closed(conn)
+        self._engine.close_connection(conn)
+
+    def poked(self) -> None:
+        """Some thread has called Engine.poke()."""
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        """How long the engine may run before expire() has something to do."""
+        return FOREVER
+
+    def expire(self) -> None:
+        """Called after each run of the engine, before its upcalls are looked at."""

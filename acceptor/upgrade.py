@@ -1,0 +1,167 @@
+"""Connections that are upgraded: TLS, compression, or one in the other, between their sockets and the codec.
+
+    upgrades.begin(conn)              from now on its bytes pass through here
+    upgrades.shake_hands(conn, tls)   TLS next to the socket; calls `shaken` or `refused` later, or at once
+    upgrades.add(conn, filter)        on top of what there is
+
+Owns the chains of filters and the handshakes under way, which have a limit in time. Knows no protocol: what is said to
+a client is the protocol's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from mq_shards.acceptor.engine import FOREVER, Engine
+from mq_shards.acceptor.filters import Chain, Filter, FilterError
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.filters.tls import Tls
+
+HANDSHAKE_NS: Final = 5_000_000_000
+
+Shaken: TypeAlias = Callable[[int], None]
+Refused: TypeAlias = Callable[[int, bytes, str], None]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Upgrade:
+    """What is kept of a connection. Without a chain nothing passes: a handshake is under way, or it is to be closed."""
+
+    chain: Chain | None = field(default_factory=Chain)
+    tls: Tls | None = None
+    until_ns: int = 0
+
+
+class Upgrades:
+    def __init__(
+        self, engine: Engine, shaken: Shaken, refused: Refused, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """`shaken`: a handshake is done. `refused`: it failed; given what is to be sent first (an alert) and why, it
+        has to close the connection."""
+        self._engine = engine
+        self._shaken = shaken
+        self._refused = refused
+        self._now_ns = now_ns
+        self._upgrades: dict[int, Upgrade] = {}
+        self._handshakes: dict[int, Upgrade] = {}  # soonest first: all have the same time
+        self._ending: list[int] = []  # connections whose clients have said, in their filter's way, that it is all
+
+    def __contains__(self, conn: int) -> bool:
+        return conn in self._upgrades
+
+    def begin(self, conn: int) -> None:
+        """What is in the output already leaves as it is; so does what Engine.send() is given."""
+        self._upgrades[conn] = Upgrade()
+        self._engine.filter(conn)
+
+    def shake_hands(self, conn: int, tls: Tls) -> None:
+        upgrade = self._upgrades[conn]
+        upgrade.chain, upgrade.tls = None, tls
+        upgrade.until_ns = self._now_ns() + HANDSHAKE_NS
+        self._handshakes[conn] = upgrade
+
+    def add(self, conn: int, filter: Filter) -> None:
+        chain = self._upgrades[conn].chain
+        assert chain is not None
+        chain.add(filter)
+
+    def say(self, conn: int, data: bytes) -> None:
+        """To the client, through its filters, before anything else that is in the output."""
+        self.output(conn, data)
+
+    def tls(self, conn: int) -> Tls | None:
+        """Of a connection that is encrypted."""
+        upgrade = self._upgrades.get(conn)
+        return upgrade.tls if upgrade is not None and conn not in self._handshakes else None
+
+    # --- upcalls ----------------------------------------------------------------------------------------------------
+
+    def input(self, conn: int, data: bytes) -> None:
+        upgrade = self._upgrades.get(conn)
+        if upgrade is None:
+            return
+        if conn in self._handshakes:
+            assert upgrade.tls is not None
+            self._go_on(conn, upgrade, upgrade.tls, data)
+        elif upgrade.chain is not None:
+            self._pass_input(conn, upgrade, upgrade.chain, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        upgrade = self._upgrades.get(conn)
+        # Without a chain it is closing. While Python has a command, a handshake too, the codec says nothing.
+        if upgrade is not None and upgrade.chain is not None:
+            self._engine.send(conn, upgrade.chain.encode(data))
+
+    def closed(self, conn: int) -> None:
+        self._upgrades.pop(conn, None)
+        self._handshakes.pop(conn, None)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        """How long the engine may run before expire() has something to do."""
+        if self._ending:
+            return 0
+        if not self._handshakes:
+            return FOREVER
+        return max(next(iter(self._handshakes.values())).until_ns - self._now_ns(), 0)
+
+    def expire(self) -> None:
+        """After each run of the engine, before its upcalls are looked at."""
+        # The engine has taken what it was fed.
+        for conn in self._ending:
+            self._engine.close_connection(conn)
+        self._ending.clear()
+        while self._handshakes:
+            conn, upgrade = next(iter(self._handshakes.items()))
+            if upgrade.until_ns > self._now_ns():
+                return
+            self._fail(conn, b"", "i/o timeout")
+
+    # --- handshakes and bytes ---------------------------------------------------------------------------------------
+
+    def _go_on(self, conn: int, upgrade: Upgrade, tls: Tls, data: bytes) -> None:
+        try:
+            done = tls.handshake(data)
+        except FilterError as error:
+            self._fail(conn, tls.outgoing(), str(error))
+            return
+        self._engine.send(conn, tls.outgoing())
+        if not done:
+            self._engine.feed(conn, b"")
+            return
+        del self._handshakes[conn]
+        upgrade.chain = Chain()
+        upgrade.chain.add(tls)
+        self._shaken(conn)
+        # What came behind the handshake.
+        self._pass_input(conn, upgrade, upgrade.chain, b"")
+
+    def _fail(self, conn: int, alert: bytes, why: str) -> None:
+        log.info("%s: the TLS handshake failed: %s", self._engine.remote(conn), why)
+        del self._handshakes[conn]
+        self._refused(conn, alert, why)
+
+    def _pass_input(self, conn: int, upgrade: Upgrade, chain: Chain, data: bytes) -> None:
+        try:
+            plain = chain.decode(data)
+        except FilterError as error:
+            log.info("%s: %s", self._engine.remote(conn), error)
+            plain = None
+        # An alert, or what TLS has to say of its own accord.
+        if upgrade.tls is not None:
+            self._engine.send(conn, upgrade.tls.outgoing())
+        if plain is None:
+            upgrade.chain = None
+            self._engine.close_connection(conn)
+            return
+        self._engine.feed(conn, plain, more=chain.pending)
+        if chain.ended:
+            self._ending.append(conn)

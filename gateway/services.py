@@ -1,0 +1,52 @@
+"""What the gateway serves beside the wire protocols of the acceptors, one line each, and the options that are its own.
+
+For the supervisor, which must know of it before it starts a gateway: nothing of the gateway itself is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mq_shards.acceptor.option_kinds import Kind, Number
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    name: str  # the scheme of --listen
+    port: int  # the usual one
+    example: str  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
+
+
+SERVICES: Final[Mapping[str, Service]] = {
+    service.name: service
+    for service in (
+        Service("nsq-http", 4151, "curl -d hello 'http://{address}/pub?topic=greetings'"),
+        Service("http", 4180, "curl 'http://{address}/v1/topics'"),
+    )
+}
+
+SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
+    "http": {
+        "staged-bytes": Number(16 << 30, 0, 1 << 50, "bytes of messages that are staged and not published yet, in all"),
+    },
+}
+
+# Who is told of what listens on nsq://, in options of [nsq]; that is work for a gateway too.
+_TOLD_OF_NSQ: Final = ("lookupd-tcp-address", "statsd-address")
+
+
+def is_needed(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether there is work for a gateway: HTTP to serve, or somebody to be told of NSQ's topics."""
+    return any(name in SERVICES for name in listening) or (
+        "nsq" in listening and any(settings["nsq"][name] for name in _TOLD_OF_NSQ)
+    )
+
+
+def without_effect(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Warnings: options that are set in vain."""
+    if not any(name in listening for name in ("nsq", "nsq-http")):
+        for name in _TOLD_OF_NSQ:
+            if settings["nsq"][name]:
+                yield f"nsq.{name} has no effect: nothing listens on nsq://"
