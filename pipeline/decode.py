@@ -37,7 +37,9 @@ class _Buffers:
 
     def __init__(self, wanted: frozenset[str], body_capacity: int) -> None:
         n = BATCH_MESSAGES
-        entries = n * lib.DECODE_MAX_ATTRIBUTES
+        entries = n * lib.DECODE_MAX_ATTRIBUTES + lib.DECODE_HEADERS_ENTRIES
+        name_bytes = n * lib.DECODE_ATTRIBUTE_NAME_BYTES + lib.DECODE_HEADERS_NAME_BYTES
+        value_bytes = n * lib.DECODE_ATTRIBUTE_VALUE_BYTES + lib.DECODE_HEADERS_VALUE_BYTES
         c = self.c = ffi.new("struct decode_columns *")
         c.capacity = n
         self._kept: list[object] = []
@@ -50,9 +52,9 @@ class _Buffers:
         mapped = "attributes" in wanted
         self.attribute_offsets = self._column("attribute_offsets", "int32_t[]", n + 1, np.int32, mapped)
         self.name_offsets = self._column("name_offsets", "int32_t[]", entries + 1, np.int32, mapped)
-        self.names = self._column("names", "uint8_t[]", n * lib.DECODE_ATTRIBUTE_NAME_BYTES, np.uint8, mapped)
+        self.names = self._column("names", "uint8_t[]", name_bytes, np.uint8, mapped)
         self.value_offsets = self._column("value_offsets", "int32_t[]", entries + 1, np.int32, mapped)
-        self.values = self._column("values", "uint8_t[]", n * lib.DECODE_ATTRIBUTE_VALUE_BYTES, np.uint8, mapped)
+        self.values = self._column("values", "uint8_t[]", value_bytes, np.uint8, mapped)
 
     def _column(self, name: str, ctype: str, size: int, dtype: type[np.generic], wanted: bool) -> npt.NDArray[Any]:
         array = np.empty(size if wanted else 0, dtype)

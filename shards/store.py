@@ -36,6 +36,7 @@ import crc32c
 from mq_shards.shards import durable
 
 VERSION: Final = 1
+SEGMENT_VERSIONS: Final = (1, 2)  # SEGMENT_OLDEST to SEGMENT_VERSION, csrc/log/log.h
 MAX_SHARDS: Final = 4096
 META: Final = "meta.json"
 META_NEW: Final = "meta.json.new"
@@ -417,6 +418,11 @@ class Damage:
     until: int
 
 
+def decode_version(header: Content) -> int:
+    """What a segment's header says, whether it is known or not."""
+    return int(SEGMENT_HEADER.unpack_from(header)[1])
+
+
 def decode_header(content: Content) -> Header:
     if len(content) < SEGMENT_HEADER.size:
         raise StoreError(f"a segment has a header of {SEGMENT_HEADER.size} bytes, this has {len(content)} in all")
@@ -425,8 +431,9 @@ def decode_header(content: Content) -> Header:
         raise StoreError("this is not a segment: its header does not begin like one")
     if crc != crc32c.crc32c(content[: SEGMENT_HEADER.size - 4]):
         raise StoreError("the segment's header is damaged: its CRC is wrong")
-    if version != VERSION:
-        raise StoreError(f"the segment is of version {version}; this program reads version {VERSION}")
+    if version not in SEGMENT_VERSIONS:
+        known = " and ".join(map(str, SEGMENT_VERSIONS))
+        raise StoreError(f"the segment is of version {version}; this program reads versions {known}")
     return Header(shard, shards, segment, time_ns, previous_end)
 
 

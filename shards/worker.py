@@ -21,7 +21,16 @@ from mq_shards.ringbuf.control import Control, Message
 from mq_shards.shards import retention
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Retention, Segment
-from mq_shards.shards.store import MemoryStore, SegmentStore, ShardStore, StoreError, segment_name, shard_path
+from mq_shards.shards.store import (
+    SEGMENT_HEADER,
+    MemoryStore,
+    SegmentStore,
+    ShardStore,
+    StoreError,
+    decode_version,
+    segment_name,
+    shard_path,
+)
 from mq_shards.shards.unread import UnreadSegments
 
 SEGMENT_BYTES: Final = 64 << 20
@@ -35,6 +44,7 @@ FAILING_WAIT_S: Final = 0.05
 # A log that cannot be written for so long will not be: start anew from what is on disk.
 FAILING_LIMIT_S: Final = 5.0
 SYNC_MODES: Final = {"never": 0, "interval": 1, "always": 2}
+WHAT_TO_DO: Final = "start the release that wrote it, or one that is newer; nothing has been changed"
 NO_SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = logging.getLogger(__name__)
@@ -141,9 +151,16 @@ class Worker:
             files.sealed_at[number] = status.st_mtime
             size = max(SEGMENT_BYTES, status.st_size)
             if not lib.worker_add_segment(self._worker, shard, fd, number, size, False, time.time_ns()):
+                why = _why_refused(ffi.errno, fd)
                 os.close(fd)
-                raise StoreError(f"shard {shard}, segment {number} belongs to another log")
+                raise StoreError(f"shard {shard}, segment {number} {why}")
         if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
+            if found.unknown.kind:
+                at = found.unknown
+                raise StoreError(
+                    f"shard {shard}, segment {at.segment}, offset {at.offset}: a record of kind {at.kind}, which a "
+                    f"later release wrote: {WHAT_TO_DO}"
+                )
             raise OSError(ffi.errno, f"shard {shard} cannot be cut where it ends: {os.strerror(ffi.errno)}")
 
     # --- running ----------------------------------------------------------------------------------------------------
@@ -362,6 +379,14 @@ class Worker:
         elif now - self._failing_since > FAILING_LIMIT_S:
             raise OSError(f"the log cannot be written: {reason}")
         time.sleep(FAILING_WAIT_S)
+
+
+def _why_refused(code: int, fd: int) -> str:
+    if code == errno.EPROTO:
+        version = decode_version(os.pread(fd, SEGMENT_HEADER.size, 0))
+        known = f"{lib.SEGMENT_OLDEST} to {lib.SEGMENT_VERSION}"
+        return f"is of version {version}, and this release reads {known}: {WHAT_TO_DO}"
+    return "belongs to another log"
 
 
 def _damage(place: Any) -> Message:  # noqa: ANN401

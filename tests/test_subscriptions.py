@@ -35,6 +35,7 @@ CHANNEL_FIGURES = struct.Struct("<IIIIQQQQQQ")
 CONSUMER_FIGURES = struct.Struct("<IIIIQQQII")
 TIMEOUT = 60 * SECOND
 EPHEMERAL = 1
+OF_A_CONSUMER = (lib.MSG_CREDIT, lib.MSG_FINISH, lib.MSG_REQUEUE, lib.MSG_EXTEND, lib.MSG_SENT)
 
 
 @dataclass
@@ -79,9 +80,11 @@ class Channels(Bench):
         return self.numbers[name]
 
     def raw(self, kind: int, conn: int = 1, *, flags: int = 0, topic: int = 0, id: int = 0, pri: int = 0,
-            delay: int = 0, body: bytes = b"") -> int:  # fmt: skip
+            delay: int = 0, body: bytes = b"", consumer: int = 0) -> int:  # fmt: skip
+        """SUBSCRIBE and UNSUBSCRIBE have their consumer's number in `pri`."""
         slot, self.next_slot = self.next_slot, self.next_slot + 1
-        head = REQUEST.pack(kind, 0, flags, conn, slot, topic, id, pri, len(body), delay, TIMEOUT)
+        number = consumer if kind in OF_A_CONSUMER else slot
+        head = REQUEST.pack(kind, 0, flags, conn, number, topic, id, pri, len(body), delay, TIMEOUT)
         message = ffi.new("struct message *")
         ffi.memmove(message, head, len(head))
         lib.channel_send(self.channels[0], message, body, len(body))

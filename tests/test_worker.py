@@ -37,6 +37,8 @@ class Answer:
     pri: int
     body: bytes
     holds_none: bool
+    topic: int = 0
+    seq: int = 0  # of a delivery
 
 
 class Bench:
@@ -124,7 +126,9 @@ class Bench:
         answers = []
         while (m := lib.channel_receive(self.channels[acceptor])) != ffi.NULL:
             body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))
-            answers.append(Answer(m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, bool(m.flags & 1)))
+            answers.append(
+                Answer(m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, bool(m.flags & 1), m.topic, m.seq)
+            )
         lib.channel_release(self.channels[acceptor])
         return answers
 

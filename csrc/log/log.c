@@ -34,6 +34,7 @@ struct segment {
     uint32_t number;
     bool header_damaged; /* it was, when the segment was added */
     bool copied;         /* written through the mapping */
+    bool is_old;         /* of a version that is not written any more */
     bool end_known;      /* `end` is where records end, and nothing stale lies beyond it */
     uint64_t capacity;
     uint64_t end;       /* written up to here */
@@ -141,7 +142,7 @@ static uint32_t header_crc(const struct segment_header *h) {
     return crc32c_extend(0, h, offsetof(struct segment_header, crc));
 }
 
-enum header { HEADER_RIGHT, HEADER_FOREIGN, HEADER_DAMAGED };
+enum header { HEADER_RIGHT, HEADER_OLD, HEADER_UNKNOWN, HEADER_FOREIGN, HEADER_DAMAGED };
 
 static enum header read_header(const struct log *log, const struct segment *s) {
     struct segment_header h;
@@ -149,9 +150,10 @@ static enum header read_header(const struct log *log, const struct segment *s) {
     do n = pread(s->fd, &h, sizeof h, 0);
     while (n < 0 && errno == EINTR);
     if (n != (ssize_t)sizeof h || h.crc != header_crc(&h)) return HEADER_DAMAGED;
-    bool ours = h.magic == SEGMENT_MAGIC && h.version == SEGMENT_VERSION && h.shard == log->shard &&
-                h.shards == log->shards && h.segment == s->number;
-    return ours ? HEADER_RIGHT : HEADER_FOREIGN;
+    if (h.magic != SEGMENT_MAGIC) return HEADER_FOREIGN;
+    if (h.version < SEGMENT_OLDEST || h.version > SEGMENT_VERSION) return HEADER_UNKNOWN;
+    if (h.shard != log->shard || h.shards != log->shards || h.segment != s->number) return HEADER_FOREIGN;
+    return h.version == SEGMENT_VERSION ? HEADER_RIGHT : HEADER_OLD;
 }
 
 static struct segment_header make_header(const struct log *log, uint32_t segment, uint32_t previous_end,
@@ -238,7 +240,10 @@ static bool table_has_room(struct log *log) {
 /* What recovery hands over: `size` is the file's. */
 static bool open_recovered(const struct log *log, struct segment *s, uint64_t size, uint64_t end_offset) {
     enum header header = size < HEADER_BYTES ? HEADER_FOREIGN : read_header(log, s);
-    if (header == HEADER_FOREIGN || (header == HEADER_DAMAGED && !mend_header(log, s))) return false;
+    if (header == HEADER_UNKNOWN) errno = EPROTO;
+    if (header == HEADER_FOREIGN || header == HEADER_UNKNOWN) return false;
+    if (header == HEADER_DAMAGED && !mend_header(log, s)) return false;
+    s->is_old = header == HEADER_OLD;
     s->end_known = end_offset != UINT64_MAX;
     s->end = s->end_known ? end_offset : size;
     s->allocated = s->end;
@@ -249,6 +254,7 @@ static bool open_recovered(const struct log *log, struct segment *s, uint64_t si
 
 bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, bool is_new, uint64_t end_offset,
                      uint64_t now_wall_ns) {
+    errno = EINVAL; /* unless there is more to say */
     if (segment == 0 || (log->count > 0 && segment != log->first + log->count)) return false;
     /* One that waits must become active before another comes, and what is staged belongs to the current one. */
     if (waiting(log) != NULL || (!is_new && log->from < log->to)) return false;
@@ -262,7 +268,9 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
     struct segment s = {.fd = fd, .number = segment, .end_known = is_new};
     if (!map_segment(&s, capacity)) return false;
     if (!is_new && !open_recovered(log, &s, size, end_offset)) {
+        int why = errno;
         (void)munmap(s.map, s.map_bytes);
+        errno = why;
         return false;
     }
     /* Whether the process that wrote this has also synced it, nobody knows any more: it counts as just written. */
@@ -279,7 +287,8 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
 
 uint64_t log_wants_segment(const struct log *log) {
     if (waiting(log) != NULL) return 0;
-    if (log->current != NULL && log->wanted == 0 && tail_of(log) + log->keep <= log->current->capacity / 2) return 0;
+    bool is_enough = log->current != NULL && !log->current->is_old && log->wanted == 0;
+    if (is_enough && tail_of(log) + log->keep <= log->current->capacity / 2) return 0;
     uint64_t bytes = SEGMENT_BYTES;
     if (log->wanted > bytes) bytes = log->wanted;
     if (HEADER_BYTES + log->keep > bytes) bytes = HEADER_BYTES + log->keep;
@@ -443,7 +452,7 @@ static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t k
     if (!log->current->end_known) return LOG_FAILING;
 
     uint64_t tail = tail_of(log);
-    bool fits = tail + need <= log->current->capacity;
+    bool fits = tail + need <= log->current->capacity && !log->current->is_old;
     enum log_result result;
     if (!fits) {
         result = allocate_waiting(log, HEADER_BYTES + need + keep);
@@ -466,7 +475,7 @@ enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint6
     if (need > LOG_RESERVE_BYTES) return LOG_NO_SPACE;
     if (keep_bytes > 0) log->keep = keep_bytes;
 
-    /* (A recovered segment whose end is not known has nothing allocated beyond it, so it is not ready.) */
+    /* (A recovered segment whose end is not known, or of an old version, has nothing allocated beyond it: not ready.) */
     bool ready = log->current != NULL && log->to + need <= log->staging_bytes &&
                  tail_of(log) + need + keep_bytes <= log->current->allocated;
     if (!ready) {

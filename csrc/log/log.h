@@ -25,7 +25,8 @@
 #include <stdint.h>
 
 #define SEGMENT_MAGIC   0x31304752535148ULL /* any 8 bytes that are not text by accident */
-#define SEGMENT_VERSION 1u
+#define SEGMENT_VERSION 2u
+#define SEGMENT_OLDEST  1u /* a version that is read, and not written to any more */
 #define SEGMENT_BYTES   ((uint64_t)64 << 20)
 
 /* A segment is larger than SEGMENT_BYTES only for one reservation that is. */
@@ -85,6 +86,8 @@ void log_free(struct log *log);
  * wait at a time. Its header goes out with its first records. Else, at recovery: its header must be there and right,
  * and it becomes active at once. Its records end at `end_offset`, which log_scan has told; or UINT64_MAX: that is not
  * known, so log_scan and log_truncate must come before log_reserve.
+ *
+ * One of an older version is read; what is appended goes to the next. One of an unknown version is refused: EPROTO.
  *
  * False, and the descriptor remains the caller's, if any of this does not hold or there is no memory. */
 bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, bool is_new, uint64_t end_offset,

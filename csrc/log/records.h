@@ -6,7 +6,7 @@
  *            from which seq; body: its name. Each segment begins with those of all topics known, so that the segments
  *            before it can go. Written twice: without it nobody would know whose the messages are that bear the number.
  *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far.
- *   PUBLISH  topic, seq, id, body; attributes: uint32_t pri, ttr in ms, and, if it is delayed, delay in ms; or, if one
+ *   PUBLISH  topic, seq, id, body, before it a struct headers and its bytes if MESSAGE_HEADERS; attributes: uint32_t pri, ttr in ms, and, if it is delayed, delay in ms; or, if one
  *            of them does not fit, struct publish_attributes.
  *   DELETE   topic, seq, id: the message is done with.
  *   STATE    topic, seq, id; attributes: struct state_attributes: what the job queue knows of the message now.
@@ -32,14 +32,19 @@
  *
  * Records of one PUBLISH_MANY bear the flag PUBLISH_MORE, but for the last: without that one, none of them counts, nor
  * does the PRODUCER before them.
+ * Version 2 of a segment may have MESSAGE_HEADERS; a version 1 has none. A kind that is not listed here is of a version
+ * that is not known, and refused.
+ *
  * Ephemeral subscriptions write nothing: what is published for nobody else bears PUBLISH_FLEETING.
  */
 #ifndef MQ_RECORDS_H
 #define MQ_RECORDS_H
 
 #include <stdint.h>
+#include <string.h>
 
 #include "log/log.h"
+#include "ringbuf/message.h"
 
 enum record_kind {
     RECORD_TOPIC = 1,
@@ -58,6 +63,7 @@ enum record_kind {
     RECORD_REFERENCES,
     RECORD_TOPIC_GONE,
     RECORD_PRODUCER,
+    RECORD_KINDS, /* none of this or a higher number is known */
 };
 
 enum record_flag {
@@ -67,6 +73,7 @@ enum record_flag {
     TOPIC_EPHEMERAL = 8, /* what it has does not outlive the process */
     PUBLISH_MORE = 1,
     PUBLISH_FLEETING = 2,   /* it does not outlive the process */
+    MESSAGE_HEADERS = 8,    /* of a PUBLISH or MOVED */
     MOVED_NO_JOB = 1,       /* the job queue does not have it */
     MOVED_REFERENCED = 2,   /* a REFERENCES follows */
     REFERENCES_DELAYED = 1, /* it was published with a delay */
@@ -112,5 +119,21 @@ _Static_assert(sizeof(struct publish_attributes) == 24 && sizeof(struct state_at
 uint8_t publish_attributes_pack(const struct publish_attributes *a, void *out);
 /* Of a PUBLISH or MOVED record, in whichever form. */
 struct publish_attributes publish_attributes_of(const struct record *r);
+
+/* Whether what a message consists of may begin with headers; *bytes are those of headers and the struct before them. */
+static inline bool headers_fit(const void *content, size_t content_bytes, size_t *bytes) {
+    struct headers h;
+    if (content_bytes < sizeof h) return false;
+    memcpy(&h, content, sizeof h);
+    *bytes = sizeof h + h.bytes;
+    return h.bytes <= HEADERS_MAX_BYTES && *bytes <= content_bytes;
+}
+
+/* Of a PUBLISH or MOVED record: how much stands before the body that consumers without headers see. */
+static inline size_t message_headers_bytes(const struct record *r) {
+    size_t bytes;
+    bool some = (r->flags & MESSAGE_HEADERS) && headers_fit(record_body(r), record_body_bytes(r), &bytes);
+    return some ? bytes : 0;
+}
 
 #endif

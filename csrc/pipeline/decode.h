@@ -18,9 +18,12 @@ struct run {
 _Static_assert(sizeof(struct run) == 16, "on the wire");
 
 enum {
-    DECODE_MAX_ATTRIBUTES = 3,        /* of a message: pri, ttr_ms, delay_ms */
-    DECODE_ATTRIBUTE_NAME_BYTES = 17, /* of all names of a message together, and of all values */
+    DECODE_MAX_ATTRIBUTES = 3,        /* of a message without headers: pri, ttr_ms, delay_ms */
+    DECODE_ATTRIBUTE_NAME_BYTES = 17, /* of all names of such a message together, and of all values */
     DECODE_ATTRIBUTE_VALUE_BYTES = 52,
+    DECODE_HEADERS_ENTRIES = 1 << 17, /* of all messages together, for what headers take beyond that: entries, ... */
+    DECODE_HEADERS_NAME_BYTES = 1 << 20,
+    DECODE_HEADERS_VALUE_BYTES = 4 << 20,
     DECODE_ID_BYTES = 16,
 };
 
@@ -36,7 +39,8 @@ struct decode_columns {
     int32_t *body_offsets;
     size_t body_capacity; /* at most INT32_MAX */
     size_t body_bytes;
-    /* attributes: a map; its offsets count entries, of which there is room for DECODE_MAX_ATTRIBUTES a message */
+    /* attributes: a map; its offsets count entries. There is room for as many as the sizes above say, for
+     * `capacity` messages and their headers. */
     int32_t *attribute_offsets;
     int32_t *name_offsets;
     uint8_t *names;

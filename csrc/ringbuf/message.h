@@ -13,8 +13,15 @@
  * board's counter, so that ids rise over time across shards and each tells its shard.
  *
  * Subscriptions. A topic's job queue is one kind: clients RESERVE from it. Channels (csrc/shards/subscription.h) are the other:
- * a SUBSCRIBE makes a connection a consumer of one, and messages are then pushed to it, at most as many at once as its
- * last CREDIT said and no more than WINDOW_BYTES of them on their way: the acceptor says with SENT what has left it.
+ * a SUBSCRIBE makes a consumer of one, and messages are then pushed to it, at most as many at once as its last CREDIT
+ * said and no more than WINDOW_BYTES of them on their way: the acceptor says with SENT what has left it. A connection
+ * may have several consumers, each with a number that the acceptor chose (`consumer`), credit, window and order.
+ *
+ * Headers. With MSG_HEADERS a body begins with a struct headers and its bytes. A request that wants them in its reply, or
+ * in what is pushed (SUBSCRIBE_HEADERS), says so; others see the body alone.
+ *
+ * A message's numbers mean something else in each kind, and have a name for each: see struct message. docs/shard-protocol.md
+ * says why all this is as it is.
  *
  * Time. Durations are nanoseconds in 64 bits; DURATION_FOREVER is "no end".
  */
@@ -27,7 +34,7 @@
 
 enum message_kind {
     /* Requests without a reply. */
-    MSG_OPEN = 1, /* topic; id: its shard; body: its name */
+    MSG_OPEN = 1, /* topic, shard; body: its name */
     MSG_CLOSE,    /* topic: the number may be bound anew */
     MSG_USE,      /* conn publishes to topic from now on (instead of any other it used); topic 0: to none */
     MSG_WATCH,    /* conn's RESERVEs take from topic too */
@@ -37,15 +44,15 @@ enum message_kind {
     MSG_GONE,     /* conn is closed: what it had in flight is ready again, what it used and watched is let go */
 
     /* Of a consumer, without a reply when they succeed; else a REFUSED comes back. */
-    MSG_CREDIT,  /* id: how many messages conn may have in flight */
-    MSG_FINISH,  /* id: done with */
-    MSG_REQUEUE, /* id: to be delivered again, after delay_ns */
-    MSG_EXTEND,  /* id: its time to be finished begins anew */
-    MSG_SENT,    /* id: so many bytes of what was delivered (headers included) are with the client's socket now */
+    MSG_CREDIT,  /* consumer, credit: how many messages it may have in flight */
+    MSG_FINISH,  /* consumer, id: done with */
+    MSG_REQUEUE, /* consumer, id: to be delivered again, after delay_ns */
+    MSG_EXTEND,  /* consumer, id: its time to be finished begins anew */
+    MSG_SENT,    /* consumer, sent_bytes: of what was delivered (heads included), with the client's socket now */
 
     /* Requests, each with one reply. */
     MSG_PUBLISH = 32, /* topic, id, pri, delay_ns, ttr_ns, body -> OK | NO_SPACE */
-    MSG_RESERVE,      /* delay_ns: how long to wait -> OK + id + body | TIMED_OUT | DEADLINE_SOON | CANCELLED */
+    MSG_RESERVE,      /* wait_ns -> OK + id + body | TIMED_OUT | DEADLINE_SOON | CANCELLED */
     MSG_PROBE,        /* -> OK + pri + id of the most urgent ready message conn may take | NONE | DEADLINE_SOON */
     MSG_TAKE,         /* pri, id -> the most urgent message if not less urgent than (pri, id): OK + id + body | NONE */
     MSG_RESERVE_ID,   /* id -> OK + id + body | NOT_FOUND */
@@ -57,27 +64,30 @@ enum message_kind {
     MSG_PEEK_READY,   /* topic -> OK + id + body | NOT_FOUND */
     MSG_PEEK_DELAYED, /* topic -> OK + id + body | NOT_FOUND */
     MSG_PEEK_BURIED,  /* topic -> OK + id + body | NOT_FOUND */
-    MSG_KICK,         /* topic, id: how many at most -> OK + id: how many */
+    MSG_KICK,         /* topic, most -> OK + kicked */
     MSG_KICK_ID,      /* id -> OK | NOT_FOUND | NO_SPACE */
     MSG_PAUSE,        /* body: topic name; delay_ns -> OK | NOT_FOUND */
     MSG_STATS_ID,     /* id -> OK + body: struct job_stats, then the topic's name | NOT_FOUND */
     MSG_STATS_TOPIC,  /* body: topic name -> OK + body: struct topic_stats | NOT_FOUND */
     MSG_LIST,         /* -> OK + body: for each topic its name and a '\n' */
 
-    MSG_PUBLISH_MANY, /* topic, id: of the first, each next is `shards` higher; pri: how many; delay_ns, ttr_ns; body: for
+    MSG_PUBLISH_MANY, /* topic, id: of the first, each next is `shards` higher; count; delay_ns, ttr_ns; body: for
                          each a big-endian uint32_t of its bytes, then those -> OK, all are there | NO_SPACE, none is;
-                         with MSG_IDEMPOTENT, a struct producer_part stands before them -> EARLY too */
-    MSG_SUBSCRIBE,    /* topic; body: struct subscribe, the channel's name, a description of the client
+                         with MSG_IDEMPOTENT, a struct producer_part stands before them -> EARLY too; with MSG_HEADERS
+                         the bytes of each begin with a struct headers */
+    MSG_SUBSCRIBE,    /* topic, consumer_number; body: struct subscribe, the channel's name, a description of the client
                          -> OK | FULL | NO_SPACE | FAILED */
-    MSG_CHANGE,       /* id: the topic's shard; pri: enum change; body: topic name, or topic name '\n' channel name
+    MSG_CHANGE,       /* shard, change: enum change; body: topic name, or topic name '\n' channel name
                          -> OK | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
-    MSG_CATALOG,      /* pri: 1: with consumers; body: topic name (none: all) -> OK + body: see struct topic_figures */
+    MSG_CATALOG,      /* with_consumers: 1: so; body: topic name (none: all) -> OK + body: see struct topic_figures */
     MSG_BARRIER,      /* -> OK: what conn sent before is done, and what there is to say of it has been said */
+    MSG_UNSUBSCRIBE,  /* consumer_number: it is a consumer no more, what it had is delivered again -> OK | NOT_FOUND */
 
     /* Pushed to a consumer. */
-    MSG_DELIVER = 96, /* id, pri: which attempt this is, delay_ns: wall clock of its publish, body */
-    MSG_REFUSED,      /* id, pri: the request's kind; status: NOT_FOUND: not in flight, NONE: but with another */
-    MSG_DISMISSED,    /* its channel or topic was deleted: it is a consumer no more */
+    MSG_DELIVER =
+        96, /* consumer, topic as its SUBSCRIBE had it, seq, id, attempts: this is which, time_ns: of its publish, body */
+    MSG_REFUSED,   /* consumer, id, refused: the request's kind; NOT_FOUND: not in flight, NONE: but with another */
+    MSG_DISMISSED, /* consumer: its channel or topic was deleted: it is a consumer no more */
 };
 
 enum message_status {
@@ -91,6 +101,7 @@ enum message_status {
     STATUS_FAILED,   /* the disk failed: the outcome is not known */
     STATUS_FULL,     /* as many consumers as there may be */
     STATUS_EARLY,    /* what has to come before it is not there */
+    STATUS_INVALID,  /* it is not what a message of its kind looks like; nothing has changed */
 };
 
 /* In a reply's flags: conn has nothing in flight on this worker now. */
@@ -117,21 +128,62 @@ struct producer_part {
 /* What may be on its way to one consumer: delivered, and not reported SENT. */
 #define WINDOW_BYTES ((uint32_t)1 << 20)
 
+/* In a PUBLISH's, PUBLISH_MANY's, DELIVER's and the flags of a reply with a message: headers stand before the body. In
+ * those of a RESERVE, TAKE, RESERVE_ID or PEEK: they are wanted. */
+#define MSG_HEADERS 16u
+
+/* Beside a message's body, on the rings and in the log: this, and then `bytes` of whatever `tag` says. */
+struct headers {
+    uint32_t bytes;
+    uint16_t tag;      /* enum headers_tag, of who wrote them */
+    uint16_t parts;    /* a batch of so many messages; 0: one */
+    uint32_t key_hash; /* of the key by which a subscription may choose a consumer; 0: it has none */
+    uint32_t unused;   /* 0 */
+};
+enum { HEADERS_MAX_BYTES = 65536 };
+enum headers_tag { HEADERS_NATS = 1, HEADERS_PULSAR = 2, HEADERS_SPARK = 3 };
+
 struct message {
     uint8_t kind; /* of the request, in a reply too */
     uint8_t status;
     uint16_t flags;
     uint32_t conn;
-    uint32_t slot;
+    union {
+        uint32_t slot;     /* of what has a reply, and of the reply */
+        uint32_t consumer; /* of what is a consumer's and has none, and of what is pushed */
+    };
     uint32_t topic;
-    uint64_t id;
-    uint32_t pri;
+    union {
+        uint64_t id;
+        uint64_t shard;      /* OPEN, CHANGE */
+        uint64_t credit;     /* CREDIT */
+        uint64_t sent_bytes; /* SENT */
+        uint64_t most;       /* KICK */
+        uint64_t kicked;     /* its reply */
+    };
+    union {
+        uint32_t pri;
+        uint32_t count;           /* PUBLISH_MANY */
+        uint32_t change;          /* CHANGE */
+        uint32_t with_consumers;  /* CATALOG */
+        uint32_t consumer_number; /* SUBSCRIBE, UNSUBSCRIBE */
+        uint32_t attempts;        /* DELIVER */
+        uint32_t refused;         /* REFUSED */
+    };
     uint32_t body_bytes;
-    uint64_t delay_ns;
-    uint64_t ttr_ns;
+    union {
+        uint64_t delay_ns; /* PUBLISH, PUBLISH_MANY, RELEASE, REQUEUE, PAUSE */
+        uint64_t wait_ns;  /* RESERVE */
+        uint64_t time_ns;  /* DELIVER */
+    };
+    union {
+        uint64_t ttr_ns; /* PUBLISH, PUBLISH_MANY */
+        uint64_t seq;    /* DELIVER */
+    };
 };
 
-_Static_assert(sizeof(struct message) == 48, "a ring record's layout is shared between processes");
+_Static_assert(sizeof(struct message) == 48 && sizeof(struct headers) == 16,
+               "a ring record's layout is shared between processes");
 
 struct subscribe {
     uint64_t timeout_ns;     /* until a message that is not finished is delivered again */
@@ -144,6 +196,8 @@ struct subscribe {
 };
 /* The channel goes with its last consumer, is not logged, and drops the oldest of more than EPHEMERAL_BACKLOG messages. */
 #define SUBSCRIBE_EPHEMERAL 1u
+/* What is delivered brings its headers along. */
+#define SUBSCRIBE_HEADERS 2u
 enum { EPHEMERAL_BACKLOG = 10000, DESCRIPTION_MAX_BYTES = 4096 };
 
 enum change { CHANGE_MAKE = 1, CHANGE_DELETE, CHANGE_EMPTY, CHANGE_PAUSE, CHANGE_UNPAUSE };

@@ -79,10 +79,10 @@ void client_remove_watch(struct clients *clients, uint32_t client, uint32_t topi
 }
 
 static uint32_t padded(const struct message *m) {
-    return (uint32_t)((sizeof *m + m->body_bytes + 7) & ~(size_t)7);
+    return (uint32_t)((sizeof(struct parked_request) + m->body_bytes + 7) & ~(size_t)7);
 }
 
-bool parked_put(struct parked *parked, const struct message *message) {
+bool parked_put(struct parked *parked, uint32_t topic, const struct message *message) {
     uint32_t bytes = padded(message);
     if (parked->capacity - parked->tail < bytes && parked->head > 0) {
         memmove(parked->bytes, parked->bytes + parked->head, parked->tail - parked->head);
@@ -98,22 +98,20 @@ bool parked_put(struct parked *parked, const struct message *message) {
         parked->bytes = larger;
         parked->capacity = (uint32_t)capacity;
     }
-    memcpy(parked->bytes + parked->tail, message, sizeof *message + message->body_bytes);
-    parked->last = parked->tail;
+    struct parked_request *request = (struct parked_request *)(void *)(parked->bytes + parked->tail);
+    request->topic = topic;
+    request->unused = 0;
+    memcpy(&request->message, message, sizeof *message + message->body_bytes);
     parked->tail += bytes;
     return true;
 }
 
-struct message *parked_first(const struct parked *parked) {
-    return parked->head == parked->tail ? NULL : (struct message *)(void *)(parked->bytes + parked->head);
-}
-
-struct message *parked_last(const struct parked *parked) {
-    return parked->head == parked->tail ? NULL : (struct message *)(void *)(parked->bytes + parked->last);
+struct parked_request *parked_first(const struct parked *parked) {
+    return parked->head == parked->tail ? NULL : (struct parked_request *)(void *)(parked->bytes + parked->head);
 }
 
 void parked_drop_first(struct parked *parked) {
-    parked->head += padded(parked_first(parked));
+    parked->head += padded(&parked_first(parked)->message);
     if (parked->head < parked->tail) return;
     parked->head = parked->tail = 0;
     /* An idle client keeps little. */
@@ -123,10 +121,10 @@ void parked_drop_first(struct parked *parked) {
     }
 }
 
-struct message *parked_find(const struct parked *parked, uint32_t slot) {
+struct message *parked_reserve(const struct parked *parked, uint32_t slot) {
     for (uint32_t at = parked->head; at < parked->tail;) {
-        struct message *m = (struct message *)(void *)(parked->bytes + at);
-        if (m->slot == slot) return m;
+        struct message *m = &((struct parked_request *)(void *)(parked->bytes + at))->message;
+        if (m->kind == MSG_RESERVE && m->slot == slot) return m;
         at += padded(m);
     }
     return NULL;

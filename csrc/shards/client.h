@@ -25,14 +25,14 @@ struct watch {
 struct parked {
     uint8_t *bytes;
     uint32_t capacity, head, tail;
-    uint32_t last; /* where the newest begins */
 };
 
 struct client {
     uint32_t arena_link;
     uint32_t acceptor, conn;
-    uint32_t used;                          /* topic */
-    uint32_t consumer;                      /* of a subscription; 0: of none */
+    uint32_t used;     /* topic */
+    uint32_t consumer; /* first of the list; 0: it is none */
+    uint32_t consumers;
     uint32_t watches;                       /* first of its list */
     uint32_t inflight_first, inflight_last; /* jobs, as they were reserved */
     uint32_t inflight;
@@ -41,6 +41,7 @@ struct client {
     uint32_t wait_slot;
     uint32_t wait_place; /* in the worker's heap of waits */
     bool waiting;
+    bool wants_headers; /* in the reply to its last request for a message */
     bool runnable;
     uint64_t wait_until_ns;
     struct parked parked;
@@ -74,14 +75,18 @@ uint32_t client_watch(const struct clients *clients, uint32_t client, uint32_t t
 uint32_t client_add_watch(struct clients *clients, uint32_t client, uint32_t topic);
 void client_remove_watch(struct clients *clients, uint32_t client, uint32_t topic);
 
+/* A request whose time has not come. Its topic is the worker's: the acceptor may bind the number anew meanwhile. */
+struct parked_request {
+    uint32_t topic, unused;
+    struct message message; /* its body behind it */
+};
+
 /* The queue of parked requests. False when memory is short. */
-bool parked_put(struct parked *parked, const struct message *message);
+bool parked_put(struct parked *parked, uint32_t topic, const struct message *message);
 /* The oldest, or NULL. Valid until the next parked_* call. */
-struct message *parked_first(const struct parked *parked);
-/* The newest, under the same terms. */
-struct message *parked_last(const struct parked *parked);
+struct parked_request *parked_first(const struct parked *parked);
 void parked_drop_first(struct parked *parked);
-/* The parked request in a slot, or NULL. */
-struct message *parked_find(const struct parked *parked, uint32_t slot);
+/* The RESERVE in a slot, if it is parked, or NULL. */
+struct message *parked_reserve(const struct parked *parked, uint32_t slot);
 
 #endif

@@ -6,15 +6,10 @@
 
 #include "shards/requests.h"
 
-static struct consumer *consumer_of_client(const struct worker *w, uint32_t client) {
-    uint32_t consumer = client_at(&w->clients, client)->consumer;
-    return consumer ? consumer_at(&w->subscriptions, consumer) : NULL;
-}
-
-static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscription, const struct subscribe *s,
-                          const uint8_t *description) {
+static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscription, const struct message *m,
+                          const struct subscribe *s, const uint8_t *description) {
     uint8_t *copy = malloc(s->description_bytes + 1);
-    uint32_t consumer = copy ? consumer_make(w, client, subscription) : 0;
+    uint32_t consumer = copy ? consumer_make(w, client, m->consumer_number, subscription) : 0;
     if (!consumer) {
         free(copy);
         return false;
@@ -26,7 +21,8 @@ static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscripti
     c->timeout_ns = s->timeout_ns;
     c->timeout_max_ns = s->timeout_max_ns;
     c->sample_percent = s->sample_percent;
-    client_at(&w->clients, client)->consumer = consumer;
+    c->topic_number = m->topic;
+    c->wants_headers = (s->flags & SUBSCRIBE_HEADERS) != 0;
     return true;
 }
 
@@ -41,73 +37,85 @@ enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const 
     struct subscribe s;
     uint8_t status = STATUS_NO_SPACE;
     uint32_t subscription = 0;
-    bool may = topic && is_whole(m, &s) && !client_at(&w->clients, client)->consumer;
+    bool may = topic && is_whole(m, &s) && !consumer_find(w, client, m->consumer_number);
     if (may) {
         const char *name = (const char *)(m + 1) + sizeof s;
         bool ephemeral = (s.flags & SUBSCRIBE_EPHEMERAL) != 0;
         if (topic_subscription(w, topic, name, s.name_bytes, ephemeral, &subscription, &status) == LATER) return LATER;
+        if (status == STATUS_OK && client_at(&w->clients, client)->consumers >= MAX_CONSUMERS) status = STATUS_FULL;
         if (status == STATUS_OK && s.max_consumers &&
             subscription_at(&w->subscriptions, subscription)->consumers >= s.max_consumers)
             status = STATUS_FULL;
-        if (status == STATUS_OK && !make_consumer(w, client, subscription, &s, (const uint8_t *)name + s.name_bytes))
+        const uint8_t *description = (const uint8_t *)name + s.name_bytes;
+        if (status == STATUS_OK && !make_consumer(w, client, subscription, m, &s, description))
             status = STATUS_NO_SPACE;
     }
     request_done(w, client, m, status);
     return DONE;
 }
 
-void consumer_gone(struct worker *w, uint32_t client) {
-    struct client *c = client_at(&w->clients, client);
-    if (!c->consumer) return;
-    uint32_t subscription = consumer_at(&w->subscriptions, c->consumer)->subscription;
-    consumer_remove(w, c->consumer);
-    c->consumer = 0;
+static void leave(struct worker *w, uint32_t consumer) {
+    uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
+    consumer_remove(w, consumer);
     subscription_idle(w, subscription);
 }
 
+void consumers_gone(struct worker *w, uint32_t client) {
+    while (client_at(&w->clients, client)->consumer) leave(w, client_at(&w->clients, client)->consumer);
+}
+
+void consumer_close(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t consumer = consumer_find(w, client, m->consumer_number);
+    if (consumer) leave(w, consumer);
+    request_done(w, client, m, consumer ? STATUS_OK : STATUS_NOT_FOUND);
+}
+
 void consumer_dismiss(struct worker *w, uint32_t consumer) {
-    uint32_t client = consumer_at(&w->subscriptions, consumer)->client;
-    struct message m = {.kind = MSG_DISMISSED, .conn = client_at(&w->clients, client)->conn};
+    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    uint32_t client = c->client;
+    struct message m = {.kind = MSG_DISMISSED, .conn = client_at(&w->clients, client)->conn, .consumer = c->number};
     consumer_remove(w, consumer);
-    client_at(&w->clients, client)->consumer = 0;
     request_send(w, client, &m, NULL, 0);
 }
 
 void consumer_credit(struct worker *w, uint32_t client, const struct message *m) {
-    struct consumer *c = consumer_of_client(w, client);
-    if (!c) return;
-    c->credit = m->id < UINT32_MAX ? (uint32_t)m->id : UINT32_MAX;
-    consumer_settle(w, client_at(&w->clients, client)->consumer);
+    uint32_t consumer = consumer_find(w, client, m->consumer);
+    if (!consumer) return;
+    consumer_at(&w->subscriptions, consumer)->credit = m->credit < UINT32_MAX ? (uint32_t)m->credit : UINT32_MAX;
+    consumer_settle(w, consumer);
 }
 
 void consumer_sent(struct worker *w, uint32_t client, const struct message *m) {
-    struct consumer *c = consumer_of_client(w, client);
-    if (!c) return;
+    uint32_t consumer = consumer_find(w, client, m->consumer);
+    if (!consumer) return;
+    struct consumer *c = consumer_at(&w->subscriptions, consumer);
     /* More than is on its way: of before this process, or of before a SUBSCRIBE. */
-    c->window_bytes -= m->id < c->window_bytes ? (uint32_t)m->id : c->window_bytes;
-    consumer_settle(w, client_at(&w->clients, client)->consumer);
+    c->window_bytes -= m->sent_bytes < c->window_bytes ? (uint32_t)m->sent_bytes : c->window_bytes;
+    consumer_settle(w, consumer);
 }
 
 static void refuse(struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
     struct message refused = {.kind = MSG_REFUSED,
                               .status = status,
                               .conn = client_at(&w->clients, client)->conn,
+                              .consumer = m->consumer,
                               .id = m->id,
-                              .pri = m->kind};
+                              .refused = m->kind};
     request_send(w, client, &refused, NULL, 0);
 }
 
-/* The delivery of a message that the client has in flight, mostly the oldest; else 0, and it has been told. */
+/* The delivery of a message that the consumer has in flight, mostly its oldest; else 0, and it has been told. */
 static uint32_t in_flight(struct worker *w, uint32_t client, const struct message *m) {
-    const struct consumer *c = consumer_of_client(w, client);
-    uint32_t delivery = c ? c->inflight_first : 0;
+    uint32_t consumer = consumer_find(w, client, m->consumer);
+    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    uint32_t delivery = consumer ? c->inflight_first : 0;
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     if (!delivery || delivery_id(&w->subscriptions, d) != m->id) {
-        delivery = c ? delivery_find(w, c->subscription, m->id) : 0;
+        delivery = consumer ? delivery_find(w, c->subscription, m->id) : 0;
         d = delivery_at(&w->subscriptions, delivery);
     }
     bool flies = delivery && d->state == DELIVERY_IN_FLIGHT;
-    if (flies && d->consumer == client_at(&w->clients, client)->consumer) return delivery;
+    if (flies && d->consumer == consumer) return delivery;
     refuse(w, client, m, flies ? STATUS_NONE : STATUS_NOT_FOUND);
     return 0;
 }
@@ -123,7 +131,7 @@ enum outcome consumer_finish(struct worker *w, uint32_t client, const struct mes
         refuse(w, client, m, STATUS_NO_SPACE);
         return DONE;
     }
-    consumer_of_client(w, client)->finishes++;
+    consumer_at(&w->subscriptions, d->consumer)->finishes++;
     delivery_take(w, delivery);
     delivery_forget(w, delivery);
     message_release(w, topic, seq);
@@ -139,7 +147,7 @@ enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct me
     uint8_t status = STATUS_OK;
     bool logged = m->delay_ns && s->number;
     if (logged && requests_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false, &status) == LATER) return LATER;
-    consumer_of_client(w, client)->requeues++;
+    consumer_at(&w->subscriptions, d->consumer)->requeues++;
     s->requeues++;
     delivery_take(w, delivery);
     if (m->delay_ns)

@@ -77,20 +77,26 @@ static void deliver(struct worker *w, const struct delivery *d, const struct rec
     struct consumer *c = consumer_at(&w->subscriptions, consumer);
     const struct client *client = client_at(&w->clients, c->client);
     struct peer *peer = &w->peers[client->acceptor];
-    size_t body_bytes = record_body_bytes(r);
+    size_t headers_bytes = message_headers_bytes(r), skipped = c->wants_headers ? 0 : headers_bytes;
+    const uint8_t *body = (const uint8_t *)record_body(r) + skipped;
+    size_t body_bytes = record_body_bytes(r) - skipped;
     struct message m = {.kind = MSG_DELIVER,
+                        .flags = headers_bytes > skipped ? MSG_HEADERS : 0,
                         .conn = client->conn,
+                        .consumer = c->number,
+                        .topic = c->topic_number,
                         .id = r->id,
-                        .pri = d->attempts,
+                        .attempts = d->attempts,
                         .body_bytes = (uint32_t)body_bytes,
-                        .delay_ns = r->time_ns};
+                        .time_ns = r->time_ns,
+                        .seq = r->seq};
     struct message *place = channel_reserve(peer->channel, body_bytes);
     if (place) {
         *place = m;
-        memcpy(place + 1, record_body(r), body_bytes);
+        memcpy(place + 1, body, body_bytes);
         channel_sent(peer->channel);
     } else {
-        channel_send(peer->channel, &m, record_body(r), body_bytes);
+        channel_send(peer->channel, &m, body, body_bytes);
         peer->full = channel_backlogged(peer->channel);
     }
     c->window_bytes += (uint32_t)(sizeof m + body_bytes);

@@ -60,9 +60,20 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
 
 struct arrival {
     uint64_t id;
-    const uint8_t *body;
-    uint32_t body_bytes;
+    const uint8_t *content; /* headers, if it has any, and body */
+    uint32_t content_bytes;
+    uint32_t headers_bytes; /* with the struct before them; 0: none */
 };
+
+/* False: it says that it has headers, and has not. */
+static bool split_headers(const struct message *m, struct arrival *one) {
+    size_t bytes = 0;
+    one->headers_bytes = 0;
+    if (!(m->flags & MSG_HEADERS)) return true;
+    if (!headers_fit(one->content, one->content_bytes, &bytes)) return false;
+    one->headers_bytes = (uint32_t)bytes;
+    return true;
+}
 
 /* Only ephemeral subscriptions get it, and nobody after a restart. */
 static bool is_fleeting(const struct topic *t) {
@@ -82,10 +93,12 @@ static void enter(struct worker *w, uint32_t topic, const struct message *m, str
     struct shard *s = shard_of_topic(w, t);
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
     uint64_t seq = t->next_seq++;
-    uint16_t flags = (uint16_t)((more ? PUBLISH_MORE : 0) | (is_fleeting(t) ? PUBLISH_FLEETING : 0));
-    log_position position = shard_log_publish(w, s, topic, seq, one.id, attributes, one.body, one.body_bytes, flags);
+    uint16_t flags = (uint16_t)((more ? PUBLISH_MORE : 0) | (is_fleeting(t) ? PUBLISH_FLEETING : 0) |
+                                (one.headers_bytes ? MESSAGE_HEADERS : 0));
+    log_position position =
+        shard_log_publish(w, s, topic, seq, one.id, attributes, one.content, one.content_bytes, flags);
     t->messages++;
-    t->message_bytes += one.body_bytes;
+    t->message_bytes += one.content_bytes - one.headers_bytes;
     stream_enter(w, topic, seq, one.id, position, m->delay_ns > 0);
     if (!goes_to_queue(t)) return;
     uint32_t job = queue_add(w, topic, one.id, m->pri, position);
@@ -130,11 +143,13 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
 
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     uint8_t status = STATUS_NO_SPACE;
+    struct arrival one = {.id = m->id, .content = (const uint8_t *)(m + 1), .content_bytes = m->body_bytes};
     bool known = !topic || (goes_to_queue(topic_at(&w->topics, topic)) && index_find(&w->ids, &w->jobs, m->id));
     uint64_t bytes = sizeof(struct publish_attributes) + m->body_bytes;
-    if (!known && prepare(w, topic, m, 1, bytes, &status) == LATER) return LATER;
+    bool is_whole = split_headers(m, &one);
+    if (!is_whole) status = STATUS_INVALID;
+    if (is_whole && !known && prepare(w, topic, m, 1, bytes, &status) == LATER) return LATER;
     if (status == STATUS_OK) {
-        struct arrival one = {m->id, (const uint8_t *)(m + 1), m->body_bytes};
         bool unheard = topic_at(&w->topics, topic)->messages == 0;
         enter(w, topic, m, one, false);
         if (unheard) catalog_changed(w);
@@ -163,7 +178,23 @@ static bool split_many(const struct message *m, struct many *out) {
 
 /* As many messages as the request says, and nothing else. */
 static bool all_whole(const struct message *m, const struct many *many) {
-    return m->pri > 0 && many_count(many->at, (size_t)(many->end - many->at), UINT32_MAX) == m->pri;
+    return m->count > 0 && many_count(many->at, (size_t)(many->end - many->at), UINT32_MAX) == m->count;
+}
+
+/* One behind the other, of those that are all whole. */
+static struct arrival next_of_many(struct many *many) {
+    struct arrival one = {.content_bytes = many_size(many->at), .content = many->at + sizeof(uint32_t)};
+    many->at = one.content + one.content_bytes;
+    return one;
+}
+
+static bool all_headers_whole(const struct message *m, struct many many) {
+    bool are = true;
+    for (uint32_t left = m->flags & MSG_HEADERS ? m->count : 0; are && left > 0; left--) {
+        struct arrival one = next_of_many(&many);
+        are = split_headers(m, &one);
+    }
+    return are;
 }
 
 enum { DEFAULT_PRIORITY = 1024 };
@@ -172,6 +203,10 @@ enum { DEFAULT_PRIORITY = 1024 };
 static bool is_due(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
                    uint8_t *status) {
     if (!topic || !all_whole(m, many)) return false;
+    if (!all_headers_whole(m, *many)) {
+        *status = STATUS_INVALID;
+        return false;
+    }
     if (!many->once) return true;
     switch (producers_ask(&shard_of_topic(w, topic_at(&w->topics, topic))->producers, &many->part)) {
     case PRODUCER_NEXT: return true;
@@ -181,18 +216,17 @@ static bool is_due(struct worker *w, uint32_t topic, const struct message *m, co
     return false;
 }
 
-static void enter_many(struct worker *w, uint32_t topic, const struct message *m, const struct many *many) {
+static void enter_many(struct worker *w, uint32_t topic, const struct message *m, struct many *many) {
     bool unheard = topic_at(&w->topics, topic)->messages == 0;
     if (many->once) shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &many->part, PUBLISH_MORE);
     struct message each = *m;
     each.pri = DEFAULT_PRIORITY;
-    struct arrival one = {.id = m->id, .body = many->at};
-    for (uint32_t left = m->pri; left > 0; left--) {
-        one.body_bytes = many_size(one.body);
-        one.body += sizeof(uint32_t);
+    uint64_t id = m->id;
+    for (uint32_t left = m->count; left > 0; left--, id += w->shards) {
+        struct arrival one = next_of_many(many);
+        one.id = id;
+        (void)split_headers(m, &one);
         enter(w, topic, &each, one, left > 1);
-        one.body += one.body_bytes;
-        one.id += w->shards;
     }
     if (unheard) catalog_changed(w);
 }
@@ -204,8 +238,8 @@ enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, con
     if (due) {
         struct message durable = *m;
         durable.flags |= MSG_DURABLE;
-        uint64_t bytes = m->pri * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
-        if (prepare(w, topic, &durable, m->pri, bytes, &status) == LATER) return LATER;
+        uint64_t bytes = m->count * (uint64_t)sizeof(struct publish_attributes) + m->body_bytes;
+        if (prepare(w, topic, &durable, m->count, bytes, &status) == LATER) return LATER;
         due = status == STATUS_OK;
         if (due) enter_many(w, topic, m, &many);
     }

@@ -3,6 +3,7 @@
  * Jobs get their state at once but their places in the queues only at the end, when all that was deleted is gone.
  */
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -124,7 +125,7 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
     if (!t->durable) t->tube = true;
     shard_count_in(s, position);
     t->messages++;
-    t->message_bytes += record_body_bytes(r);
+    t->message_bytes += record_body_bytes(r) - message_headers_bytes(r);
     stream_enter(w, topic, r->seq, r->id, position, publish_attributes_of(r).delay_ns > 0);
     if (goes_to_queue(t)) replay_job(w, topic, r, position);
 }
@@ -216,7 +217,7 @@ static void replay_record(struct worker *w, struct shard *s, const struct record
     case RECORD_MOVED: replay_moved(w, s, r, position); break;
     case RECORD_DELETE: replay_delete(w, s, r); break;
     case RECORD_STATE: replay_state(w, r); break;
-    default: break; /* of a later version: nothing that this one could serve */
+    default: break; /* there is none: replay_segment has looked */
     }
 }
 
@@ -265,6 +266,10 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
             note_damage(out, s->number, segment, bad, offset);
             continue;
         }
+        if (r->kind >= RECORD_KINDS) {
+            out->unknown = (struct unknown){s->number, segment, offset - record_stride(r), r->kind};
+            return 0;
+        }
         bool more = joins_next(r);
         /* Only the end of the log can be cut off in the middle of many. */
         if (more && !among_many && segment == log_active_segment(s->log) && !is_complete(s, segment, offset)) {
@@ -286,8 +291,14 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     uint64_t before = s->jobs, now_ns = w->now_ns, wall_ns = w->wall_ns;
     uint32_t last = log_active_segment(s->log);
     w->now_ns = w->wall_ns = 0;
-    for (uint32_t n = log_first_segment(s->log); n && n <= last; n++)
-        if (!log_truncate(s->log, n, replay_segment(w, s, n, out))) return false;
+    for (uint32_t n = log_first_segment(s->log); n && n <= last; n++) {
+        uint64_t end = replay_segment(w, s, n, out);
+        if (out->unknown.kind) {
+            errno = EPROTO;
+            return false;
+        }
+        if (!log_truncate(s->log, n, end)) return false;
+    }
     s->replayed_ns = w->now_ns + (w->wall_ns && wall_ns > w->wall_ns ? wall_ns - w->wall_ns : 0);
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;

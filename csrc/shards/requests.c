@@ -7,9 +7,6 @@
 
 #include "shards/queue.h"
 
-/* In a parked message's flags: `topic` is already the worker's own number, and the topic is held open for it. */
-#define MSG_RESOLVED 0x8000u
-
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
 static struct message answer_of(const struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status) {
@@ -45,9 +42,12 @@ void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t k
     const struct job *j = job_at(w, job);
     const struct record *r = job_record(w, j);
     struct message m = answer_of(w, client, slot, kind, STATUS_OK);
+    size_t headers_bytes = message_headers_bytes(r);
+    size_t skipped = client_at(&w->clients, client)->wants_headers ? 0 : headers_bytes;
     m.id = j->id;
     m.pri = j->pri;
-    send_answer(w, client, &m, record_body(r), record_body_bytes(r));
+    if (headers_bytes > skipped) m.flags |= MSG_HEADERS;
+    send_answer(w, client, &m, (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
 }
 
 static void answer(struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
@@ -69,7 +69,6 @@ void request_done(struct worker *w, uint32_t client, const struct message *m, ui
 /* --- topics ------------------------------------------------------------------------------------------------------- */
 
 static uint32_t resolve(const struct worker *w, uint32_t acceptor, const struct message *m) {
-    if (m->flags & MSG_RESOLVED) return m->topic;
     const struct peer *p = &w->peers[acceptor];
     return m->topic < p->topics_capacity ? p->topics[m->topic].topic : 0;
 }
@@ -101,9 +100,9 @@ void requests_close_topic(struct worker *w, struct opened *opened) {
 
 static void open_topic(struct worker *w, uint32_t acceptor, const struct message *m) {
     struct peer *p = &w->peers[acceptor];
-    uint32_t shard = (uint32_t)m->id;
+    uint32_t shard = (uint32_t)m->shard;
     if (!m->topic || m->topic >= WORKER_MAX_OPEN_TOPICS || !m->body_bytes || m->body_bytes > TOPIC_NAME_MAX) return;
-    if (m->id >= w->shards || !w->own[shard]) return;
+    if (m->shard >= w->shards || !w->own[shard]) return;
     if (m->topic >= p->topics_capacity) {
         uint32_t capacity = p->topics_capacity ? p->topics_capacity : 64;
         while (capacity <= m->topic) capacity *= 2;
@@ -176,12 +175,18 @@ enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t record
     return DONE;
 }
 
+/* A reply with a message, or a waiting reserve's, comes before the next request is looked at. */
+static void note_wish(struct worker *w, uint32_t client, const struct message *m) {
+    client_at(&w->clients, client)->wants_headers = (m->flags & MSG_HEADERS) != 0;
+}
+
 static void want_watched(struct worker *w, uint32_t client) {
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next)
         topic_want_tube(w, watch_at(&w->clients, n)->topic);
 }
 
 static void reserve(struct worker *w, uint32_t client, const struct message *m) {
+    note_wish(w, client, m);
     want_watched(w, client);
     bool soon = queue_deadline_soon(w, client);
     if (soon && !queue_any_ready(w, client)) {
@@ -193,10 +198,10 @@ static void reserve(struct worker *w, uint32_t client, const struct message *m) 
         queue_take(w, job);
         queue_make_reserved(w, job, client);
         request_deliver(w, client, m->slot, m->kind, job);
-    } else if (m->delay_ns == 0) {
+    } else if (m->wait_ns == 0) {
         answer(w, client, m, soon ? STATUS_DEADLINE_SOON : STATUS_TIMED_OUT);
     } else {
-        queue_wait(w, client, m->slot, m->delay_ns);
+        queue_wait(w, client, m->slot, m->wait_ns);
     }
 }
 
@@ -214,6 +219,7 @@ static void probe(struct worker *w, uint32_t client, const struct message *m) {
 }
 
 static void take(struct worker *w, uint32_t client, const struct message *m) {
+    note_wish(w, client, m);
     uint32_t job = queue_best(w, client);
     const struct job *j = job ? job_at(w, job) : NULL;
     if (!j || j->pri > m->pri || (j->pri == m->pri && j->id > m->id)) {
@@ -226,6 +232,7 @@ static void take(struct worker *w, uint32_t client, const struct message *m) {
 }
 
 static void reserve_id(struct worker *w, uint32_t client, const struct message *m) {
+    note_wish(w, client, m);
     uint32_t job = index_find(&w->ids, &w->jobs, m->id);
     if (!job || job_at(w, job)->state == JOB_RESERVED) {
         answer(w, client, m, STATUS_NOT_FOUND);
@@ -365,9 +372,9 @@ static enum outcome kick(struct worker *w, uint32_t client, uint32_t topic, cons
     uint64_t kicked = 0;
     const struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
     uint8_t state = t && t->buried_first ? JOB_BURIED : JOB_DELAYED;
-    while (t && kicked < m->id && kickable(t, state)) {
+    while (t && kicked < m->most && kickable(t, state)) {
         uint64_t there = state == JOB_BURIED ? t->buried : t->delayed.count;
-        uint64_t wanted = m->id - kicked < there ? m->id - kicked : there;
+        uint64_t wanted = m->most - kicked < there ? m->most - kicked : there;
         if (wanted > KICK_RESERVED) wanted = KICK_RESERVED;
         uint8_t status;
         enum outcome outcome = requests_reserve(w, shard_of_topic(w, t), (uint32_t)wanted,
@@ -381,6 +388,7 @@ static enum outcome kick(struct worker *w, uint32_t client, uint32_t topic, cons
 }
 
 static void peek(struct worker *w, uint32_t client, uint32_t job, const struct message *m) {
+    note_wish(w, client, m);
     if (job)
         request_deliver(w, client, m->slot, m->kind, job);
     else
@@ -501,8 +509,8 @@ static void list(struct worker *w, uint32_t client, const struct message *m) {
 
 /* --- dispatch ----------------------------------------------------------------------------------------------------- */
 
-static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m) {
-    uint32_t topic = resolve(w, acceptor, m);
+/* `topic`: the worker's own number. */
+static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     switch (m->kind) {
     case MSG_USE: use(w, client, topic, !(m->flags & MSG_IMPLICIT)); break;
     case MSG_WATCH: watch(w, client, topic, !(m->flags & MSG_IMPLICIT)); break;
@@ -529,6 +537,7 @@ static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client
     case MSG_LIST: list(w, client, m); break;
     case MSG_PUBLISH_MANY: return publish_many(w, client, topic, m);
     case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
+    case MSG_UNSUBSCRIBE: consumer_close(w, client, m); break;
     case MSG_CHANGE: return change(w, client, m);
     case MSG_CATALOG: catalog(w, client, m); break;
     case MSG_BARRIER: answer(w, client, m, STATUS_OK); break;
@@ -544,12 +553,9 @@ static enum outcome execute(struct worker *w, uint32_t acceptor, uint32_t client
 
 static void park(struct worker *w, uint32_t acceptor, uint32_t client, const struct message *m) {
     struct parked *parked = &client_at(&w->clients, client)->parked;
-    if (!parked_put(parked, m)) worker_die("out of memory");
-    /* The acceptor may bind the number anew before this request's time comes. */
-    struct message *copy = parked_last(parked);
-    copy->topic = resolve(w, acceptor, m);
-    copy->flags |= MSG_RESOLVED;
-    if (copy->topic) hold_topic(w, copy->topic);
+    uint32_t topic = resolve(w, acceptor, m);
+    if (!parked_put(parked, topic, m)) worker_die("out of memory");
+    if (topic) hold_topic(w, topic);
 }
 
 static void drop_parked(struct worker *w, struct parked *parked) {
@@ -566,8 +572,8 @@ static void cancel(struct worker *w, uint32_t client, const struct message *m) {
         return;
     }
     /* Its turn has not come: when it comes it will not wait. */
-    struct message *parked = parked_find(&c->parked, m->slot);
-    if (parked && parked->kind == MSG_RESERVE) parked->delay_ns = 0;
+    struct message *parked = parked_reserve(&c->parked, m->slot);
+    if (parked) parked->wait_ns = 0;
 }
 
 static void remove_runnable(struct worker *w, uint32_t client) {
@@ -591,7 +597,7 @@ void client_gone(struct worker *w, uint32_t client) {
     while (c->parked.head != c->parked.tail) drop_parked(w, &c->parked);
     while (c->watches) ignore(w, client, watch_at(&w->clients, c->watches)->topic);
     if (c->used) use(w, client, 0, false);
-    consumer_gone(w, client);
+    consumers_gone(w, client);
     while (c->inflight_first) {
         uint32_t job = c->inflight_first;
         queue_take(w, job);
@@ -628,7 +634,7 @@ bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m
         park(w, acceptor, client, m);
         return true;
     }
-    return execute(w, acceptor, client, m) == DONE;
+    return execute(w, client, resolve(w, acceptor, m), m) == DONE;
 }
 
 bool requests_run_parked(struct worker *w) {
@@ -636,7 +642,8 @@ bool requests_run_parked(struct worker *w) {
         uint32_t client = w->runnable_first;
         struct client *c = client_at(&w->clients, client);
         while (!c->waiting && c->parked.head != c->parked.tail) {
-            if (execute(w, c->acceptor, client, parked_first(&c->parked)) == LATER) return false;
+            const struct parked_request *first = parked_first(&c->parked);
+            if (execute(w, client, first->topic, &first->message) == LATER) return false;
             drop_parked(w, &c->parked);
         }
         w->runnable_first = c->next_runnable;

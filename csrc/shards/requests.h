@@ -58,7 +58,9 @@ enum outcome change(struct worker *w, uint32_t client, const struct message *m);
 /* --- consume.c --- */
 
 enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-void consumer_gone(struct worker *w, uint32_t client);
+void consumer_close(struct worker *w, uint32_t client, const struct message *m);
+/* All that a client is. */
+void consumers_gone(struct worker *w, uint32_t client);
 /* Its channel is gone. */
 void consumer_dismiss(struct worker *w, uint32_t consumer);
 void consumer_credit(struct worker *w, uint32_t client, const struct message *m);

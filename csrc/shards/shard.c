@@ -212,7 +212,7 @@ log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, 
     if (job) attributes.state = state_of(w, job);
     struct record head = *from;
     head.kind = RECORD_MOVED;
-    head.flags = flags;
+    head.flags = (uint16_t)(flags | (from->flags & MESSAGE_HEADERS));
     head.attribute_bytes = sizeof attributes;
     topic_at(&w->topics, topic)->last_segment = s->segment;
     return append(w, s, &head, &attributes, record_body(from), record_body_bytes(from));

@@ -109,14 +109,22 @@ struct damage {
     uint64_t offset, until;
 };
 
+/* A record of a kind that is not known: who wrote it knew more than this program does. */
+struct unknown {
+    uint32_t shard, segment;
+    uint64_t offset;
+    uint32_t kind; /* 0: there is none */
+};
+
 /* What recovery found; added up over the segments it is passed to. */
 struct replay {
     uint64_t records, jobs, bytes;
     uint32_t damages;         /* seen */
     struct damage damage[64]; /* the first of them */
+    struct unknown unknown;
 };
 /* Replays all segments into memory (jobs get a state, but no place in a queue yet) and cuts them where they end. False
- * with errno if one cannot be cut. */
+ * with errno if one cannot be cut; EPROTO: `unknown` says where there is a record of a kind that is not known. */
 bool shard_replay(struct worker *w, struct shard *s, struct replay *out);
 /* While it replays: a job that is in no state yet gets one; it is delayed if `due_wall_ns` has not come. */
 void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns);

@@ -49,6 +49,7 @@ void subscriptions_close(struct subscriptions *all) {
         free(s->acks);
         for (uint32_t c = s->consumer_first; c; c = consumer_at(all, c)->next) free(consumer_at(all, c)->description);
     }
+    map_free(&all->numbers);
     heap_free(&all->flights);
     heap_free(&all->deferred);
     index_close(&all->index);
@@ -499,12 +500,34 @@ void delivery_take(struct worker *w, uint32_t delivery) {
 
 /* --- consumers ---------------------------------------------------------------------------------------------------- */
 
-uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t subscription) {
+static uint64_t number_key(uint32_t client, uint32_t number) {
+    return (uint64_t)client << 32 | number;
+}
+
+uint32_t consumer_find(const struct worker *w, uint32_t client, uint32_t number) {
+    const struct client *c = client_at(&w->clients, client);
+    /* Most connections are one consumer. */
+    if (!c->consumer || consumer_of(w, c->consumer)->number == number) return c->consumer;
+    return c->consumers > 1 ? map_find(&w->subscriptions.numbers, number_key(client, number)) : 0;
+}
+
+uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
+    struct client *of = client_at(&w->clients, client);
     uint32_t consumer = arena_take(&w->subscriptions.consumers);
     if (!consumer) return 0;
-    *consumer_of(w, consumer) = (struct consumer){
-        .client = client, .subscription = subscription, .next = s->consumer_first, .flight_place = HEAP_NOWHERE};
+    if (!map_insert(&w->subscriptions.numbers, number_key(client, number), consumer)) {
+        arena_give(&w->subscriptions.consumers, consumer);
+        return 0;
+    }
+    *consumer_of(w, consumer) = (struct consumer){.client = client,
+                                                  .number = number,
+                                                  .next_of_client = of->consumer,
+                                                  .subscription = subscription,
+                                                  .next = s->consumer_first,
+                                                  .flight_place = HEAP_NOWHERE};
+    of->consumer = consumer;
+    of->consumers++;
     if (s->consumer_first) consumer_of(w, s->consumer_first)->previous = consumer;
     s->consumer_first = consumer;
     s->consumers++;
@@ -546,6 +569,15 @@ void consumer_settle(struct worker *w, uint32_t consumer) {
     subscription_due(w, c->subscription);
 }
 
+static void leave_client(struct worker *w, const struct consumer *c, uint32_t consumer) {
+    struct client *of = client_at(&w->clients, c->client);
+    uint32_t *link = &of->consumer;
+    while (*link != consumer) link = &consumer_of(w, *link)->next_of_client;
+    *link = c->next_of_client;
+    of->consumers--;
+    map_remove(&w->subscriptions.numbers, number_key(c->client, c->number));
+}
+
 void consumer_remove(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
     struct subscription *s = at(w, c->subscription);
@@ -563,6 +595,7 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
         s->consumer_first = c->next;
     if (c->next) consumer_of(w, c->next)->previous = c->previous;
     s->consumers--;
+    leave_client(w, c, consumer);
     free(c->description);
     arena_give(&w->subscriptions.consumers, consumer);
 }

@@ -20,6 +20,7 @@
 #include "base/arena.h"
 #include "base/heap.h"
 #include "base/index.h"
+#include "base/map.h"
 #include "shards/topic.h"
 
 struct worker;
@@ -61,6 +62,10 @@ struct subscription {
 struct consumer {
     uint32_t arena_link;
     uint32_t client;
+    uint32_t number; /* its acceptor's, among the connection's consumers */
+    uint32_t next_of_client;
+    uint32_t topic_number; /* its acceptor's, as it came with SUBSCRIBE */
+    bool wants_headers;
     uint32_t subscription;
     uint32_t previous, next;           /* of the subscription */
     uint32_t previous_turn, next_turn; /* of those that may take a message; 0: it may not */
@@ -95,6 +100,7 @@ _Static_assert(offsetof(struct delivery, key) == offsetof(struct indexed, key), 
 
 struct subscriptions {
     struct arena arena, consumers, deliveries;
+    struct map numbers; /* of consumers: by client and number */
     struct index index;
     struct heap flights;  /* consumers, by a time no later than their first deadline */
     struct heap deferred; /* deliveries, by deadline */
@@ -158,7 +164,10 @@ void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, u
 /* Its time begins anew. */
 void delivery_extend(struct worker *w, uint32_t delivery);
 
-uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t subscription);
+/* The consumer of a client that goes by this number; 0: there is none. */
+uint32_t consumer_find(const struct worker *w, uint32_t client, uint32_t number);
+/* 0 when a limit or memory is reached. The number must be free. */
+uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint32_t subscription);
 /* What it has in flight is to be delivered again. */
 void consumer_remove(struct worker *w, uint32_t consumer);
 /* After a change of what it has in flight, of its credit or its window: it comes to take turns, or does so no more. */

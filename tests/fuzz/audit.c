@@ -35,7 +35,7 @@ static uint32_t count_deliveries(const struct worker *w, uint32_t first, uint32_
 
 static void audit_consumer(const struct worker *w, uint32_t consumer, uint32_t of) {
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);
-    assert(c->subscription == of && client_at(&w->clients, c->client)->consumer == consumer);
+    assert(c->subscription == of && consumer_find(w, c->client, c->number) == consumer);
     assert(c->inflight == count_deliveries(w, c->inflight_first, of, DELIVERY_IN_FLIGHT));
     uint64_t before = 0;
     for (uint32_t n = c->inflight_first; n; n = delivery_at(&w->subscriptions, n)->following) {

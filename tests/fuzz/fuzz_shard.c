@@ -30,18 +30,26 @@ enum {
     MAX_BODY = 20000,
     MANY = 40,
     NAME_BYTES = 16,
+    CONSUMERS = 3, /* of one connection and worker */
+    LONG_HEADERS = HEADERS_MAX_BYTES + 1,
+};
+
+static const uint32_t consumer_numbers[CONSUMERS] = {0, 1, 3000000000u};
+
+struct consuming {
+    bool subscribed;
+    uint64_t credit, highest_credit; /* the last that was sent; the highest that may be in force */
+    uint32_t in_flight;              /* at least */
 };
 
 /* Of a connection, what concerns one worker. */
 struct relation {
     struct {
-        uint32_t slot;
+        uint32_t slot, consumer;
         uint8_t kind;
     } awaited[AWAITED];
     uint32_t awaited_count;
-    bool subscribed;
-    uint64_t credit, highest_credit; /* the last that was sent; the highest that may be in force */
-    uint32_t in_flight;              /* at least */
+    struct consuming as[CONSUMERS];
 };
 
 struct connection {
@@ -86,12 +94,33 @@ static struct connection *connection_of(uint32_t acceptor, uint32_t number) {
     return NULL;
 }
 
-static void pushed(struct relation *r, const struct message *m) {
+static struct consuming *consuming_of(struct relation *r, uint32_t number) {
+    for (uint32_t i = 0; i < CONSUMERS; i++)
+        if (consumer_numbers[i] == number) return &r->as[i];
+    return NULL;
+}
+
+/* Headers are filled with 'h', bodies never. */
+static void check_content(const struct message *m) {
+    const uint8_t *body = (const uint8_t *)(m + 1);
+    size_t bytes = 0;
+    if (m->flags & MSG_HEADERS) {
+        assert(headers_fit(body, m->body_bytes, &bytes) && "headers are whole");
+        if (bytes > sizeof(struct headers)) assert(body[bytes - 1] == 'h');
+    }
+    assert(m->body_bytes - bytes <= MAX_BODY && (m->body_bytes == bytes || body[bytes] != 'h'));
+}
+
+static void pushed(struct relation *with, const struct message *m) {
+    struct consuming *r = consuming_of(with, m->consumer);
+    if (!r && m->kind == MSG_REFUSED) return; /* it named none */
+    assert(r);
     static const uint8_t tells[] = {MSG_FINISH, MSG_REQUEUE, MSG_EXTEND};
     switch (m->kind) {
     case MSG_DELIVER:
         assert(r->subscribed && "only a consumer gets messages");
-        assert(m->pri > 0 && m->pri <= UINT16_MAX && m->body_bytes <= MAX_BODY);
+        assert(m->attempts > 0 && m->attempts <= UINT16_MAX && m->topic > 0 && m->topic <= TOPICS);
+        check_content(m);
         if (!side.unsure) assert(++r->in_flight <= r->highest_credit && "a consumer gets more than its credit");
         side.recent[side.recent_count++ % RECENT] = m->id;
         break;
@@ -111,13 +140,17 @@ static void pushed(struct relation *r, const struct message *m) {
 static void replied(struct relation *r, const struct message *m) {
     assert(r->awaited_count && r->awaited[0].slot == m->slot && r->awaited[0].kind == m->kind &&
            "replies come in the order of the requests, one for each");
+    struct consuming *as = consuming_of(r, r->awaited[0].consumer);
     memmove(r->awaited, r->awaited + 1, --r->awaited_count * sizeof *r->awaited);
-    assert(m->status <= STATUS_EARLY);
+    assert(m->status <= STATUS_INVALID);
+    if (m->flags & MSG_HEADERS) check_content(m);
     if (m->kind == MSG_CATALOG && m->status == STATUS_OK) catalog_check((const uint8_t *)(m + 1), m->body_bytes);
-    if (m->kind != MSG_SUBSCRIBE || m->status != STATUS_OK) return;
-    assert(!r->subscribed && "a connection is a consumer once");
-    r->subscribed = true;
-    r->in_flight = 0;
+    if (!as || m->status != STATUS_OK) return;
+    if (m->kind == MSG_UNSUBSCRIBE) as->subscribed = false;
+    if (m->kind != MSG_SUBSCRIBE) return;
+    assert(!as->subscribed && "a consumer's number is one consumer's");
+    as->subscribed = true;
+    as->in_flight = 0;
 }
 
 static bool hear(uint32_t acceptor, uint32_t worker) {
@@ -140,7 +173,12 @@ static bool hear(uint32_t acceptor, uint32_t worker) {
 /* --- what is sent ------------------------------------------------------------------------------------------------- */
 
 static bool has_reply(uint8_t kind) {
-    return kind >= MSG_PUBLISH && kind <= MSG_BARRIER;
+    return kind >= MSG_PUBLISH && kind <= MSG_UNSUBSCRIBE;
+}
+
+/* Of no reply, so that the place of the slot is a consumer's number. */
+static bool is_consumers(uint8_t kind) {
+    return kind >= MSG_CREDIT && kind <= MSG_SENT;
 }
 
 static void tell(uint32_t acceptor, uint32_t worker, struct message m, const void *body, size_t body_bytes) {
@@ -159,9 +197,12 @@ static void ask(uint32_t acceptor, struct connection *c, uint32_t worker, struct
     struct relation *r = &c->with[worker];
     if (channel_backlogged(side.channels[acceptor][worker]) || r->awaited_count == AWAITED) return;
     m.conn = c->number;
-    m.slot = c->next_slot++;
+    if (!is_consumers(m.kind)) m.slot = c->next_slot++;
+    if (!pick(24)) m.flags |= (uint16_t)(1u << pick(16));
     if (has_reply(m.kind)) {
+        bool of_consumer = m.kind == MSG_SUBSCRIBE || m.kind == MSG_UNSUBSCRIBE;
         r->awaited[r->awaited_count].slot = m.slot;
+        r->awaited[r->awaited_count].consumer = of_consumer ? m.consumer_number : UINT32_MAX;
         r->awaited[r->awaited_count++].kind = m.kind;
     }
     tell(acceptor, worker, m, body, body_bytes);
@@ -212,7 +253,16 @@ static uint32_t some_size(void) {
     return sizes[pick(8)];
 }
 
-static uint8_t scratch[MANY * (4 + 1500) + MAX_BODY + DESCRIPTION_MAX_BYTES + 64];
+static uint8_t scratch[MANY * (4 + 2200) + LONG_HEADERS + MAX_BODY + DESCRIPTION_MAX_BYTES + 64];
+
+/* Now and then too long. Returns how many bytes they are, with the struct before them; fewer than `most`. */
+static size_t put_headers(uint8_t *out, bool many) {
+    static const uint32_t sizes[] = {0, 1, 30, 600, HEADERS_MAX_BYTES, LONG_HEADERS};
+    struct headers h = {.bytes = sizes[pick(many ? 4 : 6)], .tag = (uint16_t)pick(5), .key_hash = pick(4)};
+    memcpy(out, &h, sizeof h);
+    memset(out + sizeof h, 'h', h.bytes);
+    return sizeof h + h.bytes;
+}
 
 /* A body that is `bytes` long may come out a little different. */
 static size_t spoilt(size_t bytes) {
@@ -232,8 +282,10 @@ static void publish(uint32_t acceptor, struct connection *c) {
                         .ttr_ns = SECOND};
     if (!pick(4)) m.delay_ns = some_time();
     if (!pick(64)) m.id++;
-    memset(scratch, 'm', bytes);
-    ask(acceptor, c, worker, m, scratch, bytes);
+    size_t before = pick(4) ? 0 : put_headers(scratch, false);
+    if (before) m.flags |= MSG_HEADERS;
+    memset(scratch + before, 'm', bytes);
+    ask(acceptor, c, worker, m, scratch, before + bytes);
 }
 
 static void publish_many(uint32_t acceptor, struct connection *c) {
@@ -245,19 +297,25 @@ static void publish_many(uint32_t acceptor, struct connection *c) {
     if (!pick(3)) {
         /* Now in turn, now again, now too early, of a few producers or of one of many that push each other out. */
         struct producer_part part = {.writer = pick(5) ? pick(4) : pick(3 * SHARD_PRODUCERS), .batch = pick(4), .part = pick(4)};
-        m.flags = MSG_IDEMPOTENT;
+        m.flags |= MSG_IDEMPOTENT;
         memcpy(scratch, &part, sizeof part);
         bytes = sizeof part;
     }
     uint32_t size = some_size() % 1501;
+    if (!pick(4)) m.flags |= MSG_HEADERS;
     for (uint32_t i = 0; i < count; i++) {
-        const uint8_t head[] = {0, 0, (uint8_t)(size >> 8), (uint8_t)size};
+        size_t before = m.flags & MSG_HEADERS ? put_headers(scratch + bytes + 4, true) : 0;
+        const uint8_t head[] = {0, 0, (uint8_t)((before + size) >> 8), (uint8_t)(before + size)};
         memcpy(scratch + bytes, head, sizeof head);
-        memset(scratch + bytes + 4, 'n', size);
-        bytes += 4 + size;
+        memset(scratch + bytes + 4 + before, 'n', size);
+        bytes += 4 + before + size;
     }
     if (!pick(16)) m.pri += pick(3) - 1;
     ask(acceptor, c, worker, m, scratch, spoilt(bytes));
+}
+
+static uint32_t some_consumer(void) {
+    return consumer_numbers[pick(CONSUMERS)];
 }
 
 static void subscribe(uint32_t acceptor, struct connection *c) {
@@ -272,11 +330,20 @@ static void subscribe(uint32_t acceptor, struct connection *c) {
     if (!pick(4)) s.max_consumers = pick(3);
     s.name_bytes = (uint16_t)channel_name(channel, (char *)scratch + sizeof s);
     if (scratch[sizeof s + 1] == '#') s.flags = SUBSCRIBE_EPHEMERAL;
+    if (!pick(3)) s.flags |= SUBSCRIBE_HEADERS;
+    if (!pick(8)) s.flags |= (uint16_t)(2u << pick(15));
     memset(scratch + sizeof s + s.name_bytes, 'd', s.description_bytes);
     memcpy(scratch, &s, sizeof s);
     size_t bytes = sizeof s + s.name_bytes + s.description_bytes;
     if (side.ephemerals && !pick(8)) bytes = spoilt(bytes);
-    ask(acceptor, c, worker, (struct message){.kind = MSG_SUBSCRIBE, .topic = topic + 1}, scratch, bytes);
+    ask(acceptor, c, worker, (struct message){.kind = MSG_SUBSCRIBE, .topic = topic + 1, .consumer_number = some_consumer()}, scratch,
+        bytes);
+}
+
+static void unsubscribe(uint32_t acceptor, struct connection *c) {
+    ask(acceptor, c, pick(WORKERS), (struct message){.kind = MSG_UNSUBSCRIBE, .consumer_number = some_consumer()}, NULL,
+        0);
+    side.unsure = true;
 }
 
 static void change(uint32_t acceptor, struct connection *c) {
@@ -294,11 +361,12 @@ static void change(uint32_t acceptor, struct connection *c) {
 
 static void consume(uint32_t acceptor, struct connection *c) {
     static const uint8_t kinds[] = {MSG_FINISH, MSG_FINISH, MSG_FINISH, MSG_REQUEUE, MSG_EXTEND};
-    uint32_t worker = 0;
+    uint32_t worker = 0, consumer = pick(CONSUMERS);
     for (uint32_t i = 0; i < WORKERS; i++)
-        if (c->with[i].subscribed) worker = i;
-    struct relation *r = &c->with[worker];
-    struct message m = {.kind = kinds[pick(5)], .id = some_id()};
+        if (c->with[i].as[consumer].subscribed) worker = i;
+    struct consuming *r = &c->with[worker].as[consumer];
+    struct message m = {.kind = kinds[pick(5)], .consumer = consumer_numbers[consumer], .id = some_id()};
+    if (!pick(32)) m.consumer = byte();
     if (m.kind == MSG_REQUEUE && pick(2)) m.delay_ns = some_time();
     /* It may have been in flight. */
     if (m.kind != MSG_EXTEND && r->in_flight) r->in_flight--;
@@ -308,17 +376,21 @@ static void consume(uint32_t acceptor, struct connection *c) {
 static void credit(uint32_t acceptor, struct connection *c) {
     static const uint64_t credits[] = {0, 1, 2, 5, 30, 1000, UINT64_MAX};
     uint64_t count = credits[pick(7)];
+    uint32_t consumer = pick(CONSUMERS);
     for (uint32_t i = 0; i < WORKERS; i++) {
         if (channel_backlogged(side.channels[acceptor][i])) continue;
-        c->with[i].credit = count;
-        if (count > c->with[i].highest_credit) c->with[i].highest_credit = count;
-        ask(acceptor, c, i, (struct message){.kind = MSG_CREDIT, .id = count}, NULL, 0);
+        struct consuming *r = &c->with[i].as[consumer];
+        r->credit = count;
+        if (count > r->highest_credit) r->highest_credit = count;
+        struct message m = {.kind = MSG_CREDIT, .consumer = consumer_numbers[consumer], .credit = count};
+        ask(acceptor, c, i, m, NULL, 0);
     }
 }
 
 static void sent(uint32_t acceptor, struct connection *c) {
     static const uint64_t counts[] = {0, 1, 3000, WINDOW_BYTES / 4, WINDOW_BYTES, UINT64_MAX};
-    ask(acceptor, c, pick(WORKERS), (struct message){.kind = MSG_SENT, .id = counts[pick(6)]}, NULL, 0);
+    struct message m = {.kind = MSG_SENT, .consumer = some_consumer(), .sent_bytes = counts[pick(6)]};
+    ask(acceptor, c, pick(WORKERS), m, NULL, 0);
 }
 
 static void ask_catalog(uint32_t acceptor, struct connection *c) {
@@ -345,15 +417,16 @@ static void of_queue(uint32_t acceptor, struct connection *c) {
 
 /* Whatever it is; but no messages of the same id, which an acceptor never gives. */
 static void anything(uint32_t acceptor, struct connection *c) {
-    struct message m = {.kind = byte(), .flags = pick(8) ? 0 : byte(), .topic = pick(TOPICS + 3), .id = some_id()};
+    struct message m = {.kind = byte(), .flags = pick(8) ? 0 : (uint16_t)(byte() | byte() << 8), .topic = pick(TOPICS + 3), .id = some_id()};
     if (m.kind == MSG_PUBLISH || m.kind == MSG_PUBLISH_MANY || m.kind == MSG_OPEN || m.kind == MSG_GONE) return;
-    m.flags &= 0x7fff;
     m.pri = byte();
     m.delay_ns = some_time();
     if (!pick(4)) m.id = m.pri;
     size_t bytes = pick(40);
     for (size_t i = 0; i < bytes; i++) scratch[i] = byte();
     if (m.kind == MSG_CREDIT || m.kind > MSG_DELIVER) return;
+    if (m.kind == MSG_SUBSCRIBE || m.kind == MSG_UNSUBSCRIBE) m.consumer_number = some_consumer();
+    if (m.kind == MSG_UNSUBSCRIBE) side.unsure = true;
     if (m.kind == MSG_CHANGE) side.unsure = true;
     ask(acceptor, c, pick(WORKERS), m, scratch, bytes);
 }
@@ -392,7 +465,10 @@ static void run_until_quiet(void) {
     for (uint32_t a = 0; a < ACCEPTORS; a++)
         for (uint32_t i = 0; i < CONNECTIONS; i++)
             for (uint32_t w = 0; w < WORKERS; w++)
-                side.connections[a][i].with[w].highest_credit = side.connections[a][i].with[w].credit;
+                for (uint32_t n = 0; n < CONSUMERS; n++) {
+                    struct consuming *as = &side.connections[a][i].with[w].as[n];
+                    as->highest_credit = as->credit;
+                }
     side.unsure = false;
 }
 
@@ -400,7 +476,8 @@ static void run_until_quiet(void) {
 static void forget_flights(void) {
     for (uint32_t a = 0; a < ACCEPTORS; a++)
         for (uint32_t i = 0; i < CONNECTIONS; i++)
-            for (uint32_t w = 0; w < WORKERS; w++) side.connections[a][i].with[w].in_flight = 0;
+            for (uint32_t w = 0; w < WORKERS; w++)
+                for (uint32_t n = 0; n < CONSUMERS; n++) side.connections[a][i].with[w].as[n].in_flight = 0;
     side.unsure = true;
 }
 
@@ -459,7 +536,7 @@ static void step(void) {
         for (uint32_t n = pick(4); n < 4; n++) change(acceptor, c);
         break;
     case 14: anything(acceptor, c); break;
-    case 15: ask_catalog(acceptor, c); break;
+    case 15: pick(2) ? ask_catalog(acceptor, c) : unsubscribe(acceptor, c); break;
     case 16: sent(acceptor, c); break;
     case 17:
     case 18: of_queue(acceptor, c); break;

@@ -100,6 +100,81 @@ def test_columns_are_what_the_records_say_however_they_are_cut(
     assert set(table["topic"].to_pylist()) == {"orders"} and set(table["shard"].to_pylist()) == {7}
 
 
+NATS, PULSAR, SPARK, HEADERS = 1, 2, 3, 8
+
+
+def with_headers(tag: int, headers: bytes, body: bytes) -> bytes:
+    """As struct headers, csrc/ringbuf/message.h, has them."""
+    return struct.pack("<IHHII", len(headers), tag, 0, 0, 0) + headers + body
+
+
+def spark_headers(entries: dict[bytes, bytes]) -> bytes:
+    return b"".join(struct.pack("<II", len(k), len(v)) + k + v for k, v in entries.items())
+
+
+def attributes_of(*sent: tuple[int, bytes]) -> tuple[list[dict[str, str]], list[bytes]]:
+    """Of messages with such headers, each with its number as body; those every message has are left out."""
+    import numpy as np
+
+    usual = encoded(5, MS, 0, moved=False)
+    contents = [with_headers(tag, headers, b"%d" % n) for n, (tag, headers) in enumerate(sent)]
+    records = [record(1, n, content, attributes=usual, flags=HEADERS) for n, content in enumerate(contents)]
+    whole = runs([Message(1, n, 0, one) for n, one in enumerate(records)])
+    decoder = decode.Decoder("orders", 7, SCHEMA, 0, len(sent), 0)
+    batches = []
+    while whole:
+        _, used = decoder.decode(np.frombuffer(whole, np.uint8).copy())
+        whole = whole[used:]
+        batch = decoder.take()
+        assert batch is not None
+        batch.validate(full=True)
+        batches.append(batch)
+    table = pa.Table.from_batches(batches)
+    maps = [dict(pairs) for pairs in table["attributes"].to_pylist()]
+    assert all((m.pop("pri"), m.pop("ttr_ms")) == ("5", "1") for m in maps)
+    return maps, table["body"].to_pylist()
+
+
+def test_headers_are_attributes_and_no_part_of_the_body() -> None:
+    nats = b"NATS/1.0\r\nA: 1\r\nempty:\r\nA: again\r\nUml\xc3\xa4ut:  x y \r\npri: 9\r\n\r\n"
+    maps, bodies = attributes_of(
+        (NATS, nats), (SPARK, spark_headers({b"k": b"v", "ключ".encode(): b""})), (SPARK, b""), (PULSAR, b"\0\xff")
+    )
+    assert maps == [
+        {"A": "1", "empty": "", "Umläut": "x y"}, {"k": "v", "ключ": ""}, {}, {"headers.2": "00ff"},
+    ]  # fmt: skip
+    assert bodies == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "headers"),
+    [
+        (NATS, b"NATS/1.0\r\nno colon\r\n\r\n"),
+        (NATS, b"NATS/1.0\r\na: b"),
+        (NATS, b"NATS/1.0\r\na: \xff\r\n\r\n"),
+        (NATS, b"NATS/1.0\r\na: \xed\xa0\x80\r\n\r\n"),
+        (NATS, b""),
+        (NATS, b"NATS/1.0\r\n" + b"".join(b"k%d: v\r\n" % n for n in range(65)) + b"\r\n"),
+        (SPARK, b"\1\0\0\0\xff\xff\xff\xffk"),
+        (SPARK, b"\0\0\0\0\0\0\0\0"),
+        (SPARK, b"\1\0\0"),
+        (60000, b"whatever"),
+    ],
+)
+def test_headers_that_are_no_text_are_one_attribute(tag: int, headers: bytes) -> None:
+    assert attributes_of((tag, headers))[0] == [{f"headers.{tag}": headers.hex()}]
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.binary(max_size=60)), min_size=1, max_size=20))
+def test_any_bytes_may_be_headers(sent: list[tuple[int, bytes]]) -> None:
+    assert attributes_of(*sent)[1] == [b"%d" % n for n in range(len(sent))]
+
+
+def test_large_headers_take_more_than_one_batch() -> None:
+    maps, bodies = attributes_of(*[(PULSAR, bytes([n]) * 65536) for n in range(100)])
+    assert [m["headers.2"] for m in maps] == [bytes([n]).hex() * 65536 for n in range(100)] and len(bodies) == 100
+
+
 def test_batches_end_where_they_are_full(gateway: Gateway) -> None:
     kept = gateway.topic("a")
     many = decode.BATCH_MESSAGES + 5

@@ -1,0 +1,296 @@
+"""What the shard protocol and the log have beyond one consumer of plain bodies on each connection, by ring messages
+alone: headers, several consumers on a connection, versions of segments."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+from mq_shards.csrc._core import ffi, lib
+
+from tests.test_subscriptions import Channels, drop_oldest, roll
+from tests.test_worker import CANCEL, CLOSE, GONE, OK, RELEASE, RESERVE, RESERVE_ID, SHARDS, USE, WATCH, Answer
+
+HEAD = struct.Struct("<IHHII")
+KEY_HASH = 77
+RECORD_PUBLISH = 3
+
+
+@pytest.fixture()
+def bench() -> Iterator[Channels]:
+    b = Channels()
+    yield b
+    b.dispose()
+
+
+def content(headers: bytes, body: bytes, tag: int = lib.HEADERS_NATS, size: int | None = None) -> bytes:
+    return HEAD.pack(len(headers) if size is None else size, tag, 0, KEY_HASH, 0) + headers + body
+
+
+def publish(bench: Channels, name: str, body: bytes, flags: int = 0) -> tuple[int, int]:
+    """The id and the status."""
+    topic, id = bench.topic(name), bench.next_id
+    bench.next_id += SHARDS
+    slot = bench.raw(lib.MSG_PUBLISH, 999, flags=lib.MSG_DURABLE | flags, topic=topic, id=id, pri=1024, body=body)
+    (status,) = [a.status for a in bench.turn() if a.slot == slot]
+    return id, status
+
+
+def deliveries(answers: list[Answer]) -> list[tuple[int, int, bytes]]:
+    """Consumer, id and body."""
+    return [(a.slot, a.id, a.body) for a in answers if a.kind == lib.MSG_DELIVER]
+
+
+def ask(bench: Channels, kind: int, conn: int = 1, **fields: Any) -> Answer:  # noqa: ANN401
+    slot = bench.raw(kind, conn, **fields)
+    (answer,) = [a for a in bench.turn() if a.slot == slot and a.kind == kind]
+    return answer
+
+
+def subscribe(
+    bench: Channels, conn: int, consumer: int, name: str, channel: str, credit: int = 0, flags: int = 0
+) -> int:
+    head = struct.pack("<QQIIHHI", 60 * 10**9, 900 * 10**9, 0, 0, len(channel), flags, 4)
+    slot = bench.raw(
+        lib.MSG_SUBSCRIBE, conn, topic=bench.topic(name), pri=consumer, body=head + channel.encode() + b"{ab}"
+    )
+    answers = bench.turn()
+    bench.early += [a for a in answers if a.slot != slot]
+    (status,) = [a.status for a in answers if a.slot == slot]
+    if credit:
+        bench.raw(lib.MSG_CREDIT, conn, id=credit, consumer=consumer)
+    return status
+
+
+# --- headers --------------------------------------------------------------------------------------------------------
+
+
+def test_headers_come_to_those_who_want_them_and_are_hidden_from_others(bench: Channels) -> None:
+    assert bench.sub(1, "t", "plain", credit=9) == OK
+    assert bench.sub(2, "t", "whole", credit=9, flags=lib.SUBSCRIBE_HEADERS) == OK
+    whole = content(b"a: 1", b"body")
+    bench.raw(
+        lib.MSG_PUBLISH, 999, flags=lib.MSG_DURABLE | lib.MSG_HEADERS, topic=bench.topic("t"), id=SHARDS, body=whole
+    )
+    bench.next_id = 2 * SHARDS
+    answers = [a for a in bench.turn() if a.kind == lib.MSG_DELIVER]
+    assert {a.conn: a.body for a in answers} == {1: b"body", 2: whole}
+    bench.restart()
+    bench.sub(1, "t", "plain", credit=9)
+    bench.sub(2, "t", "whole", credit=9, flags=lib.SUBSCRIBE_HEADERS)
+    answers = [a for a in bench.turn() if a.kind == lib.MSG_DELIVER]
+    assert {a.conn: a.body for a in answers} == {1: b"body", 2: whole}
+
+
+def test_a_reserve_gets_headers_if_it_asks_for_them(bench: Channels) -> None:
+    whole = content(bytes(range(256)) * 256, b"job", lib.HEADERS_PULSAR)
+    bench.raw(WATCH, 1, topic=bench.topic("t"))
+    slot = bench.raw(RESERVE, 1, delay=10, flags=lib.MSG_HEADERS)
+    topic = bench.topic("t")
+    bench.raw(lib.MSG_PUBLISH, 999, flags=lib.MSG_HEADERS, topic=topic, id=bench.next_id, pri=1, body=whole)
+    answers = bench.turn()
+    (reserved,) = [a for a in answers if a.slot == slot]
+    assert reserved.body == whole
+    id = reserved.id
+    assert ask(bench, RELEASE, id=id, pri=1).status == OK
+    assert ask(bench, RESERVE_ID, id=id).body == b"job"
+    assert ask(bench, RELEASE, id=id, pri=1).status == OK
+    assert ask(bench, lib.MSG_PEEK_ID, id=id, flags=lib.MSG_HEADERS).body == whole
+    assert ask(bench, lib.MSG_PEEK_ID, id=id).body == b"job"
+
+
+def test_many_messages_each_have_their_headers(bench: Channels) -> None:
+    bench.sub(1, "t", "plain", credit=9)
+    bench.sub(2, "t", "whole", credit=9, flags=lib.SUBSCRIBE_HEADERS)
+    each = [content(b"h" * n, b"b" * n) for n in (3, 0, 500)]
+    body = b"".join(struct.pack(">I", len(one)) + one for one in each)
+    topic = bench.topic("t")
+    slot = bench.raw(lib.MSG_PUBLISH_MANY, 999, flags=lib.MSG_HEADERS, topic=topic, id=SHARDS, pri=3, body=body)
+    answers = bench.turn()
+    assert [a.status for a in answers if a.slot == slot] == [OK]
+    assert [a.body for a in answers if a.kind == lib.MSG_DELIVER and a.conn == 1] == [b"bbb", b"", b"b" * 500]
+    assert [a.body for a in answers if a.kind == lib.MSG_DELIVER and a.conn == 2] == each
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", bytes(15), content(b"", b"", size=1), content(b"xxxx", b"", size=2**32 - 1), content(bytes(65537), b"")],
+)
+def test_headers_that_are_none_are_refused(bench: Channels, body: bytes) -> None:
+    assert publish(bench, "t", body, lib.MSG_HEADERS)[1] == lib.STATUS_INVALID
+    one = struct.pack(">I", len(body)) + body
+    topic = bench.topic("t")
+    assert ask(bench, lib.MSG_PUBLISH_MANY, 999, flags=lib.MSG_HEADERS, topic=topic, id=bench.next_id, pri=1,
+               body=one).status == lib.STATUS_INVALID  # fmt: skip
+    assert publish(bench, "t", content(bytes(65536), b"x"), lib.MSG_HEADERS)[1] == OK
+
+
+def test_headers_are_kept_when_a_segment_is_compacted(bench: Channels) -> None:
+    bench.sub(1, "t", "c")
+    whole = content(b"kept", b"body", lib.HEADERS_SPARK)
+    publish(bench, "t", whole, lib.MSG_HEADERS)
+    roll(bench)
+    drop_oldest(bench)
+    for _ in range(2):
+        bench.sub(2, "t", "c", credit=1, flags=lib.SUBSCRIBE_HEADERS)
+        assert [body for _, _, body in deliveries(bench.turn())] == [whole]
+        bench.restart()
+
+
+# --- several consumers on one connection ----------------------------------------------------------------------------
+
+
+def test_consumers_of_one_connection_have_their_own_credit_and_messages(bench: Channels) -> None:
+    assert [subscribe(bench, 1, 4000000000, "a", "c", 1), subscribe(bench, 1, 0, "b", "c", 2)] == [OK, OK]
+    assert subscribe(bench, 1, 5, "a", "c", 9) == OK
+    a = [bench.pub("a", b"a%d" % n) for n in range(3)]
+    b = [bench.pub("b", b"b%d" % n) for n in range(3)]
+    came = [one for _, answers in a + b for one in answers]
+    numbers = {name: [id for id, _ in all] for name, all in (("a", a), ("b", b))}
+    got = deliveries(came)
+    assert [id for number, id, _ in got if number == 0] == numbers["b"][:2]
+    assert sorted(id for number, id, _ in got if number != 0) == numbers["a"]
+    assert len([id for number, id, _ in got if number == 4000000000]) == 1
+    # The topic's number as its SUBSCRIBE had it, and the place in its sequence.
+    places = {id: (bench.topic(name), seq) for name in "ab" for seq, id in enumerate(numbers[name])}
+    assert all((x.topic, x.seq) == places[x.id] for x in came)
+    # Of another consumer of the same connection, though of the same channel.
+    (mine,) = [id for number, id, _ in got if number == 4000000000]
+    bench.raw(lib.MSG_FINISH, 1, id=mine, consumer=5)
+    assert [(x.kind, x.slot, x.status) for x in bench.turn()] == [(lib.MSG_REFUSED, 5, lib.STATUS_NONE)]
+    bench.raw(lib.MSG_FINISH, 1, id=mine, consumer=4000000000)
+    bench.raw(lib.MSG_FINISH, 1, id=numbers["b"][0], consumer=0)
+    assert deliveries(bench.turn()) == [(0, numbers["b"][2], b"b2")]
+    bench.raw(lib.MSG_FINISH, 1, id=numbers["b"][1], consumer=7)
+    assert [(x.kind, x.slot, x.status) for x in bench.turn()] == [(lib.MSG_REFUSED, 7, lib.STATUS_NOT_FOUND)]
+
+
+def test_one_consumer_ends_and_the_others_of_its_connection_go_on(bench: Channels) -> None:
+    subscribe(bench, 1, 1, "t", "c", 1)
+    subscribe(bench, 1, 2, "t", "d", 9)
+    id, answers = bench.pub("t")
+    assert sorted(deliveries(answers)) == [(1, id, b"x"), (2, id, b"x")]
+    assert ask(bench, lib.MSG_UNSUBSCRIBE, pri=1).status == OK
+    assert ask(bench, lib.MSG_UNSUBSCRIBE, pri=1).status == lib.STATUS_NOT_FOUND
+    assert bench.catalog()["t"].channels["c"].depth == 1
+    assert subscribe(bench, 2, 1, "t", "c", 1) == OK
+    assert deliveries(bench.turn()) == [(1, id, b"x")]
+    bench.raw(lib.MSG_FINISH, 1, id=id, consumer=2)
+    assert bench.turn() == []
+    bench.raw(GONE, 1)
+    bench.turn()
+    assert bench.catalog()["t"].channels["d"].consumers == 0
+
+
+def test_a_number_is_one_consumers(bench: Channels) -> None:
+    assert subscribe(bench, 1, 3, "t", "c") == OK
+    assert subscribe(bench, 1, 3, "t", "d") == lib.STATUS_NO_SPACE
+    assert subscribe(bench, 2, 3, "t", "d") == OK
+
+
+def test_each_consumer_of_a_connection_has_a_window(bench: Channels) -> None:
+    subscribe(bench, 1, 1, "big", "c", 100)
+    subscribe(bench, 1, 2, "small", "c", 100)
+    for _ in range(5):
+        bench.pub("big", bytes(400_000))
+    _, answers = bench.pub("small")
+    assert [a.slot for a in answers if a.kind == lib.MSG_DELIVER] == [2]
+    bench.raw(lib.MSG_SENT, 1, id=1 << 20, consumer=2)
+    assert bench.turn() == []
+    bench.raw(lib.MSG_SENT, 1, id=1 << 20, consumer=1)
+    assert {a.slot for a in bench.turn()} == {1}
+
+
+def test_a_connection_has_only_so_many_consumers(bench: Channels) -> None:
+    head = struct.pack("<QQIIHHI", 1 << 40, 1 << 40, 0, 0, 1, 0, 0)
+    for number in range(8193):
+        bench.raw(lib.MSG_SUBSCRIBE, 1, topic=bench.topic("t"), pri=number, body=head + b"c")
+        answers = bench.turn() if number % 1000 == 999 or number == 8192 else []
+    assert [a.status for a in answers][-2:] == [OK, lib.STATUS_FULL]
+    bench.raw(GONE, 1)
+    bench.turn()
+    assert subscribe(bench, 1, 0, "t", "c") == OK
+
+
+# --- what a ring may hold -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bit", range(16))
+def test_flags_from_the_ring_are_not_believed(bench: Channels, bit: int) -> None:
+    bench.topic("t")
+    for kind in (CLOSE, USE, WATCH, CANCEL, RESERVE, lib.MSG_SUBSCRIBE, lib.MSG_FINISH, lib.MSG_UNSUBSCRIBE):
+        for topic in (0, 1, 99, 2**20 - 1, 2**32 - 1):
+            bench.raw(kind, 1, flags=1 << bit, topic=topic, pri=1)
+            bench.turn()
+    bench.raw(GONE, 1)
+    bench.turn()
+    bench.open("t", 1)
+    assert bench.sub(1, "t", "c", credit=1) == OK
+    assert len(deliveries(bench.pub("t")[1])) == 1
+
+
+# --- versions of segments -------------------------------------------------------------------------------------------
+
+
+def make_version(fd: int, version: int) -> None:
+    header = bytearray(os.pread(fd, 64, 0))
+    header[8:12] = version.to_bytes(4, "little")
+    header[60:64] = crc32c(bytes(header[:60])).to_bytes(4, "little")
+    os.pwrite(fd, header, 0)
+
+
+def test_a_segment_of_version_1_is_read_and_the_log_goes_on_in_the_next(bench: Channels) -> None:
+    bench.sub(1, "t", "c")
+    first, _ = bench.pub("t", b"old")
+    (number, fd), *_ = bench.segments[0]
+    make_version(fd, 1)
+    size = os.fstat(fd).st_size
+    bench.restart()
+    second, _ = bench.pub("t", b"new")
+    assert lib.worker_active_segment(bench.worker, 0) == number + 1
+    assert os.fstat(fd).st_size <= size
+    bench.restart()
+    bench.sub(1, "t", "c", credit=9)
+    assert deliveries(bench.turn()) == [(0, first, b"old"), (0, second, b"new")]
+
+
+@pytest.mark.parametrize("version", [0, 3, 2**32 - 1])
+def test_a_segment_of_an_unknown_version_is_refused(bench: Channels, version: int) -> None:
+    bench.pub("t")
+    number, fd = bench.segments[0][0]
+    make_version(fd, version)
+    before = os.pread(fd, 1 << 20, 0)
+    worker = lib.worker_new(0, 1, SHARDS, bench.board, bench.wake, 1)
+    assert lib.worker_own(worker, 0)
+    assert not lib.worker_add_segment(worker, 0, fd, number, 64 << 20, False, bench.wall)
+    assert os.strerror(ffi.errno) == "Protocol error"
+    assert os.pread(fd, 1 << 20, 0) == before
+    lib.worker_free(worker)
+
+
+def test_a_record_of_an_unknown_kind_is_refused_and_nothing_is_cut(bench: Channels) -> None:
+    bench.pub("t")
+    bench.pub("t")
+    number, fd = bench.segments[0][0]
+    content, at = bytearray(os.pread(fd, 1 << 16, 0)), 64
+    while content[at + 8] != RECORD_PUBLISH:
+        at += (int.from_bytes(content[at : at + 4], "little") + 7) // 8 * 8
+    size = int.from_bytes(content[at : at + 4], "little")
+    content[at + 8] = 200
+    start = crc32c(bytes(content[at : at + 4]) + number.to_bytes(4, "little"))
+    content[at + 4 : at + 8] = crc32c(bytes(content[at + 8 : at + size]), start).to_bytes(4, "little")
+    os.pwrite(fd, content, 0)
+    whole = os.fstat(fd).st_size
+    worker = lib.worker_new(0, 1, SHARDS, bench.board, bench.wake, 1)
+    found = ffi.new("struct replay *")
+    assert lib.worker_own(worker, 0)
+    assert lib.worker_add_segment(worker, 0, os.dup(fd), number, 64 << 20, False, bench.wall)
+    assert not lib.worker_replay(worker, 0, found, bench.now, bench.wall)
+    unknown = found.unknown
+    assert (unknown.shard, unknown.segment, unknown.offset, unknown.kind) == (0, number, at, 200)
+    assert os.fstat(fd).st_size == whole
+    lib.worker_free(worker)
