@@ -18,10 +18,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.nsq.elsewhere import Timeouts
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.lookupd import Lookupd, identity
 from mq_shards.gateway.nsq.memory import memory_figures
@@ -55,7 +55,7 @@ class GatewayProcess:
             engine.catalog_versions,
             identity(options),
             options.nsq["lookupd-tcp-address"],
-            aiohttp.ClientTimeout(
+            Timeouts(
                 total=options.nsq["http-client-request-timeout"] / SECOND_NS,
                 connect=options.nsq["http-client-connect-timeout"] / SECOND_NS,
             ),

@@ -2,24 +2,26 @@
 
 A Child is a place (acceptor 2, worker 0) that a succession of processes fills; its eventfd belongs to the place, so
 that those who wake it need not know that it was restarted.
+
+A process is forked from the supervisor, which has one thread and has loaded what its children have in common: so they
+share that memory, and begin at once. Of the supervisor's descriptors a child keeps its control socket and stderr. It
+never returns into the supervisor's frames, and so never ends what these own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import logging
-import multiprocessing
 import os
+import resource
 import signal
-import socket
 import sys
 from collections import deque
-from collections.abc import Sequence
-from multiprocessing import resource_tracker
-from multiprocessing.context import SpawnProcess
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, NoReturn
 
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.supervisor import journal
@@ -46,8 +48,9 @@ def die_with(supervisor: int) -> None:
 
 
 class Child:
-    def __init__(self, role: str, index: int, entry: str, title: str | None = None) -> None:
-        """`entry` is the dotted name of a function that takes a Control and returns when told to stop."""
+    def __init__(self, role: str, index: int, entry: str, title: str | None = None, *, shared: bool = False) -> None:
+        """`entry` is the dotted name of a function that takes a Control and returns when told to stop; what it needs
+        is loaded in the supervisor, for several to share, or in the process itself."""
         self.role: Final = role
         self.index: Final = index
         self.title: Final = title or f"mq-{role}-{index}"
@@ -59,42 +62,45 @@ class Child:
         self.restart_at: float | None = None
         self.kill_at: float | None = None
         self._entry = entry
-        self._process: SpawnProcess | None = None
+        self._shared = shared
+        self._pid = 0
+        self._pidfd = -1
 
     @property
     def alive(self) -> bool:
         """There is a process that has not been reaped."""
-        return self._process is not None
+        return self._pid != 0
 
     @property
     def pid(self) -> int:
-        return self._process.pid or 0 if self._process is not None else 0
+        return self._pid
 
     @property
     def sentinel(self) -> int:
         """A descriptor that becomes readable when the process ends."""
-        assert self._process is not None
-        return self._process.sentinel
+        assert self._pidfd >= 0
+        return self._pidfd
 
     def start(self, log_level: str, log_json: bool) -> None:
-        assert self._process is None
+        assert not self.alive
         self.restart_at = None
         self.serving = False
+        if self._shared:
+            with contextlib.suppress(Exception):  # what is wrong with it the process says, and dies of
+                _load(self._entry)
+        supervisor = os.getpid()
         self.control, theirs = Control.pair()
-        process = multiprocessing.get_context("spawn").Process(
-            target=_run,
-            args=(self._entry, theirs.socket, self.title, log_level, log_json, os.getpid()),
-            name=self.title,
-        )
-        resource_tracker.ensure_running()  # else start() does it, and unblocks our signals
         # Blocked until the child has said that it ignores them, or a ^C would end it half started.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SUPERVISOR_SIGNALS)
         try:
-            process.start()
+            pid = os.fork()
+            if pid == 0:
+                _run(self._entry, theirs, self.title, log_level, log_json, supervisor)
+            self._pid = pid
+            self._pidfd = os.pidfd_open(pid)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
             theirs.close()
-        self._process = process
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """To a process that is gone: nothing. One that does not read its messages is killed."""
@@ -109,8 +115,8 @@ class Child:
             self.kill()
 
     def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
+        if self.alive:
+            os.kill(self._pid, signal.SIGKILL)  # it has not been reaped, so the number is still its own
 
     def close_control(self) -> None:
         if self.control is not None:
@@ -119,11 +125,11 @@ class Child:
 
     def reap(self) -> str:
         """Waits for the end of the process and says how it ended; "" if as it should."""
-        assert self._process is not None
-        self._process.join()
-        status = self._process.exitcode or 0
-        self._process.close()
-        self._process = None
+        assert self.alive
+        _, waited = os.waitpid(self._pid, 0)
+        status = os.waitstatus_to_exitcode(waited)
+        os.close(self._pidfd)
+        self._pid, self._pidfd = 0, -1
         self.serving = False
         self.kill_at = None
         self.close_control()
@@ -135,19 +141,45 @@ class Child:
         os.close(self.wake_fd)
 
 
-def _run(entry: str, sock: socket.socket, title: str, log_level: str, log_json: bool, supervisor: int) -> None:
-    """The first code of ours in a new process."""
+def _run(entry: str, control: Control, title: str, log_level: str, log_json: bool, supervisor: int) -> NoReturn:
+    """The first code of ours in a new process, and the last."""
+    status = 1
+    try:
+        status = _live(entry, control, title, log_level, log_json, supervisor)
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def _live(entry: str, control: Control, title: str, log_level: str, log_json: bool, supervisor: int) -> int:
+    """The exit status."""
     name_process(title)
     die_with(supervisor)
+    _close_what_is_the_supervisors(control.fileno())
+    signal.set_wakeup_fd(-1)
     for number in SUPERVISOR_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SUPERVISOR_SIGNALS)
+    gc.freeze()  # nothing of it is looked at, and so copied, any more
     journal.configure(log_level, log_json, title)
-    module, _, function = entry.rpartition(".")
     try:
-        getattr(importlib.import_module(module), function)(Control(sock))
+        _load(entry)(control)
     except EOFError:
-        sys.exit(1)  # the supervisor is gone
+        return 1  # the supervisor is gone
     except Exception:
         log.exception("ends because of an unexpected error")
-        sys.exit(1)
+        return 1
+    return 0
+
+
+def _close_what_is_the_supervisors(kept: int) -> None:
+    """All but the standard ones and `kept`. The objects that own them are never freed here: see above."""
+    os.closerange(3, kept)
+    os.closerange(kept + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+
+
+def _load(entry: str) -> Callable[[Control], None]:
+    module, _, function = entry.rpartition(".")
+    found: Callable[[Control], None] = getattr(importlib.import_module(module), function)
+    return found

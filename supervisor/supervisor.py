@@ -162,10 +162,10 @@ class Supervisor:
         self._board_fd = board.create()
         stack.callback(os.close, self._board_fd)
         stack.callback(self._release)
-        self._acceptors = [Child("acceptor", i, self._entries.acceptor) for i in range(options.acceptors)]
+        self._acceptors = [Child("acceptor", i, self._entries.acceptor, shared=True) for i in range(options.acceptors)]
         if options.gateway:
             self._acceptors.append(Child("gateway", options.acceptors, self._entries.gateway, "mq-gateway"))
-        self._workers = [Child("worker", i, self._entries.worker) for i in range(workers)]
+        self._workers = [Child("worker", i, self._entries.worker, shared=True) for i in range(workers)]
         self._links = {(a.index, w.index): Link() for a in self._acceptors for w in self._workers}
 
     def _open_data(self, stack: contextlib.ExitStack) -> None:

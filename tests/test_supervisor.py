@@ -574,3 +574,15 @@ def test_more_workers_than_shards_is_one_clear_line() -> None:
     )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr == "mq-shards: --workers: 3 workers for 2 shards, some would have none\n"
+
+
+def test_a_child_has_none_of_the_supervisors_descriptors_and_none_of_its_signals(start: Start) -> None:
+    broker = start("--workers", "2", "--acceptors", "2", *HTTP_ANY_PORT)
+    for title, pid in broker.pids().items():
+        listening = [entry for entry in broker.told(title) if entry["do"] == "listen"]
+        sockets = [path for path in Path(f"/proc/{pid}/fd").iterdir() if str(path.readlink()).startswith("socket:")]
+        assert len(sockets) == 1 + len(listening), (title, [path.readlink() for path in sockets])
+        kinds = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+        assert not any("eventpoll" in kind or "pidfd" in kind for kind in kinds), (title, kinds)
+        ignored = int(re.findall(r"SigIgn:\s+(\w+)", Path(f"/proc/{pid}/status").read_text())[0], 16)
+        assert all(ignored >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1))

@@ -11,10 +11,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
-import aiohttp
 import orjson
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.broker import Broker, BrokerError
@@ -25,15 +24,25 @@ MAX_REPLY_BYTES: Final = 1 << 20
 MAX_CHANNELS: Final = 1000  # made for one topic
 MAX_WAITING: Final = 10_000  # topics; what is new beyond that is not asked for
 
+if TYPE_CHECKING:  # not before somebody is asked: it is large
+    import aiohttp
+
 log = logging.getLogger(__name__)
 
 
+class Timeouts(NamedTuple):
+    """In seconds."""
+
+    total: float
+    connect: float
+
+
 class ChannelsElsewhere:
-    def __init__(self, broker: Broker, addresses: Callable[[], Sequence[str]], timeout: aiohttp.ClientTimeout) -> None:
+    def __init__(self, broker: Broker, addresses: Callable[[], Sequence[str]], timeouts: Timeouts) -> None:
         """`addresses` are where the HTTP APIs of the nsqlookupds are that we are connected to."""
         self._broker = broker
         self._addresses = addresses
-        self._timeout = timeout
+        self._timeouts = timeouts
         self._known: set[str] | None = None  # topics that need not be asked for; None before the first list
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._waiting: asyncio.Queue[str] = asyncio.Queue(MAX_WAITING)
@@ -65,8 +74,11 @@ class ChannelsElsewhere:
         await asyncio.shield(task)
 
     async def _make_channels(self, topic: str, is_new: bool) -> None:
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=self._timeouts.total, connect=self._timeouts.connect)
         try:
-            async with aiohttp.ClientSession(timeout=self._timeout, auto_decompress=False) as session:
+            async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
                 answers = await asyncio.gather(*(self._channels(session, at, topic) for at in self._addresses()))
             channels = sorted({channel for answer in answers for channel in answer})[:MAX_CHANNELS]
             if channels:
@@ -79,6 +91,8 @@ class ChannelsElsewhere:
             log.warning("topic %s: cannot make its channels of other nodes: %r", topic, error)
 
     async def _channels(self, session: aiohttp.ClientSession, address: str, topic: str) -> list[str]:
+        import aiohttp
+
         try:
             async with session.get(f"http://{address}/channels?topic={quote(topic)}") as response:
                 body = await _read(response)

@@ -13,13 +13,12 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-import aiohttp
 import orjson
 from mq_shards.acceptor.protocols.nsq_options import NSQD_VERSION
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.names import is_valid_name
-from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere
+from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere, Timeouts
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.workers import WorkersError
 
@@ -202,9 +201,9 @@ class Lookupd:
         versions: Callable[[], tuple[int, ...]],
         identity: dict[str, object],
         addresses: Sequence[str],
-        timeout: aiohttp.ClientTimeout,
+        timeouts: Timeouts,
     ) -> None:
-        """`versions` changes whenever a topic or a channel is made or deleted; `timeout` is for their HTTP APIs."""
+        """`versions` changes whenever a topic or a channel is made or deleted; `timeouts` are for their HTTP APIs."""
         self.addresses: Sequence[str] | None = addresses
         self._broker = broker
         self._versions = versions
@@ -212,7 +211,7 @@ class Lookupd:
         self._peers: dict[str, tuple[Peer, asyncio.Task[None]]] = {}
         self._wanted: set[Registration] = set()
         self._refresh = False
-        self.elsewhere: Final = ChannelsElsewhere(broker, self._http_addresses, timeout)
+        self.elsewhere: Final = ChannelsElsewhere(broker, self._http_addresses, timeouts)
 
     def _http_addresses(self) -> list[str]:
         return [address for peer, _ in self._peers.values() if (address := peer.http_address) is not None]

@@ -9,9 +9,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
-from typing import Final
+from threading import Lock
+from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, unquote
 
 from mq_shards.gateway.broker import Broker
@@ -26,8 +26,10 @@ from mq_shards.gateway.pipeline.http_records import HttpRecords
 from mq_shards.gateway.pipeline.http_writers import HttpWriters
 from mq_shards.gateway.pipeline.staging import Staging
 from mq_shards.gateway.pipeline.writers import Writers
-from mq_shards.shards.reader.view import DataView
 from mq_shards.shards.readers import ReadersError
+
+if TYPE_CHECKING:
+    from mq_shards.shards.reader.view import DataView
 
 MAX_CONNECTIONS: Final = 512
 UNSENT_BYTES: Final = 256 << 10  # of a connection, in the kernel: what lies there can no longer give way
@@ -40,6 +42,25 @@ NO_DATA_DIR: Final = "with --memory there is nothing to read: messages that are 
 _ON_DISK: Final = ("/v1/topics", "/v1/offsets", "/v1/records", "/v1/readers", "/v1/readers/")
 
 log = logging.getLogger(__name__)
+
+
+class _View:
+    """The logs as readers see them, not before somebody reads: numpy comes with it, which takes its time and memory."""
+
+    def __init__(self, data_dir: Path, shards: int) -> None:
+        self._data_dir = data_dir
+        self._shards = shards
+        self._lock = Lock()
+        self._view: DataView | None = None
+
+    def __call__(self) -> DataView:
+        """For threads."""
+        with self._lock:
+            if self._view is None:
+                from mq_shards.shards.reader.view import DataView
+
+                self._view = DataView(self._data_dir, self._shards)
+            return self._view
 
 
 class PipelineHttp:
@@ -71,7 +92,7 @@ class PipelineHttp:
             **HttpWriters(staging, self._writers, bodies).routes,
         }
         if data_dir is not None:
-            view = cache(lambda: DataView(data_dir, shards))  # not before it is wanted
+            view = _View(data_dir, shards)
             self._routes |= HttpRecords(view, reading, self._way).routes
             self._readers = HttpReaders(data_dir, view, bodies, reading)
             self._routes |= self._readers.routes
@@ -90,7 +111,7 @@ class PipelineHttp:
         await self._writers.close()
         await self.server.close(patience_s)
         for threads in self._threads:
-            threads.shutdown(wait=False, cancel_futures=True)
+            await asyncio.to_thread(threads.shutdown, wait=True, cancel_futures=True)
 
     # --- a request --------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import orjson
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
@@ -14,8 +14,10 @@ from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler
 from mq_shards.shards import readers
-from mq_shards.shards.reader.view import DataView
 from mq_shards.shards.readers import Reader
+
+if TYPE_CHECKING:  # numpy comes with it: not before somebody reads
+    from mq_shards.shards.reader.view import DataView
 
 T = TypeVar("T")
 
@@ -45,7 +47,7 @@ class HttpReaders:
         if not await self._in_thread(readers.exist, self._data_dir):
             return {}
         found: dict[str, list[Unread]] = {}
-        for reader in await self._in_thread(_readers_json, self._view(), self._data_dir):
+        for reader in await self._in_thread(_readers_json, self._view, self._data_dir):
             for topic, seq in reader["topics"].items():
                 found.setdefault(topic, []).append(Unread(reader["name"], reader["unread"][topic], seq))
         return found
@@ -54,10 +56,10 @@ class HttpReaders:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     async def _list(self, request: Request, fields: dict[str, str]) -> Answer:
-        return json_answer({"readers": await self._in_thread(_readers_json, self._view(), self._data_dir)})
+        return json_answer({"readers": await self._in_thread(_readers_json, self._view, self._data_dir)})
 
     async def _get(self, request: Request, fields: dict[str, str]) -> Answer:
-        found = await self._in_thread(_reader_json, self._view(), self._data_dir, fields["name"])
+        found = await self._in_thread(_reader_json, self._view, self._data_dir, fields["name"])
         if found is None:
             raise HttpError(404, f"there is no reader {fields['name']}")
         return json_answer(found)
@@ -80,16 +82,16 @@ class HttpReaders:
         return json_answer({})
 
 
-def _readers_json(view: DataView, data_dir: Path) -> list[dict[str, Any]]:
-    latest = {topic.name: topic.latest for topic in view.topics()}
+def _readers_json(view: Callable[[], DataView], data_dir: Path) -> list[dict[str, Any]]:
+    latest = {topic.name: topic.latest for topic in view().topics()}
     return [_described(reader, latest) for reader in readers.load_all(data_dir)]
 
 
-def _reader_json(view: DataView, data_dir: Path, name: str) -> dict[str, Any] | None:
+def _reader_json(view: Callable[[], DataView], data_dir: Path, name: str) -> dict[str, Any] | None:
     reader = readers.load(data_dir, name)
     if reader is None:
         return None
-    topics = (view.topic(topic) for topic in reader.topics)
+    topics = (view().topic(topic) for topic in reader.topics)
     return _described(reader, {topic.name: topic.latest for topic in topics if topic is not None})
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.giving_way import GiveWay
 from mq_shards.gateway.pipeline.handling import Handler, number
-from mq_shards.gateway.pipeline.send_records import send
-from mq_shards.shards.reader.shard import Topic
-from mq_shards.shards.reader.view import DataView, Range
+
+if TYPE_CHECKING:  # numpy comes with them: not before somebody reads
+    from mq_shards.shards.reader.shard import Topic
+    from mq_shards.shards.reader.view import DataView, Range
 
 DEFAULT_REPLY_BYTES: Final = 8 << 20
 MAX_REPLY_BYTES: Final = 64 << 20
@@ -34,13 +35,13 @@ class HttpRecords:
         }
 
     async def _topics(self, request: Request, fields: dict[str, str]) -> Answer:
-        topics = await asyncio.get_running_loop().run_in_executor(self._threads, self._view().topics)
+        topics = await asyncio.get_running_loop().run_in_executor(self._threads, lambda: self._view().topics())
         return json_answer({"topics": [_topic_json(topic) for topic in topics]})
 
     async def _offsets(self, request: Request, fields: dict[str, str]) -> Answer:
         topic, timestamp_ns = _topic_name(fields), number(fields, "timestamp_ns")
         loop = asyncio.get_running_loop()
-        place = await loop.run_in_executor(self._threads, self._view().place_of, topic, timestamp_ns)
+        place = await loop.run_in_executor(self._threads, lambda: self._view().place_of(topic, timestamp_ns))
         if place is None:
             raise HttpError(404, f"there is no topic {topic}")
         return json_answer({"seq": place.seq, "until": place.until})
@@ -51,11 +52,17 @@ class HttpRecords:
         max_bytes = min(number(fields, "max_bytes", DEFAULT_REPLY_BYTES), MAX_REPLY_BYTES)
         loop = asyncio.get_running_loop()
         async with self._replies:
-            found = await loop.run_in_executor(self._threads, self._view().records, topic, first, until, max_bytes)
+            found = await loop.run_in_executor(self._threads, self._find, topic, first, until, max_bytes)
             if found is None:
                 raise HttpError(404, f"there is no topic {topic}")
             with found.runs, self._way:
+                from mq_shards.gateway.pipeline.send_records import send
+
                 await send(request, _records_headers(found), found.runs, self._threads, self._way)
+
+    def _find(self, topic: str, first: int, until: int | None, max_bytes: int) -> Range | None:
+        """In a thread."""
+        return self._view().records(topic, first, until, max_bytes)
 
 
 def _topic_name(fields: dict[str, str]) -> str:
