@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Answer, Engine, Upcall
+from mq_shards.acceptor.protocols.nsq_options import OPTIONS as NSQ
 from mq_shards.gateway import http_bodies, http_server
 from mq_shards.gateway.broker import Broker, DiskError, DrainingError
 from mq_shards.gateway.catalog import DURABLE, Channel, Consumer, Topic, decode
@@ -32,7 +33,6 @@ from mq_shards.gateway.nsq.mpub import MpubError
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http_readers import Unread
 from mq_shards.gateway.workers import CONNECTION_REQUESTS, WORKER_CONNECTIONS, Workers, WorkersError
-from mq_shards.supervisor.options.sections import NSQ
 
 from tests.nsq.api import call, channel_stats, post, topic_stats
 from tests.nsq.servers import HOST, SHARDS, NsqServer, running
