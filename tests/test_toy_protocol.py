@@ -1,0 +1,88 @@
+"""A protocol is one pair of files and a line in each table: the toy of tests/toy is added to a copy of the broker.
+
+Nothing else is touched in the copy, and it runs.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import ROOT, SINGLE, Server, free_port, running
+
+TOY = ROOT / "tests" / "toy"
+LINKED = ("gateway", "pipeline", "ringbuf", "shards", "supervisor")
+MAX_LINES = 150
+
+
+def add_line(table: Path, pattern: str, replacement: str) -> None:
+    text, count = re.subn(pattern, replacement, table.read_text(), count=1)
+    assert count == 1, f"{table.name} has not the form that docs/protocols.md says"
+    table.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def with_echo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where there is an mq_shards with one protocol more."""
+    home = tmp_path_factory.mktemp("toy")
+    package = home / "mq_shards"
+    package.mkdir()
+    for name in LINKED:
+        (package / name).symlink_to(ROOT / name)
+    for name in ("acceptor", "csrc"):
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("*.so", "_core.c", "__pycache__"))
+    shutil.copy(TOY / "echo.c", package / "csrc" / "acceptor" / "protocols")
+    shutil.copy(TOY / "echo.py", package / "acceptor" / "protocols")
+    add_line(package / "csrc/acceptor/protocols/table.c", r"(    CODEC\(nsq\))", r"    CODEC(echo) \\\n\1")
+    add_line(package / "acceptor/protocols/table.py", r'(    "nsq",)', r'    "echo",\n\1')
+    subprocess.run([sys.executable, package / "csrc" / "build.py", "--debug"], check=True, stdout=subprocess.DEVNULL)
+    return home
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def server(with_echo: Path, port: int) -> Iterator[Server]:
+    options = ["--listen", f"echo://127.0.0.1:{port}", "--set", "echo.channel=toy"]
+    with running(SINGLE, options=options, env={"PYTHONPATH": str(with_echo)}) as server:
+        yield server
+
+
+def lines(port: int, data: bytes, count: int) -> list[bytes]:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+        client.sendall(data)
+        with client.makefile("rb") as stream:
+            return [stream.readline() for _ in range(count)]
+
+
+def test_a_pair_of_files_and_two_lines_are_a_protocol() -> None:
+    assert sum(len(path.read_text().splitlines()) for path in TOY.glob("echo.*")) + 2 < MAX_LINES
+
+
+@pytest.mark.timeout(300)  # it compiles the core
+def test_lines_go_into_a_topic_and_come_back(server: Server, port: int) -> None:
+    assert lines(port, b"greetings\nhello\nworld\n", 2) == [b"hello\n", b"world\n"]
+
+
+def test_what_is_in_the_topic_comes_to_whoever_names_it(server: Server, port: int) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as tubes:
+        tubes.sendall(b"use from-a-tube\r\nput 0 0 60 2\r\nhi\r\n")
+        assert tubes.recv(100).startswith(b"USING from-a-tube\r\n")
+        assert lines(port, b"from-a-tube\n", 1) == [b"hi\n"]
+
+
+def test_its_options_and_its_example_are_in_the_help(with_echo: Path) -> None:
+    command = [sys.executable, "-m", "mq_shards.supervisor.command", "--help"]
+    env = {"PYTHONPATH": str(with_echo)}
+    shown = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout
+    assert "[echo]" in shown and "echo://127.0.0.1:7007" in shown and "nc -w 1 127.0.0.1 7007" in shown
