@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from crc32c import crc32c
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.http_bodies import Bodies
@@ -30,6 +31,7 @@ from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http import PipelineHttp
 from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import Control, Message
+from mq_shards.shards.store import read_meta
 
 SECOND_NS: Final = 1_000_000_000
 # At a stop: how long requests that are being served may take.
@@ -77,6 +79,7 @@ class GatewayProcess:
         self._pipeline_http = PipelineHttp(
             self._broker,
             bodies,
+            _broker_id(start, supervisor),
             None if start["data_dir"] is None else Path(start["data_dir"]),
             self._staging_dir,
             start["shards"],
@@ -178,6 +181,14 @@ def _staging_dir(start: Message, supervisor: int) -> Path:
     if os.path.lexists(path) and path.lstat().st_uid != os.geteuid():
         raise PermissionError(f"{path} is not ours")
     return path
+
+
+def _broker_id(start: Message, supervisor: int) -> str:
+    """What tells this broker from all others: what it stores, not where it answers. Raises StoreError."""
+    if start["data_dir"] is not None:
+        return read_meta(Path(start["data_dir"])).id
+    host = crc32c(socket.gethostname().encode())
+    return f"{start['started_wall_ns']:016x}{supervisor:08x}{host:08x}"
 
 
 async def _run(control: Control, start: Message, engine: Engine) -> None:

@@ -2,7 +2,8 @@
 
     DIR/readers/NAME.json     {"version": 1, "topics": {"orders": 1200}}: it has read the seqs below 1200
 
-The gateway writes them, atomically; workers look at them before they drop a segment.
+With `"owner"`, if somebody has said who reads under this name: two would lose each other's place. The gateway writes
+them, atomically; workers look at them before they drop a segment.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ MAX_SEQ: Final = (1 << 63) - 1
 DIRECTORY: Final = "readers"
 RESOLUTION_NS: Final = 100_000_000  # of the times of files
 _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_OWNER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _FILE: Final = re.compile(rf"({_NAME.pattern})\.json")
 
 
@@ -37,6 +39,7 @@ class Reader:
     name: str
     topics: Mapping[str, int]  # the first seq that it has not read
     changed_ns: int  # wall clock
+    owner: str = ""
 
 
 def check_name(name: str) -> None:
@@ -53,7 +56,12 @@ def decode_topics(found: object) -> dict[str, int]:
     return found
 
 
-def save(data_dir: Path, name: str, topics: Mapping[str, int]) -> None:
+def check_owner(owner: str) -> None:
+    if owner and _OWNER.fullmatch(owner) is None:
+        raise ReadersError("an owner has 1 to 64 letters, digits, _ and -")
+
+
+def save(data_dir: Path, name: str, topics: Mapping[str, int], owner: str = "") -> None:
     """Durable when it returns. Raises ReadersError, OSError."""
     check_name(name)
     directory = data_dir / DIRECTORY
@@ -61,7 +69,8 @@ def save(data_dir: Path, name: str, topics: Mapping[str, int]) -> None:
     target = directory / f"{name}.json"
     if not target.exists() and len(_names(data_dir)) >= MAX_READERS:
         raise ReadersError(f"there are {MAX_READERS} readers, which is as many as there may be")
-    durable.save(target, json.dumps({"version": VERSION, "topics": dict(topics)}).encode())
+    said = {"version": VERSION, "topics": dict(topics)} | ({"owner": owner} if owner else {})
+    durable.save(target, json.dumps(said).encode())
     durable.sync_directory(data_dir)
 
 
@@ -86,7 +95,7 @@ def load(data_dir: Path, name: str) -> Reader | None:
             found = json.load(file)
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise ReadersError(f"{path} is not of version {VERSION}")
-        return Reader(name, decode_topics(found.get("topics")), changed_ns)
+        return Reader(name, decode_topics(found.get("topics")), changed_ns, str(found.get("owner", "")))
     except FileNotFoundError:
         return None
     except ValueError as error:

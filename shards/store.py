@@ -48,7 +48,7 @@ SEGMENT_NAME: Final = re.compile(r"(\d{10})\.log")
 SHARD_NAME: Final = re.compile(r"shard-\d{4}")
 
 # csrc/log/log.h: struct segment_header and struct record.
-SEGMENT_HEADER: Final = struct.Struct("<QIIIIQI24xI")
+SEGMENT_HEADER: Final = struct.Struct("<QIIIIQI4xQ12xI")
 SEGMENT_MAGIC: Final = 0x31304752535148
 RECORD_HEADER: Final = struct.Struct("<IIBBHIQQQ")
 
@@ -105,6 +105,12 @@ class Meta:
         if type(shards) is not int or not 1 <= shards <= MAX_SHARDS or not isinstance(identity, str):
             raise StoreError(f"{path} is damaged: {shards!r} shards, id {identity!r}")
         return Meta(shards, identity)
+
+
+def read_meta(path: Path) -> Meta:
+    """Of a data directory that somebody has opened. Raises StoreError."""
+    with _explained(f"{path / META} cannot be read"):
+        return Meta.decode(path / META, (path / META).read_bytes())
 
 
 class DataDirectory:
@@ -395,6 +401,7 @@ class Header:
     segment: int
     time_ns: int
     previous_end: int  # where the segment before ends; 0: there was none
+    log_began_ns: int  # wall clock, the same in all segments of a log; 0: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,7 +433,7 @@ def decode_version(header: Content) -> int:
 def decode_header(content: Content) -> Header:
     if len(content) < SEGMENT_HEADER.size:
         raise StoreError(f"a segment has a header of {SEGMENT_HEADER.size} bytes, this has {len(content)} in all")
-    magic, version, shard, shards, segment, time_ns, previous_end, crc = SEGMENT_HEADER.unpack_from(content)
+    magic, version, shard, shards, segment, time_ns, previous_end, began_ns, crc = SEGMENT_HEADER.unpack_from(content)
     if magic != SEGMENT_MAGIC:
         raise StoreError("this is not a segment: its header does not begin like one")
     if crc != crc32c.crc32c(content[: SEGMENT_HEADER.size - 4]):
@@ -434,7 +441,7 @@ def decode_header(content: Content) -> Header:
     if version not in SEGMENT_VERSIONS:
         known = " and ".join(map(str, SEGMENT_VERSIONS))
         raise StoreError(f"the segment is of version {version}; this program reads versions {known}")
-    return Header(shard, shards, segment, time_ns, previous_end)
+    return Header(shard, shards, segment, time_ns, previous_end, began_ns)
 
 
 def _first_not_zero(content: Content, start: int) -> int:

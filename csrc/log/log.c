@@ -81,6 +81,7 @@ struct log {
     struct prefixes *prefixes; /* scan's, apart so that scanning leaves the log const */
     uint32_t shard;
     uint32_t shards;
+    uint64_t began_ns; /* with its first segment: tells this log from one that was there before, or comes later */
 };
 
 static inline uint64_t tail_of(const struct log *log) {
@@ -144,7 +145,7 @@ static uint32_t header_crc(const struct segment_header *h) {
 
 enum header { HEADER_RIGHT, HEADER_OLD, HEADER_UNKNOWN, HEADER_FOREIGN, HEADER_DAMAGED };
 
-static enum header read_header(const struct log *log, const struct segment *s) {
+static enum header read_header(struct log *log, const struct segment *s) {
     struct segment_header h;
     ssize_t n;
     do n = pread(s->fd, &h, sizeof h, 0);
@@ -153,6 +154,7 @@ static enum header read_header(const struct log *log, const struct segment *s) {
     if (h.magic != SEGMENT_MAGIC) return HEADER_FOREIGN;
     if (h.version < SEGMENT_OLDEST || h.version > SEGMENT_VERSION) return HEADER_UNKNOWN;
     if (h.shard != log->shard || h.shards != log->shards || h.segment != s->number) return HEADER_FOREIGN;
+    if (h.log_began_ns) log->began_ns = h.log_began_ns;
     return h.version == SEGMENT_VERSION ? HEADER_RIGHT : HEADER_OLD;
 }
 
@@ -166,6 +168,7 @@ static struct segment_header make_header(const struct log *log, uint32_t segment
         .segment = segment,
         .time_ns = time_ns,
         .previous_end = previous_end,
+        .log_began_ns = log->began_ns,
     };
     h.crc = header_crc(&h);
     return h;
@@ -238,7 +241,7 @@ static bool table_has_room(struct log *log) {
 }
 
 /* What recovery hands over: `size` is the file's. */
-static bool open_recovered(const struct log *log, struct segment *s, uint64_t size, uint64_t end_offset) {
+static bool open_recovered(struct log *log, struct segment *s, uint64_t size, uint64_t end_offset) {
     enum header header = size < HEADER_BYTES ? HEADER_FOREIGN : read_header(log, s);
     if (header == HEADER_UNKNOWN) errno = EPROTO;
     if (header == HEADER_FOREIGN || header == HEADER_UNKNOWN) return false;
@@ -281,7 +284,10 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
     log->wanted = 0;
     if (index == 0) log->first = segment;
     if (index == 0 || !is_new) activate(log, index);
-    if (index == 0 && is_new) stage_header(log, 0, now_wall_ns);
+    if (index == 0 && is_new) {
+        log->began_ns = now_wall_ns;
+        stage_header(log, 0, now_wall_ns);
+    }
     return true;
 }
 

@@ -44,7 +44,9 @@ struct segment_header {
     uint32_t segment;
     uint64_t time_ns;
     uint32_t previous_end; /* where the records of the segment before end; 0: there was none */
-    uint32_t reserved[6];
+    uint32_t unused;
+    uint64_t log_began_ns; /* wall clock, the same in all segments of a log; 0: begun by a version that did not say */
+    uint32_t reserved[3];
     uint32_t crc; /* of the 60 bytes before */
 };
 _Static_assert(sizeof(struct segment_header) == 64, "on-disk layout");

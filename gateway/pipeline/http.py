@@ -38,6 +38,7 @@ STAGING_THREADS: Final = 4  # that write what is staged, sync it and read it aga
 CHECK_THREADS: Final = 1  # that look at what is published: it waits for no disk
 MAX_QUERY_FIELDS: Final = 16
 
+BROKER_HEADER: Final = "x-broker"  # of a request: which broker is meant, whatever answers at this address
 NO_DATA_DIR: Final = "with --memory there is nothing to read: messages that are finished are not kept"
 _ON_DISK: Final = ("/v1/topics", "/v1/offsets", "/v1/records", "/v1/readers", "/v1/readers/")
 
@@ -68,6 +69,7 @@ class PipelineHttp:
         self,
         broker: Broker,
         bodies: Bodies,
+        broker_id: str,
         data_dir: Path | None,
         staging_dir: Path,
         shards: int,
@@ -76,8 +78,9 @@ class PipelineHttp:
         prepare_topic: PrepareTopic,
         written: Callable[[], int],
     ) -> None:
-        """`written`: how many records the workers have written so far. To be made where the event loop runs. What
-        writers had under way goes on at once."""
+        """`broker_id`: the data directory's, or, with --memory, one of this start. `written`: how many records the
+        workers have written so far. To be made where the event loop runs. What writers had under way goes on
+        at once."""
         reading = ThreadPoolExecutor(READER_THREADS, "reader")
         writing = ThreadPoolExecutor(STAGING_THREADS, "staging")
         checking = ThreadPoolExecutor(CHECK_THREADS, "check")
@@ -86,14 +89,16 @@ class PipelineHttp:
         staging = Staging(staging_dir, max_staged_bytes, max_message_bytes, writing)
         self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
         self._way = GiveWay(written)
+        self._broker_id = broker_id
         # By path; one that ends in a / is a collection's, and the name of a member follows.
         self._routes: dict[str, dict[str, Handler]] = {
+            "/v1/broker": {"GET": self._identify},
             **HttpPublish(broker, prepare_topic, max_message_bytes, bodies, checking).routes,
             **HttpWriters(staging, self._writers, bodies).routes,
         }
         if data_dir is not None:
             view = _View(data_dir, shards)
-            self._routes |= HttpRecords(view, reading, self._way).routes
+            self._routes |= HttpRecords(broker_id, view, reading, self._way).routes
             self._readers = HttpReaders(data_dir, view, bodies, reading)
             self._routes |= self._readers.routes
         self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS, UNSENT_BYTES)
@@ -148,4 +153,9 @@ class PipelineHttp:
         handler = handlers.get(request.method)
         if handler is None:
             raise HttpError(405, f"{path} takes {', '.join(handlers)}", {"Allow": ", ".join(handlers)})
+        if (meant := request.headers.get(BROKER_HEADER, self._broker_id)) != self._broker_id:
+            raise HttpError(412, f"this is broker {self._broker_id}, another data directory than that of {meant[:64]}")
         return await handler(request, fields)
+
+    async def _identify(self, request: Request, fields: dict[str, str]) -> Answer:
+        return json_answer({"broker": self._broker_id})

@@ -14,7 +14,7 @@ from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.handling import MAX_BODY_BYTES, Handler
 from mq_shards.shards import readers
-from mq_shards.shards.readers import Reader
+from mq_shards.shards.readers import Reader, ReadersError
 
 if TYPE_CHECKING:  # numpy comes with it: not before somebody reads
     from mq_shards.shards.reader.view import DataView
@@ -71,8 +71,13 @@ class HttpReaders:
                 topics = readers.decode_topics(orjson.loads(body))
             except ValueError:
                 raise HttpError(400, "the body is not JSON") from None
+        owner = fields.get("owner", "")
+        readers.check_owner(owner)
         async with self._changing:
-            await self._in_thread(readers.save, self._data_dir, fields["name"], topics)
+            before = await self._in_thread(_owner_of, self._data_dir, fields["name"])
+            if before not in ("", owner) and not (owner and "begin" in fields):
+                raise HttpError(409, f"reader {fields['name']} is another's now, which began after this one")
+            await self._in_thread(readers.save, self._data_dir, fields["name"], topics, owner)
         return json_answer({"name": fields["name"], "topics": topics})
 
     async def _delete(self, request: Request, fields: dict[str, str]) -> Answer:
@@ -80,6 +85,15 @@ class HttpReaders:
             if not await self._in_thread(readers.delete, self._data_dir, fields["name"]):
                 raise HttpError(404, f"there is no reader {fields['name']}")
         return json_answer({})
+
+
+def _owner_of(data_dir: Path, name: str) -> str:
+    """Of a reader whose file is damaged nobody is."""
+    try:
+        reader = readers.load(data_dir, name)
+    except ReadersError:
+        return ""
+    return "" if reader is None else reader.owner
 
 
 def _readers_json(view: Callable[[], DataView], data_dir: Path) -> list[dict[str, Any]]:

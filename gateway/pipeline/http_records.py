@@ -23,7 +23,8 @@ MAX_DAMAGE: Final = 16  # places that a reply names
 
 
 class HttpRecords:
-    def __init__(self, view: Callable[[], DataView], threads: Executor, way: GiveWay) -> None:
+    def __init__(self, broker_id: str, view: Callable[[], DataView], threads: Executor, way: GiveWay) -> None:
+        self._broker_id = broker_id
         self._view = view
         self._way = way
         self._threads = threads
@@ -36,7 +37,7 @@ class HttpRecords:
 
     async def _topics(self, request: Request, fields: dict[str, str]) -> Answer:
         topics = await asyncio.get_running_loop().run_in_executor(self._threads, lambda: self._view().topics())
-        return json_answer({"topics": [_topic_json(topic) for topic in topics]})
+        return json_answer({"broker": self._broker_id, "topics": [_topic_json(topic) for topic in topics]})
 
     async def _offsets(self, request: Request, fields: dict[str, str]) -> Answer:
         topic, timestamp_ns = _topic_name(fields), number(fields, "timestamp_ns")
@@ -81,7 +82,13 @@ def _topic_json(topic: Topic) -> dict[str, Any]:
         "records": topic.records,
         "bytes": topic.bytes,
         "last_timestamp_ns": topic.last_timestamp_ns,
+        "incarnation": _incarnation(topic),
     }
+
+
+def _incarnation(topic: Topic) -> str:
+    """Differs when seqs may have been given out again: the shard's log was lost, and has been begun anew."""
+    return f"{topic.log_began_ns:x}"
 
 
 def _records_headers(found: Range) -> dict[str, str]:
@@ -90,6 +97,7 @@ def _records_headers(found: Range) -> dict[str, str]:
         "X-Earliest": str(found.topic.earliest),
         "X-Complete": str(found.topic.complete),
         "X-Latest": str(found.topic.latest),
+        "X-Incarnation": _incarnation(found.topic),
         "X-Next": str(found.runs.next),
     }
     if found.damage:

@@ -33,6 +33,8 @@ HEADER_BYTES: Final = SEGMENT_HEADER.size
 MAX_NAME_BYTES: Final = 1024  # TOPIC_NAME_MAX, csrc/shards/topic.h
 _PREVIOUS_END: Final = struct.Struct("<I")
 _PREVIOUS_END_AT: Final = 32
+_LOG_BEGAN: Final = struct.Struct("<Q")
+_LOG_BEGAN_AT: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,11 @@ class Segment:
 def previous_end(header: bytes) -> int:
     """Where the segment before the one with this header ends."""
     return int(_PREVIOUS_END.unpack_from(header, _PREVIOUS_END_AT)[0])
+
+
+def log_began_ns(header: bytes) -> int:
+    """When the log was begun that the segment with this header is of."""
+    return int(_LOG_BEGAN.unpack_from(header, _LOG_BEGAN_AT)[0])
 
 
 class _Reading:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
-from mq_shards.shards.reader.segment import HEADER_BYTES, Damage, Segment, previous_end
+from mq_shards.shards.reader.segment import HEADER_BYTES, Damage, Segment, log_began_ns, previous_end
 from mq_shards.shards.reader.stretches import NOWHERE, Stretches
 from mq_shards.shards.store import SEGMENT_NAME, segment_name, shard_path
 
@@ -35,7 +35,8 @@ class ChangedError(OSError):
 @dataclass(frozen=True, slots=True)
 class Topic:
     """`earliest`: the first seq that is still there. `complete`: from which on retention has taken nothing: before it
-    only what compaction has kept is there. `latest`: one beyond the last."""
+    only what compaction has kept is there. `latest`: one beyond the last. `log_began_ns`: of the shard's log, wall
+    clock; seqs are given out once as long as it is the same. 0: not known."""
 
     name: str
     shard: int
@@ -45,6 +46,7 @@ class Topic:
     records: int
     bytes: int
     last_timestamp_ns: int
+    log_began_ns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,15 @@ class ShardView:
             records += int(part.records[place])
             size += int(part.record_bytes[place])
             last_ns = max(last_ns, int(part.last_ns[place]))
-        return Topic(name, self.shard, min(earliest, latest), min(complete, latest), latest, records, size, last_ns)
+        return Topic(
+            name, self.shard, min(earliest, latest), min(complete, latest), latest, records, size, last_ns,
+            self._log_began_ns(),
+        )  # fmt: skip
+
+    def _log_began_ns(self) -> int:
+        """As the newest segment says that knows: the header of one that was mended may not."""
+        began = (log_began_ns(self.segments[number].header) for number in reversed(self.segments))
+        return next((ns for ns in began if ns), 0)
 
     def _parts(self, name: str) -> Iterator[tuple[int, Stretches, int]]:
         """Segment, part and the place in it of a topic number, from the oldest on."""

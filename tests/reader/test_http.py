@@ -214,3 +214,56 @@ def test_in_memory_there_is_nothing_to_read_but_publishing_works() -> None:
             ("GET", "/v1/readers"), ("PUT", "/v1/readers/x"),
         ):  # fmt: skip
             assert "--memory" in broker.json(target, method, b"{}", status=503)["error"]  # type: ignore[operator]
+
+
+def test_a_broker_says_which_it_is_and_refuses_what_is_meant_for_another(broker: Broker) -> None:
+    identity = broker.json("/v1/broker")["broker"]
+    broker.publish(("identified", b"x"))
+    assert broker.json("/v1/topics")["broker"] == identity
+
+    def meaning(who: object) -> int:
+        connection = http.client.HTTPConnection(HOST, broker.port, timeout=10)
+        connection.request("GET", "/v1/topics", headers={"X-Broker": str(who)})
+        return connection.getresponse().status
+
+    assert meaning(identity) == 200
+    assert meaning("another") == 412
+
+
+def test_a_broker_is_known_by_its_data_directory_and_a_log_by_its_beginning(tmp_path: Path) -> None:
+    def look() -> tuple[object, str]:
+        with started(tmp_path / "data", "--workers=1") as broker:
+            broker.publish(("t", b"x"))
+            reply = broker.call("GET", "/v1/records?topic=t&from=0")
+            assert reply.headers["x-incarnation"] == broker.topic("t")["incarnation"]
+            return broker.json("/v1/broker")["broker"], reply.headers["x-incarnation"]
+
+    first = look()
+    assert json.loads((tmp_path / "data" / "meta.json").read_text())["id"] == first[0]
+    (tmp_path / "data").rename(tmp_path / "moved")
+    (tmp_path / "moved").rename(tmp_path / "data")
+    assert look() == first
+    for segment in (tmp_path / "data").glob("shard-*/*"):
+        segment.unlink()
+    broker, incarnation = look()
+    assert broker == first[0] and incarnation != first[1]
+
+
+def test_in_memory_each_start_is_a_broker_of_its_own() -> None:
+    found = []
+    for _ in range(2):
+        with started(None) as broker:
+            found.append(broker.json("/v1/broker")["broker"])
+    assert len(set(found)) == 2
+
+
+def test_a_reader_is_its_owners_until_another_takes_it_over(broker: Broker) -> None:
+    def commit(query: str, seq: int) -> int:
+        return broker.call("PUT", f"/v1/readers/owned{query}", json.dumps({"t": seq}).encode()).status
+
+    assert commit("", 1) == commit("?owner=one", 2) == commit("?owner=one", 3) == 200
+    assert commit("", 9) == commit("?owner=other", 9) == 409
+    assert broker.json("/v1/readers/owned")["topics"] == {"t": 3}
+    assert commit("?owner=other&begin=1", 4) == 200
+    assert commit("?owner=one", 9) == 409
+    assert commit("?owner=not%20a%20name", 9) == 400
