@@ -481,6 +481,7 @@ void log_mark_synced(struct log *log, uint64_t upto);
 #define DECODE_HEADERS_NAME_BYTES    ...
 #define DECODE_HEADERS_VALUE_BYTES   ...
 #define DECODE_ID_BYTES              ...
+#define DECODE_ID_PREFIX_BYTES       ...
 
 struct run {
     uint32_t segment;
@@ -493,6 +494,7 @@ struct decode_columns {
     int64_t *seq;
     int64_t *time_us;
     uint8_t *ids;
+    uint8_t id_prefix[...];
     uint8_t *bodies;
     int32_t *body_offsets;
     size_t body_capacity;

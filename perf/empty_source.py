@@ -60,8 +60,9 @@ def record_batch(schema: pa.Schema, body_bytes: int) -> pa.RecordBatch:
         "seq": pa.array(count),
         "timestamp": pa.array(count + 1_700_000_000_000_000, pa.timestamp("us", "UTC")),
         "body": _repeated(pa.binary(), b"x" * body_bytes, BATCH),
-        "id": _repeated(pa.string(), b"0123456789abcdef", BATCH),
+        "id": _repeated(pa.string(), b"0123456789abcdef-0123456789abcdef", BATCH),
         "attributes": pa.MapArray.from_arrays(pa.array(np.arange(BATCH + 1, dtype=np.int32) * 2), names, values),
+        "broker": _repeated(pa.string(), b"0123456789abcdef" * 2, BATCH),
     }
     arrays = [columns[field.name].cast(field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

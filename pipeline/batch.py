@@ -10,7 +10,7 @@ from mq_shards.pipeline.filters import UNBOUNDED, Pushed
 from mq_shards.pipeline.options import AtSeq, OptionError, ReadOptions
 from mq_shards.pipeline.ranges import split
 from mq_shards.pipeline.reading import DataLossError, Range, RangeReader
-from mq_shards.pipeline.topics import Brokers, Stream, places
+from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
@@ -42,7 +42,7 @@ class BatchReader(DataSourceReader):
             ranges = [r for s in streams.values() if (r := self._range(s, brokers)) is not None]
         finally:
             brokers.close()
-        sizes = {(s.broker, s.topic.topic): s.topic.message_bytes for s in streams.values()}
+        sizes = {key: s.topic.message_bytes for key, s in streams.items()}
         found = split(ranges, sizes, options.min_partitions, options.max_records_per_partition)
         # Spark takes an empty list for one partition of its own.
         return [*found] or [InputPartition(None)]
@@ -60,7 +60,7 @@ class BatchReader(DataSourceReader):
         start = places("starting", options.starting, one, brokers)[stream.key]
         end = places("ending", options.ending, one, brokers)[stream.key]
         if start < topic.earliest or max(start, end) > topic.latest:
-            text = f"topic {topic.topic} of {stream.broker} has messages {topic.earliest} to {topic.latest - 1}"
+            text = f"{stream} has messages {topic.earliest} to {topic.latest - 1}"
             text = f"{text}, not all of {start} to {end - 1}"
             if options.fail_on_data_loss:
                 raise DataLossError(f"{text}; failOnDataLoss is true")
@@ -71,7 +71,7 @@ class BatchReader(DataSourceReader):
         gaps_from = start if explicit else topic.complete
         start, end = max(start, self._pushed.seqs.start), min(end, self._pushed.seqs.end)
         start, end = self._within_times(stream, brokers, start, end)
-        return Range(stream.broker, topic.topic, topic.shard, start, end, gaps_from) if start < end else None
+        return Range.of(stream, start, end, gaps_from) if start < end else None
 
     def _within_times(self, stream: Stream, brokers: Brokers, start: int, end: int) -> tuple[int, int]:
         times, client = self._pushed.times_us, brokers.client(stream.broker)
@@ -83,7 +83,7 @@ class BatchReader(DataSourceReader):
         return start, end
 
 
-def _complain_of_missing(options: ReadOptions, streams: dict[str, Stream]) -> None:
-    missing = set(options.selection.names) - {s.topic.topic for s in streams.values()}
+def _complain_of_missing(options: ReadOptions, streams: dict[Key, Stream]) -> None:
+    missing = set(options.selection.names) - {key.topic for key in streams}
     if missing:
         raise OptionError(f"topic: the brokers have no {', '.join(sorted(missing))}")

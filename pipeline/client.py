@@ -12,7 +12,7 @@ import http.client
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -27,6 +27,8 @@ PUBLISH_REPLY_S: Final = 30.0  # at least, for the reply to a writer's batch, wh
 REPLY_BYTES: Final = 64 << 20  # of a reply that is not records: a million topics and more
 ERROR_BYTES: Final = 4096  # that are read of an error
 PUBLISHED: Final = "published"
+FAILED: Final = "failed"  # it can never be published
+CONFLICT: Final = 409
 T = TypeVar("T")
 
 
@@ -77,11 +79,26 @@ class Topic:
     latest: int
     records: int
     bytes: int
+    incarnation: str
+    """Of the log in which its seqs were given out."""
 
     @property
     def message_bytes(self) -> float:
         """The average, at least 1."""
         return max(1.0, self.bytes / max(1, self.records))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a broker has, and which it is."""
+
+    broker: str
+    topics: list[Topic]
+
+    @staticmethod
+    def decode(body: Mapping[str, Any]) -> Listing:
+        names = [field.name for field in fields(Topic)]
+        return Listing(body["broker"], [Topic(*(topic[name] for name in names)) for topic in body["topics"]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +144,7 @@ class Records:
     def __init__(self, response: http.client.HTTPResponse) -> None:
         self._response = response
         self.earliest = int(response.headers.get("X-Earliest", "0"))
+        self.incarnation = response.headers.get("X-Incarnation", "")
         # Places on its disk that the broker found damaged and left out.
         self.damage = response.headers.get("X-Damage", "")
         # The seq to ask for next, once all of it has been read.
@@ -152,8 +170,11 @@ class _RefusedError(Exception):
 
 
 class Client:
-    def __init__(self, address: Address, patience_s: float) -> None:
+    """`broker`: the id of the one that is meant, once it is known. Another that answers at the address refuses."""
+
+    def __init__(self, address: Address, patience_s: float, broker: str = "") -> None:
         self.address = address
+        self.broker = broker
         self._patience_s = patience_s
         self._connection: http.client.HTTPConnection | None = None
 
@@ -168,17 +189,32 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def identify(self) -> str:
+        """Which broker answers here now: from now on it is meant."""
+        self.broker = ""
+        self.broker = self._json("GET", "/v1/broker", lambda body: str(body["broker"]))
+        return self.broker
+
+    def listing(self) -> Listing:
+        """Of what answers here now: from now on it is meant."""
+        self.broker = ""
+        found = self._json("GET", "/v1/topics", Listing.decode)
+        self.broker = found.broker
+        return found
+
     def topics(self) -> list[Topic]:
-        fields = ("topic", "shard", "earliest", "complete", "latest", "records", "bytes")
-        return self._json("GET", "/v1/topics", lambda body: [Topic(*(t[f] for f in fields)) for t in body["topics"]])
+        return self.listing().topics
 
     def place_of(self, topic: str, timestamp_ns: int) -> Place:
         query = urlencode({"topic": topic, "timestamp_ns": max(0, timestamp_ns)})
         return self._json("GET", f"/v1/offsets?{query}", lambda body: Place(body["seq"], body.get("until")))
 
-    def commit(self, reader: str, offsets: Mapping[str, int]) -> None:
-        """From now on the broker keeps, for `reader`, what lies at or beyond these."""
-        self._json("PUT", f"/v1/readers/{quote(reader, safe='')}", lambda _: None, orjson.dumps(dict(offsets)))
+    def commit(self, reader: str, offsets: Mapping[str, int], owner: str, *, begin: bool = False) -> None:
+        """From now on the broker keeps, for `reader`, what lies at or beyond these. It is refused (409) when another
+        owner has begun under this name since."""
+        query = urlencode({"owner": owner} | ({"begin": 1} if begin else {}))
+        path = f"/v1/readers/{quote(reader, safe='')}?{query}"
+        self._json("PUT", path, lambda _: None, orjson.dumps(dict(offsets)))
 
     def stage(self, name: str, at: int, sections: bytes) -> int:
         """Puts them behind the first `at` bytes of what is staged under a name; how many there are then."""
@@ -268,7 +304,7 @@ class Client:
             self._connection.connect()
             self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, WINDOW_BYTES)
         self._connection.sock.settimeout(max(reply_s, self._patience_s))
-        self._connection.request(method, path, body)
+        self._connection.request(method, path, body, {"X-Broker": self.broker} if self.broker else {})
         response = self._connection.getresponse()
         if response.status < 300:
             return response

@@ -35,13 +35,14 @@ class Progress(Enum):
 class _Buffers:
     """The memory of one batch. A column that is not wanted has none."""
 
-    def __init__(self, wanted: frozenset[str], body_capacity: int) -> None:
+    def __init__(self, wanted: frozenset[str], body_capacity: int, id_prefix: bytes) -> None:
         n = BATCH_MESSAGES
         entries = n * lib.DECODE_MAX_ATTRIBUTES + lib.DECODE_HEADERS_ENTRIES
         name_bytes = n * lib.DECODE_ATTRIBUTE_NAME_BYTES + lib.DECODE_HEADERS_NAME_BYTES
         value_bytes = n * lib.DECODE_ATTRIBUTE_VALUE_BYTES + lib.DECODE_HEADERS_VALUE_BYTES
         c = self.c = ffi.new("struct decode_columns *")
         c.capacity = n
+        c.id_prefix = id_prefix
         self._kept: list[object] = []
         self.seq = self._column("seq", "int64_t[]", n, np.int64, "seq" in wanted)
         self.time_us = self._column("time_us", "int64_t[]", n, np.int64, "timestamp" in wanted)
@@ -67,17 +68,24 @@ class _Buffers:
 
 
 class Decoder:
-    """The messages `start` to `end` - 1 of one topic. Gaps before `gaps_from` are not counted as missing messages."""
+    """The messages `start` to `end` - 1 of one topic of a broker, which its id names. Gaps before `gaps_from` are not
+    counted as missing messages."""
 
-    def __init__(self, topic: str, shard: int, schema: pa.Schema, start: int, end: int, gaps_from: int) -> None:
+    def __init__(
+        self, broker: str, topic: str, shard: int, schema: pa.Schema, start: int, end: int, gaps_from: int
+    ) -> None:
         self._schema = schema
         self._wanted = frozenset(schema.names)
-        self._constant = _Constant(topic, shard, self._wanted)
+        self._constant = _Constant(broker, topic, shard, self._wanted)
+        self._id_prefix = id_prefix(broker)
         self._d = ffi.new("struct decoder *")
         self._d.next_seq, self._d.end_seq, self._d.gaps_from = start, end, gaps_from
         self._used = ffi.new("size_t *")
         self._body_capacity = BATCH_BODY_BYTES
-        self._buffers = _Buffers(self._wanted, self._body_capacity)
+        self._buffers = self._new_buffers(self._body_capacity)
+
+    def _new_buffers(self, body_capacity: int) -> _Buffers:
+        return _Buffers(self._wanted, body_capacity, self._id_prefix)
 
     @property
     def next_seq(self) -> int:
@@ -128,14 +136,14 @@ class Decoder:
     def _grow(self, body_bytes: int) -> None:
         if body_bytes > MAX_BODY_BYTES:
             raise DecodeError(f"seq {self.next_seq}: {body_bytes} bytes are more than a Spark column can hold")
-        self._buffers = _Buffers(self._wanted, body_bytes)
+        self._buffers = self._new_buffers(body_bytes)
 
     def take(self) -> pa.RecordBatch | None:
         """What has been decoded since the last time; None if nothing has."""
         taken, n = self._buffers, int(self._buffers.c.count)
         if n == 0:
             return None
-        self._buffers = _Buffers(self._wanted, self._body_capacity)
+        self._buffers = self._new_buffers(self._body_capacity)
         columns = [self._array(field, taken, n) for field in self._schema]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
@@ -155,6 +163,8 @@ class Decoder:
                 return _texts(pa.string(), self._constant.id_offsets, b.ids, n)
             case "attributes":
                 return _maps(field.type, b, n)
+            case "broker":
+                return self._constant.brokers[:n]
             case other:
                 raise AssertionError(f"there is no column {other}")
 
@@ -162,15 +172,26 @@ class Decoder:
 class _Constant:
     """What is the same in every batch of a topic."""
 
-    def __init__(self, topic: str, shard: int, wanted: frozenset[str]) -> None:
+    def __init__(self, broker: str, topic: str, shard: int, wanted: frozenset[str]) -> None:
         n = BATCH_MESSAGES
-        name = topic.encode()
         if "topic" in wanted:
-            offsets = np.arange(n + 1, dtype=np.int32) * np.int32(len(name))
-            self.topics = _texts(pa.string(), offsets, np.frombuffer(name * n, np.uint8), n)
+            self.topics = _repeated(topic, n)
+        if "broker" in wanted:
+            self.brokers = _repeated(broker, n)
         if "shard" in wanted:
             self.shards = _fixed(pa.int32(), np.full(n, shard, np.int32), n)
         self.id_offsets: Offsets = np.arange(n + 1, dtype=np.int32) * np.int32(lib.DECODE_ID_BYTES)
+
+
+def id_prefix(broker: str) -> bytes:
+    """With which all ids of a broker's messages begin: half of its own."""
+    return f"{broker[: lib.DECODE_ID_PREFIX_BYTES - 1]:0>{lib.DECODE_ID_PREFIX_BYTES - 1}}-".encode("ascii")
+
+
+def _repeated(text: str, n: int) -> pa.Array:
+    encoded = text.encode()
+    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(len(encoded))
+    return _texts(pa.string(), offsets, np.frombuffer(encoded * n, np.uint8), n)
 
 
 def _fixed(kind: pa.DataType, values: npt.NDArray[Any], n: int) -> pa.Array:

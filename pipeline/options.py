@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -18,7 +20,16 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 # The names of a setting, the first of which errors speak of.
 _TOPICS: Final = ("topic", "topics", "subscribe")
 _PATTERN: Final = ("topicPattern", "subscribePattern")
+_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "subscription")
+_BOUNDS: Final = ("Offsets", "Timestamp", "OffsetsByTimestamp", "OffsetsByTimestampStrategy")
+_OPTIONS: Final = (
+    "brokers", *_TOPICS, *_PATTERN, *(f"{which}{what}" for which in ("starting", "ending") for what in _BOUNDS),
+    "minPartitions", "maxRecordsPerPartition", *_STREAM_ONLY, "failOnDataLoss", "pollTimeoutMs",
+)  # fmt: skip
 _BOOLEANS: Final = {"true": True, "false": False}
+
+
+log = logging.getLogger(__name__)
 
 
 class OptionError(ValueError):
@@ -75,6 +86,9 @@ class ReadOptions:
     def parse(options: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         """Names count without case. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
+        check_known(options, _OPTIONS)
+        if not streaming:
+            _warn_of_ignored(options)
         if streaming and (found := [name for name in given if name.startswith("ending")]):
             raise OptionError(f"{found[0]}: a stream has no end")
         starting = _bound(given, "starting", AtSeq(LATEST if streaming else EARLIEST))
@@ -96,6 +110,22 @@ class ReadOptions:
             subscription=given.get("subscription") or None,
             patience_s=(parse_positive(given, "pollTimeoutMs") or DEFAULT_PATIENCE_MS) / 1000,
         )
+
+
+def check_known(given: Iterable[str], known: Sequence[str]) -> None:
+    """An option that is misspelt would do nothing, in silence. Raises OptionError."""
+    names = {name.lower(): name for name in known}
+    for name in given:
+        if name.lower() not in names:
+            near = difflib.get_close_matches(name.lower(), names, 1, 0.5)
+            hint = f"did you mean {names[near[0]]}?" if near else f"there are {', '.join(known)}"
+            raise OptionError(f"{name}: there is no such option; {hint}")
+
+
+def _warn_of_ignored(given: Iterable[str]) -> None:
+    for name in given:
+        if name.lower() in {known.lower() for known in _STREAM_ONLY}:
+            log.warning("option %s is of streams; a batch does without", name)
 
 
 def parse_brokers(given: Mapping[str, str]) -> tuple[Address, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from mq_shards.pipeline.client import PUBLISHED, Address, BrokerError, Client, WriterState
+from mq_shards.pipeline.client import CONFLICT, FAILED, PUBLISHED, Address, BrokerError, Client, WriterState
 from mq_shards.pipeline.staging import DROP_S, Staged, drop
 
 PAUSE_S: Final = 0.1  # between two questions, at least
@@ -41,6 +41,8 @@ def abandon(staged: Sequence[Staged]) -> None:
 
 def _publish_at(client: Client, batch: Batch, staged: Sequence[Staged], patience_s: float) -> None:
     before = None if batch.once else client.writer(batch.writer)
+    if before is not None and before.state == FAILED and before.batch == batch.number:
+        raise _failed(client, batch, before)
     if before is not None and before.batch >= batch.number:
         if batch.must_follow and before.batch > batch.number:
             raise BrokerError(
@@ -70,7 +72,7 @@ def _settle(client: Client, batch: Batch, staged: Sequence[tuple[str, int]], pat
     """Until it is published; with patience as long as the broker does not say what is in the way."""
     give_up = time.monotonic() + patience_s
     while True:
-        state = client.publish(batch.writer, batch.number, staged, once=batch.once)
+        state = _asked(client, batch, staged)
         if state.batch > batch.number or (state.batch == batch.number and state.state == PUBLISHED):
             return state
         if not state.error:
@@ -81,6 +83,30 @@ def _settle(client: Client, batch: Batch, staged: Sequence[tuple[str, int]], pat
                 f"published later: {state.error}"
             )
         time.sleep(PAUSE_S)
+
+
+def _asked(client: Client, batch: Batch, staged: Sequence[tuple[str, int]]) -> WriterState:
+    try:
+        return client.publish(batch.writer, batch.number, staged, once=batch.once)
+    except BrokerError as error:
+        state = client.writer(batch.writer) if error.status == CONFLICT else None
+        if state is None or (state.batch, state.state) != (batch.number, FAILED):
+            raise
+        raise _failed(client, batch, state) from error
+
+
+def _failed(client: Client, batch: Batch, state: WriterState) -> BrokerError:
+    instead = (
+        "run the job again"
+        if batch.once
+        else f"to publish it anew, all of it, end the writer (DELETE /v1/writers/{batch.writer}) or give another with "
+        "the option writer"
+    )
+    return BrokerError(
+        f"broker {client.address}: batch {batch.number} of writer {batch.writer} can never be published whole, some "
+        f"of it may be there: {state.error}; {instead}",
+        CONFLICT,
+    )
 
 
 def _forget(broker: Address, writer: str) -> None:

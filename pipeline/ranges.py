@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from mq_shards.pipeline.client import Address
 from mq_shards.pipeline.reading import Range
+from mq_shards.pipeline.topics import Key
 
 # Where neither minPartitions nor maxRecordsPerPartition is given: as much as Spark's file sources give a task.
 PARTITION_BYTES: Final = 128 << 20
@@ -16,7 +17,7 @@ PARTITION_BYTES: Final = 128 << 20
 
 def split(
     ranges: Sequence[Range],
-    message_bytes: Mapping[tuple[Address, str], float],
+    message_bytes: Mapping[Key, float],
     min_partitions: int | None,
     max_records: int | None,
 ) -> list[Range]:
@@ -31,7 +32,7 @@ def split(
         ranges = [
             part
             for r in ranges
-            for part in _parts(r, round((r.end - r.start) * message_bytes[r.broker, r.topic] / PARTITION_BYTES))
+            for part in _parts(r, round((r.end - r.start) * message_bytes[r.key] / PARTITION_BYTES))
         ]
     if min_partitions is None or len(ranges) >= min_partitions:
         return ranges
@@ -43,10 +44,12 @@ def _parts(of: Range, count: int) -> list[Range]:
     length = of.end - of.start
     count = max(1, min(count, length))
     cuts = [of.start + length * i // count for i in range(count + 1)]
-    return [Range(of.broker, of.topic, of.shard, start, end, of.gaps_from) for start, end in pairwise(cuts)]
+    return [replace(of, start=start, end=end) for start, end in pairwise(cuts)]
 
 
-def ends(start: Mapping[str, int], latest: Mapping[str, int], sizes: Mapping[str, float], limit: int) -> dict[str, int]:
+def ends(
+    start: Mapping[Key, int], latest: Mapping[Key, int], sizes: Mapping[Key, float], limit: int
+) -> dict[Key, int]:
     """How far a micro-batch may go, by stream. `limit` is in the unit of `sizes`, which has a message's, on average.
 
     Each stream gives in proportion to what it has, and at least one message, so that none waits for ever."""

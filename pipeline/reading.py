@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from mq_shards.pipeline.client import Address, BrokenOffError, BrokerError, Client, Records
 from mq_shards.pipeline.decode import Bytes, DecodeError, Decoder, Progress
+from mq_shards.pipeline.topics import Key, Stream
 from pyspark.sql.datasource import InputPartition
 
 REPLY_BYTES: Final = 64 << 20  # asked for at once
@@ -36,15 +37,28 @@ class DataLossError(Exception):
 class Range(InputPartition):
     """Messages `start` to `end` - 1 of a topic. Gaps before `gaps_from` were there when the query began."""
 
-    broker: Address
+    broker: str  # its id
+    address: Address
     topic: str
     shard: int
+    incarnation: str
     start: int
     end: int
     gaps_from: int
 
+    @staticmethod
+    def of(stream: Stream, start: int, end: int, gaps_from: int) -> Range:
+        topic = stream.topic
+        return Range(
+            stream.broker, stream.address, topic.topic, topic.shard, topic.incarnation, start, end, gaps_from
+        )  # fmt: skip
+
+    @property
+    def key(self) -> Key:
+        return Key(self.broker, self.topic)
+
     def __str__(self) -> str:
-        return f"topic {self.topic} of {self.broker}, shard {self.shard}"
+        return f"topic {self.topic} of {self.address}, shard {self.shard}"
 
 
 class RangeReader:
@@ -52,7 +66,7 @@ class RangeReader:
         self._range = of
         self._fail_on_data_loss = fail_on_data_loss
         self._patience_s = patience_s
-        self._decoder = Decoder(of.topic, of.shard, schema, of.start, of.end, of.gaps_from)
+        self._decoder = Decoder(of.broker, of.topic, of.shard, schema, of.start, of.end, of.gaps_from)
         self._buffer: Bytes = np.empty(PIECE_BYTES, np.uint8)
         self._filled = 0
         self._missing = 0
@@ -61,7 +75,7 @@ class RangeReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Raises DataLossError, BrokerError."""
         give_up, tries = time.monotonic() + self._patience_s, CORRUPT_TRIES
-        with Client(self._range.broker, self._patience_s) as client:
+        with Client(self._range.address, self._patience_s, self._range.broker) as client:
             while (start := self._decoder.next_seq) < self._range.end:
                 broken: Exception | None = None
                 try:
@@ -94,6 +108,8 @@ class RangeReader:
             yield batch
 
     def _reply(self, records: Records) -> Iterator[pa.RecordBatch]:
+        if records.incarnation != self._range.incarnation:
+            raise DataLossError(f"{self._range}: its log was begun anew while it was read")
         # Where gaps are no matter, what retention has taken since the query began is.
         self._lost(self._decoder.next_seq, min(records.earliest, self._range.end, self._range.gaps_from))
         self._damage = records.damage

@@ -30,6 +30,7 @@ SCHEMA: Final = StructType(
         StructField("body", BinaryType()),
         StructField("id", StringType()),
         StructField("attributes", MapType(StringType(), StringType())),
+        StructField("broker", StringType()),
     ]
 )
 

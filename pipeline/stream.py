@@ -1,9 +1,10 @@
-"""Reads topics as a stream. An offset says, for each topic, the seq of the next message to read; Spark's checkpoint
-keeps them. Where retention had taken messages in the midst of others before the query came to a topic, it also says
-up to where that is no loss: [seq, complete], until seq has got there.
+"""Reads topics as a stream. An offset (offsets.py) says, for each topic of each broker, the seq of the next message to
+read; Spark's checkpoint keeps them. Where retention had taken messages in the midst of others before the query came to
+a topic, it also says up to where that is no loss: [seq, complete], until seq has got there.
 
 A topic that appears later enters the offsets at its first message, and is read from the next micro-batch on: so every
-micro-batch is told by its two offsets alone, and reads the same when it is run again.
+micro-batch is told by its two offsets alone, and reads the same when it is run again. So does a topic of a broker that
+was added, and one whose log was lost and begun anew, if the query is to go on without what was in it.
 
 A broker forgets a topic whose messages have all gone, and counts on from a higher seq when there are new ones. If all
 of it had been read its offset becomes [seq, GONE], and it comes back as a topic that appears later does.
@@ -12,15 +13,19 @@ of it had been read its offset becomes [seq, GONE], and it comes back as a topic
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
-from mq_shards.pipeline.client import Address
-from mq_shards.pipeline.options import AtSeq, ReadOptions
+from mq_shards.pipeline import identity
+from mq_shards.pipeline.client import CONFLICT, BrokerError
+from mq_shards.pipeline.offsets import Json, Offset
+from mq_shards.pipeline.options import AtSeq, OptionError, ReadOptions
 from mq_shards.pipeline.ranges import ends, split
 from mq_shards.pipeline.reading import DataLossError, Range, RangeReader
-from mq_shards.pipeline.topics import Brokers, Stream, places
+from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
@@ -32,8 +37,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-Seqs = dict[str, int]
-Offset = dict[str, int | list[int]]
+Seqs = dict[Key, int]
 GONE: Final = 1 << 62
 
 log = logging.getLogger(__name__)
@@ -47,30 +51,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._brokers: Brokers | None = None
         self._target: Seqs | None = None  # of Trigger.AvailableNow
-        self._streams: dict[str, Stream] = {}  # all that have been seen, as they were last
-        self._committed: Offset | None = None
+        self._streams: dict[Key, Stream] = {}  # all that have been seen, as they were last
+        self._committed: Json | None = None
+        # Of this checkpoint, once it is kept there: who has another is another query. Spark may ask for the first
+        # offset more than once.
+        self._new_owner = "" if options.subscription is None else secrets.token_hex(8)
 
     def _connected(self) -> Brokers:
         if self._brokers is None:
             self._brokers = Brokers(self._options)
         return self._brokers
 
-    def _look(self) -> dict[str, Stream]:
+    def _look(self) -> dict[Key, Stream]:
         found = self._connected().streams(self._options.selection)
         self._streams |= found
         return found
 
     # --- what Spark's driver asks, in this order --------------------------------------------------------------------
 
-    def initialOffset(self) -> Offset:  # noqa: N802
+    def initialOffset(self) -> Json:  # noqa: N802
         found = self._look()
-        offset = places("starting", self._options.starting, found, self._connected())
-        for key, seq in offset.items():
+        seqs = places("starting", self._options.starting, found, self._connected())
+        for key, seq in seqs.items():
             self._check(found[key], seq)
         explicit = isinstance(self._options.starting, AtSeq) and self._options.starting.by_topic is not None
-        begin = _offset(offset, {} if explicit else {key: stream.topic.complete for key, stream in found.items()})
-        self.commit(begin)
-        return begin
+        complete = {} if explicit else {key: stream.topic.complete for key, stream in found.items()}
+        begin = identity.of_now(Offset(seqs, complete, owner=self._new_owner), found, self._connected().by_id)
+        self._commit(begin, begin=True)
+        return begin.encode()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = {key: stream.topic.latest for key, stream in self._look().items()}
@@ -82,65 +90,68 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
         found = self._look()
+        offset = identity.with_brokers(self._decode(start), self._connected().by_id, self._lost)
+        anew = identity.begun_anew(offset, found, self._lost)
         # Spark asks for what comes next when it is done with all before `start`. It says so itself only once it has
         # found something, which after the end of Trigger.AvailableNow may be a day later.
-        self.commit(start)
-        seqs, complete = _seqs(start), _complete(start)
+        owner = offset.owner or self._new_owner
+        self._commit(replace(offset, owner=owner), begin=not offset.owner)
+        end, complete = self._next(offset, found, anew, limit)
+        return identity.of_now(replace(offset, seqs=end, complete=complete, owner=owner), found, {}).encode()
+
+    def _next(self, offset: Offset, found: dict[Key, Stream], anew: set[Key], limit: ReadLimit) -> tuple[Seqs, Seqs]:
+        """Seqs, and up to where gaps are no loss."""
+        seqs, complete = dict(offset.seqs), dict(offset.complete)
         for key, seq in seqs.items():
-            if complete.get(key) == GONE:
+            if complete.get(key) == GONE or key in anew:
                 continue
             if key in found:
                 self._check(found[key], seq)
-            elif (gone := self._streams.pop(key, None)) is not None:
+            elif key.broker not in offset.absent and (gone := self._streams.pop(key, None)) is not None:
                 if seq < gone.topic.latest:
-                    self._lost(f"topic {key} is gone with messages {seq} to {gone.topic.latest - 1}")
+                    self._lost(f"{gone} is gone with messages {seq} to {gone.topic.latest - 1}")
                 complete[key] = GONE
-        there = {key: seq for key, seq in seqs.items() if complete.get(key) != GONE}
+        there = {key: seq for key, seq in seqs.items() if complete.get(key) != GONE and key not in anew}
         # Where the broker has lost its last messages this goes back: their seqs are given to others.
         latest = {key: self._latest(key, found, seq) for key, seq in there.items()}
         end = seqs | self._limited(there, latest, limit)
         for key, stream in found.items():
             if key not in there and (self._target is None or key in self._target):
                 end[key], complete[key] = stream.topic.earliest, stream.topic.complete
-        return _offset(end, complete)
+        return end, complete
 
-    def reportLatestOffset(self) -> Seqs:  # noqa: N802
-        return {key: stream.topic.latest for key, stream in self._streams.items()}
+    def reportLatestOffset(self) -> Json:  # noqa: N802
+        return Offset({key: stream.topic.latest for key, stream in self._streams.items()}).encode()
 
-    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        brokers = self._connected()
-        seqs, complete = _seqs(start), _complete(start)
-        if any(key not in self._streams for key in end):
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        begin, until = self._decode(start), self._decode(end)
+        if any(key not in self._streams for key in until.seqs):
             self._look()  # a micro-batch that is run again after a restart
-        ranges, sizes = [], {}
-        for key, until in _seqs(end).items():
-            broker, topic = brokers.of_key(key)
-            seq = until if complete.get(key) == GONE else seqs.get(key, until)
-            if seq >= until:
-                continue
-            stream = self._streams.get(key)
-            if stream is None:
-                self._lost(f"topic {topic} of {broker} is gone with messages {seq} to {until - 1}")
-                continue
-            gaps_from = min(until, max(seq, complete.get(key, seq)))
-            ranges.append(Range(broker, topic, stream.topic.shard, seq, until, gaps_from))
-            sizes[broker, topic] = stream.topic.message_bytes
+        anew = identity.begun_anew(until, self._streams, self._lost)
+        ranges = [r for key in until.seqs if key not in anew and (r := self._range(key, begin, until)) is not None]
+        sizes = {r.key: self._streams[r.key].topic.message_bytes for r in ranges}
         return [*split(ranges, sizes, self._options.min_partitions, self._options.max_records_per_partition)]
 
-    def commit(self, end: Offset) -> None:
+    def _range(self, key: Key, begin: Offset, until: Offset) -> Range | None:
+        end = until.seqs[key]
+        start = end if begin.complete.get(key) == GONE else begin.seqs.get(key, end)
+        if start >= end:
+            return None
+        if key.broker not in self._connected().by_id:
+            self._lost(identity.missing(until, key.broker))
+            return None
+        stream = self._streams.get(key)
+        if stream is None:
+            self._lost(f"topic {key.topic} of {key.broker} is gone with messages {start} to {end - 1}")
+            return None
+        return Range.of(stream, start, end, min(end, max(start, begin.complete.get(key, start))))
+
+    def commit(self, end: Json) -> None:
         """What lies before `end` need not be kept for this query any more."""
-        if self._options.subscription is None or end == self._committed:
-            return
-        brokers = self._connected()
-        by_broker: dict[Address, Seqs] = {}
-        for key, seq in _seqs(end).items():
-            broker, topic = brokers.of_key(key)
-            by_broker.setdefault(broker, {})[topic] = seq
-        for broker, offsets in by_broker.items():
-            brokers.client(broker).commit(self._options.subscription, offsets)
-        self._committed = end
+        if self._options.subscription is not None and end != self._committed:
+            self._commit(self._decode(end))
 
     def stop(self) -> None:
         if self._brokers is not None:
@@ -155,9 +166,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition, schema, fail_on_data_loss=self._options.fail_on_data_loss, patience_s=self._options.patience_s
         ).batches()
 
+    # --- the named reader -------------------------------------------------------------------------------------------
+
+    def _commit(self, offset: Offset, *, begin: bool = False) -> None:
+        """`begin`: whoever used the name before does so no more, or is told when it commits."""
+        name, said = self._options.subscription, offset.encode()
+        if name is None or said == self._committed:
+            return
+        brokers = self._connected()
+        for broker in brokers.by_id:
+            seqs = {key.topic: seq for key, seq in offset.seqs.items() if key.broker == broker}
+            if not seqs:
+                continue
+            try:
+                brokers.client(broker).commit(name, seqs, offset.owner, begin=begin)
+            except BrokerError as error:
+                if error.status != CONFLICT:
+                    raise
+                raise OptionError(
+                    f"subscription: another query reads as {name} since this one began ({error}): give each a name of "
+                    "its own, or end one, so that the broker keeps for both what they have not read"
+                ) from error
+        self._committed = said
+
     # --- how far ----------------------------------------------------------------------------------------------------
 
-    def _latest(self, key: str, found: dict[str, Stream], start: int) -> int:
+    def _decode(self, offset: Json) -> Offset:
+        return Offset.decode(offset, self._connected().by_id)
+
+    def _latest(self, key: Key, found: dict[Key, Stream], start: int) -> int:
         latest = found[key].topic.latest if key in found else start
         return latest if self._target is None else min(latest, self._target.get(key, start))
 
@@ -176,23 +213,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self, stream: Stream, seq: int) -> None:
         topic = stream.topic
         if seq > topic.latest:
-            self._lost(f"topic {stream.key} has lost messages {topic.latest} to {seq - 1}")
+            self._lost(f"{stream} has lost messages {topic.latest} to {seq - 1}")
         if seq < topic.earliest:
-            self._lost(f"topic {stream.key}: messages {seq} to {topic.earliest - 1} are gone")
+            self._lost(f"{stream}: messages {seq} to {topic.earliest - 1} are gone")
 
     def _lost(self, text: str) -> None:
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{text}; failOnDataLoss is true")
         log.warning("%s", text)
-
-
-def _seqs(offset: Offset) -> Seqs:
-    return {key: value if isinstance(value, int) else value[0] for key, value in offset.items()}
-
-
-def _complete(offset: Offset) -> Seqs:
-    return {key: value[1] for key, value in offset.items() if not isinstance(value, int)}
-
-
-def _offset(seqs: Seqs, complete: Seqs) -> Offset:
-    return {key: [seq, complete[key]] if seq < complete.get(key, seq) else seq for key, seq in seqs.items()}

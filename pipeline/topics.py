@@ -1,28 +1,41 @@
-"""The topics that a query reads, of all its brokers, and where in them it begins and ends."""
+"""The topics that a query reads, of all its brokers, and where in them it begins and ends.
+
+A broker is known by what it stores, its data directory's id, and not by the address at which it answers.
+"""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mq_shards.pipeline.client import Address, Client, Topic
 from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, Bound, OptionError, ReadOptions, Selection
 
 MS_NS: Final = 1_000_000
 
-log = logging.getLogger(__name__)
+
+class Key(NamedTuple):
+    """Names a stream among a query's, in Spark's checkpoint too."""
+
+    broker: str  # its id
+    topic: str
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A topic on one broker, as of now. `key` names it among the query's, in Spark's checkpoint too: the topic, and
-    with several brokers topic@host:port."""
+    """A topic on one broker, as of now."""
 
-    key: str
-    broker: Address
+    broker: str  # its id
+    address: Address
     topic: Topic
+
+    @property
+    def key(self) -> Key:
+        return Key(self.broker, self.topic.topic)
+
+    def __str__(self) -> str:
+        return f"topic {self.topic.topic} of {self.address}"
 
 
 class Brokers:
@@ -30,43 +43,52 @@ class Brokers:
 
     def __init__(self, options: ReadOptions) -> None:
         self._clients = {address: Client(address, options.patience_s) for address in options.brokers}
+        self._by_id: dict[str, Address] = {}
 
     def close(self) -> None:
         for client in self._clients.values():
             client.close()
 
-    def client(self, broker: Address) -> Client:
-        return self._clients[broker]
+    @property
+    def by_id(self) -> Mapping[str, Address]:
+        """Which brokers there are, as of the last look at their topics. Raises BrokerError, OptionError."""
+        if not self._by_id:
+            self._by_id = by_id([(client.identify(), address) for address, client in self._clients.items()])
+        return self._by_id
 
-    def key(self, broker: Address, topic: str) -> str:
-        return topic if len(self._clients) == 1 else f"{topic}@{broker}"
+    def client(self, broker: str) -> Client:
+        """Of a broker's id."""
+        return self._clients[self.by_id[broker]]
 
-    def of_key(self, key: str) -> tuple[Address, str]:
-        """Raises OptionError: the checkpoint is of a query of other brokers."""
-        if len(self._clients) == 1:
-            return next(iter(self._clients)), key
-        topic, _, broker = key.rpartition("@")
-        for address in self._clients:
-            if str(address) == broker:
-                return address, topic
-        raise OptionError(f"brokers: the checkpoint has {key!r}, which is of none of them")
-
-    def streams(self, selection: Selection) -> dict[str, Stream]:
-        """By key; in the order of keys."""
+    def streams(self, selection: Selection) -> dict[Key, Stream]:
+        """In the order of keys. Raises BrokerError, OptionError."""
+        listed = {address: client.listing() for address, client in self._clients.items()}
+        self._by_id = by_id([(listing.broker, address) for address, listing in listed.items()])
         found = {
-            key: Stream(key, broker, topic)
-            for broker, client in self._clients.items()
-            for topic in client.topics()
+            Key(listing.broker, topic.topic): Stream(listing.broker, address, topic)
+            for address, listing in listed.items()
+            for topic in listing.topics
             if selection.has(topic.topic)
-            for key in [self.key(broker, topic.topic)]
         }
         return dict(sorted(found.items()))
 
 
-def places(name: str, bound: Bound, streams: Mapping[str, Stream], brokers: Brokers) -> dict[str, int]:
+def by_id(found: list[tuple[str, Address]]) -> dict[str, Address]:
+    """Raises OptionError: what two of them have would be read twice."""
+    result: dict[str, Address] = {}
+    for broker, address in found:
+        if (other := result.setdefault(broker, address)) != address:
+            raise OptionError(
+                f"brokers: {other} and {address} have the same data directory, {broker}. If they are one broker, name "
+                "it once; if one has a copy of the other's directory, leave it out"
+            )
+    return result
+
+
+def places(name: str, bound: Bound, streams: Mapping[Key, Stream], brokers: Brokers) -> dict[Key, int]:
     """Where a bound, that of the option `name`, lies in each stream. Raises OptionError."""
     if bound.by_topic is not None:
-        missing = {s.topic.topic for s in streams.values()} - set(bound.by_topic)
+        missing = {key.topic for key in streams} - set(bound.by_topic)
         if missing:
             raise OptionError(f"{name}: must speak of all topics; nothing is said of {', '.join(sorted(missing))}")
     return {key: _seq(name, bound, stream, brokers) for key, stream in streams.items()}

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from mq_shards.pipeline.client import Address
-from mq_shards.pipeline.options import DEFAULT_PATIENCE_MS, OptionError, parse_brokers, parse_positive
+from mq_shards.pipeline.options import DEFAULT_PATIENCE_MS, OptionError, check_known, parse_brokers, parse_positive
 
 MAX_BATCH: Final = (1 << 63) - 1
 _WRITER: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")
+
+
+_OPTIONS: Final = ("brokers", "topic", "writer", "batch", "pollTimeoutMs")
+# Spark hands on what is its own of what a streaming query is told.
+_OF_SPARK: Final = ("checkpointlocation", "queryname", "asyncprogresstrackingenabled",
+                    "asyncprogresstrackingcheckpointintervalms", "outputmode")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,7 @@ class WriteOptions:
     def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         """Names count without case. Raises OptionError."""
         given = {name.lower(): value for name, value in options.items()}
+        check_known([name for name in options if name.lower() not in _OF_SPARK], _OPTIONS)
         writer = given.get("writer") or None
         if writer is not None and _WRITER.fullmatch(writer) is None:
             raise OptionError(f"writer: {writer!r} is not 1 to 200 letters, digits, _ - : and . (but no . first)")

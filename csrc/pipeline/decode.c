@@ -257,7 +257,11 @@ static void put_message(struct decode_columns *out, const struct record *r, stru
     const size_t i = out->count;
     if (out->seq) out->seq[i] = (int64_t)r->seq;
     if (out->time_us) out->time_us[i] = (int64_t)(r->time_ns / US_NS);
-    if (out->ids) hex_put(out->ids + i * DECODE_ID_BYTES, r->id);
+    if (out->ids) {
+        uint8_t *id = out->ids + i * DECODE_ID_BYTES;
+        memcpy(id, out->id_prefix, DECODE_ID_PREFIX_BYTES);
+        hex_put(id + DECODE_ID_PREFIX_BYTES, r->id);
+    }
     if (out->bodies) {
         const size_t before = message_headers_bytes(r), bytes = record_body_bytes(r) - before;
         memcpy(out->bodies + out->body_bytes, (const uint8_t *)record_body(r) + before, bytes);

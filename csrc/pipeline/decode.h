@@ -24,7 +24,8 @@ enum {
     DECODE_HEADERS_ENTRIES = 1 << 17, /* of all messages together, for what headers take beyond that: entries, ... */
     DECODE_HEADERS_NAME_BYTES = 1 << 20,
     DECODE_HEADERS_VALUE_BYTES = 4 << 20,
-    DECODE_ID_BYTES = 16,
+    DECODE_ID_PREFIX_BYTES = 17, /* of the broker's id, and a dash: ids are unique over brokers */
+    DECODE_ID_BYTES = DECODE_ID_PREFIX_BYTES + 16,
 };
 
 /* Where messages go: `capacity` of them at most. A column that is NULL is not wanted. Offsets are Arrow's: one more than
@@ -34,7 +35,8 @@ struct decode_columns {
     size_t count;
     int64_t *seq;
     int64_t *time_us;
-    uint8_t *ids; /* 16 hexadecimal digits each */
+    uint8_t *ids; /* id_prefix and 16 hexadecimal digits each */
+    uint8_t id_prefix[DECODE_ID_PREFIX_BYTES];
     uint8_t *bodies;
     int32_t *body_offsets;
     size_t body_capacity; /* at most INT32_MAX */

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Modules that cannot be imported without it; test_installed.py says that they are left out.
 MISSING = [name for name in ("numpy", "pyarrow", "pyspark") if importlib.util.find_spec(name) is None]
 MISSING += ["java"] if shutil.which("java") is None and "JAVA_HOME" not in os.environ else []
-collect_ignore_glob = ["test_re*.py", "test_spark_*.py"] if MISSING else []
+collect_ignore_glob = ["test_re*.py", "test_spark_*.py", "test_stream_*.py"] if MISSING else []
 
 os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
 

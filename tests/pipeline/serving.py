@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import secrets
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -60,6 +61,7 @@ class Kept:
     shard: int
     messages: dict[int, Message] = field(default_factory=dict)
     next_seq: int = 0
+    incarnation: str = "1"
 
     def add(
         self, body: bytes, *, segment: int = 1, time_ns: int = 0, identity: int = 0, attributes: bytes = b""
@@ -114,9 +116,11 @@ class Gateway:
     """What it serves can be changed at any time. `spoil` may alter the bytes of a records reply, whose declared length
     stays: shorter ones break off."""
 
-    def __init__(self, topics: dict[str, Kept] | None = None) -> None:
+    def __init__(self, topics: dict[str, Kept] | None = None, broker: str | None = None) -> None:
+        self.broker = secrets.token_hex(16) if broker is None else broker
         self.topics = topics if topics is not None else {}
         self.readers: dict[str, dict[str, int]] = {}
+        self.owners: dict[str, str] = {}
         self.spoil: Callable[[str, int, bytes], bytes] = lambda topic, start, reply: reply
         self.refuse = 0  # so many calls from now on are answered 503
         self.calls: list[str] = []
@@ -165,20 +169,34 @@ class Gateway:
                 self.refuse -= 1
                 self._send(call, 503, b"starting")
                 return
-            if url.path == "/v1/topics":
+            if call.headers.get("X-Broker", self.broker) != self.broker:
+                self._send(call, 412, b"another broker")
+            elif url.path == "/v1/broker":
+                self._send(call, 200, json.dumps({"broker": self.broker}).encode())
+            elif url.path == "/v1/topics":
                 self._send(call, 200, self._topics())
             elif url.path == "/v1/offsets":
                 self._send(call, 200, self._offsets(query))
             elif url.path == "/v1/records":
                 self._records(call, query)
             elif url.path.startswith("/v1/readers/") and call.command == "PUT":
-                self.readers[unquote(url.path.removeprefix("/v1/readers/"))] = json.loads(body)
-                self._send(call, 200, b"")
+                self._commit(call, unquote(url.path.removeprefix("/v1/readers/")), query, json.loads(body))
             else:
                 self._send(call, 404, b"no such call")
 
+    def _commit(
+        self, call: BaseHTTPRequestHandler, reader: str, query: dict[str, str], offsets: dict[str, int]
+    ) -> None:
+        if self.owners.get(reader, query["owner"]) != query["owner"] and "begin" not in query:
+            self._send(call, 409, b"another's")
+            return
+        self.owners[reader] = query["owner"]
+        self.readers[reader] = offsets
+        self._send(call, 200, b"")
+
     def _topics(self) -> bytes:
-        return json.dumps({"topics": [self._topic(name, kept) for name, kept in self.topics.items()]}).encode()
+        topics = [self._topic(name, kept) for name, kept in self.topics.items()]
+        return json.dumps({"broker": self.broker, "topics": topics}).encode()
 
     def _topic(self, name: str, kept: Kept) -> dict[str, Any]:
         return {
@@ -186,6 +204,7 @@ class Gateway:
             "latest": kept.next_seq, "records": len(kept.messages),
             "bytes": sum(len(m.record) for m in kept.messages.values()),
             "last_timestamp_ns": max((m.time_ns for m in kept.messages.values()), default=0),
+            "incarnation": kept.incarnation,
         }  # fmt: skip
 
     def _offsets(self, query: dict[str, str]) -> bytes:
@@ -207,7 +226,8 @@ class Gateway:
             found.append(kept.messages[seq])
         whole = runs(found)
         spoilt = self.spoil(query["topic"], start, whole)
-        self._send(call, 200, spoilt, length=max(len(whole), len(spoilt)), earliest=kept.earliest, following=end)
+        self._send(call, 200, spoilt, length=max(len(whole), len(spoilt)), earliest=kept.earliest, following=end,
+                   incarnation=kept.incarnation)  # fmt: skip
 
     @staticmethod
     def _send(
@@ -217,11 +237,13 @@ class Gateway:
         length: int | None = None,
         earliest: int = 0,
         following: int = 0,
+        incarnation: str = "",
     ) -> None:
         call.send_response(status)
         call.send_header("Content-Length", str(len(body) if length is None else length))
         call.send_header("X-Earliest", str(earliest))
         call.send_header("X-Next", str(following))
+        call.send_header("X-Incarnation", incarnation)
         call.end_headers()
         with contextlib.suppress(OSError):
             call.wfile.write(body)

@@ -20,14 +20,16 @@ SCHEMA = pa.schema(
     [
         ("topic", pa.string()), ("shard", pa.int32()), ("seq", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC")),
         ("body", pa.binary()), ("id", pa.string()), ("attributes", pa.map_(pa.string(), pa.string())),
+        ("broker", pa.string()),
     ]
 )  # fmt: skip
+BROKER = "0123456789abcdef" + "f" * 16
 MS = 10**6
 
 
 def read(gateway: Gateway, topic: str, start: int, end: int, *, gaps_from: int = 0, strict: bool = True,
          patience_s: float = 2.0, schema: pa.Schema = SCHEMA) -> pa.Table:  # fmt: skip
-    of = Range(Address.parse(gateway.address), topic, 7, start, end, gaps_from)
+    of = Range(gateway.broker, Address.parse(gateway.address), topic, 7, "1", start, end, gaps_from)
     batches = list(RangeReader(of, schema, fail_on_data_loss=strict, patience_s=patience_s).batches())
     for batch in batches:
         batch.validate(full=True)
@@ -72,7 +74,7 @@ def test_columns_are_what_the_records_say_however_they_are_cut(
         ],
         most,
     )  # fmt: skip
-    decoder = decode.Decoder("orders", 7, SCHEMA, 0, len(sent), 0)
+    decoder = decode.Decoder(BROKER, "orders", 7, SCHEMA, 0, len(sent), 0)
     import numpy as np
 
     batches, left, pos = [], b"", 0
@@ -93,11 +95,12 @@ def test_columns_are_what_the_records_say_however_they_are_cut(
     assert table["seq"].to_pylist() == list(range(len(sent)))
     assert table["body"].to_pylist() == [m[0] for m in sent]
     assert table["timestamp"].cast(pa.int64()).to_pylist() == [m[1] // 1000 for m in sent]
-    assert table["id"].to_pylist() == [f"{m[2]:016x}" for m in sent]
+    assert table["id"].to_pylist() == [f"0123456789abcdef-{m[2]:016x}" for m in sent]
     assert [dict(pairs) for pairs in table["attributes"].to_pylist()] == [
         expected_attributes(m[3], m[4], m[5]) for m in sent
     ]
-    assert set(table["topic"].to_pylist()) == {"orders"} and set(table["shard"].to_pylist()) == {7}
+    constant = {name: set(table[name].to_pylist()) for name in ("topic", "shard", "broker")}
+    assert constant == {"topic": {"orders"}, "shard": {7}, "broker": {BROKER}}
 
 
 NATS, PULSAR, SPARK, HEADERS = 1, 2, 3, 8
@@ -120,7 +123,7 @@ def attributes_of(*sent: tuple[int, bytes]) -> tuple[list[dict[str, str]], list[
     contents = [with_headers(tag, headers, b"%d" % n) for n, (tag, headers) in enumerate(sent)]
     records = [record(1, n, content, attributes=usual, flags=HEADERS) for n, content in enumerate(contents)]
     whole = runs([Message(1, n, 0, one) for n, one in enumerate(records)])
-    decoder = decode.Decoder("orders", 7, SCHEMA, 0, len(sent), 0)
+    decoder = decode.Decoder(BROKER, "orders", 7, SCHEMA, 0, len(sent), 0)
     batches = []
     while whole:
         _, used = decoder.decode(np.frombuffer(whole, np.uint8).copy())
@@ -277,7 +280,7 @@ def test_what_retention_took_since_the_query_was_planned_is_lost(gateway: Gatewa
 def test_a_broker_that_is_gone_is_named(gateway: Gateway) -> None:
     with serving() as other:
         address = Address.parse(other.address)
-    of = Range(address, "a", 0, 0, 1, 0)
+    of = Range("b", address, "a", 0, "1", 0, 1, 0)
     with pytest.raises(BrokerError, match=str(address.port)):
         list(RangeReader(of, SCHEMA, fail_on_data_loss=True, patience_s=0.2).batches())
     gateway.topics["a"] = Kept(0)
@@ -285,3 +288,17 @@ def test_a_broker_that_is_gone_is_named(gateway: Gateway) -> None:
     gateway.spoil = lambda topic, start, reply: b""
     with pytest.raises(BrokerError, match="topic a"):
         read(gateway, "a", 0, 1, patience_s=0.2)
+
+
+def test_another_broker_that_answers_at_the_address_is_not_read(gateway: Gateway) -> None:
+    gateway.topic("a").add(b"1")
+    of = Range("of another data directory", Address.parse(gateway.address), "a", 7, "1", 0, 1, 0)
+    with pytest.raises(BrokerError, match="412 another broker"):
+        list(RangeReader(of, SCHEMA, fail_on_data_loss=False, patience_s=2).batches())
+
+
+def test_a_log_that_was_begun_anew_since_the_range_was_planned_is_not_read(gateway: Gateway) -> None:
+    gateway.topic("a").add(b"1")
+    gateway.topic("a").incarnation = "2"
+    with pytest.raises(DataLossError, match="its log was begun anew while it was read"):
+        read(gateway, "a", 0, 1, strict=False)

@@ -46,7 +46,10 @@ def test_every_column_has_what_the_record_has(spark: SparkSession, gateway: Gate
     rows = load(spark, gateway, topic="orders").orderBy("seq").collect()
     assert [bytes(row.body) for row in rows] == [b"plain", b"", b"\x00\xff"]
     assert [(row.topic, row.shard, row.seq) for row in rows] == [("orders", 7, 0), ("orders", 7, 1), ("orders", 7, 2)]
-    assert [row.id for row in rows] == ["000000000000000a", "00000000000000ff", "0" * 16]
+    assert [row.id for row in rows] == [
+        f"{gateway.broker[:16]}-{id}" for id in ("000000000000000a", "00000000000000ff", "0" * 16)
+    ]
+    assert {row.broker for row in rows} == {gateway.broker}
     assert rows[0].timestamp == (T0 + timedelta(microseconds=1)).astimezone().replace(tzinfo=None)
     assert [row.attributes for row in rows] == [
         {"pri": "1024", "ttr_ms": "60000"},

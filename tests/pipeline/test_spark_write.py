@@ -89,6 +89,7 @@ def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, broker: Brok
         ("body string", {"topic": "t", "writer": ".w", "batch": "1"}, "writer: '.w' is not"),
         ("body string", {"topic": "t", "writer": "w", "batch": "-1"}, "batch: '-1' is no number"),
         ("body string", {"topic": "t", "brokers": "here:there"}, "brokers: "),
+        ("body string", {"topic": "t", "brokrs": "here:1"}, "brokrs: there is no such option; did you mean brokers"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_it_begins(

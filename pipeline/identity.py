@@ -1,0 +1,91 @@
+"""Whether a query can go on from its checkpoint with the brokers that there are now.
+
+What it cannot go on with is an error that says what to do; with failOnDataLoss=false it is a warning, and the query
+does without. Nothing is read twice or left out in silence because something else answers at an address.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from mq_shards.pipeline.client import Address
+from mq_shards.pipeline.offsets import Offset
+from mq_shards.pipeline.topics import Key, Stream
+
+log = logging.getLogger(__name__)
+
+Lost = Callable[[str], None]  # raises where data loss is an error
+
+
+def with_brokers(offset: Offset, brokers: Mapping[str, Address], lost: Lost) -> Offset:
+    """An offset whose brokers are those of the query, and those that it was to do without. One that is left out keeps
+    its place; if another comes at the same time it may have lost its data directory, and that is asked."""
+    known = {key.broker for key in offset.seqs} | set(offset.addresses)
+    gone = sorted(known - set(brokers) - offset.absent)
+    new = sorted(set(brokers) - known)
+    if gone and new:
+        lost(_replaced(offset, gone, new, brokers))
+        for broker in gone:
+            offset = offset.without(broker)
+    elif gone:
+        for broker in gone:
+            log.warning("broker %s is not one of the query's any more: its place is kept", _named(offset, broker))
+        offset = replace(offset, absent=offset.absent | set(gone))
+    back = offset.absent & set(brokers)
+    addresses = dict(offset.addresses) | {broker: str(address) for broker, address in brokers.items()}
+    return replace(offset, absent=offset.absent - back, addresses=addresses)
+
+
+def _replaced(offset: Offset, gone: list[str], new: list[str], brokers: Mapping[str, Address]) -> str:
+    names = ", ".join(_named(offset, broker) for broker in gone)
+    instead = ", ".join(f"{broker} at {brokers[broker]}" for broker in new)
+    return (
+        f"brokers: the checkpoint has read from {names}, which is not there; {instead} is, of which it knows nothing. "
+        "If a broker was made anew with another data directory, what had not been read of the old one is lost, and "
+        "failOnDataLoss=false reads the new one from its first message on. If one was left out and another added, do "
+        "it in two steps, with a micro-batch between them"
+    )
+
+
+def _named(offset: Offset, broker: str) -> str:
+    at = offset.addresses.get(broker)
+    return f"{broker} (last at {at})" if at else broker
+
+
+def of_now(offset: Offset, streams: Mapping[Key, Stream], brokers: Mapping[str, Address]) -> Offset:
+    """With the logs that its seqs are of, and where its brokers are."""
+    logs = {
+        (key.broker, stream.topic.shard): stream.topic.incarnation
+        for key, stream in streams.items()
+        if key in offset.seqs
+    }
+    addresses = {broker: str(address) for broker, address in brokers.items()}
+    return replace(offset, logs=dict(offset.logs) | logs, addresses=dict(offset.addresses) | addresses)
+
+
+def begun_anew(offset: Offset, streams: Mapping[Key, Stream], lost: Lost) -> set[Key]:
+    """Topics whose shard has another log than the one that the offset is of: seqs were given out again."""
+    found = set()
+    for key in offset.seqs:
+        stream = streams.get(key)
+        if stream is None:
+            continue
+        before = offset.logs.get((key.broker, stream.topic.shard))
+        if before is not None and before != stream.topic.incarnation:
+            lost(
+                f"{stream}: the log of its shard {stream.topic.shard} was lost and has been begun anew. What had not "
+                f"been read before, from seq {offset.seqs[key]} on, is gone; failOnDataLoss=false reads what is there "
+                "now from its first message on"
+            )
+            found.add(key)
+    return found
+
+
+def missing(offset: Offset, broker: str) -> str:
+    """Why a micro-batch that has been begun cannot be done."""
+    return (
+        f"brokers: a micro-batch that was begun reads from {_named(offset, broker)}, which is not there. Name it until "
+        "the micro-batch is done; failOnDataLoss=false does it without"
+    )

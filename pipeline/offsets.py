@@ -1,0 +1,131 @@
+"""The offsets of a stream, as Spark's checkpoint keeps them.
+
+    {"version": 2, "owner": "5f...",
+     "brokers": {"0c61...": {"at": "a:4180", "logs": {"7": "18a3..."}, "topics": {"orders": 1200, "mails": [3, 90]}}}}
+
+By broker, which its data directory's id names: `at` is where it answered last; `logs`, by shard, tells when the log
+was begun in which these seqs were given out; `topics` has the next seq of each, or [seq, complete] (stream.py).
+`absent`: the query went on without this broker, whose place is kept. `owner` is the query to brokers' named readers.
+
+Version 1 was {"orders": 1200}, with several brokers {"orders@a:4180": 1200}, and named no broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from mq_shards.pipeline.client import Address
+from mq_shards.pipeline.options import OptionError
+from mq_shards.pipeline.topics import Key
+
+VERSION: Final = 2
+Json = dict[str, Any]
+Logs = dict[tuple[str, int], str]  # by broker and shard
+
+
+@dataclass(frozen=True)
+class Offset:
+    """`complete`: up to where gaps are no loss, where that is beyond the seq."""
+
+    seqs: Mapping[Key, int]
+    complete: Mapping[Key, int] = field(default_factory=dict)
+    logs: Mapping[tuple[str, int], str] = field(default_factory=dict)
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+    owner: str = ""
+
+    def encode(self) -> Json:
+        """The same offset is the same text, since Spark compares texts."""
+        brokers = sorted({key.broker for key in self.seqs} | set(self.addresses))
+        found = {"version": VERSION, "brokers": {broker: self._of(broker) for broker in brokers}}
+        return found | ({"owner": self.owner} if self.owner else {})
+
+    def _of(self, broker: str) -> Json:
+        found: Json = {"at": self.addresses.get(broker, "")}
+        if broker in self.absent:
+            found["absent"] = True
+        found["logs"] = {str(shard): log for (of, shard), log in sorted(self.logs.items()) if of == broker}
+        found["topics"] = {key.topic: self._place(key) for key in sorted(self.seqs) if key.broker == broker}
+        return found
+
+    def _place(self, key: Key) -> int | list[int]:
+        seq = self.seqs[key]
+        complete = self.complete.get(key, seq)
+        return [seq, complete] if seq < complete else seq
+
+    @staticmethod
+    def decode(found: Json, brokers: Mapping[str, Address]) -> Offset:
+        """`brokers`: those of the query, by id, to whom version 1 must be of. Raises OptionError."""
+        if not isinstance(found.get("brokers"), dict):
+            return _version_1(found, brokers)
+        if found.get("version") != VERSION:
+            raise OptionError(
+                f"the checkpoint's offsets are of version {found.get('version')!r}; this reads {VERSION} and 1. "
+                "Go on with the program that wrote them"
+            )
+        seqs: dict[Key, int] = {}
+        complete: dict[Key, int] = {}
+        logs: Logs = {}
+        for broker, of in found["brokers"].items():
+            logs |= {(broker, int(shard)): log for shard, log in of["logs"].items()}
+            for topic, place in of["topics"].items():
+                seqs[Key(broker, topic)] = place if isinstance(place, int) else place[0]
+                if not isinstance(place, int):
+                    complete[Key(broker, topic)] = place[1]
+        return Offset(
+            seqs, complete, logs,
+            {broker: of["at"] for broker, of in found["brokers"].items()},
+            frozenset(broker for broker, of in found["brokers"].items() if of.get("absent")),
+            found.get("owner", ""),
+        )  # fmt: skip
+
+    def without(self, broker: str) -> Offset:
+        return replace(
+            self,
+            seqs={key: seq for key, seq in self.seqs.items() if key.broker != broker},
+            complete={key: seq for key, seq in self.complete.items() if key.broker != broker},
+            logs={place: log for place, log in self.logs.items() if place[0] != broker},
+            addresses={of: at for of, at in self.addresses.items() if of != broker},
+            absent=self.absent - {broker},
+        )
+
+
+def _version_1(found: Json, brokers: Mapping[str, Address]) -> Offset:
+    keys = {name: _key(name, found, brokers) for name in found}
+    return Offset(
+        {keys[name]: place if isinstance(place, int) else place[0] for name, place in found.items()},
+        {keys[name]: place[1] for name, place in found.items() if not isinstance(place, int)},
+    )
+
+
+def _key(name: str, found: Json, brokers: Mapping[str, Address]) -> Key:
+    """Which broker a topic of version 1 is of. With one broker it was not said; with several each name ends in one."""
+    of_several = all(_address(name) is not None for name in found)
+    if not of_several:
+        if len(brokers) == 1:
+            return Key(next(iter(brokers)), name)
+        raise OptionError(
+            "brokers: the checkpoint is of one broker, and does not say which. Start the query with that one alone, "
+            "until it has done a micro-batch; from then on the checkpoint knows it, and others may be added"
+        )
+    topic, _, at = name.rpartition("@")
+    for broker, address in brokers.items():
+        if address == _address(name):
+            return Key(broker, topic)
+    raise OptionError(
+        f"brokers: the checkpoint has topic {topic} of {at}, which is not among them. Start the query with the brokers "
+        "it had, at the addresses they had, until it has done a micro-batch; from then on the checkpoint knows them by "
+        "what they store, and they may move or be left out"
+    )
+
+
+def _address(name: str) -> Address | None:
+    _, sign, at = name.rpartition("@")
+    if not sign or ":" not in at:
+        return None
+    try:
+        return Address.parse(at)
+    except ValueError:
+        return None
