@@ -9,10 +9,12 @@ Run as a script it builds in place; setuptools calls `BuildExt` through pyprojec
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from cffi import FFI
@@ -54,8 +56,12 @@ def generate(target: Path, only: list[str] | None = None, module: str = "mq_shar
     ffi.cdef(cdef)
     preamble = "\n".join(f'#include "{h}"' for h in headers)
     ffi.set_source(module, preamble)
-    ffi.emit_c_code(str(target))
-    target.write_text(EXEMPTION + target.read_text())
+    fresh = target.with_suffix(".fresh")
+    ffi.emit_c_code(str(fresh))
+    text = EXEMPTION + fresh.read_text()
+    fresh.unlink()
+    if not target.exists() or target.read_text() != text:
+        target.write_text(text)
 
 
 class BuildExt(build_ext):  # type: ignore[misc]
@@ -76,6 +82,29 @@ class BuildExt(build_ext):  # type: ignore[misc]
         super().run()
 
 
+def needs_compiling(target: Path, dependencies: Path) -> bool:
+    """Whether a source or header that an object was made of is newer than it, or gone."""
+    if not target.exists() or not dependencies.exists():
+        return True
+    made = target.stat().st_mtime_ns
+    files = dependencies.read_text().replace("\\\n", " ").partition(":")[2].split()
+    try:
+        return any(Path(name).stat().st_mtime_ns >= made for name in files)
+    except OSError:
+        return True
+
+
+def compile_one(command: list[str], source: Path, objects: Path) -> Path:
+    """The object of one source; what has not changed since it was made is not made again."""
+    target = objects / (str(source.relative_to(source.anchor)).replace(os.sep, "-") + ".o")
+    dependencies = target.with_suffix(".d")
+    if needs_compiling(target, dependencies):
+        fresh = target.with_suffix(f".{os.getpid()}")
+        subprocess.run([*command, "-MMD", "-MF", str(dependencies), "-c", str(source), "-o", str(fresh)], check=True)
+        fresh.replace(target)
+    return target
+
+
 def compile_in(out: Path, name: str, files: list[str], only: list[str] | None, flags: list[str]) -> Path:
     """Builds an importable module `name` in `out` from some sources: for tests and for work on one module."""
     out.mkdir(parents=True, exist_ok=True)
@@ -84,12 +113,16 @@ def compile_in(out: Path, name: str, files: list[str], only: list[str] | None, f
     target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
     # Not linked in place: a broker that runs has the old one mapped.
     linking = target.with_suffix(".linking")
-    compiler = os.environ.get("CC", "cc")
-    command = [
-        compiler, *STRICT, *flags, "-shared", "-fPIC", "-pthread", f"-I{HERE}",
-        f"-I{sysconfig.get_paths()['include']}", str(wrapper), *[str(HERE / f) for f in files], "-o", str(linking),
-    ]
-    subprocess.run(command, check=True)
+    compiler = [os.environ.get("CC", "cc"), "-fPIC", "-pthread"]
+    command = [*compiler, *STRICT, *flags, f"-I{HERE}", f"-I{sysconfig.get_paths()['include']}"]
+    # Objects of one compiler and one set of options have a folder of their own.
+    kind = hashlib.sha256("\0".join(command).encode()).hexdigest()[:12]
+    objects = HERE.parent / "build" / "objects" / kind
+    objects.mkdir(parents=True, exist_ok=True)
+    wanted = [wrapper, *(HERE / f for f in files)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        made = list(pool.map(lambda source: compile_one(command, source, objects), wanted))
+    subprocess.run([*compiler, "-shared", *map(str, made), "-o", str(linking)], check=True)
     linking.replace(target)
     return target
 
