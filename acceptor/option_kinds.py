@@ -291,6 +291,15 @@ def is_host(text: str) -> bool:
     return re.fullmatch(r"[A-Za-z0-9_.-]{1,253}|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?", text) is not None
 
 
+def is_mode(text: str) -> bool:
+    """As chmod takes it, of rights alone."""
+    return re.fullmatch(r"0?[0-7]{3}", text) is not None
+
+
+def is_owner(text: str) -> bool:
+    return re.fullmatch(r"[A-Za-z0-9_.$-]+(:[A-Za-z0-9_.$-]+)?|:[A-Za-z0-9_.$-]+", text) is not None
+
+
 def is_address(text: str) -> bool:
     """HOST:PORT, IPv6 in brackets."""
     match = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]]+)):([0-9]{1,5})", text)

@@ -31,7 +31,9 @@ class GatewayOptions:
     @classmethod
     def from_start(cls, start: Message) -> GatewayOptions:
         def addresses(protocol: str) -> list[tuple[str, int]]:
-            return [(one["host"], one["port"]) for one in start["addresses"] if one["protocol"] == protocol]
+            return [
+                (one["host"], one["port"]) for one in start["addresses"] if one["protocol"] == protocol and one["port"]
+            ]
 
         return cls(
             nsq=start["settings"]["nsq"],

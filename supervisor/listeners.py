@@ -1,7 +1,8 @@
 """The listening sockets, all bound by the supervisor: one for each acceptor and address, or one for the gateway.
 
 With SO_REUSEPORT the kernel spreads connections over the acceptors. The supervisor keeps every socket open, so that
-what waits in the queue of a process that has died is served by its successor.
+what waits in the queue of a process that has died is served by its successor. Of a socket file, and of what the service
+manager has bound, there is one socket, which the acceptors share.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
+from mq_shards.supervisor import inherited, unix_sockets
+from mq_shards.supervisor.inherited import Inherited
 from mq_shards.supervisor.options.options import MAX_LISTENS, Listen
+from mq_shards.supervisor.unix_sockets import Access
 
 BACKLOG: Final = 4096
 
@@ -25,19 +30,37 @@ class ListenError(Exception):
 @dataclass(frozen=True, slots=True)
 class Listener:
     address: Listen  # as bound: a numeric host, and the port that was found for port 0
-    sockets: tuple[socket.socket, ...]  # one for each acceptor; of what the gateway serves, one
+    sockets: tuple[socket.socket, ...]  # one for each acceptor, or one for all
+    file: tuple[int, int] | None = None  # that is to be removed: device and inode
+
+    def socket_of(self, acceptor: int) -> socket.socket:
+        return self.sockets[acceptor % len(self.sockets)]
 
     def close(self) -> None:
         for sock in self.sockets:
             sock.close()
+        if self.file is not None:
+            unix_sockets.remove(Path(self.address.path), self.file)
 
 
-def listen_on(wanted: Sequence[Listen], acceptors: int) -> list[Listener]:
-    """Listens on every address that a name stands for. Raises ListenError, with nothing left open."""
+def listen_on(
+    wanted: Sequence[Listen], acceptors: int, access: Access | None = None, passed: Sequence[Inherited] = ()
+) -> list[Listener]:
+    """Listens on every address that a name stands for. Raises ListenError, with nothing left open.
+
+    `access` is for socket files. Of the sockets that were `passed`, those that are bound to a wanted address or named
+    by it are used; the others stay open, and untaken.
+    """
     listeners: list[Listener] = []
     try:
-        for listen in wanted:
-            listeners.extend(_bind_name(listen, 1 if listen.by_gateway else acceptors))
+        # First what is called by its name: the next in turn is what is left then.
+        for listen in sorted(wanted, key=lambda listen: listen.inherited == ""):
+            if listen.inherited is not None:
+                listeners.append(_inherit(listen, passed))
+            elif listen.path:
+                listeners.append(_bind_file(listen, access or Access(), passed))
+            else:
+                listeners.extend(_bind_name(listen, 1 if listen.by_gateway else acceptors, passed))
         if len(listeners) > MAX_LISTENS:
             raise ListenError(f"cannot listen on {len(listeners)} addresses, at most {MAX_LISTENS} are possible")
     except ListenError:
@@ -47,15 +70,49 @@ def listen_on(wanted: Sequence[Listen], acceptors: int) -> list[Listener]:
     return listeners
 
 
-def _bind_name(listen: Listen, sockets: int) -> list[Listener]:
+def _inherit(listen: Listen, passed: Sequence[Inherited]) -> Listener:
+    found = inherited.by_name(passed, listen.inherited or "")
+    if found is None:
+        raise ListenError(f"cannot listen on {listen}: the service manager has handed over no such socket that listens")
+    return _adopt(listen.protocol, found)
+
+
+def _adopt(protocol: str, found: Inherited) -> Listener:
+    found.taken = True
+    name = found.sock.getsockname()
+    if found.sock.family == socket.AF_UNIX:
+        path = name.decode(errors="replace") if isinstance(name, bytes) else name
+        return Listener(Listen(protocol, "", 0, path=path), (found.sock,))
+    return Listener(Listen(protocol, str(name[0]), int(name[1])), (found.sock,))
+
+
+def _bind_file(listen: Listen, access: Access, passed: Sequence[Inherited]) -> Listener:
+    if (found := inherited.by_address(passed, socket.AF_UNIX, listen.path)) is not None:
+        return _adopt(listen.protocol, found)
     try:
-        found = socket.getaddrinfo(listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        sock = unix_sockets.bind(Path(listen.path), access)
+        try:
+            sock.listen(BACKLOG)
+            return Listener(listen, (sock,), unix_sockets.identity(Path(listen.path)))
+        except OSError:
+            sock.close()
+            raise
+    except OSError as error:
+        raise ListenError(f"cannot listen on {listen}: {os.strerror(error.errno or 0)}") from None
+
+
+def _bind_name(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> list[Listener]:
+    try:
+        found = socket.getaddrinfo(listen.host or None, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (socket.gaierror, UnicodeError) as error:
         reason = error.strerror if isinstance(error, socket.gaierror) else "not a host name"
         raise ListenError(f"cannot listen on {listen}: {reason}") from None
     listeners: list[Listener] = []
     absent: OSError | None = None
     for family, address in dict.fromkeys((entry[0], entry[4]) for entry in found):
+        if (one := inherited.by_address(passed, family, address)) is not None:
+            listeners.append(_adopt(listen.protocol, one))
+            continue
         try:
             listeners.append(_bind(listen.protocol, family, address, sockets))
         except OSError as error:

@@ -38,6 +38,7 @@ from mq_shards import ringbuf
 from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
+from mq_shards.supervisor import inherited, unix_sockets
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
 from mq_shards.supervisor.notify import Notifier
@@ -154,7 +155,18 @@ class Supervisor:
         """Sockets, data directory, board: what makes a second broker in the same place impossible comes first."""
         options = self._options
         # Listening begins before recovery: clients that come back after a restart wait instead of being refused.
-        self._listeners = listen_on(options.listen, options.acceptors)
+        passed = inherited.take()
+        for one in passed:
+            stack.callback(one.sock.close)
+        limits = options.settings["broker"]
+        try:
+            access = unix_sockets.access(str(limits["unix-mode"]), str(limits["unix-owner"]))
+        except ValueError as error:
+            raise StartError(str(error)) from None
+        self._listeners = listen_on(options.listen, options.acceptors, access, passed)
+        for number, one in enumerate(passed):
+            if not one.taken:
+                log.warning("socket %d of the service manager (%s) is not used", number, one.name or "without a name")
         for listener in self._listeners:
             stack.callback(listener.close)
         self._open_data(stack)
@@ -240,7 +252,7 @@ class Supervisor:
                 self._join(acceptor, worker)
         for listener in self._listeners:
             if listener.address.by_gateway == (acceptor.role == "gateway"):
-                sock = listener.sockets[0 if listener.address.by_gateway else acceptor.index]
+                sock = listener.socket_of(acceptor.index)
                 listen = {"do": "listen", "protocol": listener.address.protocol, "backlog": BACKLOG}
                 acceptor.send(listen, [sock.fileno()])
         acceptor.send({"do": "go"})
@@ -482,7 +494,8 @@ class Supervisor:
                 options.data_dir.absolute(), self._shards, processes, sync,
             )  # fmt: skip
         for name in SCHEMES:
-            address = next((found.address for found in self._listeners if found.address.protocol == name), None)
+            addresses = (found.address for found in self._listeners if not found.address.path)
+            address = next((address for address in addresses if address.protocol == name), None)
             if address is not None:
                 log.info("try it: %s", address.example)
         self._notifier.ready(self._status())

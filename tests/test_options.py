@@ -82,6 +82,8 @@ def test_defaults() -> None:
             "ring-bytes": 4 << 20,
             "worker-spin-us": 100,
             "acceptor-spin-us": 5,
+            "unix-mode": "660",
+            "unix-owner": "",
             "stop-timeout": 60_000_000_000,
             "max-connections": 65536,
         },
@@ -152,11 +154,22 @@ def test_a_data_dir_on_the_command_line_wins_over_memory_in_the_file(config: Pat
         ("beanstalk://localhost", Listen("beanstalk", "localhost", 11300)),
         ("nsq://localhost", Listen("nsq", "localhost", 4150)),
         ("nsq-http://[::1]", Listen("nsq-http", "::1", 4151)),
+        ("nsq://:4150", Listen("nsq", "", 4150)),
+        ("nsq://", None),
+        ("nsq-http://unix:/run/mq.sock", Listen("nsq-http", "", 0, path="/run/mq.sock")),
+        ("beanstalk://unix:relative", None),
+        ("beanstalk://unix:/" + "x" * 107, None),
+        ("beanstalk://systemd", Listen("beanstalk", "", 0, inherited="")),
+        ("beanstalk://systemd:jobs", Listen("beanstalk", "", 0, inherited="jobs")),
         ("BEANSTALK://queue.example.org:65535/", Listen("beanstalk", "queue.example.org", 65535)),
     ],
 )
-def test_addresses(text: str, listen: Listen) -> None:
-    assert parse_listen(text) == listen
+def test_addresses(text: str, listen: Listen | None) -> None:
+    if listen is None:
+        with pytest.raises(OptionsError):
+            parse_listen(text)
+    else:
+        assert parse_listen(text) == listen
 
 
 def test_an_address_is_shown_as_it_is_given() -> None:
@@ -173,7 +186,6 @@ def test_an_address_is_shown_as_it_is_given() -> None:
         ),
         ("--listen h:1", '--listen: "h:1" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)'),
         ("--listen beanstalk://::1:5", '"beanstalk://::1:5" is not SCHEME://HOST:PORT'),
-        ("--listen beanstalk://:5", '"beanstalk://:5" is not SCHEME://HOST:PORT'),
         ("--listen beanstalk://h:65536", 'port 65536 of "beanstalk://h:65536" is not between 0 and 65535'),
         ("--listen beanstalk://h:7 --listen beanstalk://h:7", "--listen: h port 7 is given twice"),
         ("--listen beanstalk://h:0 " * 17, "--listen: 17 addresses, at most 16 are possible"),

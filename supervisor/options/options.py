@@ -50,6 +50,7 @@ LOOPBACK: Final = "127.0.0.1"
 MAX_WORKERS: Final = 64  # BOARD_MAX_WORKERS in csrc/ringbuf/board.h
 MAX_ACCEPTORS: Final = 63  # BOARD_MAX_ACCEPTORS, less the gateway's place
 MAX_SHARDS: Final = 4096  # in shards/store.py too
+MAX_UNIX_PATH_BYTES: Final = 107  # sun_path, see unix(7)
 MAX_LISTENS: Final = 16  # MAX_LISTENERS in csrc/acceptor/bounds.h
 DEFAULT_SHARDS: Final = 64
 DEFAULT_ACCEPTORS: Final = 1
@@ -69,12 +70,20 @@ Given: TypeAlias = tuple[str, object]  # where it was set, and the value found t
 
 @dataclass(frozen=True, slots=True)
 class Listen:
+    """Where to listen: a host and a port, a unix socket's path, or a socket that the service manager has."""
+
     protocol: str
-    host: str
+    host: str  # "": all addresses of this host
     port: int
+    path: str = ""
+    inherited: str | None = None  # by its name; "": the next of those that no name or address stands for
 
     @property
     def address(self) -> str:
+        if self.path:
+            return f"unix:{self.path}"
+        if self.inherited is not None:
+            return f"systemd:{self.inherited}" if self.inherited else "systemd"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -84,8 +93,8 @@ class Listen:
 
     @property
     def example(self) -> str:
-        """A shell command that tries it from this host."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+        """A shell command that tries it from this host, over TCP."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
         address = Listen(self.protocol, host, self.port).address
         return SCHEMES[self.protocol].example.format(host=host, port=self.port, address=address)
 
@@ -149,17 +158,33 @@ def parse(arguments: Sequence[str]) -> Options:
 
 
 def parse_listen(text: str, where: str = "--listen") -> Listen:
-    """SCHEME://HOST[:PORT], an IPv6 address in brackets."""
-    match = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]*)://(\[[^\[\]]+\]|[^:/\[\]\s]+)(?::([0-9]+))?/?", text)
-    if match is None:
+    """SCHEME://HOST[:PORT], an IPv6 address in brackets, no host for all; or unix:PATH or systemd[:NAME] behind it."""
+    scheme_text, separator, address = text.partition("://")
+    scheme = scheme_text.lower()
+    match = re.fullmatch(r"(\[[^\[\]]+\]|[^:/\[\]\s]*)(?::([0-9]+))?/?", address)
+    special = address.partition(":")[0] if address.startswith(("unix:", "systemd")) else ""
+    if not separator or not address or (match is None and not special) or address == "/":
         raise OptionsError(f'{where}: "{text}" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)')
-    scheme, host, port_text = match[1].lower(), match[2].strip("[]"), match[3]
     if scheme not in SCHEMES:
         raise OptionsError(f'{where}: "{scheme}" is not a protocol of this version (it has: {", ".join(SCHEMES)})')
+    if special == "unix":
+        return Listen(scheme, "", 0, path=_unix_path(where, text, address.partition(":")[2]))
+    if special == "systemd":
+        return Listen(scheme, "", 0, inherited=address.partition(":")[2])
+    assert match is not None
+    host, port_text = match[1].strip("[]"), match[2]
     port = SCHEMES[scheme].port if port_text is None else int(port_text)
     if port > 65535:
         raise OptionsError(f'{where}: port {port} of "{text}" is not between 0 and 65535')
     return Listen(scheme, host, port)
+
+
+def _unix_path(where: str, text: str, path_: str) -> str:
+    if not path_.startswith("/") or not path_.isprintable() or len(path_.encode()) > MAX_UNIX_PATH_BYTES:
+        raise OptionsError(
+            f"{where}: {shown(text)} is not SCHEME://unix:/PATH, absolute and of {MAX_UNIX_PATH_BYTES} bytes at most"
+        )
+    return path_
 
 
 def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) -> Options:
@@ -264,6 +289,8 @@ def _listens(where: str, value: object) -> tuple[Listen, ...]:
         # Port 0 is a different port each time.
         if listen.port and any((listen.host, listen.port) == (other.host, other.port) for other in listens[:place]):
             raise OptionsError(f"{where}: {listen.host} port {listen.port} is given twice")
+        if listen.path and any(listen.path == other.path for other in listens[:place]):
+            raise OptionsError(f"{where}: {listen.path} is given twice")
     return listens
 
 
@@ -309,7 +336,8 @@ def _parser() -> argparse.ArgumentParser:
     add(
         "listen",
         "SCHEME://HOST:PORT",
-        f"an address to listen on; may be repeated; IPv6 in brackets, port 0 for any free one (default: {usual})",
+        "an address to listen on; may be repeated; IPv6 in brackets, no host for all, port 0 for any free one; "
+        f"SCHEME://unix:/PATH for a socket file, SCHEME://systemd:NAME for a socket of systemd's (default: {usual})",
         "append",
     )
     add("config", "FILE", "a TOML file: its top-level keys are these options, its sections are listed below")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mq_shards.acceptor.option_kinds import HOUR, MINUTE, MS, Duration, Kind, Number
+from mq_shards.acceptor.option_kinds import HOUR, MINUTE, MS, Duration, Kind, Number, Text, is_mode, is_owner
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.gateway.services import SECTIONS as GATEWAY_SECTIONS
 
@@ -25,6 +25,8 @@ BROKER: Final[Mapping[str, Kind]] = {
     ),
     "worker-spin-us": Number(100, 0, 1_000_000, "microseconds a worker looks for requests before it sleeps"),
     "acceptor-spin-us": Number(5, 0, 1_000_000, "microseconds an acceptor looks for replies before it sleeps"),
+    "unix-mode": Text("660", "access to socket files (--listen SCHEME://unix:/PATH)", "an octal mode", is_mode),
+    "unix-owner": Text("", "whom they belong to", "USER, USER:GROUP or :GROUP", is_owner, "who runs this"),
     "stop-timeout": Duration(MINUTE, 10 * MS, HOUR, "a stop takes no longer: what is left then is killed"),
     "max-connections": Number(65536, 1, 65536, "connections of each acceptor"),  # MAX_CONNECTIONS, bounds.h
 }

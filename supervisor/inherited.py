@@ -1,0 +1,70 @@
+"""Sockets that the service manager has bound and hands over (socket activation, see sd_listen_fds(3)).
+
+LISTEN_PID says for whom they are, LISTEN_FDS how many, LISTEN_FDNAMES (with ":" between) what they are called; the
+first is descriptor 3.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Final
+
+FIRST_FD: Final = 3
+
+
+@dataclass(slots=True)
+class Inherited:
+    name: str
+    sock: socket.socket
+    taken: bool = False
+
+    @property
+    def is_stream(self) -> bool:
+        """It listens, and takes connections."""
+        return self.sock.type == socket.SOCK_STREAM and bool(
+            self.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+        )
+
+
+def take(environment: MutableMapping[str, str] = os.environ, first_fd: int = FIRST_FD) -> list[Inherited]:
+    """Takes them out of the environment, so that no child believes that they are its own."""
+    pid, count = environment.pop("LISTEN_PID", ""), environment.pop("LISTEN_FDS", "")
+    names = environment.pop("LISTEN_FDNAMES", "").split(":")
+    if pid != str(os.getpid()) or not count.isascii() or not count.isdigit():
+        return []
+    found: list[Inherited] = []
+    for number in range(int(count)):
+        fd = first_fd + number
+        try:
+            sock = socket.socket(fileno=fd)
+        except OSError:
+            continue  # no socket
+        os.set_inheritable(fd, False)
+        sock.setblocking(False)
+        found.append(Inherited(names[number] if number < len(names) else "", sock))
+    return found
+
+
+def by_address(sockets: Iterable[Inherited], family: int, address: object) -> Inherited | None:
+    """The one that is bound to it already."""
+    for one in sockets:
+        if not one.taken and one.is_stream and one.sock.family == family and _same(one.sock.getsockname(), address):
+            return one
+    return None
+
+
+def by_name(sockets: Iterable[Inherited], name: str) -> Inherited | None:
+    """The first of that name that nobody has taken; "": the first of all."""
+    for one in sockets:
+        if not one.taken and one.is_stream and name in ("", one.name):
+            return one
+    return None
+
+
+def _same(bound: object, wanted: object) -> bool:
+    if isinstance(bound, tuple) and isinstance(wanted, tuple):
+        return bound[:2] == wanted[:2]
+    return bound == wanted

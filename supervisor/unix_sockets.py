@@ -1,0 +1,82 @@
+"""Socket files: bound for who may use them, taken over from a broker that died, removed at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import grp
+import os
+import pwd
+import socket
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    mode: int = 0o660
+    user: int = -1  # as it is
+    group: int = -1
+
+
+def access(mode: str, owner: str) -> Access:
+    """Of the options. Raises ValueError of one line when there is no such user or group."""
+    user_name, _, group_name = owner.partition(":")
+    try:
+        user = pwd.getpwnam(user_name).pw_uid if user_name else -1
+        group = grp.getgrnam(group_name).gr_gid if group_name else -1
+    except KeyError:
+        raise ValueError(f'broker.unix-owner: there is no "{owner}"') from None
+    return Access(int(mode, 8), user, group)
+
+
+def bind(path: Path, wanted: Access) -> socket.socket:
+    """A socket that is bound and not listening yet: nobody connects before it is whose it shall be. Raises OSError."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        before = os.umask(0o177)
+        try:
+            _take_over(path)
+            sock.bind(str(path))
+        finally:
+            os.umask(before)
+        if (wanted.user, wanted.group) != (-1, -1):
+            os.chown(path, wanted.user, wanted.group)
+        path.chmod(wanted.mode)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _take_over(path: Path) -> None:
+    """What a broker that died has left is removed. Raises OSError for what somebody listens on, or is no socket."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except BlockingIOError:
+            pass  # its queue is full: somebody listens
+    raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
+
+
+def identity(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
+def remove(path: Path, bound: tuple[int, int]) -> None:
+    """Unless it is another's by now."""
+    with contextlib.suppress(OSError):
+        if identity(path) == bound:
+            path.unlink()

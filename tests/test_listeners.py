@@ -1,0 +1,146 @@
+"""Where a broker listens besides ports of its own: socket files, and sockets that systemd has bound."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mq_shards.supervisor import inherited
+from mq_shards.supervisor.listeners import ListenError, listen_on
+from mq_shards.supervisor.options.options import parse_listen
+from mq_shards.supervisor.unix_sockets import Access
+
+from tests.servers import ROOT, wait_until
+
+COMMAND = (sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--workers", "1", "--acceptors", "2")
+PUT = b"put 0 0 60 1\r\na\r\n"
+PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
+PUB = b"  V2PUB t\n\0\0\0\1x"
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Path:
+    return tmp_path / "stderr"
+
+
+def start(
+    said: Path, *options: str, passed: tuple[socket.socket, ...] = (), names: str = ""
+) -> subprocess.Popen[bytes]:
+    """`passed` as systemd would: from descriptor 3 on."""
+    fds = [sock.fileno() for sock in passed]
+    # In two steps: a descriptor may stand where another is to go.
+    moved = " ".join(f"{100 + n}<&{fd}" for n, fd in enumerate(fds))
+    moved += " " + " ".join(f"{3 + n}<&{100 + n}" for n in range(len(fds)))
+    script = f'exec {moved}; LISTEN_PID=$$ LISTEN_FDS={len(fds)} LISTEN_FDNAMES={names} exec "$@"'
+    command = [*COMMAND, *options] if not fds else ["bash", "-c", script, "x", *COMMAND, *options]
+    with said.open("wb") as sink:
+        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stderr=sink, pass_fds=fds)
+
+
+@pytest.fixture
+def brokers() -> Iterator[list[subprocess.Popen[bytes]]]:
+    found: list[subprocess.Popen[bytes]] = []
+    yield found
+    for process in found:
+        process.kill()
+        process.wait()
+
+
+def connected(where: Path | tuple[str, int]) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET)
+    sock.settimeout(20)
+    sock.connect(str(where) if isinstance(where, Path) else where)
+    return sock
+
+
+def ask(where: Path | tuple[str, int], data: bytes) -> bytes:
+    with connected(where) as sock:
+        sock.sendall(data)
+        return sock.recv(4096)
+
+
+def test_every_protocol_is_served_on_socket_files_which_go_at_the_stop(
+    tmp_path: Path, said: Path, brokers: list[subprocess.Popen[bytes]]
+) -> None:
+    names = ("beanstalk", "nsq", "nsq-http", "http")
+    options = [f"--listen={name}://unix:{tmp_path}/{name}" for name in names]
+    process = start(said, *options, "--set=broker.unix-mode=600")
+    brokers.append(process)
+    wait_until(lambda: "listening on http://unix:" in said.read_text(), "it listens", 20)
+    for _ in range(8):  # whichever acceptor takes it
+        assert ask(tmp_path / "beanstalk", PUT).startswith(b"INSERTED")
+    assert ask(tmp_path / "nsq", PUB)[8:] == b"OK"
+    assert ask(tmp_path / "nsq-http", PING).endswith(b"OK")
+    assert ask(tmp_path / "http", PING).startswith(b"HTTP/1.1 404 ")
+    assert all(stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600 for name in names)
+    process.terminate()
+    assert process.wait(20) == 0
+    assert not any((tmp_path / name).exists() for name in names)
+
+
+def test_what_a_killed_broker_has_left_is_taken_over_but_nobody_elses(tmp_path: Path) -> None:
+    wanted = [parse_listen(f"nsq://unix:{tmp_path}/s")]
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(tmp_path / "s"))
+    (listener,) = listen_on(wanted, 1, Access(0o640))
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o640
+    with pytest.raises(ListenError, match="Address already in use"):
+        listen_on(wanted, 1)
+    connected(tmp_path / "s").close()
+    (tmp_path / "s").unlink()
+    (tmp_path / "s").write_text("another's")
+    with pytest.raises(ListenError, match="File exists"):
+        listen_on(wanted, 1)
+    listener.close()
+    assert (tmp_path / "s").read_text() == "another's", "it is not removed by who did not make it"
+
+
+def test_no_host_means_all_addresses() -> None:
+    listeners = listen_on([parse_listen("nsq://:0")], 2)
+    try:
+        assert {listener.address.host for listener in listeners} <= {"0.0.0.0", "::"}
+        port = next(listener.address.port for listener in listeners if listener.address.host == "0.0.0.0")
+        connected(("127.0.0.1", port)).close()
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+def test_sockets_of_the_service_manager_are_served_by_address_by_name_and_in_turn(
+    said: Path, brokers: list[subprocess.Popen[bytes]]
+) -> None:
+    passed = tuple(socket.create_server(("127.0.0.1", 0)) for _ in range(4))
+    where = [sock.getsockname() for sock in passed]
+    options = (
+        f"--listen=beanstalk://127.0.0.1:{where[2][1]}", "--listen=nsq://systemd", "--listen=nsq-http://systemd:web",
+    )  # fmt: skip
+    process = start(said, *options, passed=passed, names="a:web:c:d")
+    brokers.append(process)
+    assert ask(where[2], PUT).startswith(b"INSERTED")
+    assert ask(where[1], PING).endswith(b"OK")
+    assert ask(where[0], PUB)[8:] == b"OK"
+    wait_until(lambda: "socket 3 of the service manager (d) is not used" in said.read_text(), "it says so")
+    process.terminate()
+    assert process.wait(20) == 0
+    for sock in passed:
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN), "they stay the service manager's"
+        sock.close()
+
+
+def test_a_socket_that_was_not_handed_over_is_one_clear_line(said: Path) -> None:
+    process = start(said, "--listen=nsq://systemd:nobody")
+    assert process.wait(20) == 1
+    assert "the service manager has handed over no such socket" in said.read_text()
+    assert len(said.read_text().splitlines()) == 1
+
+
+def test_what_is_for_another_process_is_left_alone_and_forgotten() -> None:
+    environment = {"LISTEN_PID": str(os.getpid() + 1), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "x"}
+    assert inherited.take(environment) == []
+    assert environment == {}
