@@ -314,6 +314,10 @@ class Engine:
         lib.acceptor_totals(self._acceptor, self._totals)
         return bool(self._totals.draining)
 
+    def buffered_bytes(self) -> int:
+        """What the connections hold of commands that are not complete, and of replies."""
+        return int(lib.acceptor_buffered_bytes(self._acceptor))
+
     def catalog_versions(self) -> tuple[int, ...]:
         """By worker: rises when a topic or a subscription is made or deleted there; a new process counts anew."""
         versions = ffi.new("uint64_t[]", self.workers)

@@ -28,6 +28,7 @@ class AcceptorProcess:
         self._engine = Engine(start["index"], start["workers"], start["shards"], board_fd, wake_fd)
         settings = start["settings"]
         self._engine.set("max-connections", settings["broker"]["max-connections"])
+        self._engine.set("max-buffered-bytes", settings["broker"]["max-buffered-bytes"])
         self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)
         broker = Broker(start["instance"], start["started_wall_ns"])
         self._protocols: dict[int, Protocol] = {

@@ -262,6 +262,7 @@ void acceptor_poke(struct acceptor *a);
 bool acceptor_count(struct acceptor *a, uint32_t protocol, const char *counter);
 const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32_t place, uint64_t *sum);
 void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
+size_t acceptor_buffered_bytes(const struct acceptor *a);
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
 
 /* == shards/worker == */

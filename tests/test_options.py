@@ -85,6 +85,7 @@ def test_defaults() -> None:
             "unix-mode": "660",
             "unix-owner": "",
             "stop-timeout": 60_000_000_000,
+            "max-buffered-bytes": 256 << 20,
             "max-connections": 65536,
         },
     }

@@ -105,6 +105,7 @@ struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards,
     a->accepting = true;
     a->max_connections = MAX_CONNECTIONS;
     a->output_high_bytes = OUTPUT_HIGH_BYTES;
+    a->max_buffered_bytes = BUFFERED_BYTES;
     adaptive_spin_set(&a->adaptive_spin, DEFAULT_SPIN_NS);
     if (!map_board(a, board_fd) || !open_tables(a) || !open_epoll(a) || !start_codecs(a)) {
         int error = errno;
@@ -153,6 +154,7 @@ void acceptor_free(struct acceptor *a) {
     free(a->dirty.items);
     free(a->runnable.items);
     free(a->running.items);
+    free(a->roomless.items);
     free(a);
 }
 
@@ -169,6 +171,8 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
     }
     if (strcmp(option, "max-connections") == 0 && value > 0 && value <= MAX_CONNECTIONS)
         a->max_connections = (uint32_t)value;
+    else if (strcmp(option, "max-buffered-bytes") == 0 && value <= SIZE_MAX / 2)
+        a->max_buffered_bytes = (size_t)value;
     else if (strcmp(option, "max-outstanding-output") == 0 && value <= SIZE_MAX / 2)
         a->output_high_bytes = (size_t)value;
     else if (strcmp(option, "idle-topics") == 0 && value <= MAX_TOPICS)
@@ -528,6 +532,10 @@ void acceptor_totals(const struct acceptor *a, struct broker_totals *out) {
     for (uint32_t i = 0; i < BOARD_MAX_ACCEPTORS; i++) add_acceptor(out, &a->board->acceptors[i]);
     for (uint32_t i = 0; i < a->workers; i++) add_worker(out, &a->board->workers[i]);
     out->draining = draining(a);
+}
+
+size_t acceptor_buffered_bytes(const struct acceptor *a) {
+    return a->blocks.taken_bytes;
 }
 
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out) {

@@ -54,7 +54,7 @@ void acceptor_free(struct acceptor *a);
 /* The number of a wire protocol, by the name that listeners have; 0 when there is none of that name. */
 uint32_t acceptor_protocol(const char *name);
 
-/* "max-connections", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "idle-topics" (MAX_IDLE_TOPICS), "spin-ns", or a protocol's own: its name, a dot, and
+/* "max-connections", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "max-buffered-bytes" (BUFFERED_BYTES), "idle-topics" (MAX_IDLE_TOPICS), "spin-ns", or a protocol's own: its name, a dot, and
  * what its codec knows. 0, or -1 when there is no such option or the value is out of range. */
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
 
@@ -158,6 +158,8 @@ struct broker_totals {
     bool draining;
 };
 void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
+/* What the connections hold of commands that are not complete, and of replies. */
+size_t acceptor_buffered_bytes(const struct acceptor *a);
 /* For each worker a number that rises when a topic or a subscription is made or deleted there, and begins anew with its
  * process. */
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);

@@ -61,6 +61,15 @@
 #define KEEP_CELLS        4096u
 #define MAPPED_BYTES      ((size_t)256 << 10)
 #define MAPPED_KEEP_BYTES ((size_t)2 << 20)
+/* What all connections of an acceptor together may hold of commands that are not complete and of replies that have not
+ * left, unless an option says otherwise; see room.c. At the limit less is received at once, and who moves less than
+ * CROWDED_BYTES in each of so many sweeps is cut off. */
+#define BUFFERED_BYTES      ((size_t)256 << 20)
+#define SHORT_RECEIVE_BYTES ((size_t)4 << 10)
+#define CROWDED_BYTES       ((uint32_t)64 << 10)
+#define CROWDED_SWEEPS      10u
+#define SWEEP_NS            1000000000u
+
 /* When so much has gone back to the heap that it may be full of holes, it is trimmed, as soon as little is in use. */
 #define TRIM_BYTES ((size_t)32 << 20)
 

@@ -128,19 +128,33 @@ static uint8_t *remap(struct blocks *blocks, const struct buffer *buffer, size_t
     return at;
 }
 
+/* Moving is cheaper than growing, but only once a good part has been consumed: so that each byte moves once or so. */
+static bool may_move(const struct buffer *buffer, size_t bytes) {
+    size_t kept = buffer_bytes(buffer);
+    return kept + bytes <= buffer->capacity && kept <= buffer->begin;
+}
+
+static size_t larger_capacity(const struct buffer *buffer, size_t bytes) {
+    size_t capacity = BLOCK_BYTES;
+    while (capacity < buffer_bytes(buffer) + bytes || capacity <= buffer->capacity) capacity *= 2;
+    return capacity;
+}
+
+size_t buffer_growth(const struct buffer *buffer, size_t bytes) {
+    if (buffer->capacity - buffer->end >= bytes || may_move(buffer, bytes)) return 0;
+    return larger_capacity(buffer, bytes) - buffer->capacity;
+}
+
 uint8_t *buffer_grow(struct blocks *blocks, struct buffer *buffer, size_t bytes) {
     size_t kept = buffer_bytes(buffer);
     assert(bytes <= SIZE_MAX / 4 - kept);
-    /* Moving is cheaper than growing, but only once a good part has been consumed: so that each byte moves once or so.
-     */
-    if (kept + bytes <= buffer->capacity && kept <= buffer->begin) {
+    if (may_move(buffer, bytes)) {
         memmove(buffer->bytes, buffer_front(buffer), kept);
         buffer->begin = 0;
         buffer->end = kept;
         return buffer->bytes + kept;
     }
-    size_t capacity = BLOCK_BYTES;
-    while (capacity < kept + bytes || capacity <= buffer->capacity) capacity *= 2;
+    size_t capacity = larger_capacity(buffer, bytes);
     uint8_t *larger;
     if (buffer->begin == 0 && is_mapped(buffer->capacity)) {
         larger = remap(blocks, buffer, capacity);

@@ -55,6 +55,9 @@ static inline uint8_t *buffer_front(const struct buffer *buffer) {
     return buffer->bytes + buffer->begin;
 }
 
+/* How much larger it would have to be for `bytes` more. */
+size_t buffer_growth(const struct buffer *buffer, size_t bytes);
+
 /* Where `bytes` more can be written (then: end += what was); NULL when memory is short. What is there may move. */
 uint8_t *buffer_grow(struct blocks *blocks, struct buffer *buffer, size_t bytes);
 static inline uint8_t *buffer_room(struct blocks *blocks, struct buffer *buffer, size_t bytes) {

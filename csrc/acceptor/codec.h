@@ -70,6 +70,9 @@ struct codec {
     void (*ended)(struct acceptor *a, struct connection *c);
     /* The client has closed its side: what waits for a message need not wait any more. */
     void (*hung_up)(struct acceptor *a, struct connection *c);
+    /* It has begun a large command and does not go on with it, while others wait for room: this says so, in its output,
+     * and it is closed. Without this, `ended` says what it has to. */
+    void (*crowded)(struct acceptor *a, struct connection *c);
     /* Some output has left. */
     void (*sent)(struct acceptor *a, struct connection *c);
     /* The time that timer_set named has come; the timer is not set any more. */

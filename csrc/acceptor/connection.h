@@ -45,6 +45,7 @@ enum stall {
     STALL_IDLE,        /* all requests under way must be answered first */
     STALL_PYTHON,      /* Python is busy with a command */
     STALL_OUTPUT,      /* the client does not take its replies */
+    STALL_ROOM,        /* all connections together hold as much as they may */
     STALL_MESH,        /* another acceptor has a backlog, or has to confirm something first */
 };
 
@@ -95,6 +96,10 @@ struct connection {
     uint32_t reserves; /* MSG_RESERVEs under way, all at one worker: */
     uint8_t reserve_worker;
     size_t kept_bytes; /* of replies whose turn has not come */
+
+    uint32_t moved_bytes;  /* received and sent, modulo 2^32; */
+    uint32_t moved_before; /* ... when it was looked at last; */
+    uint32_t idle_sweeps;  /* ... and how often in a row that had been next to nothing: see room.c */
 
     struct connection *next_closed;
 };

@@ -5,6 +5,7 @@
  *   socket.c      one connection's bytes: receive, parse, send, close
  *   workers.c     the workers: attach, lose, ask, hear
  *   timers.c      connections that are looked at when a time comes
+ *   room.c        what all connections together hold, and who waits or goes when that is too much
  *   filter.c      a connection whose bytes pass through Python on their way
  *   local.c       requests of no client's, and waiting in somebody else's loop
  *   codec.h       what a wire protocol is to all that
@@ -108,6 +109,11 @@ struct acceptor {
     uint32_t expected; /* replies that are due soon: of requests that never wait */
     bool reserved;     /* a reserve was asked for since the last sleep: its reply may come soon */
 
+    size_t max_buffered_bytes;       /* of all connections */
+    struct connection_list roomless; /* that wait for room, longest first */
+    uint32_t overdraft;              /* the connection that may go beyond it; 0: none */
+    uint64_t next_sweep_ns;
+
     uint32_t max_connections;
     struct heap timers; /* connections, by when they are to be looked at */
     uint32_t *timer_places;
@@ -194,6 +200,19 @@ static inline bool timers_next(const struct acceptor *a, uint64_t *due_ns) {
     return top != NULL;
 }
 
+/* --- room.c ------------------------------------------------------------------------------------------------------- */
+
+/* Whether so many bytes more of a connection's input may be kept; if not, it is stalled until they may. Not stalled. */
+bool room_for_input(struct acceptor *a, struct connection *c, size_t bytes);
+/* How much may be received at once, and how much of a connection's output be unsent before its input waits. */
+size_t room_receive_bytes(const struct acceptor *a);
+size_t room_unsent_bytes(const struct acceptor *a);
+/* Once a turn. */
+void room_look(struct acceptor *a);
+static inline bool room_is_wanted(const struct acceptor *a) {
+    return a->roomless.count > 0 || a->overdraft != 0 || a->blocks.taken_bytes > a->max_buffered_bytes;
+}
+
 /* --- socket.c ----------------------------------------------------------------------------------------------------- */
 
 enum { INDEX_BITS = 20 };
@@ -247,7 +266,7 @@ static inline bool stalled(struct connection *c, enum stall why) {
 
 /* Its output is not too far behind. */
 static inline bool may_go_on(const struct acceptor *a, struct connection *c) {
-    return connection_unsent(c) + c->kept_bytes <= a->output_high_bytes || stalled(c, STALL_OUTPUT);
+    return connection_unsent(c) + c->kept_bytes <= room_unsent_bytes(a) || stalled(c, STALL_OUTPUT);
 }
 
 /* A reply can be queued. */

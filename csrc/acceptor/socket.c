@@ -220,8 +220,9 @@ static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
 static void receive_to_scratch(struct acceptor *a, struct connection *c) {
     size_t kept = c->filter != NULL ? 0 : buffer_bytes(&c->in);
     assert(kept <= MAX_MOVED_BYTES);
-    ssize_t n = recv(c->fd, a->scratch + kept, RECEIVE_BYTES, MSG_DONTWAIT);
+    ssize_t n = recv(c->fd, a->scratch + kept, room_receive_bytes(a), MSG_DONTWAIT);
     if (!received(a, c, n)) return;
+    c->moved_bytes += (uint32_t)n;
     if (c->filter != NULL) {
         filter_received(a, c, a->scratch + kept, (size_t)n);
         return;
@@ -245,11 +246,19 @@ static void receive_more(struct acceptor *a, struct connection *c) {
     if (most > RECEIVE_BYTES) most = RECEIVE_BYTES;
     ssize_t n = recv(c->fd, room, most, MSG_DONTWAIT);
     if (!received(a, c, n)) return;
+    c->moved_bytes += (uint32_t)n;
     c->in.end += (size_t)n;
     parse_kept(a, c);
 }
 
+/* Of a filtered connection there must be room for what its bytes turn out to be. */
+static bool has_room(struct acceptor *a, struct connection *c) {
+    if (c->stall != STALL_NONE || buffer_bytes(&c->in) <= MAX_MOVED_BYTES) return true;
+    return room_for_input(a, c, c->filter != NULL ? 2 * FILTER_CHUNK_BYTES : MIN_RECEIVE_BYTES);
+}
+
 static void receive(struct acceptor *a, struct connection *c) {
+    if (!has_room(a, c)) return;
     if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL)
         receive_to_scratch(a, c);
     else
@@ -274,7 +283,7 @@ void socket_run(struct acceptor *a, struct connection *c) {
         /* Of one that has hung up, nobody is there any more, and there may be very much. */
         if (c->detached)
             socket_close(a, c);
-        else
+        else if (has_room(a, c))
             filter_go_on(a, c);
     }
     if (!c->closed && takes_bytes(a, c) && c->detached && !c->eof) {
@@ -326,6 +335,7 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
     }
     struct buffer *leaving = leaving_of(c);
     buffer_consume(&a->blocks, leaving, n > 0 ? (size_t)n : 0);
+    if (n > 0) c->moved_bytes += (uint32_t)n;
     c->choked = buffer_bytes(leaving) > 0;
     if (c->detached && c->choked) {
         socket_close(a, c); /* hung up, and does not take it: nobody would say when it does */
@@ -350,6 +360,6 @@ void socket_flush(struct acceptor *a, struct connection *c) {
     } else if (is_done(c)) {
         socket_close(a, c);
     }
-    if (c->stall == STALL_OUTPUT && connection_unsent(c) + c->kept_bytes <= a->output_high_bytes / 2) socket_wake(a, c);
+    if (c->stall == STALL_OUTPUT && connection_unsent(c) + c->kept_bytes <= room_unsent_bytes(a) / 2) socket_wake(a, c);
     listen_for(a, c);
 }

@@ -151,6 +151,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     mesh_look(a);
     if (a->runnable.count > 0) run_runnable(a);
     timers_run(a);
+    room_look(a);
     /* The workers first: they can work while this process is in the system calls that follow. */
     publish_all(a);
     flush_dirty(a);
@@ -206,10 +207,11 @@ static bool look_for_replies(struct acceptor *a) {
 }
 
 /* While accepting is suspended, somebody has to try again. */
-enum { RETRY_ACCEPT_MS = 100, COARSE_CLOCK_NS = 4000000 };
+enum { RETRY_ACCEPT_MS = 100, SWEEP_MS = SWEEP_NS / 1000000, COARSE_CLOCK_NS = 4000000 };
 
 static int timeout_until(const struct acceptor *a, bool forever, uint64_t deadline) {
     int most = a->accepting || a->listener_count == 0 ? INT_MAX : RETRY_ACCEPT_MS;
+    if (room_is_wanted(a) && most > SWEEP_MS) most = SWEEP_MS;
     uint64_t until = forever ? UINT64_MAX : deadline, due;
     /* A little later than due, so that the coarse clock has come to it. */
     if (timers_next(a, &due) && due + COARSE_CLOCK_NS < until) until = due + COARSE_CLOCK_NS;

@@ -28,6 +28,9 @@ BROKER: Final[Mapping[str, Kind]] = {
     "unix-mode": Text("660", "access to socket files (--listen SCHEME://unix:/PATH)", "an octal mode", is_mode),
     "unix-owner": Text("", "whom they belong to", "USER, USER:GROUP or :GROUP", is_owner, "who runs this"),
     "stop-timeout": Duration(MINUTE, 10 * MS, HOUR, "a stop takes no longer: what is left then is killed"),
+    "max-buffered-bytes": Number(
+        256 << 20, 1 << 20, 1 << 40, "what all connections of an acceptor hold of half commands and unsent replies"
+    ),
     "max-connections": Number(65536, 1, 65536, "connections of each acceptor"),  # MAX_CONNECTIONS, bounds.h
 }
 

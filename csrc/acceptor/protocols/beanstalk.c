@@ -541,6 +541,10 @@ static void hung_up(struct acceptor *a, struct connection *c) {
     if (beanstalk_of(c)->gather.phase != GATHER_NONE) gather_cancel(a, c);
 }
 
+static void crowded(struct acceptor *a, struct connection *c) {
+    answer_text(a, c, failure_text(STATUS_NO_SPACE));
+}
+
 static bool idles(const struct connection *c) {
     return beanstalk_of(c)->gather.phase == GATHER_WAITING;
 }
@@ -649,6 +653,7 @@ const struct codec beanstalk_codec = {
     .call = call,
     .opened = opened,
     .hung_up = hung_up,
+    .crowded = crowded,
     .closed = closed,
     .freed = freed,
     .idles = idles,

@@ -1,0 +1,117 @@
+/* How much memory all connections together may hold: what has come of commands that are not complete, replies that have
+ * not left, and replies whose turn has not come.
+ *
+ * At the limit a connection that needs more than a block for what it has begun to send waits until there is room; nothing
+ * is received from it. One at a time may go beyond the limit, the one that has waited longest, so that what was begun
+ * comes to an end even if all room is taken by halves of commands. Small commands need no room and go on.
+ *
+ * Whoever holds much, is not waiting for us, and moves next to nothing for some seconds is told and closed: only while
+ * others wait.
+ */
+#include <string.h>
+
+#include "acceptor/engine.h"
+
+static bool is_short(const struct acceptor *a) {
+    return a->blocks.taken_bytes > a->max_buffered_bytes;
+}
+
+static bool has_room(const struct acceptor *a, size_t bytes) {
+    return a->blocks.taken_bytes + bytes <= a->max_buffered_bytes;
+}
+
+size_t room_unsent_bytes(const struct acceptor *a) {
+    return is_short(a) && a->output_high_bytes > BLOCK_BYTES ? BLOCK_BYTES : a->output_high_bytes;
+}
+
+size_t room_receive_bytes(const struct acceptor *a) {
+    return is_short(a) ? SHORT_RECEIVE_BYTES : RECEIVE_BYTES;
+}
+
+static bool is_large(const struct connection *c) {
+    const struct buffer *wire = c->filter != NULL ? &c->filter->wire : &c->out;
+    return c->in.capacity > BLOCK_BYTES || c->out.capacity > BLOCK_BYTES || wire->capacity > BLOCK_BYTES ||
+           c->kept_bytes > BLOCK_BYTES;
+}
+
+bool room_for_input(struct acceptor *a, struct connection *c, size_t bytes) {
+    assert(c->stall == STALL_NONE);
+    size_t growth = buffer_growth(&c->in, bytes);
+    if (growth == 0 || c->in.capacity + growth <= BLOCK_BYTES || has_room(a, growth) || c->number == a->overdraft)
+        return true;
+    connection_list_add(&a->roomless, c->number);
+    return stalled(c, STALL_ROOM);
+}
+
+/* The one that may go beyond the limit has done with what it needed that for. */
+static bool is_settled(const struct acceptor *a) {
+    const struct connection *c = a->overdraft != 0 ? connection_find(a, a->overdraft) : NULL;
+    return c == NULL || c->closing || c->in.capacity <= BLOCK_BYTES;
+}
+
+/* Who has waited longest goes on: one whatever it needs, others as far as there is room. */
+static void let_go_on(struct acceptor *a) {
+    struct connection_list *list = &a->roomless;
+    size_t promised = 0, gone = 0;
+    for (; gone < list->count; gone++) {
+        struct connection *c = connection_find(a, list->items[gone]);
+        if (c == NULL || c->stall != STALL_ROOM) continue;
+        size_t growth = buffer_growth(&c->in, c->in.capacity);
+        if (a->overdraft == 0)
+            a->overdraft = c->number;
+        else if (has_room(a, promised + growth))
+            promised += growth;
+        else
+            break;
+        socket_wake(a, c);
+    }
+    list->count -= gone;
+    memmove(list->items, list->items + gone, list->count * sizeof *list->items);
+}
+
+/* It is not waiting for us: its input would be taken if there were any, or its output would leave. */
+static bool is_idling(const struct connection *c) {
+    if (c->choked) return true;
+    return c->stall == STALL_NONE && c->in.capacity > BLOCK_BYTES;
+}
+
+static void cut_off(struct acceptor *a, struct connection *c) {
+    bool listens = !c->choked && !c->closing;
+    if (listens && c->codec->crowded != NULL)
+        c->codec->crowded(a, c);
+    else if (listens && c->codec->ended != NULL)
+        c->codec->ended(a, c);
+    if (c->closed) return;
+    if (!listens) {
+        socket_close(a, c);
+        return;
+    }
+    c->closing = c->muted = true;
+    if (c->in.bytes != NULL) buffer_release(&a->blocks, &c->in);
+    socket_dirty(a, c);
+}
+
+/* `begins`: there was none for long, and how it was then does not count. */
+static void sweep(struct acceptor *a, bool begins) {
+    for (uint32_t i = 0; i < a->highest_index; i++) {
+        struct connection *c = a->table[i];
+        if (c == NULL || c->fd < 0) continue;
+        bool moves = c->moved_bytes - c->moved_before >= CROWDED_BYTES;
+        c->moved_before = c->moved_bytes;
+        if (begins || moves || !is_large(c) || !is_idling(c))
+            c->idle_sweeps = 0;
+        else if (++c->idle_sweeps >= CROWDED_SWEEPS)
+            cut_off(a, c);
+    }
+}
+
+void room_look(struct acceptor *a) {
+    if (a->overdraft != 0 && is_settled(a)) a->overdraft = 0;
+    if (a->roomless.count > 0 && (a->overdraft == 0 || has_room(a, 0))) let_go_on(a);
+    if (room_is_wanted(a) && a->now_ns >= a->next_sweep_ns) {
+        bool begins = a->now_ns - a->next_sweep_ns >= (uint64_t)CROWDED_SWEEPS * SWEEP_NS;
+        a->next_sweep_ns = a->now_ns + SWEEP_NS;
+        sweep(a, begins);
+    }
+    if (a->blocks.freed_bytes >= TRIM_BYTES && a->blocks.taken_bytes < TRIM_BYTES) blocks_trim(&a->blocks);
+}
