@@ -144,12 +144,6 @@ void bindings_refer(struct bindings *b, uint32_t number) {
     if (at->references++ == 0) leave_idle(b, at);
 }
 
-uint32_t bindings_bind(struct bindings *b, const void *name, size_t name_bytes, bool *is_new) {
-    uint32_t number = bindings_look_up(b, name, name_bytes, is_new);
-    if (number != 0) bindings_refer(b, number);
-    return number;
-}
-
 void bindings_unbind(struct bindings *b, uint32_t number) {
     struct binding *at = &b->table[number];
     assert(number > 0 && number < b->capacity && at->references > 0);

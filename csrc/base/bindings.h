@@ -49,9 +49,8 @@ void bindings_close(struct bindings *bindings);
 /* The number of a name, or 0. */
 uint32_t bindings_find(const struct bindings *bindings, const void *name, size_t name_bytes);
 
-/* The number of a name, with one reference more; 0 when the limit or memory is reached. *is_new: it was not bound. */
-uint32_t bindings_bind(struct bindings *bindings, const void *name, size_t name_bytes, bool *is_new);
-/* The same without a reference: good until as many other names as may be idle have been looked up. */
+/* The number of a name, without a reference: good until as many other names as may be idle have been looked up. 0 when the
+ * limit or memory is reached. *is_new: it was not bound. */
 uint32_t bindings_look_up(struct bindings *bindings, const void *name, size_t name_bytes, bool *is_new);
 
 static inline struct binding *binding_at(const struct bindings *bindings, uint32_t number) {

@@ -5,8 +5,6 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { HEX_BYTES = 16 };
-
 /* Of four bytes the eight digits, most significant first: a nibble to each byte, then all to digits at once. */
 static inline uint64_t hex_digits(uint32_t value) {
     uint64_t v = __builtin_bswap32(value);

@@ -703,10 +703,6 @@ uint64_t log_synced(const struct log *log) {
     return log->synced;
 }
 
-int log_active_fd(const struct log *log) {
-    return log->current != NULL ? log->current->fd : -1;
-}
-
 size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *upto) {
     *upto = log->synced;
     if (log->current == NULL || log->flushed == log->synced) return 0;

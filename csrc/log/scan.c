@@ -108,16 +108,6 @@ size_t scan_find(const uint8_t *base, size_t bytes, size_t from, uint32_t segmen
 
 /* --- pieces ------------------------------------------------------------------------------------------------------- */
 
-bool scan_gather(const uint8_t *base, size_t bytes, const uint64_t *offset, const uint32_t *length, size_t count,
-                 uint8_t *out) {
-    for (size_t i = 0; i < count; i++) {
-        if (offset[i] > bytes || length[i] > bytes - offset[i]) return false;
-        memcpy(out, base + offset[i], length[i]);
-        out += length[i];
-    }
-    return true;
-}
-
 static bool read_all(int fd, uint8_t *out, size_t bytes, uint64_t offset) {
     while (bytes > 0) {
         ssize_t n = pread(fd, out, bytes, (off_t)offset);

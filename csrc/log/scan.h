@@ -47,12 +47,8 @@ void scan_records(const uint8_t *base, size_t bytes, uint32_t segment, bool chec
  * Gives up, with `bytes`, when what looks like records has cost CRCs of many times the stretch. */
 size_t scan_find(const uint8_t *base, size_t bytes, size_t from, uint32_t segment);
 
-/* Copies `count` pieces of `base` to `out`, one behind the other. Each lies within the `bytes`: else false. */
-bool scan_gather(const uint8_t *base, size_t bytes, const uint64_t *offset, const uint32_t *length, size_t count,
-                 uint8_t *out);
-
-/* The same out of a file, pieces in rising order. Pieces that lie close together are read together, through `scratch`.
- * False with errno; EIO when the file ends before a piece does. */
+/* Copies `count` pieces of a file to `out`, one behind the other; they are in rising order. Pieces that lie close together
+ * are read together, through `scratch`. False with errno; EIO when the file ends before a piece does. */
 bool scan_gather_file(int fd, const uint64_t *offset, const uint32_t *length, size_t count, uint8_t *out,
                       uint8_t *scratch, size_t scratch_bytes);
 

@@ -31,10 +31,6 @@ _Noreturn void worker_die(const char *why) {
 
 /* --- the board ---------------------------------------------------------------------------------------------------- */
 
-size_t board_bytes(void) {
-    return sizeof(struct board);
-}
-
 static struct board *board_map(int fd) {
     void *board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     return board == MAP_FAILED ? NULL : board;

@@ -117,7 +117,6 @@ struct worker {
 
 /* --- what Python calls -------------------------------------------------------------------------------------------- */
 
-size_t board_bytes(void);
 /* Zeroes it, but for the counter of ids. */
 bool board_format(int fd);
 

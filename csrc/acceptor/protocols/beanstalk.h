@@ -72,7 +72,6 @@ struct gather {
     uint32_t best_pri, next_pri;
     uint64_t best_id, next_id;
     uint64_t asked; /* workers that have not answered yet */
-    uint64_t timeout_ns;
 };
 
 /* Of a connection. */
@@ -86,13 +85,16 @@ struct beanstalk {
 
     uint32_t put_pri;
     uint32_t put_bytes;
-    uint64_t put_delay_ns, put_ttr_ns;
-    uint64_t discard_bytes;
+    union {
+        uint64_t put_delay_ns;
+        uint64_t discard_bytes; /* of a put that is too large */
+    };
+    uint64_t put_ttr_ns;
 
     uint32_t used; /* bindings; 0: none */
     uint32_t began_with;
-    uint32_t *watched;
     uint32_t watched_count, watched_capacity;
+    uint32_t *watched;
     uint32_t few_watched[FEW_WATCHED];
     uint64_t watched_workers; /* sets of workers: of the watched topics, ... */
     uint64_t holding_workers; /* ... that may hold something in flight for it */

@@ -6,6 +6,10 @@ static uint64_t concerned(const struct connection *c) {
     return b->watched_workers | b->holding_workers;
 }
 
+static uint64_t timeout_of(const struct connection *c) {
+    return connection_slot(c, c->head_slot)->value;
+}
+
 /* Only what is answered at once is counted as expected. */
 static void ask(struct acceptor *a, struct connection *c, uint32_t worker) {
     const struct gather *g = &beanstalk_of(c)->gather;
@@ -19,7 +23,7 @@ static void ask(struct acceptor *a, struct connection *c, uint32_t worker) {
         break;
     default:
         request.kind = MSG_RESERVE;
-        request.delay_ns = g->timeout_ns;
+        request.delay_ns = timeout_of(c);
         a->reserved = true;
     }
     c->touched_workers |= bit_of(worker);
@@ -45,11 +49,13 @@ static void probe(struct acceptor *a, struct connection *c) {
 
 void gather_begin(struct acceptor *a, struct connection *c, uint64_t timeout_ns) {
     assert(c->slot_count == 0 && beanstalk_of(c)->gather.phase == GATHER_NONE);
-    if (connection_push_slot(c, &a->blocks, SLOT_CODEC) == NULL) {
+    struct slot *slot = connection_push_slot(c, &a->blocks, SLOT_CODEC);
+    if (slot == NULL) {
         engine_oom(a, c);
         return;
     }
-    beanstalk_of(c)->gather = (struct gather){.timeout_ns = timeout_ns};
+    slot->value = timeout_ns;
+    beanstalk_of(c)->gather = (struct gather){0};
     c->stall = STALL_IDLE;
     beanstalk_set_waiting(a, c, true);
     probe(a, c);
@@ -103,7 +109,7 @@ static void probed(struct acceptor *a, struct connection *c, uint32_t worker, co
     if (g->asked != 0) return;
     if (g->ready)
         ask_all(a, c, bit_of(g->best_worker), GATHER_TAKING);
-    else if (g->soon || g->timeout_ns == 0 || c->half_closed)
+    else if (g->soon || timeout_of(c) == 0 || c->half_closed)
         finish_empty(a, c);
     else
         ask_all(a, c, concerned(c), GATHER_WAITING);

@@ -1,0 +1,299 @@
+"""What a reader would have to watch: arrows between folders, sizes, dead symbols, names of files that are gone."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CSRC: Final = ROOT / "csrc"
+
+# What each folder of C may include beside its own files, and of Python import. Nothing goes up, so there is no circle.
+C_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "base": (),
+    "ringbuf": ("base",),
+    "log": ("base", "ringbuf"),
+    "shards": ("base", "ringbuf", "log"),
+    "acceptor": ("base", "ringbuf"),
+    "acceptor/protocols": ("base", "ringbuf", "acceptor"),
+    "pipeline": ("base", "log"),
+}
+PYTHON_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
+    "csrc": (),
+    "ringbuf": ("csrc",),
+    "shards": ("csrc", "ringbuf"),
+    "acceptor": ("csrc", "ringbuf"),
+    "gateway": ("csrc", "ringbuf", "shards", "acceptor"),
+    "supervisor": ("csrc", "ringbuf", "shards", "acceptor", "gateway"),
+    "pipeline": ("csrc", "shards"),
+}
+
+FILE_LINES: Final = 700
+# Longer than they should be: not to grow beyond what is said here, and to go from the list when they are split.
+LONG_FILES: Final[Mapping[str, int]] = {
+    "csrc/acceptor/protocols/nsq.c": 850,
+    "csrc/log/log.c": 800,
+}
+TEST_FILE_LINES: Final = 1000
+LONG_TEST_FILES: Final[Mapping[str, int]] = {
+    "tests/test_acceptor.py": 1800,
+    "tests/test_acceptor_nsq.py": 1500,
+    "tests/fuzz/fuzz_nsq.c": 1300,
+}
+FUNCTION_LINES: Final = 60
+LONG_FUNCTIONS: Final[Mapping[str, int]] = {}
+
+PACKAGES: Final = tuple(PYTHON_ARROWS)
+
+
+def files(*patterns: str) -> list[Path]:
+    """Of this repository's own."""
+    skipped = {".venv", "build", "__pycache__", "data"}
+    found = (path for pattern in patterns for path in ROOT.glob(pattern))
+    return sorted(p for p in found if not skipped & set(p.relative_to(ROOT).parts) and p.name != "_core.c")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def c_files() -> list[Path]:
+    return files("csrc/**/*.c", "csrc/**/*.h")
+
+
+def package_files() -> list[Path]:
+    return [path for package in PACKAGES for path in files(f"{package}/**/*.py")]
+
+
+# --- arrows -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_arrows_that_are_allowed_have_no_circle() -> None:
+    for arrows in (C_ARROWS, PYTHON_ARROWS):
+        for folder, below in arrows.items():
+            assert all(folder not in arrows[other] and other != folder for other in below)
+
+
+def test_includes_go_down() -> None:
+    wrong = []
+    for path in c_files():
+        folder = str(path.parent.relative_to(CSRC))
+        for included in re.findall(r'#include "([^"]+)"', text_of(path)):
+            to = str(Path(included).parent)
+            if folder != "." and to != folder and to not in C_ARROWS[folder]:
+                wrong.append(f"{name_of(path)} includes {included}")
+            if not (CSRC / included).exists():
+                wrong.append(f"{name_of(path)} includes {included}, which is not there")
+    assert not wrong
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_imports_go_down() -> None:
+    wrong = []
+    for path in package_files():
+        folder = path.relative_to(ROOT).parts[0]
+        for name in imported(ast.parse(text_of(path))):
+            first, _, rest = name.partition(".")
+            to = rest.split(".")[0]
+            if first == "mq_shards" and to != folder and to not in PYTHON_ARROWS[folder]:
+                wrong.append(f"{name_of(path)} imports {name}")
+    assert not wrong
+
+
+def test_nobody_imports_the_bare_names() -> None:
+    """Installed there is one package: a user's own `pipeline.py` must not come in its place."""
+    wrong = []
+    for path in files("**/*.py"):
+        names = {name.split(".")[0] for name in imported(ast.parse(text_of(path)))}
+        # The build runs before anything is installed.
+        wrong += [f"{name_of(path)} imports {name}" for name in names & set(PACKAGES) - {"csrc"}]
+    assert not wrong
+
+
+def test_the_engine_names_no_protocol() -> None:
+    names = re.findall(r"^    CODEC\((\w+)\)", text_of(CSRC / "acceptor" / "protocols" / "table.c"), re.MULTILINE)
+    protocols = re.compile(rf"\b({'|'.join(names)})\b", re.IGNORECASE)
+    neutral = [*files("csrc/acceptor/*.[ch]", "acceptor/*.py", "supervisor/*.py"), CSRC / "ringbuf" / "board.h"]
+    found = [f"{name_of(path)}: {match[0]}" for path in neutral if (match := protocols.search(text_of(path)))]
+    assert not found
+
+
+def test_what_python_lists_has_a_codec() -> None:
+    in_c = re.findall(r"^    CODEC\((\w+)\)", text_of(CSRC / "acceptor" / "protocols" / "table.c"), re.MULTILINE)
+    table = text_of(ROOT / "acceptor" / "protocols" / "table.py")
+    in_python = re.findall(r'^    "(\w+)",$', table, re.MULTILINE)
+    assert [name for name in in_c if name in in_python] == in_python
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def too_long(lengths: Mapping[str, int], limit: int, exceptions: Mapping[str, int]) -> list[str]:
+    longer = [f"{name} has {n} lines" for name, n in lengths.items() if n > exceptions.get(name, limit)]
+    return longer + [f"{name} is no exception any more" for name in exceptions if lengths.get(name, 0) <= limit]
+
+
+def test_files_are_short() -> None:
+    sources = [*c_files(), *package_files(), *files("perf/*.py", "perf/*.[ch]")]
+    assert not too_long({name_of(p): len(text_of(p).splitlines()) for p in sources}, FILE_LINES, LONG_FILES)
+    tests = files("tests/**/*.py", "tests/**/*.[ch]")
+    lengths = {name_of(p): len(text_of(p).splitlines()) for p in tests}
+    assert not too_long(lengths, TEST_FILE_LINES, LONG_TEST_FILES)
+
+
+def c_functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Names and numbers of lines: clang-format sees to it that a function begins and ends in the first column."""
+    begin, name = 0, ""
+    for number, line in enumerate(text_of(path).splitlines()):
+        head = re.match(r"(?!typedef|struct \w+ \{|enum|union|static const|#)[a-z].*?\b(\w+)\(", line)
+        if head:
+            begin, name = number, head[1]
+        elif line == "}" and name:
+            yield name, number - begin + 1
+            name = ""
+
+
+def python_functions(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(text_of(path))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            yield node.name, node.end_lineno - node.lineno + 1
+
+
+def test_functions_fit_a_screen() -> None:
+    lengths: dict[str, int] = {}
+    for path in c_files():
+        lengths |= {f"{name_of(path)}: {name}": n for name, n in c_functions(path)}
+    for path in package_files():
+        lengths |= {f"{name_of(path)}: {name}": n for name, n in python_functions(path)}
+    assert len(lengths) > 1000, "they are found"
+    assert not too_long(lengths, FUNCTION_LINES, LONG_FUNCTIONS)
+
+
+# --- what is not used -------------------------------------------------------------------------------------------------
+
+# What is there for something that is not yet.
+KEPT_SYMBOLS: Final = frozenset(
+    {
+        # Of the mesh and of NATS, whose Python half is to call and to read them.
+        "acceptor_mesh", "acceptor_mesh_gone", "MESH_PARTS", "subjects_looked",
+        "NATS_IN_MESSAGES", "NATS_IN_BYTES", "NATS_OUT_MESSAGES", "NATS_OUT_BYTES",
+        # A limit on the memory that all connections' buffers keep.
+        "TRIM_BYTES", "blocks_trim",
+        "HEADERS_MAX_BYTES",
+    }
+)  # fmt: skip
+
+
+def without_comments(text: str) -> str:
+    return re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+
+
+def declared(header: str) -> dict[str, int]:
+    """The functions, macros and constants of a header, and how often each is named if nobody uses it.
+
+    A function is named where it is declared and where it is defined.
+    """
+    found = dict.fromkeys(re.findall(r"^(?!static|typedef|#|return)[a-z][\w *]*?[ *](\w+)\(", header, re.MULTILINE), 2)
+    once = re.findall(r"^static inline [\w *]*?[ *](\w+)\(", header, re.MULTILINE)
+    once += [name for name in re.findall(r"^#define (\w+)", header, re.MULTILINE) if not name.startswith("MQ_")]
+    for body in re.findall(r"\benum(?: \w+)? \{(.*?)\}", header, re.DOTALL):
+        once += re.findall(r"\b([A-Z][A-Z0-9_]+)\b(?=\s*(?:=|,|$))", body)
+    return found | dict.fromkeys(once, 1)
+
+
+def words_of(text: str) -> Counter[str]:
+    return Counter(re.findall(r"\w+", text))
+
+
+def test_what_is_declared_is_used() -> None:
+    inside = {path: without_comments(text_of(path)) for path in c_files() if path.name != "surface.h"}
+    used: Counter[str] = Counter()
+    for text in inside.values():
+        used += words_of(text)
+    for path in [*files("**/*.py"), *files("tests/**/*.[ch]", "perf/*.[ch]")]:
+        used += words_of(text_of(path))
+    dead = [
+        f"{name_of(path)}: {name}"
+        for path, text in inside.items()
+        if path.suffix == ".h"
+        for name, unused in declared(text).items()
+        if used[name] <= unused and name not in KEPT_SYMBOLS
+    ]
+    assert not dead
+
+
+def test_what_python_can_call_is_called() -> None:
+    surface = without_comments(text_of(CSRC / "surface.h"))
+    names = set(re.findall(r"^[a-z][\w *]*?[ *](\w+)\([^)]*\);", surface, re.MULTILINE))
+    names |= set(re.findall(r"^#define (\w+)", surface, re.MULTILINE))
+    used: Counter[str] = Counter()
+    for path in files("**/*.py"):
+        used += words_of(text_of(path))
+    assert len(names) > 100, "they are found"
+    assert not sorted(name for name in names - KEPT_SYMBOLS if not used[name])
+
+
+# --- names of files ---------------------------------------------------------------------------------------------------
+
+
+# Not in git.
+MADE: Final = ("perf/results/",)
+
+
+def test_docs_and_makefile_name_files_that_are_there() -> None:
+    tops = "|".join((*PACKAGES, "csrc", "docs", "perf", "tests"))
+    path_in = re.compile(rf"(?<![\w/.-])((?:{tops})/[\w/.-]*[\w/])")
+    gone = []
+    for path in [*files("docs/*.md", "README.md", "Makefile", "pyproject.toml")]:
+        for named in path_in.findall(text_of(path)):
+            there = any((ROOT / named).parent.glob(Path(named).name + "*")) or "NAME" in named or named in MADE
+            if not there:
+                gone.append(f"{name_of(path)}: {named}")
+    assert not gone
+
+
+def test_comments_name_files_that_are_there() -> None:
+    names = {path.name for path in files("**/*.[ch]")} | {"prot.c", "heap.c"}
+    gone = []
+    for path in c_files():
+        comments = " ".join(re.findall(r"/\*.*?\*/", text_of(path), re.DOTALL))
+        gone += [f"{name_of(path)}: {n}" for n in re.findall(r"\b[\w]+\.[ch]\b(?!\w)", comments) if n not in names]
+    assert not gone
+
+
+def test_the_list_of_packages_is_the_list_of_folders() -> None:
+    listed = tomllib.loads(text_of(ROOT / "pyproject.toml"))["tool"]["setuptools"]["packages"]
+    assert len(listed) == len(set(listed))
+    folders = {".".join(("mq_shards", *path.parent.relative_to(ROOT).parts)) for path in package_files()}
+    assert folders <= set(listed), "a folder that is not installed"
+    missing = [name for name in listed if not (ROOT / Path(*name.split(".")[1:])).is_dir()]
+    assert not missing
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    gone = []
+    for path in files("docs/*.md", "README.md"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text_of(path)):
+            if not (path.parent / target).exists():
+                gone.append(f"{name_of(path)}: {target}")
+    assert not gone
