@@ -4,8 +4,9 @@ alone: headers, several consumers on a connection, versions of segments."""
 from __future__ import annotations
 
 import os
+import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -214,6 +215,233 @@ def test_a_connection_has_only_so_many_consumers(bench: Channels) -> None:
     bench.raw(GONE, 1)
     bench.turn()
     assert subscribe(bench, 1, 0, "t", "c") == OK
+
+
+# --- finishing more than a message, and less ------------------------------------------------------------------------
+
+
+def finish_upto(bench: Channels, seq: int, conn: int = 1) -> list[Answer]:
+    bench.raw(lib.MSG_FINISH, conn, flags=lib.MSG_UPTO, ttr=seq)
+    return bench.turn()
+
+
+def test_all_that_was_delivered_up_to_a_place_is_finished_at_once(bench: Channels) -> None:
+    bench.sub(1, "t", "c", credit=4)
+    bench.sub(2, "t", "c")
+    ids = [bench.pub("t")[0] for _ in range(8)]
+    bench.req(1, ids[1])
+    assert finish_upto(bench, 2) != []  # there is credit again
+    figures = bench.catalog()["t"].channels["c"]
+    assert (figures.in_flight, figures.depth) == (4, 1)
+    bench.restart()
+    bench.sub(1, "t", "c", credit=100)
+    assert sorted(id for _, id, _ in deliveries(bench.turn())) == ids[3:]
+    # What has not been delivered is not finished: the answer is to what was.
+    assert finish_upto(bench, 2**64 - 1) == []
+    later, answers = bench.pub("t")
+    assert deliveries(answers) == [(0, later, b"x")]
+    bench.restart()
+    bench.sub(1, "t", "c", credit=100)
+    assert deliveries(bench.turn()) == [(0, later, b"x")]
+
+
+def test_nobody_finishes_what_nobody_consumes(bench: Channels) -> None:
+    bench.pub("t")
+    assert [(a.kind, a.status) for a in finish_upto(bench, 5)] == [(lib.MSG_REFUSED, lib.STATUS_NOT_FOUND)]
+    bench.sub(1, "empty", "c")
+    assert finish_upto(bench, 5) == []
+
+
+def finish_parts(bench: Channels, id: int, *words: int) -> list[Answer]:
+    bench.raw(lib.MSG_FINISH, 1, flags=lib.MSG_PARTS, id=id, body=b"".join(w.to_bytes(8, "little") for w in words))
+    return bench.turn()
+
+
+def test_a_message_is_finished_part_by_part_and_comes_again_with_what_is_left(bench: Channels) -> None:
+    bench.sub(1, "t", "c", credit=1, flags=lib.SUBSCRIBE_HEADERS)
+    id, _ = bench.pub("t", b"batch")
+    assert finish_parts(bench, id, 0b1110, 1) == [] and finish_parts(bench, id, 0b0111, 2**64 - 1, 7) == []
+    left = struct.pack("<IIQQ", 2, 0, 0b0110, 1)
+    bench.raw(GONE, 1)
+    bench.turn()
+    bench.sub(2, "t", "c", credit=1, flags=lib.SUBSCRIBE_HEADERS)
+    assert [a.body for a in bench.turn()] == [left + b"batch"]
+    for _ in range(2):
+        bench.restart()
+        bench.sub(1, "t", "c", credit=1, flags=lib.SUBSCRIBE_HEADERS)
+        assert [a.body for a in bench.turn()] == [left + b"batch"]
+        roll(bench)
+        drop_oldest(bench)
+    assert finish_parts(bench, id, 1) == []
+    assert bench.catalog()["t"].channels["c"].in_flight == 0
+    bench.restart()
+    bench.sub(3, "t", "c", credit=1)
+    assert bench.turn() == []
+
+
+def test_who_knows_no_parts_gets_the_whole_message(bench: Channels) -> None:
+    bench.sub(1, "t", "c", credit=1)
+    id, _ = bench.pub("t", b"batch")
+    assert finish_parts(bench, id, 1) == []
+    assert [a.body for a in bench.req(1, id)] == [b"batch"]
+    assert bench.fin(1, id) == []
+    assert bench.catalog()["t"].channels["c"].in_flight == 0
+
+
+@pytest.mark.parametrize("body", [b"", bytes(7), bytes(9), bytes(17 * 8)])
+def test_parts_that_are_none_are_refused(bench: Channels, body: bytes) -> None:
+    bench.sub(1, "t", "c", credit=1)
+    id, _ = bench.pub("t")
+    bench.raw(lib.MSG_FINISH, 1, flags=lib.MSG_PARTS, id=id, body=body)
+    assert [(a.kind, a.status) for a in bench.turn()] == [(lib.MSG_REFUSED, lib.STATUS_INVALID)]
+    assert bench.fin(1, id) == []
+
+
+# --- who gets the next message --------------------------------------------------------------------------------------
+
+
+def join(
+    bench: Channels, conn: int, policy: int, *, name: str = "", priority: int = 0, credit: int = 100,
+    ranges: Sequence[tuple[int, int]] = (), channel: str = "c", spoil: bytes = b"", timeout: float = 60,
+) -> int:  # fmt: skip
+    head = struct.pack("<QQIIHHI", int(timeout * 10**9), 900 * 10**9, 0, 0, len(channel), lib.SUBSCRIBE_POLICY, 4)
+    rank = struct.pack("<HHIII", policy, len(name), priority, len(ranges), 0) + name.encode()
+    body = head + channel.encode() + b"{ab}" + rank + b"".join(struct.pack("<HH", *r) for r in ranges) + spoil
+    slot = bench.raw(lib.MSG_SUBSCRIBE, conn, topic=bench.topic("t"), body=body)
+    answers = bench.turn()
+    (status,) = [a.status for a in answers if a.slot == slot]
+    bench.early += [a for a in answers if a.slot != slot]
+    if credit and status == OK:
+        bench.raw(lib.MSG_CREDIT, conn, id=credit)
+    return status
+
+
+def told(answers: list[Answer]) -> list[tuple[int, int]]:
+    return [(a.conn, a.pri) for a in answers if a.kind == lib.MSG_ACTIVE]
+
+
+def got(answers: list[Answer], conn: int) -> list[int]:
+    return [a.id for a in answers if a.kind == lib.MSG_DELIVER and a.conn == conn]
+
+
+def test_an_exclusive_consumer_is_alone_and_gets_all_in_order(bench: Channels) -> None:
+    assert join(bench, 1, lib.POLICY_EXCLUSIVE, credit=3) == OK
+    assert [join(bench, 2, p) for p in range(4)] == [lib.STATUS_FULL] * 4
+    ids = [bench.pub("t")[0] for _ in range(5)]
+    bench.req(1, ids[1])
+    bench.raw(GONE, 1)
+    bench.turn()
+    # Also what was given back by turns, and after a restart.
+    assert join(bench, 2, lib.POLICY_TURNS, credit=4) == OK
+    bench.turn()
+    bench.req(2, ids[0])
+    bench.restart()
+    assert join(bench, 3, lib.POLICY_EXCLUSIVE) == OK
+    assert got(bench.turn(), 3) == ids
+
+
+def test_the_first_gets_all_and_the_next_what_it_leaves(bench: Channels) -> None:
+    assert join(bench, 1, lib.POLICY_FAILOVER, name="b", priority=1) == OK
+    assert told(bench.turn()) == [(1, 1)]
+    first = [bench.pub("t") for _ in range(3)]
+    ids = [id for id, _ in first]
+    assert [got(answers, 1) for _, answers in first] == [[id] for id in ids]
+    bench.fin(1, ids[0])
+    # One that is behind it stands by; one that is before it takes over what is not finished.
+    assert join(bench, 2, lib.POLICY_FAILOVER, name="c", priority=1) == OK
+    assert told(bench.turn()) == [(2, 0)]
+    assert join(bench, 3, lib.POLICY_FAILOVER, name="a", priority=1) == OK
+    answers = bench.turn()
+    assert sorted(told(answers)) == [(1, 0), (3, 1)]
+    assert got(answers, 3) == ids[1:]
+    assert [(a.kind, a.status) for a in bench.fin(1, ids[1])] == [(lib.MSG_REFUSED, lib.STATUS_NONE)]
+    assert join(bench, 4, lib.POLICY_FAILOVER, name="z", priority=0) == OK
+    answers = bench.turn()
+    assert sorted(told(answers)) == [(3, 0), (4, 1)] and got(answers, 4) == ids[1:]
+    for conn, then in ((4, 3), (1, None), (3, 2)):
+        bench.raw(GONE, conn)
+        answers = bench.turn()
+        assert told(answers) == ([(then, 1)] if then else [])
+        assert then is None or got(answers, then) == ids[1:]
+    assert join(bench, 5, lib.POLICY_TURNS) == lib.STATUS_FULL
+
+
+def keyed(bench: Channels, hash: int) -> tuple[int, list[Answer]]:
+    topic, id = bench.topic("t"), bench.next_id
+    bench.next_id += SHARDS
+    body = HEAD.pack(0, lib.HEADERS_PULSAR, 0, hash, 0)
+    slot = bench.raw(lib.MSG_PUBLISH, 999, flags=lib.MSG_DURABLE | lib.MSG_HEADERS, topic=topic, id=id, body=body)
+    return id, [a for a in bench.turn() if a.slot != slot]
+
+
+def test_each_key_is_one_consumers_and_keeps_its_order_when_consumers_come_and_go(bench: Channels) -> None:
+    chance = random.Random(5)
+    key_of: dict[int, int] = {}
+    in_flight: dict[int, list[int]] = {1: []}
+    last: dict[int, int] = {}
+    assert join(bench, 1, lib.POLICY_KEY) == OK
+
+    def take(answers: list[Answer]) -> None:
+        for a in answers:
+            if a.kind != lib.MSG_DELIVER:
+                continue
+            key = key_of[a.id]
+            others = [id for conn, ids in in_flight.items() if conn != a.conn for id in ids]
+            assert key not in {key_of[id] for id in others}, "one consumer has a key's messages"
+            if a.pri == 1:
+                assert a.id > last.get(key, 0), "in order"
+                last[key] = a.id
+            in_flight[a.conn].append(a.id)
+
+    for step in range(600):
+        choice = chance.random()
+        if choice < 0.5:
+            key = 1 + chance.randrange(12)
+            key_of[bench.next_id] = key
+            take(keyed(bench, key)[1])
+        elif choice < 0.9:
+            conn = chance.choice(list(in_flight))
+            if in_flight[conn]:
+                take(bench.fin(conn, in_flight[conn].pop(0)))
+        elif len(in_flight) < 5:
+            conn = step + 10
+            in_flight[conn] = []
+            assert join(bench, conn, lib.POLICY_KEY, name=f"n{step}", credit=chance.choice((1, 3, 50))) == OK
+            take(bench.turn())
+        else:
+            conn = chance.choice(list(in_flight))
+            del in_flight[conn]
+            bench.raw(GONE, conn)
+            take(bench.turn())
+    assert len(last) == 12
+
+
+def test_a_key_whose_consumer_is_busy_holds_up_no_other(bench: Channels) -> None:
+    assert join(bench, 1, lib.POLICY_KEY, ranges=[(0, 9), (20, 29)], credit=1) == OK
+    assert join(bench, 2, lib.POLICY_KEY, ranges=[(10, 19)]) == OK
+    ids = [keyed(bench, hash)[0] for hash in (5, 25, 65536 + 5, 15, 11, 40)]
+    figures = bench.catalog()["t"].channels["c"]
+    assert (figures.in_flight, figures.depth) == (3, 3)
+    assert got(bench.fin(1, ids[0]), 1) == [ids[1]]
+    bench.restart()
+    assert join(bench, 3, lib.POLICY_KEY, ranges=[(0, 65535)]) == OK
+    assert got(bench.turn(), 3) == ids[1:]
+
+
+def test_ranges_do_not_overlap_and_are_not_mixed_with_shares(bench: Channels) -> None:
+    assert join(bench, 1, lib.POLICY_KEY, ranges=[(0, 9), (20, 29)]) == OK
+    for ranges in ([(9, 10)], [(10, 19), (0, 0)], [(15, 12)], [(25, 25)]):
+        assert join(bench, 2, lib.POLICY_KEY, ranges=ranges) == lib.STATUS_INVALID
+    assert join(bench, 2, lib.POLICY_KEY) == lib.STATUS_FULL
+    assert join(bench, 2, lib.POLICY_KEY, ranges=[(10, 19)]) == OK
+
+
+def test_a_policy_that_is_none_is_refused(bench: Channels) -> None:
+    assert join(bench, 1, 4) == lib.STATUS_NO_SPACE
+    assert join(bench, 1, lib.POLICY_KEY, ranges=[(1, 1)] * 65) == lib.STATUS_NO_SPACE
+    assert join(bench, 1, lib.POLICY_TURNS, name="n" * 1025) == lib.STATUS_NO_SPACE
+    assert join(bench, 1, lib.POLICY_TURNS, spoil=b"x") == lib.STATUS_NO_SPACE
+    assert join(bench, 1, lib.POLICY_TURNS) == OK
 
 
 # --- what a ring may hold -------------------------------------------------------------------------------------------

@@ -21,7 +21,9 @@
  *                 Written twice, as TOPICs are.
  *   CURSOR        topic, seq: the cursor; what lies before it has been delivered once.
  *   FINISH        topic, seq: a message that is finished; attributes: uint32_t count: so are those that follow it, count
- *                 in all; or body: int32_t[] of how far from seq each one finished lies.
+ *                 in all; or body: int32_t[] of how far from seq each one finished lies. FINISH_UPTO: all that were
+ *                 passed up to seq. FINISH_PARTS: of that message, all but the parts whose bits are set in the body,
+ *                 uint64_t[].
  *   REDELIVERY     topic, seq of a message behind the cursor; attributes: struct redelivery.
  *   EMPTY         topic, seq: the cursor; nothing before it is held by the subscription any more. id 0: what waits for
  *                 the topic's first subscription, or for the end of its pause, is held by nobody any more.
@@ -78,6 +80,8 @@ enum record_flag {
     MOVED_REFERENCED = 2,   /* a REFERENCES follows */
     REFERENCES_DELAYED = 1, /* it was published with a delay */
     SUBSCRIPTION_PAUSED = 1,
+    FINISH_UPTO = 1,
+    FINISH_PARTS = 2,
 };
 
 struct publish_attributes {

@@ -45,7 +45,7 @@ enum message_kind {
 
     /* Of a consumer, without a reply when they succeed; else a REFUSED comes back. */
     MSG_CREDIT,  /* consumer, credit: how many messages it may have in flight */
-    MSG_FINISH,  /* consumer, id: done with */
+    MSG_FINISH,  /* consumer, id: done with; or see MSG_UPTO, MSG_PARTS */
     MSG_REQUEUE, /* consumer, id: to be delivered again, after delay_ns */
     MSG_EXTEND,  /* consumer, id: its time to be finished begins anew */
     MSG_SENT,    /* consumer, sent_bytes: of what was delivered (heads included), with the client's socket now */
@@ -88,6 +88,7 @@ enum message_kind {
         96, /* consumer, topic as its SUBSCRIBE had it, seq, id, attempts: this is which, time_ns: of its publish, body */
     MSG_REFUSED,   /* consumer, id, refused: the request's kind; NOT_FOUND: not in flight, NONE: but with another */
     MSG_DISMISSED, /* consumer: its channel or topic was deleted: it is a consumer no more */
+    MSG_ACTIVE,    /* consumer, active: 1: of those that stand by it is the first now; 0: another is */
 };
 
 enum message_status {
@@ -143,6 +144,18 @@ struct headers {
 enum { HEADERS_MAX_BYTES = 65536 };
 enum headers_tag { HEADERS_NATS = 1, HEADERS_PULSAR = 2, HEADERS_SPARK = 3 };
 
+/* In a FINISH's flags: not the message `id`, but all that were delivered up to `seq`, by whomever they are in flight. */
+#define MSG_UPTO 32u
+/* In a FINISH's flags: of the message `id` (a batch) only some parts; body: uint64_t[], at most PARTS_MAX_WORDS, in which the
+ * bits of those are set that are not finished. What comes of several is what all of them leave; the message is finished when
+ * no bit is left. In a DELIVER's: before the headers stand a struct parts_head and its words: what is left of the message. */
+#define MSG_PARTS 64u
+struct parts_head {
+    uint32_t words;
+    uint32_t unused; /* 0 */
+};
+enum { PARTS_MAX_WORDS = 16 };
+
 struct message {
     uint8_t kind; /* of the request, in a reply too */
     uint8_t status;
@@ -169,6 +182,7 @@ struct message {
         uint32_t consumer_number; /* SUBSCRIBE, UNSUBSCRIBE */
         uint32_t attempts;        /* DELIVER */
         uint32_t refused;         /* REFUSED */
+        uint32_t active;          /* ACTIVE */
     };
     uint32_t body_bytes;
     union {
@@ -178,11 +192,11 @@ struct message {
     };
     union {
         uint64_t ttr_ns; /* PUBLISH, PUBLISH_MANY */
-        uint64_t seq;    /* DELIVER */
+        uint64_t seq;    /* DELIVER, FINISH with MSG_UPTO */
     };
 };
 
-_Static_assert(sizeof(struct message) == 48 && sizeof(struct headers) == 16,
+_Static_assert(sizeof(struct message) == 48 && sizeof(struct headers) == 16 && sizeof(struct parts_head) == 8,
                "a ring record's layout is shared between processes");
 
 struct subscribe {
@@ -198,6 +212,30 @@ struct subscribe {
 #define SUBSCRIBE_EPHEMERAL 1u
 /* What is delivered brings its headers along. */
 #define SUBSCRIBE_HEADERS 2u
+/* Behind the description stand a struct subscribe_policy, the consumer's own name, and its ranges. Without it: POLICY_TURNS. */
+#define SUBSCRIBE_POLICY 4u
+
+/* Who gets the next message of a subscription. That of its first consumer is that of all who join them; another is FULL. */
+enum policy {
+    POLICY_TURNS = 0, /* whoever may take one, in turn; a message that is delivered again takes turns with new ones */
+    /* With these, what is delivered again comes first, in the order of its seq. */
+    POLICY_EXCLUSIVE, /* there is one consumer: a second is FULL */
+    POLICY_FAILOVER,  /* the first by priority, then by name; the others stand by. Each is told by ACTIVE which it is */
+    POLICY_KEY,       /* whoever has the slot of its key; one that others have in flight of that slot is waited for */
+};
+enum { KEY_SLOTS = 65536, KEY_MAX_RANGES = 64, CONSUMER_NAME_MAX = 1024 };
+
+struct subscribe_policy {
+    uint16_t policy;
+    uint16_t name_bytes;
+    uint32_t priority; /* the lowest number is the first */
+    uint32_t
+        ranges; /* of POLICY_KEY: struct key_range; ones that overlap others' are INVALID. 0: slots are shared out */
+    uint32_t unused; /* 0 */
+};
+struct key_range {
+    uint16_t first, last;
+};
 enum { EPHEMERAL_BACKLOG = 10000, DESCRIPTION_MAX_BYTES = 4096 };
 
 enum change { CHANGE_MAKE = 1, CHANGE_DELETE, CHANGE_EMPTY, CHANGE_PAUSE, CHANGE_UNPAUSE };
@@ -242,7 +280,7 @@ struct consumer_figures {
 };
 _Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
                    sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32 &&
-                   sizeof(struct producer_part) == 24,
+                   sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 16,
                "read by Python too");
 
 enum job_state { JOB_READY = 1, JOB_RESERVED, JOB_DELAYED, JOB_BURIED };

@@ -6,6 +6,7 @@
 struct references {
     struct reference items[TOPIC_MAX_SUBSCRIPTIONS + 1];
     size_t count;
+    uint32_t in_parts; /* of which some parts are finished */
 };
 
 static void add_reference(const struct worker *w, struct references *references, uint32_t subscription,
@@ -19,16 +20,28 @@ static void add_reference(const struct worker *w, struct references *references,
         reference.ahead = 1;
     else
         return;
-    if (s->number) references->items[references->count++] = reference;
+    if (!s->number) return;
+    references->items[references->count++] = reference;
+    references->in_parts += delivery && delivery_parts(w, delivery);
 }
 
 static void find_references(const struct worker *w, const struct topic *t, const struct record *r, bool job,
                             struct references *references) {
     bool delayed = stream_delayed(&t->stream, r->seq);
-    references->count = 0;
+    references->count = references->in_parts = 0;
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
         add_reference(w, references, n, r, delayed);
     if (!t->subscription_count && !job) references->items[references->count++] = (struct reference){0};
+}
+
+static void log_parts(struct worker *w, struct shard *s, const struct topic *t, const struct record *r) {
+    uint64_t id = r->id, seq = r->seq;
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
+        uint32_t delivery = delivery_find(w, n, id);
+        const struct subscription *of = subscription_at(&w->subscriptions, n);
+        const struct parts_left *left = delivery && of->number ? delivery_parts(w, delivery) : NULL;
+        if (left) shard_log_finish_parts(w, s, of, seq, left);
+    }
 }
 
 /* `job` 0: the job queue does not have it; !held: the stream does not. */
@@ -38,15 +51,17 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
     log_position from = job ? job_at(w, job)->position : stream_position(&t->stream, r->seq);
     if (held) find_references(w, t, r, job != 0, &references);
     uint64_t bytes = sizeof(struct moved_attributes) + record_body_bytes(r);
-    if (held) bytes += references.count * sizeof *references.items;
+    uint32_t in_parts = held ? references.in_parts : 0;
+    if (held) bytes += references.count * sizeof *references.items + in_parts * sizeof(struct parts_left);
     /* Like a publish, it leaves the room that deletes will need: on a full disk nothing else frees any. */
-    if (shard_reserve(w, s, 2, bytes, true) != LOG_OK) return false;
+    if (shard_reserve(w, s, 2 + in_parts, bytes, true) != LOG_OK) return false;
     uint16_t flags = (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0));
     log_position to = shard_log_moved(w, s, topic, job ? job_at(w, job) : NULL, r, flags);
     if (held) {
         uint16_t delayed = stream_delayed(&t->stream, r->seq) ? REFERENCES_DELAYED : 0;
         shard_log_references(w, s, r, delayed, references.items, references.count);
         stream_move(&t->stream, r->seq, to);
+        if (in_parts) log_parts(w, s, t, r);
     }
     if (job) job_at(w, job)->position = to;
     shard_count_out(s, from);

@@ -26,29 +26,64 @@ static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscripti
     return true;
 }
 
-static bool is_whole(const struct message *m, struct subscribe *s) {
+/* A SUBSCRIBE, taken apart. */
+struct wish {
+    struct subscribe subscribe;
+    const char *name;
+    const uint8_t *description;
+    struct policy_wish policy;
+};
+
+static bool split_policy(const uint8_t *at, size_t bytes, struct policy_wish *out) {
+    struct subscribe_policy *p = &out->policy;
+    if (bytes < sizeof *p) return false;
+    memcpy(p, at, sizeof *p);
+    out->name = (const char *)at + sizeof *p;
+    out->ranges = at + sizeof *p + p->name_bytes;
+    bool fits = p->policy <= POLICY_KEY && p->name_bytes <= CONSUMER_NAME_MAX && p->ranges <= KEY_MAX_RANGES;
+    return fits && bytes == sizeof *p + p->name_bytes + p->ranges * sizeof(struct key_range);
+}
+
+static bool is_whole(const struct message *m, struct wish *out) {
+    const uint8_t *body = (const uint8_t *)(m + 1);
+    struct subscribe *s = &out->subscribe;
+    out->policy = (struct policy_wish){0};
     if (m->body_bytes < sizeof *s) return false;
-    memcpy(s, m + 1, sizeof *s);
-    return s->description_bytes <= DESCRIPTION_MAX_BYTES &&
-           m->body_bytes == sizeof *s + (size_t)s->name_bytes + s->description_bytes;
+    memcpy(s, body, sizeof *s);
+    size_t bytes = sizeof *s + (size_t)s->name_bytes + s->description_bytes;
+    if (s->description_bytes > DESCRIPTION_MAX_BYTES || m->body_bytes < bytes) return false;
+    out->name = (const char *)body + sizeof *s;
+    out->description = body + sizeof *s + s->name_bytes;
+    if (s->flags & SUBSCRIBE_POLICY) return split_policy(body + bytes, m->body_bytes - bytes, &out->policy);
+    return m->body_bytes == bytes;
+}
+
+static uint8_t join(struct worker *w, uint32_t client, uint32_t subscription, const struct message *m,
+                    const struct wish *wish) {
+    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    if (client_at(&w->clients, client)->consumers >= MAX_CONSUMERS) return STATUS_FULL;
+    if (wish->subscribe.max_consumers && s->consumers >= wish->subscribe.max_consumers) return STATUS_FULL;
+    uint8_t status = policy_admit(w, subscription, &wish->policy);
+    if (status != STATUS_OK) return status;
+    if (!make_consumer(w, client, subscription, m, &wish->subscribe, wish->description)) return STATUS_NO_SPACE;
+    uint32_t consumer = consumer_find(w, client, m->consumer_number);
+    if (policy_joined(w, consumer, &wish->policy)) return STATUS_OK;
+    consumer_remove(w, consumer);
+    return STATUS_NO_SPACE;
 }
 
 enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    struct subscribe s;
+    struct wish wish;
     uint8_t status = STATUS_NO_SPACE;
     uint32_t subscription = 0;
-    bool may = topic && is_whole(m, &s) && !consumer_find(w, client, m->consumer_number);
+    bool may = topic && is_whole(m, &wish) && !consumer_find(w, client, m->consumer_number);
     if (may) {
-        const char *name = (const char *)(m + 1) + sizeof s;
-        bool ephemeral = (s.flags & SUBSCRIBE_EPHEMERAL) != 0;
-        if (topic_subscription(w, topic, name, s.name_bytes, ephemeral, &subscription, &status) == LATER) return LATER;
-        if (status == STATUS_OK && client_at(&w->clients, client)->consumers >= MAX_CONSUMERS) status = STATUS_FULL;
-        if (status == STATUS_OK && s.max_consumers &&
-            subscription_at(&w->subscriptions, subscription)->consumers >= s.max_consumers)
-            status = STATUS_FULL;
-        const uint8_t *description = (const uint8_t *)name + s.name_bytes;
-        if (status == STATUS_OK && !make_consumer(w, client, subscription, m, &s, description))
-            status = STATUS_NO_SPACE;
+        const struct subscribe *s = &wish.subscribe;
+        bool ephemeral = (s->flags & SUBSCRIBE_EPHEMERAL) != 0;
+        if (topic_subscription(w, topic, wish.name, s->name_bytes, ephemeral, &subscription, &status) == LATER)
+            return LATER;
+        if (status == STATUS_OK && (status = join(w, client, subscription, m, &wish)) != STATUS_OK)
+            subscription_idle(w, subscription);
     }
     request_done(w, client, m, status);
     return DONE;
@@ -120,9 +155,75 @@ static uint32_t in_flight(struct worker *w, uint32_t client, const struct messag
     return 0;
 }
 
-enum outcome consumer_finish(struct worker *w, uint32_t client, const struct message *m) {
+/* Room for a record about a subscription, behind what it has passed and finished so far: LATER, or why not. */
+static enum outcome reserve_record(struct worker *w, uint32_t subscription, uint64_t bytes, uint8_t *status) {
+    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    *status = STATUS_OK;
+    if (!s->number) return DONE;
+    if (!subscription_write(w, subscription)) {
+        *status = STATUS_NO_SPACE;
+        return w->wanting ? LATER : DONE;
+    }
+    enum outcome outcome = requests_reserve(w, w->own[topic_at(&w->topics, s->topic)->shard], 1, bytes, false, status);
+    if (*status == STATUS_FAILED) *status = STATUS_NO_SPACE;
+    return outcome;
+}
+
+static enum outcome finish_upto(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t consumer = consumer_find(w, client, m->consumer);
+    uint8_t status = STATUS_NOT_FOUND;
+    uint32_t subscription = consumer_at(&w->subscriptions, consumer)->subscription;
+    if (consumer && reserve_record(w, subscription, 0, &status) == LATER) return LATER;
+    if (status != STATUS_OK) {
+        refuse(w, client, m, status);
+        return DONE;
+    }
+    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    uint64_t seq = m->seq < s->cursor ? m->seq : s->cursor - 1;
+    if (!s->cursor) return DONE;
+    consumer_at(&w->subscriptions, consumer)->finishes += subscription_finish_upto(w, subscription, seq);
+    if (s->number) shard_log_finish_upto(w, w->own[topic_at(&w->topics, s->topic)->shard], s, seq);
+    return DONE;
+}
+
+/* Some parts of a delivery, of which others are left. */
+static enum outcome finish_parts(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery,
+                                 const struct parts_left *left) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
+    uint8_t status;
+    if (reserve_record(w, d->subscription, sizeof left->bits, &status) == LATER) return LATER;
+    if (status == STATUS_OK && !delivery_parts_set(w, delivery, left)) status = STATUS_NO_SPACE;
+    if (status != STATUS_OK)
+        refuse(w, client, m, status);
+    else if (s->number)
+        shard_log_finish_parts(w, w->own[topic_at(&w->topics, s->topic)->shard], s, d->seq, left);
+    return DONE;
+}
+
+static enum outcome finish(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery);
+
+static enum outcome finish_some(struct worker *w, uint32_t client, const struct message *m) {
+    struct parts_left left;
+    uint32_t words = (uint32_t)(m->body_bytes / sizeof *left.bits);
+    if (!words || words > PARTS_MAX_WORDS || m->body_bytes % sizeof *left.bits) {
+        refuse(w, client, m, STATUS_INVALID);
+        return DONE;
+    }
     uint32_t delivery = in_flight(w, client, m);
     if (!delivery) return DONE;
+    if (delivery_parts_after(w, delivery, m + 1, words, &left)) return finish_parts(w, client, m, delivery, &left);
+    return finish(w, client, m, delivery);
+}
+
+enum outcome consumer_finish(struct worker *w, uint32_t client, const struct message *m) {
+    if (m->flags & MSG_UPTO) return finish_upto(w, client, m);
+    if (m->flags & MSG_PARTS) return finish_some(w, client, m);
+    uint32_t delivery = in_flight(w, client, m);
+    return delivery ? finish(w, client, m, delivery) : DONE;
+}
+
+static enum outcome finish(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     uint32_t topic = subscription_at(&w->subscriptions, d->subscription)->topic;
     uint64_t seq = d->seq;

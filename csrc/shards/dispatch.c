@@ -73,7 +73,24 @@ static uint32_t next_in_turn(const struct worker *w, struct subscription *s) {
     return 0;
 }
 
-static void deliver(struct worker *w, const struct delivery *d, const struct record *r, uint32_t consumer) {
+/* What is left of a message in front of what it consists of; seldom, so that it may be put together elsewhere. */
+static void send_in_parts(struct channel *channel, struct message *m, const struct parts_left *left,
+                          const uint8_t *body) {
+    struct parts_head head = {.words = left->words};
+    size_t before = sizeof head + left->words * sizeof *left->bits;
+    uint8_t *all = malloc(before + m->body_bytes);
+    if (!all) worker_die("out of memory");
+    memcpy(all, &head, sizeof head);
+    memcpy(all + sizeof head, left->bits, before - sizeof head);
+    memcpy(all + before, body, m->body_bytes);
+    m->flags |= MSG_PARTS;
+    m->body_bytes += (uint32_t)before;
+    channel_send(channel, m, all, m->body_bytes);
+    free(all);
+}
+
+static void deliver(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     struct consumer *c = consumer_at(&w->subscriptions, consumer);
     const struct client *client = client_at(&w->clients, c->client);
     struct peer *peer = &w->peers[client->acceptor];
@@ -90,13 +107,17 @@ static void deliver(struct worker *w, const struct delivery *d, const struct rec
                         .body_bytes = (uint32_t)body_bytes,
                         .time_ns = r->time_ns,
                         .seq = r->seq};
-    struct message *place = channel_reserve(peer->channel, body_bytes);
+    bool in_parts = d->in_parts && c->wants_headers;
+    struct message *place = in_parts ? NULL : channel_reserve(peer->channel, body_bytes);
     if (place) {
         *place = m;
         memcpy(place + 1, body, body_bytes);
         channel_sent(peer->channel);
     } else {
-        channel_send(peer->channel, &m, body, body_bytes);
+        if (in_parts)
+            send_in_parts(peer->channel, &m, delivery_parts(w, delivery), body);
+        else
+            channel_send(peer->channel, &m, body, body_bytes);
         peer->full = channel_backlogged(peer->channel);
     }
     c->window_bytes += (uint32_t)(sizeof m + body_bytes);
@@ -116,10 +137,9 @@ static const struct record *message_of(const struct worker *w, const struct topi
     return log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
 }
 
-static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t consumer) {
+static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
-    uint32_t delivery = s->again_first;
     struct delivery *d = delivery_at(&w->subscriptions, delivery);
     if (sampled_out(w, consumer_at(&w->subscriptions, consumer))) {
         if (!subscription_finished(w, subscription, d->seq)) return STUCK;
@@ -129,7 +149,9 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
         message_release(w, s->topic, seq);
         return ONE;
     }
-    if (s->number) {
+    /* That what the cursor has passed was delivered once goes without saying. */
+    bool logged = s->number && (d->attempts || stream_delayed(&t->stream, d->seq));
+    if (logged) {
         struct shard *shard = shard_of_topic(w, t);
         enum log_result result = shard_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false);
         if (result != LOG_OK) {
@@ -139,8 +161,8 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     }
     delivery_take(w, delivery);
     delivery_fly(w, delivery, consumer);
-    if (s->number) shard_log_redelivery(w, shard_of_topic(w, t), s, d);
-    deliver(w, d, message_of(w, t, d->seq), consumer);
+    if (logged) shard_log_redelivery(w, shard_of_topic(w, t), s, d);
+    deliver(w, delivery, message_of(w, t, d->seq), consumer);
     return ONE;
 }
 
@@ -158,7 +180,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);
     delivery_fly(w, delivery, consumer);
-    deliver(w, delivery_at(&w->subscriptions, delivery), r, consumer);
+    deliver(w, delivery, r, consumer);
     return ONE;
 }
 
@@ -170,9 +192,75 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
     uint32_t consumer = next_in_turn(w, s);
     if (!consumer) return STUCK;
     /* In turn, so that neither what is requeued for ever nor a long backlog keeps the other waiting. */
-    bool again = s->again_first && (s->again_next || !ahead);
+    bool again = s->again_first && (s->again_next || !ahead || subscription_is_ordered(s));
     s->again_next = !again;
-    return again ? dispatch_again(w, subscription, consumer) : dispatch_front(w, subscription, seq, consumer);
+    return again ? dispatch_again(w, subscription, s->again_first, consumer)
+                 : dispatch_front(w, subscription, seq, consumer);
+}
+
+/* --- by key ------------------------------------------------------------------------------------------------------- */
+
+/* Messages that their consumer cannot take now, while others go on. With more, nothing passes them. */
+enum { KEY_HELD_BACK = 1024 };
+
+/* Of one turn: what one message finds, those behind it with the same key find too. */
+struct keyed {
+    uint16_t slot;
+    uint32_t consumer;
+    bool full; /* some acceptor takes no more */
+};
+
+static bool may_go(const struct worker *w, uint32_t subscription, const struct record *r, struct keyed *k) {
+    k->slot = policy_slot(r);
+    k->consumer = policy_owner(w, at(w, subscription), k->slot);
+    const struct consumer *c = consumer_at(&w->subscriptions, k->consumer);
+    if (!k->consumer || !c->next_turn || !policy_slot_free(w, subscription, k->slot, k->consumer)) return false;
+    bool full = w->peers[client_at(&w->clients, c->client)->acceptor].full;
+    k->full |= full;
+    return !full;
+}
+
+/* A delivery in no state, of the message that the cursor has just passed. */
+static uint32_t pass_keyed(struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+    uint32_t delivery = delivery_make(w, subscription, seq, message_of(w, t, seq)->id);
+    if (delivery) subscription_pass(w, subscription);
+    return delivery;
+}
+
+static enum dispatched send_keyed(struct worker *w, uint32_t subscription, uint32_t delivery, const struct keyed *k) {
+    enum dispatched outcome = dispatch_again(w, subscription, delivery, k->consumer);
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    bool flies = outcome == ONE && d->state == DELIVERY_IN_FLIGHT && d->consumer == k->consumer;
+    if (flies && !policy_slot_take(w, delivery, k->slot, k->consumer))
+        worker_die("more keys in flight than there may be");
+    return outcome;
+}
+
+/* First what has been held back, then what is new; both in their order, so that no message overtakes one of its key. */
+static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    struct keyed k = {0};
+    uint64_t seq;
+    int left = DISPATCH_MOST;
+    if (s->paused || !s->turn) return NOTHING;
+    for (uint32_t n = s->again_first, next; n && left && s->turn; n = next) {
+        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        next = d->following;
+        if (!may_go(w, subscription, message_of(w, t, d->seq), &k)) continue;
+        if (send_keyed(w, subscription, n, &k) != ONE) return STUCK;
+        left--;
+    }
+    while (left && s->turn && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
+        bool goes = may_go(w, subscription, message_of(w, t, seq), &k);
+        uint32_t delivery = pass_keyed(w, subscription, seq);
+        if (!delivery) return STUCK;
+        delivery_again(w, delivery);
+        if (goes && send_keyed(w, subscription, delivery, &k) != ONE) return STUCK;
+        left -= goes;
+    }
+    return !left ? ONE : k.full ? STUCK : NOTHING;
 }
 
 bool dispatch(struct worker *w) {
@@ -187,7 +275,10 @@ bool dispatch(struct worker *w) {
         uint32_t next = at(w, n)->next_due;
         at(w, n)->due = false;
         enum dispatched outcome = ONE;
-        for (int i = 0; i < DISPATCH_MOST && outcome == ONE; i++) outcome = dispatch_one(w, n);
+        if (at(w, n)->policy == POLICY_KEY)
+            outcome = dispatch_by_key(w, n);
+        else
+            for (int i = 0; i < DISPATCH_MOST && outcome == ONE; i++) outcome = dispatch_one(w, n);
         if (outcome != NOTHING) subscription_due(w, n);
         more |= outcome == ONE;
         n = next;

@@ -49,7 +49,25 @@ static void finish(struct worker *w, const struct shard *s, uint32_t subscriptio
     message_release(w, subscription_at(&w->subscriptions, subscription)->topic, seq);
 }
 
+static void replay_parts(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
+    struct parts_left left;
+    uint32_t delivery = delivery_of_seq(w, s, subscription, r->seq);
+    size_t words = record_body_bytes(r) / sizeof *left.bits;
+    if (!delivery || words > PARTS_MAX_WORDS) return;
+    /* One that finds no place is delivered whole again. */
+    if (delivery_parts_after(w, delivery, record_body(r), (uint32_t)words, &left))
+        (void)delivery_parts_set(w, delivery, &left);
+}
+
 static void replay_finish(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
+    if (r->flags & FINISH_UPTO) {
+        (void)subscription_finish_upto(w, subscription, r->seq);
+        return;
+    }
+    if (r->flags & FINISH_PARTS) {
+        replay_parts(w, s, subscription, r);
+        return;
+    }
     uint32_t count = 0;
     if (r->attribute_bytes >= sizeof count) memcpy(&count, record_attributes(r), sizeof count);
     for (uint32_t i = 0; i < count; i++) finish(w, s, subscription, r->seq + i);

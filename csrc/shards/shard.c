@@ -259,6 +259,19 @@ void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of
     of->ack_count = 0;
 }
 
+void shard_log_finish_upto(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq) {
+    struct record head = head_of_subscription(w, RECORD_FINISH, of, seq);
+    head.flags = FINISH_UPTO;
+    append(w, s, &head, NULL, NULL, 0);
+}
+
+void shard_log_finish_parts(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
+                            const struct parts_left *left) {
+    struct record head = head_of_subscription(w, RECORD_FINISH, of, seq);
+    head.flags = FINISH_PARTS;
+    append(w, s, &head, NULL, left->bits, left->words * sizeof *left->bits);
+}
+
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d) {
     struct redelivery redelivery = {.attempts = d->attempts};
     if (d->state != DELIVERY_DEFERRED) return redelivery;

@@ -17,6 +17,7 @@ struct job;
 struct topic;
 struct subscription;
 struct delivery;
+struct parts_left;
 
 /* What a segment still holds for us. */
 struct segment_use {
@@ -75,6 +76,10 @@ void shard_log_subscription(struct worker *w, struct shard *s, struct subscripti
 void shard_log_cursor(struct worker *w, struct shard *s, struct subscription *of);
 /* Of what subscription_finished has noted, which is forgotten. */
 void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of);
+/* Of all that it has passed up to a seq. */
+void shard_log_finish_upto(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq);
+void shard_log_finish_parts(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
+                            const struct parts_left *left);
 uint64_t shard_finish_bytes(const struct subscription *of);
 void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscription *of, const struct delivery *d);
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d);

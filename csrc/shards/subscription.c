@@ -38,6 +38,8 @@ bool subscriptions_open(struct subscriptions *all, uint32_t limit, uint32_t cons
     return arena_open(&all->arena, sizeof(struct subscription), limit) &&
            arena_open(&all->consumers, sizeof(struct consumer), consumer_limit) &&
            arena_open(&all->deliveries, sizeof(struct delivery), delivery_limit) &&
+           arena_open(&all->slots, sizeof(struct slot_use), WORKER_MAX_SLOTS) &&
+           arena_open(&all->parts, sizeof(struct parts_left), WORKER_MAX_IN_PARTS) &&
            index_open(&all->index, delivery_limit, shards);
 }
 
@@ -47,9 +49,16 @@ void subscriptions_close(struct subscriptions *all) {
         if (!s->name) continue;
         free(s->name);
         free(s->acks);
-        for (uint32_t c = s->consumer_first; c; c = consumer_at(all, c)->next) free(consumer_at(all, c)->description);
+        for (uint32_t c = s->consumer_first; c; c = consumer_at(all, c)->next) {
+            free(consumer_at(all, c)->description);
+            free(consumer_at(all, c)->rank);
+        }
     }
     map_free(&all->numbers);
+    map_free(&all->slot_uses);
+    map_free(&all->parts_of);
+    arena_close(&all->slots);
+    arena_close(&all->parts);
     heap_free(&all->flights);
     heap_free(&all->deferred);
     index_close(&all->index);
@@ -272,6 +281,27 @@ void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until)
     release_ahead(w, subscription, until);
 }
 
+static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq) {
+    uint32_t count = 0;
+    for (uint32_t n = first, next; n; n = next) {
+        next = delivery_of(w, n)->following;
+        if (delivery_of(w, n)->seq > seq) continue;
+        drop(w, n);
+        count++;
+    }
+    return count;
+}
+
+uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct subscription *s = at(w, subscription);
+    if (!s->cursor) return 0;
+    if (seq >= s->cursor) seq = s->cursor - 1;
+    uint32_t count = drop_upto(w, s->again_first, seq) + drop_upto(w, s->deferred_first, seq);
+    for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
+        count += drop_upto(w, consumer_of(w, c)->inflight_first, seq);
+    return count;
+}
+
 /* What a pause of the topic holds back is the topic's, not that of the subscription which goes last: it waits, and so
  * does what is deferred of it; but what the job queue has waits for nobody. */
 static void leave_waiting(struct worker *w, uint32_t subscription) {
@@ -355,6 +385,7 @@ uint32_t delivery_make(struct worker *w, uint32_t subscription, uint64_t seq, ui
 void delivery_forget(struct worker *w, uint32_t delivery) {
     struct subscriptions *all = &w->subscriptions;
     assert(!delivery_of(w, delivery)->state);
+    if (delivery_of(w, delivery)->in_parts) delivery_parts_forget(w, delivery);
     index_remove(&all->index, &all->deliveries, delivery);
     arena_give(&all->deliveries, delivery);
 }
@@ -433,13 +464,17 @@ void delivery_again(struct worker *w, uint32_t delivery) {
     struct subscription *s = at(w, d->subscription);
     assert(!d->state);
     d->state = DELIVERY_AGAIN;
-    d->previous = s->again_last;
-    d->following = 0;
-    if (s->again_last)
-        delivery_of(w, s->again_last)->following = delivery;
+    uint32_t before = s->again_last;
+    while (before && subscription_is_ordered(s) && delivery_of(w, before)->seq > d->seq)
+        before = delivery_of(w, before)->previous;
+    uint32_t *link = before ? &delivery_of(w, before)->following : &s->again_first;
+    d->previous = before;
+    d->following = *link;
+    *link = delivery;
+    if (d->following)
+        delivery_of(w, d->following)->previous = delivery;
     else
-        s->again_first = delivery;
-    s->again_last = delivery;
+        s->again_last = delivery;
     s->again++;
     subscription_due(w, d->subscription);
 }
@@ -487,6 +522,7 @@ void delivery_take(struct worker *w, uint32_t delivery) {
     case DELIVERY_AGAIN: take_again(w, s, d); break;
     case DELIVERY_DEFERRED: take_deferred(w, s, d); break;
     case DELIVERY_IN_FLIGHT:
+        if (d->keyed) policy_slot_release(w, delivery);
         unlink_flight(w, consumer_of(w, d->consumer), d);
         consumer_of(w, d->consumer)->inflight--;
         s->inflight--;
@@ -559,7 +595,8 @@ static void join_turns(struct worker *w, struct consumer *c, uint32_t consumer) 
 
 void consumer_settle(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
-    bool may = c->credit > c->inflight && c->window_bytes < WINDOW_BYTES;
+    bool may =
+        c->credit > c->inflight && c->window_bytes < WINDOW_BYTES && policy_lets(at(w, c->subscription), consumer);
     if (may == (c->next_turn != 0)) return;
     if (!may) {
         leave_turns(w, c, consumer);
@@ -597,7 +634,10 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
     s->consumers--;
     leave_client(w, c, consumer);
     free(c->description);
+    free(c->rank);
+    uint32_t subscription = c->subscription;
     arena_give(&w->subscriptions.consumers, consumer);
+    policy_left(w, subscription, consumer);
 }
 
 /* --- time --------------------------------------------------------------------------------------------------------- */

@@ -21,10 +21,12 @@
 #include "base/heap.h"
 #include "base/index.h"
 #include "base/map.h"
+#include "ringbuf/message.h"
 #include "shards/topic.h"
 
 struct worker;
 struct shard;
+struct record;
 
 /* Finished messages whose record has not been appended yet. */
 enum { ACK_BATCH = 256 };
@@ -39,7 +41,9 @@ struct subscription {
     char *name;
     uint32_t name_bytes;
     bool paused, due, touched, again_next;
-    uint64_t mix; /* makes the keys of its deliveries differ from those of others */
+    uint8_t policy;  /* enum policy, of those who consume from it now */
+    uint32_t active; /* of POLICY_FAILOVER: the consumer that gets all; 0: there is none */
+    uint64_t mix;    /* makes the keys of its deliveries differ from those of others */
 
     uint64_t cursor, logged_cursor; /* the next message's seq */
     uint64_t taken;                 /* of topic.ahead: what the cursor has passed */
@@ -78,6 +82,17 @@ struct consumer {
     uint64_t messages, finishes, requeues;
     uint8_t *description;
     uint32_t description_bytes;
+    struct consumer_rank *rank; /* NULL: of POLICY_TURNS */
+};
+
+/* What its policy goes by. */
+struct consumer_rank {
+    uint64_t seed; /* of its share of the slots */
+    uint32_t priority;
+    uint32_t range_count;
+    struct key_range ranges[KEY_MAX_RANGES];
+    size_t name_bytes;
+    char name[]; /* then the number */
 };
 
 enum delivery_state { DELIVERY_IN_FLIGHT = 1, DELIVERY_AGAIN, DELIVERY_DEFERRED };
@@ -94,13 +109,31 @@ struct delivery {
     uint32_t previous, following; /* in its consumer's or subscription's list */
     uint16_t attempts;
     uint8_t state; /* enum delivery_state; 0: none */
+    bool in_parts; /* some are finished: see parts_of */
+    bool keyed;    /* in flight, and counted for its slot */
+    uint16_t slot;
 };
 _Static_assert(sizeof(struct delivery) == 64, "a cache line");
 _Static_assert(offsetof(struct delivery, key) == offsetof(struct indexed, key), "the index finds it by its key");
 
+/* What is left of a message of which parts are finished. */
+struct parts_left {
+    uint32_t arena_link;
+    uint32_t words;
+    uint64_t bits[PARTS_MAX_WORDS];
+};
+
+/* A slot of which a consumer has messages in flight. */
+struct slot_use {
+    uint32_t arena_link;
+    uint32_t consumer, count;
+};
+
 struct subscriptions {
-    struct arena arena, consumers, deliveries;
-    struct map numbers; /* of consumers: by client and number */
+    struct arena arena, consumers, deliveries, parts, slots;
+    struct map slot_uses; /* by subscription and slot */
+    struct map parts_of;  /* by delivery */
+    struct map numbers;   /* of consumers: by client and number */
     struct index index;
     struct heap flights;  /* consumers, by a time no later than their first deadline */
     struct heap deferred; /* deliveries, by deadline */
@@ -178,6 +211,49 @@ void subscription_due(struct worker *w, uint32_t subscription);
 void topic_due(struct worker *w, uint32_t topic);
 /* What was finished or how far it came has to be written. */
 void subscription_touched(struct worker *w, uint32_t subscription);
+
+/* Finishes all that it has passed up to a seq; returns how many those were. */
+uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq);
+
+/* --- policy.c: who gets the next message --- */
+
+struct policy_wish {
+    struct subscribe_policy policy;
+    const char *name;
+    const uint8_t *ranges;
+};
+static inline bool subscription_is_ordered(const struct subscription *s) {
+    return s->policy != POLICY_TURNS;
+}
+/* Whether such a consumer may join: a status. The subscription comes to have its policy if it is the first. */
+uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct policy_wish *wish);
+/* It has joined, and gets its rank: false without memory, and it must leave. */
+bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish);
+/* It is not among the consumers any more. */
+void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer);
+/* Whether its subscription's policy lets a consumer take messages at all. */
+static inline bool policy_lets(const struct subscription *s, uint32_t consumer) {
+    return s->policy != POLICY_FAILOVER || s->active == consumer;
+}
+uint16_t policy_slot(const struct record *r);
+/* Who has a slot; 0: nobody. */
+uint32_t policy_owner(const struct worker *w, const struct subscription *s, uint16_t slot);
+/* Nobody else has messages of it in flight. */
+bool policy_slot_free(const struct worker *w, uint32_t subscription, uint16_t slot, uint32_t consumer);
+/* A delivery flies, and is counted for its slot, or does so no more. False: there are too many. */
+bool policy_slot_take(struct worker *w, uint32_t delivery, uint16_t slot, uint32_t consumer);
+void policy_slot_release(struct worker *w, uint32_t delivery);
+
+/* --- parts.c: deliveries of which parts are finished --- */
+
+/* NULL: none is. */
+const struct parts_left *delivery_parts(const struct worker *w, uint32_t delivery);
+/* What would be left: of what is left now, what is set in `bits` too. False: nothing. */
+bool delivery_parts_after(const struct worker *w, uint32_t delivery, const void *bits, uint32_t words,
+                          struct parts_left *out);
+/* False when a limit or memory is reached. */
+bool delivery_parts_set(struct worker *w, uint32_t delivery, const struct parts_left *left);
+void delivery_parts_forget(struct worker *w, uint32_t delivery);
 
 /* One hold on a message is gone; with the last, the message. */
 void message_release(struct worker *w, uint32_t topic, uint64_t seq);

@@ -38,6 +38,8 @@ enum {
     WORKER_TURN_MESSAGES = 4096,      /* of one acceptor in one turn */
     WORKER_MAX_SUBSCRIPTIONS = 1 << 20,
     WORKER_MAX_DELIVERIES = 1 << 26,
+    WORKER_MAX_SLOTS = 1 << 22,    /* of which messages are in flight */
+    WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries of which parts are finished */
 };
 
 _Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");

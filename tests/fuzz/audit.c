@@ -48,7 +48,8 @@ static void audit_consumer(const struct worker *w, uint32_t consumer, uint32_t o
         assert(w->subscriptions.flights.entries[c->flight_place].high <=
                delivery_at(&w->subscriptions, c->inflight_first)->deadline_ns);
     }
-    bool may = c->credit > c->inflight && c->window_bytes < WINDOW_BYTES;
+    bool may =
+        c->credit > c->inflight && c->window_bytes < WINDOW_BYTES && policy_lets(at(w, c->subscription), consumer);
     assert(may == (c->next_turn != 0) && "who may take messages takes turns");
 }
 
@@ -231,8 +232,9 @@ static void add_channel(const struct worker *w, struct holdings *all, const stru
         uint64_t id = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq))->id;
         uint32_t delivery = delivery_find(w, subscription, id), state = 0;
         const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+        const struct parts_left *left = delivery ? delivery_parts(w, delivery) : NULL;
         if (delivery)
-            state = d->attempts * 2u + (d->state == DELIVERY_DEFERRED && d->deadline_ns > w->now_ns);
+            state = (left ? (uint32_t)left->bits[0] * 64u + left->words : 0) + d->attempts * 2048u + (d->state == DELIVERY_DEFERRED && d->deadline_ns > w->now_ns);
         else if (seq < s->cursor || stream_delayed(&t->stream, seq))
             continue;
         add(all, (struct holding){A_MESSAGE_OF_CHANNEL, place, id, state, ""}, s->name, s->name_bytes);

@@ -103,12 +103,19 @@ static struct consuming *consuming_of(struct relation *r, uint32_t number) {
 /* Headers are filled with 'h', bodies never. */
 static void check_content(const struct message *m) {
     const uint8_t *body = (const uint8_t *)(m + 1);
-    size_t bytes = 0;
+    size_t bytes = 0, left = m->body_bytes;
+    if (m->flags & MSG_PARTS) {
+        struct parts_head parts;
+        memcpy(&parts, body, sizeof parts);
+        assert(parts.words && parts.words <= PARTS_MAX_WORDS && "something is left of it");
+        body += sizeof parts + parts.words * sizeof(uint64_t);
+        left -= sizeof parts + parts.words * sizeof(uint64_t);
+    }
     if (m->flags & MSG_HEADERS) {
-        assert(headers_fit(body, m->body_bytes, &bytes) && "headers are whole");
+        assert(headers_fit(body, left, &bytes) && "headers are whole");
         if (bytes > sizeof(struct headers)) assert(body[bytes - 1] == 'h');
     }
-    assert(m->body_bytes - bytes <= MAX_BODY && (m->body_bytes == bytes || body[bytes] != 'h'));
+    assert(left - bytes <= MAX_BODY && (left == bytes || body[bytes] != 'h'));
 }
 
 static void pushed(struct relation *with, const struct message *m) {
@@ -124,6 +131,10 @@ static void pushed(struct relation *with, const struct message *m) {
         if (!side.unsure) assert(++r->in_flight <= r->highest_credit && "a consumer gets more than its credit");
         side.recent[side.recent_count++ % RECENT] = m->id;
         break;
+    case MSG_ACTIVE:
+        assert(m->active <= 1 && m->body_bytes == 0);
+        r->in_flight = 0;
+        break;
     case MSG_DISMISSED:
         assert(r->subscribed && m->body_bytes == 0);
         r->subscribed = false;
@@ -131,7 +142,8 @@ static void pushed(struct relation *with, const struct message *m) {
         break;
     case MSG_REFUSED:
         assert(memchr(tells, (int)m->pri, sizeof tells) && m->body_bytes == 0);
-        assert(m->status == STATUS_NONE || m->status == STATUS_NOT_FOUND || m->status == STATUS_NO_SPACE);
+        assert(m->status == STATUS_NONE || m->status == STATUS_NOT_FOUND || m->status == STATUS_NO_SPACE ||
+               m->status == STATUS_INVALID);
         break;
     default: assert(!"a worker says something unknown");
     }
@@ -333,8 +345,19 @@ static void subscribe(uint32_t acceptor, struct connection *c) {
     if (!pick(3)) s.flags |= SUBSCRIBE_HEADERS;
     if (!pick(8)) s.flags |= (uint16_t)(2u << pick(15));
     memset(scratch + sizeof s + s.name_bytes, 'd', s.description_bytes);
-    memcpy(scratch, &s, sizeof s);
     size_t bytes = sizeof s + s.name_bytes + s.description_bytes;
+    s.flags &= (uint16_t)~SUBSCRIBE_POLICY;
+    if (!pick(3)) {
+        struct subscribe_policy policy = {.policy = (uint16_t)(pick(20) ? channel % 4 : pick(6)),
+                                          .name_bytes = (uint16_t)pick(3),
+                                          .priority = pick(3),
+                                          .ranges = pick(4) ? 0 : pick(3)};
+        s.flags |= SUBSCRIBE_POLICY;
+        memcpy(scratch + bytes, &policy, sizeof policy);
+        bytes += sizeof policy;
+        for (uint32_t i = 0; i < policy.name_bytes + 4 * policy.ranges; i++) scratch[bytes++] = byte();
+    }
+    memcpy(scratch, &s, sizeof s);
     if (side.ephemerals && !pick(8)) bytes = spoilt(bytes);
     ask(acceptor, c, worker, (struct message){.kind = MSG_SUBSCRIBE, .topic = topic + 1, .consumer_number = some_consumer()}, scratch,
         bytes);
@@ -359,6 +382,15 @@ static void change(uint32_t acceptor, struct connection *c) {
     side.unsure = true;
 }
 
+/* What is in flight may end without a word. */
+static void forget_flights(void) {
+    for (uint32_t a = 0; a < ACCEPTORS; a++)
+        for (uint32_t i = 0; i < CONNECTIONS; i++)
+            for (uint32_t w = 0; w < WORKERS; w++)
+                for (uint32_t n = 0; n < CONSUMERS; n++) side.connections[a][i].with[w].as[n].in_flight = 0;
+    side.unsure = true;
+}
+
 static void consume(uint32_t acceptor, struct connection *c) {
     static const uint8_t kinds[] = {MSG_FINISH, MSG_FINISH, MSG_FINISH, MSG_REQUEUE, MSG_EXTEND};
     uint32_t worker = 0, consumer = pick(CONSUMERS);
@@ -367,10 +399,21 @@ static void consume(uint32_t acceptor, struct connection *c) {
     struct consuming *r = &c->with[worker].as[consumer];
     struct message m = {.kind = kinds[pick(5)], .consumer = consumer_numbers[consumer], .id = some_id()};
     if (!pick(32)) m.consumer = byte();
+    size_t bytes = 0;
+    if (m.kind == MSG_FINISH && !pick(4)) {
+        m.flags |= MSG_PARTS;
+        bytes = pick(8) ? sizeof(uint64_t) * (1 + pick(2)) : pick(160);
+        for (size_t i = 0; i < bytes; i++) scratch[i] = byte() & byte();
+    }
+    if (m.kind == MSG_FINISH && !pick(12)) {
+        m.flags |= MSG_UPTO;
+        m.seq = pick(100);
+        forget_flights();
+    }
     if (m.kind == MSG_REQUEUE && pick(2)) m.delay_ns = some_time();
     /* It may have been in flight. */
     if (m.kind != MSG_EXTEND && r->in_flight) r->in_flight--;
-    ask(acceptor, c, worker, m, NULL, 0);
+    ask(acceptor, c, worker, m, scratch, bytes);
 }
 
 static void credit(uint32_t acceptor, struct connection *c) {
@@ -470,15 +513,6 @@ static void run_until_quiet(void) {
                     as->highest_credit = as->credit;
                 }
     side.unsure = false;
-}
-
-/* What is in flight may end without a word. */
-static void forget_flights(void) {
-    for (uint32_t a = 0; a < ACCEPTORS; a++)
-        for (uint32_t i = 0; i < CONNECTIONS; i++)
-            for (uint32_t w = 0; w < WORKERS; w++)
-                for (uint32_t n = 0; n < CONSUMERS; n++) side.connections[a][i].with[w].as[n].in_flight = 0;
-    side.unsure = true;
 }
 
 static void pass_time(void) {

@@ -1,0 +1,242 @@
+/* Who gets the next message of a subscription, where it is not simply whose turn it is: the only one, the first of those
+ * who stand by, or the one who has the slot of the message's key. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/requests.h"
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+static struct consumer *consumer_of(const struct worker *w, uint32_t consumer) {
+    return consumer_at(&w->subscriptions, consumer);
+}
+
+static uint64_t mixed(uint64_t x) {
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* --- who may join ------------------------------------------------------------------------------------------------- */
+
+static struct key_range range_of(const struct policy_wish *wish, uint32_t i) {
+    struct key_range range;
+    memcpy(&range, wish->ranges + i * sizeof range, sizeof range);
+    return range;
+}
+
+static bool overlaps(const struct consumer_rank *rank, struct key_range range) {
+    for (uint32_t i = 0; i < rank->range_count; i++)
+        if (range.first <= rank->ranges[i].last && rank->ranges[i].first <= range.last) return true;
+    return false;
+}
+
+static uint8_t admit_key(const struct worker *w, const struct subscription *s, const struct policy_wish *wish) {
+    for (uint32_t i = 0; i < wish->policy.ranges; i++) {
+        struct key_range range = range_of(wish, i);
+        if (range.first > range.last) return STATUS_INVALID;
+        for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
+            if (overlaps(consumer_of(w, c)->rank, range)) return STATUS_INVALID;
+    }
+    /* Slots are shared out, or each says which it has. */
+    const struct consumer_rank *other = s->consumer_first ? consumer_of(w, s->consumer_first)->rank : NULL;
+    return other && !other->range_count != !wish->policy.ranges ? STATUS_FULL : STATUS_OK;
+}
+
+struct place {
+    uint64_t seq;
+    uint32_t delivery;
+};
+
+static int by_seq(const void *a, const void *b) {
+    const struct place *x = a, *y = b;
+    return x->seq < y->seq ? -1 : x->seq > y->seq;
+}
+
+/* What is to be delivered again comes to stand in the order of its seq. */
+static bool sort_again(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    if (s->again < 2) return true;
+    struct place *all = malloc(s->again * sizeof *all);
+    if (!all) return false;
+    uint32_t count = 0, previous = 0;
+    for (uint32_t n = s->again_first; n; n = delivery_at(&w->subscriptions, n)->following)
+        all[count++] = (struct place){delivery_at(&w->subscriptions, n)->seq, n};
+    qsort(all, count, sizeof *all, by_seq);
+    for (uint32_t i = 0; i < count; previous = all[i++].delivery) {
+        struct delivery *d = delivery_at(&w->subscriptions, all[i].delivery);
+        d->previous = previous;
+        d->following = i + 1 < count ? all[i + 1].delivery : 0;
+    }
+    s->again_first = all[0].delivery;
+    s->again_last = previous;
+    free(all);
+    return true;
+}
+
+uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
+    struct subscription *s = at(w, subscription);
+    if (s->consumers && (s->policy != wish->policy.policy || s->policy == POLICY_EXCLUSIVE)) return STATUS_FULL;
+    uint8_t status = wish->policy.policy == POLICY_KEY ? admit_key(w, s, wish) : STATUS_OK;
+    if (status != STATUS_OK || s->consumers) return status;
+    bool sorted = subscription_is_ordered(s) || wish->policy.policy == POLICY_TURNS || sort_again(w, subscription);
+    if (!sorted) return STATUS_NO_SPACE;
+    s->policy = (uint8_t)wish->policy.policy;
+    s->active = 0;
+    return STATUS_OK;
+}
+
+/* --- who is first ------------------------------------------------------------------------------------------------- */
+
+static void tell(struct worker *w, uint32_t consumer, bool active) {
+    const struct consumer *c = consumer_of(w, consumer);
+    struct message m = {
+        .kind = MSG_ACTIVE, .conn = client_at(&w->clients, c->client)->conn, .consumer = c->number, .active = active};
+    request_send(w, c->client, &m, NULL, 0);
+}
+
+static bool is_before(const struct consumer *a, const struct consumer *b) {
+    const struct consumer_rank *x = a->rank, *y = b->rank;
+    if (x->priority != y->priority) return x->priority < y->priority;
+    int order = memcmp(x->name, y->name, x->name_bytes < y->name_bytes ? x->name_bytes : y->name_bytes);
+    if (order) return order < 0;
+    if (x->name_bytes != y->name_bytes) return x->name_bytes < y->name_bytes;
+    return a->number < b->number;
+}
+
+/* What it had in flight is the next one's. */
+static void stand_by(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    while (c->inflight_first) {
+        uint32_t delivery = c->inflight_first;
+        delivery_take(w, delivery);
+        delivery_again(w, delivery);
+    }
+    tell(w, consumer, false);
+    consumer_settle(w, consumer);
+}
+
+static void choose_first(struct worker *w, uint32_t subscription, uint32_t joined) {
+    struct subscription *s = at(w, subscription);
+    uint32_t first = s->active, before = s->active;
+    if (!first)
+        for (uint32_t c = first = s->consumer_first; c; c = consumer_of(w, c)->next) {
+            if (is_before(consumer_of(w, c), consumer_of(w, first))) first = c;
+        }
+    else if (joined && is_before(consumer_of(w, joined), consumer_of(w, first)))
+        first = joined;
+    s->active = first;
+    if (joined && joined != first) tell(w, joined, false);
+    if (first == before) return;
+    if (before) stand_by(w, before);
+    if (first) tell(w, first, true);
+    if (first) consumer_settle(w, first);
+}
+
+bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish *wish) {
+    struct consumer *c = consumer_of(w, consumer);
+    struct subscription *s = at(w, c->subscription);
+    if (!subscription_is_ordered(s)) return true;
+    size_t name_bytes = wish->policy.name_bytes;
+    c->rank = malloc(sizeof *c->rank + name_bytes);
+    if (!c->rank) return false;
+    *c->rank = (struct consumer_rank){
+        .priority = wish->policy.priority, .range_count = wish->policy.ranges, .name_bytes = name_bytes};
+    memcpy(c->rank->name, wish->name, name_bytes);
+    for (uint32_t i = 0; i < wish->policy.ranges; i++) c->rank->ranges[i] = range_of(wish, i);
+    c->rank->seed = mixed((uint64_t)c->client << 32 | c->number);
+    for (size_t i = 0; i < name_bytes; i++) c->rank->seed = mixed(c->rank->seed ^ (uint8_t)wish->name[i]);
+    if (s->policy == POLICY_FAILOVER) choose_first(w, c->subscription, consumer);
+    subscription_due(w, c->subscription);
+    return true;
+}
+
+void policy_left(struct worker *w, uint32_t subscription, uint32_t consumer) {
+    struct subscription *s = at(w, subscription);
+    if (!subscription_is_ordered(s)) return;
+    if (s->active == consumer) s->active = 0;
+    if (s->policy == POLICY_FAILOVER) choose_first(w, subscription, 0);
+    subscription_due(w, subscription);
+}
+
+/* --- by key ------------------------------------------------------------------------------------------------------- */
+
+uint16_t policy_slot(const struct record *r) {
+    struct headers h = {0};
+    if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
+    /* Without a key, any will do. */
+    return (uint16_t)((h.key_hash ? h.key_hash : mixed(r->id)) % KEY_SLOTS);
+}
+
+static bool has_slot(const struct consumer_rank *rank, uint16_t slot) {
+    for (uint32_t i = 0; i < rank->range_count; i++)
+        if (slot >= rank->ranges[i].first && slot <= rank->ranges[i].last) return true;
+    return false;
+}
+
+/* Shared out, a slot is the consumer's for which the two give the highest number: when one comes or goes, only slots that
+ * it gets or had change hands. */
+uint32_t policy_owner(const struct worker *w, const struct subscription *s, uint16_t slot) {
+    uint64_t highest = 0;
+    uint32_t owner = 0;
+    for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next) {
+        const struct consumer_rank *rank = consumer_of(w, c)->rank;
+        if (rank->range_count) {
+            if (has_slot(rank, slot)) return c;
+            continue;
+        }
+        uint64_t height = mixed(rank->seed ^ (uint64_t)slot * 0x9e3779b97f4a7c15u);
+        if (owner && height <= highest) continue;
+        highest = height;
+        owner = c;
+    }
+    return owner;
+}
+
+static uint64_t use_key(uint32_t subscription, uint16_t slot) {
+    return (uint64_t)subscription << 16 | slot;
+}
+
+bool policy_slot_free(const struct worker *w, uint32_t subscription, uint16_t slot, uint32_t consumer) {
+    const struct subscriptions *all = &w->subscriptions;
+    uint32_t use = map_find(&all->slot_uses, use_key(subscription, slot));
+    return !use || ((const struct slot_use *)arena_at(&all->slots, use))->consumer == consumer;
+}
+
+bool policy_slot_take(struct worker *w, uint32_t delivery, uint16_t slot, uint32_t consumer) {
+    struct subscriptions *all = &w->subscriptions;
+    struct delivery *d = delivery_at(all, delivery);
+    uint64_t key = use_key(d->subscription, slot);
+    uint32_t number = map_find(&all->slot_uses, key);
+    if (!number) {
+        number = arena_take(&all->slots);
+        if (!number) return false;
+        if (!map_insert(&all->slot_uses, key, number)) {
+            arena_give(&all->slots, number);
+            return false;
+        }
+        *(struct slot_use *)arena_at(&all->slots, number) = (struct slot_use){.consumer = consumer};
+    }
+    struct slot_use *use = arena_at(&all->slots, number);
+    assert(use->consumer == consumer);
+    use->count++;
+    d->slot = slot;
+    d->keyed = true;
+    return true;
+}
+
+void policy_slot_release(struct worker *w, uint32_t delivery) {
+    struct subscriptions *all = &w->subscriptions;
+    struct delivery *d = delivery_at(all, delivery);
+    uint64_t key = use_key(d->subscription, d->slot);
+    uint32_t number = map_find(&all->slot_uses, key);
+    struct slot_use *use = arena_at(&all->slots, number);
+    d->keyed = false;
+    assert(number && use->count);
+    if (--use->count) return;
+    map_remove(&all->slot_uses, key);
+    arena_give(&all->slots, number);
+    subscription_due(w, d->subscription);
+}
