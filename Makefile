@@ -1,5 +1,6 @@
 # make run     start the broker on 127.0.0.1, messages in ./data      (ARGS='--sync always' adds options)
 # make test    all tests                                              (ARGS='tests/test_options.py -k file')
+# make test-long       those that take minutes: crash campaigns, jobs in JVMs of their own
 # make lint    ruff, mypy, clang-format, and the C sources with assertions and all warnings
 # make bench   measure, beside beanstalkd and nsqd if they are there  (ARGS=...)
 # make bench-check     has anything become worse than perf/baseline.json says? under 5 minutes, exit status 1 if so
@@ -13,7 +14,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test lint bench bench-check pipeline-demo setup beanstalkd nsq spark java
+.PHONY: run test test-long lint bench bench-check pipeline-demo setup beanstalkd nsq spark java
 
 CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -39,6 +40,9 @@ else
 	[ $$others = 0 ] || one others --ignore=tests/pipeline --last-failed
 	[ $$status = 0 ] || one pipeline tests/pipeline --last-failed
 endif
+
+test-long: setup spark build/spark-classes.jsa beanstalkd nsq
+	@.venv/bin/python -m pytest --long -m long $(ARGS)
 
 lint: setup spark
 	@.venv/bin/ruff check .

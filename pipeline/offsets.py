@@ -5,7 +5,8 @@
 
 By broker, which its data directory's id names: `at` is where it answered last; `logs`, by shard, tells when the log
 was begun in which these seqs were given out; `topics` has the next seq of each, or [seq, complete] (stream.py).
-`absent`: the query went on without this broker, whose place is kept. `owner` is the query to brokers' named readers.
+`begin`, in the end of the first micro-batch, is where that begins, which Spark does not keep. `absent`: the query went
+on without this broker, whose place is kept. `owner` is the query to brokers' named readers.
 
 Version 1 was {"orders": 1200}, with several brokers {"orders@a:4180": 1200}, and named no broker.
 """
@@ -35,12 +36,17 @@ class Offset:
     addresses: Mapping[str, str] = field(default_factory=dict)
     absent: frozenset[str] = frozenset()
     owner: str = ""
+    begin: Offset | None = None
 
     def encode(self) -> Json:
         """The same offset is the same text, since Spark compares texts."""
         brokers = sorted({key.broker for key in self.seqs} | set(self.addresses))
-        found = {"version": VERSION, "brokers": {broker: self._of(broker) for broker in brokers}}
-        return found | ({"owner": self.owner} if self.owner else {})
+        found: Json = {"version": VERSION, "brokers": {broker: self._of(broker) for broker in brokers}}
+        if self.owner:
+            found["owner"] = self.owner
+        if self.begin is not None:
+            found["begin"] = self.begin.encode()
+        return found
 
     def _of(self, broker: str) -> Json:
         found: Json = {"at": self.addresses.get(broker, "")}
@@ -79,6 +85,7 @@ class Offset:
             {broker: of["at"] for broker, of in found["brokers"].items()},
             frozenset(broker for broker, of in found["brokers"].items() if of.get("absent")),
             found.get("owner", ""),
+            Offset.decode(found["begin"], brokers) if "begin" in found else None,
         )  # fmt: skip
 
     def without(self, broker: str) -> Offset:

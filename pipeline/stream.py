@@ -52,10 +52,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._brokers: Brokers | None = None
         self._target: Seqs | None = None  # of Trigger.AvailableNow
         self._streams: dict[Key, Stream] = {}  # all that have been seen, as they were last
+        self._first: list[Json] = []  # offsets that Spark may take for the first
         self._committed: Json | None = None
         # Of this checkpoint, once it is kept there: who has another is another query. Spark may ask for the first
         # offset more than once.
         self._new_owner = "" if options.subscription is None else secrets.token_hex(8)
+        self._held_as = ""  # the owner under which this process has committed last
 
     def _connected(self) -> Brokers:
         if self._brokers is None:
@@ -78,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         complete = {} if explicit else {key: stream.topic.complete for key, stream in found.items()}
         begin = identity.of_now(Offset(seqs, complete, owner=self._new_owner), found, self._connected().by_id)
         self._commit(begin, begin=True)
+        self._first.append(begin.encode())
         return begin.encode()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -98,8 +101,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # found something, which after the end of Trigger.AvailableNow may be a day later.
         owner = offset.owner or self._new_owner
         self._commit(replace(offset, owner=owner), begin=not offset.owner)
-        end, complete = self._next(offset, found, anew, limit)
-        return identity.of_now(replace(offset, seqs=end, complete=complete, owner=owner), found, {}).encode()
+        seqs, complete = self._next(offset, found, anew, limit)
+        end = identity.of_now(replace(offset, seqs=seqs, complete=complete, owner=owner), found, {})
+        if end.encode() == start:
+            return start
+        return replace(end, begin=offset if start in self._first else None).encode()
 
     def _next(self, offset: Offset, found: dict[Key, Stream], anew: set[Key], limit: ReadLimit) -> tuple[Seqs, Seqs]:
         """Seqs, and up to where gaps are no loss."""
@@ -126,7 +132,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Offset({key: stream.topic.latest for key, stream in self._streams.items()}).encode()
 
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
-        begin, until = self._decode(start), self._decode(end)
+        until = self._decode(end)
+        # Where a first micro-batch that is done again began: what Spark asks for again may lie elsewhere by now.
+        begin = until.begin or self._decode(start)
         if any(key not in self._streams for key in until.seqs):
             self._look()  # a micro-batch that is run again after a restart
         anew = identity.begun_anew(until, self._streams, self._lost)
@@ -173,6 +181,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name, said = self._options.subscription, offset.encode()
         if name is None or said == self._committed:
             return
+        # Spark asks for the first offset again as long as its first micro-batch is not done, whose end has an owner.
+        begin = begin or self._held_as not in ("", offset.owner)
         brokers = self._connected()
         for broker in brokers.by_id:
             seqs = {key.topic: seq for key, seq in offset.seqs.items() if key.broker == broker}
@@ -187,7 +197,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"subscription: another query reads as {name} since this one began ({error}): give each a name of "
                     "its own, or end one, so that the broker keeps for both what they have not read"
                 ) from error
-        self._committed = said
+        self._committed, self._held_as = said, offset.owner
 
     # --- how far ----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,18 @@ pytest.register_assert_rewrite("tests.beanstalk.replies", "tests.beanstalk.wire"
 from tests.servers import SHAPES, Server, running, shapes  # noqa: E402
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="the tests marked `long` too, which take minutes")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--long"):
+        skip = pytest.mark.skip(reason="it takes long: --long, or make test-long")
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(skip)
+
+
 @pytest.fixture(scope="session", params=shapes(*SHAPES))
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A broker that keeps everything in memory, shared by all tests: use names of your own and clean up."""

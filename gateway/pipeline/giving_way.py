@@ -12,7 +12,6 @@ anything, nothing at all.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -85,10 +84,11 @@ class GiveWay:
     async def _measure(self, into: _Average, seconds: float) -> float:
         """The rate at which others write in that time, which goes into the average."""
         await asyncio.sleep(SETTLE_S)
-        began, before = time.monotonic(), self._written()
+        clock = asyncio.get_running_loop().time
+        began, before = clock(), self._written()
         await asyncio.sleep(seconds - SETTLE_S)
         # A worker that starts anew counts anew.
-        return into.add(max(0, self._written() - before), time.monotonic() - began)
+        return into.add(max(0, self._written() - before), clock() - began)
 
 
 class _Average:

@@ -6,10 +6,11 @@ import contextlib
 import importlib.util
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +28,17 @@ MISSING += ["java"] if shutil.which("java") is None and "JAVA_HOME" not in os.en
 collect_ignore_glob = ["test_re*.py", "test_spark_*.py", "test_stream_*.py"] if MISSING else []
 
 os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
+
+
+# Of a test with a JVM, on a machine that does other things too: who is cut off in the midst of a call to the session
+# spoils it for all that follow.
+TIMEOUT_S = 400
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_S))
 
 
 def session(master: str, directory: Path) -> SparkSession:
@@ -64,6 +76,34 @@ def spark(tmp_path_factory: pytest.TempPathFactory, spark_said: Path) -> Iterato
         found = session("local[2]", tmp_path_factory.mktemp("spark"))
     yield found
     found.stop()
+
+
+@pytest.fixture
+def jobs_share(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The jobs of mq-pipeline run in this process and session, which they take for their own."""
+    from mq_shards.pipeline import archive, replay
+
+    for job in (archive, replay):
+        monkeypatch.setattr(job, "open_session", lambda *_: Shared(spark))
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    inference = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    yield
+    spark.conf.unset(inference)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+class Shared:
+    """A session that nobody ends."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        return getattr(self._spark, name)
+
+    def stop(self) -> None:
+        pass
 
 
 @contextlib.contextmanager

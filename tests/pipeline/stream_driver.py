@@ -11,14 +11,14 @@ from typing import Any
 from mq_shards.pipeline.options import ReadOptions
 from mq_shards.pipeline.source import SCHEMA
 from mq_shards.pipeline.stream import StreamReader
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 Rows = list[tuple[str, int]]
 
 
 @dataclass
 class Checkpoint:
-    """Offsets as texts, which is how Spark keeps and compares them; so many of the micro-batches are done."""
+    """The ends of micro-batches as texts, which is how Spark keeps and compares them; so many of them are done. Where
+    the first begins is not kept: it is asked for again until that is done."""
 
     offsets: list[str] = field(default_factory=list)
     done: int = 0
@@ -33,10 +33,12 @@ class Driver:
     def __init__(self, checkpoint: Checkpoint, options: Mapping[str, object]) -> None:
         given = {"startingOffsets": "earliest", "pollTimeoutMs": "2000", "topicPattern": ".*"}
         given |= {name: str(value) for name, value in options.items()}
+        if "topic" in given:
+            del given["topicPattern"]
         self._reader = StreamReader(ReadOptions.parse(given, streaming=True), SCHEMA)
         self._checkpoint = checkpoint
-        for _ in range(2):  # Spark does, and takes either for the first offset
-            self._began = "" if checkpoint.offsets else json.dumps(self._reader.initialOffset())
+        for _ in range(0 if checkpoint.done else 2):  # Spark does, and takes either for the first offset
+            self._first = json.dumps(self._reader.initialOffset())
 
     def run(self) -> Rows:
         """Until nothing is new."""
@@ -54,20 +56,21 @@ class Driver:
 
     def begin(self) -> bool:
         """A micro-batch, if there is something new: from then on it has to be done."""
-        start = self._checkpoint.offsets[-1] if self._checkpoint.offsets else self._began
-        end = json.dumps(self._reader.latestOffset(json.loads(start), ReadAllAvailable()))
+        start = self._start_of(len(self._checkpoint.offsets))
+        end = json.dumps(self._reader.latestOffset(json.loads(start), self._reader.getDefaultReadLimit()))
         if end == start:
             return False
-        if not self._checkpoint.offsets:
-            self._checkpoint.offsets.append(start)
         self._checkpoint.offsets.append(end)
         return True
+
+    def _start_of(self, batch: int) -> str:
+        return self._checkpoint.offsets[batch - 1] if batch else self._first
 
     def do_begun(self) -> Rows:
         """What has been begun and is not done."""
         checkpoint, rows = self._checkpoint, list[tuple[str, int]]()
-        while checkpoint.done < len(checkpoint.offsets) - 1:
-            start, end = (json.loads(checkpoint.offsets[checkpoint.done + n]) for n in (0, 1))
+        while checkpoint.done < len(checkpoint.offsets):
+            start, end = (json.loads(self._start_of(checkpoint.done + n)) for n in (0, 1))
             for partition in self._reader.partitions(start, end):
                 for batch in self._reader.read(partition):
                     rows += zip(batch["topic"].to_pylist(), batch["seq"].to_pylist(), strict=True)

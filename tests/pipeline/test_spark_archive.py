@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import signal
@@ -12,7 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from mq_shards.pipeline.archive import subscription_of
+from mq_shards.pipeline import archive as archive_job
+from mq_shards.pipeline.archive import add_arguments, subscription_of
 from pyspark.sql import SparkSession
 
 from tests.pipeline.serving import Gateway
@@ -69,6 +71,40 @@ def wait_for_records_asked(process: subprocess.Popen[str], gateway: Gateway, tim
     wait_until(due, f"records have been asked for {times} times", 120)
 
 
+def test_an_archive_has_each_message_once_and_goes_on_where_it_was_stopped(
+    spark: SparkSession, jobs_share: None, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "archive"
+    fill(gateway, 300, 3)
+    given = "--to", str(to), "--topic-pattern", ".*"
+    with monkeypatch.context() as patch:
+        patch.setattr(archive_job, "_stop_on_signal", lambda: Asked(gateway, 2))
+        assert run(gateway, *given, "--every", "0.01", "--max-messages", "50") == 0
+    fill(gateway, 100, 4)
+    assert run(gateway, *given) == 0
+    assert found(spark, to) == expected(gateway)
+    assert set(gateway.readers[subscription_of(str(to))]) == set(gateway.topics)
+
+
+def run(gateway: Gateway, *arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    return archive_job.run(parser.parse_args(arguments), "local", gateway.address)
+
+
+class Asked:
+    """True once records have been asked for so often: then the job is to stop. A signal would cut off what the session
+    of all tests has to say."""
+
+    def __init__(self, gateway: Gateway, times: int) -> None:
+        self._gateway = gateway
+        self._times = times
+
+    def __bool__(self) -> bool:
+        return sum("/v1/records" in call for call in self._gateway.calls) >= self._times
+
+
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_an_archive_has_each_message_once_though_its_runs_are_killed_or_told_to_stop(
     spark: SparkSession, gateway: Gateway, tmp_path: Path

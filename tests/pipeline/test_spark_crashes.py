@@ -59,6 +59,7 @@ def check(spark: SparkSession, broker: Broker, directory: Path, publisher: Publi
     assert len(bodies) > 1000
 
 
+@pytest.mark.long
 def test_the_query_is_killed_at_random(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     chance = random.Random(11)
     with Publisher(broker, TOPICS) as publisher:
@@ -95,6 +96,7 @@ def test_the_broker_is_killed_at_random(spark: SparkSession, broker: Broker, tmp
     check(spark, broker, tmp_path, publisher)
 
 
+@pytest.mark.long
 def test_both_are_killed_at_random_and_executors_are_other_processes(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:

@@ -74,6 +74,20 @@ def run_and_kill(command: Sequence[str], said: Path, when: str) -> None:
         process.wait()
 
 
+@pytest.mark.timeout(300)
+def test_a_run_makes_the_tables(broker: Broker, tmp_path: Path, spark: SparkSession) -> None:
+    project = tmp_path / "project"
+    broker.publish("orders", [*(event(number) for number in range(30)), event(3), b"{torn", b"text"])
+    broker.publish("notes", [b"a note", b"another", b"a note"])
+    assert "run complete" in run(job(broker, project))
+    assert counts(spark, project) == {"orders": (33, 30, 1, 2), "notes": (3, 2, 1, 0)}
+    talkers = table(spark, project, "top_talkers").where("topic = 'orders'").collect()
+    assert {(row.source, row.messages) for row in talkers} == {(f"user-{number}", 10) for number in range(3)}
+    (reader,) = broker.get("/v1/readers")["readers"]
+    assert (reader["name"], sum(reader["unread"].values())) == (Project(project).subscription, 0)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_each_event_is_in_the_tables_once_however_often_and_badly_the_project_is_run(
     broker: Broker, tmp_path: Path, spark: SparkSession

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import signal
@@ -11,7 +12,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from mq_shards.pipeline import replay as replay_job
 from mq_shards.pipeline.command import main
+from mq_shards.pipeline.stopping import Stopped
 from pyspark.sql import SparkSession
 
 from tests.pipeline.broker import Broker, broker_in
@@ -62,6 +65,35 @@ def bodies(spark: SparkSession, broker: Broker, topic: str) -> list[int]:
     return [int(row.body) for row in frame.orderBy("seq").select("body").collect()]
 
 
+def run(broker: Broker, archive: Path, *arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    replay_job.add_arguments(parser)
+    return replay_job.run(parser.parse_args(["--from", str(archive), *arguments]), "local", broker.address)
+
+
+def test_a_run_that_is_stopped_is_gone_on_with_and_each_message_is_replayed_once(
+    spark: SparkSession, jobs_share: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "archive"
+    archived(spark, archive, 0, 600)
+
+    def stop(rate: float | None, tally: replay_job.Tally) -> None:
+        """Between chunks: in the midst of a call a signal would cut off what the session of all tests has to say."""
+        if tally.chunks == 2:
+            raise Stopped(signal.SIGTERM)
+
+    with broker_in(tmp_path / "data") as broker:
+        with monkeypatch.context() as patch:
+            patch.setattr(replay_job, "_keep_to", stop)
+            assert run(broker, archive, "--prefix", "again-", "--rate", "100") == 128 + signal.SIGTERM
+        assert broker.topic("again-a")["latest"] < 300
+        archived(spark, archive, 600, 100)
+        assert run(broker, archive, "--prefix", "again-") == 0
+        for which, topic in enumerate(TOPICS):
+            assert bodies(spark, broker, f"again-{topic}") == list(range(which, 700, 2))
+
+
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_runs_that_are_killed_and_further_runs_replay_each_message_once(spark: SparkSession, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
@@ -85,14 +117,16 @@ def test_runs_that_are_killed_and_further_runs_replay_each_message_once(spark: S
             assert bodies(spark, broker, f"again-{topic}") == list(range(which, 2100, 2))
 
 
-@pytest.mark.timeout(200)
-def test_topics_and_times_are_chosen_and_the_rate_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+def test_topics_and_times_are_chosen_and_the_rate_is_kept(
+    spark: SparkSession, jobs_share: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     archive = tmp_path / "archive"
     archived(spark, archive, 0, 2000)
     times = ["--since", (BEGIN + timedelta(seconds=2)).isoformat(), "--until", "2026-03-01T23:59:12"]
     with broker_in(tmp_path / "data") as broker:
-        process = replay(broker, archive, "--topics", "7", *times, "--to-topic", "one", "--rate", "100")
-        summary = re.search(r"^replayed 500 messages in 3 chunks, ([\d.]+) s", finish(process), re.MULTILINE)
+        assert run(broker, archive, "--topics", "7", *times, "--to-topic", "one", "--rate", "100") == 0
+        said = capsys.readouterr().out
+        summary = re.search(r"^replayed 500 messages in 3 chunks, ([\d.]+) s", said, re.MULTILINE)
         assert summary is not None
         assert float(summary[1]) >= 5
         assert bodies(spark, broker, "one") == list(range(201, 1200, 2))

@@ -183,6 +183,7 @@ def test_topics_are_spread_over_brokers_and_a_batch_that_only_one_has_is_finishe
             assert not by_address[next(a for a in addresses if a != here)].topic(name)
 
 
+@pytest.mark.long
 def test_tasks_that_fail_at_first_write_their_rows_once(spark: SparkSession, broker: Broker, tmp_path: Path) -> None:
     with program(tmp_path, broker.address, "--failing") as process:
         # Not to be seen before all of it is there.
@@ -238,6 +239,26 @@ def test_a_query_is_a_writer_by_its_id_and_goes_on_with_its_batches(
         run("three", batch="1")
 
 
+def test_a_stream_writes_once_though_the_broker_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    count = 1500
+    with broker_in(tmp_path / "data", "--shards=8") as broker:
+        broker.publish(SOURCE, [b"%d" % n for n in range(count)])
+        query = start_copy(spark, tmp_path, broker.address)
+        try:
+            wait_until(lambda: bool(broker.topic("out-0")), "some micro-batches are published", 60)
+            broker.kill()
+            broker.start()
+            everywhere = range(TOPICS)
+            wait_until(
+                lambda: sum(broker.topic(f"out-{n}").get("latest", 0) for n in everywhere) >= count, "it goes on", 90
+            )
+        finally:
+            query.stop()
+        for n in range(TOPICS):
+            assert Counter(bodies(broker, f"out-{n}", spark)) == Counter(str(i) for i in range(n, count, TOPICS))
+
+
+@pytest.mark.long
 def test_a_stream_writes_once_though_it_and_the_broker_are_killed(spark: SparkSession, tmp_path: Path) -> None:
     chance, count = random.Random(11), 6000
     with broker_in(tmp_path / "data", "--shards=8") as broker:

@@ -146,19 +146,31 @@ def test_a_micro_batch_that_was_begun_waits_for_its_brokers(two: tuple[Gateway, 
     assert run(checkpoint, brokers=both(one, other)) == sorted(seqs("a", 0, 1) * 2)
 
 
+def test_a_first_micro_batch_that_is_done_again_begins_where_it_began(gateway: Gateway) -> None:
+    """Though it was to begin behind the last message, and there are others by now."""
+    checkpoint = Checkpoint()
+    fill(gateway, "a", 2)
+    options = {"brokers": gateway.address, "startingOffsets": "latest"}
+    driver = Driver(checkpoint, options)
+    fill(gateway, "a", 3)
+    assert driver.begin()
+    fill(gateway, "a", 1)
+    assert run(checkpoint, **options) == seqs("a", 2, 3, 4, 5)
+
+
 class TestVersion1:
     """Checkpoints that name no broker."""
 
     def test_of_one_broker_goes_on_wherever_that_is(self, gateway: Gateway) -> None:
         fill(gateway, "a", 5)
-        checkpoint = Checkpoint(['{"a": 1}', '{"a": [3, 4], "b@c": 0}'], done=1)
+        checkpoint = Checkpoint(['{"a": [3, 4], "b@c": 0}'], done=1)
         assert run(checkpoint, brokers=gateway.address) == seqs("a", 3, 4)
         assert checkpoint.last["version"] == 2
         assert checkpoint.last["brokers"][gateway.broker]["topics"] == {"a": 5, "b@c": 0}
 
     def test_a_micro_batch_of_it_that_was_begun_is_done(self, gateway: Gateway) -> None:
         fill(gateway, "a", 5)
-        checkpoint = Checkpoint(['{"a": 1}', '{"a": 3}'])
+        checkpoint = Checkpoint(['{"a": 1}', '{"a": 3}'], done=1)
         assert run(checkpoint, brokers=gateway.address) == seqs("a", 1, 2, 3, 4)
 
     def test_of_several_goes_on_with_those(self, two: tuple[Gateway, Gateway]) -> None:
@@ -166,7 +178,7 @@ class TestVersion1:
         for gateway in two:
             fill(gateway, "a", 3)
         begun = json.dumps({f"a@{one.address}": 1, f"a@{other.address}": 2})
-        checkpoint = Checkpoint([begun, begun], done=1)
+        checkpoint = Checkpoint([begun], done=1)
         with pytest.raises(OptionError, match=rf"checkpoint has topic a of {other.address}, which is not among them"):
             run(checkpoint, brokers=one.address)
         assert run(checkpoint, brokers=both(other, one)) == seqs("a", 1, 2, 2)
@@ -175,13 +187,13 @@ class TestVersion1:
 
     def test_of_one_does_not_go_on_with_several(self, two: tuple[Gateway, Gateway]) -> None:
         fill(two[0], "a", 3)
-        checkpoint = Checkpoint(['{"a": 1}', '{"a": 1}'], done=1)
+        checkpoint = Checkpoint(['{"a": 1}'], done=1)
         with pytest.raises(OptionError, match="is of one broker, and does not say which"):
             run(checkpoint, brokers=both(*two))
 
 
 def test_offsets_of_a_later_version_are_refused(gateway: Gateway) -> None:
-    checkpoint = Checkpoint(['{"version": 3, "brokers": {}}'] * 2, done=1)
+    checkpoint = Checkpoint(['{"version": 3, "brokers": {}}'], done=1)
     with pytest.raises(OptionError, match="offsets are of version 3; this reads 2 and 1"):
         run(checkpoint, brokers=gateway.address)
 
@@ -207,7 +219,12 @@ def test_a_stream_that_died_before_its_first_offset_was_kept_begins_again(gatewa
     options = {"brokers": gateway.address, "subscription": "archive"}
     Driver(checkpoint, options)
     assert len(run(checkpoint, **options)) == 3
-    old = Checkpoint(['{"a": 1}', '{"a": 2}'], done=1)
+    old = Checkpoint(['{"a": 2}'], done=1)
     Driver(old, options).begin()
     old.offsets.pop()
     assert run(old, **options) == seqs("a", 2)
+    for done in (0, 1):  # its first micro-batch was begun, or done
+        begun = Checkpoint()
+        Driver(begun, options).begin()
+        begun.done = done
+        assert len(run(begun, **options)) == 3 * (1 - done)
