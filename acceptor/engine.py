@@ -341,3 +341,8 @@ def protocol_number(name: str) -> int:
     if number == 0:
         raise ValueError(f"{name}: there is no codec of that name")
     return number
+
+
+def is_name(protocol: int, name: bytes) -> bool:
+    """Whether a protocol takes this for the name of a topic."""
+    return bool(lib.acceptor_is_name(protocol, name, len(name)))

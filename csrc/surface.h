@@ -218,6 +218,7 @@ struct acceptor;
 struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
 void acceptor_free(struct acceptor *a);
 uint32_t acceptor_protocol(const char *name);
+bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes);
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
 int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, int peer_wake_fd);
 void acceptor_peer_gone(struct acceptor *a, uint32_t worker);
@@ -264,6 +265,10 @@ const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32
 void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
 size_t acceptor_buffered_bytes(const struct acceptor *a);
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
+
+/* == acceptor/protocols/go_quote == */
+
+uint8_t *go_quote(uint8_t *out, const uint8_t *text, size_t bytes);
 
 /* == shards/worker == */
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.protocols.nsq_options import EPHEMERAL
 from mq_shards.csrc._core import lib
 
-EPHEMERAL_SUFFIX: Final = "#ephemeral"
-MAX_NAME_BYTES: Final = 64
 # Of a topic's in any protocol: no acceptor takes a longer one.
 MAX_TOPIC_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
-_NAME: Final = re.compile(r"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
+_NSQ: Final = engine.protocol_number("nsq")
 
 
 def is_valid_name(name: str) -> bool:
-    return len(name) <= MAX_NAME_BYTES and _NAME.fullmatch(name) is not None
+    return engine.is_name(_NSQ, name.encode(errors="replace"))
 
 
 def is_ephemeral(name: str) -> bool:
-    return name.endswith(EPHEMERAL_SUFFIX)
+    return name.endswith(EPHEMERAL)

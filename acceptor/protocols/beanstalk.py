@@ -37,9 +37,7 @@ MAX_U32: Final = (1 << 32) - 1
 MAX_U64: Final = (1 << 64) - 1
 SECOND_NS: Final = 1_000_000_000
 SEGMENT_BYTES: Final = 64 << 20
-NAME_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
 
-NAME: Final = re.compile(rb"[A-Za-z0-9+/;.$_()][-A-Za-z0-9+/;.$_()]*")
 NUMBER: Final = re.compile(rb" *([0-9]+)")
 # What strtoul takes.
 LOOSE_NUMBER: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
@@ -210,7 +208,7 @@ class Beanstalk(Protocol):
         self._ask_id(conn, lib.MSG_STATS_ID, id, job_stats)
 
     def _stats_tube(self, conn: int, rest: bytes) -> None:
-        if not is_name(rest):
+        if not engine.is_name(self._number, rest):
             self._done(conn, BAD_FORMAT)
             return
         self._count("stats-tube")
@@ -266,7 +264,7 @@ class Beanstalk(Protocol):
             self._done(conn, BAD_FORMAT)
             return
         self._count("pause-tube")
-        if not is_name(match[1]):
+        if not engine.is_name(self._number, match[1]):
             self._done(conn, BAD_FORMAT)
             return
         # A pause always takes some time, however little, so that its end is an event.
@@ -283,10 +281,6 @@ def whole_number(text: bytes) -> int | None:
     if match is None or int(match[1]) > MAX_U64:
         return None
     return int(match[1])
-
-
-def is_name(text: bytes) -> bool:
-    return len(text) <= NAME_BYTES and NAME.fullmatch(text) is not None
 
 
 # --- replies ----------------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ connection. What is kept of a connection goes when it is closed.
 from __future__ import annotations
 
 import logging
-import re
 import struct
 import time
 from collections.abc import Callable
@@ -36,7 +35,7 @@ from mq_shards.acceptor.protocols.nsq_identify import (
     parse,
 )
 from mq_shards.acceptor.upgrade import Upgrades
-from mq_shards.csrc._core import lib
+from mq_shards.csrc._core import ffi, lib
 
 if TYPE_CHECKING:
     # Loaded when they are needed: most brokers use none of them.
@@ -48,9 +47,7 @@ ERROR: Final = 1
 OK: Final = b"OK"
 SECOND_NS: Final = 1_000_000_000
 
-NAME: Final = re.compile(rb"[.a-zA-Z0-9_-]+(?:#ephemeral)?")
-NAME_BYTES: Final = 64
-EPHEMERAL: Final = b"#ephemeral"
+EPHEMERAL: Final = nsq_options.EPHEMERAL.encode()
 SUBSCRIBED: Final = 3  # as nsqd numbers a client's states
 DESCRIPTION_BYTES: Final[int] = lib.DESCRIPTION_MAX_BYTES
 # struct subscribe, csrc/ringbuf/message.h
@@ -68,11 +65,6 @@ ENGINE_OPTIONS: Final = {
 
 FAILURES: Final = {engine.NO_SPACE: "no space left", engine.FAILED: "internal error"}
 NEVER_NS: Final = (1 << 63) - 1
-# Of Go's quoted strings.
-ESCAPES: Final = {
-    "\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v", "\\": "\\\\", '"': '\\"',
-}  # fmt: skip
-
 WhenAsked: TypeAlias = Callable[["Outcome"], None]
 
 log = logging.getLogger(__name__)
@@ -393,9 +385,9 @@ class Nsq(Protocol):
         if len(words) < 3:
             raise ClientError("E_INVALID", "SUB insufficient number of parameters")
         topic, channel = words[1:3]
-        if not is_name(topic):
+        if not engine.is_name(self._number, topic):
             raise ClientError("E_BAD_TOPIC", f"SUB topic name {quoted(topic)} is not valid")
-        if not is_name(channel):
+        if not engine.is_name(self._number, channel):
             raise ClientError("E_BAD_CHANNEL", f"SUB channel name {quoted(channel)} is not valid")
         self._when_allowed(
             conn, client, "SUB", topic, channel, lambda: self._ask_to_subscribe(conn, client, topic, channel)
@@ -492,26 +484,10 @@ def frame(kind: int, data: bytes) -> bytes:
     return struct.pack(">II", 4 + len(data), kind) + data
 
 
-def is_name(text: bytes) -> bool:
-    return len(text) <= NAME_BYTES and NAME.fullmatch(text) is not None
-
-
 def quoted(text: bytes) -> str:
     """As Go's %q shows it."""
-    return '"' + "".join(map(_shown, text.decode("utf-8", "surrogateescape"))) + '"'
-
-
-def _shown(character: str) -> str:
-    code = ord(character)
-    if character in ESCAPES:
-        return ESCAPES[character]
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8
-        return f"\\x{code - 0xDC00:02x}"
-    if character.isprintable():
-        return character
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    out = ffi.new("uint8_t[]", 4 * len(text) + 2)
+    return bytes(ffi.buffer(out, lib.go_quote(out, text, len(text)) - out)).decode()
 
 
 def shortened(told: dict[str, Any], limit: int) -> bytes:

@@ -28,6 +28,7 @@ from mq_shards.acceptor.option_kinds import (
     is_url_or_address,
 )
 
+EPHEMERAL: Final = "#ephemeral"  # at the end of the name of a topic or channel that goes with its last consumer
 NSQD_VERSION: Final = "1.3.0"  # the nsqd whose place this takes, and whose behaviour this is; tools look at it
 HOST_NAME: Final = socket.gethostname()
 

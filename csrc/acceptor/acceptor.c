@@ -162,6 +162,11 @@ uint32_t acceptor_protocol(const char *name) {
     return codec_number(name, strlen(name));
 }
 
+bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes) {
+    const struct codec *codec = codec_at(protocol);
+    return codec != NULL && codec->is_name != NULL && codec->is_name((const uint8_t *)name, name_bytes);
+}
+
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
     const char *dot = strchr(option, '.');
     if (dot != NULL) {

@@ -53,6 +53,8 @@ void acceptor_free(struct acceptor *a);
 
 /* The number of a wire protocol, by the name that listeners have; 0 when there is none of that name. */
 uint32_t acceptor_protocol(const char *name);
+/* Whether a protocol takes this for the name of a topic. */
+bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes);
 
 /* "max-connections", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "max-buffered-bytes" (BUFFERED_BYTES), "idle-topics" (MAX_IDLE_TOPICS), "spin-ns", or a protocol's own: its name, a dot, and
  * what its codec knows. 0, or -1 when there is no such option or the value is out of range. */

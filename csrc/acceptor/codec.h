@@ -55,6 +55,9 @@ struct codec {
 
     /* All that follow may be NULL. */
 
+    /* Whether it takes this for the name of a topic. */
+    bool (*is_name)(const uint8_t *name, size_t bytes);
+
     /* Prepares its part of a new acceptor; false when memory is short. */
     bool (*started)(struct acceptor *a, void *state);
     /* Gives back what that state refers to; all connections are closed and freed. */

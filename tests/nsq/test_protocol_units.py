@@ -21,12 +21,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.engine import Engine, protocol_number
+from mq_shards.acceptor.engine import Engine, is_name, protocol_number
 from mq_shards.acceptor.process import AcceptorProcess, sooner
 from mq_shards.acceptor.protocol import Broker
 from mq_shards.acceptor.protocols import go_json, nsq_options, nsq_tls
 from mq_shards.acceptor.protocols.go_json import DecodeError
-from mq_shards.acceptor.protocols.nsq import Nsq, is_name, quoted, shortened
+from mq_shards.acceptor.protocols.nsq import Nsq, quoted, shortened
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Control
 from mq_shards.supervisor.options.options import default_settings
@@ -123,8 +123,8 @@ NAME_CHARACTERS = string.ascii_letters + string.digits + "._-"
 @given(st.text(NAME_CHARACTERS, min_size=1, max_size=70), st.booleans())
 def test_names_are_valid_up_to_their_length(name: str, ephemeral: bool) -> None:
     name += "#ephemeral" if ephemeral else ""
-    assert is_name(name.encode()) == (len(name) <= 64)
-    assert not is_name(name.encode()[:20] + b"\n")
+    assert is_name(protocol_number("nsq"), name.encode()) == (len(name) <= 64)
+    assert not is_name(protocol_number("nsq"), name.encode()[:20] + b"\n")
 
 
 @given(

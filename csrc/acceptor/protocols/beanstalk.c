@@ -71,12 +71,10 @@ static size_t words_bytes(const struct words *w) {
     return (size_t)(w->end - w->at);
 }
 
-/* All that is left is a name. */
-static bool is_name(const struct words *w) {
-    size_t bytes = words_bytes(w);
-    if (bytes == 0 || bytes > TOPIC_NAME_BYTES || *w->at == '-') return false;
-    for (const uint8_t *at = w->at; at < w->end; at++)
-        if (!name_byte[*at]) return false;
+static bool is_name(const uint8_t *name, size_t bytes) {
+    if (bytes == 0 || bytes > TOPIC_NAME_BYTES || *name == '-') return false;
+    for (size_t i = 0; i < bytes; i++)
+        if (!name_byte[name[i]]) return false;
     return true;
 }
 
@@ -228,7 +226,7 @@ static bool may_rebind(struct acceptor *a, struct connection *c, const struct wo
 }
 
 static bool use(struct acceptor *a, struct connection *c, struct words w) {
-    if (!is_name(&w)) return refuse(a, c);
+    if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
     count(a, c, COUNT_USE);
     uint32_t topic = topic_bind(a, w.at, words_bytes(&w));
@@ -261,7 +259,7 @@ static uint32_t watch_place(const struct acceptor *a, const struct beanstalk *b,
 
 static bool watch(struct acceptor *a, struct connection *c, struct words w) {
     struct beanstalk *b = beanstalk_of(c);
-    if (!is_name(&w)) return refuse(a, c);
+    if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
     count(a, c, COUNT_WATCH);
     uint32_t place = watch_place(a, b, &w);
@@ -287,7 +285,7 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
 
 static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
     struct beanstalk *b = beanstalk_of(c);
-    if (!is_name(&w)) return refuse(a, c);
+    if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
     count(a, c, COUNT_IGNORE);
     uint32_t place = watch_place(a, b, &w);
@@ -646,6 +644,7 @@ const struct codec beanstalk_codec = {
     .counters = counters,
     .counter_count = COUNT_ALL,
     .first_gauge = COUNT_PRODUCERS,
+    .is_name = is_name,
     .answer = beanstalk_answer,
     .parse = parse,
     .started = started,

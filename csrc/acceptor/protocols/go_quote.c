@@ -53,7 +53,7 @@ static uint8_t *put_ascii(uint8_t *out, uint8_t byte) {
     return out;
 }
 
-uint8_t *quote(uint8_t *out, const uint8_t *text, size_t bytes) {
+uint8_t *go_quote(uint8_t *out, const uint8_t *text, size_t bytes) {
     *out++ = '"';
     while (bytes > 0) {
         uint32_t character;

@@ -49,7 +49,7 @@ static void say_ok(struct acceptor *a, struct connection *c) {
 /* -ERR 'Permissions Violation for WHAT "subject"' */
 static void say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject) {
     uint8_t quoted[QUOTED_BYTES(NATS_MAX_CONTROL_LINE)];
-    const uint8_t *end = quote(quoted, subject.at, subject.bytes);
+    const uint8_t *end = go_quote(quoted, subject.at, subject.bytes);
     nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
     nats_say(a, c, what, strlen(what));
     nats_say(a, c, " ", 1);

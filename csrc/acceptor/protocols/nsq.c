@@ -103,14 +103,14 @@ static const bool name_byte[256] = {
     ['8'] = 1, ['9'] = 1, ['.'] = 1, ['-'] = 1, ['_'] = 1,
 };
 
-static bool is_name(struct text text) {
+static bool is_name(const uint8_t *name, size_t name_bytes) {
     static const char ephemeral[] = "#ephemeral";
     const size_t suffix = sizeof ephemeral - 1;
-    if (text.bytes > NSQ_NAME_BYTES) return false;
-    size_t bytes = text.bytes;
-    if (bytes > suffix && memcmp(text.at + bytes - suffix, ephemeral, suffix) == 0) bytes -= suffix;
+    if (name_bytes > NSQ_NAME_BYTES) return false;
+    size_t bytes = name_bytes;
+    if (bytes > suffix && memcmp(name + bytes - suffix, ephemeral, suffix) == 0) bytes -= suffix;
     for (size_t i = 0; i < bytes; i++)
-        if (!name_byte[text.at[i]]) return false;
+        if (!name_byte[name[i]]) return false;
     return bytes > 0;
 }
 
@@ -190,7 +190,7 @@ static size_t fatal_about(struct acceptor *a, struct connection *c, const struct
     memcpy(text, before, begin);
     uint8_t *end = text + begin;
     if (quoted) {
-        end = quote(end, what.at, what.bytes);
+        end = go_quote(end, what.at, what.bytes);
     } else {
         memcpy(end, what.at, what.bytes);
         end += what.bytes;
@@ -272,7 +272,7 @@ static size_t publish_one(struct acceptor *a, struct connection *c, const struct
 static size_t pub(struct acceptor *a, struct connection *c, struct command *k) {
     struct text topic;
     if (!next_param(k, &topic)) return fatal(a, c, k, "E_INVALID PUB insufficient number of parameters");
-    if (!is_last_topic(a, nsq_of(c), topic) && !is_name(topic)) return bad_topic(a, c, k, topic);
+    if (!is_last_topic(a, nsq_of(c), topic) && !is_name(topic.at, topic.bytes)) return bad_topic(a, c, k, topic);
     return publish_one(a, c, k, topic, 0);
 }
 
@@ -280,7 +280,7 @@ static size_t dpub(struct acceptor *a, struct connection *c, struct command *k) 
     struct text topic, timeout;
     if (!next_param(k, &topic) || !next_param(k, &timeout))
         return fatal(a, c, k, "E_INVALID DPUB insufficient number of parameters");
-    if (!is_name(topic)) return bad_topic(a, c, k, topic);
+    if (!is_name(topic.at, topic.bytes)) return bad_topic(a, c, k, topic);
     uint64_t ms;
     if (!get_decimal(timeout, &ms))
         return fatal_about(a, c, k, "E_INVALID DPUB could not parse timeout ", timeout, false, "");
@@ -345,7 +345,7 @@ static size_t mpub(struct acceptor *a, struct connection *c, struct command *k) 
     struct text topic;
     size_t used;
     if (!next_param(k, &topic)) return fatal(a, c, k, "E_INVALID MPUB insufficient number of parameters");
-    if (!is_last_topic(a, n, topic) && !is_name(topic)) return bad_topic(a, c, k, topic);
+    if (!is_last_topic(a, n, topic) && !is_name(topic.at, topic.bytes)) return bad_topic(a, c, k, topic);
     if (!may_publish(a, c, k, topic) || k->body_bytes < SIZE_BYTES) return 0;
     if (n->walked_bytes == 0) {
         if (!check_many(a, c, k, &used)) return used;
@@ -810,6 +810,7 @@ const struct codec nsq_codec = {
     .acceptor_bytes = sizeof(struct nsq_options),
     .connection_bytes = sizeof(struct nsq),
     .python_keeps = true,
+    .is_name = is_name,
     .answer = answer,
     .parse = parse,
     .started = started,
