@@ -38,6 +38,7 @@ NO_SPACE: Final[int] = lib.STATUS_NO_SPACE
 FAILED: Final[int] = lib.STATUS_FAILED
 FULL: Final[int] = lib.STATUS_FULL
 EARLY: Final[int] = lib.STATUS_EARLY
+TOO_MANY: Final[int] = lib.STATUS_TOO_MANY
 
 
 class EngineError(OSError):

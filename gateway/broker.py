@@ -159,6 +159,8 @@ class Broker:
                 raise ChannelNotFoundError
             case engine_module.EARLY:
                 raise OutOfTurnError
+            case engine_module.TOO_MANY:
+                raise WorkersError("there are as many topics as there may be")
             case engine_module.NO_SPACE:
                 self._refused_by.add(worker)
                 raise DiskError(f"worker {worker} refuses writes")

@@ -123,6 +123,7 @@ class Worker:
         for shard in self._own:
             self._recover_shard(shard, found)
         lib.worker_recovered(self._worker)
+        self._look_at_readers()
         self._supply()
         damage = [_damage(d) for d in found.damage[0 : min(found.damages, len(found.damage))]]
         self._control.send(
@@ -277,6 +278,9 @@ class Worker:
         self._unread.refresh()
         if self._unread.error and self._unread.error != error:
             log.error("no segment is dropped until what readers have read is known: %s", self._unread.error)
+        if bool(self._unread.error) != bool(error):
+            for shard in self._own:
+                self._keep_named_topics(shard)
         if self._unread.topics is before:
             return
         by_shard: dict[int, dict[str, int]] = {shard: {} for shard in self._own}
@@ -288,6 +292,7 @@ class Worker:
             unread = self._files[shard].unread
             assert unread is not None
             unread.set(topics)
+            self._keep_named_topics(shard)
 
     def _is_unread(self, shard: int, segment: int) -> bool:
         unread = self._files[shard].unread

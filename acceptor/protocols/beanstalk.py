@@ -28,6 +28,7 @@ UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
 FAILURES: Final = {
     engine.NOT_FOUND: NOT_FOUND,
     engine.NO_SPACE: b"OUT_OF_MEMORY\r\n",
+    engine.TOO_MANY: b"OUT_OF_MEMORY\r\n",
     engine.FAILED: b"INTERNAL_ERROR\r\n",
 }
 

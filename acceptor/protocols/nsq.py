@@ -63,7 +63,11 @@ ENGINE_OPTIONS: Final = {
     "client-timeout": "client-timeout-ns",
 }
 
-FAILURES: Final = {engine.NO_SPACE: "no space left", engine.FAILED: "internal error"}
+FAILURES: Final = {
+    engine.NO_SPACE: "no space left",
+    engine.TOO_MANY: "too many topics",
+    engine.FAILED: "internal error",
+}
 NEVER_NS: Final = (1 << 63) - 1
 WhenAsked: TypeAlias = Callable[["Outcome"], None]
 

@@ -3,9 +3,10 @@
  * The records (see log.h for their frame):
  *
  *   TOPIC    topic: a number new to this shard; seq: its next_seq; flags: TOPIC_*; attributes, if TOPIC_STOPPED: uint64_t
- *            from which seq; body: its name. Each segment begins with those of all topics known, so that the segments
- *            before it can go. Written twice: without it nobody would know whose the messages are that bear the number.
- *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far.
+ *            from which seq; body: its name. Each segment begins with those of all topics that have something in
+ *            them, so that the segments before it can go. Written twice: without it nobody would know whose the messages are that bear the number.
+ *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far; body:
+ *            uint32_t[]: numbers of topics with nothing in them, which mean nothing from here on.
  *   PUBLISH  topic, seq, id, body, before it a struct headers and its bytes if MESSAGE_HEADERS; attributes: uint32_t pri, ttr in ms, and, if it is delayed, delay in ms; or, if one
  *            of them does not fit, struct publish_attributes.
  *   DELETE   topic, seq, id: the message is done with.

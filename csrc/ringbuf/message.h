@@ -51,7 +51,7 @@ enum message_kind {
     MSG_SENT,    /* consumer, sent_bytes: of what was delivered (heads included), with the client's socket now */
 
     /* Requests, each with one reply. */
-    MSG_PUBLISH = 32, /* topic, id, pri, delay_ns, ttr_ns, body -> OK | NO_SPACE */
+    MSG_PUBLISH = 32, /* topic, id, pri, delay_ns, ttr_ns, body -> OK | NO_SPACE | TOO_MANY */
     MSG_RESERVE,      /* wait_ns -> OK + id + body | TIMED_OUT | DEADLINE_SOON | CANCELLED */
     MSG_PROBE,        /* -> OK + pri + id of the most urgent ready message conn may take | NONE | DEADLINE_SOON */
     MSG_TAKE,         /* pri, id -> the most urgent message if not less urgent than (pri, id): OK + id + body | NONE */
@@ -102,6 +102,7 @@ enum message_status {
     STATUS_FAILED,   /* the disk failed: the outcome is not known */
     STATUS_FULL,     /* as many consumers as there may be */
     STATUS_EARLY,    /* what has to come before it is not there */
+    STATUS_TOO_MANY, /* topics: nothing has changed */
     STATUS_INVALID,  /* it is not what a message of its kind looks like; nothing has changed */
 };
 

@@ -74,7 +74,7 @@ static uint8_t join(struct worker *w, uint32_t client, uint32_t subscription, co
 
 enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     struct wish wish;
-    uint8_t status = STATUS_NO_SPACE;
+    uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
     uint32_t subscription = 0;
     bool may = topic && is_whole(m, &wish) && !consumer_find(w, client, m->consumer_number);
     if (may) {

@@ -125,16 +125,14 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
     *status = STATUS_NO_SPACE;
     if (!durable && !t->tube) topic_want_tube(w, topic);
     if (!fits(w, t, count, m->delay_ns > 0)) return DONE;
-    /* The first message of a topic brings its name along, twice. */
-    bool nameless = !t->number;
-    uint64_t more = nameless ? shard_topic_bytes(t) : 0;
-    if (requests_reserve(w, s, count + 4, bytes + more, true, status) == LATER) return LATER;
+    /* The first message of a topic brings its name along, twice; and so may the first in a segment. */
+    if (requests_reserve(w, s, count + 4, bytes + shard_topic_bytes(t), true, status) == LATER) return LATER;
     if (*status == STATUS_OK && t->end_unwritten) {
         shard_log_end(w, s, RECORD_TOPIC_GONE, topic, NULL);
         t->end_unwritten = false;
     }
-    if (*status != STATUS_OK || !nameless) return DONE;
-    if (!shard_know_topic(w, s, topic, s->topics_known + 1))
+    if (*status != STATUS_OK || t->number) return DONE;
+    if (!shard_number_topic(w, s, topic))
         *status = STATUS_NO_SPACE;
     else
         shard_log_topic(w, s, topic);
@@ -142,7 +140,7 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
 }
 
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    uint8_t status = STATUS_NO_SPACE;
+    uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
     struct arrival one = {.id = m->id, .content = (const uint8_t *)(m + 1), .content_bytes = m->body_bytes};
     bool known = !topic || (goes_to_queue(topic_at(&w->topics, topic)) && index_find(&w->ids, &w->jobs, m->id));
     uint64_t bytes = sizeof(struct publish_attributes) + m->body_bytes;
@@ -232,7 +230,7 @@ static void enter_many(struct worker *w, uint32_t topic, const struct message *m
 }
 
 enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    uint8_t status = STATUS_NO_SPACE;
+    uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
     struct many many;
     bool due = split_many(m, &many) && is_due(w, topic, m, &many, &status);
     if (due) {

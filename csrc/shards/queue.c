@@ -326,13 +326,12 @@ void queue_settle(struct worker *w, uint32_t topic, bool was_seen) {
     struct topic *t = topic_at(&w->topics, topic);
     bool seen = topic_seen(t);
     if (seen && !was_seen) w->count->topics++;
-    if (seen) return;
-    if (was_seen) {
+    if (!seen && was_seen) {
         w->count->topics--;
         end_pause(w, topic);
         t->total = t->deletes = t->pauses = 0;
     }
-    if (!t->number && !t->open) topics_remove(&w->topics, topic);
+    if (!seen || t->asleep) shard_settle_topic(w, topic);
 }
 
 static void delays_due(struct worker *w) {

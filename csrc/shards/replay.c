@@ -13,7 +13,7 @@
 #include "shards/requests.h"
 
 static uint32_t topic_of(const struct shard *s, const struct record *r) {
-    return r->topic && r->topic <= s->topics_known ? s->topics[r->topic] : 0;
+    return shard_topic(s, r->topic);
 }
 
 /* A name that leads to this shard, for messages whose topic's name is damaged: they can be found and worked off there. */
@@ -183,11 +183,12 @@ static void replay_state(struct worker *w, const struct record *r) {
 void replay_forget_ephemeral(struct worker *w) {
     for (uint32_t n = 0; n < w->shards; n++) {
         struct shard *s = w->own[n];
-        for (uint32_t number = 1; s && number <= s->topics_known; number++)
-            if (s->topics[number] && topic_at(&w->topics, s->topics[number])->ephemeral) {
-                topic_at(&w->topics, s->topics[number])->end_unwritten = true;
-                topic_end(w, s->topics[number]);
-            }
+        for (uint32_t topic = s ? s->known_first : 0, next; topic; topic = next) {
+            next = topic_at(&w->topics, topic)->known_next;
+            if (!topic_at(&w->topics, topic)->ephemeral) continue;
+            topic_at(&w->topics, topic)->end_unwritten = true;
+            topic_end(w, topic);
+        }
     }
 }
 
@@ -196,6 +197,25 @@ static void replay_producer(struct shard *s, const struct record *r) {
     if (r->attribute_bytes < sizeof part.part) return;
     memcpy(&part.part, record_attributes(r), sizeof part.part);
     producers_note(&s->producers, &part);
+}
+
+/* The topics that it names had nothing when it was written. If there is something, as what ended it was damaged or could
+ * not be written, it has its number still, unless all of it is known to have ended. */
+static void replay_floor(struct worker *w, struct shard *s, const struct record *r) {
+    if (r->seq > s->floor) s->floor = r->seq;
+    if (r->id > s->top_id) s->top_id = r->id;
+    const uint8_t *numbers = record_body(r);
+    for (size_t at = 0; at + sizeof(uint32_t) <= record_body_bytes(r); at += sizeof(uint32_t)) {
+        uint32_t number;
+        memcpy(&number, numbers + at, sizeof number);
+        uint32_t topic = shard_topic(s, number);
+        if (!topic) continue;
+        if (topic_at(&w->topics, topic)->durable) topic_end(w, topic);
+        const struct topic *t = topic_at(&w->topics, topic);
+        if (t->replayed_jobs || t->stream.live) continue;
+        shard_unknow_topic(w, topic);
+        topics_remove(&w->topics, topic);
+    }
 }
 
 static void replay_record(struct worker *w, struct shard *s, const struct record *r, log_position position) {
@@ -209,10 +229,7 @@ static void replay_record(struct worker *w, struct shard *s, const struct record
     }
     switch (r->kind) {
     case RECORD_TOPIC: replay_topic(w, s, r); break;
-    case RECORD_FLOOR:
-        if (r->seq > s->floor) s->floor = r->seq;
-        if (r->id > s->top_id) s->top_id = r->id;
-        break;
+    case RECORD_FLOOR: replay_floor(w, s, r); break;
     case RECORD_PUBLISH: replay_publish(w, s, r, position); break;
     case RECORD_MOVED: replay_moved(w, s, r, position); break;
     case RECORD_DELETE: replay_delete(w, s, r); break;

@@ -6,7 +6,7 @@
 #include "shards/requests.h"
 
 static uint32_t topic_of(const struct shard *s, const struct record *r) {
-    return r->topic && r->topic <= s->topics_known ? s->topics[r->topic] : 0;
+    return shard_topic(s, r->topic);
 }
 
 static uint32_t subscription_of(struct shard *s, uint64_t number) {

@@ -120,6 +120,7 @@ static void open_topic(struct worker *w, uint32_t acceptor, const struct message
     if (!topic) return;
     *opened = (struct opened){topic, (m->flags & MSG_LISTED) != 0};
     topic_at(&w->topics, topic)->open++;
+    shard_settle_topic(w, topic);
     if (opened->listed) hold_topic(w, topic);
 }
 

@@ -25,7 +25,8 @@ struct shard *shard_new(uint32_t number, uint32_t shards) {
 
 void shard_free(struct shard *shard) {
     log_free(shard->log);
-    free(shard->topics);
+    map_free(&shard->numbers);
+    map_free(&shard->keep);
     free(shard->subscriptions);
     free(shard->use);
     free(shard);
@@ -47,37 +48,50 @@ static struct record head_of(const struct worker *w, uint8_t kind, uint32_t topi
     return (struct record){.kind = kind, .topic = topic, .seq = seq, .time_ns = w->wall_ns, .id = id};
 }
 
-static const struct topic *known(const struct worker *w, const struct shard *s, uint32_t number) {
-    return s->topics[number] ? topic_at(&w->topics, s->topics[number]) : NULL;
-}
-
 static struct subscription *known_subscription(const struct worker *w, const struct shard *s, uint32_t number) {
     return s->subscriptions[number] ? subscription_at(&w->subscriptions, s->subscriptions[number]) : NULL;
 }
 
-/* A segment begins with all that the segments before it are needed for besides live messages. */
-static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes,
-                                     uint64_t keep) {
-    uint64_t head = 0;
-    size_t heads = 1;
-    for (uint32_t n = 1; n <= s->topics_known; n++) {
-        const struct topic *t = known(w, s, n);
-        if (t) head += shard_topic_bytes(t), heads += 2;
+/* What a segment begins with besides its FLOOR. */
+struct head {
+    size_t records;
+    uint64_t bytes;
+    uint32_t *unknown; /* numbers of topics with nothing in them: they get new ones with their next message */
+    uint32_t unknown_count;
+};
+
+static struct head measure_head(const struct worker *w, const struct shard *s) {
+    struct head head = {.records = 1 + s->producers.count,
+                        .bytes = s->producers.count * sizeof s->producers.last[0].part,
+                        .unknown = malloc(sizeof *head.unknown * (s->numbers.count + 1))};
+    if (!head.unknown) worker_die("out of memory");
+    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next) {
+        const struct topic *t = topic_at(&w->topics, topic);
+        if (shard_topic_in_head(s, t))
+            head.bytes += shard_topic_bytes(t), head.records += 2;
+        else
+            head.unknown[head.unknown_count++] = t->number;
     }
     for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
         const struct subscription *of = known_subscription(w, s, n);
-        if (of) head += 2 * of->name_bytes, heads += 2;
+        if (of) head.bytes += 2 * of->name_bytes, head.records += 2;
     }
-    heads += s->producers.count;
-    head += s->producers.count * sizeof s->producers.last[0].part;
-    enum log_result result = log_reserve(s->log, heads + records, head + bytes, keep, w->wall_ns);
-    if (result != LOG_OK) return result;
-    s->segment = log_active_segment(s->log);
-    s->headless = false;
-    struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
-    append(w, s, &floor, NULL, NULL, 0);
-    for (uint32_t n = 1; n <= s->topics_known; n++)
-        if (known(w, s, n)) shard_log_topic(w, s, s->topics[n]);
+    head.bytes += head.unknown_count * sizeof *head.unknown;
+    return head;
+}
+
+static void write_head(struct worker *w, struct shard *s, const struct head *head) {
+    for (uint32_t i = 0; i < head->unknown_count; i++) {
+        uint32_t topic = shard_topic(s, head->unknown[i]);
+        shard_unknow_topic(w, topic);
+        shard_settle_topic(w, topic);
+    }
+    shard_log_floor(w, s, head->unknown, head->unknown_count);
+    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next) {
+        struct topic *t = topic_at(&w->topics, topic);
+        shard_log_topic(w, s, topic);
+        if (!t->durable) t->end_unwritten = false; /* this says it */
+    }
     for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
         struct subscription *of = known_subscription(w, s, n);
         if (of) shard_log_subscription(w, s, of);
@@ -87,7 +101,20 @@ static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t
         struct producer_part last = s->producers.last[s->producers.count - 1];
         shard_log_producer(w, s, &last, 0);
     }
-    return LOG_OK;
+}
+
+/* A segment begins with all that the segments before it are needed for besides live messages. */
+static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes,
+                                     uint64_t keep) {
+    struct head head = measure_head(w, s);
+    enum log_result result = log_reserve(s->log, head.records + records, head.bytes + bytes, keep, w->wall_ns);
+    if (result == LOG_OK) {
+        s->segment = log_active_segment(s->log);
+        s->headless = false;
+        write_head(w, s, &head);
+    }
+    free(head.unknown);
+    return result;
 }
 
 enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish) {
@@ -125,15 +152,9 @@ bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t nu
     return true;
 }
 
-bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number) {
-    if (!reach(&s->topics, &s->topics_capacity, number)) return false;
-    /* One that was forgotten and came back has a number of each life in the log, and is listed under the last alone. */
-    struct topic *t = topic_at(&w->topics, topic);
-    if (t->number && t->number <= s->topics_known && s->topics[t->number] == topic) s->topics[t->number] = 0;
-    s->topics[number] = topic;
-    if (number > s->topics_known) s->topics_known = number;
-    t->number = number;
-    return true;
+void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers, size_t count) {
+    struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
+    append(w, s, &floor, NULL, numbers, count * sizeof *numbers);
 }
 
 uint64_t shard_topic_bytes(const struct topic *t) {
@@ -349,33 +370,6 @@ uint32_t shard_dead_segments(const struct shard *s) {
     return dead;
 }
 
-/* Topics of which the log holds nothing any more are forgotten; later ones count on from where they stopped, so that no
- * (topic, seq) is ever given out twice. */
-static void forget_topics(struct worker *w, struct shard *s, uint32_t first_segment) {
-    for (uint32_t n = 1; n <= s->topics_known; n++) {
-        uint32_t topic = s->topics[n];
-        if (!topic) continue;
-        struct topic *t = topic_at(&w->topics, topic);
-        if (topic_seen(t) || t->open || t->kept || t->last_segment >= first_segment) continue;
-        if (t->next_seq > s->floor) s->floor = t->next_seq;
-        s->topics[n] = 0;
-        topics_remove(&w->topics, topic);
-    }
-}
-
-void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes) {
-    assert(names || !bytes);
-    for (uint32_t n = 1; n <= s->topics_known; n++)
-        if (s->topics[n]) topic_at(&w->topics, s->topics[n])->kept = !names;
-    for (size_t at = 0; at < bytes;) {
-        const char *end = memchr(names + at, '\n', bytes - at);
-        size_t name_bytes = end ? (size_t)(end - (names + at)) : bytes - at;
-        uint32_t topic = topics_find(&w->topics, names + at, name_bytes);
-        if (topic && topic_at(&w->topics, topic)->shard == s->number) topic_at(&w->topics, topic)->kept = true;
-        at += name_bytes + 1;
-    }
-}
-
 void shard_drop_first(struct worker *w, struct shard *s) {
     uint32_t dropped = log_first_segment(s->log);
     log_drop_first(s->log);
@@ -387,5 +381,5 @@ void shard_drop_first(struct worker *w, struct shard *s) {
         s->first_use = dropped + 1;
     }
     s->scan_offset = 0;
-    forget_topics(w, s, dropped + 1);
+    shard_forget_before(w, s, dropped + 1);
 }

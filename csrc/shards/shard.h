@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/map.h"
 #include "log/log.h"
 #include "log/records.h"
 #include "shards/producers.h"
@@ -27,10 +28,15 @@ struct segment_use {
 
 struct shard {
     uint32_t number;
-    uint32_t segment;      /* the active one, as far as its head has been written */
-    uint32_t topics_known; /* highest topic number in the log */
-    uint32_t topics_capacity;
-    uint32_t *topics;             /* by number: the worker's topics; 0 where the log has forgotten it */
+    uint32_t segment;                 /* the active one, as far as its head has been written */
+    uint32_t topics_known;            /* the topic number in the log that was given last */
+    struct map numbers;               /* of the topics that the log knows: the worker's */
+    uint32_t known_first, known_last; /* those, as they got their numbers */
+    uint32_t asleep_first, asleep_last, asleep;
+    struct map keep; /* keys of the names that are not to be forgotten */
+    bool keep_all;   /* no name is */
+    bool drowsy;     /* some have to be forgotten */
+    struct shard *next_drowsy;
     uint32_t subscriptions_known; /* highest subscription number in the log */
     uint32_t subscriptions_capacity;
     uint32_t *subscriptions; /* by number: the worker's; 0: there is none any more */
@@ -59,6 +65,8 @@ void shard_free(struct shard *shard);
 enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish);
 
 /* These append; the caller has reserved. */
+/* Where topics made from now on begin to count; and numbers of topics that are known no more. */
+void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers, size_t count);
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
                                struct publish_attributes attributes, const void *body, uint32_t body_bytes,
@@ -90,8 +98,14 @@ void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uin
 /* How many bytes a topic's (or subscription's) two records take beside their headers. */
 uint64_t shard_topic_bytes(const struct topic *t);
 
-/* Gives the topic a number in the shard's log, or a subscription. False when memory is short. */
+/* The topic of a number in the shard's log; 0: it knows none of that number. */
+static inline uint32_t shard_topic(const struct shard *s, uint32_t number) {
+    return map_find(&s->numbers, number);
+}
+/* Gives a topic this number in the shard's log, which must be free; or a new one, unless it has one; a subscription. False
+ * when memory is short. */
 bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number);
+bool shard_number_topic(struct worker *w, struct shard *s, uint32_t topic);
 bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t number);
 
 void shard_count_in(struct shard *s, log_position position);
@@ -99,9 +113,21 @@ void shard_count_out(struct shard *s, log_position position);
 
 /* How many of the oldest segments hold nothing alive (the active one is never among them). */
 uint32_t shard_dead_segments(const struct shard *s);
+/* Of names.c. The log knows a topic no more, and later ones count on from where it stopped. */
+void shard_unknow_topic(struct worker *w, uint32_t topic);
+/* After anything that may send it to sleep or wake it. One that the log does not know is gone then. */
+void shard_settle_topic(struct worker *w, uint32_t topic);
+/* Forgets some of those that have slept longest. True if there are more. */
+bool shards_forget(struct worker *w);
+void shard_sleep_after_replay(struct worker *w, struct shard *s);
+/* Those that sleep and have no message in this segment or later. */
+void shard_forget_before(struct worker *w, struct shard *s, uint32_t first_segment);
+/* A new segment has to know it. */
+bool shard_topic_in_head(const struct shard *s, const struct topic *t);
+
 void shard_drop_first(struct worker *w, struct shard *s);
-/* Of the topics that the shard knows now, those named (a newline between two; NULL: all) are not forgotten when the log
- * holds nothing of them any more, until this is called again: each call takes the place of the one before. */
+/* Topics that are named (a newline between two; NULL: all) are not forgotten until this is called again: each call takes
+ * the place of the one before. */
 void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes);
 
 /* Moves live jobs of the oldest segment to the head of the log, looking at no more than `budget` bytes. True when the

@@ -5,7 +5,7 @@
 #include <string.h>
 
 bool topics_open(struct topics *topics, uint32_t limit, struct siphash_key key) {
-    *topics = (struct topics){.key = key};
+    *topics = (struct topics){.key = key, .limit = limit};
     return arena_open(&topics->arena, sizeof(struct topic), limit);
 }
 
@@ -34,7 +34,7 @@ uint32_t topics_add(struct topics *topics, const char *name, size_t name_bytes, 
     assert(name_bytes > 0 && name_bytes <= TOPIC_NAME_MAX);
     uint64_t key = siphash(topics->key, name, name_bytes);
     /* Two names with one 64-bit keyed hash: refuse the second, as if the limit were reached. */
-    if (map_find(&topics->names, key)) return 0;
+    if (topics->names.count >= topics->limit || map_find(&topics->names, key)) return 0;
     char *copy = malloc(name_bytes);
     if (!copy) return 0;
     memcpy(copy, name, name_bytes);

@@ -1,9 +1,8 @@
 /* A topic on a worker: its place in the sequence of messages, its job queue, its subscriptions, and who takes an
  * interest in it.
  *
- * A topic is seen (listed, counted) while somebody uses or watches it, a job is in it, or it is durable. After that it sleeps:
- * only its number and next_seq are kept, because a seq is never given out twice, until the log holds nothing of it any
- * more, or, if it is to be kept (shard_keep_topics), for longer.
+ * A topic is seen (listed, counted) while somebody uses or watches it, a job is in it, or it is durable. After that it sleeps, with
+ * its number and next_seq, because a seq is never given out twice, until it is forgotten (names.c).
  *
  * Where its messages go: into the job queue; but those of a durable topic, which stays until it is deleted, only if
  * somebody wants its tube, and otherwise into the stream, where each subscription holds them, or, as long as there is
@@ -32,9 +31,12 @@ struct topic {
     char *name;
     uint64_t key; /* in the map of names */
     uint64_t next_seq;
-    uint32_t last_segment; /* that a message of it went to */
-    bool nameless;         /* recovery has not found its name: it goes by one that was made up */
-    bool kept;             /* it is not forgotten, because somebody remembers its seqs */
+    uint32_t known_previous, known_next; /* of the shard's, as they got their numbers */
+    uint32_t earlier, later;             /* of those asleep */
+    uint32_t last_segment;               /* that a message of it went to */
+    bool nameless;                       /* recovery has not found its name: it goes by one that was made up */
+    bool asleep;                         /* see names.c */
+    bool kept;                           /* it is not forgotten, because somebody remembers its seqs */
 
     struct ready ready;
     struct heap delayed; /* by deadline */
@@ -72,6 +74,7 @@ struct topics {
     struct arena arena;
     struct map names;
     struct siphash_key key;
+    uint32_t limit;
 };
 
 bool topics_open(struct topics *topics, uint32_t limit, struct siphash_key key);

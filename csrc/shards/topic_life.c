@@ -24,8 +24,7 @@ static enum outcome log_topic(struct worker *w, uint32_t topic, uint8_t *status)
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     if (requests_reserve(w, s, 3, shard_topic_bytes(t), true, status) == LATER) return LATER;
-    if (*status == STATUS_OK && !t->number && !shard_know_topic(w, s, topic, s->topics_known + 1))
-        *status = STATUS_NO_SPACE;
+    if (*status == STATUS_OK && !shard_number_topic(w, s, topic)) *status = STATUS_NO_SPACE;
     return DONE;
 }
 
@@ -88,6 +87,7 @@ void job_done(struct worker *w, uint32_t job, uint64_t seq) {
     const struct job *j = job_at(w, job);
     uint32_t topic = j->topic;
     struct topic *t = topic_at(&w->topics, topic);
+    if (w->replaying && t->replayed_jobs) t->replayed_jobs--;
     if (t->stream.live && stream_position(&t->stream, seq))
         message_release(w, topic, seq);
     else
@@ -412,7 +412,7 @@ static enum outcome change_named(struct worker *w, const struct message *m, uint
     const struct topic *t = topic_at(&w->topics, topic);
     if (m->pri == CHANGE_MAKE && (!channel || t->durable || topic_jobs(t))) {
         enum outcome outcome = make(w, topic, channel, channel_bytes, status);
-        if (!topic_seen(t) && !t->number && !t->open) topics_remove(&w->topics, topic);
+        shard_settle_topic(w, topic);
         return outcome;
     }
     if (!t->durable && !topic_jobs(t)) return DONE;

@@ -163,6 +163,8 @@ void worker_recovered(struct worker *w) {
     replay_place_jobs(w);
     replay_place_deferred(w);
     replay_forget_ephemeral(w);
+    for (uint32_t n = 0; n < w->shards; n++)
+        if (w->own[n]) shard_sleep_after_replay(w, w->own[n]);
     count_segments(w);
 }
 
@@ -211,6 +213,14 @@ void worker_drop_first(struct worker *w, uint32_t shard) {
 
 void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes) {
     shard_keep_topics(w, w->own[shard], names, bytes);
+}
+
+void worker_limit_topics(struct worker *w, uint32_t limit) {
+    w->topics.limit = limit;
+}
+
+uint32_t worker_topics(const struct worker *w) {
+    return w->topics.names.count;
 }
 
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment) {
@@ -415,6 +425,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         }
         busy |= dispatch(w);
         subscriptions_write(w);
+        busy |= shards_forget(w);
     }
     w->failing = !flush_logs(w) || w->sync_failed;
     if (!w->failing) let_out(w);

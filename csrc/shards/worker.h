@@ -97,6 +97,7 @@ struct worker {
     struct board *board;
     struct worker_board *count;
 
+    struct shard *drowsy; /* the first of those with topics to be forgotten */
     struct shard *dirty[WORKER_MAX_SHARDS];
     uint32_t dirty_count;
     struct shard *wanting; /* a shard whose log wants a segment */
@@ -154,8 +155,12 @@ uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);
 void worker_drop_first(struct worker *w, uint32_t shard);
-/* Said before a drop: these topics are not to be forgotten with it (shard_keep_topics). */
+/* These topics are not to be forgotten (shard_keep_topics). */
 void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
+/* Topics at most, less than WORKER_MAX_TOPICS. */
+void worker_limit_topics(struct worker *w, uint32_t limit);
+/* How many are in memory, asleep or not. */
+uint32_t worker_topics(const struct worker *w);
 /* Where it ends; 0 if there is no such segment. */
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 /* Goes on in a new segment, though there is room in this one. */

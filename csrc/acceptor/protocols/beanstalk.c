@@ -446,7 +446,8 @@ static const char *failure_text(uint8_t status) {
     case STATUS_TIMED_OUT:
     case STATUS_CANCELLED: return "TIMED_OUT\r\n";
     case STATUS_DEADLINE_SOON: return "DEADLINE_SOON\r\n";
-    case STATUS_NO_SPACE: return "OUT_OF_MEMORY\r\n";
+    case STATUS_NO_SPACE:
+    case STATUS_TOO_MANY: return "OUT_OF_MEMORY\r\n";
     default: return "INTERNAL_ERROR\r\n";
     }
 }

@@ -654,7 +654,9 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
     }
     char text[SHORT_TEXT];
     const char *name = kind == MSG_PUBLISH_MANY ? "MPUB" : value == WAS_DPUB ? "DPUB" : "PUB";
-    const char *why = status == STATUS_NO_SPACE ? "no space" : "outcome unknown";
+    const char *why = status == STATUS_NO_SPACE   ? "no space"
+                      : status == STATUS_TOO_MANY ? "too many topics"
+                                                  : "outcome unknown";
     int bytes = snprintf(text, sizeof text, "E_%s_FAILED %s failed %s", name, name, why);
     nsq_say(a, c, FRAME_ERROR, text, (size_t)bytes);
     c->closing = true;

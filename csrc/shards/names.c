@@ -1,0 +1,183 @@
+/* The topics that a shard's log knows, by their numbers there; and which of them may be forgotten.
+ *
+ * A topic that is neither seen nor open at an acceptor is asleep. The SLEEPING_MOST of a shard that fell asleep last keep
+ * their seqs and their numbers; the others are forgotten, a batch at a time: the shard's floor rises to their next seqs,
+ * and a FLOOR record says so and which numbers they had. So the log knows no more names than are in memory.
+ */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/worker.h"
+
+enum { SLEEPING_MOST = 256, FORGOTTEN_AT_ONCE = 64 };
+
+/* --- numbers ------------------------------------------------------------------------------------------------------ */
+
+static bool keeps(const struct worker *w, const struct shard *s, const struct topic *t) {
+    return s->keep_all || map_find(&s->keep, siphash(w->topics.key, t->name, t->name_bytes));
+}
+
+static void leave_known(struct worker *w, struct shard *s, struct topic *t) {
+    *(t->known_previous ? &topic_at(&w->topics, t->known_previous)->known_next : &s->known_first) = t->known_next;
+    *(t->known_next ? &topic_at(&w->topics, t->known_next)->known_previous : &s->known_last) = t->known_previous;
+    map_remove(&s->numbers, t->number);
+    t->known_next = t->known_previous = t->number = 0;
+}
+
+bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number) {
+    struct topic *t = topic_at(&w->topics, topic);
+    assert(number && !shard_topic(s, number));
+    if (!map_insert(&s->numbers, number, topic)) return false;
+    /* One that was forgotten and came back has a number of each life in the log, and is listed under the last alone. */
+    if (t->number) leave_known(w, s, t);
+    t->number = number;
+    t->known_previous = s->known_last;
+    *(s->known_last ? &topic_at(&w->topics, s->known_last)->known_next : &s->known_first) = topic;
+    s->known_last = topic;
+    if (number > s->topics_known) s->topics_known = number;
+    t->kept = keeps(w, s, t);
+    return true;
+}
+
+bool shard_number_topic(struct worker *w, struct shard *s, uint32_t topic) {
+    if (topic_at(&w->topics, topic)->number) return true;
+    uint32_t number = s->topics_known;
+    do number = number < UINT32_MAX ? number + 1 : 1;
+    while (shard_topic(s, number));
+    if (number < s->topics_known) s->topics_known = number;
+    return shard_know_topic(w, s, topic, number);
+}
+
+void shard_unknow_topic(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    if (t->next_seq > s->floor) s->floor = t->next_seq;
+    if (t->number) leave_known(w, s, t);
+}
+
+/* --- sleep -------------------------------------------------------------------------------------------------------- */
+
+/* Where there is room for few more topics, none sleeps for long. */
+static uint32_t sleeping_most(const struct worker *w) {
+    return w->topics.names.count > w->topics.limit - w->topics.limit / 8 ? 0 : SLEEPING_MOST;
+}
+
+static bool are_many(const struct worker *w, const struct shard *s) {
+    uint32_t most = sleeping_most(w);
+    return s->asleep >= most + (most ? FORGOTTEN_AT_ONCE : 1);
+}
+
+static void fall_asleep(struct worker *w, struct shard *s, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    t->asleep = true;
+    t->later = 0;
+    t->earlier = s->asleep_last;
+    *(s->asleep_last ? &topic_at(&w->topics, s->asleep_last)->later : &s->asleep_first) = topic;
+    s->asleep_last = topic;
+    s->asleep++;
+    if (s->drowsy || !are_many(w, s)) return;
+    s->drowsy = true;
+    s->next_drowsy = w->drowsy;
+    w->drowsy = s;
+}
+
+static void wake(struct worker *w, struct shard *s, struct topic *t) {
+    *(t->earlier ? &topic_at(&w->topics, t->earlier)->later : &s->asleep_first) = t->later;
+    *(t->later ? &topic_at(&w->topics, t->later)->earlier : &s->asleep_last) = t->earlier;
+    t->asleep = false;
+    t->earlier = t->later = 0;
+    s->asleep--;
+}
+
+void shard_settle_topic(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    bool sleeps = !topic_seen(t) && !t->open;
+    if (w->replaying || (sleeps == t->asleep && (!sleeps || t->number))) return;
+    struct shard *s = shard_of_topic(w, t);
+    if (t->asleep) wake(w, s, t);
+    if (!sleeps) return;
+    if (t->number)
+        fall_asleep(w, s, topic);
+    else
+        topics_remove(&w->topics, topic);
+}
+
+static void forget(struct worker *w, struct shard *s, uint32_t topic) {
+    wake(w, s, topic_at(&w->topics, topic));
+    shard_unknow_topic(w, topic);
+    topics_remove(&w->topics, topic);
+}
+
+/* A batch of those that fell asleep first. False: none could be forgotten now. */
+static bool forget_some(struct worker *w, struct shard *s) {
+    uint32_t numbers[FORGOTTEN_AT_ONCE], count = 0;
+    if (shard_reserve(w, s, 1, sizeof numbers, false) != LOG_OK) return false;
+    for (uint32_t looked_at = 0; looked_at < 2 * FORGOTTEN_AT_ONCE && count < FORGOTTEN_AT_ONCE; looked_at++) {
+        uint32_t topic = s->asleep_first;
+        if (!topic || s->asleep <= sleeping_most(w)) break;
+        struct topic *t = topic_at(&w->topics, topic);
+        if (t->kept) {
+            wake(w, s, t);
+            fall_asleep(w, s, topic);
+            continue;
+        }
+        numbers[count++] = t->number;
+        forget(w, s, topic);
+    }
+    if (count) shard_log_floor(w, s, numbers, count);
+    return count > 0;
+}
+
+bool shards_forget(struct worker *w) {
+    struct shard *s = w->drowsy;
+    w->drowsy = NULL;
+    while (s) {
+        struct shard *next = s->next_drowsy;
+        bool more = forget_some(w, s) && are_many(w, s);
+        s->drowsy = more;
+        if (more) {
+            s->next_drowsy = w->drowsy;
+            w->drowsy = s;
+        }
+        s = next;
+    }
+    return w->drowsy != NULL;
+}
+
+void shard_sleep_after_replay(struct worker *w, struct shard *s) {
+    for (uint32_t topic = s->known_first, next; topic; topic = next) {
+        next = topic_at(&w->topics, topic)->known_next;
+        shard_settle_topic(w, topic);
+    }
+}
+
+/* --- the log has less of them ------------------------------------------------------------------------------------- */
+
+void shard_forget_before(struct worker *w, struct shard *s, uint32_t first_segment) {
+    for (uint32_t topic = s->asleep_first, next; topic; topic = next) {
+        const struct topic *t = topic_at(&w->topics, topic);
+        next = t->later;
+        if (!t->kept && t->last_segment < first_segment) forget(w, s, topic);
+    }
+}
+
+bool shard_topic_in_head(const struct shard *s, const struct topic *t) {
+    return t->durable || t->kept || topic_jobs(t) || t->stream.live || t->end_unwritten ||
+           t->last_segment + 1 >= log_active_segment(s->log);
+}
+
+void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes) {
+    assert(names || !bytes);
+    map_free(&s->keep);
+    s->keep_all = !names;
+    for (size_t at = 0; at < bytes;) {
+        const char *end = memchr(names + at, '\n', bytes - at);
+        size_t name_bytes = end ? (size_t)(end - (names + at)) : bytes - at;
+        uint64_t key = siphash(w->topics.key, names + at, name_bytes);
+        if (!map_find(&s->keep, key) && !map_insert(&s->keep, key, 1)) worker_die("out of memory");
+        at += name_bytes + 1;
+    }
+    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next)
+        topic_at(&w->topics, topic)->kept = keeps(w, s, topic_at(&w->topics, topic));
+}

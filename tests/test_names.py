@@ -1,0 +1,128 @@
+"""Names that come and go: what a topic costs that is empty and that nobody uses, and what is refused at the limit."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from mq_shards.csrc._core import lib
+from mq_shards.shards.store import Record, decode_segment
+
+from tests.test_worker import (
+    CLOSE,
+    DELETE,
+    NOT_FOUND,
+    OK,
+    OPEN,
+    PUBLISH,
+    SHARDS,
+    STATS_TOPIC,
+    USE,
+    Bench,
+    go_on_in_a_new_segment,
+)
+
+# 3,000,000 takes five minutes.
+TUBES = int(os.environ.get("MQ_TEST_TUBES", "30000"))
+ASLEEP = 320 * SHARDS  # SLEEPING_MOST + FORGOTTEN_AT_ONCE, csrc/shards/names.c
+TOO_MANY = lib.STATUS_TOO_MANY
+AT_ONCE = 500
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.dispose()
+
+
+def use_once(bench: Bench, names: list[bytes], first_id: int) -> None:
+    """Each gets a message that is deleted, and then nobody knows the name any more."""
+    for n, name in enumerate(names):
+        number = n % AT_ONCE + 1
+        id = (first_id + n) * SHARDS + n % SHARDS
+        bench.send(OPEN, topic=number, id=n % SHARDS, body=name)
+        bench.send(PUBLISH, topic=number, id=id, body=b"once")
+        bench.send(DELETE, id=id)
+        bench.send(CLOSE, topic=number)
+        if number == AT_ONCE:
+            assert {a.status for a in bench.turn()} == {OK}
+    bench.turn()
+
+
+def published(bench: Bench, shard: int) -> list[Record]:
+    entries = [e for _, fd in bench.segments[shard] for e in decode_segment(Path(f"/proc/self/fd/{fd}").read_bytes())]
+    return [e for e in entries if isinstance(e, Record) and e.kind == 3]
+
+
+def test_a_tube_that_was_used_once_costs_nothing_afterwards(bench: Bench) -> None:
+    for start in range(0, TUBES, 10 * AT_ONCE):
+        use_once(bench, [b"reply-%d" % n for n in range(start, start + 10 * AT_ONCE)], start + 1)
+        assert lib.worker_topics(bench.worker) <= ASLEEP + AT_ONCE
+    for _ in range(2):
+        bench.restart()
+        bench.turn()
+        assert bench.found.damages == 0
+        assert lib.worker_topics(bench.worker) <= ASLEEP + AT_ONCE
+
+
+def test_a_new_segment_begins_with_what_has_something_in_it(bench: Bench) -> None:
+    use_once(bench, [b"reply-%d" % n for n in range(20 * AT_ONCE)], 1)
+    bench.open("full", 1)
+    bench.open("used", 2)
+    bench.send(USE, topic=2)
+    for number in (1, 2):
+        assert bench.ask(PUBLISH, topic=number, id=(1 << 30) + number * SHARDS).status == OK
+    assert bench.ask(DELETE, id=(1 << 30) + 2 * SHARDS).status == OK
+    for _ in range(2):
+        go_on_in_a_new_segment(bench)
+    active = dict(bench.segments[0])[lib.worker_active_segment(bench.worker, 0)]
+    content = Path(f"/proc/self/fd/{active}").read_bytes()
+    records = [entry for entry in decode_segment(content) if isinstance(entry, Record)]
+    assert [bytes(r.body) for r in records if r.kind == 1] == [b"full", b"full"]
+    # It begins anew with what comes next, and counts on.
+    assert bench.ask(PUBLISH, topic=2, id=(1 << 30) + 3 * SHARDS).status == OK
+    bench.restart()
+    assert bench.ask(STATS_TOPIC, body=b"full").status == OK
+    assert bench.ask(STATS_TOPIC, body=b"used").body[8:16] == struct.pack("<Q", 1)
+    seqs = [(r.topic, r.seq) for r in published(bench, 0)]
+    assert len(set(seqs)) == len(seqs)
+
+
+def test_a_seq_is_given_once_whatever_is_forgotten_in_between(bench: Bench) -> None:
+    given: list[int] = []
+    for n in range(4):
+        for id in (2 * n, 2 * n + 1):
+            bench.open("again", 1)
+            assert bench.ask(PUBLISH, topic=1, id=((1 << 30) + id) * SHARDS).status == OK
+            given.append(published(bench, 0)[-1].seq)
+            assert bench.ask(DELETE, id=((1 << 30) + id) * SHARDS).status == OK
+            bench.send(CLOSE, topic=1)
+        use_once(bench, [b"other-%d-%d" % (n, i) for i in range(4 * AT_ONCE)], 1 + n * 4 * AT_ONCE)
+        if n % 2:
+            bench.restart()
+    assert given == sorted(set(given))
+
+
+def test_at_the_limit_of_topics_the_next_is_refused_until_another_has_gone(bench: Bench) -> None:
+    """Also when the worker has begun anew meanwhile."""
+    lib.worker_limit_topics(bench.worker, 1000)
+    for number in range(1, 1001):
+        bench.send(OPEN, topic=number, id=number % SHARDS, body=b"t%d" % number)
+        bench.send(PUBLISH, topic=number, id=number * SHARDS + number % SHARDS)
+    assert {a.status for a in bench.turn()} == {OK}
+    bench.open("more", 2000)
+    assert bench.ask(PUBLISH, topic=2000, id=5000 * SHARDS).status == TOO_MANY
+    bench.restart()
+    lib.worker_limit_topics(bench.worker, 1000)
+    bench.open("more", 2000)
+    assert bench.ask(PUBLISH, topic=2000, id=5000 * SHARDS).status == TOO_MANY
+    for number in range(1, 901):
+        bench.send(DELETE, id=number * SHARDS + number % SHARDS)
+    assert {a.status for a in bench.turn()} == {OK}
+    bench.open("more", 2000)
+    assert bench.ask(PUBLISH, topic=2000, id=5000 * SHARDS).status == OK
+    assert bench.ask(STATS_TOPIC, body=b"t1").status == NOT_FOUND
