@@ -16,6 +16,8 @@ from mq_shards.ringbuf.control import Control, Message
 # At a stop: how long replies may take to get out, and how often it is looked whether they have.
 FLUSH_S: Final = 1.0
 FLUSH_STEP_NS: Final = 10_000_000
+# What Python does between two runs of the engine, which moves the messages: then those get their turn.
+TURN_NS: Final = 1_000_000
 # Of what could not be handled.
 LOGGED_BYTES: Final = 200
 
@@ -37,6 +39,7 @@ class AcceptorProcess:
         }
         self._serving = False
         self._stopping = False
+        self._more = False  # upcalls are left
 
     def run(self) -> None:
         """Serves until told to stop. EOFError when the supervisor is gone."""
@@ -59,13 +62,21 @@ class AcceptorProcess:
         self._control.send({"did": "stopped"})
 
     def _turns(self, max_wait_ns: int) -> None:
+        """A run of the engine, and of what it leaves to Python so much that others do not wait long for theirs."""
+        if self._more:
+            max_wait_ns = 0
         for protocol in self._protocols.values():
             max_wait_ns = sooner(max_wait_ns, protocol.wait_ns())
         self._engine.run(max_wait_ns)
         for protocol in self._protocols.values():
             protocol.expire()
+        until_ns = time.monotonic_ns() + TURN_NS
+        self._more = False
         for upcall in self._engine.upcalls():
             self._handle(upcall)
+            if time.monotonic_ns() > until_ns:
+                self._more = True  # perhaps
+                break
 
     def _handle(self, upcall: Upcall) -> None:
         if upcall.kind == engine.BROKEN:

@@ -175,6 +175,10 @@ struct subscribe {
     uint16_t name_bytes, flags;
     uint32_t description_bytes;
 };
+struct producer_part {
+    uint64_t writer, batch;
+    uint32_t part, unused;
+};
 struct topic_figures {
     uint32_t name_bytes, flags, channels, shard;
     uint64_t depth, messages, message_bytes, jobs;
@@ -186,7 +190,8 @@ struct channel_figures {
 struct consumer_figures {
     uint32_t acceptor, conn, credit, in_flight;
     uint64_t messages, finishes, requeues;
-    uint32_t description_bytes, sample_percent;
+    uint32_t description_bytes;
+    uint16_t sample_percent, is_leaving;
 };
 struct job_stats {
     uint64_t id;

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from dataclasses import dataclass
 from typing import Final
 
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Answer, Engine
-from mq_shards.csrc._core import lib
+from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.names import MAX_TOPIC_BYTES
@@ -55,9 +54,6 @@ class OutOfTurnError(BrokerError):
     """The part of the batch before it is not there."""
 
 
-_ONCE: Final = struct.Struct("<QQII")  # struct producer_part, csrc/ringbuf/message.h
-
-
 @dataclass(frozen=True, slots=True)
 class Once:
     """Which part of a writer's batch something is: those of each shard are numbered from 0."""
@@ -65,6 +61,11 @@ class Once:
     writer: int  # its key
     batch: int
     part: int
+
+    def encode(self) -> bytes:
+        """As it stands before the bodies."""
+        part = ffi.new("struct producer_part *", {"writer": self.writer, "batch": self.batch, "part": self.part})
+        return bytes(ffi.buffer(part))
 
 
 class Broker:
@@ -99,7 +100,7 @@ class Broker:
         """
         flags = lib.MSG_DURABLE
         if once is not None:
-            bodies = _ONCE.pack(once.writer, once.batch, once.part, 0) + bodies
+            bodies = once.encode() + bodies
             flags |= lib.MSG_IDEMPOTENT
         await self._publish(lib.MSG_PUBLISH_MANY, topic, count, bodies, 0, count, flags)
 

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from mq_shards.csrc._core import lib
+from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway.names import is_valid_name
 
 PAUSED: Final[int] = lib.FIGURES_PAUSED
 DURABLE: Final[int] = lib.FIGURES_DURABLE
-
-_TOPIC: Final = struct.Struct("=IIIIQQQQ")
-_CHANNEL: Final = struct.Struct("=IIIIQQQQQQ")
-_CONSUMER: Final = struct.Struct("=IIIIQQQII")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +22,7 @@ class Consumer:
     finishes: int
     requeues: int
     sample_percent: int
+    is_leaving: bool  # it wants no more than what it has
     description: bytes  # what its acceptor said of the client when it subscribed
 
 
@@ -71,57 +67,64 @@ class Topic:
 
 def decode(body: bytes) -> list[Topic]:
     """Raises ValueError when it is not a whole catalog."""
+    sheet = _Sheet(body)
     topics = []
-    offset = 0
-    try:
-        while offset < len(body):
-            topic, offset = _topic(body, offset)
-            topics.append(topic)
-    except struct.error as error:
-        raise ValueError(f"a catalog ends in the middle, at {offset} of {len(body)} bytes: {error}") from None
+    while sheet.offset < len(body):
+        topics.append(sheet.topic())
     return topics
 
 
-def _topic(body: bytes, offset: int) -> tuple[Topic, int]:
-    figures = _TOPIC.unpack_from(body, offset)
-    name_bytes, flags, channels, _shard, depth, messages, message_bytes, jobs = figures
-    name, offset = _text(body, offset + _TOPIC.size, name_bytes)
-    topic = Topic(name, flags, depth, messages, message_bytes, jobs)
-    for _ in range(channels):
-        channel, offset = _channel(body, offset)
-        topic.channels.append(channel)
-    topic.channels.sort(key=lambda channel: channel.name)
-    return topic, offset
+class _Sheet:
+    """A catalog, and how far it has been read. The structs are C's own: as the compiler laid them out."""
 
+    def __init__(self, body: bytes) -> None:
+        self.offset = 0
+        self._body = body
+        self._topic: Any = ffi.new("struct topic_figures *")
+        self._channel: Any = ffi.new("struct channel_figures *")
+        self._consumer: Any = ffi.new("struct consumer_figures *")
 
-def _channel(body: bytes, offset: int) -> tuple[Channel, int]:
-    figures = _CHANNEL.unpack_from(body, offset)
-    name_bytes, flags, consumers, listed, depth, in_flight, deferred, messages, requeues, timeouts = figures
-    name, offset = _text(body, offset + _CHANNEL.size, name_bytes)
-    channel = Channel(name, flags, consumers, depth, in_flight, deferred, messages, requeues, timeouts)
-    for _ in range(listed):
-        consumer, offset = _consumer(body, offset)
-        channel.consumers.append(consumer)
-    return channel, offset
+    def topic(self) -> Topic:
+        figures = self._topic
+        self._read(figures)
+        flags, channels = int(figures.flags), int(figures.channels)
+        numbers = int(figures.depth), int(figures.messages), int(figures.message_bytes), int(figures.jobs)
+        topic = Topic(self._text(figures.name_bytes), flags, *numbers)
+        for _ in range(channels):
+            topic.channels.append(self._one_channel())
+        topic.channels.sort(key=lambda channel: channel.name)
+        return topic
 
+    def _one_channel(self) -> Channel:
+        f = self._channel
+        self._read(f)
+        listed = int(f.consumers_listed)
+        channel = Channel(
+            self._text(f.name_bytes), int(f.flags), int(f.consumers), int(f.depth), int(f.in_flight), int(f.deferred),
+            int(f.messages), int(f.requeues), int(f.timeouts),
+        )  # fmt: skip
+        for _ in range(listed):
+            channel.consumers.append(self._one_consumer())
+        return channel
 
-def _consumer(body: bytes, offset: int) -> tuple[Consumer, int]:
-    figures = _CONSUMER.unpack_from(body, offset)
-    acceptor, conn, credit, in_flight, messages, finishes, requeues, description_bytes, sample_percent = figures
-    description, offset = _bytes(body, offset + _CONSUMER.size, description_bytes)
-    consumer = Consumer(
-        acceptor, conn, credit, in_flight, messages, finishes, requeues, sample_percent, description
-    )  # fmt: skip
-    return consumer, offset
+    def _one_consumer(self) -> Consumer:
+        f = self._consumer
+        self._read(f)
+        return Consumer(
+            int(f.acceptor), int(f.conn), int(f.credit), int(f.in_flight), int(f.messages), int(f.finishes),
+            int(f.requeues), int(f.sample_percent), bool(f.is_leaving), self._bytes(f.description_bytes),
+        )  # fmt: skip
 
+    def _read(self, figures: Any) -> None:  # noqa: ANN401
+        size = ffi.sizeof(figures[0])
+        ffi.memmove(figures, self._bytes(size), size)
 
-def _bytes(body: bytes, offset: int, count: int) -> tuple[bytes, int]:
-    end = offset + count
-    if end > len(body):
-        raise ValueError(f"a catalog ends in the middle, at {offset} of {len(body)} bytes")
-    return body[offset:end], end
+    def _bytes(self, count: int) -> bytes:
+        begin = self.offset
+        if begin + count > len(self._body):
+            raise ValueError(f"a catalog ends in the middle, at {begin} of {len(self._body)} bytes")
+        self.offset = begin + count
+        return self._body[begin : self.offset]
 
-
-def _text(body: bytes, offset: int, count: int) -> tuple[str, int]:
-    data, end = _bytes(body, offset, count)
-    return data.decode("latin-1"), end  # a beanstalk tube's name need not be UTF-8
+    def _text(self, count: int) -> str:
+        return self._bytes(count).decode("latin-1")  # a beanstalk tube's name need not be UTF-8

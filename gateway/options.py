@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Message
 
 # /config knows an option by its flag with underscores, except these.
@@ -15,6 +16,7 @@ _CONFIG_NAMES: Final = {
     "auth-http-address": "auth_http_addresses",
     "node-id": "id",
 }
+_LATENCY_WINDOW_NS: Final = 600_000_000_000  # nsqd's default: nothing is measured
 _TLS_REQUIRED: Final = {"false": 0, "tcp-https": 1, "true": 2}
 _TLS_VERSIONS: Final = {"tls1.0": 0x301, "tls1.1": 0x302, "tls1.2": 0x303, "tls1.3": 0x304}
 
@@ -27,6 +29,9 @@ class GatewayOptions:
     http_addresses: Sequence[tuple[str, int]]
     started_wall_ns: int
     data_dir: bool  # messages are kept on disk
+    data_path: str = ""
+    sync: str = "interval"
+    sync_interval_ns: int = 0
 
     @classmethod
     def from_start(cls, start: Message) -> GatewayOptions:
@@ -42,6 +47,9 @@ class GatewayOptions:
             http_addresses=addresses("nsq-http"),
             started_wall_ns=start["started_wall_ns"],
             data_dir=start["data_dir"] is not None,
+            data_path=start["data_dir"] or "",
+            sync=start["sync"],
+            sync_interval_ns=start["settings"]["log"]["sync-interval"] * 1_000_000,
         )
 
     @property
@@ -84,6 +92,17 @@ class GatewayOptions:
         found["broadcast_tcp_port"] = self.broadcast_tcp_port
         found["broadcast_http_port"] = self.broadcast_http_port
         found["statsd_prefix"] = self.statsd_prefix
+        # What nsqd has and this has not, or has otherwise: as an nsqd would show it that does what this does.
+        found["https_address"] = ""
+        found["data_path"] = self.data_path
+        found["mem_queue_size"] = 0
+        found["max_bytes_per_file"] = int(lib.SEGMENT_BYTES)
+        found["sync_every"] = 1 if self.sync == "always" else 0
+        found["sync_timeout"] = self.sync_interval_ns if self.sync == "interval" else 0
+        found["queue_scan_selection_count"] = found["queue_scan_worker_pool_max"] = 0
+        found["e2e_processing_latency_window_time"] = _LATENCY_WINDOW_NS
+        found["e2e_processing_latency_percentiles"] = []
+        found["log_prefix"] = ""
         found["tcp_address"] = _address(self.tcp_addresses)
         found["http_address"] = _address(self.http_addresses)
         return found

@@ -243,8 +243,7 @@ class Supervisor:
         if acceptor.role == "gateway":
             start["addresses"] = [asdict(listener.address) for listener in self._listeners]
             start["data_dir"] = self._data_dir
-            data_dir = self._options.data_dir
-            start["data_dir"] = None if data_dir is None else str(data_dir)
+            start["sync"] = self._options.sync
         acceptor.send(start, [self._board_fd, acceptor.wake_fd])
         for worker in self._workers:
             if worker.alive:

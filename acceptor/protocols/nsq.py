@@ -50,8 +50,6 @@ SECOND_NS: Final = 1_000_000_000
 EPHEMERAL: Final = nsq_options.EPHEMERAL.encode()
 SUBSCRIBED: Final = 3  # as nsqd numbers a client's states
 DESCRIPTION_BYTES: Final[int] = lib.DESCRIPTION_MAX_BYTES
-# struct subscribe, csrc/ringbuf/message.h
-SUBSCRIBE: Final = struct.Struct("<QQIIHHI")
 
 # The engine's options, by nsqd's that they are set from.
 ENGINE_OPTIONS: Final = {
@@ -403,18 +401,21 @@ class Nsq(Protocol):
             raise ClientError("E_SUB_FAILED", "SUB failed too many topics")
         terms = client.sent_terms or client.terms
         description = self._describe(conn, client)
-        body = SUBSCRIBE.pack(
-            terms.msg_timeout_ns,
-            self._settings["max-msg-timeout"],
-            terms.sample_rate,
-            self._settings["max-channel-consumers"],
-            len(channel),
-            lib.SUBSCRIBE_EPHEMERAL if channel.endswith(EPHEMERAL) else 0,
-            len(description),
+        wanted = ffi.new(
+            "struct subscribe *",
+            {
+                "timeout_ns": terms.msg_timeout_ns,
+                "timeout_max_ns": self._settings["max-msg-timeout"],
+                "sample_percent": terms.sample_rate,
+                "max_consumers": self._settings["max-channel-consumers"],
+                "name_bytes": len(channel),
+                "flags": lib.SUBSCRIBE_EPHEMERAL if channel.endswith(EPHEMERAL) else 0,
+                "description_bytes": len(description),
+            },
         )
         client.subscribing = (topic, channel)
         worker = self._engine.worker_of_topic(number)
-        request = body + channel + description
+        request = bytes(ffi.buffer(wanted)) + channel + description
         if self._engine.request(worker, conn, lib.MSG_SUBSCRIBE, topic=number, body=request) < 0:
             client.subscribing = None
             raise ClientError("E_SUB_FAILED", "SUB failed exiting")

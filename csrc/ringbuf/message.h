@@ -44,7 +44,7 @@ enum message_kind {
     MSG_GONE,     /* conn is closed: what it had in flight is ready again, what it used and watched is let go */
 
     /* Of a consumer, without a reply when they succeed; else a REFUSED comes back. */
-    MSG_CREDIT,  /* consumer, credit: how many messages it may have in flight */
+    MSG_CREDIT,  /* consumer, credit: how many messages it may have in flight; MSG_LEAVING: it wants no more, ever */
     MSG_FINISH,  /* consumer, id: done with; or see MSG_UPTO, MSG_PARTS */
     MSG_REQUEUE, /* consumer, id: to be delivered again, after delay_ns */
     MSG_EXTEND,  /* consumer, id: its time to be finished begins anew */
@@ -116,6 +116,9 @@ enum message_status {
 
 /* In an OPEN's flags: the topic is listed as long as the number is bound, though nobody uses it. */
 #define MSG_LISTED 16u
+
+/* In a CREDIT's flags: see there. */
+#define MSG_LEAVING 1u
 
 /* In a PUBLISH_MANY's flags: it is a part of a writer's batch. A part that is there already is OK and not written again;
  * one is taken only behind the part before it, or, being part 0, behind a batch of a lower number. */
@@ -277,7 +280,8 @@ struct consumer_figures {
     uint64_t finishes;
     uint64_t requeues;
     uint32_t description_bytes;
-    uint32_t sample_percent;
+    uint16_t sample_percent;
+    uint16_t is_leaving; /* 1: it wants no more than what it has */
 };
 _Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
                    sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32 &&

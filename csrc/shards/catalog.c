@@ -34,9 +34,16 @@ static void put_consumer(const struct worker *w, struct sheet *sheet, const stru
                                        .finishes = c->finishes,
                                        .requeues = c->requeues,
                                        .description_bytes = c->description_bytes,
-                                       .sample_percent = c->sample_percent};
+                                       .sample_percent = (uint16_t)c->sample_percent,
+                                       .is_leaving = c->leaving};
     put(sheet, &figures, sizeof figures);
     put(sheet, c->description, c->description_bytes);
+}
+
+/* What was published while the topic was paused has not come to it yet. */
+static uint64_t channel_messages(const struct topic *t, const struct subscription *s) {
+    uint64_t count = t->messages - s->joined, held = t->stopped ? t->ahead - t->stopped_ahead : 0;
+    return count > held ? count - held : 0;
 }
 
 static void put_channel(const struct worker *w, struct sheet *sheet, const struct subscription *s, bool consumers) {
@@ -49,7 +56,7 @@ static void put_channel(const struct worker *w, struct sheet *sheet, const struc
         .depth = subscription_depth(w, s),
         .in_flight = s->inflight,
         .deferred = s->deferred,
-        .messages = t->messages - s->joined,
+        .messages = channel_messages(t, s),
         .requeues = s->requeues,
         .timeouts = s->timeouts,
     };

@@ -116,7 +116,9 @@ void consumer_dismiss(struct worker *w, uint32_t consumer) {
 void consumer_credit(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_find(w, client, m->consumer);
     if (!consumer) return;
-    consumer_at(&w->subscriptions, consumer)->credit = m->credit < UINT32_MAX ? (uint32_t)m->credit : UINT32_MAX;
+    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    c->credit = m->credit < UINT32_MAX ? (uint32_t)m->credit : UINT32_MAX;
+    c->leaving = (m->flags & MSG_LEAVING) != 0;
     consumer_settle(w, consumer);
 }
 

@@ -74,6 +74,7 @@ struct consumer {
     uint32_t previous, next;           /* of the subscription */
     uint32_t previous_turn, next_turn; /* of those that may take a message; 0: it may not */
     uint32_t credit, inflight;
+    bool leaving;                           /* for good, once what it has is done with */
     uint32_t window_bytes;                  /* on their way to the client's socket */
     uint32_t inflight_first, inflight_last; /* deliveries, by deadline */
     uint32_t flight_place;                  /* in the worker's heap of flights */

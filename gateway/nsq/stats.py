@@ -11,7 +11,9 @@ from mq_shards.acceptor.protocols.nsq_options import NSQD_VERSION
 from mq_shards.gateway.catalog import Channel, Consumer, Topic
 from mq_shards.gateway.pipeline.http_readers import Unread
 
-SUBSCRIBED: Final = 3  # nsqd's number for the state of a connection that has a channel
+# nsqd's numbers for the state of a connection that has a channel, and of one that has said CLS.
+SUBSCRIBED: Final = 3
+CLOSING: Final = 4
 SECOND_NS: Final = 1_000_000_000
 # No latencies are measured, as with an nsqd that is not told which percentiles to measure.
 _LATENCY: Final[dict[str, object]] = {"count": 0, "percentiles": None}
@@ -87,6 +89,8 @@ def client_json(consumer: Consumer) -> dict[str, Any]:
     described = _described(consumer.description)
     client = {name: described.get(name, usual) for name, usual in _CLIENT.items()}
     client.update({name: described[name] for name, usual in _ONLY_IF_AUTHED.items() if described.get(name, usual)})
+    if consumer.is_leaving:
+        client["state"] = CLOSING
     client["ready_count"] = consumer.credit
     client["in_flight_count"] = consumer.in_flight
     client["message_count"] = consumer.messages

@@ -464,7 +464,8 @@ CONSUMERS = st.builds(
     LONG_NUMBERS,
     LONG_NUMBERS,
     LONG_NUMBERS,
-    NUMBERS,
+    st.integers(0, 99),
+    st.booleans(),
     st.binary(max_size=9),
 )
 CHANNELS = st.builds(
@@ -488,8 +489,8 @@ def encode(topics: Sequence[Topic]) -> bytes:
             out += struct.pack("=IIIIQQQQQQ", *sizes, *figures) + c.name.encode()
             for one in c.consumers:
                 out += struct.pack(
-                    "=IIIIQQQII", one.acceptor, one.conn, one.credit, one.in_flight, one.messages, one.finishes,
-                    one.requeues, len(one.description), one.sample_percent,
+                    "=IIIIQQQIHH", one.acceptor, one.conn, one.credit, one.in_flight, one.messages, one.finishes,
+                    one.requeues, len(one.description), one.sample_percent, one.is_leaving,
                 ) + one.description  # fmt: skip
     return out
 
@@ -582,7 +583,7 @@ class TestTexts:
 
     @pytest.mark.parametrize("description", [b"", b"no json", b"[]", b'{"hostname": 5, "tls": "yes", "more": {}}'])
     def test_a_description_that_is_none_shows_as_nothing(self, description: bytes) -> None:
-        consumer = Consumer(0, 1, 5, 1, 10, 8, 1, 0, description)
+        consumer = Consumer(0, 1, 5, 1, 10, 8, 1, 0, False, description)
         client = nsq_stats.client_json(consumer)
         assert (client["hostname"], client["tls"], client["version"]) == ("", False, "V2")
         assert (client["ready_count"], client["in_flight_count"], client["message_count"]) == (5, 1, 10)

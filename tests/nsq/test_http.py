@@ -537,6 +537,30 @@ class TestStats:
         assert shown(topic="nobody-made-it") is None
         assert shown(topic="a%20b") is None
 
+    def test_what_is_published_in_a_topics_pause_counts_in_its_channels_after_it(
+        self, server: NsqServer, topic: str
+    ) -> None:
+        post(server, f"/topic/create?topic={topic}")
+        post(server, f"/channel/create?topic={topic}&channel=ch")
+        post(server, f"/pub?topic={topic}", b"before")
+        wait_until(lambda: (channel_stats(server, topic, "ch") or {})["message_count"] == 1, "it has come")
+        post(server, f"/topic/pause?topic={topic}")
+        post(server, f"/mpub?topic={topic}", b"in\nthe\npause")
+        assert (topic_stats(server, topic) or {})["message_count"] == 4
+        assert (channel_stats(server, topic, "ch") or {})["message_count"] == 1
+        post(server, f"/topic/unpause?topic={topic}")
+        wait_until(lambda: (channel_stats(server, topic, "ch") or {})["message_count"] == 4, "all have come")
+
+    def test_a_client_that_has_said_cls_is_shown_as_closing(self, server: NsqServer, topic: str) -> None:
+        with consumer(server, topic, rdy=1) as wire:
+            wire.send(b"CLS\n")
+
+            def states() -> list[int]:
+                found = channel_stats(server, topic, "ch")
+                return [client["state"] for client in (found or {"clients": []})["clients"]]
+
+            wait_until(lambda: states() == [4], "it is closing")
+
     def test_clients_only_if_asked_for(self, server: NsqServer, topic: str) -> None:
         with consumer(server, topic):
             for given, shown in (("false", False), ("0", False), ("true", True), ("nonsense", True)):
@@ -595,6 +619,7 @@ class TestConfig:
             ("max_msg_size", 1000), ("msg_timeout", 60_000_000_000), ("max_body_size", 5 << 20), ("snappy", True),
             ("auth_http_addresses", [f"{HOST}:9"]), ("nsqlookupd_tcp_addresses", []), ("tls_required", 0),
             ("tls_min_version", 0x301), ("max_deflate_level", 6), ("statsd_interval", 60_000_000_000),
+            ("e2e_processing_latency_window_time", 600_000_000_000),
             ("max_rdy_count", 2500), ("statsd_udp_packet_size", 508), ("statsd_exclude_ephemeral", False),
         ],
     )  # fmt: skip
@@ -602,6 +627,19 @@ class TestConfig:
         reply = call(own, "GET", f"/config/{option}")
         assert (reply.status, reply.json, reply.headers["content-type"]) == (200, value, JSON)
         assert is_versioned(reply)
+
+    def test_options_that_have_no_meaning_here_are_shown_as_of_an_nsqd_that_does_the_same(self, own: NsqServer) -> None:
+        shown = {
+            "max_bytes_per_file": 64 << 20, "mem_queue_size": 0, "sync_every": 0, "queue_scan_selection_count": 0,
+            "queue_scan_worker_pool_max": 0, "sync_timeout": 50_000_000,
+        }  # fmt: skip
+        for option, value in shown.items():
+            reply = call(own, "GET", f"/config/{option}")
+            assert reply.status == 200
+            assert type(reply.json) is int
+            assert not own.shape.is_shards or reply.json == value
+        for option in ("https_address", "data_path", "log_prefix", "e2e_processing_latency_percentiles"):
+            assert call(own, "GET", f"/config/{option}").status == 200
 
     def test_a_text_is_as_it_is(self, own: NsqServer) -> None:
         for option, value in (

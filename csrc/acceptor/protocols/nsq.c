@@ -471,8 +471,8 @@ static size_t cls(struct acceptor *a, struct connection *c, struct command *k) {
     struct nsq *n = nsq_of(c);
     if (n->state != NSQ_SUBSCRIBED) return wrong_state(a, c, k);
     if (!may_reply_in_turn(a, c) || !may_tell(a, c, n->worker)) return 0;
-    nsq_set_credit(a, c, 0);
     n->state = NSQ_CLOSING;
+    nsq_set_credit(a, c, 0);
     reply(a, c, FRAME_RESPONSE, "CLOSE_WAIT", sizeof "CLOSE_WAIT" - 1);
     return k->line_bytes;
 }

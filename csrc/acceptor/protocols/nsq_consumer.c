@@ -18,7 +18,8 @@ static bool is_subscribed(const struct connection *c, uint32_t worker) {
 
 void nsq_set_credit(struct acceptor *a, struct connection *c, uint64_t credit) {
     nsq_of(c)->credit = credit;
-    struct message message = {.kind = MSG_CREDIT, .conn = c->number, .id = credit};
+    uint16_t flags = nsq_of(c)->state == NSQ_CLOSING ? MSG_LEAVING : 0;
+    struct message message = {.kind = MSG_CREDIT, .conn = c->number, .flags = flags, .id = credit};
     peer_send(a, nsq_of(c)->worker, &message, NULL);
 }
 
