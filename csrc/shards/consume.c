@@ -6,6 +6,12 @@
 
 #include "shards/requests.h"
 
+/* Asked for each message, and most connections are one consumer. */
+static inline uint32_t consumer_named(const struct worker *w, uint32_t client, uint32_t number) {
+    uint32_t only = client_at(&w->clients, client)->consumer;
+    return only && consumer_at(&w->subscriptions, only)->number == number ? only : consumer_find(w, client, number);
+}
+
 static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscription, const struct message *m,
                           const struct subscribe *s, const uint8_t *description) {
     uint8_t *copy = malloc(s->description_bytes + 1);
@@ -143,7 +149,7 @@ static void refuse(struct worker *w, uint32_t client, const struct message *m, u
 
 /* The delivery of a message that the consumer has in flight, mostly its oldest; else 0, and it has been told. */
 static uint32_t in_flight(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t consumer = consumer_find(w, client, m->consumer);
+    uint32_t consumer = consumer_named(w, client, m->consumer);
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);
     uint32_t delivery = consumer ? c->inflight_first : 0;
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);

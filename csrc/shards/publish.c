@@ -223,7 +223,7 @@ static void enter_many(struct worker *w, uint32_t topic, const struct message *m
     for (uint32_t left = m->count; left > 0; left--, id += w->shards) {
         struct arrival one = next_of_many(many);
         one.id = id;
-        (void)split_headers(m, &one);
+        if (m->flags & MSG_HEADERS) (void)split_headers(m, &one);
         enter(w, topic, &each, one, left > 1);
     }
     if (unheard) catalog_changed(w);
