@@ -14,7 +14,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test test-long lint bench bench-check pipeline-demo setup beanstalkd nsq spark java
+.PHONY: run test test-long lint bench bench-check pipeline-demo setup beanstalkd nsq nats spark java
 
 CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -23,7 +23,7 @@ WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 
 run: setup
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
-test: setup spark build/spark-classes.jsa beanstalkd nsq
+test: setup spark build/spark-classes.jsa beanstalkd nsq nats
 ifneq ($(strip $(ARGS)),)
 	@.venv/bin/python -m pytest $(ARGS)
 else
@@ -127,6 +127,21 @@ nsq: setup
 		else
 			echo "nsqd cannot be built: comparisons with it are skipped"
 		fi
+	fi
+
+# The same of NATS.
+NATS_VERSION := v2.15.2
+
+nats: setup
+	@if [ -x build/nats/nats-server ]; then
+		:
+	elif ! command -v go >/dev/null; then
+		echo "there is no Go to build nats-server with: comparisons with it are skipped"
+	else
+		echo "building nats-server $(NATS_VERSION) to compare with"
+		GOTOOLCHAIN=local GOWORK=off GOBIN="$$PWD/build/nats" timeout 600 \
+			go install github.com/nats-io/nats-server/v2@$(NATS_VERSION) >/dev/null 2>&1 ||
+			echo "nats-server cannot be built: comparisons with it are skipped"
 	fi
 
 # pip has just built the core when it installed; setuptools and make do not agree on when that is too old.

@@ -122,6 +122,14 @@ class Engine:
     def peer_gone(self, worker: int) -> None:
         lib.acceptor_peer_gone(self._acceptor, worker)
 
+    def mesh(self, other: int, out_fd: int, in_fd: int, wake_fd: int) -> None:
+        """Attaches another acceptor."""
+        if lib.acceptor_mesh(self._acceptor, other, out_fd, in_fd, wake_fd) != 0:
+            raise _error(f"cannot attach acceptor {other}")
+
+    def mesh_gone(self, other: int) -> None:
+        lib.acceptor_mesh_gone(self._acceptor, other)
+
     def listen(self, fd: int, protocol: int) -> None:
         """Takes `fd` over."""
         if lib.acceptor_listen(self._acceptor, fd, protocol) != 0:

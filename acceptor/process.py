@@ -32,7 +32,7 @@ class AcceptorProcess:
         self._engine.set("max-connections", settings["broker"]["max-connections"])
         self._engine.set("max-buffered-bytes", settings["broker"]["max-buffered-bytes"])
         self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)
-        broker = Broker(start["instance"], start["started_wall_ns"])
+        broker = Broker(start["instance"], start["started_wall_ns"], start["index"])
         self._protocols: dict[int, Protocol] = {
             protocol_number(name): protocol(self._engine, settings[name], broker)
             for name, protocol in PROTOCOLS.items()
@@ -121,7 +121,15 @@ class AcceptorProcess:
                     self._engine.peer_gone(message["worker"])
                     log.debug("worker %d is gone", message["worker"])
                 case "listen":
-                    self._engine.listen(fds.pop(), protocol_number(message["protocol"]))
+                    number = protocol_number(message["protocol"])
+                    self._protocols[number].listening(message["host"], message["port"])
+                    self._engine.listen(fds.pop(), number)
+                case "mesh":
+                    self._engine.mesh(message["acceptor"], fds[0], fds[1], fds[2])
+                    log.debug("acceptor %d is attached", message["acceptor"])
+                case "mesh-gone":
+                    self._engine.mesh_gone(message["acceptor"])
+                    log.debug("acceptor %d is gone", message["acceptor"])
                 case "go":
                     self._serving = True
                     self._control.send({"did": "ready"})

@@ -26,6 +26,7 @@ class Broker:
 
     instance: str  # 16 hex digits
     started_wall_ns: int
+    acceptor: int = 0  # which of its acceptors this is
 
 
 class Protocol(ABC):
@@ -33,6 +34,7 @@ class Protocol(ABC):
     port: ClassVar[int]  # the usual one
     example: ClassVar[str]  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
     options: ClassVar[Mapping[str, Kind]] = {}
+    meshed: ClassVar[bool] = False  # its clients talk to those of other acceptors: there is a mesh between them
     # Options of the server that it takes the place of which make no sense here, and what to do instead.
     instead: ClassVar[Mapping[str, str]] = {}
 
@@ -49,6 +51,9 @@ class Protocol(ABC):
 
     def close(self) -> None:
         """Before the engine is."""
+
+    def listening(self, host: str, port: int) -> None:
+        """Clients come to this address."""
 
     # --- upcalls ----------------------------------------------------------------------------------------------------
 

@@ -123,6 +123,7 @@ class Supervisor:
         self._acceptors: list[Child] = []  # by their place on the board; the gateway is the last
         self._workers: list[Child] = []
         self._links: dict[tuple[int, int], Link] = {}  # by acceptor and worker
+        self._mesh_epoch = 1
         self._kept: dict[tuple[int, int], int] = {}  # --memory: memfds by shard and segment
 
     def run(self) -> int:
@@ -249,10 +250,17 @@ class Supervisor:
             if worker.alive:
                 self._offer(acceptor, worker)
                 self._join(acceptor, worker)
+        self._mesh(acceptor)
         for listener in self._listeners:
             if listener.address.by_gateway == (acceptor.role == "gateway"):
                 sock = listener.socket_of(acceptor.index)
-                listen = {"do": "listen", "protocol": listener.address.protocol, "backlog": BACKLOG}
+                listen = {
+                    "do": "listen",
+                    "protocol": listener.address.protocol,
+                    "host": listener.address.host,
+                    "port": listener.address.port,
+                    "backlog": BACKLOG,
+                }
                 acceptor.send(listen, [sock.fileno()])
         acceptor.send({"do": "go"})
 
@@ -279,6 +287,11 @@ class Supervisor:
         self._selector.register(child.control, selectors.EVENT_READ, partial(self._on_control, child))
         self._selector.register(child.sentinel, selectors.EVENT_READ, partial(self._on_end, child))
         log.debug("%s started (pid %d)", child.title, child.pid)
+
+    @property
+    def _meshed(self) -> bool:
+        """Whether acceptors have to talk to each other."""
+        return any(listener.address.meshed for listener in self._listeners)
 
     # --- rings ------------------------------------------------------------------------------------------------------
 
@@ -310,8 +323,30 @@ class Supervisor:
         link.discard()
         link.joined = True
 
+    def _mesh(self, acceptor: Child) -> None:
+        """Joins a new acceptor to those that are there; the gateway has no clients to pass messages to."""
+        if not self._meshed or acceptor.role == "gateway":
+            return
+        ring_bytes = self._options.settings["broker"]["mesh-ring-bytes"]
+        assert isinstance(ring_bytes, int)
+        for other in self._acceptors:
+            if other is acceptor or other.role == "gateway" or not other.alive:
+                continue
+            with contextlib.ExitStack() as stack:
+                rings = []
+                for title in (f"mq-a{acceptor.index}-a{other.index}", f"mq-a{other.index}-a{acceptor.index}"):
+                    rings.append(ringbuf.create(ring_bytes, self._mesh_epoch, title))
+                    stack.callback(os.close, rings[-1])
+                self._mesh_epoch += 1
+                acceptor.send({"do": "mesh", "acceptor": other.index}, [rings[0], rings[1], other.wake_fd])
+                other.send({"do": "mesh", "acceptor": acceptor.index}, [rings[1], rings[0], acceptor.wake_fd])
+
     def _sever(self, child: Child) -> None:
         """Tells the other side of every pair of rings of a dead process."""
+        if self._meshed and child.role == "acceptor":
+            for other in self._acceptors:
+                if other.role == "acceptor" and other is not child:
+                    other.send({"do": "mesh-gone", "acceptor": child.index})
         for (a, w), link in self._links.items():
             if child is self._workers[w]:
                 if link.joined:

@@ -64,24 +64,33 @@ NSQD_DEFAULTS = {
 }  # fmt: skip
 
 
+NATS_DEFAULTS = {
+    "server-name": "", "user": "", "password": "", "token": "", "auth-timeout": 2 * SECOND,
+    "max-payload": 1 << 20, "max-control-line": 4096, "max-subscriptions": 0, "max-pending": 64 << 20,
+    "write-deadline": 10 * SECOND, "ping-interval": 120 * SECOND, "ping-max": 2,
+}  # fmt: skip
+
+
 def test_defaults() -> None:
     options = parse([])
     assert options == Options()
     assert (options.workers, options.acceptors, options.shards, options.sync) == (None, 1, None, "interval")
     assert options.data_dir == Path("data")
     assert [str(listen) for listen in options.listen] == [
-        "beanstalk://127.0.0.1:11300", "nsq://127.0.0.1:4150", "nsq-http://127.0.0.1:4151",
-        "http://127.0.0.1:4180",
+        "beanstalk://127.0.0.1:11300", "nsq://127.0.0.1:4150", "nats://127.0.0.1:4222",
+        "nsq-http://127.0.0.1:4151", "http://127.0.0.1:4180",
     ]  # fmt: skip
     assert options.settings == {
         "beanstalk": {"max-job-size": 65535},
         "nsq": NSQD_DEFAULTS,
+        "nats": NATS_DEFAULTS,
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
         "http": {"staged-bytes": 16 << 30},
         "broker": {
             "ring-bytes": 4 << 20,
             "worker-spin-us": 100,
             "acceptor-spin-us": 5,
+            "mesh-ring-bytes": 256 << 10,
             "unix-mode": "660",
             "unix-owner": "",
             "stop-timeout": 60_000_000_000,
@@ -183,7 +192,7 @@ def test_an_address_is_shown_as_it_is_given() -> None:
     [
         (
             "--listen ftp://h:1",
-            '--listen: "ftp" is not a protocol of this version (it has: beanstalk, nsq, nsq-http, http)',
+            '--listen: "ftp" is not a protocol of this version (it has: beanstalk, nsq, nats, nsq-http, http)',
         ),
         ("--listen h:1", '--listen: "h:1" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)'),
         ("--listen beanstalk://::1:5", '"beanstalk://::1:5" is not SCHEME://HOST:PORT'),
@@ -203,7 +212,7 @@ def test_an_address_is_shown_as_it_is_given() -> None:
         ("--data-dir d --memory", "--data-dir and --memory: only one of them is possible"),
         ("--set x", '--set: "x" is not SECTION.OPTION=VALUE'),
         ("--set beanstalk.max-job-size", "is not SECTION.OPTION=VALUE"),
-        ("--set nats.x=1", '--set: "nats" is not a section (there are: beanstalk, nsq, log, http, broker)'),
+        ("--set pulsar.x=1", '--set: "pulsar" is not a section (there are: beanstalk, nsq, nats, log, http, broker)'),
         ("--set beanstalk.z=1", '--set: "z" is not an option of [beanstalk] (there are: max-job-size)'),
         ("--set beanstalk.max-job-size=big", '--set: beanstalk.max-job-size: "big" is not a whole number'),
         ("--set beanstalk.max-job-size=", '--set: beanstalk.max-job-size: "" is not a whole number'),
@@ -251,7 +260,7 @@ def test_what_is_wrong_is_named(arguments: str, expected: str) -> None:
     ("text", "expected"),
     [
         ("worker = 3", '"worker" is not an option (there are: workers, acceptors, shards, data-dir, memory'),
-        ("[nats]\nx = 1", "[nats] is not a section (there are: beanstalk, nsq, log, http, broker)"),
+        ("[pulsar]\nx = 1", "[pulsar] is not a section (there are: beanstalk, nsq, nats, log, http, broker)"),
         ("[beanstalk]\nmax = 1", '"max" is not an option of [beanstalk] (there are: max-job-size)'),
         ("beanstalk = 1", "beanstalk is a section, write [beanstalk]"),
         ('workers = "3"', 'workers: "3" is not a whole number'),
@@ -267,7 +276,7 @@ def test_what_is_wrong_is_named(arguments: str, expected: str) -> None:
         ('listen = "beanstalk://h:1"', "is not a list of SCHEME://HOST:PORT"),
         ("listen = []", "is not a list of SCHEME://HOST:PORT"),
         ("listen = [1]", "is not a list of SCHEME://HOST:PORT"),
-        ('listen = ["nats://h:1"]', 'listen: "nats" is not a protocol of this version'),
+        ('listen = ["pulsar://h:1"]', 'listen: "pulsar" is not a protocol of this version'),
         ('[beanstalk]\nmax-job-size = "1"', 'beanstalk.max-job-size: "1" is not a whole number'),
         ("[nsq]\nmsg-timeout = 60", "nsq.msg-timeout: 60 is not a duration such as"),
         ("[nsq]\ndeflate = 1", "nsq.deflate: 1 is not true or false"),

@@ -14,6 +14,7 @@ from mq_shards.acceptor.protocol import Protocol
 NAMES: Final = (
     "beanstalk",
     "nsq",
+    "nats",
 )
 
 PROTOCOLS: Final[Mapping[str, type[Protocol]]] = {

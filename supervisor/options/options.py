@@ -92,6 +92,11 @@ class Listen:
         return self.protocol in SERVICES
 
     @property
+    def meshed(self) -> bool:
+        """Its clients talk to those of other acceptors."""
+        return self.protocol in PROTOCOLS and PROTOCOLS[self.protocol].meshed
+
+    @property
     def example(self) -> str:
         """A shell command that tries it from this host, over TCP."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)

@@ -1,0 +1,256 @@
+"""NATS's rare commands: INFO, CONNECT, and who a client is.
+
+csrc/acceptor/protocols/nats.c has the others, and takes no more of a connection's input until a command of this half is
+done with:
+
+    (nothing)          the connection is new: INFO is due
+    CONNECT {...}      what the client can do, and who it is
+    PING               its first after CONNECT, which C has answered: INFO says once more what it is connected to
+
+What is accepted and said is nats-server's.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import orjson
+from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
+from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
+
+# The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
+NATS_SERVER_VERSION: Final = "2.15.2"
+
+# enum nats_flag, csrc/acceptor/protocols/nats.h
+VERBOSE: Final = 1
+PEDANTIC: Final = 2
+ECHO: Final = 4
+HEADERS: Final = 8
+NO_RESPONDERS: Final = 16
+MUST_CONNECT: Final = 32
+
+GLOBAL_ACCOUNT: Final = "$G"
+GLOBAL_ACCOUNT_NUMBER: Final = 1
+
+CONNECT_FIELDS: Final = {
+    "verbose": flag, "pedantic": flag, "tls_required": flag, "echo": flag, "headers": flag, "no_responders": flag,
+    "user": text, "pass": text, "auth_token": text, "nkey": text, "sig": text, "jwt": text,
+    "name": text, "lang": text, "version": text, "protocol": int64, "account": text, "new_account": flag,
+}  # fmt: skip
+# What nats-server begins with before a client has said what it wants.
+DEFAULTS: Final[Mapping[str, Any]] = {"verbose": True, "pedantic": True, "echo": True}
+
+
+OPTIONS: Final[Mapping[str, Kind]] = {
+    "server-name": Text("", "what INFO calls server_name; empty: the server's ID"),
+    "user": Text("", "every client must say this user and password"),
+    "password": Text("", "see user"),
+    "token": Text("", "every client must say this token"),
+    "auth-timeout": Duration(2 * SECOND, MS, YEAR, "for a CONNECT to come, where one must"),
+    "max-payload": Number(1 << 20, 1, MAX_BODY, "bytes of the largest message"),
+    "max-control-line": Number(4096, 64, 64 << 10, "bytes of the longest line's arguments"),
+    "max-subscriptions": Number(0, 0, (1 << 32) - 1, "subscriptions of one connection; 0: any number"),
+    "max-pending": Number(64 << 20, 1 << 10, 1 << 40, "bytes that may wait for one client before it is cut off"),
+    "write-deadline": Duration(10 * SECOND, MS, YEAR, "a client that takes no output for so long is cut off"),
+    "ping-interval": Duration(2 * MINUTE, MS, YEAR, "a client that is silent for so long is sent a PING"),
+    "ping-max": Number(2, 0, 1 << 20, "unanswered PINGs; one more, and the client is cut off"),
+}
+
+
+class NatsError(Exception):
+    """What a client is told before it is cut off; without a word if it is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What all acceptors of a broker say of it: to clients they are one server."""
+
+    server_id: str
+    server_name: str
+    host: str
+    port: int
+    max_payload: int
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "server_id": self.server_id,
+            "server_name": self.server_name,
+            "version": NATS_SERVER_VERSION,
+            "proto": 1,
+            "go": "mq-shards",
+            "host": self.host,
+            "port": self.port,
+            "headers": True,
+            "max_payload": self.max_payload,
+        }
+
+
+def server_id_of(instance: str) -> str:
+    """Of a form that clients and tools take apart: N and 55 characters of base32; one for each start of the broker."""
+    return "N" + base64.b32encode(hashlib.sha512(instance.encode()).digest()).decode()[:55]
+
+
+@dataclass(slots=True)
+class Client:
+    """What is kept of a connection."""
+
+    client_id: int
+    connected_wall_ns: int
+    options: dict[str, Any] = field(default_factory=lambda: dict(DEFAULTS))
+    connects: int = 0
+    user: str | None = None
+    account: str = GLOBAL_ACCOUNT
+    connect_info: bool = False  # has been told what it is connected to
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """What every client must know, where there is such a thing: a token, or a user and a password."""
+
+    user: str = ""
+    password: str = ""
+    token: str = ""
+
+    def required(self) -> bool:
+        return bool(self.user or self.token)
+
+    def allows(self, options: Mapping[str, Any]) -> bool:
+        if self.token:
+            return _same(options.get("auth_token", ""), self.token)
+        user_known = _same(options.get("user", ""), self.user)
+        return _same(options.get("pass", ""), self.password) and user_known
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(), wanted.encode())
+
+
+def json_line(verb: str, value: Mapping[str, Any]) -> bytes:
+    """As Go writes JSON, and a space before the line's end."""
+    body = orjson.dumps(value).replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+    return verb.encode() + b" " + body + b" \r\n"
+
+
+class Nats(Protocol):
+    name = "nats"
+    port = 4222
+    example = "printf 'SUB greetings 1\\r\\nPUB greetings 5\\r\\nhello\\r\\nPING\\r\\n' | nc -w 1 {host} {port}"
+    options = OPTIONS
+    meshed = True
+
+    @classmethod
+    def check(cls, settings: dict[str, Setting]) -> None:
+        if bool(settings["user"]) != bool(settings["password"]):
+            raise ValueError("nats.user and nats.password go together")
+        if settings["user"] and settings["token"]:
+            raise ValueError("nats.user and nats.token: it is one or the other")
+
+    def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
+        super().__init__(engine, settings, broker)
+        self._clients: dict[int, Client] = {}
+        self._made = 0
+        server_id = server_id_of(broker.instance)
+        self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
+        self._login = Login(settings["user"], settings["password"], settings["token"])
+        for option in ("max-payload", "max-control-line", "max-pending", "max-subscriptions", "ping-max"):
+            engine.set(f"nats.{option}", settings[option])
+        engine.set("nats.write-deadline-ns", settings["write-deadline"])
+        engine.set("nats.ping-interval-ns", settings["ping-interval"])
+
+    # --- what the engine says ---------------------------------------------------------------------------------------
+
+    def listening(self, host: str, port: int) -> None:
+        self._identity = replace(self._identity, host=host, port=port)
+
+    def command(self, conn: int, command: bytes) -> None:
+        if not command:
+            self._opened(conn)
+        elif command[:4].upper() == b"PING":
+            self._first_ping(conn)
+        else:
+            try:
+                self._connect(conn, command[len("CONNECT") :].strip(b" \t"))
+            except NatsError as error:
+                self._end(conn, str(error))
+                return
+        self._engine.resume(conn)
+
+    def closed(self, conn: int) -> None:
+        self._clients.pop(conn, None)
+
+    # --- INFO -------------------------------------------------------------------------------------------------------
+
+    def _opened(self, conn: int) -> None:
+        self._made += 1
+        # A number of its own among all acceptors.
+        client = self._clients[conn] = Client(self._made << 6 | self._broker.acceptor, time.time_ns())
+        self._engine.reply(conn, json_line("INFO", self._info(conn, client)))
+        if self._login.required():
+            self._engine.call(conn, "flags", VERBOSE | PEDANTIC | ECHO | MUST_CONNECT)
+            self._engine.call(conn, "must-connect-by-ns", time.monotonic_ns() + self._settings["auth-timeout"])
+
+    def _info(self, conn: int, client: Client) -> dict[str, Any]:
+        info = self._identity.info()
+        if self._login.required():
+            info["auth_required"] = True
+        info["client_id"] = client.client_id
+        host, _, _ = self._engine.remote(conn).rpartition(":")
+        info["client_ip"] = host.strip("[]")
+        return info
+
+    def _first_ping(self, conn: int) -> None:
+        client = self._clients[conn]
+        if client.options.get("protocol", 0) < 1:
+            return
+        info = {**self._info(conn, client), "connect_info": True, "remote_account": client.account}
+        self._engine.reply(conn, json_line("INFO", info))
+
+    # --- CONNECT ----------------------------------------------------------------------------------------------------
+
+    def _connect(self, conn: int, body: bytes) -> None:
+        client = self._clients[conn]
+        try:
+            client.options.update(fields(loads(body), CONNECT_FIELDS))
+        except DecodeError as error:
+            raise NatsError("") from error
+        options = client.options
+        if client.connects:
+            self._engine.call(conn, "let-go")
+        client.connects += 1
+        if self._login.required() and not self._login.allows(options):
+            raise NatsError("Authorization Violation")
+        if options.get("account") or options.get("new_account"):
+            raise NatsError("Authorization Violation")
+        if options.get("protocol", 0) not in (0, 1):
+            raise NatsError("invalid client protocol")
+        if options.get("no_responders") and not options.get("headers"):
+            raise NatsError("no responders requires headers support")
+        client.user = options.get("user")
+        self._engine.call(conn, "must-connect-by-ns", 0)
+        self._engine.call(conn, "account", GLOBAL_ACCOUNT_NUMBER)
+        self._engine.call(conn, "flags", _flags(options))
+        if options["verbose"]:
+            self._engine.reply(conn, b"+OK\r\n")
+
+    def _end(self, conn: int, text: str) -> None:
+        if text:
+            self._engine.reply(conn, f"-ERR '{text}'\r\n".encode())
+        self._engine.close_connection(conn)
+
+
+def _flags(options: Mapping[str, Any]) -> int:
+    named = {
+        "verbose": VERBOSE, "pedantic": PEDANTIC, "echo": ECHO, "headers": HEADERS, "no_responders": NO_RESPONDERS,
+    }  # fmt: skip
+    return sum(bit for name, bit in named.items() if options.get(name))
+
+
+PROTOCOL: Final = Nats

@@ -1,0 +1,86 @@
+"""A scene played before a server: what each client hears."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from dataclasses import dataclass, field
+
+from tests.nats.scenes import Scene
+
+TIMEOUT_S = 5.0
+
+
+@dataclass
+class Heard:
+    """All that came after the first INFO; `closed`: the server has ended the connection."""
+
+    data: bytes = b""
+    closed: bool = False
+
+
+@dataclass
+class Wire:
+    """A client as raw bytes."""
+
+    port: int
+    heard: Heard = field(default_factory=Heard)
+    asked: int = 0
+
+    def __post_init__(self) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.info = b""
+        while not self.info.endswith(b"\r\n"):
+            received = self.socket.recv(1)
+            assert received, "closed before INFO"
+            self.info += received
+
+    def send(self, data: bytes) -> None:
+        self.asked += data.upper().count(b"PING")
+        with contextlib.suppress(OSError):
+            self.socket.sendall(data)
+
+    def barrier(self) -> None:
+        """Until all PINGs of ours are answered, or the connection is closed."""
+        if self.heard.closed:
+            return
+        self.send(b"PING\r\n")
+        while self.pongs() < self.asked and not self.heard.closed:
+            self.receive()
+
+    def pongs(self) -> int:
+        return self.heard.data.count(b"PONG\r\n")
+
+    def receive(self) -> None:
+        try:
+            data = self.socket.recv(1 << 16)
+        except ConnectionError:
+            data = b""
+        self.heard.data += data
+        self.heard.closed |= not data
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def play(scene: Scene, port: int) -> list[Heard]:
+    clients: dict[int, Wire] = {}
+    try:
+        for number, said in scene.steps:
+            if number not in clients:
+                clients[number] = Wire(port)
+            clients[number].send(said)
+            if not _is_cut(said):
+                clients[number].barrier()
+        for number in sorted(clients):
+            clients[number].barrier()
+        return [clients[number].heard for number in sorted(clients)]
+    finally:
+        for client in clients.values():
+            client.close()
+
+
+def _is_cut(said: bytes) -> bool:
+    """It ends within a line or a payload, which ends the connection: a PING would be a part of that."""
+    return not said.endswith(b"\n")
