@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mq_shards.csrc import build as build_flags
+
 HERE: Final = Path(__file__).resolve().parent
 CORE: Final = HERE.parent / "csrc"
-FLAGS: Final = ("-std=gnu11", "-O3", "-g", "-fno-omit-frame-pointer", "-fno-plt", "-UNDEBUG", "-pthread")
+FLAGS: Final = ("-std=gnu11", "-pthread", *build_flags.RELEASE, *build_flags.WHOLE)
 COUNTED: Final = ("acceptor_counted", "worker_counted")
 # By load: rounds, enough for the start not to count.
 LOADS: Final = {"pipelined": 10, "unpipelined": 300, "nsq-pub": 60, "nsq-mpub": 5, "nsq-mpub-consumed": 5}

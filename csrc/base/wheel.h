@@ -30,12 +30,13 @@ _Static_assert(WHEEL_TICK_BITS + WHEEL_SLOT_BITS * WHEEL_LEVELS >= 64, "every ti
 
 #define TIMER_OFF UINT32_MAX
 
-/* An item's part: `due_ns` and `order` may be read, the rest is the wheel's. */
+/* An item's part: `due_ns` and `order` may be read, `previous` and `next` are the wheel's. */
 struct timer {
     uint64_t due_ns;
     uint32_t order;    /* of those due at the same time */
     uint32_t previous; /* an item; or in whose list it is the first; TIMER_OFF: in no wheel */
     uint32_t next;     /* an item, 0: none; in the heap, its place there */
+    uint32_t of;       /* not the wheel's: whose timer it is, for instance */
 };
 
 /* The base of an array of structs (at the timer) and the size of a struct. */

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/index.h"
+#include "base/wheel.h"
 #include "ringbuf/message.h"
 
 struct __attribute__((packed, aligned(4))) job {
@@ -32,6 +33,7 @@ struct reservation {
     uint32_t reserves, timeouts, releases, buries, kicks;
     uint64_t delay_ns;    /* as last asked for */
     uint64_t deadline_ns; /* when it is ready again; of reserved and delayed ones */
+    struct timer timer;   /* of a reserved one; it is that of its job */
 };
 
 #endif

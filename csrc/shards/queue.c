@@ -6,6 +6,9 @@
 static struct heap_places job_places(const struct worker *w) {
     return (struct heap_places){w->jobs.base + offsetof(struct job, place), sizeof(struct job)};
 }
+static struct timers reservation_timers(const struct worker *w) {
+    return (struct timers){w->reservations.base + offsetof(struct reservation, timer), sizeof(struct reservation)};
+}
 static struct heap_places delay_places(const struct worker *w) {
     return (struct heap_places){w->topics.arena.base + offsetof(struct topic, delay_place), sizeof(struct topic)};
 }
@@ -49,7 +52,8 @@ struct reservation *queue_reservation(struct worker *w, uint32_t job) {
     if (!j->reservation) {
         j->reservation = arena_take(&w->reservations) & RESERVATION_MASK;
         if (!j->reservation) worker_die("reservations are as many as jobs");
-        *reservation_at(w, j->reservation) = (struct reservation){.delay_ns = job_attributes(w, j).delay_ns};
+        *reservation_at(w, j->reservation) = (struct reservation){.delay_ns = job_attributes(w, j).delay_ns,
+                                                                  .timer = {.previous = TIMER_OFF, .of = job}};
     }
     return reservation_at(w, j->reservation);
 }
@@ -132,18 +136,20 @@ static void unlink_inflight(struct worker *w, struct client *c, const struct res
 
 /* Two moments of a reserved job matter: when its last second begins its client gets no further waiting, and then its time
  * is over. It stands in line for one and then for the other, so that nobody has to know a client's first deadline. */
-static void expect(struct worker *w, uint32_t job, const struct reservation *reservation) {
+static void expect(struct worker *w, const struct job *j, const struct reservation *reservation) {
     uint64_t at_ns = reservation->deadline_ns - (reservation->soon ? 0 : SAFETY_MARGIN_NS);
-    push(&w->inflight, job_places(w), heap_key(at_ns, (uint32_t)job_at(w, job)->id, job));
+    if (!wheel_add(&w->inflight, reservation_timers(w), j->reservation, at_ns, (uint32_t)j->id))
+        worker_die("out of memory");
 }
 
 static void set_deadline(struct worker *w, uint32_t job, struct reservation *reservation) {
     struct client *c = client_at(&w->clients, reservation->client);
-    uint64_t ttr_ns = job_attributes(w, job_at(w, job)).ttr_ns;
+    const struct job *j = job_at(w, job);
+    uint64_t ttr_ns = job_attributes(w, j).ttr_ns;
     reservation->deadline_ns = ttr_ns > UINT64_MAX - w->now_ns ? UINT64_MAX : w->now_ns + ttr_ns;
     reservation->soon = ttr_ns <= SAFETY_MARGIN_NS;
     c->soon += reservation->soon;
-    expect(w, job, reservation);
+    expect(w, j, reservation);
 }
 
 void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client) {
@@ -160,7 +166,7 @@ void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client) {
 }
 
 static void clear_deadline(struct worker *w, const struct job *j, struct reservation *reservation) {
-    heap_remove(&w->inflight, job_places(w), j->place);
+    wheel_remove(&w->inflight, reservation_timers(w), j->reservation);
     client_at(&w->clients, reservation->client)->soon -= reservation->soon;
     reservation->soon = 0;
 }
@@ -356,15 +362,15 @@ static void pauses_due(struct worker *w) {
 
 static void wait_over(struct worker *w, uint32_t client);
 
-static void time_to_run_over(struct worker *w, uint32_t job) {
-    struct job *j = job_at(w, job);
-    struct reservation *reservation = reservation_at(w, j->reservation);
+static void time_to_run_over(struct worker *w, struct reservation *reservation) {
+    uint32_t job = reservation->timer.of;
+    const struct job *j = job_at(w, job);
     if (!reservation->soon) {
         uint32_t client = reservation->client;
-        heap_remove(&w->inflight, job_places(w), j->place);
+        wheel_remove(&w->inflight, reservation_timers(w), j->reservation);
         reservation->soon = 1;
         client_at(&w->clients, client)->soon++;
-        expect(w, job, reservation);
+        expect(w, j, reservation);
         if (client_at(&w->clients, client)->waiting) wait_over(w, client);
         return;
     }
@@ -396,13 +402,14 @@ bool queue_tick(struct worker *w) {
     if (queue_next_ns(w) > w->now_ns) return false;
     delays_due(w);
     pauses_due(w);
+    (void)wheel_advance(&w->inflight, reservation_timers(w), w->now_ns); /* the rest in the next turn */
     for (;;) {
-        const struct heap_entry *job = heap_top(&w->inflight);
+        uint32_t due = wheel_due(&w->inflight, w->now_ns);
+        struct reservation *reservation = reservation_at(w, due);
         const struct heap_entry *wait = heap_top(&w->waits);
-        bool job_due = job && job->high <= w->now_ns;
         bool wait_due = wait && wait->high <= w->now_ns;
-        if (job_due && (!wait_due || job->high <= wait->high))
-            time_to_run_over(w, heap_item(*job));
+        if (due && (!wait_due || reservation->timer.due_ns <= wait->high))
+            time_to_run_over(w, reservation);
         else if (wait_due)
             wait_over(w, heap_item(*wait));
         else
@@ -417,5 +424,5 @@ static uint64_t first_of(const struct heap *heap, uint64_t other) {
 }
 
 uint64_t queue_next_ns(const struct worker *w) {
-    return first_of(&w->delays, first_of(&w->pauses, first_of(&w->inflight, first_of(&w->waits, UINT64_MAX))));
+    return first_of(&w->delays, first_of(&w->pauses, first_of(&w->waits, wheel_next_ns(&w->inflight))));
 }

@@ -126,8 +126,11 @@ static struct numbers jobs_of(const struct worker *w, uint32_t topic) {
     for (uint32_t i = 0; i < t->delayed.count; i++) add(&all, heap_item(t->delayed.entries[i]));
     for (uint32_t job = t->buried_first; job; job = reservation_at(w, job_at(w, job)->reservation)->next)
         add(&all, job);
-    for (uint32_t i = 0; t->reserved && i < w->inflight.count; i++)
-        if (job_at(w, heap_item(w->inflight.entries[i]))->topic == topic) add(&all, heap_item(w->inflight.entries[i]));
+    for (uint32_t client = 1; t->reserved && client < w->clients.arena.end; client++) {
+        uint32_t job = client_at(&w->clients, client)->inflight_first;
+        for (; job; job = reservation_at(w, job_at(w, job)->reservation)->next)
+            if (job_at(w, job)->topic == topic) add(&all, job);
+    }
     return all;
 }
 

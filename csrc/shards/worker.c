@@ -85,7 +85,7 @@ void worker_free(struct worker *w) {
     }
     for (uint32_t s = 0; s < WORKER_MAX_SHARDS; s++)
         if (w->own[s]) shard_free(w->own[s]);
-    heap_free(&w->inflight);
+    wheel_free(&w->inflight);
     heap_free(&w->delays);
     heap_free(&w->pauses);
     heap_free(&w->waits);

@@ -87,7 +87,7 @@ struct worker {
     struct clients clients;
     struct subscriptions subscriptions;
 
-    struct heap inflight;                   /* jobs, by when their last second begins, and then by deadline */
+    struct wheel inflight;                  /* reservations, by when their last second begins, and then by deadline */
     struct heap delays;                     /* topics, by their first delayed job's deadline */
     struct heap pauses;                     /* topics, by the end of their pause */
     struct heap waits;                      /* waiting clients with something to wait no longer for */
