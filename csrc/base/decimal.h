@@ -6,31 +6,64 @@
 #include <stdint.h>
 #include <string.h>
 
-#define DECIMAL_MAX_BYTES 20 /* of UINT64_MAX */
+#define DECIMAL_MAX_BYTES 20       /* of UINT64_MAX */
+enum { DECIMAL_SAFE_DIGITS = 19 }; /* so many cannot be more than 64 bits hold */
+
+/* How many digits a number has. */
+static inline uint32_t decimal_digits(uint64_t value) {
+    static const uint64_t powers[DECIMAL_MAX_BYTES] = {
+        UINT64_C(0),
+        UINT64_C(10),
+        UINT64_C(100),
+        UINT64_C(1000),
+        UINT64_C(10000),
+        UINT64_C(100000),
+        UINT64_C(1000000),
+        UINT64_C(10000000),
+        UINT64_C(100000000),
+        UINT64_C(1000000000),
+        UINT64_C(10000000000),
+        UINT64_C(100000000000),
+        UINT64_C(1000000000000),
+        UINT64_C(10000000000000),
+        UINT64_C(100000000000000),
+        UINT64_C(1000000000000000),
+        UINT64_C(10000000000000000),
+        UINT64_C(100000000000000000),
+        UINT64_C(1000000000000000000),
+        UINT64_C(10000000000000000000),
+    };
+    /* 1233 / 4096 is the logarithm of 2 to base 10: right, or one digit too few. */
+    uint32_t digits = ((64 - (uint32_t)__builtin_clzll(value | 1)) * 1233) >> 12;
+    return digits + (value >= powers[digits]);
+}
 
 /* Writes `value` and returns where it ends. */
 static inline uint8_t *decimal_put(uint8_t *out, uint64_t value) {
-    uint8_t digits[DECIMAL_MAX_BYTES];
-    uint8_t *first = digits + sizeof digits;
-    do {
-        *--first = (uint8_t)('0' + value % 10);
-        value /= 10;
-    } while (value > 0);
-    size_t n = (size_t)(digits + sizeof digits - first);
-    memcpy(out, first, n);
-    return out + n;
+    static const char pairs[] = "00010203040506070809101112131415161718192021222324"
+                                "25262728293031323334353637383940414243444546474849"
+                                "50515253545556575859606162636465666768697071727374"
+                                "75767778798081828384858687888990919293949596979899";
+    uint8_t *end = out + decimal_digits(value), *at = end;
+    for (; value >= 100; value /= 100) memcpy(at -= 2, pairs + value % 100 * 2, 2);
+    if (value >= 10)
+        memcpy(at - 2, pairs + value * 2, 2);
+    else
+        at[-1] = (uint8_t)('0' + value);
+    return end;
 }
 
 /* Reads digits from *at, at most `max`. False, and *at is not moved, when there is none or the number is larger. */
 static inline bool decimal_get(const uint8_t **at, const uint8_t *end, uint64_t max, uint64_t *value) {
-    const uint8_t *p = *at;
+    const uint8_t *p = *at, *safe = end - p > DECIMAL_SAFE_DIGITS ? p + DECIMAL_SAFE_DIGITS : end;
     uint64_t v = 0;
-    for (; p < end && (uint8_t)(*p - '0') <= 9; p++) {
-        uint64_t digit = (uint64_t)(*p - '0');
-        if (v > (max - digit) / 10) return false;
+    uint8_t digit;
+    for (; p < safe && (digit = (uint8_t)(*p - '0')) <= 9; p++) v = v * 10 + digit;
+    for (; p < end && (digit = (uint8_t)(*p - '0')) <= 9; p++) {
+        if (v > (UINT64_MAX - digit) / 10) return false;
         v = v * 10 + digit;
     }
-    if (p == *at) return false;
+    if (p == *at || v > max) return false;
     *at = p;
     *value = v;
     return true;

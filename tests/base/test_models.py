@@ -1,0 +1,33 @@
+"""Modules of csrc/base do what models do that are slower and plainer; each model is a program beside this file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+CORE = HERE.parent.parent / "csrc"
+FLAGS = ("-std=c11", "-g", "-O2", "-Wall", "-Wextra", "-fsanitize=undefined", "-fno-sanitize-recover=all")
+
+
+def run_model(folder: Path, name: str, sources: tuple[str, ...], *arguments: str) -> None:
+    compiler = os.environ.get("CC", "cc")
+    if not shutil.which(compiler):
+        pytest.skip("no C compiler")
+    paths = [HERE / f"{name}.c", *(CORE / source for source in sources)]
+    program = folder / name
+    subprocess.run([compiler, *FLAGS, f"-I{CORE}", *map(str, paths), "-o", str(program)], check=True)
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=100)
+    assert done.stdout == "ok\n", done.stderr
+
+
+def test_a_wheel_gives_what_is_due_in_order_and_never_early_with_bounded_work_a_call(tmp_path: Path) -> None:
+    run_model(tmp_path, "wheel_model", ("base/wheel.c", "base/heap.c"), os.environ.get("WHEEL_SEEDS", "15"))
+
+
+def test_decimal_numbers_are_those_of_the_c_library(tmp_path: Path) -> None:
+    run_model(tmp_path, "decimal_model", ())
