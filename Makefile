@@ -149,7 +149,7 @@ nats: setup
 	@core=$$(.venv/bin/python -c 'import mq_shards.csrc._core as core; print(core.__file__)' 2>/dev/null || true)
 	if [ -z "$$core" ] || [ -n "$$(find $(CORE) -newer "$$core")" ]; then
 		echo "building the C core"
-		.venv/bin/python csrc/build.py >/dev/null
+		.venv/bin/python csrc/build.py --whole >/dev/null
 	fi
 	touch $@
 

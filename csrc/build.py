@@ -28,7 +28,7 @@ EXEMPTION = "".join(f'#pragma GCC diagnostic ignored "{name}"\n' for name in ("-
 # Assertions stay on: they cost 2 % of the instructions at most (docs/benchmarks.md). Python's own flags turn them off.
 RELEASE = ["-O3", "-g", "-fno-omit-frame-pointer", "-fno-plt", "-UNDEBUG"]
 # All sources as one unit, so that small functions are inlined across files: a sixth of a worker's instructions. What
-# lies in an arena is seen by several types at once then.
+# lies in an arena is seen by several types at once then. It takes long to link: while working on the core, do without.
 WHOLE = ["-flto=auto", "-fno-strict-aliasing"]
 DEBUG = ["-O1", "-g", "-fno-omit-frame-pointer"]
 
@@ -125,7 +125,7 @@ def compile_in(out: Path, name: str, files: list[str], only: list[str] | None, f
     wanted = [wrapper, *(HERE / f for f in files)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         made = list(pool.map(lambda source: compile_one(command, source, objects), wanted))
-    subprocess.run([*compiler, "-shared", *map(str, made), "-o", str(linking)], check=True)
+    subprocess.run([*compiler, *flags, "-shared", *map(str, made), "-o", str(linking)], check=True)
     linking.replace(target)
     return target
 
@@ -133,6 +133,7 @@ def compile_in(out: Path, name: str, files: list[str], only: list[str] | None, f
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description="build csrc._core in place")
     parser.add_argument("--debug", action="store_true", help="optimise little")
+    parser.add_argument("--whole", action="store_true", help="as one unit: as what is installed, slower to build")
     parser.add_argument("--out", type=Path, default=HERE, help="where to put the module")
     parser.add_argument("--name", default="_core")
     parser.add_argument("--sections", help="comma-separated sections of surface.h (default: all)")
@@ -140,7 +141,8 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     only = options.sections.split(",") if options.sections else None
     files = options.files.split(",") if options.files else sources()
-    print(compile_in(options.out, options.name, files, only, DEBUG if options.debug else [*RELEASE, *WHOLE]))
+    flags = DEBUG if options.debug else [*RELEASE, *WHOLE] if options.whole else RELEASE
+    print(compile_in(options.out, options.name, files, only, flags))
     return 0
 
 
