@@ -30,6 +30,7 @@ BROKEN: Final[int] = lib.UPCALL_BROKEN
 INPUT: Final[int] = lib.UPCALL_INPUT
 OUTPUT: Final[int] = lib.UPCALL_OUTPUT
 POKED: Final[int] = lib.UPCALL_POKED
+CANNOT_ACCEPT: Final[int] = lib.UPCALL_CANNOT_ACCEPT
 
 OK: Final[int] = lib.STATUS_OK
 NONE: Final[int] = lib.STATUS_NONE

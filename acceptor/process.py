@@ -18,6 +18,8 @@ FLUSH_S: Final = 1.0
 FLUSH_STEP_NS: Final = 10_000_000
 # What Python does between two runs of the engine, which moves the messages: then those get their turn.
 TURN_NS: Final = 1_000_000
+# At most so often it is said that no connection can be accepted.
+FULL_SAID_S: Final = 60.0
 # Of what could not be handled.
 LOGGED_BYTES: Final = 200
 
@@ -39,6 +41,7 @@ class AcceptorProcess:
         }
         self._serving = False
         self._stopping = False
+        self._full_said_at = -FULL_SAID_S
         self._more = False  # upcalls are left
 
     def run(self) -> None:
@@ -86,11 +89,21 @@ class AcceptorProcess:
             arrived = self._control.receive_now()
             if arrived is not None:
                 self._do(*arrived)
+        elif upcall.kind == engine.CANNOT_ACCEPT:
+            self._say_full(upcall.conn)
         elif upcall.kind == engine.POKED:
             for protocol in self._protocols.values():
                 protocol.poked()
         else:
             self._serve(upcall)
+
+    def _say_full(self, why: int) -> None:
+        """Clients wait in the kernel's queue: one line a minute says so."""
+        now = time.monotonic()
+        if now >= self._full_said_at + FULL_SAID_S:
+            self._full_said_at = now
+            reason = os.strerror(why) if why else "there are as many as broker.max-connections allows"
+            log.warning("new connections wait: %s", reason)
 
     def _serve(self, upcall: Upcall) -> None:
         """A defect that one client's command brings to light must not cost the others their connections."""

@@ -33,6 +33,8 @@ from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import Control, Message
 from mq_shards.shards.store import read_meta
 
+# At most so often it is said that no connection can be accepted.
+FULL_SAID_S: Final = 60.0
 SECOND_NS: Final = 1_000_000_000
 # At a stop: how long requests that are being served may take.
 FINISH_S: Final = 1.0
@@ -48,6 +50,7 @@ class GatewayProcess:
         self._control = control
         self._engine = engine
         self._stop = asyncio.Event()
+        self._full_said_at = -FULL_SAID_S
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._workers = Workers(engine)
@@ -104,9 +107,19 @@ class GatewayProcess:
         )
         return Statsd(wanted, self._broker, (lambda: memory_figures(supervisor)) if nsq["statsd-mem-stats"] else None)
 
+    def _report(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What the event loop has to say of no task of ours. That it cannot accept it says again and again."""
+        error = context.get("exception")
+        if not isinstance(error, OSError) or "accept" not in context.get("message", ""):
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._full_said_at + FULL_SAID_S:
+            self._full_said_at = loop.time()
+            log.warning("new connections wait: %s", error.strerror)
+
     async def run(self) -> None:
         """Serves until told to stop. EOFError when the supervisor is gone."""
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._report)
         loop.add_reader(self._control.fileno(), self._hear)
         self._hear()  # what was said before there was a loop to watch for it
         stopping = loop.create_task(self._stop.wait())

@@ -165,6 +165,7 @@ class Bench:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.acceptor = Engine(0, self.workers, SHARDS, self._board, self._wake)
         broker = Broker("0123456789abcdef", STARTED_NS)
+        self.full: list[int] = []  # why no connection was accepted
         self.beanstalk = Beanstalk(self.acceptor, {"max-job-size": 65535}, broker, lambda: STARTED_NS + 5 * SECOND)
         self.worker = [
             FakeWorker(self.acceptor, i, self.ring_bytes, self._wake) for i in range(self.workers)
@@ -185,6 +186,8 @@ class Bench:
                     self.beanstalk.answer(upcall.conn, upcall.answer)
                 elif upcall.kind == engine.CLOSED:
                     self.beanstalk.closed(upcall.conn)
+                elif upcall.kind == engine.CANNOT_ACCEPT:
+                    self.full.append(upcall.conn)
                 else:
                     raise AssertionError(upcall)
 
@@ -410,6 +413,7 @@ def test_it_stops_accepting_at_its_limit_and_goes_on_when_there_is_room(bench: B
     sockets = [socket.create_connection(address) for _ in range(3)]
     bench.turn()
     assert bench.acceptor.totals().connections == 2
+    assert bench.full == [0], "it is said"
     sockets[0].close()
     bench.turn()
     totals = bench.acceptor.totals()

@@ -34,6 +34,7 @@ enum upcall_kind {
     UPCALL_OUTPUT,      /* conn, which is filtered: bytes for its client, which acceptor_send is to be given in another
                            form, before the next turn if nothing is to be lost when conn ends */
     UPCALL_POKED,       /* acceptor_poke was called */
+    UPCALL_CANNOT_ACCEPT, /* no connection is accepted for a while; conn: the errno, or 0: there are max-connections */
 };
 
 struct upcall {

@@ -34,8 +34,9 @@ void listeners_update(struct acceptor *a) {
 }
 
 /* Out of descriptors or memory: until a connection closes, or a while has passed. */
-static void stop_accepting(struct acceptor *a) {
+static void stop_accepting(struct acceptor *a, int why) {
     a->accepting = false;
+    upcall_push(a, UPCALL_CANNOT_ACCEPT, (uint32_t)why, 0, NULL, NULL, 0);
     for (uint32_t i = 0; i < a->listener_count; i++) {
         struct listener *l = &a->listeners[i];
         if (l->registered && epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL) == 0) l->registered = false;
@@ -45,18 +46,22 @@ static void stop_accepting(struct acceptor *a) {
 static void accept_some(struct acceptor *a, const struct listener *l) {
     for (int i = 0; i < ACCEPTS_PER_TURN && a->accepting; i++) {
         if (a->connections >= a->max_connections) {
-            stop_accepting(a);
+            stop_accepting(a, 0);
             return;
         }
         int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
             if (socket_open(a, fd, l->protocol) == NULL) {
+                int why = errno;
                 close(fd);
-                stop_accepting(a);
+                stop_accepting(a, why);
             }
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) stop_accepting(a);
+        if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+            stop_accepting(a, errno);
+            return;
+        }
         /* A client that has given up meanwhile is no reason to leave the others waiting. */
         if (errno != ECONNABORTED && errno != EINTR) return;
     }

@@ -1,0 +1,34 @@
+"""Connections that cannot be accepted are said once, and wait."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+from tests.servers import SINGLE, wait_until
+
+
+@pytest.mark.parametrize("limit", ["max-connections", "descriptors"])
+def test_that_no_connection_can_be_accepted_is_one_line_in_the_journal(limit: str) -> None:
+    import resource
+
+    options = ("--set=broker.max-connections=4",) if limit == "max-connections" else ()
+    server = servers.start(SINGLE, options=options)
+    try:
+        if limit == "descriptors":
+            pid = server.pid_of("mq-acceptor-0")
+            used = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (used + 3, used + 3))
+        socks = [socket.create_connection(("127.0.0.1", server.port), 10) for _ in range(20)]
+        wait_until(lambda: "new connections wait: " in server.said(), "it is said")
+        for sock in socks:
+            sock.close()
+        with socket.create_connection(("127.0.0.1", server.port), 10) as sock:
+            sock.sendall(b"use x\r\n")
+            assert sock.recv(100) == b"USING x\r\n", "there is room again"
+        assert server.said().count("new connections wait") == 1
+    finally:
+        server.dispose()
