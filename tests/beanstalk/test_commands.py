@@ -197,21 +197,30 @@ class TestReserve:
             assert waiter.ask(f"delete {job}") == b"DELETED"
 
     @pytest.mark.parametrize("line", ["reserve ", "reserve 1", "reserved", "reserve-job", "reserve-with-timeout",
-                                      "reserve-with-timeout -1",
                                       "reserve-with-timeout 99999999999999999999"])  # fmt: skip
     def test_malformed_reserves_are_refused(self, server: Server, wire: Wire, line: str) -> None:
-        if line.endswith("-1") and is_before_1_13(server):
-            pytest.skip("before 1.13 beanstalkd took a negative timeout for none")
         assert wire.ask(line) == b"BAD_FORMAT"
 
-    @pytest.mark.parametrize("seconds", ["x", "", "2147483648", "4294967296"])
-    def test_malformed_timeouts_are_refused(self, server: Server, wire: Wire, seconds: str) -> None:
-        if is_before_1_13(server):
-            pytest.skip("beanstalkd checks the timeout since 1.13")
+    @pytest.mark.parametrize("seconds", ["9223372036854775808", "-9223372036854775809"])
+    def test_a_timeout_that_no_long_holds_is_refused(self, wire: Wire, seconds: str) -> None:
         assert wire.ask(f"reserve-with-timeout {seconds}") == b"BAD_FORMAT"
 
-    def test_the_greatest_timeout_waits(self, wire: Wire) -> None:
-        wire.send(b"reserve-with-timeout 2147483647\r\n")
+    @pytest.mark.parametrize(
+        "seconds",
+        ["x", "", " ", "-", "+", "- 1", "+0", "-0", "0x7", "\t\v\f0", "0 junk", "4294967296", "-4294967296"],
+    )
+    def test_a_timeout_is_what_strtol_makes_of_it(self, server: Server, wire: Wire, seconds: str) -> None:
+        if checks_timeouts(server):
+            pytest.skip("beanstalkd is stricter since 1.13")
+        assert wire.ask(f"reserve-with-timeout {seconds}") == b"TIMED_OUT"
+
+    @pytest.mark.parametrize(
+        "seconds", ["2147483647", "-1", "-5 x", "2147483648", "4294967295", "9223372036854775807", "-2147483649"]
+    )
+    def test_the_greatest_timeout_and_a_negative_one_wait(self, server: Server, wire: Wire, seconds: str) -> None:
+        if checks_timeouts(server) and seconds != "2147483647":
+            pytest.skip("beanstalkd is stricter since 1.13")
+        wire.send(f"reserve-with-timeout {seconds}\r\n".encode())
         assert wire.is_quiet(0.05)
 
     def test_what_a_closed_connection_held_is_ready_again(self, server: Server, wire: Wire, tube: str) -> None:
@@ -680,8 +689,8 @@ def test_the_greatest_job_size_is_an_option(shape: Shape) -> None:
         assert wire.ask("peek-ready") == b"NOT_FOUND"
 
 
-def is_before_1_13(server: Server) -> bool:
+def checks_timeouts(server: Server) -> bool:
     if server.shape.is_shards:
         return False
     with Wire(server) as wire:
-        return wire.stats()["version"].startswith("1.12")
+        return not wire.stats()["version"].startswith("1.12")

@@ -7,7 +7,7 @@
  *
  * What is accepted and what is refused, and how, is what beanstalkd 1.12 does to the byte, oddities included: a name
  * of a command is matched as a prefix, a carriage return that no line feed follows spoils a line, numbers may be
- * preceded by any number of spaces, and so on. One thing is as since 1.13: the timeout of a reserve must be a number.
+ * preceded by any number of spaces, the timeout of a reserve is what strtol takes, and so on.
  */
 #ifndef MQ_BEANSTALK_H
 #define MQ_BEANSTALK_H
