@@ -601,9 +601,9 @@ def test_the_next_segment_is_wanted_when_half_is_full_or_kept(log: Log) -> None:
     assert lib.log_wants_segment(log.c) == 0
 
 
-def test_a_reservation_larger_than_any_segment_so_far_gets_one_of_its_size(log: Log) -> None:
+@pytest.mark.parametrize("size", [70 << 20, (1 << 30) + (64 << 10)], ids=["70 MiB", "the largest body and its headers"])
+def test_a_reservation_larger_than_any_segment_so_far_gets_one_of_its_size(log: Log, size: int) -> None:
     assert log.add(memfd(), 1, 1 << 16)
-    size = 70 << 20
     assert lib.log_reserve(log.c, 1, size, 0, NOW) == lib.LOG_NO_SPACE
     capacity = lib.log_wants_segment(log.c)
     assert capacity > size

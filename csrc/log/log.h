@@ -30,9 +30,10 @@
 #define SEGMENT_BYTES   ((uint64_t)64 << 20)
 
 /* A segment is larger than SEGMENT_BYTES only for one reservation that is. */
-#define SEGMENT_MAX_BYTES   ((uint64_t)3 << 30)
-#define LOG_RESERVE_BYTES   ((uint64_t)1 << 30) /* one reservation, and what it keeps, each at most */
-#define LOG_STAGING_BYTES   ((size_t)4 << 20)   /* gathered in memory at most (or one reservation, if that is more) */
+#define SEGMENT_MAX_BYTES ((uint64_t)3 << 30)
+/* One reservation, and what it keeps, each at most: the largest message with all that is written beside its body. */
+#define LOG_RESERVE_BYTES   (((uint64_t)1 << 30) + ((uint64_t)16 << 20))
+#define LOG_STAGING_BYTES   ((size_t)4 << 20) /* gathered in memory at most (or one reservation, if that is more) */
 #define LOG_MAX_SEGMENTS    65536u
 #define LOG_RECORD_OVERHEAD 48u /* header and padding: a record takes at most so much beside attributes and body */
 
