@@ -31,6 +31,7 @@ class AcceptorProcess:
         self._control = control
         self._engine = Engine(start["index"], start["workers"], start["shards"], board_fd, wake_fd)
         settings = start["settings"]
+        self._engine.set("acceptors", start["acceptors"])
         self._engine.set("max-connections", settings["broker"]["max-connections"])
         self._engine.set("max-buffered-bytes", settings["broker"]["max-buffered-bytes"])
         self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)

@@ -236,6 +236,7 @@ class Supervisor:
             "do": "start",
             "index": acceptor.index,
             "workers": len(self._workers),
+            "acceptors": sum(child.role == "acceptor" for child in self._acceptors),
             "shards": self._shards,
             "started_wall_ns": self._started_wall_ns,
             "instance": self._instance,

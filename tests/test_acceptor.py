@@ -871,6 +871,33 @@ def test_no_more_than_the_limit_is_outstanding(bench: Bench) -> None:
     assert client.received() == b"DELETED\r\n" * 1000
 
 
+@pytest.mark.parametrize("command", [b"use %s\r\n", b"watch %s\r\n", b"ignore %s\r\n"])
+def test_with_other_acceptors_an_answer_waits_until_the_worker_has_heard(duo: Bench, command: bytes) -> None:
+    """Whoever is answered may tell a client of another acceptor, who asks that worker."""
+    name = duo.name_at(1)
+    client = duo.quiet_client(duo.name_at(0), name)
+    duo.acceptor.set("acceptors", 2)
+    client.send(command % name + b"touch %d\r\n" % duo.id_at(0))
+    told = [request for request in duo.take(1) if request.kind != CLOSE]
+    assert [request.has_reply for request in told][-1]
+    assert client.received() == b""
+    duo.answer(0, duo.take(0)[-1], NOT_FOUND)
+    duo.answer(1, told[-1])
+    answer, rest = client.received().split(b"\r\n", 1)
+    assert answer in (b"USING " + name, b"WATCHING 2", b"WATCHING 1")
+    assert rest == b"NOT_FOUND\r\n"
+
+
+def test_with_other_acceptors_an_answer_does_not_wait_for_a_worker_that_is_gone(duo: Bench) -> None:
+    name = duo.name_at(1)
+    client = duo.quiet_client(duo.name_at(0))
+    duo.acceptor.set("acceptors", 2)
+    client.send(b"use %s\r\n" % name)
+    duo.acceptor.peer_gone(1)
+    duo.turn()
+    assert client.talk(b"watch %s\r\n" % name) == b"USING %s\r\nWATCHING 2\r\n" % name
+
+
 # --- a reserve over several workers -----------------------------------------------------------------------------------
 
 

@@ -106,6 +106,7 @@ struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards,
     a->max_connections = MAX_CONNECTIONS;
     a->output_high_bytes = OUTPUT_HIGH_BYTES;
     a->max_buffered_bytes = BUFFERED_BYTES;
+    a->acceptors = 1;
     adaptive_spin_set(&a->adaptive_spin, DEFAULT_SPIN_NS);
     if (!map_board(a, board_fd) || !open_tables(a) || !open_epoll(a) || !start_codecs(a)) {
         int error = errno;
@@ -176,6 +177,8 @@ int acceptor_set(struct acceptor *a, const char *option, uint64_t value) {
     }
     if (strcmp(option, "max-connections") == 0 && value > 0 && value <= MAX_CONNECTIONS)
         a->max_connections = (uint32_t)value;
+    else if (strcmp(option, "acceptors") == 0 && value > 0 && value <= BOARD_MAX_ACCEPTORS)
+        a->acceptors = (uint32_t)value;
     else if (strcmp(option, "max-buffered-bytes") == 0 && value <= SIZE_MAX / 2)
         a->max_buffered_bytes = (size_t)value;
     else if (strcmp(option, "max-outstanding-output") == 0 && value <= SIZE_MAX / 2)

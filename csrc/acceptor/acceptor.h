@@ -57,7 +57,7 @@ uint32_t acceptor_protocol(const char *name);
 /* Whether a protocol takes this for the name of a topic. */
 bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes);
 
-/* "max-connections", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "max-buffered-bytes" (BUFFERED_BYTES), "idle-topics" (MAX_IDLE_TOPICS), "spin-ns", or a protocol's own: its name, a dot, and
+/* "acceptors" (how many serve clients, this one too: 1), "max-connections", "max-outstanding-output" (OUTPUT_HIGH_BYTES), "max-buffered-bytes" (BUFFERED_BYTES), "idle-topics" (MAX_IDLE_TOPICS), "spin-ns", or a protocol's own: its name, a dot, and
  * what its codec knows. 0, or -1 when there is no such option or the value is out of range. */
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
 

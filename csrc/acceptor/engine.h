@@ -64,6 +64,7 @@ struct pending_upcall {
 
 struct acceptor {
     uint32_t index, workers, shards;
+    uint32_t acceptors; /* that clients are served by, this one too */
     int epoll_fd, wake_fd, control_fd;
     int poke_fd; /* an eventfd that wakes this process itself */
     _Atomic uint32_t poked;

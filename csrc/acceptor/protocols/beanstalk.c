@@ -235,10 +235,30 @@ static bool bury(struct acceptor *a, struct connection *c, struct words w) {
     return ask_by_id(a, c, &request, COUNT_BURY);
 }
 
+static uint32_t worker_of_name(const struct acceptor *a, const struct words *name) {
+    return bindings_shard(&a->bindings, name->at, words_bytes(name)) % a->workers;
+}
+
 /* Whether what a connection uses or watches may be changed now. */
 static bool may_rebind(struct acceptor *a, struct connection *c, const struct words *name) {
-    uint32_t worker = bindings_shard(&a->bindings, name->at, words_bytes(name)) % a->workers;
-    return may_reply(c) && may_change(c) && may_tell(a, c, worker);
+    return may_reply(c) && may_change(c) && may_tell(a, c, worker_of_name(a, name));
+}
+
+/* The answer to what a worker was told just now. Whoever asks that worker through another acceptor may be there before:
+ * if there is another, the answer leaves when the worker has heard. */
+static void reply_told(struct acceptor *a, struct connection *c, uint32_t worker, const void *text, size_t bytes) {
+    if (a->acceptors < 2 || a->links[worker].channel == NULL) {
+        reply_text(a, c, text, bytes);
+        return;
+    }
+    struct message barrier = {.kind = MSG_BARRIER};
+    peer_ask(a, c, worker, &barrier, NULL, 0, 0);
+    if (c->closed) return;
+    uint8_t *room = connection_body(c, &a->blocks, connection_slot(c, c->head_slot + c->slot_count - 1), bytes);
+    if (room == NULL)
+        engine_oom(a, c);
+    else
+        memcpy(room, text, bytes);
 }
 
 static bool use(struct acceptor *a, struct connection *c, struct words w) {
@@ -256,15 +276,15 @@ static bool use(struct acceptor *a, struct connection *c, struct words w) {
     memcpy(text + bytes, w.at, words_bytes(&w));
     bytes += words_bytes(&w);
     memcpy(text + bytes, "\r\n", CRLF_BYTES);
-    reply_text(a, c, text, bytes + CRLF_BYTES);
+    reply_told(a, c, binding_at(&a->bindings, topic)->worker, text, bytes + CRLF_BYTES);
     return true;
 }
 
-static void reply_watching(struct acceptor *a, struct connection *c) {
+static void reply_watching(struct acceptor *a, struct connection *c, uint32_t worker) {
     uint8_t text[sizeof "WATCHING \r\n" + DECIMAL_MAX_BYTES] = "WATCHING ";
     uint8_t *end = decimal_put(text + sizeof "WATCHING " - 1, beanstalk_of(c)->watched_count);
     memcpy(end, "\r\n", CRLF_BYTES);
-    reply_text(a, c, text, (size_t)(end + CRLF_BYTES - text));
+    reply_told(a, c, worker, text, (size_t)(end + CRLF_BYTES - text));
 }
 
 /* Where a name is in the watch list; its length when it is not there. */
@@ -278,6 +298,7 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
     if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
     count(a, c, COUNT_WATCH);
+    uint32_t worker = worker_of_name(a, &w);
     uint32_t place = watch_place(a, b, &w);
     if (place < b->watched_count) {
         /* It may have been watched without being asked for. */
@@ -295,7 +316,7 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
         beanstalk_watch(a, c, topic, 0);
         if (c->closed) return true;
     }
-    reply_watching(a, c);
+    reply_watching(a, c, worker);
     return true;
 }
 
@@ -309,8 +330,9 @@ static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
         REPLY(a, c, "NOT_IGNORED\r\n");
         return true;
     }
+    uint32_t worker = worker_of_name(a, &w);
     if (place < b->watched_count) beanstalk_ignore(a, c, place);
-    reply_watching(a, c);
+    reply_watching(a, c, worker);
     return true;
 }
 
@@ -468,12 +490,15 @@ static const char *failure_text(uint8_t status) {
     }
 }
 
-static void answer_text(struct acceptor *a, struct connection *c, const char *text) {
-    size_t bytes = strlen(text);
+static void answer_bytes(struct acceptor *a, struct connection *c, const void *text, size_t bytes) {
     uint8_t *room = socket_room(a, c, bytes);
     if (room == NULL) return;
     memcpy(room, text, bytes);
     socket_written(a, c, room + bytes);
+}
+
+static void answer_text(struct acceptor *a, struct connection *c, const char *text) {
+    answer_bytes(a, c, text, strlen(text));
 }
 
 static void answer_inserted(struct acceptor *a, struct connection *c, uint64_t id) {
@@ -503,6 +528,11 @@ static void answer_reserved(struct acceptor *a, struct connection *c, uint64_t i
 
 void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
                       uint64_t id, const uint8_t *body, uint32_t body_bytes) {
+    if (kind == MSG_BARRIER) {
+        /* A worker that has died is told again when it is back. */
+        answer_bytes(a, c, body, body_bytes);
+        return;
+    }
     if (status != STATUS_OK) {
         answer_text(a, c, failure_text(status));
         return;
