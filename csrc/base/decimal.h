@@ -69,4 +69,18 @@ static inline bool decimal_get(const uint8_t **at, const uint8_t *end, uint64_t 
     return true;
 }
 
+/* What strtol makes of the beginning, in a long and then in an int: space and a sign may stand before the digits, and where
+ * there are none it is 0. False when no long holds it. */
+static inline bool decimal_get_int(const uint8_t *at, const uint8_t *end, int32_t *number) {
+    while (at < end && (*at == ' ' || (*at >= '\t' && *at <= '\r'))) at++;
+    bool minus = at < end && *at == '-';
+    if (at < end && (*at == '-' || *at == '+')) at++;
+    uint64_t value = 0;
+    if (at < end && *at >= '0' && *at <= '9' && !decimal_get(&at, end, (uint64_t)INT64_MAX + minus, &value))
+        return false;
+    uint32_t low = (uint32_t)(minus ? 0 - value : value);
+    memcpy(number, &low, sizeof low);
+    return true;
+}
+
 #endif

@@ -176,25 +176,10 @@ static bool reserve_forever(struct acceptor *a, struct connection *c, struct wor
     return at_end(&w) ? reserve(a, c, DURATION_FOREVER, COUNT_RESERVE) : refuse(a, c);
 }
 
-/* What strtol makes of it, in a long and then in an int, as in beanstalkd 1.12: words are 0, and what follows a number is
- * not looked at. False when no long holds it. */
-static bool get_int(const struct words *w, int32_t *number) {
-    const uint8_t *at = w->at;
-    while (at < w->end && (*at == ' ' || (*at >= '\t' && *at <= '\r'))) at++;
-    bool minus = at < w->end && *at == '-';
-    if (at < w->end && (*at == '-' || *at == '+')) at++;
-    uint64_t value = 0;
-    if (at < w->end && *at >= '0' && *at <= '9' && !decimal_get(&at, w->end, (uint64_t)INT64_MAX + minus, &value))
-        return false;
-    uint32_t low = (uint32_t)(minus ? 0 - value : value);
-    memcpy(number, &low, sizeof low);
-    return true;
-}
-
-/* A negative one waits for ever. */
+/* A negative one waits for ever, a word is none, and what follows a number is not looked at. */
 static bool reserve_with_timeout(struct acceptor *a, struct connection *c, struct words w) {
     int32_t seconds;
-    if (!get_int(&w, &seconds)) return refuse(a, c);
+    if (!decimal_get_int(w.at, w.end, &seconds)) return refuse(a, c);
     uint64_t timeout_ns = seconds >= 0 ? (uint64_t)seconds * SECOND_NS : DURATION_FOREVER;
     return reserve(a, c, timeout_ns, COUNT_RESERVE_WITH_TIMEOUT);
 }
