@@ -3,6 +3,7 @@
     DIR/meta.json                       {"version": 1, "shards": 64, "id": "..."}; written once
     DIR/lock                            locked by the broker that uses the directory
     DIR/shard-0007/0000000001.log       segments of shard 7; the layout of one is in csrc/log/log.h
+    DIR/shard-0007/0000000001.names     copies of the names in it; csrc/log/copies.h
 
 This module makes, opens and removes files; what is in them is the C core's. Only `decode` and the command
 
@@ -78,6 +79,10 @@ def shard_path(directory: Path, shard: int) -> Path:
 
 def segment_name(segment: int) -> str:
     return f"{segment:010d}.log"
+
+
+def copies_name(segment: int) -> str:
+    return f"{segment:010d}.names"
 
 
 # --- the data directory ---------------------------------------------------------------------------------------------
@@ -211,6 +216,9 @@ class SegmentStore(Protocol):
     def create(self, segment: int) -> int:
         """An empty segment, which must not exist."""
 
+    def open_copies(self, segment: int) -> int | None:
+        """The file in which copies of the segment's names are kept, made if there is none; None where none are kept."""
+
     def remove(self, segment: int) -> None:
         """It may be gone already."""
 
@@ -314,6 +322,8 @@ class ShardStore:
         with _explained(f"{self.segment_path(segment)} cannot be made"):
             fd = os.open(segment_name(segment), flags, 0o640, dir_fd=self._fd)
             try:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(copies_name(segment), dir_fd=self._fd)
                 # Else a power failure could take the name away from data that has been synced.
                 os.fsync(self._fd)
             except BaseException:
@@ -323,10 +333,16 @@ class ShardStore:
                 raise
         return fd
 
+    def open_copies(self, segment: int) -> int | None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with _explained(f"{self.path / copies_name(segment)} cannot be opened"):
+            return os.open(copies_name(segment), flags, 0o640, dir_fd=self._fd)
+
     def remove(self, segment: int) -> None:
         with _explained(f"{self.segment_path(segment)} cannot be removed"):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(segment_name(segment), dir_fd=self._fd)
+            for name in (segment_name(segment), copies_name(segment)):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=self._fd)
             # In order, so that a power failure leaves no gap.
             os.fsync(self._fd)
 
@@ -380,6 +396,10 @@ class MemoryStore:
             raise
         self._segments.add(segment)
         return fd
+
+    def open_copies(self, segment: int) -> int | None:
+        """Memory is not damaged."""
+        return None
 
     def remove(self, segment: int) -> None:
         if segment in self._handed:

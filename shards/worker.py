@@ -155,6 +155,7 @@ class Worker:
                 why = _why_refused(ffi.errno, fd)
                 os.close(fd)
                 raise StoreError(f"shard {shard}, segment {number} {why}")
+            self._keep_copies(shard, number)
         if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
             if found.unknown.kind:
                 at = found.unknown
@@ -254,6 +255,17 @@ class Worker:
         if not lib.worker_add_segment(self._worker, shard, fd, number, size, True, time.time_ns()):
             os.close(fd)
             raise OSError(ffi.errno, f"shard {shard}, segment {number} is refused: {os.strerror(ffi.errno)}")
+        self._keep_copies(shard, number)
+
+    def _keep_copies(self, shard: int, number: int) -> None:
+        """They are of use beside damage only: a segment does without them."""
+        try:
+            fd = self._files[shard].store.open_copies(number)
+        except StoreError as error:
+            log.warning("shard %d: no copies of names are kept: %s", shard, error)
+            return
+        if fd is not None and not lib.worker_keep_copies(self._worker, shard, fd, number):
+            os.close(fd)
 
     def _disk_is_full(self) -> None:
         self._disk_full_until = time.monotonic() + DISK_FULL_S

@@ -50,6 +50,7 @@ class Bench:
         self.board = os.memfd_create("board")
         assert lib.board_format(self.board)
         self.segments: dict[int, list[tuple[int, int]]] = {}
+        self.names: dict[tuple[int, int], int] = {}  # by shard and segment: where copies of names are kept
         self.acceptors = acceptors
         self.ring_bytes = ring_bytes
         self.worker: Any = None
@@ -69,6 +70,8 @@ class Bench:
             self.segments[shard] = kept
             for number, fd in kept:
                 assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number, 64 << 20, False, self.wall)
+                if (shard, number) in self.names:
+                    assert lib.worker_keep_copies(self.worker, shard, os.dup(self.names[shard, number]), number)
             assert lib.worker_replay(self.worker, shard, self.found, self.now, self.wall)
         lib.worker_recovered(self.worker)
         self.supply()
@@ -86,6 +89,8 @@ class Bench:
             fd = os.memfd_create("segment")
             self.segments[shard].append((number[0], fd))
             assert lib.worker_add_segment(self.worker, shard, os.dup(fd), number[0], size[0], True, self.wall)
+            self.names[shard, number[0]] = os.memfd_create("names")
+            assert lib.worker_keep_copies(self.worker, shard, os.dup(self.names[shard, number[0]]), number[0])
 
     def restart(self) -> None:
         self.stop()
@@ -102,7 +107,7 @@ class Bench:
 
     def dispose(self) -> None:
         self.stop()
-        for fd in [self.board, *(fd for kept in self.segments.values() for _, fd in kept)]:
+        for fd in [self.board, *(fd for kept in self.segments.values() for _, fd in kept), *self.names.values()]:
             os.close(fd)
 
     def send(self, kind: int, conn: int = 1, *, acceptor: int = 0, topic: int = 0, id: int = 0, pri: int = 0,
@@ -381,16 +386,19 @@ def test_messages_of_a_topic_whose_name_is_lost_are_served_under_another(bench: 
     assert bench.ask(PUBLISH, topic=3, id=SHARDS + 2, body=b"kept").status == OK
     _, fd = bench.segments[2][0]
     content = os.pread(fd, 4096, 0)
-    copies = [at for at in range(4096) if content.startswith(b"precious-name", at)]
-    assert len(copies) == 2
-    for damaged in (1, 2):
-        for at in copies[:damaged]:
-            os.pwrite(fd, b"P", at)
+    assert content.count(b"precious-name") == 1
+    copies = bench.names[2, 1]
+    for damaged in ("segment", "copies too"):
+        os.pwrite(fd, b"P", content.index(b"precious-name"))
+        if damaged == "copies too":
+            size = os.fstat(copies).st_size
+            os.pwrite(copies, bytes(size), 0)
         bench.restart()
         assert (bench.found.jobs, bench.found.damages) == (1, 1)
         names = bench.ask(LIST).body.split()
         assert len(names) == 1
-        assert names[0] == b"precious-name" if damaged == 1 else names[0].startswith(b"lost+found/shard-2/topic-1/")
+        lost = names[0].startswith(b"lost+found/shard-2/topic-1/")
+        assert lost if damaged == "copies too" else names[0] == b"precious-name"
         assert bench.ask(PEEK_ID, id=SHARDS + 2).body == b"kept"
     bench.open(names[0].decode(), 3, shard=2)
     bench.send(WATCH, 5, topic=3)

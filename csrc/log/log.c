@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/crc32c.h"
+#include "log/copies.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are written as they lie in memory");
 _Static_assert(SEGMENT_MAX_BYTES <= UINT32_MAX, "an offset is half of a log_position");
@@ -42,6 +43,7 @@ struct segment {
     uint64_t mark;      /* what `flushed` was after the last write to it; 0 if there was none yet */
     uint8_t *map;       /* of the whole capacity; to be read below `end` only */
     uint64_t map_bytes;
+    struct copies copies; /* of the active one, those that wait, and while a log is read back */
 };
 
 /* CRC registers at every PREFIX_STEP bytes of one segment, from a register of 0 at its beginning. */
@@ -123,6 +125,7 @@ static void forget_prefixes(struct prefixes *p) {
 }
 
 static void close_segment(struct segment *s) {
+    copies_close(&s->copies);
     (void)munmap(s->map, s->map_bytes);
     (void)close(s->fd);
 }
@@ -291,6 +294,25 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
     return true;
 }
 
+bool log_keep_copies(struct log *log, int fd, uint32_t segment) {
+    struct segment *s = find(log, segment);
+    if (s == NULL || fd <= 0) return false;
+    copies_close(&s->copies);
+    copies_open(&s->copies, fd);
+    return true;
+}
+
+void log_copy(struct log *log, log_position position) {
+    const struct record *record = log_read(log, position);
+    assert(record != NULL && (uint32_t)(position >> 32) == log->current->number);
+    copies_add(&log->current->copies, (uint32_t)position, record);
+}
+
+struct copies_read log_copies(const struct log *log, uint32_t segment) {
+    const struct segment *s = find(log, segment);
+    return s != NULL ? copies_read(&s->copies) : (struct copies_read){0};
+}
+
 uint64_t log_wants_segment(const struct log *log) {
     if (waiting(log) != NULL) return 0;
     bool is_enough = log->current != NULL && !log->current->is_old && log->wanted == 0;
@@ -354,6 +376,7 @@ enum log_result log_flush(struct log *log) {
         s->end = log->base + log->from;
         s->mark = log->flushed;
     }
+    copies_flush(&s->copies);
     log->error = 0;
     size_t flushed = log->to;
     log->base += flushed;
@@ -422,6 +445,7 @@ static enum log_result switch_segment(struct log *log, uint64_t now_wall_ns) {
     struct segment *sealed = log->current;
     /* The room allocated ahead goes back to the disk; if that fails, zeros remain, which are an end like any other. */
     if (cut(sealed->fd, sealed->end)) sealed->allocated = sealed->end;
+    copies_close(&sealed->copies);
     activate(log, log->active + 1);
     stage_header(log, (uint32_t)sealed->end, now_wall_ns);
     return LOG_OK;
@@ -596,7 +620,9 @@ static uint64_t expected_end(const struct log *log, uint32_t segment) {
     if (next == NULL || next->end < HEADER_BYTES) return 0;
     struct segment_header h;
     memcpy(&h, next->map, sizeof h);
-    return h.previous_end;
+    /* One that was larger than usual, and has been cut short, is mapped as it is. */
+    uint64_t most = find(log, segment)->capacity & ~(uint64_t)7;
+    return h.previous_end < most ? h.previous_end & ~7u : most;
 }
 
 /* Saves a fault for every few pages of the next window, and has the disk work on what comes after it. These are hints:
@@ -644,13 +670,21 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
 
 bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {
     struct segment *s = find(log, segment);
-    assert(s != NULL && offset >= HEADER_BYTES && offset % 8 == 0 && offset <= s->capacity);
+    assert(s != NULL && offset >= HEADER_BYTES && offset % 8 == 0);
+    if (offset > s->capacity) offset = s->capacity & ~(uint64_t)7; /* it was larger than usual, and is not any more */
     assert(s != log->current || log->to == 0);
     if (!cut(s->fd, offset)) return false;
     s->end = offset;
     s->allocated = offset;
     s->end_known = true;
-    if (s == log->current) log->base = offset;
+    if (s == log->current) {
+        log->base = offset;
+        struct copies_read all = copies_read(&s->copies);
+        copies_end_at(&s->copies, &all, segment, offset);
+        copies_read_free(&all);
+    } else {
+        copies_close(&s->copies);
+    }
     return true;
 }
 

@@ -76,6 +76,7 @@ enum log_result {
 };
 
 struct log;
+struct copies_read;
 
 /* NULL without memory. */
 struct log *log_new(uint32_t shard, uint32_t shards);
@@ -95,6 +96,13 @@ void log_free(struct log *log);
  * False, and the descriptor remains the caller's, if any of this does not hold or there is no memory. */
 bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, bool is_new, uint64_t end_offset,
                      uint64_t now_wall_ns);
+/* Hands over the descriptor of the file in which copies of some of a segment's records are kept (copies.h); the log closes it.
+ * Without one none are kept. False, and it remains the caller's, if the log does not hold the segment. */
+bool log_keep_copies(struct log *log, int fd, uint32_t segment);
+/* Keeps a copy of the record that was appended last. */
+void log_copy(struct log *log, log_position position);
+/* At recovery, before log_truncate: the copies of a segment's records, to be freed by the caller. */
+struct copies_read log_copies(const struct log *log, uint32_t segment);
 /* The capacity that the next segment must have for the log to go on, or 0 if it needs none now. Is not 0 from the
  * moment the active segment is half full (counting what is kept) or a reservation did not fit. */
 uint64_t log_wants_segment(const struct log *log);

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "log/copies.h"
+#include "shards/mend.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
@@ -29,13 +31,32 @@ static uint32_t stand_in(struct worker *w, struct shard *s, uint32_t number) {
     return topic;
 }
 
-static void replay_durable(struct worker *w, uint32_t topic, bool ephemeral) {
+void replay_durable(struct worker *w, uint32_t topic, bool ephemeral) {
     struct topic *t = topic_at(&w->topics, topic);
     if (t->durable) return;
     bool was_seen = topic_seen(t);
     t->durable = true;
     t->ephemeral = ephemeral;
     queue_settle(w, topic, was_seen);
+}
+
+/* One that went by a made-up name gets its own. If that is another's by now (it was forgotten, and came back), what comes is the
+ * other's, and what has come stays where it is. */
+static uint32_t named(struct worker *w, struct shard *s, uint32_t topic, const struct record *r) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (!t->nameless) return topic;
+    const char *name = record_body(r);
+    size_t name_bytes = record_body_bytes(r);
+    if (t->name_bytes == name_bytes && memcmp(t->name, name, name_bytes) == 0) return topic;
+    if (topics_rename(&w->topics, topic, name, name_bytes)) {
+        t->nameless = false;
+        return topic;
+    }
+    uint32_t other = topics_find(&w->topics, name, name_bytes);
+    if (!other) return topic;
+    shard_unknow_topic(w, topic);
+    if (!shard_know_topic(w, s, other, r->topic)) worker_die("out of memory");
+    return other;
 }
 
 static void replay_topic(struct worker *w, struct shard *s, const struct record *r) {
@@ -48,8 +69,8 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
         if (!topic || !shard_know_topic(w, s, topic, r->topic))
             worker_die("too many topics in the log, or out of memory");
     }
+    topic = named(w, s, topic, r);
     struct topic *t = topic_at(&w->topics, topic);
-    if (t->nameless && topics_rename(&w->topics, topic, record_body(r), name_bytes)) t->nameless = false;
     if (r->seq > t->next_seq) t->next_seq = r->seq;
     if (!(r->flags & TOPIC_DURABLE)) {
         /* Its end could not be written, or the log has forgotten it: this is another of the same name. */
@@ -137,6 +158,7 @@ static void replay_moved(struct worker *w, struct shard *s, const struct record 
     uint32_t topic = topic_of_message(w, s, r, position);
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    if (s->damaged && (r->flags & MOVED_REFERENCED)) replay_durable(w, topic, false); /* it must have been */
     log_position held = stream_position(&t->stream, r->seq);
     s->moved = (r->flags & MOVED_REFERENCED) && !held ? position : 0;
     if (job || held) {
@@ -219,6 +241,7 @@ static void replay_floor(struct worker *w, struct shard *s, const struct record 
 }
 
 static void replay_record(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    replay_unreferenced(w, s, r);
     if (r->kind == RECORD_PRODUCER) {
         replay_producer(s, r);
         return;
@@ -273,6 +296,23 @@ static bool is_complete(const struct shard *s, uint32_t segment, uint64_t offset
     return found != 0;
 }
 
+/* Of records that lie within damage, or behind the end, those of which there are copies. Returns where the last one ends. */
+static uint64_t replay_copies(struct worker *w, struct shard *s, uint32_t segment, uint64_t from, uint64_t until) {
+    struct copies_read all = log_copies(s->log, segment);
+    uint64_t end = from;
+    uint32_t offset;
+    const struct record *r;
+    for (size_t at = 0; (r = copies_next(&all, &at, segment, &offset)) != NULL;) {
+        if (offset < from || offset >= until) continue;
+        s->damaged = true;
+        pass_time(w, r);
+        replay_record(w, s, r, (uint64_t)segment << 32 | offset);
+        end = offset + record_stride(r);
+    }
+    copies_read_free(&all);
+    return end;
+}
+
 static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segment, struct replay *out) {
     uint64_t offset = 0, bad = 0;
     const struct record *r;
@@ -281,6 +321,8 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     while ((found = log_scan(s->log, segment, &offset, &r, &bad)) != 0) {
         if (found < 0) {
             note_damage(out, s->number, segment, bad, offset);
+            s->damaged = true;
+            replay_copies(w, s, segment, bad, offset);
             continue;
         }
         if (r->kind >= RECORD_KINDS) {
@@ -300,6 +342,12 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
     }
     /* Nothing whole comes after it: what a crash in the middle of a write leaves behind. It was never acknowledged. */
     if (bad) note_damage(out, s->number, segment, bad, bad);
+    if (segment == log_active_segment(s->log)) {
+        /* The log was longer: it goes on behind that, so that the copies keep their places. */
+        uint64_t end = replay_copies(w, s, segment, offset, UINT64_MAX);
+        if (end > offset && !bad) note_damage(out, s->number, segment, offset, offset);
+        offset = end;
+    }
     out->bytes += offset;
     return offset;
 }
@@ -316,6 +364,8 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
         }
         if (!log_truncate(s->log, n, end)) return false;
     }
+    replay_unreferenced(w, s, NULL);
+    if (s->damaged) mend_counts(w, s);
     s->replayed_ns = w->now_ns + (w->wall_ns && wall_ns > w->wall_ns ? wall_ns - w->wall_ns : 0);
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;

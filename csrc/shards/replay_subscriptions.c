@@ -17,6 +17,27 @@ static uint32_t subscription_of(struct shard *s, uint64_t number) {
     return 0;
 }
 
+/* What its record says that it has not passed is its own, though others were made before it: as a rule there is none. And jobs
+ * that became so because the log did not say that there is a subscription are its own too. */
+static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, const struct record *r) {
+    struct subscription *made = subscription_at(&w->subscriptions, subscription);
+    struct topic *t = topic_at(&w->topics, made->topic);
+    if (s->damaged && t->subscription_count == 1)
+        for (uint32_t job = 1; t->replayed_jobs && job < w->jobs.end; job++)
+            if (job_at(w, job)->state && job_at(w, job)->topic == made->topic)
+                subscription_adopt(w, subscription, job, r->time_ns);
+    if (r->seq >= made->cursor) return;
+    uint64_t end = made->cursor < t->stream.end ? made->cursor : t->stream.end;
+    for (uint64_t seq = stream_next(&t->stream, r->seq); seq < end; seq = stream_next(&t->stream, seq + 1)) {
+        stream_hold(&t->stream, seq);
+        if (stream_delayed(&t->stream, seq))
+            subscription_defer(w, subscription, seq, log_read(s->log, stream_position(&t->stream, seq))->id);
+        else
+            made->taken--;
+    }
+    made->cursor = made->logged_cursor = r->seq;
+}
+
 /* A channel whose topic's name is not known cannot be had back; its messages wait for the next. */
 static void replay_subscription(struct worker *w, struct shard *s, const struct record *r) {
     uint32_t topic = topic_of(s, r), subscription = subscription_of(s, r->id);
@@ -24,11 +45,11 @@ static void replay_subscription(struct worker *w, struct shard *s, const struct 
     if (!topic || !r->id || r->id > UINT32_MAX / 4 || !name_bytes || name_bytes > CHANNEL_NAME_MAX) return;
     if (!subscription) {
         if (subscription_find(w, topic, record_body(r), name_bytes)) return;
+        replay_durable(w, topic, false); /* it is: only durable topics have subscriptions */
         subscription = subscription_make(w, topic, record_body(r), name_bytes, (uint32_t)r->id);
         if (!subscription || !shard_know_subscription(s, subscription, (uint32_t)r->id))
             worker_die("too many subscriptions in the log, or out of memory");
-        struct subscription *made = subscription_at(&w->subscriptions, subscription);
-        made->cursor = made->logged_cursor = r->seq;
+        begin_at(w, s, subscription, r);
     }
     subscription_advance(w, subscription, r->seq);
     subscription_at(&w->subscriptions, subscription)->paused = (r->flags & SUBSCRIPTION_PAUSED) != 0;
@@ -117,13 +138,13 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
     }
     uint32_t subscription = subscription_of(s, reference->subscription);
     if (!subscription) return false;
-    if (reference->ahead) {
-        struct subscription *of = subscription_at(&w->subscriptions, subscription);
+    if (delivery_find(w, subscription, r->id)) return false;
+    struct subscription *of = subscription_at(&w->subscriptions, subscription);
+    if (reference->ahead && r->seq >= of->cursor) {
         of->taken--;
-        /* That it was adopted was written when its job was not known any more. */
-        if (r->seq < of->cursor) of->cursor = of->logged_cursor = r->seq;
         return true;
     }
+    /* One that is ahead of it and behind the cursor was adopted, and that was written when its job was not known any more. */
     uint32_t delivery = delivery_make(w, subscription, r->seq, r->id);
     if (!delivery) worker_die("more deliveries than a worker can hold");
     depart(w, delivery, &reference->redelivery);
@@ -153,6 +174,24 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
     if (!holds) return;
     if (!stream_put(&t->stream, r->seq, position, holds, delayed)) worker_die("out of memory");
     if (!job) shard_count_in(s, position);
+}
+
+void replay_unreferenced(struct worker *w, struct shard *s, const struct record *next) {
+    if (!s->moved) return;
+    const struct record *moved = log_read(s->log, s->moved);
+    if (next && next->kind == RECORD_REFERENCES && next->id == moved->id && next->topic == moved->topic) return;
+    log_position position = s->moved;
+    s->moved = 0;
+    /* Only its REFERENCES being damaged leads here, or the end of a log: then the message is where it was before, too. */
+    uint32_t topic = topic_of(s, moved);
+    struct topic *t = topic_at(&w->topics, topic);
+    if (!s->damaged || !topic || !t->durable || stream_position(&t->stream, moved->seq)) return;
+    bool job = index_find(&w->ids, &w->jobs, moved->id) != 0;
+    uint32_t holds = t->subscription_count + (job ? 1 : 0);
+    if (!stream_put(&t->stream, moved->seq, position, holds ? holds : 1, false)) worker_die("out of memory");
+    if (!job) shard_count_in(s, position);
+    if (!t->subscription_count && !job) t->waiting_messages++;
+    /* mend_counts sees that nobody is about to get it, and gives it to all. */
 }
 
 void replay_place_deferred(struct worker *w) {

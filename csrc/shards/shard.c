@@ -44,6 +44,12 @@ static log_position append(struct worker *w, struct shard *s, const struct recor
     return log_append(s->log, head, attributes, body, body_bytes);
 }
 
+/* Without these, other records mean nothing: a copy of them is kept elsewhere. */
+static void append_twice(struct worker *w, struct shard *s, const struct record *head, const void *attributes,
+                         const void *body, size_t body_bytes) {
+    log_copy(s->log, append(w, s, head, attributes, body, body_bytes));
+}
+
 static struct record head_of(const struct worker *w, uint8_t kind, uint32_t topic, uint64_t seq, uint64_t id) {
     return (struct record){.kind = kind, .topic = topic, .seq = seq, .time_ns = w->wall_ns, .id = id};
 }
@@ -167,7 +173,7 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     head.flags = (uint16_t)((t->durable ? TOPIC_DURABLE : 0) | (t->durable && t->tube ? TOPIC_TUBE : 0) |
                             (t->stopped ? TOPIC_STOPPED : 0) | (t->ephemeral ? TOPIC_EPHEMERAL : 0));
     if (t->stopped) head.attribute_bytes = sizeof t->stopped_seq;
-    for (int copy = 0; copy < 2; copy++) append(w, s, &head, &t->stopped_seq, t->name, t->name_bytes);
+    append_twice(w, s, &head, &t->stopped_seq, t->name, t->name_bytes);
 }
 
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
@@ -189,7 +195,10 @@ void shard_log_producer(struct worker *w, struct shard *s, const struct producer
     struct record head = head_of(w, RECORD_PRODUCER, 0, part->batch, part->writer);
     head.flags = flags;
     head.attribute_bytes = sizeof part->part;
-    append(w, s, &head, &part->part, NULL, 0);
+    if (flags & PUBLISH_MORE)
+        append(w, s, &head, &part->part, NULL, 0);
+    else
+        append_twice(w, s, &head, &part->part, NULL, 0);
     producers_note(&s->producers, part);
 }
 
@@ -249,7 +258,7 @@ static struct record head_of_subscription(const struct worker *w, uint8_t kind, 
 void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of) {
     struct record head = head_of_subscription(w, RECORD_SUBSCRIPTION, of, of->cursor);
     head.flags = of->paused ? SUBSCRIPTION_PAUSED : 0;
-    for (int copy = 0; copy < 2; copy++) append(w, s, &head, NULL, of->name, of->name_bytes);
+    append_twice(w, s, &head, NULL, of->name, of->name_bytes);
     of->logged_cursor = of->cursor;
 }
 
@@ -318,14 +327,14 @@ void shard_log_references(struct worker *w, struct shard *s, const struct record
 void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
                        size_t count) {
     struct record head = head_of_subscription(w, RECORD_ADOPT, by, 0);
-    append(w, s, &head, NULL, ids, count * sizeof *ids);
+    append_twice(w, s, &head, NULL, ids, count * sizeof *ids);
 }
 
 void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, (uint8_t)kind, t->number, t->next_seq, 0);
     if (of) head = head_of_subscription(w, (uint8_t)kind, of, of->cursor);
-    append(w, s, &head, NULL, NULL, 0);
+    append_twice(w, s, &head, NULL, NULL, 0);
     if (of) of->logged_cursor = of->cursor;
 }
 
@@ -357,6 +366,7 @@ void shard_count_in(struct shard *s, log_position position) {
 
 void shard_count_out(struct shard *s, log_position position) {
     struct segment_use *use = use_of(s, position);
+    if (s->damaged && (!use->jobs || !s->jobs)) return; /* what was counted in was damaged; mend_counts counts anew */
     assert(use->jobs > 0);
     use->jobs--;
     s->jobs--;

@@ -53,6 +53,8 @@ struct shard {
     log_position moved; /* recovery: of the MOVED just read, whose REFERENCES is to follow and counts; 0: it does not */
     bool
         headless; /* recovery: whether the whole of the active segment's head was written is not known: write it anew */
+    bool
+        damaged; /* recovery: something of the log was lost, so no record is to be relied on for what another should say */
     bool syncing;
     bool dirty;   /* appended to in this turn */
     bool refused; /* a segment that was wanted could not be had: no space until one can */
@@ -159,7 +161,10 @@ struct replay {
 bool shard_replay(struct worker *w, struct shard *s, struct replay *out);
 /* While it replays: a job that is in no state yet gets one; it is delayed if `due_wall_ns` has not come. */
 void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns);
+/* A MOVED whose REFERENCES is not `next`, as it must be, was referenced by everybody, as far as anybody knows. */
+void replay_unreferenced(struct worker *w, struct shard *s, const struct record *next);
 void replay_subscription_record(struct worker *w, struct shard *s, const struct record *r);
+void replay_durable(struct worker *w, uint32_t topic, bool ephemeral);
 /* After the last segment of all shards: what was counted in the time of the shard's log, in this process's. */
 uint64_t replay_deadline(const struct worker *w, const struct shard *s, uint64_t deadline_ns);
 void replay_place_deferred(struct worker *w);

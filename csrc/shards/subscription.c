@@ -114,6 +114,8 @@ static void leave_lists(struct worker *w, uint32_t subscription) {
 void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position position = stream_position(&t->stream, seq);
+    /* What was said of it before was damaged. */
+    if (w->replaying && !position) return;
     if (stream_release(&t->stream, seq)) shard_count_out(shard_of_topic(w, t), position);
 }
 

@@ -140,6 +140,7 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
     const struct job *j = job_at(w, job);
     const struct record *r = job_record(w, j);
     struct publish_attributes a = publish_attributes_of(r);
+    if (delivery_find(w, subscription, r->id)) return;
     uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
     bool delayed = a.delay_ns && due_ns > wall_ns;
     if (stream_position(&t->stream, r->seq)) {

@@ -145,6 +145,10 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
     return true;
 }
 
+bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment) {
+    return w->own[shard] && log_keep_copies(w->own[shard]->log, fd, segment);
+}
+
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns) {
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;

@@ -137,6 +137,8 @@ bool worker_own(struct worker *w, uint32_t shard);
 /* Gives a segment to a shard, which owns the fd from then on. False: it is not what it should be. */
 bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
                         uint64_t wall_ns);
+/* Gives it the file in which copies of a segment's names are kept, which it owns from then on. */
+bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
 /* Reads a shard's segments back; adds what was found to `out`. */
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
 /* After the last shard: from now on it may serve. */

@@ -278,6 +278,17 @@ void holdings_free(struct holdings *all) {
     *all = (struct holdings){0};
 }
 
+void holdings_without(struct holdings *all, uint64_t id) {
+    size_t kept = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        const struct holding *one = &all->items[i];
+        bool of_message = one->what >= A_MESSAGE_OF_CHANNEL && one->id == id;
+        bool maybe_empty = one->what == A_TOPIC && one->state == 0; /* it was there because of its jobs */
+        if (!of_message && !maybe_empty) all->items[kept++] = *one;
+    }
+    all->count = kept;
+}
+
 _Noreturn static void differ(const char *how, const struct holding *one, const struct holding *other) {
     static const char *const words[] = {"topic", "channel", "message of channel", "message of topic"};
     fprintf(stderr, "after a restart %s: %s %s, id %llu, state %u", how, words[one->what], one->name,

@@ -26,6 +26,8 @@ enum likeness {
     NO_LESS,      /* what could not be written to a full disk may be as it was before */
     NO_NAME_LESS, /* what ephemeral channels have taken may be gone, or come back: topics and channels are there */
 };
+/* What is lost with the record of a message. */
+void holdings_without(struct holdings *all, uint64_t id);
 void holdings_survive(const struct holdings *before, const struct holdings *after, enum likeness likeness);
 
 #endif

@@ -521,15 +521,28 @@ static void pass_time(void) {
     forget_flights();
 }
 
+#ifdef SPOIL
+static bool spoil(uint32_t worker, struct holdings *held);
+#endif
+
 static void restart_worker(uint32_t worker) {
     takes_turn(worker);
     trace("worker %u ends and is back", worker);
     struct holdings before = holdings_of(world.workers[worker]);
+#ifdef SPOIL
+    /* Without either of the two places of a name nothing is promised but that all counts are true. */
+    bool promised = spoil(worker, &before);
+    worker_start(worker);
+    audit_worker(world.workers[worker]);
+    struct holdings after = holdings_of(world.workers[worker]);
+    if (promised) holdings_survive(&before, &after, side.ephemerals ? NO_NAME_LESS : NO_LESS);
+#else
     worker_stop(worker);
     worker_start(worker);
     audit_worker(world.workers[worker]);
     struct holdings after = holdings_of(world.workers[worker]);
     holdings_survive(&before, &after, side.ephemerals ? NO_NAME_LESS : world.disk_was_full ? NO_LESS : ALIKE);
+#endif
     holdings_free(&before);
     holdings_free(&after);
     for (uint32_t a = 0; a < ACCEPTORS; a++) join(a, worker);

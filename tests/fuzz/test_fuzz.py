@@ -51,6 +51,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         # The two together take as long as the one.
         pytest.param("fuzz_nsq", SECONDS * 0.6, id="nsq"),
         pytest.param("fuzz_shard", SECONDS * 0.4, id="shard"),
+        pytest.param("fuzz_damage", SECONDS * 0.6, id="damage"),
     ],
 )
 def test_no_script_breaks(objects: dict[str, Path], tmp_path: Path, target: str, seconds: float) -> None:

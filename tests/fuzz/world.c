@@ -28,8 +28,10 @@ static void give_segments(struct worker *w) {
         int fd = memfd_create("segment", MFD_CLOEXEC);
         /* Smaller than it asks for, unless for a large job: so logs roll over, are compacted and dropped. */
         uint64_t size = bytes > SEGMENT_BYTES ? bytes : world.segment_bytes;
-        world.segments[world.segment_count++] = (struct segment){(uint32_t)shard, number, fd, size};
-        bool added = worker_add_segment(w, (uint32_t)shard, dup(fd), number, size, true, world.wall);
+        int copies = memfd_create("copies", MFD_CLOEXEC);
+        world.segments[world.segment_count++] = (struct segment){(uint32_t)shard, number, fd, copies, size, false};
+        bool added = worker_add_segment(w, (uint32_t)shard, dup(fd), number, size, true, world.wall) &&
+                     worker_keep_copies(w, (uint32_t)shard, dup(copies), number);
         assert(added);
     }
 }
@@ -44,6 +46,7 @@ void shard_drops_dead(uint32_t shard) {
         for (uint32_t i = 0; i < world.segment_count; i++) {
             if (world.segments[i].shard != shard || world.segments[i].number != number) continue;
             close(world.segments[i].fd);
+            close(world.segments[i].copies);
             memmove(world.segments + i, world.segments + i + 1, (--world.segment_count - i) * sizeof *world.segments);
             break;
         }
@@ -112,25 +115,27 @@ void worker_start(uint32_t index) {
         uint32_t kept = 0;
         for (uint32_t i = 0; i < world.segment_count; i++) {
             struct segment s = world.segments[i];
-            if (s.shard == shard && never_written(s.fd)) {
+            if (s.shard == shard && !s.begun && never_written(s.fd)) {
                 close(s.fd);
+                close(s.copies);
                 continue;
             }
             world.segments[kept++] = s;
             if (s.shard != shard) continue;
             trace_segment(s);
-            bool added = worker_add_segment(w, shard, dup(s.fd), s.number, s.bytes, false, world.wall);
+            bool added = worker_add_segment(w, shard, dup(s.fd), s.number, s.bytes, false, world.wall) &&
+                         worker_keep_copies(w, shard, dup(s.copies), s.number);
             assert(added);
         }
         world.segment_count = kept;
         bool replayed = worker_replay(w, shard, &found, world.now, world.wall);
         assert(replayed);
     }
-    for (uint32_t i = 0; i < found.damages && i < 64; i++)
+    for (uint32_t i = 0; !world.spoilt && i < found.damages && i < 64; i++)
         fprintf(stderr, "shard %u, segment %u: [%llu, %llu) is damaged\n", found.damage[i].shard,
                 found.damage[i].segment, (unsigned long long)found.damage[i].offset,
                 (unsigned long long)found.damage[i].until);
-    assert(found.damages == 0);
+    assert(found.damages == 0 || world.spoilt);
     worker_recovered(w);
     world.workers[index] = w;
     give_segments(w);
@@ -187,5 +192,8 @@ void world_begin(uint64_t segment_bytes) {
 
 void world_end(void) {
     close(world.board);
-    for (uint32_t i = 0; i < world.segment_count; i++) close(world.segments[i].fd);
+    for (uint32_t i = 0; i < world.segment_count; i++) {
+        close(world.segments[i].fd);
+        close(world.segments[i].copies);
+    }
 }

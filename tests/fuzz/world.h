@@ -16,8 +16,9 @@ enum { WORKERS = 2, SHARDS = 4, SEGMENTS = 4096, RING_BYTES = 16 << 10, UNTIL_QU
 
 struct segment {
     uint32_t shard, number;
-    int fd;
+    int fd, copies; /* copies: of its names */
     uint64_t bytes;
+    bool begun; /* it is known to have a header, whatever is there now */
 };
 
 struct world {
@@ -28,6 +29,7 @@ struct world {
     uint32_t segment_count;
     uint64_t now, wall, epoch;
     bool disk_full, disk_was_full;
+    bool spoilt; /* what is found damaged is no wonder */
     uint64_t segment_bytes;
 };
 extern struct world world;

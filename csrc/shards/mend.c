@@ -1,0 +1,111 @@
+#include "shards/mend.h"
+
+#include <string.h>
+
+#include "shards/requests.h"
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+static const struct record *record_of(const struct worker *w, const struct topic *t, uint64_t seq) {
+    return log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+}
+
+/* --- deliveries of what is not there ------------------------------------------------------------------------------ */
+
+static void forget_stray(struct worker *w, uint32_t subscription, uint32_t first) {
+    const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+    for (uint32_t n = first, next; n; n = next) {
+        const struct delivery *d = delivery_at(&w->subscriptions, n);
+        next = d->following;
+        bool delayed = stream_delayed(&t->stream, d->seq);
+        if (stream_position(&t->stream, d->seq) && record_of(w, t, d->seq)->id == delivery_id(&w->subscriptions, d) &&
+            (delayed || d->seq < at(w, subscription)->cursor))
+            continue;
+        delivery_take(w, n);
+        delivery_forget(w, n);
+    }
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+static bool holds(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
+    return delivery_find(w, subscription, id) || (seq >= at(w, subscription)->cursor && !delayed);
+}
+
+static void give_again(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
+    if (delayed) {
+        subscription_defer(w, subscription, seq, id);
+        return;
+    }
+    uint32_t delivery = delivery_make(w, subscription, seq, id);
+    if (!delivery) worker_die("more deliveries than a worker can hold");
+    delivery_again(w, delivery);
+}
+
+static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
+    struct topic *t = topic_at(&w->topics, topic);
+    uint64_t id = record_of(w, t, seq)->id;
+    bool delayed = stream_delayed(&t->stream, seq);
+    uint32_t job = index_find(&w->ids, &w->jobs, id);
+    if (job) job_at(w, job)->position = stream_position(&t->stream, seq);
+    uint32_t count = job ? 1 : 0;
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count += holds(w, n, seq, id, delayed);
+    if (!count) {
+        for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) give_again(w, n, seq, id, delayed);
+        count = t->subscription_count;
+    }
+    if (!count) {
+        count = 1;
+        *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
+    }
+    stream_page(&t->stream, seq)->holds[seq % STREAM_PAGE] =
+        (uint16_t)(count | (delayed ? STREAM_MAX_REFERENCES + 1 : 0));
+    if (!delayed) t->ahead++;
+    if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead++;
+    if (!job) shard_count_in(shard_of_topic(w, t), stream_position(&t->stream, seq));
+}
+
+static void count_taken(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    s->taken = t->ahead;
+    for (uint64_t seq = stream_next(&t->stream, s->cursor); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
+        if (!stream_delayed(&t->stream, seq)) s->taken--;
+}
+
+static void mend_topic(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    /* What comes from now on lies ahead of all that was. */
+    if (t->stream.end > t->next_seq) t->next_seq = t->stream.end;
+    if (t->stopped && t->stopped_seq > t->next_seq) t->next_seq = t->stopped_seq;
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
+        if (at(w, n)->cursor > t->next_seq) t->next_seq = at(w, n)->cursor;
+        forget_stray(w, n, at(w, n)->again_first);
+        forget_stray(w, n, at(w, n)->deferred_first);
+    }
+    t->waiting_messages = t->waiting_delayed = t->ahead = t->stopped_ahead = 0;
+    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
+        mend_message(w, topic, seq);
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count_taken(w, n);
+}
+
+void mend_counts(struct worker *w, struct shard *s) {
+    for (uint32_t i = 0; i < s->use_count; i++) {
+        s->use[i].total -= s->use[i].jobs; /* they are counted in anew */
+        s->use[i].jobs = 0;
+    }
+    s->jobs = 0;
+    const struct map *names = &w->topics.names;
+    for (uint32_t i = 0; names->slots && i <= names->mask; i++) {
+        uint32_t topic = names->slots[i].number;
+        if (topic && topic_at(&w->topics, topic)->shard == s->number) mend_topic(w, topic);
+    }
+    for (uint32_t job = 1; job < w->jobs.end; job++) {
+        const struct job *j = job_at(w, job);
+        if (!j->state || topic_at(&w->topics, j->topic)->shard != s->number) continue;
+        shard_count_in(s, j->position);
+    }
+    s->damaged = false;
+}

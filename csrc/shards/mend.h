@@ -1,0 +1,14 @@
+/* After recovery of a log of which something was lost: what the records that are left say is brought to agree with itself.
+ *
+ * Each record was written by a worker that knew all those before it. With some of them gone, messages may be held by nobody, or
+ * be counted that are not there. All counts are made anew from who holds what; what nobody would get is delivered again.
+ */
+#ifndef MQ_MEND_H
+#define MQ_MEND_H
+
+#include "shards/worker.h"
+
+/* While it replays, before jobs have places. */
+void mend_counts(struct worker *w, struct shard *s);
+
+#endif
