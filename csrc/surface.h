@@ -326,6 +326,7 @@ bool worker_own(struct worker *w, uint32_t shard);
 bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
                         uint64_t wall_ns);
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
+void worker_skip(struct worker *w, uint32_t shard, uint32_t segments);
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
 void worker_recovered(struct worker *w);
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);

@@ -27,7 +27,7 @@ import stat
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -35,6 +35,10 @@ from typing import Final, Protocol, TypeAlias
 
 import crc32c
 from mq_shards.shards import durable
+from mq_shards.shards.manifest import NAME as MANIFEST
+from mq_shards.shards.manifest import Manifest, ManifestError
+from mq_shards.shards.stock import Found, Stock
+from mq_shards.shards.stock import take as take_stock
 
 VERSION: Final = 1
 SEGMENT_VERSIONS: Final = (1, 2)  # SEGMENT_OLDEST to SEGMENT_VERSION, csrc/log/log.h
@@ -47,6 +51,10 @@ SHARD_LOCK_WAIT_S: Final = 5.0
 
 SEGMENT_NAME: Final = re.compile(r"(\d{10})\.log")
 SHARD_NAME: Final = re.compile(r"shard-\d{4}")
+BESIDE: Final = ".beside"  # a segment that is about to be put back under its own name,
+BACK: Final = ".back"  # and that is being put back
+# What a shard's folder may hold: .torn and .odd were put aside, .index is the readers'.
+KNOWN_NAME: Final = re.compile(r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|odd\d*)|manifest\.json(\.new)?")
 
 # csrc/log/log.h: struct segment_header and struct record.
 SEGMENT_HEADER: Final = struct.Struct("<QIIIIQI4xQ12xI")
@@ -94,9 +102,11 @@ class Meta:
 
     shards: int
     id: str
+    manifests: bool = True  # each shard has one; False: it was made by a version that had none
 
     def encode(self) -> bytes:
-        return json.dumps({"version": VERSION, "shards": self.shards, "id": self.id}).encode() + b"\n"
+        found = {"version": VERSION, "shards": self.shards, "id": self.id, "manifests": self.manifests}
+        return json.dumps(found).encode() + b"\n"
 
     @staticmethod
     def decode(path: Path, text: bytes) -> Meta:
@@ -109,7 +119,7 @@ class Meta:
             raise StoreError(f"{path} is of version {version!r}; this program reads version {VERSION}")
         if type(shards) is not int or not 1 <= shards <= MAX_SHARDS or not isinstance(identity, str):
             raise StoreError(f"{path} is damaged: {shards!r} shards, id {identity!r}")
-        return Meta(shards, identity)
+        return Meta(shards, identity, found.get("manifests") is True)
 
 
 def read_meta(path: Path) -> Meta:
@@ -138,7 +148,7 @@ class DataDirectory:
             path.mkdir(mode=0o750, parents=True, exist_ok=True)
         lock = cls._take_lock(path)
         try:
-            meta = cls._meta(path, shards, default_shards)
+            meta = cls._with_manifests(path, cls._meta(path, shards, default_shards))
         except BaseException:
             os.close(lock)
             raise
@@ -182,6 +192,22 @@ class DataDirectory:
         return meta
 
     @staticmethod
+    def _with_manifests(path: Path, meta: Meta) -> Meta:
+        """A directory of a version without manifests is taken over: what is there now is what should be."""
+        if meta.manifests:
+            return meta
+        for shard in range(meta.shards):
+            store = ShardStore(path, shard)
+            try:
+                store.recover()
+            finally:
+                store.close()
+        meta = Meta(meta.shards, meta.id)
+        with _explained(f"{path / META} cannot be written"):
+            durable.save(path / META, meta.encode())
+        return meta
+
+    @staticmethod
     def _create(path: Path, shards: int) -> Meta:
         if not 1 <= shards <= MAX_SHARDS:
             raise StoreError(f"a data directory has 1 to {MAX_SHARDS} shards, not {shards}")
@@ -189,13 +215,14 @@ class DataDirectory:
             for entry in sorted(path.iterdir()):
                 # What a crash in the middle of this may have left, and what a fresh file system has.
                 ours = entry.name in (LOCK, META_NEW, "lost+found") or (
-                    SHARD_NAME.fullmatch(entry.name) and not any(entry.iterdir())
+                    SHARD_NAME.fullmatch(entry.name) and all(file.name == MANIFEST for file in entry.iterdir())
                 )
                 if not ours:
                     raise StoreError(f"{path} is not a data directory (no {META}) and not empty: it has {entry.name}")
+            meta = Meta(shards, secrets.token_hex(16))
             for shard in range(shards):
                 shard_path(path, shard).mkdir(mode=0o750, exist_ok=True)
-            meta = Meta(shards, secrets.token_hex(16))
+                Manifest(meta.id, shard).write(shard_path(path, shard))
             # It exists when meta.json does, and then it is whole.
             durable.save(path / META, meta.encode())
             durable.sync_directory(path.resolve().parent)
@@ -205,11 +232,22 @@ class DataDirectory:
 # --- the segments of a shard ----------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """The segments of a shard, in order and without a gap; and what was not as it should be, a line each."""
+
+    segments: Sequence[int]
+    problems: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    lost_tail: int = 0  # so many of the newest segments are missing
+
+
 class SegmentStore(Protocol):
     """The segments of one shard. A descriptor that `open` or `create` returns is the caller's to close."""
 
-    def list(self) -> list[int]:
-        """Numbers of the segments, in order and without a gap. Drops those at the end that nothing was written to."""
+    def recover(self, refuse: bool = False) -> Recovered:
+        """At a start, before anything else: what there is. Drops segments that nothing was written to, and leaves no
+        gap. Raises StoreError if something is missing or foreign and that is refused, or cannot be helped."""
 
     def open(self, segment: int) -> int: ...
 
@@ -218,6 +256,9 @@ class SegmentStore(Protocol):
 
     def open_copies(self, segment: int) -> int | None:
         """The file in which copies of the segment's names are kept, made if there is none; None where none are kept."""
+
+    def note_begun(self) -> None:
+        """Remembers which segments have come to have a header."""
 
     def remove(self, segment: int) -> None:
         """It may be gone already."""
@@ -234,22 +275,51 @@ def _without_gap(shard: int, segments: list[int]) -> list[int]:
     return segments
 
 
-class Leftover:
-    """What a segment's file can be found to be when its header was never written."""
-
-    NOTHING: Final = "nothing"  # empty, or zeros that were allocated ahead
-    TORN: Final = "torn"  # no header, but something after it
-
-
-def _leftover(fd: int) -> str | None:
-    """None: there is a header, right or wrong. A header is the first thing that is written to a segment."""
+def _never_written(fd: int) -> bool:
+    """A header is the first thing that is written to a segment."""
     size = os.fstat(fd).st_size
     if size < SEGMENT_HEADER.size:
-        return Leftover.NOTHING
+        return True
     if any(os.pread(fd, SEGMENT_HEADER.size, 0)):
-        return None
+        return False
     with mmap.mmap(fd, size, prot=mmap.PROT_READ) as content:
-        return Leftover.NOTHING if _first_not_zero(content, 0) == size else Leftover.TORN
+        return _first_not_zero(content, 0) == size
+
+
+def _look(fd: int, shard: int, shards: int) -> Found:
+    """Raises StoreError: a version that this program does not know is not to be taken for damage."""
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        return Found(None, why_foreign="it is not a file")
+    content = os.pread(fd, SEGMENT_HEADER.size, 0)
+    if len(content) < SEGMENT_HEADER.size or not any(content):
+        return Found(0, bytes=status.st_size)
+    magic, *_, crc = SEGMENT_HEADER.unpack(content)
+    if magic != SEGMENT_MAGIC or crc != crc32c.crc32c(content[: SEGMENT_HEADER.size - 4]):
+        return Found(None, bytes=status.st_size)
+    header = decode_header(content)
+    why = ""
+    if header.shard != shard:
+        why = f"it is of shard {header.shard}"
+    elif header.shards != shards:
+        why = f"it is of a data directory of {header.shards} shards"
+    return Found(header.time_ns, header.segment, why, status.st_size)
+
+
+def _read_begun(path: Path) -> int:
+    """The wall clock in a segment's header; 0 if it has none."""
+    with path.open("rb", buffering=0) as file:
+        try:
+            return decode_header(os.pread(file.fileno(), SEGMENT_HEADER.size, 0)).time_ns
+        except StoreError:
+            return 0
+
+
+def _empty_segment(shard: int, shards: int, segment: int, begun_ns: int) -> bytes:
+    head = SEGMENT_HEADER.pack(
+        SEGMENT_MAGIC, SEGMENT_VERSIONS[-1], shard, shards, segment, begun_ns, 0, 0, 0
+    )
+    return head[:-4] + crc32c.crc32c(head[:-4]).to_bytes(4, "little")
 
 
 class ShardStore:
@@ -258,6 +328,7 @@ class ShardStore:
     def __init__(self, directory: Path, shard: int) -> None:
         self.path = shard_path(directory, shard)
         self.shard = shard
+        self._manifest: Manifest | None = None  # as it was saved last
         with _explained(f"{self.path} cannot be opened"):
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
@@ -285,29 +356,110 @@ class ShardStore:
     def segment_path(self, segment: int) -> Path:
         return self.path / segment_name(segment)
 
-    def list(self) -> list[int]:
-        """Raises StoreError if one is missing between others."""
+    def recover(self, refuse: bool = False) -> Recovered:
         with _explained(f"{self.path} cannot be read"):
-            names = [SEGMENT_NAME.fullmatch(path.name) for path in self.path.iterdir()]
-        segments = _without_gap(self.shard, sorted(int(name[1]) for name in names if name))
-        # The last may wait for its first record, and the one before it too if it had just become active.
-        while segments and (left := self._leftover(segments[-1])):
-            last = self.segment_path(segments.pop())
-            with _explained(f"{last} has no header and cannot be put aside"):
-                if left == Leftover.NOTHING:
-                    last.unlink()
-                else:
-                    # Power failed while it was first written to. It cannot be read, and is not ours to destroy.
-                    last.rename(last.with_suffix(".torn"))
-        return segments
+            meta = Meta.decode(self.path.parent / META, (self.path.parent / META).read_bytes())
+            if any(self.path.glob(f"*{BACK}")):
+                self._put_back()
+            for path in self.path.glob(f"*{BESIDE}"):
+                path.unlink()
+            found = self._find(meta.shards)
+            manifest, why = self._load_manifest()
+        # An empty one is what a power failure leaves of that of a new directory.
+        if manifest is None and not why and meta.manifests and (found or not (self.path / MANIFEST).exists()):
+            why = "its manifest is missing"
+        stock = take_stock(found, manifest, why)
+        if refuse and stock.problems:
+            said = "; ".join(stock.problems)
+            raise StoreError(f"shard {self.shard} is refused: {said} (--damage serve does without)")
+        with _explained(f"{self.path} cannot be put in order"):
+            self._put_in_order(stock, meta.shards)
+        odd = [f"{name} is odd: nothing in {self.path.name} has such a name" for name in self._odd_names()]
+        return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *odd], stock.lost_tail)
 
-    def _leftover(self, segment: int) -> str | None:
-        fd = self.open(segment)
+    def _load_manifest(self) -> tuple[Manifest | None, str]:
         try:
-            with _explained(f"{self.segment_path(segment)} cannot be read"):
-                return _leftover(fd)
-        finally:
-            os.close(fd)
+            self._manifest = Manifest.load(self.path, self._directory_id, self.shard)
+            return self._manifest, ""
+        except ManifestError as error:
+            return None, str(error)
+
+    @property
+    def _directory_id(self) -> str:
+        meta = self.path.parent / META
+        return Meta.decode(meta, meta.read_bytes()).id
+
+    def _find(self, shards: int) -> dict[int, Found]:
+        found = {}
+        for entry in self.path.iterdir():
+            if (name := SEGMENT_NAME.fullmatch(entry.name)) is None:
+                continue
+            if entry.is_symlink() or not entry.is_file():
+                found[int(name[1])] = Found(None, why_foreign="it is not a file")
+                continue
+            fd = self.open(int(name[1]))
+            try:
+                found[int(name[1])] = _look(fd, self.shard, shards)
+            finally:
+                os.close(fd)
+        return found
+
+    def _odd_names(self) -> list[str]:
+        return sorted(path.name for path in self.path.iterdir() if KNOWN_NAME.fullmatch(path.name) is None)
+
+    def _put_in_order(self, stock: Stock, shards: int) -> None:
+        """What `stock` says. Whenever this is cut short, the next one finds what it needs."""
+        for number in stock.aside:
+            path = self.segment_path(number)
+            path.rename(next(free for n in range(1 << 16) if not (free := path.with_suffix(f".odd{n or ''}")).exists()))
+        for own, number in stock.back.items():
+            self.segment_path(own).with_suffix(BESIDE).hardlink_to(self.segment_path(number))
+        if stock.back:
+            os.fsync(self._fd)
+            self._put_back()
+            for number in set(stock.back.values()) - stock.segments.keys():
+                self.segment_path(number).unlink(missing_ok=True)
+        for number in stock.begin:
+            begun = stock.segments[number] = time.time_ns()
+            durable.save(self.segment_path(number), _empty_segment(self.shard, shards, number, begun))
+        if self._manifest is None or self._manifest.segments != stock.segments or stock.remove:
+            self._list_as(dict(stock.segments), stock.remove)
+        self._unlink(stock.remove)
+
+    def _put_back(self) -> None:
+        """Segments that lie beside, all of them: one that is called BACK says so. So each name may be written over."""
+        for path in list(self.path.glob(f"*{BESIDE}")):
+            path.rename(path.with_suffix(BACK))
+        for path in list(self.path.glob(f"*{BACK}")):
+            path.rename(path.with_suffix(".log"))
+
+    def _list_as(self, segments: dict[int, int], going: Sequence[int] = ()) -> None:
+        manifest = Manifest(self._directory_id, self.shard, segments, list(going))
+        manifest.save(self.path)
+        self._manifest = manifest
+
+    def _listed(self) -> dict[int, int]:
+        if self._manifest is None:
+            self._manifest = Manifest.load(self.path, self._directory_id, self.shard)
+        if self._manifest is None:
+            self._manifest = Manifest(self._directory_id, self.shard)
+        return dict(self._manifest.segments)
+
+    def _unlink(self, segments: Sequence[int]) -> None:
+        for segment in segments:
+            for name in (segment_name(segment), copies_name(segment)):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=self._fd)
+        if segments:
+            os.fsync(self._fd)
+
+    def note_begun(self) -> None:
+        """Segments that have come to have a header are listed with it. Raises StoreError."""
+        listed = self._listed()
+        with _explained(f"{self.path} cannot be read"):
+            begun = {n: _read_begun(self.segment_path(n)) for n, begun_ns in listed.items() if not begun_ns}
+            if any(begun.values()):
+                self._list_as(listed | begun)
 
     def open(self, segment: int) -> int:
         with _explained(f"{self.segment_path(segment)} cannot be opened"):
@@ -324,8 +476,8 @@ class ShardStore:
             try:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(copies_name(segment), dir_fd=self._fd)
-                # Else a power failure could take the name away from data that has been synced.
-                os.fsync(self._fd)
+                # This syncs the folder too: else a power failure could take the name away from what has been synced.
+                self._list_as(self._listed() | {segment: 0})
             except BaseException:
                 os.close(fd)
                 with contextlib.suppress(OSError):
@@ -340,11 +492,12 @@ class ShardStore:
 
     def remove(self, segment: int) -> None:
         with _explained(f"{self.segment_path(segment)} cannot be removed"):
-            for name in (segment_name(segment), copies_name(segment)):
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name, dir_fd=self._fd)
+            listed = self._listed()
+            if listed.pop(segment, None) is None:
+                return
             # In order, so that a power failure leaves no gap.
-            os.fsync(self._fd)
+            self._list_as(listed, [segment])
+            self._unlink([segment])
 
 
 class MemoryStore:
@@ -372,11 +525,15 @@ class MemoryStore:
         while self._handed:
             os.close(self._handed.popitem()[1])
 
-    def list(self) -> list[int]:
+    def recover(self, refuse: bool = False) -> Recovered:
+        """What is missing here is a fault of this program."""
         segments = _without_gap(self.shard, sorted(self._segments))
-        while segments and segments[-1] in self._handed and _leftover(self._handed[segments[-1]]):
+        while segments and segments[-1] in self._handed and _never_written(self._handed[segments[-1]]):
             self.remove(segments.pop())
-        return segments
+        return Recovered(segments)
+
+    def note_begun(self) -> None:
+        """Nobody takes them away."""
 
     def open(self, segment: int) -> int:
         """Once: the descriptor that was handed over."""
@@ -540,7 +697,7 @@ def _described(entry: Record | Damage) -> str:
 
 def _waits(path: Path) -> bool:
     with _explained(f"{path} cannot be read"), path.open("rb") as file:
-        return _leftover(file.fileno()) == Leftover.NOTHING
+        return _never_written(file.fileno())
 
 
 def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tuple[str, bool]]:

@@ -88,6 +88,7 @@ class Worker:
         self._failing_since: float | None = None
         self._files: dict[int, ShardFiles] = {}
         self._data_dir = start["data_dir"]
+        self._refuses_damage = start.get("damage") == "refuse"
         self._unread = None if self._in_memory else Unread(Path(self._data_dir))
         self._worker = lib.worker_new(
             self._index, int(start["workers"]), self._shards, board_fd, wake_fd, 0
@@ -145,7 +146,12 @@ class Worker:
             files.unread = UnreadSegments(lambda segment: directory / segment_name(segment))
         if not lib.worker_own(self._worker, shard):
             raise MemoryError
-        segments = files.store.list()
+        recovered = files.store.recover(self._refuses_damage)
+        for line in recovered.problems:
+            log.error("shard %d: %s", shard, line)
+        for line in recovered.notes:
+            log.warning("shard %d: %s", shard, line)
+        segments = recovered.segments
         for number in segments:
             fd = files.store.open(number)
             status = os.fstat(fd)
@@ -164,6 +170,8 @@ class Worker:
                     f"later release wrote: {WHAT_TO_DO}"
                 )
             raise OSError(ffi.errno, f"shard {shard} cannot be cut where it ends: {os.strerror(ffi.errno)}")
+        if recovered.lost_tail:
+            lib.worker_skip(self._worker, shard, recovered.lost_tail)
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -426,6 +434,11 @@ def main(control: Control) -> None:
     start, fds = control.receive()
     worker = Worker(start, fds[0], fds[1], control)
     worker.hear_until_go()
-    worker.recover()
+    try:
+        worker.recover()
+    except StoreError as error:
+        # Nothing that starting again would mend.
+        control.send({"did": "refused", "reason": str(error)})
+        return
     worker.run()
     worker.stop()

@@ -7,7 +7,7 @@ content or a log. It speaks with a child through its control socket only (ringbu
     to an acceptor   start, peer (a worker and the two rings to it), gone, listen, go, stop
     from it          ready, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, stop
-    from it          recovered, keep, drop, disk, stopped
+    from it          recovered, refused, keep, drop, disk, stopped
 
 The gateway (HTTP, and who is to be told of topics) is to a worker, and to most of this module, one more acceptor: the
 last one. It is told the same, and in its start the addresses of all listeners and the data directory; what it listens
@@ -219,6 +219,7 @@ class Supervisor:
             "data_dir": self._data_dir,
             # There is nothing to sync in memory, and nobody should wait for it.
             "sync": "never" if options.data_dir is None else options.sync,
+            "damage": options.damage,
             **self._common(worker),
         }
         worker.send(start, [self._board_fd, worker.wake_fd])
@@ -394,6 +395,10 @@ class Supervisor:
                     self._forget((int(message["shard"]), int(message["segment"])))
                 case "disk":
                     self._disk(child, str(message["state"]), str(message.get("reason", "")))
+                case "refused" if child.role == "worker":
+                    log.error("%s cannot serve: %s", child.title, message["reason"])
+                    self._exit_status = 1
+                    self._begin_stop(self._clock())
                 case "stopped":
                     pass  # its end follows
                 case other:

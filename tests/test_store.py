@@ -30,10 +30,12 @@ NOW = 1_700_000_000_000_000_000
 BODIES = [b"one", b"two" * 50, b"", b"four" * 2000]
 
 
-def write_records(fd: int, segment: int, bodies: list[bytes], shard: int = 7, shards: int = 64) -> list[int]:
+def write_records(
+    fd: int, segment: int, bodies: list[bytes], shard: int = 7, shards: int = 8, now: int = NOW
+) -> list[int]:
     """Writes one record per body to an empty segment by way of the C log; their offsets. Closes the descriptor."""
     log = lib.log_new(shard, shards)
-    assert lib.log_add_segment(log, fd, segment, 1 << 20, True, 0, NOW)
+    assert lib.log_add_segment(log, fd, segment, 1 << 20, True, 0, now)
     head = ffi.new("struct record *", {"kind": 3, "attribute_bytes": 2, "flags": 5, "topic": 9, "id": 77})
     head.time_ns = NOW
     offsets = []
@@ -155,24 +157,17 @@ def test_a_path_that_is_a_file_is_said_in_one_line(tmp_path: Path) -> None:
 
 
 def test_segments_are_listed_in_order_and_can_be_reopened(store: ShardStore) -> None:
-    assert store.list() == []
+    assert list(store.recover().segments) == []
     for segment in range(9, 12):
         write_records(store.create(segment), segment, BODIES)
-    assert store.list() == [9, 10, 11]
+    assert list(store.recover().segments) == [9, 10, 11]
     fd = store.open(10)
     assert os.fstat(fd).st_size > 0
     os.close(fd)
     store.remove(9)
     store.remove(9)
-    assert store.list() == [10, 11]
+    assert list(store.recover().segments) == [10, 11]
     assert (store.path / "0000000010.log").is_file()
-
-
-def test_a_missing_segment_is_named(store: ShardStore) -> None:
-    for segment in (1, 2, 4, 6):
-        write_records(store.create(segment), segment, BODIES)
-    with pytest.raises(StoreError, match=r"shard 7: 0000000003\.log, 0000000005\.log missing between 1 and 6"):
-        store.list()
 
 
 def test_a_segment_is_created_once(store: ShardStore) -> None:
@@ -195,18 +190,7 @@ def test_segments_at_the_end_that_were_never_written_to_go(store: ShardStore, co
         fd = store.create(segment)
         os.write(fd, content)
         os.close(fd)
-    assert store.list() == [1]
-    os.close(store.create(2))
-
-
-def test_records_without_a_header_are_put_aside_and_not_destroyed(store: ShardStore) -> None:
-    write_records(store.create(1), 1, BODIES)
-    write_records(store.create(2), 2, BODIES)
-    with store.segment_path(2).open("r+b") as file:
-        file.write(bytes(64))
-    content = store.segment_path(2).read_bytes()
-    assert store.list() == [1]
-    assert (store.path / "0000000002.torn").read_bytes() == content
+    assert list(store.recover().segments) == [1]
     os.close(store.create(2))
 
 
@@ -214,7 +198,7 @@ def test_a_damaged_header_is_not_taken_for_a_leftover(store: ShardStore) -> None
     write_records(store.create(1), 1, BODIES)
     with store.segment_path(1).open("r+b") as file:
         file.write(b"X")
-    assert store.list() == [1]
+    assert list(store.recover().segments) == [1]
 
 
 def test_a_shard_has_one_worker_at_a_time(store: ShardStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,14 +248,14 @@ def holder() -> Iterator[Holder]:
 
 def test_memory_outlives_its_worker_when_someone_holds_it(holder: Holder) -> None:
     first: SegmentStore = holder.store()
-    assert first.list() == []
+    assert list(first.recover().segments) == []
     for segment in (1, 2, 3):
         write_records(first.create(segment), segment, BODIES)
     first.remove(1)
     first.close()
 
     second: SegmentStore = holder.store()
-    assert second.list() == [2, 3]
+    assert list(second.recover().segments) == [2, 3]
     fd = second.open(2)
     found = [r.body for r in decode_segment(os.pread(fd, 1 << 20, 0)) if isinstance(r, Record)]
     assert found == BODIES
@@ -282,7 +266,7 @@ def test_memory_outlives_its_worker_when_someone_holds_it(holder: Holder) -> Non
         second.create(3)
     second.remove(2)
     second.remove(3)
-    assert second.list() == [] and holder.fds[7] == {}
+    assert list(second.recover().segments) == [] and holder.fds[7] == {}
     second.close()
 
 
@@ -294,7 +278,7 @@ def test_memory_that_was_never_written_to_goes(holder: Holder) -> None:
         os.ftruncate(fd, 4096 * (segment - 2))
         os.close(fd)
     second = holder.store()
-    assert second.list() == [1] and list(holder.fds[7]) == [1]
+    assert list(second.recover().segments) == [1] and list(holder.fds[7]) == [1]
     os.close(second.create(2))
     second.close()
 
@@ -306,7 +290,7 @@ def test_a_missing_segment_in_memory_is_named(holder: Holder) -> None:
     holder.drop(7, 2)
     second = holder.store()
     with pytest.raises(StoreError, match=r"0000000002\.log missing"):
-        second.list()
+        list(second.recover().segments)
     second.close()
 
 
@@ -318,7 +302,7 @@ def test_memory_that_nobody_can_keep_is_not_made() -> None:
     store = MemoryStore(7, {}, refuse, refuse)
     with pytest.raises(BrokenPipeError):
         store.create(1)
-    assert store.list() == []
+    assert list(store.recover().segments) == []
     assert {path.name for path in Path("/proc/self/fd").iterdir()} == before
 
 
@@ -335,7 +319,7 @@ def test_decoding_gives_back_what_c_wrote(store: ShardStore) -> None:
     assert list(decode_segment(path)) == expected
     assert list(decode_segment(path.read_bytes())) == expected
     header = decode_header(path.read_bytes())
-    assert (header.shard, header.shards, header.segment, header.time_ns) == (7, 64, 4, NOW)
+    assert (header.shard, header.shards, header.segment, header.time_ns) == (7, 8, 4, NOW)
 
 
 def test_decoding_names_damage_as_the_log_does(store: ShardStore) -> None:

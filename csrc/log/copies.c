@@ -121,6 +121,9 @@ const struct record *copies_next(const struct copies_read *all, size_t *at, uint
 void copies_end_at(struct copies *c, const struct copies_read *all, uint32_t segment, uint64_t offset) {
     uint32_t found;
     const struct record *r;
+    if (!c->fd || !all->bytes) return;
+    c->end = (all->bytes + 7) & ~(uint64_t)7;
+    c->cut = true;
     for (size_t at = 0; (r = copies_next(all, &at, segment, &found)) != NULL;) {
         if (found < offset) continue;
         c->end = at - (size_t)record_stride(r) - sizeof(struct entry);

@@ -303,7 +303,7 @@ static uint64_t replay_copies(struct worker *w, struct shard *s, uint32_t segmen
     uint32_t offset;
     const struct record *r;
     for (size_t at = 0; (r = copies_next(&all, &at, segment, &offset)) != NULL;) {
-        if (offset < from || offset >= until) continue;
+        if (offset < from || offset >= until || r->kind >= RECORD_KINDS) continue;
         s->damaged = true;
         pass_time(w, r);
         replay_record(w, s, r, (uint64_t)segment << 32 | offset);
@@ -313,7 +313,7 @@ static uint64_t replay_copies(struct worker *w, struct shard *s, uint32_t segmen
     return end;
 }
 
-static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segment, struct replay *out) {
+static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segment, struct replay *out, bool *cut) {
     uint64_t offset = 0, bad = 0;
     const struct record *r;
     bool among_many = false;
@@ -346,6 +346,8 @@ static uint64_t replay_segment(struct worker *w, struct shard *s, uint32_t segme
         /* The log was longer: it goes on behind that, so that the copies keep their places. */
         uint64_t end = replay_copies(w, s, segment, offset, UINT64_MAX);
         if (end > offset && !bad) note_damage(out, s->number, segment, offset, offset);
+        /* What lies between does not count, and must not come to count by what comes behind it. */
+        if (end > offset) *cut = log_truncate(s->log, segment, offset);
         offset = end;
     }
     out->bytes += offset;
@@ -356,13 +358,14 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
     uint64_t before = s->jobs, now_ns = w->now_ns, wall_ns = w->wall_ns;
     uint32_t last = log_active_segment(s->log);
     w->now_ns = w->wall_ns = 0;
+    bool cut = true;
     for (uint32_t n = log_first_segment(s->log); n && n <= last; n++) {
-        uint64_t end = replay_segment(w, s, n, out);
+        uint64_t end = replay_segment(w, s, n, out, &cut);
         if (out->unknown.kind) {
             errno = EPROTO;
             return false;
         }
-        if (!log_truncate(s->log, n, end)) return false;
+        if (!cut || !log_truncate(s->log, n, end)) return false;
     }
     replay_unreferenced(w, s, NULL);
     if (s->damaged) mend_counts(w, s);

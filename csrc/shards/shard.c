@@ -160,7 +160,7 @@ bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t nu
 
 void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers, size_t count) {
     struct record floor = head_of(w, RECORD_FLOOR, 0, s->floor, s->top_id);
-    append(w, s, &floor, NULL, numbers, count * sizeof *numbers);
+    append_twice(w, s, &floor, NULL, numbers, count * sizeof *numbers);
 }
 
 uint64_t shard_topic_bytes(const struct topic *t) {
@@ -378,6 +378,15 @@ uint32_t shard_dead_segments(const struct shard *s) {
         if (s->use_count && n >= s->first_use && n - s->first_use < s->use_count && s->use[n - s->first_use].jobs)
             break;
     return dead;
+}
+
+void shard_skip(struct worker *w, struct shard *s, uint32_t segments) {
+    uint64_t seqs = segments * (SEGMENT_BYTES / LOG_RECORD_OVERHEAD + 1);
+    s->floor += seqs;
+    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next)
+        topic_at(&w->topics, topic)->next_seq += seqs;
+    /* Ids are counted over all shards. */
+    s->top_id += seqs * w->shards * w->shards;
 }
 
 void shard_drop_first(struct worker *w, struct shard *s) {

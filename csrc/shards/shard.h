@@ -126,7 +126,8 @@ void shard_sleep_after_replay(struct worker *w, struct shard *s);
 void shard_forget_before(struct worker *w, struct shard *s, uint32_t first_segment);
 /* A new segment has to know it. */
 bool shard_topic_in_head(const struct shard *s, const struct topic *t);
-
+/* No seq and no id is given out that could have been in so many segments more. */
+void shard_skip(struct worker *w, struct shard *s, uint32_t segments);
 void shard_drop_first(struct worker *w, struct shard *s);
 /* Topics that are named (a newline between two; NULL: all) are not forgotten until this is called again: each call takes
  * the place of the one before. */

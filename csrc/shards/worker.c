@@ -149,6 +149,10 @@ bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segme
     return w->own[shard] && log_keep_copies(w->own[shard]->log, fd, segment);
 }
 
+void worker_skip(struct worker *w, uint32_t shard, uint32_t segments) {
+    shard_skip(w, w->own[shard], segments);
+}
+
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns) {
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;

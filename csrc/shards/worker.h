@@ -141,6 +141,8 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
 bool worker_keep_copies(struct worker *w, uint32_t shard, int fd, uint32_t segment);
 /* Reads a shard's segments back; adds what was found to `out`. */
 bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_t now_ns, uint64_t wall_ns);
+/* After worker_replay: so many of the newest segments are missing. No number that was given out in them is given out again. */
+void worker_skip(struct worker *w, uint32_t shard, uint32_t segments);
 /* After the last shard: from now on it may serve. */
 void worker_recovered(struct worker *w);
 /* The shard that needs a segment next and how large it must be; -1: none. */

@@ -57,12 +57,14 @@ DEFAULT_ACCEPTORS: Final = 1
 DEFAULT_DATA_DIR: Final = "./data"
 SYNC_MODES: Final = ("always", "interval", "never")
 DEFAULT_SYNC: Final = "interval"
+DAMAGE_MODES: Final = ("serve", "refuse")
+DEFAULT_DAMAGE: Final = "serve"
 DEFAULT_LOG_LEVEL: Final = "info"
 
 COUNTS: Final = ("workers", "acceptors", "shards")
 MAX_NAMED: Final = 10  # options of a section that are listed in a complaint
 # The keys a file may have beside its sections.
-TOP_LEVEL: Final = (*COUNTS, "data-dir", "memory", "sync", "listen", "log-level", "log-json")
+TOP_LEVEL: Final = (*COUNTS, "data-dir", "memory", "sync", "damage", "listen", "log-level", "log-json")
 
 Settings: TypeAlias = dict[str, dict[str, Setting]]
 Given: TypeAlias = tuple[str, object]  # where it was set, and the value found there
@@ -116,6 +118,7 @@ class Options:
     shards: int | None = None
     data_dir: Path | None = Path(DEFAULT_DATA_DIR)
     sync: str = DEFAULT_SYNC
+    damage: str = DEFAULT_DAMAGE
     listen: tuple[Listen, ...] = tuple(Listen(name, LOOPBACK, protocol.port) for name, protocol in SCHEMES.items())
     settings: Settings = field(default_factory=lambda: default_settings())
     log_level: str = DEFAULT_LOG_LEVEL
@@ -215,6 +218,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
         shards=count("shards", MAX_SHARDS),
         data_dir=None if memory else path(*top.get("data-dir", ("", DEFAULT_DATA_DIR))),
         sync=choice(*top.get("sync", ("", DEFAULT_SYNC)), SYNC_MODES),
+        damage=choice(*top.get("damage", ("", DEFAULT_DAMAGE)), DAMAGE_MODES),
         listen=listen,
         settings=settings,
         log_level=choice(*top.get("log-level", ("", DEFAULT_LOG_LEVEL)), LEVELS),
@@ -337,6 +341,12 @@ def _parser() -> argparse.ArgumentParser:
         "MODE",
         "when a write is forced to disk: always (before it is acknowledged), interval (in the background, every "
         f"log.sync-interval) or never (when the kernel sees fit) (default: {DEFAULT_SYNC})",
+    )
+    add(
+        "damage",
+        "MODE",
+        "what to do when segments of the log are missing or foreign: serve what is left, or refuse to start "
+        f"(default: {DEFAULT_DAMAGE})",
     )
     add(
         "listen",

@@ -1,0 +1,77 @@
+"""Which segments a shard has: so that one that is missing, or is not what it was, is noticed.
+
+    DIR/shard-0007/manifest.json   {"version": 1, "directory": "...", "shard": 7, "segments": {"3": 1700}, "going": [2]}
+
+By the number of each segment: the wall clock in its header, which nobody else's has; 0 as long as it is not known to
+have one.
+`going` are segments that are being removed, so their files may or may not be there.
+
+The order of things, so that being killed between any two of them is no alarm: a segment's file is made, then it is
+listed, then it is written to; it is listed as going, then its file is removed. Each listing is durable before what
+comes next.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from mq_shards.shards import durable
+
+VERSION: Final = 1
+NAME: Final = "manifest.json"
+
+
+class ManifestError(Exception):
+    """One line: why it cannot be believed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    directory: str  # the id of the data directory
+    shard: int
+    segments: Mapping[int, int] = field(default_factory=dict)
+    going: Sequence[int] = ()
+
+    def save(self, path: Path) -> None:
+        """Durable when it returns, with the names of all files that are in the shard's folder by then. OSError."""
+        durable.save(path / NAME, self._encode())
+
+    def write(self, path: Path) -> None:
+        """Durable some time later. OSError."""
+        (path / NAME).write_bytes(self._encode())
+
+    def _encode(self) -> bytes:
+        content = {
+            "version": VERSION,
+            "directory": self.directory,
+            "shard": self.shard,
+            "segments": {str(number): begun for number, begun in sorted(self.segments.items())},
+            "going": list(self.going),
+        }
+        return json.dumps(content).encode() + b"\n"
+
+    @staticmethod
+    def load(path: Path, directory: str, shard: int) -> Manifest | None:
+        """None: there is none. Raises ManifestError, OSError."""
+        try:
+            text = (path / NAME).read_bytes()
+        except FileNotFoundError:
+            return None
+        if not text:
+            return None
+        try:
+            found = json.loads(text)
+            version, whose, of = found["version"], found["directory"], found["shard"]
+            segments = {int(number): int(begun) for number, begun in found["segments"].items()}
+            going = [int(number) for number in found["going"]]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ManifestError("its manifest is damaged") from None
+        if version != VERSION:
+            raise ManifestError(f"its manifest is of version {version!r}; this program reads version {VERSION}")
+        if (whose, of) != (directory, shard):
+            raise ManifestError(f"its manifest is that of shard {of!r} of the data directory with id {whose!r}")
+        return Manifest(directory, shard, segments, going)

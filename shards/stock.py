@@ -1,0 +1,136 @@
+"""What is found in a shard's folder, compared with what should be there. Pure: each case can be looked at alone.
+
+A segment belongs where its header says: one that lies under another's name goes back to its own. What belongs nowhere
+is put aside, not destroyed. What is listed and cannot be had is missing: the log goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mq_shards.shards.manifest import Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A file that has the name of a segment. `begun_ns` None: no header can be read; 0: it is all zeros, or nothing."""
+
+    begun_ns: int | None
+    number: int = 0  # what its header says: which segment it is,
+    why_foreign: str = ""  # and why it is none of this shard's
+    bytes: int = 0
+
+
+@dataclass(slots=True)
+class Stock:
+    """What is to be done, in this order."""
+
+    remove: list[int] = field(default_factory=list)  # files that nothing was written to, or that were going
+    aside: list[int] = field(default_factory=list)  # files that are no segments of this shard, by the name they have
+    back: dict[int, int] = field(default_factory=dict)  # by the number they are: files that lie under another
+    begin: list[int] = field(default_factory=list)  # segments that are missing: empty ones take their places
+    segments: dict[int, int] = field(default_factory=dict)  # what the log consists of then
+    lost_tail: int = 0  # so many of the newest are missing
+    problems: list[str] = field(default_factory=list)  # a line each
+    notes: list[str] = field(default_factory=list)  # worth a line, and no damage
+
+
+def _name(number: int) -> str:
+    return f"{number:010d}.log"
+
+
+def take(found: Mapping[int, Found], manifest: Manifest | None, why: str) -> Stock:
+    """`found`: by the numbers in the names of files. `why`: there should be a manifest, and why there is none."""
+    stock = Stock()
+    if why:
+        stock.problems.append(f"{why}: whether all of its segments are there is not known")
+    going = set(manifest.going) if manifest else set()
+    stock.remove = sorted(number for number in found if number in going)
+    files = {number: file for number, file in found.items() if number not in going}
+    if manifest is None:
+        if files and not why:
+            stock.notes.append("taken over from a version without manifests")
+        listed = {n: file.begun_ns or 0 for n, file in files.items() if file.begun_ns != 0}
+    else:
+        listed = dict(manifest.segments)
+    right = _sort_out(files, listed, stock)
+    _see_what_is_missing(right, listed, stock)
+    return stock
+
+
+def _is(file: Found, number: int, listed: Mapping[int, int]) -> bool:
+    begun = listed.get(number)
+    return not file.why_foreign and file.number == number and begun is not None and begun in (0, file.begun_ns)
+
+
+def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock) -> dict[int, int]:
+    """What is a segment of this shard, by its number, and when it was begun."""
+    right: dict[int, int] = {}
+    wrong: list[int] = []
+    newest = max(listed, default=0)
+    for number, file in sorted(files.items()):
+        if file.begun_ns == 0:
+            if not listed.get(number):
+                stock.remove.append(number)  # it waited for its first record
+            elif file.bytes:
+                stock.problems.append(f"{_name(number)} has lost its header; what is whole after it is served")
+                right[number] = listed[number]
+        elif file.begun_ns is None:
+            if number in listed:  # the log tells of the damage, and of what is whole after it
+                right[number] = listed[number]
+            else:
+                wrong.append(number)
+        elif _is(file, number, listed):
+            right[number] = file.begun_ns
+        elif number == newest + 1 and not file.why_foreign and file.number == number:
+            stock.notes.append(f"{_name(number)} is not in its manifest; it is served, as it follows the others")
+            listed[number] = right[number] = file.begun_ns
+            newest = number
+        else:
+            wrong.append(number)
+    for number in wrong:
+        file = files[number]
+        own = file.number
+        if _is(file, own, listed) and own not in right and own not in stock.back:
+            stock.back[own] = number
+            stock.problems.append(f"{_name(number)} is segment {own}, and is put back there; nothing of it is lost")
+            continue
+        stock.aside.append(number)
+        stock.problems.append(f"{_name(number)} is put aside: {_what_it_is(file, number, listed)}")
+    # One that waits for its first record is behind all others: something was written to the ones before it.
+    for number in [n for n in stock.remove if n in listed and n < max(right, default=0)]:
+        stock.remove.remove(number)
+        if files[number].bytes:
+            stock.problems.append(f"{_name(number)} has lost its header; what is whole after it is served")
+            right[number] = 0
+    right |= {own: files[number].begun_ns or 0 for own, number in stock.back.items()}
+    return right
+
+
+def _what_it_is(file: Found, number: int, listed: Mapping[int, int]) -> str:
+    if file.why_foreign:
+        return file.why_foreign
+    if file.begun_ns is None:
+        return "it is no segment, and none of that number is known"
+    if file.number != number:
+        return f"it is a copy of segment {file.number}"
+    if number in listed:
+        return "it is another segment than was written under this name, from another data directory or an older time"
+    return "no segment of that number is known"
+
+
+def _see_what_is_missing(right: Mapping[int, int], listed: Mapping[int, int], stock: Stock) -> None:
+    """Nothing was written to a segment of which only the name is known, as a rule; but that nobody knows."""
+    waiting = [n for n in stock.remove if n in listed]
+    wanted = sorted(n for n in listed if n not in waiting)
+    for number in wanted:
+        if number not in right:
+            stock.problems.append(f"{_name(number)} is missing: the messages that were in it are lost")
+    stock.segments = dict(right)
+    if not wanted:
+        return
+    first, last = min(right, default=wanted[-1]), wanted[-1]
+    stock.lost_tail = last - max(right, default=first - len(wanted))
+    stock.begin = [n for n in range(first, last + 1) if n not in right]
+    stock.segments |= dict.fromkeys(stock.begin, 0)

@@ -1,0 +1,234 @@
+"""Segments that are missing, foreign, swapped or copied; being killed between any two steps. See shards/manifest.py."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mq_shards.shards.store import (
+    DataDirectory,
+    Record,
+    ShardStore,
+    StoreError,
+    decode_header,
+    decode_segment,
+)
+
+from tests.test_store import write_records
+
+SHARDS = 8
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[DataDirectory]:
+    data = DataDirectory.open_or_create(tmp_path / "data", SHARDS)
+    yield data
+    data.close()
+
+
+def write(store: ShardStore, *segments: int) -> None:
+    for segment in segments:
+        now = time.time_ns()
+        write_records(store.create(segment), segment, [b"of %d" % segment], shard=store.shard, shards=SHARDS, now=now)
+        store.note_begun()
+
+
+@pytest.fixture
+def shard(data: DataDirectory) -> Iterator[Path]:
+    """The folder of shard 7, in which there are the segments 1 to 4."""
+    store = data.shard(7)
+    write(store, 1, 2, 3, 4)
+    store.close()
+    yield store.path
+
+
+def recover(shard: Path, refuse: bool = False) -> tuple[list[int], list[str]]:
+    store = ShardStore(shard.parent, int(shard.name.removeprefix("shard-")))
+    try:
+        found = store.recover(refuse)
+        return list(found.segments), [*found.problems, *found.notes]
+    finally:
+        store.close()
+
+
+def bodies(path: Path) -> list[bytes]:
+    return [entry.body for entry in decode_segment(path) if isinstance(entry, Record)]
+
+
+class Killed(BaseException):
+    pass
+
+
+def cut_short(do: Callable[..., object], left: list[int]) -> Callable[..., object]:
+    def done(*arguments: object, **named: object) -> object:
+        if left[0] == 0:
+            raise Killed
+        left[0] -= 1
+        return do(*arguments, **named)
+
+    return done
+
+
+def log(shard: Path, segment: int) -> Path:
+    return shard / f"{segment:010d}.log"
+
+
+def test_a_whole_shard_is_no_alarm(shard: Path) -> None:
+    for _ in range(2):
+        assert recover(shard, refuse=True) == ([1, 2, 3, 4], [])
+
+
+@pytest.mark.parametrize("segment", [1, 2, 4])
+def test_a_missing_segment_is_one_line_and_the_others_are_served(shard: Path, segment: int) -> None:
+    log(shard, segment).unlink()
+    with pytest.raises(StoreError, match=rf"shard 7 is refused: 000000000{segment}\.log is missing"):
+        recover(shard, refuse=True)
+    segments, said = recover(shard)
+    assert said == [f"000000000{segment}.log is missing: the messages that were in it are lost"]
+    assert segments == ([2, 3, 4] if segment == 1 else [1, 2, 3, 4])
+    assert [bodies(log(shard, n)) for n in segments] == [[] if n == segment else [b"of %d" % n] for n in segments]
+    assert recover(shard) == (segments, [])
+
+
+def test_all_segments_missing_are_said_and_no_number_is_used_again(shard: Path) -> None:
+    for n in range(1, 5):
+        log(shard, n).unlink()
+    store = ShardStore(shard.parent, 7)
+    found = store.recover()
+    store.close()
+    assert len(found.problems) == 4 and list(found.segments) == [4] and found.lost_tail == 4
+
+
+def test_swapped_segments_are_put_back_and_nothing_is_lost(shard: Path) -> None:
+    log(shard, 2).rename(shard / "x")
+    log(shard, 3).rename(log(shard, 2))
+    (shard / "x").rename(log(shard, 3))
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and len(said) == 2 and all("nothing of it is lost" in line for line in said)
+    assert [bodies(log(shard, n)) for n in segments] == [[b"of %d" % n] for n in segments]
+    assert recover(shard, refuse=True) == (segments, [])
+
+
+@pytest.mark.parametrize("step", range(8))
+def test_being_killed_while_segments_are_put_back_loses_nothing(
+    shard: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {n: log(shard, n).read_bytes() for n in (2, 3, 4)}
+    for n, other in ((2, 3), (3, 4), (4, 2)):
+        log(shard, n).write_bytes(contents[other])
+    left = [step]
+    with monkeypatch.context() as killed:
+        for name in ("rename", "hardlink_to"):
+            killed.setattr(Path, name, cut_short(getattr(Path, name), left))
+        with contextlib.suppress(Killed):
+            recover(shard)
+    assert recover(shard)[0] == [1, 2, 3, 4]
+    assert [bodies(log(shard, n)) for n in range(1, 5)] == [[b"of %d" % n] for n in range(1, 5)]
+    assert recover(shard, refuse=True) == ([1, 2, 3, 4], [])
+
+
+def test_a_copy_under_another_name_is_put_aside_and_the_other_is_missing(shard: Path) -> None:
+    shutil.copy(log(shard, 2), log(shard, 3))
+    segments, said = recover(shard)
+    assert said == [
+        "0000000003.log is put aside: it is a copy of segment 2",
+        "0000000003.log is missing: the messages that were in it are lost",
+    ]
+    assert segments == [1, 2, 3, 4] and bodies(shard / "0000000003.odd") == [b"of 2"]
+
+
+@pytest.mark.parametrize("foreign", ["other shard", "other data directory", "directory", "link", "text"])
+def test_what_is_no_segment_of_this_shard_is_put_aside(shard: Path, tmp_path: Path, foreign: str) -> None:
+    log(shard, 3).unlink()
+    other = DataDirectory.open_or_create(tmp_path / "other", SHARDS)
+    store = other.shard(6 if foreign == "other shard" else 7)
+    write(store, 1, 2, 3)
+    store.close()
+    other.close()
+    if foreign == "directory":
+        log(shard, 9).mkdir()
+    elif foreign == "link":
+        log(shard, 9).symlink_to("/etc/passwd")
+    elif foreign == "text":
+        log(shard, 9).write_text("a thesis" * 100)
+    else:
+        shutil.copy(log(store.path, 3), log(shard, 3))
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and bodies(log(shard, 3)) == []
+    name = "0000000009" if foreign in ("directory", "link", "text") else "0000000003"
+    assert len(said) == 2
+    assert any(f"{name}.log is put aside: " in line for line in said)
+    assert "0000000003.log is missing: the messages that were in it are lost" in said
+    assert (shard / f"{name}.odd").exists() or (shard / f"{name}.odd").is_symlink()
+    assert recover(shard) == (segments, [])
+
+
+def test_a_file_of_another_name_is_mentioned_and_left(shard: Path) -> None:
+    (shard / "notes.txt").write_text("mine")
+    assert recover(shard, refuse=True)[1] == ["notes.txt is odd: nothing in shard-0007 has such a name"]
+    assert (shard / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("text", [None, "{", '{"version": 1}'])
+def test_a_lost_manifest_is_said_and_what_is_there_is_served(shard: Path, text: str | None) -> None:
+    (shard / "manifest.json").unlink()
+    if text is not None:
+        (shard / "manifest.json").write_text(text)
+    with pytest.raises(StoreError, match="its manifest is"):
+        recover(shard, refuse=True)
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and len(said) == 1 and "whether all of its segments are there" in said[0]
+    assert recover(shard) == (segments, [])
+
+
+def test_a_shard_that_was_emptied_is_not_taken_for_a_new_one(shard: Path) -> None:
+    for path in shard.iterdir():
+        path.unlink()
+    assert recover(shard) == ([], ["its manifest is missing: whether all of its segments are there is not known"])
+
+
+def test_zeros_where_a_header_was_do_not_make_a_segment_new(shard: Path) -> None:
+    with log(shard, 4).open("r+b") as file:
+        file.write(bytes(64))
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4]
+    assert said == ["0000000004.log has lost its header; what is whole after it is served"]
+
+
+def test_a_directory_of_a_version_without_manifests_is_taken_over(shard: Path) -> None:
+    data = shard.parent
+    for path in data.glob("shard-*/manifest.json"):
+        path.unlink()
+    meta = data / "meta.json"
+    meta.write_text(meta.read_text().replace(', "manifests": true', ""))
+    os.close(os.open(data / "lock", os.O_RDONLY))
+    directory = DataDirectory.open_or_create(shutil.copytree(data, data.with_name("copy")), None)
+    directory.close()
+    assert recover(directory.path / shard.name, refuse=True) == ([1, 2, 3, 4], [])
+    log(directory.path / shard.name, 4).unlink()
+    assert len(recover(directory.path / shard.name)[1]) == 1
+
+
+@pytest.mark.parametrize("step", range(12))
+def test_being_killed_at_any_step_is_no_alarm(data: DataDirectory, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Making the third segment, noting that it was begun, dropping the first: cut short at each thing done to files."""
+    store = data.shard(7)
+    write(store, 1, 2)
+    left = [step]
+    with monkeypatch.context() as killed:
+        for name in ("fsync", "unlink"):
+            killed.setattr(os, name, cut_short(getattr(os, name), left))
+        killed.setattr(Path, "replace", cut_short(Path.replace, left))
+        with contextlib.suppress(Killed):
+            write(store, 3)
+            store.remove(1)
+    store.close()
+    segments, said = recover(store.path, refuse=True)
+    assert said == [] and segments in ([1, 2], [1, 2, 3], [2, 3])
+    assert all(decode_header(log(store.path, n).read_bytes()).segment == n for n in segments)
+    assert recover(store.path, refuse=True) == (segments, [])
