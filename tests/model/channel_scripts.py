@@ -184,7 +184,7 @@ class Stage:
             depth = None
         expected = (
             flags, len(channel.clients), depth, channel.count(State.IN_FLIGHT), channel.count(State.DEFERRED),
-            channel.messages, channel.requeues, channel.timeouts,
+            channel.messages_come, channel.requeues, channel.timeouts,
         )  # fmt: skip
         got = (
             found.flags, found.consumer_count, None if depth is None else found.depth, found.in_flight, found.deferred,

@@ -83,6 +83,13 @@ class Channel:
         if self.messages is not None:
             self.messages += 1
 
+    @property
+    def messages_come(self) -> int | None:
+        """Without what a pause of the topic keeps back."""
+        if self.messages is None:
+            return None
+        return self.messages - sum(self.topic.keeps(delivery.message) for delivery in self.held.values())
+
     def can_go(self, delivery: Delivery) -> bool:
         """What a pause of the topic keeps back cannot."""
         if delivery.state is State.NEW:
