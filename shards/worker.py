@@ -124,6 +124,7 @@ class Worker:
         for shard in self._own:
             self._recover_shard(shard, found)
         lib.worker_recovered(self._worker)
+        self._tell_of_lost_names()
         self._look_at_readers()
         self._supply()
         damage = [_damage(d) for d in found.damage[0 : min(found.damages, len(found.damage))]]
@@ -138,6 +139,17 @@ class Worker:
                 "damage": damage,
             }
         )
+
+    def _tell_of_lost_names(self) -> None:
+        messages = ffi.new("uint64_t *")
+        for shard in self._own:
+            topics = lib.worker_nameless(self._worker, shard, messages)
+            if topics:
+                log.error(
+                    "shard %d: the names of topics are damaged (%d), and what they hold (%d messages) is in tubes "
+                    "lost+found/shard-%d/...: reserve it there, or see it with python -m mq_shards.shards.store dump",
+                    shard, topics, messages[0], shard,
+                )  # fmt: skip
 
     def _recover_shard(self, shard: int, found: Any) -> None:  # noqa: ANN401
         files = self._files[shard] = ShardFiles(self._store(shard))

@@ -399,6 +399,9 @@ def test_messages_of_a_topic_whose_name_is_lost_are_served_under_another(bench: 
         assert len(names) == 1
         lost = names[0].startswith(b"lost+found/shard-2/topic-1/")
         assert lost if damaged == "copies too" else names[0] == b"precious-name"
+        messages = ffi.new("uint64_t *")
+        topics = lib.worker_nameless(bench.worker, 2, messages)
+        assert (topics, messages[0]) == ((1, 1) if lost else (0, 0))
         assert bench.ask(PEEK_ID, id=SHARDS + 2).body == b"kept"
     bench.open(names[0].decode(), 3, shard=2)
     bench.send(WATCH, 5, topic=3)

@@ -176,6 +176,19 @@ void worker_recovered(struct worker *w) {
     count_segments(w);
 }
 
+uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages) {
+    uint32_t count = 0;
+    *messages = 0;
+    for (uint32_t topic = w->own[shard]->known_first; topic; topic = topic_at(&w->topics, topic)->known_next) {
+        const struct topic *t = topic_at(&w->topics, topic);
+        uint64_t there = topic_jobs(t) > t->messages ? topic_jobs(t) : t->messages;
+        if (!t->nameless || !there) continue;
+        count++;
+        *messages += there;
+    }
+    return count;
+}
+
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment) {
     for (uint32_t n = 0; n < w->shards; n++) {
         const struct shard *s = w->own[n];

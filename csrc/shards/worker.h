@@ -145,6 +145,8 @@ bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_
 void worker_skip(struct worker *w, uint32_t shard, uint32_t segments);
 /* After the last shard: from now on it may serve. */
 void worker_recovered(struct worker *w);
+/* After that: topics whose names are damaged, which go by lost+found/shard-SHARD/..., and how many messages they have. */
+uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
 /* The shard that needs a segment next and how large it must be; -1: none. */
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);
 /* A segment that was wanted cannot be had now: publishes that need it are answered NO_SPACE until one comes. */
