@@ -456,10 +456,13 @@ class ShardStore:
     def note_begun(self) -> None:
         """Segments that have come to have a header are listed with it. Raises StoreError."""
         listed = self._listed()
+        begun = self._begun(listed)
+        if begun != listed:
+            self._list_as(begun)
+
+    def _begun(self, listed: Mapping[int, int]) -> dict[int, int]:
         with _explained(f"{self.path} cannot be read"):
-            begun = {n: _read_begun(self.segment_path(n)) for n, begun_ns in listed.items() if not begun_ns}
-            if any(begun.values()):
-                self._list_as(listed | begun)
+            return {n: begun_ns or _read_begun(self.segment_path(n)) for n, begun_ns in listed.items()}
 
     def open(self, segment: int) -> int:
         with _explained(f"{self.segment_path(segment)} cannot be opened"):
@@ -477,7 +480,8 @@ class ShardStore:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(copies_name(segment), dir_fd=self._fd)
                 # This syncs the folder too: else a power failure could take the name away from what has been synced.
-                self._list_as(self._listed() | {segment: 0})
+                # Those before it have a header by now.
+                self._list_as(self._begun(self._listed()) | {segment: 0})
             except BaseException:
                 os.close(fd)
                 with contextlib.suppress(OSError):

@@ -197,7 +197,6 @@ KEPT_SYMBOLS: Final = frozenset(
     {
         # Of the mesh and of NATS, whose Python half is to call and to read them.
         "acceptor_mesh", "acceptor_mesh_gone", "MESH_PARTS", "subjects_looked",
-        "NATS_IN_MESSAGES", "NATS_IN_BYTES", "NATS_OUT_MESSAGES", "NATS_OUT_BYTES",
         # A limit on the memory that all connections' buffers keep.
         "TRIM_BYTES", "blocks_trim",
         "HEADERS_MAX_BYTES",

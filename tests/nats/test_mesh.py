@@ -80,6 +80,17 @@ def test_a_group_gets_each_message_once_wherever_its_members_are(broker: NatsSer
     assert all(bodies(wire) for wire in members)  # 100 each, more or less
 
 
+def test_every_group_has_its_message_however_many_there_are(broker: NatsServer) -> None:
+    groups = 300
+    said = b"".join(b"SUB many %s-%d %d\r\n" % (b"g" * 500, n, n) for n in range(groups))
+    members = clients(broker, 4, said)
+    (publisher,) = clients(broker, 1)
+    publisher.send(b"PUB many 1\r\nx\r\n" * 3)
+    heard_of(members, 3 * groups)
+    sids = Counter(sid for wire in members for sid in re.findall(rb"MSG many (\d+) ", wire.heard.data))
+    assert sids == Counter({b"%d" % n: 3 for n in range(groups)})
+
+
 def test_a_group_over_several_patterns_is_one(broker: NatsServer) -> None:
     members = clients(broker, 4, b"SUB a.* g 1\r\n") + clients(broker, 4, b"SUB a.b g 1\r\n")
     said = publish(clients(broker, 2), b"a.b")

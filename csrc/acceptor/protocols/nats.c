@@ -32,9 +32,13 @@ static void say_error(struct acceptor *a, struct connection *c, const char *text
     nats_say(a, c, "'\r\n", 3);
 }
 
+/* It is closed when its output has left, or is not taken in time. */
 static void hang_up(struct acceptor *a, struct connection *c) {
+    struct nats *n = nats_of(c);
     c->closing = true;
-    socket_dirty(a, c);
+    if (n->stalled_ns == 0) n->stalled_ns = a->now_ns;
+    nats_schedule(a, c);
+    if (!c->closed) socket_dirty(a, c);
 }
 
 void nats_end(struct acceptor *a, struct connection *c, const char *text) {
@@ -167,12 +171,6 @@ static void say_no_responders(struct acceptor *a, struct connection *c, const st
 }
 
 static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
-    struct nats *n = nats_of(c);
-    struct nats_account *account = nats_account_of(a, c);
-    n->in_messages++;
-    n->in_bytes += m->payload_bytes;
-    account->in_messages++;
-    account->in_bytes += m->payload_bytes;
     if (is_reserved_subject(m->subject)) {
         say_violation(a, c, "Publish to", m->subject);
         return;
@@ -463,20 +461,6 @@ static void closed(struct acceptor *a, struct connection *c) {
 
 /* --- what Python says of a connection ----------------------------------------------------------------------------- */
 
-static void put_number(const struct codec_call *k, size_t place, uint64_t value) {
-    if (2 * place + 1 >= k->out_limit) return;
-    k->out[2 * place] = (uint32_t)value;
-    k->out[2 * place + 1] = (uint32_t)(value >> 32);
-}
-
-/* Numbers of 64 bits, low half first; returns how many halves there are. */
-static int64_t put_figures(const struct nats *n, const struct connection *c, const struct codec_call *k) {
-    uint64_t figures[] = {n->in_messages, n->in_bytes,          n->out_messages, n->out_bytes,
-                          n->sid_count,   connection_unsent(c), n->rtt_ns};
-    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) put_number(k, i, figures[i]);
-    return 2 * (int64_t)(sizeof figures / sizeof *figures);
-}
-
 static int64_t set_account(struct acceptor *a, struct connection *c, uint64_t number) {
     struct nats *n = nats_of(c);
     if (number == 0 || number >= NATS_MAX_ACCOUNTS) return CALL_REFUSED;
@@ -494,7 +478,6 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     struct nats *n = nats_of(c);
     const uint32_t asked =
         NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS | NATS_MUST_CONNECT;
-    if (strcmp(what, "figures") == 0) return put_figures(n, c, k);
     if (strcmp(what, "account") == 0) return set_account(a, c, k->value);
     if (strcmp(what, "flags") == 0 && k->value <= asked) {
         n->flags = (n->flags & ~asked) | (uint32_t)k->value;
@@ -513,8 +496,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
-static const char *const counters[] = {"in-messages", "in-bytes",       "out-messages",
-                                       "out-bytes",   "slow-consumers", "subscriptions"};
+static const char *const counters[] = {"slow-consumers", "subscriptions"};
 _Static_assert(sizeof counters / sizeof *counters == NATS_COUNTERS, "a name for each");
 
 const struct codec nats_codec = {

@@ -22,27 +22,19 @@
 
 enum {
     NATS_MAX_ACCOUNTS = 1 << 16,
-    NATS_MAX_CONTROL_LINE = 64 << 10, /* the most that the option may be */
+    NATS_MAX_ALL_SUBSCRIPTIONS = 1 << 24, /* of all connections of an acceptor */
+    NATS_MAX_CONTROL_LINE = 64 << 10,     /* the most that the option may be */
     /* " [reply ][headers' size ]size\r\n": no longer than the line it came in. */
     NATS_LINE_END_BYTES = NATS_MAX_CONTROL_LINE + 64,
 };
 
 /* What it counts on the board. */
-enum nats_counter {
-    NATS_IN_MESSAGES,
-    NATS_IN_BYTES,
-    NATS_OUT_MESSAGES,
-    NATS_OUT_BYTES,
-    NATS_SLOW_CONSUMERS,
-    NATS_SUBSCRIPTIONS,
-    NATS_COUNTERS
-};
+enum nats_counter { NATS_SLOW_CONSUMERS, NATS_SUBSCRIPTIONS, NATS_COUNTERS };
 
 /* Subjects of one account, on this acceptor. Accounts do not see each other. */
 struct nats_account {
     struct subjects *subjects; /* of our clients */
     struct subjects *remote;   /* of other acceptors: struct nats_remote; NULL as long as none wants anything */
-    uint64_t in_messages, in_bytes, out_messages, out_bytes, slow_consumers;
 };
 
 struct nats_subscription {
@@ -76,6 +68,7 @@ struct nats_server {
     uint32_t protocol;
     uint32_t max_payload, max_control_line;
     uint32_t max_subscriptions; /* of a connection; 0: any number */
+    uint32_t subscriptions;     /* of all connections */
     uint64_t max_pending;
     uint64_t write_deadline_ns, ping_interval_ns;
     uint32_t ping_max;
@@ -84,7 +77,7 @@ struct nats_server {
     uint32_t account_count;
     struct subject_walk *walk, *remote_walk;
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
-    uint64_t told; /* the number of what was told to others last */
+    uint64_t told; /* the number of what was told, or passed on, to others last */
     struct siphash_key key;
     uint64_t random;
 
@@ -117,7 +110,6 @@ struct nats {
     uint32_t max_subscriptions;
     uint32_t max_payload;
 
-    uint64_t in_messages, in_bytes, out_messages, out_bytes;
     uint64_t heard_ns;    /* when a command came last */
     uint64_t ping_ns;     /* when a PING may be due; 0: never */
     uint64_t stalled_ns;  /* since when nothing has left of what is to be sent; 0: nothing waits */
@@ -192,19 +184,27 @@ struct nats_subscription *nats_own_subscription(struct acceptor *a, struct conne
 
 /* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
 
-enum { NATS_GROUPS = 64 };
+/* In one message: so many, and of so many bytes; one name always has room. */
+enum { NATS_GROUPS = 64, NATS_GROUPS_BYTES = NATS_MAX_CONTROL_LINE };
+
+/* What a name takes on a ring. */
+static inline size_t nats_group_bytes(size_t name_bytes) {
+    return sizeof(uint32_t) + name_bytes;
+}
 
 /* Groups of which another acceptor is to choose a member. */
 struct nats_chosen {
     uint32_t other[NATS_GROUPS];
     struct text name[NATS_GROUPS];
     size_t count;
+    size_t bytes; /* NATS_GROUPS_BYTES at most */
 };
 
 /* Tells the others that we want something, as often as `weight` says; 0: no more. */
 void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
                uint32_t weight);
-/* Whether all others know what the connection has subscribed to; else it stalls until they do. */
+/* Whether all others know what the connection has subscribed to, and have handed out what it has published; else it stalls
+ * until they have. */
 bool nats_is_known(struct acceptor *a, struct connection *c);
 /* Sends a message to `others`, to all there who stand alone, and to those that were chosen for a group. */
 void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,

@@ -47,7 +47,6 @@ static void ping(struct acceptor *a, struct connection *c) {
 void nats_due(struct acceptor *a, struct connection *c) {
     struct nats *n = nats_of(c);
     if (n->stalled_ns > 0 && a->now_ns >= n->stalled_ns + nats_server_of(a, c)->write_deadline_ns) {
-        nats_account_of(a, c)->slow_consumers++;
         codec_count_add(a, c, NATS_SLOW_CONSUMERS, 1);
         socket_close(a, c);
         return;

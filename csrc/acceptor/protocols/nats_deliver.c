@@ -91,7 +91,6 @@ static void expire(struct nats_server *server, struct nats_subscription *s) {
 }
 
 static void cut_off(struct delivery *d, struct connection *c) {
-    nats_account_of(d->a, c)->slow_consumers++;
     codec_count_add(d->a, c, NATS_SLOW_CONSUMERS, 1);
     socket_close(d->a, c);
 }
@@ -113,8 +112,6 @@ static void deliver_to(struct delivery *d, struct nats_subscription *s) {
     out = put(out, line->end.at, line->end.bytes);
     out = put(out, line->payload, line->payload_bytes);
     socket_written(d->a, c, put(out, "\r\n", 2));
-    n->out_messages++;
-    n->out_bytes += line->payload_bytes;
     d->delivered++;
     if (++s->delivered == s->max) expire(d->server, s);
     if (c->choked && n->stalled_ns == 0) {
@@ -160,6 +157,8 @@ static bool deliver_to_member(struct delivery *d, struct subject_pattern *const 
 
 /* What matches there, of one message. */
 struct abroad {
+    uint32_t account;
+    bool any; /* a group there has the message, or will */
     struct subject_pattern *const *patterns;
     size_t count;
     uint64_t others;
@@ -180,14 +179,22 @@ static void look_abroad(struct delivery *d, struct nats_account *account, struct
     }
 }
 
-/* One acceptor with members, in proportion; it chooses one of them. */
+/* One acceptor with members, in proportion; it chooses one of them. When there is no room for more, what has been chosen is
+ * sent: those who stand alone there get the message with the last. */
 static void choose_abroad(struct delivery *d, struct abroad *abroad, size_t at, const struct subject_group *group) {
     struct nats_chosen *chosen = &abroad->chosen;
     const struct subject_entry *entry =
         subject_group_pick(abroad->patterns, at, abroad->count, group, nats_random(d->server));
-    if (entry == NULL || chosen->count == NATS_GROUPS) return;
+    if (entry == NULL) return;
+    size_t bytes = nats_group_bytes(group->name_bytes);
+    if (chosen->count == NATS_GROUPS || chosen->bytes + bytes > NATS_GROUPS_BYTES) {
+        nats_pass_on(d->a, d->server, abroad->account, d->message, 0, chosen);
+        chosen->count = chosen->bytes = 0;
+    }
     chosen->other[chosen->count] = other_of(entry);
     chosen->name[chosen->count++] = (struct text){(const uint8_t *)group->name, group->name_bytes};
+    chosen->bytes += bytes;
+    abroad->any = true;
 }
 
 static void choose_by_name(struct delivery *d, struct abroad *abroad, struct text name) {
@@ -243,11 +250,6 @@ static void settle(struct acceptor *a, struct nats_server *server) {
     }
 }
 
-static void count_out(struct delivery *d, struct nats_account *account) {
-    account->out_messages += d->delivered;
-    account->out_bytes += d->delivered * d->message->payload_bytes;
-}
-
 /* The lines are made where there is somebody to have them. */
 static void make_lines(struct delivery *d, uint8_t (*ends)[NATS_LINE_END_BYTES]) {
     const struct nats_message *message = d->message;
@@ -261,7 +263,9 @@ bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats
     uint8_t ends[2][NATS_LINE_END_BYTES];
     struct delivery d = {.a = a, .server = server, .from = from, .message = message};
     struct abroad abroad;
-    abroad.count = abroad.others = abroad.chosen.count = 0;
+    abroad.account = nats_of(from)->account;
+    abroad.any = false;
+    abroad.count = abroad.others = abroad.chosen.count = abroad.chosen.bytes = 0;
     struct text subject = message->subject;
     struct subject_pattern *const *patterns;
     size_t count = subjects_match(account->subjects, server->walk, subject.at, subject.bytes, &patterns);
@@ -273,11 +277,12 @@ bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats
         if (patterns[i]->groups != NULL) deliver_groups(&d, patterns, i, count, &abroad);
     }
     if (abroad.count > 0) choose_groups_abroad(&d, &abroad, patterns, count);
-    bool any = d.delivered > 0 || abroad.others != 0 || abroad.chosen.count > 0;
+    bool any = d.delivered > 0 || abroad.others != 0 || abroad.any;
     if (abroad.others != 0 || abroad.chosen.count > 0)
-        nats_pass_on(a, server, nats_of(from)->account, message, abroad.others, &abroad.chosen);
+        nats_pass_on(a, server, abroad.account, message, abroad.others, &abroad.chosen);
+    /* Who hears PONG after this may count on it that all who were to have the message have it before their next PONG. */
+    if (abroad.others != 0 || abroad.any) nats_of(from)->told = ++server->told;
     settle(a, server);
-    count_out(&d, account);
     return any;
 }
 
@@ -306,18 +311,33 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
     for (size_t i = 0; i < count; i++)
         if (!deliver_to_named(&d, patterns, matching, groups[i])) groups[left++] = groups[i];
     settle(a, server);
-    count_out(&d, account);
     return left;
 }
 
+static struct nats_subscription *own_among_all(const struct connection *c, struct subject_pattern *pattern) {
+    struct subject_entry **items = subject_entries_items(&pattern->alone);
+    for (uint32_t i = 0; i < pattern->alone.count; i++)
+        if (subscription_of(items[i])->connection == c) return subscription_of(items[i]);
+    return NULL;
+}
+
+static struct nats_subscription *own_of_pattern(const struct nats *n, const struct subject_pattern *pattern) {
+    for (uint32_t i = 0; n->sids != NULL && i <= n->sid_mask; i++) {
+        struct nats_subscription *s = n->sids[i];
+        if (s != NULL && s->entry.pattern == pattern && s->entry.group == NULL) return s;
+    }
+    return NULL;
+}
+
+/* A pattern may have very many subscribers, or the connection very many subscriptions; seldom both. */
 struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject) {
+    const struct nats *n = nats_of(c);
     struct subject_pattern *const *patterns;
     size_t count = subjects_match(nats_account_of(a, c)->subjects, nats_server_of(a, c)->walk, subject.at,
                                   subject.bytes, &patterns);
-    for (size_t i = 0; i < count; i++) {
-        struct subject_entry **items = subject_entries_items(&patterns[i]->alone);
-        for (uint32_t n = 0; n < patterns[i]->alone.count; n++)
-            if (subscription_of(items[n])->connection == c) return subscription_of(items[n]);
-    }
-    return NULL;
+    struct nats_subscription *found = NULL;
+    for (size_t i = 0; i < count && found == NULL; i++)
+        found =
+            patterns[i]->alone.count <= n->sid_mask ? own_among_all(c, patterns[i]) : own_of_pattern(n, patterns[i]);
+    return found;
 }

@@ -5,9 +5,11 @@
  * there any more when the message comes is passed on once, to an acceptor that has members still.
  *
  * A client that has subscribed and hears PONG (or, if it wants that, +OK) may count on it that what anybody publishes after
- * that reaches it: the answer waits until all others have confirmed that they know. Interest and messages travel on one
- * ring, so a request is behind the subscription to its reply.
+ * that reaches it; one that has published and hears PONG, that the message is in the outputs of all who are to have it. So
+ * the answer waits until all others have confirmed that they have come so far. Interest and messages travel on one ring,
+ * so a request is behind the subscription to its reply.
  */
+#include <assert.h>
 #include <stdlib.h>
 
 #include "acceptor/mesh.h"
@@ -199,12 +201,13 @@ void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
 /* The names of the groups that `other` is to choose of; their bytes, and how many there are. */
-static size_t put_groups(uint8_t *out, size_t room, const struct nats_chosen *chosen, uint32_t other, uint32_t *count) {
+static size_t put_groups(uint8_t *out, const struct nats_chosen *chosen, uint32_t other, uint32_t *count) {
     size_t at = 0;
     *count = 0;
     for (size_t i = 0; i < chosen->count; i++) {
         uint32_t bytes = (uint32_t)chosen->name[i].bytes;
-        if (chosen->other[i] != other || room - at < sizeof bytes + bytes) continue;
+        if (chosen->other[i] != other) continue;
+        assert(at + nats_group_bytes(bytes) <= NATS_GROUPS_BYTES);
         memcpy(out + at, &bytes, sizeof bytes);
         memcpy(out + at + sizeof bytes, chosen->name[i].at, bytes);
         at += sizeof bytes + bytes;
@@ -223,12 +226,9 @@ static void pass(struct acceptor *a, const struct nats_server *server, uint32_t 
     mesh_send(a, other, server->protocol, (struct message){.kind = MESH_MESSAGE}, parts, sizeof parts / sizeof *parts);
 }
 
-/* A line holds all of its names, so the groups' have room. */
-enum { GROUPS_BYTES = NATS_MAX_CONTROL_LINE };
-
 static void pass_to(struct acceptor *a, const struct nats_server *server, uint32_t account, uint32_t other,
                     uint32_t flags, const struct nats_message *m, const struct nats_chosen *chosen) {
-    uint8_t groups[GROUPS_BYTES];
+    uint8_t groups[NATS_GROUPS_BYTES];
     struct passed head = {.account = account,
                           .flags = flags,
                           .subject_bytes = (uint32_t)m->subject.bytes,
@@ -237,7 +237,7 @@ static void pass_to(struct acceptor *a, const struct nats_server *server, uint32
                           .header_size_bytes = (uint32_t)m->header_size.bytes,
                           .header_bytes = (uint32_t)m->header_bytes,
                           .payload_bytes = (uint32_t)m->payload_bytes};
-    head.groups_bytes = (uint32_t)put_groups(groups, sizeof groups, chosen, other, &head.groups);
+    head.groups_bytes = (uint32_t)put_groups(groups, chosen, other, &head.groups);
     pass(a, server, other, head, m, groups);
 }
 
@@ -281,7 +281,7 @@ static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t n
         const struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
         if (g == NULL) continue;
         const struct subject_entry *e = subject_group_pick(patterns, i, count, g, nats_random(server));
-        struct nats_chosen chosen = {.count = 1};
+        struct nats_chosen chosen = {.count = 1, .bytes = nats_group_bytes(name.bytes)};
         chosen.other[0] = ((const struct nats_remote *)(const void *)e)->other;
         chosen.name[0] = name;
         pass_to(a, server, number, chosen.other[0], PASSED_ON, m, &chosen);

@@ -71,7 +71,9 @@ static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t
 enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue,
                                     struct text sid) {
     struct nats *n = nats_of(c);
+    struct nats_server *server = nats_server_of(a, c);
     if (n->max_subscriptions > 0 && n->sid_count >= n->max_subscriptions) return NATS_TOO_MANY;
+    if (server->subscriptions == NATS_MAX_ALL_SUBSCRIPTIONS) return NATS_TOO_MANY;
     if (nats_find(a, c, sid) != NULL) return NATS_SID_IN_USE;
     if (!subject_pattern_is_valid(subject.at, subject.bytes)) return NATS_INVALID_SUBJECT;
     if ((n->sids == NULL || n->sid_count >= (n->sid_mask + 1) / 4 * 3) && !grow(n)) return NATS_NO_MEMORY;
@@ -90,10 +92,11 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     }
     n->sids[place_of(n, s->sid_hash, sid)] = s;
     n->sid_count++;
+    server->subscriptions++;
     codec_count_add(a, c, NATS_SUBSCRIPTIONS, 1);
     if (a->mesh_there != 0) {
         if (s->entry.group != NULL || first) tell(a, s, members_of(s));
-        n->told = nats_server_of(a, c)->told;
+        n->told = server->told;
     }
     return NATS_SUBSCRIBED;
 }
@@ -107,6 +110,7 @@ static void withdraw(struct acceptor *a, struct nats_subscription *s) {
         nats_of(c)->told = nats_server_of(a, c)->told;
     }
     subjects_remove(nats_account_of(a, c)->subjects, &s->entry);
+    nats_server_of(a, c)->subscriptions--;
     codec_count_add(a, c, NATS_SUBSCRIPTIONS, (uint64_t)-1);
 }
 
