@@ -68,7 +68,6 @@ class Ledger:
         job = self.jobs.get(reply.body)
         assert job is not None, f"{reply.line!r} is nobody's job"
         self.exists(job, reply.number)
-        assert job.may_be != {ABSENT}, f"job {job.id} was deleted and is back"
         return job
 
     def check(self, server: Server) -> None:
@@ -147,6 +146,7 @@ class Client:
         self.refused = 0
         self._answers: deque[Callable[[Reply], None]] = deque()
         self._held: list[Known] = []
+        self._gone: list[Known] = []  # deleted before we heard that they were ours
         self._stop = threading.Event()
         self._wire = Wire(server, reply_seconds=30)
         self._wire.watch_only(*ledger.tubes)
@@ -171,6 +171,8 @@ class Client:
                     self._take_answer()
             while self._answers:
                 self._take_answer()
+                if self._gone:
+                    self._wire.send(self._delete_again(self._gone.pop()))
         except (ConnectionError, BrokenPipeError):
             self.was_cut_off = True
         except BaseException as error:
@@ -185,6 +187,8 @@ class Client:
         handle(reply)
 
     def _next_command(self) -> bytes:
+        if self._gone:
+            return self._delete_again(self._gone.pop())
         if self._held and self.draw.random() < (0.2 if self.grow else 0.5):
             return self._finish(self._held.pop(self.draw.randrange(len(self._held))))
         if self.draw.random() < (0.15 if self.grow else 0.4):
@@ -213,9 +217,23 @@ class Client:
 
     def _reserved(self, reply: Reply) -> None:
         if reply.word == b"RESERVED":
-            self._held.append(self.ledger.find_by_body(reply))
+            job = self.ledger.find_by_body(reply)
+            if job.may_be != {ABSENT}:
+                self._held.append(job)
+                return
+            # That it was ours may be old news: its worker died since, it was given back, and somebody has deleted it.
+            assert self.outages, f"job {job.id} was deleted and is back"
+            self._gone.append(job)
         else:
             assert reply.line == b"TIMED_OUT", reply
+
+    def _delete_again(self, job: Known) -> bytes:
+        def deleted(reply: Reply) -> None:
+            assert reply.word == b"NOT_FOUND", f"job {job.id} was deleted and is back: {reply}"
+
+        self._answers.append(deleted)
+        assert job.id is not None
+        return b"delete %d\r\n" % job.id
 
     def _finish(self, job: Known) -> bytes:
         command, state, word = self.draw.choice(
