@@ -10,6 +10,7 @@ a client is the protocol's.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import time
 from collections.abc import Callable
@@ -50,7 +51,9 @@ class Upgrades:
         self._refused = refused
         self._now_ns = now_ns
         self._upgrades: dict[int, Upgrade] = {}
-        self._handshakes: dict[int, Upgrade] = {}  # soonest first: all have the same time
+        self._handshakes: dict[int, Upgrade] = {}
+        # Of handshakes, soonest first: until when, and whose. What is over stays until it is the first.
+        self._deadlines: list[tuple[int, int]] = []
         self._ending: list[int] = []  # connections whose clients have said, in their filter's way, that it is all
 
     def __contains__(self, conn: int) -> bool:
@@ -61,11 +64,12 @@ class Upgrades:
         self._upgrades[conn] = Upgrade()
         self._engine.filter(conn)
 
-    def shake_hands(self, conn: int, tls: Tls) -> None:
+    def shake_hands(self, conn: int, tls: Tls, timeout_ns: int = HANDSHAKE_NS) -> None:
         upgrade = self._upgrades[conn]
         upgrade.chain, upgrade.tls = None, tls
-        upgrade.until_ns = self._now_ns() + HANDSHAKE_NS
+        upgrade.until_ns = self._now_ns() + timeout_ns
         self._handshakes[conn] = upgrade
+        heapq.heappush(self._deadlines, (upgrade.until_ns, conn))
 
     def add(self, conn: int, filter: Filter) -> None:
         chain = self._upgrades[conn].chain
@@ -109,9 +113,11 @@ class Upgrades:
         """How long the engine may run before expire() has something to do."""
         if self._ending:
             return 0
-        if not self._handshakes:
+        while self._deadlines and self._deadlines[0][1] not in self._handshakes:
+            heapq.heappop(self._deadlines)
+        if not self._deadlines:
             return FOREVER
-        return max(next(iter(self._handshakes.values())).until_ns - self._now_ns(), 0)
+        return max(self._deadlines[0][0] - self._now_ns(), 0)
 
     def expire(self) -> None:
         """After each run of the engine, before its upcalls are looked at."""
@@ -119,11 +125,11 @@ class Upgrades:
         for conn in self._ending:
             self._engine.close_connection(conn)
         self._ending.clear()
-        while self._handshakes:
-            conn, upgrade = next(iter(self._handshakes.items()))
-            if upgrade.until_ns > self._now_ns():
-                return
-            self._fail(conn, b"", "i/o timeout")
+        while self._deadlines and self._deadlines[0][0] <= self._now_ns():
+            until_ns, conn = heapq.heappop(self._deadlines)
+            upgrade = self._handshakes.get(conn)
+            if upgrade is not None and upgrade.until_ns == until_ns:
+                self._fail(conn, b"", "i/o timeout")
 
     # --- handshakes and bytes ---------------------------------------------------------------------------------------
 

@@ -142,6 +142,11 @@ class VerifyingTls:
         subject: Any = certificate.get("subject", ())
         return next((value for names in subject for key, value in names if key == "commonName"), "")
 
+    @property
+    def certificate(self) -> bytes | None:
+        """The client's, in DER."""
+        return self._object.getpeercert(binary_form=True)
+
 
 class UnverifyingTls:
     """By pyOpenSSL, whose contexts may ask for a certificate and take any."""

@@ -4,6 +4,7 @@ csrc/acceptor/protocols/nats.c has the others, and takes no more of a connection
 done with:
 
     (nothing)          the connection is new: INFO is due
+    SNIFFx             x is its first byte, which somebody wanted to know; SNIFF: none came in time
     CONNECT {...}      what the client can do, and who it is
     PING               its first after CONNECT, which C has answered: INFO says once more what it is connected to
 
@@ -24,7 +25,9 @@ import orjson
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols import nats_tls_options
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
+from mq_shards.acceptor.protocols.nats_greeting import Greetings
 
 # The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
@@ -62,6 +65,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "write-deadline": Duration(10 * SECOND, MS, YEAR, "a client that takes no output for so long is cut off"),
     "ping-interval": Duration(2 * MINUTE, MS, YEAR, "a client that is silent for so long is sent a PING"),
     "ping-max": Number(2, 0, 1 << 20, "unanswered PINGs; one more, and the client is cut off"),
+    **nats_tls_options.OPTIONS,
 }
 
 
@@ -152,6 +156,10 @@ class Nats(Protocol):
             raise ValueError("nats.user and nats.password go together")
         if settings["user"] and settings["token"]:
             raise ValueError("nats.user and nats.token: it is one or the other")
+        if nats_tls_options.are_set(settings):
+            from mq_shards.acceptor.protocols import nats_tls
+
+            nats_tls.terms(settings)
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)
@@ -160,6 +168,11 @@ class Nats(Protocol):
         server_id = server_id_of(broker.instance)
         self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
         self._login = Login(settings["user"], settings["password"], settings["token"])
+        self._greetings = Greetings(engine, self._info_line, self._greeted)
+        if nats_tls_options.are_set(settings):
+            from mq_shards.acceptor.protocols import nats_tls
+
+            self._greetings.terms = nats_tls.terms(settings)
         for option in ("max-payload", "max-control-line", "max-pending", "max-subscriptions", "ping-max"):
             engine.set(f"nats.{option}", settings[option])
         engine.set("nats.write-deadline-ns", settings["write-deadline"])
@@ -173,7 +186,11 @@ class Nats(Protocol):
     def command(self, conn: int, command: bytes) -> None:
         if not command:
             self._opened(conn)
-        elif command[:4].upper() == b"PING":
+            return
+        if command[:5] == b"SNIFF":
+            self._greetings.sniffed(conn, command[5:])
+            return
+        if command[:4].upper() == b"PING":
             self._first_ping(conn)
         else:
             try:
@@ -185,20 +202,44 @@ class Nats(Protocol):
 
     def closed(self, conn: int) -> None:
         self._clients.pop(conn, None)
+        self._greetings.closed(conn)
+
+    def input(self, conn: int, data: bytes) -> None:
+        self._greetings.upgrades.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        self._greetings.upgrades.output(conn, data)
+
+    def wait_ns(self) -> int:
+        return self._greetings.upgrades.wait_ns()
+
+    def expire(self) -> None:
+        self._greetings.upgrades.expire()
 
     # --- INFO -------------------------------------------------------------------------------------------------------
 
     def _opened(self, conn: int) -> None:
         self._made += 1
         # A number of its own among all acceptors.
-        client = self._clients[conn] = Client(self._made << 6 | self._broker.acceptor, time.time_ns())
-        self._engine.reply(conn, json_line("INFO", self._info(conn, client)))
+        self._clients[conn] = Client(self._made << 6 | self._broker.acceptor, time.time_ns())
+        self._greetings.opened(conn)
+
+    def _greeted(self, conn: int) -> None:
+        """INFO has been said; TLS is behind it, or not to be."""
         if self._login.required():
             self._engine.call(conn, "flags", VERBOSE | PEDANTIC | ECHO | MUST_CONNECT)
             self._engine.call(conn, "must-connect-by-ns", time.monotonic_ns() + self._settings["auth-timeout"])
+        self._engine.resume(conn)
 
-    def _info(self, conn: int, client: Client) -> dict[str, Any]:
+    def _info_line(self, conn: int, tls_required: bool) -> bytes:
+        return json_line("INFO", self._info(conn, self._clients[conn], tls_required))
+
+    def _info(self, conn: int, client: Client, tls_required: bool) -> dict[str, Any]:
         info = self._identity.info()
+        if (tls := self._greetings.terms) is not None:
+            # The first two are left out where they are not so.
+            wanted = {"tls_required": tls_required, "tls_verify": tls.verify, "tls_available": not tls.required}
+            info |= {name: True for name, so in wanted.items() if so}
         if self._login.required():
             info["auth_required"] = True
         info["client_id"] = client.client_id
@@ -210,7 +251,9 @@ class Nats(Protocol):
         client = self._clients[conn]
         if client.options.get("protocol", 0) < 1:
             return
-        info = {**self._info(conn, client), "connect_info": True, "remote_account": client.account}
+        terms = self._greetings.terms
+        required = terms is not None and (terms.required or self._greetings.is_tls_first(conn))
+        info = {**self._info(conn, client, required), "connect_info": True, "remote_account": client.account}
         self._engine.reply(conn, json_line("INFO", info))
 
     # --- CONNECT ----------------------------------------------------------------------------------------------------

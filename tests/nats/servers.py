@@ -48,6 +48,25 @@ class NatsServer:
         return self.process.wait(STOP_SECONDS)
 
 
+def settings_of(acceptors: int, directory: Path, **options: str) -> list[str]:
+    """What block tls of a configuration file has, or beside it allow_non_tls, for a server of that kind."""
+    if acceptors > 0:
+        named = {name if name == "allow_non_tls" else f"tls_{name}": value for name, value in options.items()}
+        return [f"nats.{name.replace('_', '-')}={value}" for name, value in named.items()]
+    outside = {name: value for name, value in options.items() if name == "allow_non_tls"}
+    inside = {name: value for name, value in options.items() if name not in outside}
+    lists = {"pinned_certs", "cipher_suites"}
+    lines = [f"{name}: {value}" for name, value in outside.items()]
+    lines += [
+        "tls {",
+        *(f"  {name}: {f'[{value}]' if name in lists else value}" for name, value in inside.items()),
+        "}",
+    ]
+    path = directory / f"tls-{len(list(directory.iterdir()))}.conf"
+    path.write_text("\n".join(lines) + "\n")
+    return ["-c", str(path)]
+
+
 def _command(port: int, acceptors: int, settings: Sequence[str]) -> list[str]:
     if acceptors == 0:
         program = nats_server()
@@ -59,8 +78,9 @@ def _command(port: int, acceptors: int, settings: Sequence[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def running(acceptors: int, settings: Sequence[str] = ()) -> Iterator[NatsServer]:
-    """`acceptors` 0: a real nats-server. `settings` are --set's of mq-shards, or arguments of nats-server."""
+def running(acceptors: int, settings: Sequence[str] = (), *, is_silent: bool = False) -> Iterator[NatsServer]:
+    """`acceptors` 0: a real nats-server. `settings` are --set's of mq-shards, or arguments of nats-server.
+    `is_silent`: it waits for its clients to speak first."""
     directory = Path(tempfile.mkdtemp(prefix="nats-"))
     port = free_port()
     with (directory / "stderr").open("wb") as sink:
@@ -70,7 +90,7 @@ def running(acceptors: int, settings: Sequence[str] = ()) -> Iterator[NatsServer
         )  # fmt: skip
     server = NatsServer(port, process, acceptors == 0, acceptors, directory)
     try:
-        _wait(server)
+        _wait(server, is_silent)
         yield server
     finally:
         if process.poll() is None:
@@ -82,13 +102,13 @@ def running(acceptors: int, settings: Sequence[str] = ()) -> Iterator[NatsServer
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _wait(server: NatsServer) -> None:
+def _wait(server: NatsServer, is_silent: bool) -> None:
     until = time.monotonic() + START_SECONDS
     while True:
         if server.process.poll() is not None:
             raise RuntimeError(f"it ended with {server.process.returncode}:\n{server.said()}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", server.port), timeout=1) as s:
-            if s.recv(64):
+            if is_silent or s.recv(64):
                 return
         if time.monotonic() > until:
             raise TimeoutError(f"it does not answer:\n{server.said()}")

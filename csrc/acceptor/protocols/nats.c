@@ -339,8 +339,21 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     return take_line(a, c, verb, data, word_bytes, line_bytes, bytes);
 }
 
+void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    struct nats *n = nats_of(c);
+    uint8_t line[6] = "SNIFF";
+    n->flags &= ~(uint32_t)NATS_SNIFF;
+    n->deadline_ns = 0;
+    if (bytes > 0) line[5] = *data;
+    reply_by_python(a, c, line, bytes > 0 ? 6 : 5);
+}
+
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     size_t at = 0;
+    if (nats_is(c, NATS_SNIFF)) {
+        nats_sniffed(a, c, data, bytes);
+        return 0;
+    }
     if (nats_is(c, NATS_OWED_OK)) {
         if (!nats_is_known(a, c)) return 0;
         nats_of(c)->flags &= ~(uint32_t)NATS_OWED_OK;
@@ -482,6 +495,10 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     if (strcmp(what, "flags") == 0 && k->value <= asked) {
         n->flags = (n->flags & ~asked) | (uint32_t)k->value;
     } else if (strcmp(what, "must-connect-by-ns") == 0) {
+        n->deadline_ns = k->value;
+        nats_schedule(a, c);
+    } else if (strcmp(what, "sniff-until-ns") == 0) {
+        n->flags |= NATS_SNIFF;
         n->deadline_ns = k->value;
         nats_schedule(a, c);
     } else if (strcmp(what, "let-go") == 0) {

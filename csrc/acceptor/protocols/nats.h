@@ -99,6 +99,7 @@ enum nats_flag {
     NATS_CONNECTED = 64,    /* has sent CONNECT */
     NATS_GREETED = 128,     /* has had its first PONG */
     NATS_OWED_OK = 256,     /* of a SUB that others have to confirm */
+    NATS_SNIFF = 512,       /* Python wants to know the first byte, or that none came until the deadline */
 };
 
 struct nats {
@@ -113,7 +114,7 @@ struct nats {
     uint64_t heard_ns;    /* when a command came last */
     uint64_t ping_ns;     /* when a PING may be due; 0: never */
     uint64_t stalled_ns;  /* since when nothing has left of what is to be sent; 0: nothing waits */
-    uint64_t deadline_ns; /* of a CONNECT that is to come; 0: none */
+    uint64_t deadline_ns; /* of a CONNECT, or of the first byte, that is to come; 0: none */
     uint64_t asked_ns;    /* when the last PING was sent */
     uint64_t rtt_ns;      /* until it was answered; 0: not known */
     uint64_t told;        /* what others must know before it is answered */
@@ -156,6 +157,8 @@ struct nats_message {
 /* --- nats.c ------------------------------------------------------------------------------------------------------- */
 
 void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
+/* The first byte that Python wanted to know of, if one has come. */
+void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
 /* -ERR 'text', and then the connection ends. */
 void nats_end(struct acceptor *a, struct connection *c, const char *text);
 

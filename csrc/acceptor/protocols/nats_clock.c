@@ -38,7 +38,7 @@ static void ping(struct acceptor *a, struct connection *c) {
         return;
     }
     /* While Python has a command, the connection may be about to be encrypted. */
-    if (c->stall == STALL_PYTHON) return;
+    if (c->stall == STALL_PYTHON || nats_is(c, NATS_SNIFF)) return;
     n->pings++;
     n->asked_ns = a->now_ns;
     nats_say(a, c, PING, sizeof PING - 1);
@@ -51,7 +51,9 @@ void nats_due(struct acceptor *a, struct connection *c) {
         socket_close(a, c);
         return;
     }
-    if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns) {
+    if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns && nats_is(c, NATS_SNIFF)) {
+        nats_sniffed(a, c, NULL, 0);
+    } else if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns) {
         n->deadline_ns = n->ping_ns = 0;
         nats_end(a, c, "Authentication Timeout");
     } else if (n->ping_ns > 0 && a->now_ns >= n->ping_ns && !c->closing) {

@@ -1,0 +1,146 @@
+"""The section nats's options about TLS: what they mean, and whether they can be met.
+
+Needs neither the C core nor a connection, so that the supervisor can ask before it starts anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mq_shards.acceptor.filters.tls import CIPHER_NAMES, VerifyingTls
+from mq_shards.acceptor.protocols.nats_tls_options import OPTIONS, first_ns
+
+VERSIONS: Final = {"": ssl.TLSVersion.TLSv1_2, "1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+OPENSSL_NAMES: Final = {name: ours for ours, name in CIPHER_NAMES.items()}
+VERSION_1_3: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsTerms:
+    """How clients come to be encrypted."""
+
+    context: ssl.SSLContext
+    required: bool
+    verify: bool
+    timeout_ns: int
+    first_ns: int  # see first_ns()
+    pinned: frozenset[str]
+    rate_limit: int
+
+    def make(self) -> VerifyingTls:
+        return VerifyingTls(self.context)
+
+    def refuses(self, tls: VerifyingTls) -> bool:
+        """Whether the client's certificate is none of those that are wanted."""
+        certificate = tls.certificate
+        return bool(self.pinned) and (certificate is None or key_digest(certificate) not in self.pinned)
+
+
+def terms(settings: Mapping[str, Any]) -> TlsTerms | None:
+    """None when clients are not encrypted. Raises ValueError: one line that names the option and says what is wrong."""
+    if not settings["tls-cert-file"] and not settings["tls-key-file"]:
+        for name, kind in OPTIONS.items():
+            if name != "tls-timeout" and settings[name] != kind.default:
+                raise ValueError(f"nats.{name} needs nats.tls-cert-file and nats.tls-key-file")
+        return None
+    for one, other in (("tls-cert-file", "tls-key-file"), ("tls-key-file", "tls-cert-file")):
+        if not settings[one]:
+            raise ValueError(f"nats.{other} is set, so nats.{one} must be too")
+    first = first_ns(settings["tls-handshake-first"])
+    assert first is not None
+    return TlsTerms(
+        context=server_context(settings),
+        required=not settings["allow-non-tls"],
+        verify=settings["tls-verify"],
+        timeout_ns=settings["tls-timeout"],
+        first_ns=first,
+        pinned=frozenset(pin.lower() for pin in settings["tls-pinned-certs"]),
+        rate_limit=settings["tls-connection-rate-limit"],
+    )
+
+
+def server_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
+    """Raises ValueError as terms() does."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.minimum_version = VERSIONS[settings["tls-min-version"]]
+    _choose_ciphers(context, settings["tls-cipher-suites"])
+    try:
+        # No password: an empty one fails, where none would be asked for on the terminal.
+        context.load_cert_chain(settings["tls-cert-file"], settings["tls-key-file"], password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        files = f"nats.tls-cert-file {settings['tls-cert-file']}, nats.tls-key-file {settings['tls-key-file']}"
+        raise ValueError(f"{files}: {_said(error)}") from None
+    if settings["tls-verify"]:
+        context.verify_mode = ssl.CERT_REQUIRED
+        _trust(context, settings["tls-ca-file"])
+    return context
+
+
+def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
+    """Those of TLS 1.3 are always allowed: ssl has no way to choose among them."""
+    for name in names:
+        if name not in OPENSSL_NAMES and name not in VERSION_1_3:
+            raise ValueError(f"nats.tls-cipher-suites: {name} is not known here")
+    older = [OPENSSL_NAMES[name] for name in names if name in OPENSSL_NAMES]
+    try:
+        if older:
+            context.set_ciphers(":".join(older))
+    except ssl.SSLError as error:
+        raise ValueError(f"nats.tls-cipher-suites: {_said(error)}") from None
+    if names and not older:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+
+
+def _trust(context: ssl.SSLContext, path: str) -> None:
+    if not path:
+        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        return
+    try:
+        context.load_verify_locations(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        raise ValueError(f"nats.tls-ca-file: {path}: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+def key_digest(certificate: bytes) -> str:
+    """Hexadecimal SHA-256 of the SubjectPublicKeyInfo of a certificate in DER (RFC 5280, 4.1)."""
+    return hashlib.sha256(_key_info(certificate)).hexdigest()
+
+
+def _key_info(certificate: bytes) -> bytes:
+    """The certificate is a sequence, the first thing in it another; in that, version, serial number, algorithm, issuer,
+    validity and subject come before it."""
+    at, _ = _content(certificate, 0)
+    at, _ = _content(certificate, at)
+    if certificate[at] == 0xA0:  # the version may be missing
+        at = _end(certificate, at)
+    for _ in range(5):
+        at = _end(certificate, at)
+    return certificate[at : _end(certificate, at)]
+
+
+def _content(der: bytes, at: int) -> tuple[int, int]:
+    """Where what begins at `at` has its content, and how much that is."""
+    length, at = der[at + 1], at + 2
+    if length < 0x80:
+        return at, length
+    count = length & 0x7F
+    return at + count, int.from_bytes(der[at : at + count], "big")
+
+
+def _end(der: bytes, at: int) -> int:
+    begin, length = _content(der, at)
+    return begin + length

@@ -1,0 +1,67 @@
+"""The section nats's options about TLS, as nats-server's block tls has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mq_shards.acceptor.option_kinds import (
+    MS,
+    SECOND,
+    YEAR,
+    Duration,
+    File,
+    Flag,
+    Kind,
+    Number,
+    Text,
+    TextList,
+    parse_duration,
+)
+
+FALLBACK_NS: Final = 50 * MS  # of "auto"
+NOT_FIRST: Final = -1
+MIN_VERSIONS: Final = ("", "1.2", "1.3")
+SHA256_HEX: Final = re.compile(r"[0-9A-Fa-f]{64}")
+
+
+def first_ns(text: str) -> int | None:
+    """How long to wait for a handshake before INFO is said; 0: for ever, NOT_FIRST: not at all; None: no such thing."""
+    word = text.lower()
+    if word in ("", "false", "off"):
+        return NOT_FIRST
+    if word in ("true", "on"):
+        return 0
+    if word in ("auto", "auto_fallback"):
+        return FALLBACK_NS
+    delay = parse_duration(word)
+    return delay if delay is not None and 0 <= delay <= YEAR else None
+
+
+OPTIONS: Final[Mapping[str, Kind]] = {
+    "tls-cert-file": File("the server's certificate: clients are to encrypt"),
+    "tls-key-file": File("its key"),
+    "tls-ca-file": File("who may have signed clients' certificates; none: whom the system trusts"),
+    "tls-verify": Flag(False, "clients must show a certificate"),
+    "tls-timeout": Duration(2 * SECOND, MS, YEAR, "for a handshake"),
+    "tls-handshake-first": Text(
+        "", "INFO is said inside only", "true, false, auto, or how long to wait before it is said outside",
+        lambda text: first_ns(text) is not None,
+    ),
+    "tls-pinned-certs": TextList(
+        "keys of clients' certificates, and no others", "hexadecimal SHA-256 of a SubjectPublicKeyInfo",
+        lambda text: SHA256_HEX.fullmatch(text) is not None,
+    ),
+    "tls-cipher-suites": TextList(
+        "that may be used before TLS 1.3", "a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+        lambda text: re.fullmatch(r"TLS_[A-Z0-9_]+", text) is not None,
+    ),
+    "tls-min-version": Text("", "of TLS", "1.2 or 1.3", lambda text: text in MIN_VERSIONS, "1.2"),
+    "tls-connection-rate-limit": Number(0, 0, 1 << 31, "handshakes a second of each acceptor; 0: any number"),
+    "allow-non-tls": Flag(False, "clients may do without"),
+}  # fmt: skip
+
+
+def are_set(settings: Mapping[str, Any]) -> bool:
+    return any(settings[name] != kind.default for name, kind in OPTIONS.items())

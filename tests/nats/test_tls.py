@@ -1,0 +1,229 @@
+"""TLS before INFO, behind it, or perhaps; with clients' certificates and without: as a nats-server does it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+
+from tests.nats.servers import NatsServer, nats_server, running, settings_of
+from tests.nsq.certificates import Certificates, make
+
+CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","protocol":1}\r\n'
+KINDS = [
+    pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
+    pytest.param(1, id="shards-1"),
+]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return make(tmp_path_factory.mktemp("certificates"))
+
+
+@dataclass
+class Raw:
+    """A client as raw bytes, which may be encrypted at any time."""
+
+    sock: socket.socket
+
+    def line(self) -> bytes:
+        line = b""
+        while not line.endswith(b"\n"):
+            received = self.sock.recv(1)
+            if not received:
+                break
+            line += received
+        return line
+
+    def info(self) -> dict[str, Any]:
+        verb, _, body = self.line().partition(b" ")
+        assert verb == b"INFO"
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    def encrypt(self, context: ssl.SSLContext) -> None:
+        self.sock = context.wrap_socket(self.sock, server_hostname="localhost")
+
+    def pings(self) -> None:
+        self.sock.sendall(CONNECT + b"PING\r\n")
+        assert self.line() == b"PONG\r\n"
+
+    def is_silent_for(self, seconds: float) -> bool:
+        self.sock.settimeout(seconds)
+        try:
+            return self.sock.recv(1, socket.MSG_PEEK) is None
+        except TimeoutError:
+            return True
+        finally:
+            self.sock.settimeout(5)
+
+
+@contextmanager
+def client(server: NatsServer) -> Iterator[Raw]:
+    raw = Raw(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+    try:
+        yield raw
+    finally:
+        raw.sock.close()
+
+
+def is_refused(server: NatsServer, context: ssl.SSLContext) -> bool:
+    """With TLS 1.3 a client may believe that its handshake succeeded."""
+    with client(server) as raw:
+        raw.info()
+        try:
+            raw.encrypt(context)
+            raw.sock.sendall(CONNECT + b"PING\r\n")
+            return raw.line() == b""
+        except (ssl.SSLError, ConnectionError):
+            return True
+
+
+@contextmanager
+def tls_server(kind: int, certificates: Certificates, path: Path, **options: str) -> Iterator[NatsServer]:
+    both = {"cert_file": str(certificates.server.cert), "key_file": str(certificates.server.key), **options}
+    with running(kind, settings_of(kind, path, **both)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def required(kind: int, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    with tls_server(kind, certificates, tmp_path_factory.mktemp("required"), timeout="300ms") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def verifying(kind: int, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    path = tmp_path_factory.mktemp("verifying")
+    with tls_server(kind, certificates, path, verify="true", ca_file=str(certificates.authority)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def optional(kind: int, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    with tls_server(kind, certificates, tmp_path_factory.mktemp("optional"), allow_non_tls="true") as server:
+        yield server
+
+
+def test_info_comes_in_the_clear_and_says_that_tls_is_required(
+    required: NatsServer, certificates: Certificates
+) -> None:
+    with client(required) as raw:
+        info = raw.info()
+        assert (info.get("tls_required"), info.get("tls_verify"), info.get("tls_available")) == (True, None, None)
+        raw.encrypt(certificates.context())
+        raw.pings()
+        again = raw.info()
+        assert again["connect_info"] and again["tls_required"]
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_messages_of_any_size_go_through(
+    required: NatsServer, certificates: Certificates, version: ssl.TLSVersion
+) -> None:
+    async def run() -> None:
+        client = await nats.connect(required.url, tls=certificates.context(most=version), allow_reconnect=False)
+        listener = await client.subscribe("large")
+        for n in range(5):
+            await client.publish("large", bytes([n]) * (1 << 20))
+        for n in range(5):
+            assert (await listener.next_msg(timeout=5)).data == bytes([n]) * (1 << 20)
+        await client.close()
+
+    asyncio.run(run())
+
+
+def test_who_does_not_encrypt_is_cut_off(required: NatsServer) -> None:
+    with client(required) as raw:
+        raw.info()
+        raw.sock.sendall(CONNECT + b"PING\r\n")
+        assert b"PONG" not in b"".join(iter(lambda: raw.sock.recv(100), b""))
+
+
+def test_a_handshake_has_a_limit_in_time(required: NatsServer) -> None:
+    with client(required) as raw:
+        raw.info()
+        assert raw.sock.recv(1) == b""
+
+
+def test_clients_may_have_to_show_a_certificate(verifying: NatsServer, certificates: Certificates) -> None:
+    with client(verifying) as raw:
+        info = raw.info()
+        assert (info["tls_required"], info["tls_verify"]) == (True, True)
+        raw.encrypt(certificates.context(certificates.client))
+        raw.pings()
+    assert is_refused(verifying, certificates.context())
+    assert is_refused(verifying, certificates.context(certificates.stranger))
+
+
+def test_encryption_may_be_left_to_the_client(optional: NatsServer, certificates: Certificates) -> None:
+    with client(optional) as raw:
+        info = raw.info()
+        assert (info.get("tls_required"), info["tls_available"]) == (None, True)
+        raw.pings()
+        assert "tls_required" not in raw.info()
+    with client(optional) as raw:
+        raw.info()
+        raw.encrypt(certificates.context())
+        raw.pings()
+
+
+def test_the_handshake_may_come_first(kind: int, certificates: Certificates, tmp_path: Path) -> None:
+    with tls_server_first(kind, certificates, tmp_path, "true") as server, client(server) as raw:
+        assert raw.is_silent_for(0.2)
+        raw.encrypt(certificates.context())
+        assert raw.info()["tls_required"]
+        raw.pings()
+
+
+def test_the_handshake_may_come_first_or_later(kind: int, certificates: Certificates, tmp_path: Path) -> None:
+    with tls_server_first(kind, certificates, tmp_path, "150ms") as server:
+        with client(server) as raw:
+            raw.encrypt(certificates.context())
+            assert raw.info()["tls_required"]
+            raw.pings()
+        with client(server) as raw:
+            assert raw.is_silent_for(0.05)
+            assert raw.info()["tls_required"]
+            raw.encrypt(certificates.context())
+            raw.pings()
+
+
+@contextmanager
+def tls_server_first(kind: int, certificates: Certificates, path: Path, first: str) -> Iterator[NatsServer]:
+    """A server that says nothing at first cannot be waited for by its INFO."""
+    pair = certificates.server
+    options = {"cert_file": str(pair.cert), "key_file": str(pair.key), "handshake_first": first}
+    with running(kind, settings_of(kind, path, **options), is_silent=True) as server:
+        yield server
+
+
+def test_certificates_may_be_pinned(kind: int, certificates: Certificates, tmp_path: Path) -> None:
+    certificate = x509.load_pem_x509_certificate(certificates.client.cert.read_bytes())
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    digest = hashlib.sha256(certificate.public_key().public_bytes(serialization.Encoding.DER, form)).hexdigest()
+    options = {"verify": "true", "ca_file": str(certificates.authority), "pinned_certs": f'"{digest}"'}
+    if kind > 0:
+        options["pinned_certs"] = digest
+    with tls_server(kind, certificates, tmp_path, **options) as server:
+        assert not is_refused(server, certificates.context(certificates.client))
+        assert is_refused(server, certificates.context(certificates.server)), "signed, but another's key"
