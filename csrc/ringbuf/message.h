@@ -44,14 +44,16 @@ enum message_kind {
     MSG_GONE,     /* conn is closed: what it had in flight is ready again, what it used and watched is let go */
 
     /* Of a consumer, without a reply when they succeed; else a REFUSED comes back. */
-    MSG_CREDIT,  /* consumer, credit: how many messages it may have in flight; MSG_LEAVING: it wants no more, ever */
-    MSG_FINISH,  /* consumer, id: done with; or see MSG_UPTO, MSG_PARTS */
-    MSG_REQUEUE, /* consumer, id: to be delivered again, after delay_ns */
+    MSG_CREDIT, /* consumer, credit: how many messages it may have in flight, or see MSG_PERMITS; MSG_LEAVING: it wants no
+                    more, ever */
+    MSG_FINISH,  /* consumer, id: done with; or see MSG_UPTO, MSG_PARTS, MSG_BY_SEQ */
+    MSG_REQUEUE, /* consumer, id: to be delivered again, after delay_ns; or see MSG_BY_SEQ, MSG_ALL */
     MSG_EXTEND,  /* consumer, id: its time to be finished begins anew */
     MSG_SENT,    /* consumer, sent_bytes: of what was delivered (heads included), with the client's socket now */
 
     /* Requests, each with one reply. */
-    MSG_PUBLISH = 32, /* topic, id, pri, delay_ns, ttr_ns, body -> OK | NO_SPACE | TOO_MANY */
+    MSG_PUBLISH = 32, /* topic, id, pri, delay_ns, ttr_ns, body -> OK + seq + incarnation | NO_SPACE | TOO_MANY |
+                         TERMINATED */
     MSG_RESERVE,      /* wait_ns -> OK + id + body | TIMED_OUT | DEADLINE_SOON | CANCELLED */
     MSG_PROBE,        /* -> OK + pri + id of the most urgent ready message conn may take | NONE | DEADLINE_SOON */
     MSG_TAKE,         /* pri, id -> the most urgent message if not less urgent than (pri, id): OK + id + body | NONE */
@@ -72,22 +74,30 @@ enum message_kind {
     MSG_LIST,         /* -> OK + body: for each topic its name and a '\n' */
 
     MSG_PUBLISH_MANY, /* topic, id: of the first, each next is `shards` higher; count; delay_ns, ttr_ns; body: for
-                         each a big-endian uint32_t of its bytes, then those -> OK, all are there | NO_SPACE, none is;
+                         each a big-endian uint32_t of its bytes, then those -> OK + seq of the first + incarnation, all
+                         are there | NO_SPACE, TERMINATED, none is;
                          with MSG_IDEMPOTENT, a struct producer_part stands before them -> EARLY too; with MSG_HEADERS
                          the bytes of each begin with a struct headers */
     MSG_SUBSCRIBE,    /* topic, consumer_number; body: struct subscribe, the channel's name, a description of the client
-                         -> OK | FULL | NO_SPACE | FAILED */
+                         -> OK + seq: its cursor, incarnation | FULL | NO_SPACE | FAILED | INVALID */
     MSG_CHANGE,       /* shard, change: enum change; body: topic name, or topic name '\n' channel name
-                         -> OK | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
+                         -> OK + incarnation | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
     MSG_CATALOG,      /* with_consumers: 1: so; body: topic name (none: all) -> OK + body: see struct topic_figures */
     MSG_BARRIER,      /* -> OK: what conn sent before is done, and what there is to say of it has been said */
     MSG_UNSUBSCRIBE,  /* consumer_number: it is a consumer no more, what it had is delivered again -> OK | NOT_FOUND */
+    MSG_SEEK, /* topic, start: enum start, seq: its number; body: a channel's name; with MSG_DISMISS all its consumers
+                         are dismissed. The channel has from there on all that is retained, once, and nothing before ->
+                         OK + seq: its cursor, incarnation | NOT_FOUND: no such topic | NONE: no such channel |
+                         NO_SPACE | FAILED */
+    MSG_POSITION, /* topic; body: a channel's name, or nothing -> OK + body: struct position | NOT_FOUND: no such
+                         topic | NONE: no such channel */
+    MSG_PEEK_SEQ, /* topic, seq -> OK + id, seq, time_ns, body: the message, if it is retained | NOT_FOUND */
 
     /* Pushed to a consumer. */
     MSG_DELIVER =
         96, /* consumer, topic as its SUBSCRIBE had it, seq, id, attempts: this is which, time_ns: of its publish, body */
     MSG_REFUSED,   /* consumer, id, refused: the request's kind; NOT_FOUND: not in flight, NONE: but with another */
-    MSG_DISMISSED, /* consumer: its channel or topic was deleted: it is a consumer no more */
+    MSG_DISMISSED, /* consumer, why: its channel or topic was deleted, or moved: it is a consumer no more */
     MSG_ACTIVE,    /* consumer, active: 1: of those that stand by it is the first now; 0: another is */
 };
 
@@ -98,12 +108,13 @@ enum message_status {
     STATUS_TIMED_OUT,     /* the wait is over */
     STATUS_DEADLINE_SOON, /* something conn has in flight is within its last second and nothing is ready */
     STATUS_CANCELLED,
-    STATUS_NO_SPACE, /* a limit or the disk: try later; nothing has changed */
-    STATUS_FAILED,   /* the disk failed: the outcome is not known */
-    STATUS_FULL,     /* as many consumers as there may be */
-    STATUS_EARLY,    /* what has to come before it is not there */
-    STATUS_TOO_MANY, /* topics: nothing has changed */
-    STATUS_INVALID,  /* it is not what a message of its kind looks like; nothing has changed */
+    STATUS_NO_SPACE,   /* a limit or the disk: try later; nothing has changed */
+    STATUS_FAILED,     /* the disk failed: the outcome is not known */
+    STATUS_FULL,       /* as many consumers as there may be */
+    STATUS_EARLY,      /* what has to come before it is not there */
+    STATUS_TOO_MANY,   /* topics: nothing has changed */
+    STATUS_INVALID,    /* it is not what a message of its kind looks like; nothing has changed */
+    STATUS_TERMINATED, /* nothing is published to the topic any more */
 };
 
 /* In a reply's flags: conn has nothing in flight on this worker now. */
@@ -160,6 +171,48 @@ struct parts_head {
 };
 enum { PARTS_MAX_WORDS = 16 };
 
+/* In a PUBLISH's and PUBLISH_MANY's flags, with MSG_DURABLE: the topic is one that retains (docs/shard-protocol.md), and what
+ * nobody subscribes to yet waits for nobody. */
+#define MSG_RETAIN 128u
+/* In the flags of a FINISH, with MSG_PARTS or without, and of a REQUEUE: not the message `id` but that of `seq`. A FINISH is
+ * then about any that the channel has passed, whoever has it; what is not there is not refused. */
+#define MSG_BY_SEQ 256u
+/* In a REQUEUE's: all that the consumer has in flight. */
+#define MSG_ALL 512u
+/* In a CREDIT's: `credit` is added to what the consumer may yet be sent, of which each message takes as many as it has parts
+ * (see struct headers) that are not finished. It is sent something as long as that is more than 0, so what is left may become less.
+ * A CREDIT without the flag then says how many it may have in flight; without one: any number. */
+#define MSG_PERMITS 1024u
+/* In a SEEK's: see there. */
+#define MSG_DISMISS 2048u
+
+/* Where a subscription begins, or goes on. */
+enum start {
+    START_LATEST = 0, /* behind all that was published */
+    START_EARLIEST,   /* with the first that is retained, or held by anybody */
+    START_SEQ,        /* with this one, or the next that is there */
+    START_TIME,       /* with the first that was published at or after this wall clock, ns */
+};
+
+/* Why a consumer is DISMISSED. */
+enum dismissed { DISMISSED_DELETED = 0, DISMISSED_MOVED };
+
+/* A POSITION: where a topic begins and ends, and a subscription of it stands. */
+struct position {
+    uint64_t incarnation;          /* 0: it is not one that retains */
+    uint64_t began_seq;            /* where this incarnation began to count */
+    uint64_t first_seq;            /* of the first message that is there; next_seq: none is */
+    uint64_t next_seq;             /* that the next message will have */
+    uint64_t last_time_ns;         /* of the last message, if its record is there; 0: it is not, nor what follows */
+    uint16_t last_tag, last_parts; /* of its struct headers */
+    uint32_t terminated;
+    /* Of the subscription, if one was asked for. */
+    uint64_t cursor;     /* what comes before it has been delivered at least once, or passed over */
+    uint64_t unfinished; /* the first message that is not finished: all before it are */
+    uint64_t depth;      /* to be delivered, were there credit */
+    uint64_t in_flight;
+};
+
 struct message {
     uint8_t kind; /* of the request, in a reply too */
     uint8_t status;
@@ -187,16 +240,20 @@ struct message {
         uint32_t attempts;        /* DELIVER */
         uint32_t refused;         /* REFUSED */
         uint32_t active;          /* ACTIVE */
+        uint32_t start;           /* SEEK */
+        uint32_t why;             /* DISMISSED */
     };
     uint32_t body_bytes;
     union {
         uint64_t delay_ns; /* PUBLISH, PUBLISH_MANY, RELEASE, REQUEUE, PAUSE */
         uint64_t wait_ns;  /* RESERVE */
-        uint64_t time_ns;  /* DELIVER */
+        uint64_t time_ns;  /* DELIVER, the reply to PEEK_SEQ */
+        uint64_t
+            incarnation; /* of the topic, in replies to PUBLISH, PUBLISH_MANY, SUBSCRIBE, SEEK; 0: it retains not */
     };
     union {
         uint64_t ttr_ns; /* PUBLISH, PUBLISH_MANY */
-        uint64_t seq;    /* DELIVER, FINISH with MSG_UPTO */
+        uint64_t seq;    /* DELIVER, FINISH with MSG_UPTO or MSG_BY_SEQ, SEEK, PEEK_SEQ, and replies that have one */
     };
 };
 
@@ -216,16 +273,30 @@ struct subscribe {
 #define SUBSCRIBE_EPHEMERAL 1u
 /* What is delivered brings its headers along. */
 #define SUBSCRIBE_HEADERS 2u
-/* Behind the description stand a struct subscribe_policy, the consumer's own name, and its ranges. Without it: POLICY_TURNS. */
+/* Behind the description, and a struct subscribe_start if there is one, stand a struct subscribe_policy, the consumer's own
+ * name, and its ranges. Without it: POLICY_TURNS. */
 #define SUBSCRIBE_POLICY 4u
+/* Behind the description stands a struct subscribe_start: where the channel begins if there is none of that name yet; it takes
+ * over nothing that waited but what lies behind there. The topic is one that retains from then on. With SUBSCRIBE_EPHEMERAL it is
+ * a reader: it holds nothing that is published, is behind by any number, and misses what retention drops. A reader does not join
+ * a channel that is none, nor the other way round: INVALID. */
+#define SUBSCRIBE_START 8u
+/* What the consumer has in flight when it goes counts as if it had not been delivered to it. */
+#define SUBSCRIBE_UNCOUNTED 16u
+
+struct subscribe_start {
+    uint32_t start;  /* enum start */
+    uint32_t unused; /* 0 */
+    uint64_t at;     /* the seq or time */
+};
 
 /* Who gets the next message of a subscription. That of its first consumer is that of all who join them; another is FULL. */
 enum policy {
     POLICY_TURNS = 0, /* whoever may take one, in turn; a message that is delivered again takes turns with new ones */
     /* With these, what is delivered again comes first, in the order of its seq. */
     POLICY_EXCLUSIVE, /* there is one consumer: a second is FULL */
-    POLICY_FAILOVER,  /* the first by priority, then by name; the others stand by. Each is told by ACTIVE which it is */
-    POLICY_KEY,       /* whoever has the slot of its key; one that others have in flight of that slot is waited for */
+    POLICY_FAILOVER, /* one of them, see struct subscribe_policy; the others stand by. Each is told by ACTIVE which it is */
+    POLICY_KEY,      /* whoever has the slot of its key; one that others have in flight of that slot is waited for */
 };
 enum { KEY_SLOTS = 65536, KEY_MAX_RANGES = 64, CONSUMER_NAME_MAX = 1024 };
 
@@ -233,16 +304,27 @@ struct subscribe_policy {
     uint16_t policy;
     uint16_t name_bytes;
     uint32_t priority; /* the lowest number is the first */
-    uint32_t
-        ranges; /* of POLICY_KEY: struct key_range; ones that overlap others' are INVALID. 0: slots are shared out */
-    uint32_t unused; /* 0 */
+    union {
+        uint32_t
+            ranges; /* of POLICY_KEY: struct key_range; ones that overlap others' are INVALID. 0: slots are shared out */
+        uint32_t pick; /* of POLICY_FAILOVER: the active one of n with the lowest priority is number pick % n, ... */
+    };
+    uint32_t order; /* ... counted from 0 by order, then name, then number */
 };
 struct key_range {
     uint16_t first, last;
 };
 enum { EPHEMERAL_BACKLOG = 10000, DESCRIPTION_MAX_BYTES = 4096 };
 
-enum change { CHANGE_MAKE = 1, CHANGE_DELETE, CHANGE_EMPTY, CHANGE_PAUSE, CHANGE_UNPAUSE };
+enum change {
+    CHANGE_MAKE = 1,
+    CHANGE_DELETE,
+    CHANGE_EMPTY,
+    CHANGE_PAUSE,
+    CHANGE_UNPAUSE,
+    CHANGE_RETAIN,    /* a topic is made, if there is none, and retains from now on */
+    CHANGE_TERMINATE, /* of a topic: nothing is published to it any more; for good */
+};
 
 /* A CATALOG: each topic's figures and name; behind it those of its channels; behind each its consumers', if asked for,
  * with the description that came with their SUBSCRIBE. All packed one behind the other, without padding. */
@@ -283,6 +365,7 @@ struct consumer_figures {
     uint16_t sample_percent;
     uint16_t is_leaving; /* 1: it wants no more than what it has */
 };
+_Static_assert(sizeof(struct position) == 80 && sizeof(struct subscribe_start) == 16, "read by Python too");
 _Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
                    sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32 &&
                    sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 16,

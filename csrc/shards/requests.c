@@ -547,7 +547,9 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_FINISH: return consumer_finish(w, client, m);
     case MSG_REQUEUE: return consumer_requeue(w, client, m);
     case MSG_EXTEND: consumer_extend(w, client, m); break;
-    default: break; /* of a later version */
+    default:
+        /* Of a later version. */
+        if (m->kind >= MSG_PUBLISH) answer(w, client, m, STATUS_INVALID);
     }
     return DONE;
 }
