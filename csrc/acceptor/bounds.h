@@ -70,6 +70,12 @@
 #define CROWDED_SWEEPS      10u
 #define SWEEP_NS            1000000000u
 
+/* Output that waits behind a first block is in blocks of this size; and so many of its stretches are given to one system
+ * call. What is shared by the outputs of many connections is no smaller than SHARE_BYTES: a stretch costs two cells. */
+#define OUTPUT_BLOCK_BYTES ((size_t)128 << 10)
+#define OUTPUT_PARTS       64u
+#define SHARE_BYTES        ((size_t)8 << 10)
+
 /* When so much has gone back to the heap that it may be full of holes, it is trimmed, as soon as little is in use. */
 #define TRIM_BYTES ((size_t)32 << 20)
 

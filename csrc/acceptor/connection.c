@@ -28,9 +28,9 @@ void connection_release(struct connection *c, struct blocks *blocks) {
     while (c->slot_count > 0) connection_pop_slot(c, blocks);
     release_slots(c, blocks);
     if (c->in.bytes != NULL) buffer_release(blocks, &c->in);
-    if (c->out.bytes != NULL) buffer_release(blocks, &c->out);
+    output_release(blocks, &c->out);
     if (c->filter != NULL) {
-        if (c->filter->wire.bytes != NULL) buffer_release(blocks, &c->filter->wire);
+        output_release(blocks, &c->filter->wire);
         free(c->filter);
         c->filter = NULL;
     }

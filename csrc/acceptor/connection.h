@@ -16,6 +16,7 @@
 
 #include "acceptor/bounds.h"
 #include "acceptor/buffer.h"
+#include "acceptor/output.h"
 #include "ringbuf/message.h"
 
 /* What a slot is for: the kind of the message that was sent, or one of these. */
@@ -51,7 +52,7 @@ enum stall {
 
 /* Of a connection whose bytes Python turns into others on their way; see filter.c. */
 struct filter {
-    struct buffer wire;  /* to be sent as it is */
+    struct output wire;  /* to be sent as it is */
     size_t output_bytes; /* in UPCALL_OUTPUTs that were not taken */
     bool input;          /* Python owes what an UPCALL_INPUT turned out to be */
     bool more;           /* and has said that there is more where the last came from: nothing is received until then */
@@ -82,7 +83,8 @@ struct connection {
     bool timed : 1;       /* in the heap of timers */
 
     const struct codec *codec;
-    struct buffer in, out;
+    struct buffer in;
+    struct output out;
     struct filter *filter; /* NULL: none */
 
     struct slot *slots;
@@ -111,8 +113,8 @@ _Static_assert((MAX_OUTSTANDING & (MAX_OUTSTANDING - 1)) == 0, "slots are found 
 
 /* What is to be sent and has not left. */
 static inline size_t connection_unsent(const struct connection *c) {
-    size_t bytes = buffer_bytes(&c->out);
-    return c->filter == NULL ? bytes : bytes + buffer_bytes(&c->filter->wire) + c->filter->output_bytes;
+    size_t bytes = output_bytes(&c->out);
+    return c->filter == NULL ? bytes : bytes + output_bytes(&c->filter->wire) + c->filter->output_bytes;
 }
 
 /* The codec's own. */

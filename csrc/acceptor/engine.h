@@ -248,14 +248,22 @@ static inline void socket_dirty(struct acceptor *a, struct connection *c) {
 
 /* Room for `bytes` of output, completed by socket_written; NULL when memory is short: the connection is closed then. */
 static inline uint8_t *socket_room(struct acceptor *a, struct connection *c, size_t bytes) {
-    uint8_t *room = buffer_room(&a->blocks, &c->out, bytes);
+    uint8_t *room = output_room(&a->blocks, &c->out, bytes);
     if (room == NULL) engine_oom(a, c);
     return room;
 }
 
 static inline void socket_written(struct acceptor *a, struct connection *c, const uint8_t *end) {
-    c->out.end = (size_t)(end - c->out.bytes);
+    c->out.last.end = (size_t)(end - c->out.last.bytes);
     socket_dirty(a, c);
+}
+
+/* What stands in `shared` from `from` on is output too; where memory is short the connection is closed. */
+static inline void socket_share(struct acceptor *a, struct connection *c, struct shared_bytes *shared, size_t from) {
+    if (output_share(&a->blocks, &c->out, shared, from))
+        socket_dirty(a, c);
+    else
+        engine_oom(a, c);
 }
 
 /* --- for codecs, before they do something ------------------------------------------------------------------------- */

@@ -37,11 +37,12 @@ void filter_go_on(struct acceptor *a, struct connection *c) {
 void filter_pass(struct acceptor *a, struct connection *c) {
     struct filter *f = c->filter;
     size_t bytes;
-    while ((bytes = buffer_bytes(&c->out)) > 0 && f->output_bytes + buffer_bytes(&f->wire) < FILTER_AHEAD_BYTES) {
+    while (output_bytes(&c->out) > 0 && f->output_bytes + output_bytes(&f->wire) < FILTER_AHEAD_BYTES) {
+        const uint8_t *front = output_front(&c->out, &bytes);
         if (bytes > FILTER_CHUNK_BYTES) bytes = FILTER_CHUNK_BYTES;
-        upcall_push(a, UPCALL_OUTPUT, c->number, c->protocol, NULL, buffer_front(&c->out), bytes);
+        upcall_push(a, UPCALL_OUTPUT, c->number, c->protocol, NULL, front, bytes);
         f->output_bytes += bytes;
-        buffer_consume(&a->blocks, &c->out, bytes);
+        output_consume(&a->blocks, &c->out, bytes);
     }
 }
 
@@ -63,7 +64,7 @@ void acceptor_filter(struct acceptor *a, uint32_t conn) {
     }
     /* What was said before is sent as it is. */
     f->wire = c->out;
-    c->out = (struct buffer){0};
+    c->out = (struct output){0};
     c->filter = f;
     size_t bytes = buffer_bytes(&c->in);
     if (bytes > 0) {
@@ -76,16 +77,13 @@ void acceptor_filter(struct acceptor *a, uint32_t conn) {
     wake_self(a);
 }
 
-static bool append(struct acceptor *a, struct connection *c, struct buffer *to, const void *bytes, size_t bytes_count) {
-    if (bytes_count == 0) return true;
-    uint8_t *room = bytes_count <= SIZE_MAX / 8 ? buffer_room(&a->blocks, to, bytes_count) : NULL;
-    if (room == NULL) {
+/* What Python gives is copied to where there is room for it; false, and the connection is closed, when there is none. */
+static bool copied(struct acceptor *a, struct connection *c, uint8_t *room, const void *bytes, size_t bytes_count) {
+    if (room == NULL)
         engine_oom(a, c);
-        return false;
-    }
-    memcpy(room, bytes, bytes_count);
-    to->end += bytes_count;
-    return true;
+    else
+        memcpy(room, bytes, bytes_count);
+    return room != NULL;
 }
 
 void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more) {
@@ -93,14 +91,20 @@ void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t 
     if (c == NULL || c->filter == NULL) return;
     c->filter->input = false;
     c->filter->more = more && !c->closing;
-    if (!c->closing && !append(a, c, &c->in, bytes, bytes_count)) return;
+    if (!c->closing && bytes_count > 0) {
+        if (!copied(a, c, buffer_room(&a->blocks, &c->in, bytes_count), bytes, bytes_count)) return;
+        c->in.end += bytes_count;
+    }
     socket_schedule(a, c);
     wake_self(a);
 }
 
 void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count) {
     struct connection *c = connection_find(a, conn);
-    if (c == NULL || c->filter == NULL || !append(a, c, &c->filter->wire, bytes, bytes_count)) return;
+    if (c == NULL || c->filter == NULL || bytes_count == 0) return;
+    struct output *wire = &c->filter->wire;
+    if (!copied(a, c, output_room(&a->blocks, wire, bytes_count), bytes, bytes_count)) return;
+    wire->last.end += bytes_count;
     socket_dirty(a, c);
     wake_self(a);
 }

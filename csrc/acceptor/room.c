@@ -29,8 +29,8 @@ size_t room_receive_bytes(const struct acceptor *a) {
 }
 
 static bool is_large(const struct connection *c) {
-    const struct buffer *wire = c->filter != NULL ? &c->filter->wire : &c->out;
-    return c->in.capacity > BLOCK_BYTES || c->out.capacity > BLOCK_BYTES || wire->capacity > BLOCK_BYTES ||
+    const struct output *wire = c->filter != NULL ? &c->filter->wire : &c->out;
+    return c->in.capacity > BLOCK_BYTES || output_is_large(&c->out) || output_is_large(wire) ||
            c->kept_bytes > BLOCK_BYTES;
 }
 

@@ -323,7 +323,7 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
 
 /* --- output ------------------------------------------------------------------------------------------------------- */
 
-static struct buffer *leaving_of(struct connection *c) {
+static struct output *leaving_of(struct connection *c) {
     return c->filter == NULL ? &c->out : &c->filter->wire;
 }
 
@@ -333,10 +333,10 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
         socket_close(a, c);
         return;
     }
-    struct buffer *leaving = leaving_of(c);
-    buffer_consume(&a->blocks, leaving, n > 0 ? (size_t)n : 0);
+    struct output *leaving = leaving_of(c);
+    output_consume(&a->blocks, leaving, n > 0 ? (size_t)n : 0);
     if (n > 0) c->moved_bytes += (uint32_t)n;
-    c->choked = buffer_bytes(leaving) > 0;
+    c->choked = output_bytes(leaving) > 0;
     if (c->detached && c->choked) {
         socket_close(a, c); /* hung up, and does not take it: nobody would say when it does */
         return;
@@ -344,19 +344,25 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
     if (n > 0 && c->codec->sent != NULL) c->codec->sent(a, c);
     if (is_done(c))
         socket_close(a, c);
-    else if (c->filter != NULL && buffer_bytes(&c->out) > 0)
+    else if (c->filter != NULL && output_bytes(&c->out) > 0)
         socket_dirty(a, c);
+}
+
+static ssize_t send_front(int fd, const struct output *leaving) {
+    enum { FLAGS = MSG_DONTWAIT | MSG_NOSIGNAL };
+    if (leaving->first == NULL) return send(fd, buffer_front(&leaving->last), buffer_bytes(&leaving->last), FLAGS);
+    struct iovec parts[OUTPUT_PARTS];
+    size_t count = output_gather(leaving, parts, OUTPUT_PARTS);
+    return sendmsg(fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = count}, FLAGS);
 }
 
 void socket_flush(struct acceptor *a, struct connection *c) {
     c->dirty = false;
     if (c->filter != NULL) filter_pass(a, c);
     if (c->choked) return;
-    struct buffer *leaving = leaving_of(c);
-    size_t bytes = buffer_bytes(leaving);
-    if (bytes > 0) {
-        ssize_t n = send(c->fd, buffer_front(leaving), bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-        sent(a, c, n);
+    struct output *leaving = leaving_of(c);
+    if (output_bytes(leaving) > 0) {
+        sent(a, c, send_front(c->fd, leaving));
     } else if (is_done(c)) {
         socket_close(a, c);
     }

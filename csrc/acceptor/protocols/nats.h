@@ -26,6 +26,7 @@ enum {
     NATS_MAX_CONTROL_LINE = 64 << 10,     /* the most that the option may be */
     /* " [reply ][headers' size ]size\r\n": no longer than the line it came in. */
     NATS_LINE_END_BYTES = NATS_MAX_CONTROL_LINE + 64,
+    CRLF_BYTES = 2,
 };
 
 /* What it counts on the board. */

@@ -1,5 +1,5 @@
 /* From one publisher to all who are interested: the line in front of a message is made once, and copied with the message
- * into each output. */
+ * into each output. A large payload is held once for all. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -21,7 +21,8 @@ struct delivery {
     struct nats_server *server;
     struct connection *from; /* NULL: no client of ours */
     const struct nats_message *message;
-    struct line whole, without; /* headers and all; what a client has that does not know headers */
+    struct line whole, without;  /* headers and all; what a client has that does not know headers */
+    struct shared_bytes *shared; /* the payload and what ends it; NULL: it is copied */
     uint64_t delivered;
 };
 
@@ -102,16 +103,22 @@ static void deliver_to(struct delivery *d, struct nats_subscription *s) {
     if (s->max > 0 && s->delivered >= s->max) return;
     const struct line *line = nats_is(c, NATS_HEADERS) ? &d->whole : &d->without;
     struct text subject = d->message->subject;
-    size_t bytes = line->verb_bytes + subject.bytes + 1 + s->sid_bytes + line->end.bytes + line->payload_bytes + 2;
-    uint8_t *out = socket_room(d->a, c, bytes);
+    size_t bytes = line->verb_bytes + subject.bytes + 1 + s->sid_bytes + line->end.bytes;
+    uint8_t *out = socket_room(d->a, c, d->shared == NULL ? bytes + line->payload_bytes + CRLF_BYTES : bytes);
     if (out == NULL) return;
     out = put(out, line->verb, line->verb_bytes);
     out = put(out, subject.at, subject.bytes);
     *out++ = ' ';
     out = put(out, s->sid, s->sid_bytes);
     out = put(out, line->end.at, line->end.bytes);
-    out = put(out, line->payload, line->payload_bytes);
-    socket_written(d->a, c, put(out, "\r\n", 2));
+    if (d->shared == NULL) {
+        out = put(out, line->payload, line->payload_bytes);
+        socket_written(d->a, c, put(out, "\r\n", CRLF_BYTES));
+    } else {
+        socket_written(d->a, c, out);
+        socket_share(d->a, c, d->shared, d->whole.payload_bytes - line->payload_bytes);
+        if (c->closed) return;
+    }
     d->delivered++;
     if (++s->delivered == s->max) expire(d->server, s);
     if (c->choked && n->stalled_ns == 0) {
@@ -255,6 +262,15 @@ static void make_lines(struct delivery *d, uint8_t (*ends)[NATS_LINE_END_BYTES])
     const struct nats_message *message = d->message;
     d->whole = line_of(ends[0], message);
     d->without = message->header_bytes > 0 ? line_without_headers(ends[1], message) : d->whole;
+    size_t bytes = message->payload_bytes;
+    if (bytes < SHARE_BYTES) return;
+    d->shared = shared_new(&d->a->blocks, bytes + CRLF_BYTES);
+    if (d->shared != NULL) put(put(d->shared->at, message->payload, bytes), "\r\n", CRLF_BYTES);
+}
+
+static void made_all(struct delivery *d) {
+    if (d->shared != NULL) shared_drop(&d->a->blocks, d->shared);
+    settle(d->a, d->server);
 }
 
 bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message) {
@@ -282,7 +298,7 @@ bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats
         nats_pass_on(a, server, abroad.account, message, abroad.others, &abroad.chosen);
     /* Who hears PONG after this may count on it that all who were to have the message have it before their next PONG. */
     if (abroad.others != 0 || abroad.any) nats_of(from)->told = ++server->told;
-    settle(a, server);
+    made_all(&d);
     return any;
 }
 
@@ -310,7 +326,7 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
     size_t left = 0;
     for (size_t i = 0; i < count; i++)
         if (!deliver_to_named(&d, patterns, matching, groups[i])) groups[left++] = groups[i];
-    settle(a, server);
+    made_all(&d);
     return left;
 }
 

@@ -34,7 +34,7 @@ static uint8_t *put_be64(uint8_t *out, uint64_t value) {
 static void deliver(struct acceptor *a, struct connection *c, const struct message *message) {
     size_t bytes = MESSAGE_HEAD_BYTES + (size_t)message->body_bytes;
     /* What does not fit the block leaves first: moving it to a larger one would cost more. */
-    bool full = buffer_bytes(&c->out) + FRAME_HEAD_BYTES + bytes > PUSH_BYTES && buffer_bytes(&c->out) > 0;
+    bool full = output_bytes(&c->out) + FRAME_HEAD_BYTES + bytes > PUSH_BYTES && output_bytes(&c->out) > 0;
     if (full && !c->choked && c->filter == NULL) {
         socket_flush(a, c);
         if (c->closed) return;

@@ -1,0 +1,162 @@
+#include "acceptor/output.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "acceptor/bounds.h"
+
+/* Its bytes are its own, somebody's who shares them, or stand right behind it. */
+struct stretch {
+    struct stretch *next;
+    struct buffer buffer;
+    struct shared_bytes *shared; /* NULL: not */
+};
+
+#define STRETCH_INLINE_BYTES (CELL_BYTES - sizeof(struct stretch))
+
+/* --- shared bytes ------------------------------------------------------------------------------------------------- */
+
+struct shared_bytes *shared_new(struct blocks *blocks, size_t bytes) {
+    struct shared_bytes *shared = bytes_take(blocks, sizeof *shared + bytes);
+    if (shared == NULL) return NULL;
+    shared->references = 1;
+    shared->bytes = bytes;
+    return shared;
+}
+
+void shared_drop(struct blocks *blocks, struct shared_bytes *shared) {
+    assert(shared->references > 0);
+    if (--shared->references == 0) bytes_give(blocks, shared, sizeof *shared + shared->bytes);
+}
+
+/* --- stretches ---------------------------------------------------------------------------------------------------- */
+
+static uint8_t *inline_bytes(struct stretch *stretch) {
+    return (uint8_t *)(stretch + 1);
+}
+
+static struct stretch *stretch_new(struct blocks *blocks) {
+    struct stretch *stretch = bytes_take(blocks, CELL_BYTES);
+    if (stretch != NULL) *stretch = (struct stretch){0};
+    return stretch;
+}
+
+static void stretch_free(struct blocks *blocks, struct stretch *stretch) {
+    if (stretch->shared != NULL)
+        shared_drop(blocks, stretch->shared);
+    else if (stretch->buffer.bytes != inline_bytes(stretch))
+        buffer_release(blocks, &stretch->buffer);
+    bytes_give(blocks, stretch, CELL_BYTES);
+}
+
+static void chain(struct output *output, struct stretch *stretch) {
+    if (output->first == NULL)
+        output->first = stretch;
+    else
+        output->newest->next = stretch;
+    output->newest = stretch;
+    output->chained += buffer_bytes(&stretch->buffer);
+}
+
+/* What was written becomes a stretch. A few bytes are copied, so that their block can be written to again. */
+static bool seal(struct blocks *blocks, struct output *output) {
+    struct buffer *last = &output->last;
+    size_t bytes = buffer_bytes(last);
+    if (bytes == 0) return true;
+    struct stretch *stretch = stretch_new(blocks);
+    if (stretch == NULL) return false;
+    if (bytes <= STRETCH_INLINE_BYTES) {
+        stretch->buffer = (struct buffer){.bytes = inline_bytes(stretch), .end = bytes, .capacity = bytes};
+        memcpy(inline_bytes(stretch), buffer_front(last), bytes);
+        last->begin = last->end = 0;
+    } else {
+        stretch->buffer = *last;
+        *last = (struct buffer){0};
+    }
+    chain(output, stretch);
+    return true;
+}
+
+/* --- output ------------------------------------------------------------------------------------------------------- */
+
+/* Where much waits already, the next block is larger: less of it is left empty. */
+static bool begin_block(struct blocks *blocks, struct output *output, size_t bytes) {
+    struct buffer *last = &output->last;
+    size_t least = output->first == NULL ? BLOCK_BYTES : OUTPUT_BLOCK_BYTES;
+    size_t capacity = bytes_room(bytes > least ? bytes : least);
+    if (last->bytes != NULL) buffer_release(blocks, last);
+    uint8_t *at = bytes_take(blocks, capacity);
+    if (at == NULL) return false;
+    *last = (struct buffer){.bytes = at, .capacity = capacity};
+    return true;
+}
+
+uint8_t *output_grow(struct blocks *blocks, struct output *output, size_t bytes) {
+    struct buffer *last = &output->last;
+    bool begins = last->bytes == NULL && output->first == NULL; /* as a rule: a turn's replies fit a block */
+    if (begins) return begin_block(blocks, output, bytes) ? last->bytes : NULL;
+    if (buffer_growth(last, bytes) == 0) return buffer_grow(blocks, last, bytes);
+    if (!seal(blocks, output)) return NULL;
+    if (last->capacity - last->end < bytes && !begin_block(blocks, output, bytes)) return NULL;
+    return last->bytes + last->end;
+}
+
+bool output_share(struct blocks *blocks, struct output *output, struct shared_bytes *shared, size_t from) {
+    assert(from < shared->bytes);
+    if (!seal(blocks, output)) return false;
+    struct stretch *stretch = stretch_new(blocks);
+    if (stretch == NULL) return false;
+    stretch->buffer = (struct buffer){.bytes = shared->at, .begin = from, .end = shared->bytes};
+    stretch->shared = shared;
+    shared->references++;
+    chain(output, stretch);
+    return true;
+}
+
+const uint8_t *output_front(const struct output *output, size_t *bytes) {
+    const struct buffer *front = output->first != NULL ? &output->first->buffer : &output->last;
+    *bytes = buffer_bytes(front);
+    return buffer_front(front);
+}
+
+static struct iovec part_of(const struct buffer *buffer) {
+    return (struct iovec){.iov_base = buffer_front(buffer), .iov_len = buffer_bytes(buffer)};
+}
+
+size_t output_gather(const struct output *output, struct iovec *parts, size_t room) {
+    size_t count = 0;
+    for (const struct stretch *s = output->first; s != NULL && count < room; s = s->next)
+        parts[count++] = part_of(&s->buffer);
+    if (count < room && buffer_bytes(&output->last) > 0) parts[count++] = part_of(&output->last);
+    return count;
+}
+
+void output_consume(struct blocks *blocks, struct output *output, size_t bytes) {
+    if (output->first == NULL) {
+        buffer_consume(blocks, &output->last, bytes);
+        return;
+    }
+    while (output->first != NULL && bytes > 0) {
+        struct stretch *first = output->first;
+        size_t here = buffer_bytes(&first->buffer), passed = bytes < here ? bytes : here;
+        first->buffer.begin += passed;
+        output->chained -= passed;
+        bytes -= passed;
+        if (passed < here) return;
+        output->first = first->next;
+        stretch_free(blocks, first);
+    }
+    /* With the last stretch, what is written to goes too if nothing is in it. */
+    if (bytes > 0 || (output->first == NULL && buffer_bytes(&output->last) == 0 && output->last.bytes != NULL))
+        buffer_consume(blocks, &output->last, bytes);
+}
+
+void output_release(struct blocks *blocks, struct output *output) {
+    while (output->first != NULL) {
+        struct stretch *first = output->first;
+        output->first = first->next;
+        stretch_free(blocks, first);
+    }
+    if (output->last.bytes != NULL) buffer_release(blocks, &output->last);
+    *output = (struct output){0};
+}
