@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import time
 from typing import Final
 
@@ -11,6 +12,8 @@ from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
 from mq_shards.acceptor.protocol import Broker, Protocol
 from mq_shards.acceptor.protocols.table import PROTOCOLS
+from mq_shards.acceptor.watched import Watched
+from mq_shards.ringbuf.calls import Calls
 from mq_shards.ringbuf.control import Control, Message
 
 # At a stop: how long replies may take to get out, and how often it is looked whether they have.
@@ -35,7 +38,9 @@ class AcceptorProcess:
         self._engine.set("max-connections", settings["broker"]["max-connections"])
         self._engine.set("max-buffered-bytes", settings["broker"]["max-buffered-bytes"])
         self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)
-        broker = Broker(start["instance"], start["started_wall_ns"], start["index"])
+        self._watched = Watched()
+        self._calls = Calls(self._watched, time.monotonic_ns, expected=start["gateway"])
+        broker = Broker(start["instance"], start["started_wall_ns"], start["index"], self._calls)
         self._protocols: dict[int, Protocol] = {
             protocol_number(name): protocol(self._engine, settings[name], broker)
             for name, protocol in PROTOCOLS.items()
@@ -49,7 +54,8 @@ class AcceptorProcess:
         """Serves until told to stop. EOFError when the supervisor is gone."""
         while not self._serving and not self._stopping:
             self._do(*self._control.receive())
-        self._engine.control(self._control.fileno())
+        self._watched.watch(self._control.fileno(), self._hear)
+        self._engine.control(self._watched.fileno())
         while not self._stopping:
             self._turns(FOREVER)
         self._stop()
@@ -62,16 +68,20 @@ class AcceptorProcess:
             self._turns(FLUSH_STEP_NS)
         for protocol in self._protocols.values():
             protocol.close()
+        self._calls.close()
         self._engine.close()
+        self._watched.close()
         self._control.send({"did": "stopped"})
 
     def _turns(self, max_wait_ns: int) -> None:
         """A run of the engine, and of what it leaves to Python so much that others do not wait long for theirs."""
         if self._more:
             max_wait_ns = 0
+        max_wait_ns = sooner(max_wait_ns, self._calls.wait_ns())
         for protocol in self._protocols.values():
             max_wait_ns = sooner(max_wait_ns, protocol.wait_ns())
         self._engine.run(max_wait_ns)
+        self._calls.expire()
         for protocol in self._protocols.values():
             protocol.expire()
         until_ns = time.monotonic_ns() + TURN_NS
@@ -87,9 +97,7 @@ class AcceptorProcess:
             # What came over the ring cannot have been written by a worker of ours. New rings come with a new process.
             raise RuntimeError(f"the ring from worker {upcall.conn} is broken")
         if upcall.kind == engine.CONTROL:
-            arrived = self._control.receive_now()
-            if arrived is not None:
-                self._do(*arrived)
+            self._watched.run()
         elif upcall.kind == engine.CANNOT_ACCEPT:
             self._say_full(upcall.conn)
         elif upcall.kind == engine.POKED:
@@ -97,6 +105,11 @@ class AcceptorProcess:
                 protocol.poked()
         else:
             self._serve(upcall)
+
+    def _hear(self) -> None:
+        arrived = self._control.receive_now()
+        if arrived is not None:
+            self._do(*arrived)
 
     def _say_full(self, why: int) -> None:
         """Clients wait in the kernel's queue: one line a minute says so."""
@@ -144,6 +157,8 @@ class AcceptorProcess:
                 case "mesh-gone":
                     self._engine.mesh_gone(message["acceptor"])
                     log.debug("acceptor %d is gone", message["acceptor"])
+                case "calls":
+                    self._calls.attach(socket.socket(fileno=fds.pop()))
                 case "go":
                     self._serving = True
                     self._control.send({"did": "ready"})

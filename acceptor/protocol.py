@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import Kind, Setting
+from mq_shards.ringbuf.calls import Calls
 
 Settings = Mapping[str, Any]
 
@@ -27,6 +28,7 @@ class Broker:
     instance: str  # 16 hex digits
     started_wall_ns: int
     acceptor: int = 0  # which of its acceptors this is
+    calls: Calls | None = None  # to the gateway and from it; None where no acceptor's process is around it
 
 
 class Protocol(ABC):

@@ -21,6 +21,7 @@ from typing import Any, Final
 from crc32c import crc32c
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.nsq.elsewhere import Timeouts
 from mq_shards.gateway.nsq.http import NsqHttp
@@ -54,6 +55,7 @@ class GatewayProcess:
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._workers = Workers(engine)
+        self._calls = AcceptorCalls(start["acceptors"])
         self._broker = Broker(engine, self._workers, options.nsq["msg-timeout"])
         self._lookupd = Lookupd(
             self._broker,
@@ -134,6 +136,7 @@ class GatewayProcess:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._calls.close()
         self._workers.close()
         if not self._on_disk:
             shutil.rmtree(self._staging_dir, ignore_errors=True)
@@ -161,6 +164,8 @@ class GatewayProcess:
                 case "listen":
                     http = self._pipeline_http if message["protocol"] == "http" else self._http
                     self._go_on(http.server.listen(socket.socket(fileno=fds.pop()), message["backlog"]))
+                case "calls":
+                    self._calls.attach(message["acceptor"], fds.pop())
                 case "go":
                     self._go_on(self._lookupd.run())
                     self._go_on(self._pipeline_http.run())

@@ -4,7 +4,7 @@ Owns: the data directory's lock, the listening sockets, the board, what the proc
 themselves, and with --memory the segments, which so outlive their worker. Must never: touch a connection, a ring's
 content or a log. It speaks with a child through its control socket only (ringbuf/control.py); the messages are
 
-    to an acceptor   start, peer (a worker and the two rings to it), gone, listen, go, stop
+    to an acceptor   start, peer (a worker and the two rings to it), gone, calls, listen, go, stop
     from it          ready, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, stop
     from it          recovered, refused, keep, drop, disk, stopped
@@ -39,6 +39,7 @@ from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
 from mq_shards.supervisor import inherited, unix_sockets
+from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
 from mq_shards.supervisor.notify import Notifier
@@ -241,6 +242,7 @@ class Supervisor:
             "shards": self._shards,
             "started_wall_ns": self._started_wall_ns,
             "instance": self._instance,
+            "gateway": self._options.gateway,
             **self._common(acceptor),
         }
         if acceptor.role == "gateway":
@@ -253,6 +255,7 @@ class Supervisor:
                 self._offer(acceptor, worker)
                 self._join(acceptor, worker)
         self._mesh(acceptor)
+        join_by_calls(acceptor, self._acceptors)
         for listener in self._listeners:
             if listener.address.by_gateway == (acceptor.role == "gateway"):
                 sock = listener.socket_of(acceptor.index)

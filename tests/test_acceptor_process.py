@@ -11,6 +11,8 @@ from typing import Any, cast
 from mq_shards.acceptor import process
 from mq_shards.acceptor.engine import COMMAND, Upcall
 from mq_shards.acceptor.process import AcceptorProcess
+from mq_shards.acceptor.watched import Watched
+from mq_shards.ringbuf.calls import Calls
 
 
 class SlowEngine:
@@ -34,6 +36,7 @@ def test_the_engine_runs_between_commands_that_take_long_and_none_is_lost() -> N
     loop._engine = cast(Any, engine)
     loop._protocols = {}
     loop._more = False
+    loop._calls = Calls(Watched(), time.monotonic_ns)
 
     def handle(upcall: Upcall) -> None:
         time.sleep(0.0004)

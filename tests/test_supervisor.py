@@ -185,6 +185,9 @@ HTTP_ANY_PORT = ("--listen", "nsq-http://127.0.0.1:0")
 def test_the_gateway_is_told_what_an_acceptor_is_and_has_the_http_sockets_to_itself(start: Start) -> None:
     broker = start("--workers", "2", "--acceptors", "2", *NSQ_ANY_PORT, *HTTP_ANY_PORT, *HTTP_ANY_PORT)
     told, acceptor = broker.told("mq-gateway"), broker.told("mq-acceptor-1")
+    calls = [entry for entry in told if entry["do"] == "calls"]
+    assert [(entry["acceptor"], entry["fds"]) for entry in calls] == [(0, 1), (1, 1)]
+    told = [entry for entry in told if entry["do"] != "calls"]
     assert [entry["do"] for entry in told] == ["start", "peer", "peer", "listen", "listen", "go"]
     assert [entry["protocol"] for entry in told[3:5]] == ["nsq-http", "nsq-http"]
     assert [entry["protocol"] for entry in acceptor if entry["do"] == "listen"] == ["beanstalk", "nsq"]
@@ -270,6 +273,23 @@ def test_a_killed_gateway_is_back_soon_and_serves_what_waited_in_its_queue(start
         assert (gone["do"], gone["acceptor"]) == ("gone", 1)
         assert (peer["do"], peer["acceptor"], peer["epoch"]) == ("peer", 1, 2)
     wait_until(lambda: "mq-gateway is back" in broker.said(), "it is back")
+
+
+def test_an_acceptor_and_the_gateway_have_a_socket_for_calls_as_long_as_both_live(start: Start) -> None:
+    def calls(title: str) -> list[tuple[int | None, int]]:
+        told = [entry for entry in broker.told(title) if entry["do"] == "calls"]
+        return [(entry.get("acceptor"), entry["fds"]) for entry in told]
+
+    broker = start("--workers", "1", "--acceptors", "2", *HTTP_ANY_PORT)
+    assert broker.told("mq-acceptor-0")[0]["gateway"] is True
+    assert calls("mq-acceptor-0") == calls("mq-acceptor-1") == [(None, 1)]
+    broker.kill("mq-acceptor-1")
+    wait_until(lambda: calls("mq-gateway") == [(0, 1), (1, 1), (1, 1)], "the gateway has one to the new acceptor")
+    assert calls("mq-acceptor-0") == [(None, 1)], "between others nothing changes"
+    broker.kill("mq-gateway")
+    wait_until(lambda: len(calls("mq-gateway")) == 5, "the new gateway has one to each")
+    wait_until(lambda: calls("mq-acceptor-0") == [(None, 1)] * 2, "and so has the first acceptor")
+    wait_until(lambda: calls("mq-acceptor-1") == [(None, 1)] * 3, "and the second")
 
 
 def test_the_gateway_gets_new_rings_to_a_worker_that_died(start: Start) -> None:
@@ -579,7 +599,7 @@ def test_more_workers_than_shards_is_one_clear_line() -> None:
 def test_a_child_has_none_of_the_supervisors_descriptors_and_none_of_its_signals(start: Start) -> None:
     broker = start("--workers", "2", "--acceptors", "2", *HTTP_ANY_PORT)
     for title, pid in broker.pids().items():
-        listening = [entry for entry in broker.told(title) if entry["do"] == "listen"]
+        listening = [entry for entry in broker.told(title) if entry["do"] in ("listen", "calls")]
         sockets = [path for path in Path(f"/proc/{pid}/fd").iterdir() if str(path.readlink()).startswith("socket:")]
         assert len(sockets) == 1 + len(listening), (title, [path.readlink() for path in sockets])
         kinds = {str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
