@@ -147,6 +147,9 @@ class AcceptorProcess:
                 case "gone":
                     self._engine.peer_gone(message["worker"])
                     log.debug("worker %d is gone", message["worker"])
+                case "configure":
+                    with open(fds[0], "rb", closefd=False) as content:
+                        self._protocols[protocol_number(message["protocol"])].configure(content.read())
                 case "listen":
                     number = protocol_number(message["protocol"])
                     self._protocols[number].listening(message["host"], message["port"])

@@ -10,7 +10,7 @@ and seldom used (TLS, compression) when it is used.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,6 +31,16 @@ class Broker:
     calls: Calls | None = None  # to the gateway and from it; None where no acceptor's process is around it
 
 
+@dataclass(frozen=True, slots=True)
+class OwnConfig:
+    """What a configuration file asks for that is written as the server reads it whose place is taken."""
+
+    options: Mapping[str, tuple[str, object]]  # of the protocol's section: where each was set, and what TOML would have
+    listen: Sequence[str]  # as --listen has them
+    content: bytes  # for the acceptors: see configure
+    warnings: Sequence[str]
+
+
 class Protocol(ABC):
     name: ClassVar[str]  # as the codec has it: the scheme of --listen, and the section of the options
     port: ClassVar[int]  # the usual one
@@ -39,10 +49,17 @@ class Protocol(ABC):
     meshed: ClassVar[bool] = False  # its clients talk to those of other acceptors: there is a mesh between them
     # Options of the server that it takes the place of which make no sense here, and what to do instead.
     instead: ClassVar[Mapping[str, str]] = {}
+    # Whose configuration file --NAME-config takes, if there is such an option.
+    config_of: ClassVar[str] = ""
 
     @classmethod
     def check(cls, settings: dict[str, Setting]) -> None:
         """Of options that belong together, before anything starts: may complete them. Raises ValueError of one line."""
+
+    @classmethod
+    def read_config(cls, path: str) -> OwnConfig:
+        """Raises ValueError of one line."""
+        raise NotImplementedError
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         """`settings`: those of its own section. To be extended by what the codec is to know of them."""
@@ -53,6 +70,9 @@ class Protocol(ABC):
 
     def close(self) -> None:
         """Before the engine is."""
+
+    def configure(self, content: bytes) -> None:
+        """What read_config() made of a file: before anything listens, and again when the file has been read anew."""
 
     def listening(self, host: str, port: int) -> None:
         """Clients come to this address."""

@@ -4,7 +4,7 @@ Owns: the data directory's lock, the listening sockets, the board, what the proc
 themselves, and with --memory the segments, which so outlive their worker. Must never: touch a connection, a ring's
 content or a log. It speaks with a child through its control socket only (ringbuf/control.py); the messages are
 
-    to an acceptor   start, peer (a worker and the two rings to it), gone, calls, listen, go, stop
+    to an acceptor   start, configure, peer (a worker and the two rings to it), gone, calls, listen, go, stop
     from it          ready, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, stop
     from it          recovered, refused, keep, drop, disk, stopped
@@ -41,6 +41,7 @@ from mq_shards.shards.store import DataDirectory, StoreError
 from mq_shards.supervisor import inherited, unix_sockets
 from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process
+from mq_shards.supervisor.contents import configure
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
 from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, worker_count
@@ -250,6 +251,8 @@ class Supervisor:
             start["data_dir"] = self._data_dir
             start["sync"] = self._options.sync
         acceptor.send(start, [self._board_fd, acceptor.wake_fd])
+        if acceptor.role == "acceptor":
+            configure(acceptor, self._options.contents)
         for worker in self._workers:
             if worker.alive:
                 self._offer(acceptor, worker)

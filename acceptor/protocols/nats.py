@@ -24,7 +24,7 @@ from typing import Any, Final
 import orjson
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
-from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
 from mq_shards.acceptor.protocols import nats_tls_options
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
@@ -149,6 +149,15 @@ class Nats(Protocol):
     example = "printf 'SUB greetings 1\\r\\nPUB greetings 5\\r\\nhello\\r\\nPING\\r\\n' | nc -w 1 {host} {port}"
     options = OPTIONS
     meshed = True
+    config_of = "nats-server"
+
+    @classmethod
+    def read_config(cls, path: str) -> OwnConfig:
+        from mq_shards.acceptor.protocols.nats_conf_keys import read_conf
+
+        conf = read_conf(path)
+        listen = [f"{scheme}://{conf.address(scheme)}" for scheme in conf.ports]
+        return OwnConfig(conf.options, listen, orjson.dumps(conf.content), conf.warnings)
 
     @classmethod
     def check(cls, settings: dict[str, Setting]) -> None:

@@ -27,6 +27,7 @@ from mq_shards.acceptor.option_kinds import (
     shown,
     whole,
 )
+from mq_shards.acceptor.protocol import OwnConfig
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.gateway import services
 from mq_shards.gateway.services import SERVICES
@@ -62,9 +63,11 @@ DEFAULT_DAMAGE: Final = "serve"
 DEFAULT_LOG_LEVEL: Final = "info"
 
 COUNTS: Final = ("workers", "acceptors", "shards")
+# Options that name a configuration file of another server's form, and the protocol that reads it.
+OWN_CONFIGS: Final = {f"{name}-config": name for name, protocol in PROTOCOLS.items() if protocol.config_of}
 MAX_NAMED: Final = 10  # options of a section that are listed in a complaint
 # The keys a file may have beside its sections.
-TOP_LEVEL: Final = (*COUNTS, "data-dir", "memory", "sync", "damage", "listen", "log-level", "log-json")
+TOP_LEVEL: Final = (*COUNTS, "data-dir", "memory", "sync", "damage", "listen", "log-level", "log-json", *OWN_CONFIGS)
 
 Settings: TypeAlias = dict[str, dict[str, Setting]]
 Given: TypeAlias = tuple[str, object]  # where it was set, and the value found there
@@ -121,6 +124,7 @@ class Options:
     damage: str = DEFAULT_DAMAGE
     listen: tuple[Listen, ...] = tuple(Listen(name, LOOPBACK, protocol.port) for name, protocol in SCHEMES.items())
     settings: Settings = field(default_factory=lambda: default_settings())
+    contents: Mapping[str, bytes] = field(default_factory=dict)  # of files of other servers' forms, by protocol
     log_level: str = DEFAULT_LOG_LEVEL
     log_json: bool = False
     warnings: tuple[str, ...] = ()
@@ -197,6 +201,10 @@ def _unix_path(where: str, text: str, path_: str) -> str:
 
 def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) -> Options:
     warnings: list[str] = []
+    own = _read_own_configs(top)
+    for protocol, config in own.items():
+        warnings += config.warnings
+        sections = {**{(protocol, option): given for option, given in config.options.items()}, **sections}
     settings = default_settings()
     for (section, name), (where, value) in sections.items():
         settings[section][name] = SECTIONS[section][name].parse(f"{where}: {section}.{name}", value, warnings)
@@ -211,6 +219,8 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     listen = Options().listen
     if "listen" in top:
         listen = _listens(*top["listen"])
+    for config in own.values():
+        listen = _with_own(listen, [parse_listen(text) for text in config.listen], "listen" in top)
     warnings += services.without_effect([address.protocol for address in listen], settings)
     return Options(
         workers=count("workers", MAX_WORKERS),
@@ -221,10 +231,33 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
         damage=choice(*top.get("damage", ("", DEFAULT_DAMAGE)), DAMAGE_MODES),
         listen=listen,
         settings=settings,
+        contents={protocol: config.content for protocol, config in own.items()},
         log_level=choice(*top.get("log-level", ("", DEFAULT_LOG_LEVEL)), LEVELS),
         log_json=flag(*top["log-json"]) if "log-json" in top else False,
         warnings=tuple(warnings),
     )
+
+
+def _read_own_configs(top: Mapping[str, Given]) -> dict[str, OwnConfig]:
+    found: dict[str, OwnConfig] = {}
+    for option, protocol in OWN_CONFIGS.items():
+        if option not in top:
+            continue
+        name = str(path(*top[option]))
+        try:
+            found[protocol] = PROTOCOLS[protocol].read_config(name)
+        except ValueError as error:
+            raise OptionsError(str(error)) from None
+    return found
+
+
+def _with_own(listen: tuple[Listen, ...], own: Sequence[Listen], given: bool) -> tuple[Listen, ...]:
+    """What was given is served; of what was not, such a file's own is, and not what is usual."""
+    schemes = {one.protocol for one in own}
+    if given:
+        there = {one.protocol for one in listen}
+        return (*listen, *(one for one in own if one.protocol not in there))
+    return (*(one for one in listen if one.protocol not in schemes), *own)
 
 
 def _check_protocols(settings: Settings) -> None:
@@ -356,6 +389,8 @@ def _parser() -> argparse.ArgumentParser:
         "append",
     )
     add("config", "FILE", "a TOML file: its top-level keys are these options, its sections are listed below")
+    for option, protocol in OWN_CONFIGS.items():
+        add(option, "FILE", f"a configuration file of {PROTOCOLS[protocol].config_of}'s; what is set here wins")
     add("set", "SECTION.OPTION=VALUE", "set one option of a section; may be repeated", "append")
     add("log-level", "LEVEL", f"{', '.join(LEVELS)} (default: {DEFAULT_LOG_LEVEL})")
     add_flag("log-json", "log JSON objects instead of text")

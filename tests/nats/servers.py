@@ -67,26 +67,28 @@ def settings_of(acceptors: int, directory: Path, **options: str) -> list[str]:
     return ["-c", str(path)]
 
 
-def _command(port: int, acceptors: int, settings: Sequence[str]) -> list[str]:
+def _command(port: int, acceptors: int, settings: Sequence[str], arguments: Sequence[str]) -> list[str]:
     if acceptors == 0:
         program = nats_server()
         assert program is not None
-        return [program, "-a", "127.0.0.1", "-p", str(port), *settings]
+        return [program, "-a", "127.0.0.1", "-p", str(port), *settings, *arguments]
     command = [sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--acceptors", str(acceptors)]
     command += ["--workers", "1", "--listen", f"nats://127.0.0.1:{port}"]
-    return [*command, *(word for setting in settings for word in ("--set", setting))]
+    return [*command, *arguments, *(word for setting in settings for word in ("--set", setting))]
 
 
 @contextlib.contextmanager
-def running(acceptors: int, settings: Sequence[str] = (), *, is_silent: bool = False) -> Iterator[NatsServer]:
-    """`acceptors` 0: a real nats-server. `settings` are --set's of mq-shards, or arguments of nats-server.
-    `is_silent`: it waits for its clients to speak first."""
+def running(
+    acceptors: int, settings: Sequence[str] = (), arguments: Sequence[str] = (), *, is_silent: bool = False
+) -> Iterator[NatsServer]:
+    """`acceptors` 0: a real nats-server. `settings` are --set's of mq-shards, or arguments of nats-server;
+    `arguments` are either's. `is_silent`: it waits for its clients to speak first."""
     directory = Path(tempfile.mkdtemp(prefix="nats-"))
     port = free_port()
     with (directory / "stderr").open("wb") as sink:
         process = subprocess.Popen(
-            _command(port, acceptors, settings), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT,
-            start_new_session=True,
+            _command(port, acceptors, settings, arguments), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+            cwd=ROOT, start_new_session=True,
         )  # fmt: skip
     server = NatsServer(port, process, acceptors == 0, acceptors, directory)
     try:

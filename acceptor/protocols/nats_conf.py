@@ -1,0 +1,529 @@
+"""The format of nats-server's configuration file: text to values that know the line they stand in.
+
+    port: 4222                  a key, then "=", ":" or a blank, then a value that ends with its line, ";" or ","
+    max_payload = 2MB           whole numbers may have a unit: k is 1000, kb, ki and kib are 1024, and so on to e
+    cluster { name: here }      a block; and so may be the whole file
+    users = [ {user: a} ]       an array
+    'x', "x\\n", x, ( ... )      strings; the last over many lines, up to one that is ")"
+    include ./more.conf         the keys of another file, as if they stood here
+    pass: $PASS                 a key seen before, in this block or one around it, or else in the environment
+
+What is accepted and what is not is what nats-server does, whose reader goes from character to character: tests/nats/
+has it read the same files. What differs is that a key that does not end or has no value, and an
+unknown unit, are always errors here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from mq_shards.acceptor.option_kinds import parse_duration, shown
+
+# Blocks and arrays in each other, and files that include each other.
+MAX_DEPTH: Final = 64
+MAX_FILES: Final = 64
+
+END: Final = ""
+BLANKS: Final = " \t"
+NEWLINES: Final = "\n\r"
+# What unicode.IsSpace holds for.
+SPACES: Final = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+SEPARATORS: Final = "=:"
+STRING_ENDS: Final = (*BLANKS, *NEWLINES, END, ";", ",", "]", "}")
+NUMBER_ENDS: Final = (*BLANKS, *NEWLINES, END, ";", ",", "}")
+ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", '"': '"', "\\": "\\"}
+WORDS: Final = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+SUFFIXES: Final = "kKmMgGtTpPeE"
+UNITS: Final[Mapping[str, int]] = {
+    "": 1,
+    **{letter: int(1000**power) for power, letter in enumerate("kmgtpe", 1)},
+    **{letter + more: int(1024**power) for power, letter in enumerate("kmgtpe", 1) for more in ("b", "i", "ib")},
+}
+# $2a$... is what bcrypt makes of a password, and no variable.
+BCRYPT: Final = "2a$"
+
+
+class ConfError(ValueError):
+    """One line: the file, the line, and what is wrong there."""
+
+
+Content: TypeAlias = "str | int | float | bool | datetime | list[Value] | dict[str, Value]"
+
+
+@dataclass(slots=True)
+class Value:
+    content: Content
+    file: str
+    line: int
+    referenced: bool = field(default=False, compare=False)  # by a variable, which is reason enough for any key
+
+    def error(self, text: str) -> ConfError:
+        return ConfError(f"{self.file}:{self.line}: {text}")
+
+    def plain(self) -> object:
+        """Without the lines."""
+        if isinstance(self.content, dict):
+            return {key: value.plain() for key, value in self.content.items()}
+        if isinstance(self.content, list):
+            return [value.plain() for value in self.content]
+        return self.content
+
+    # --- of a kind, or ConfError: nats-server takes no number for a string, and no string for a number ----------------
+
+    def whole(self) -> int:
+        if isinstance(self.content, int) and not isinstance(self.content, bool):
+            return self.content
+        raise self._other("a whole number")
+
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        raise self._other("a string")
+
+    def flag(self) -> bool:
+        if isinstance(self.content, bool):
+            return self.content
+        raise self._other("true or false")
+
+    def block(self) -> Block:
+        if isinstance(self.content, dict):
+            return self.content
+        raise self._other("a block")
+
+    def items(self) -> list[Value]:
+        if isinstance(self.content, list):
+            return self.content
+        raise self._other("an array")
+
+    def texts(self) -> list[str]:
+        return [item.text() for item in self.items()]
+
+    def duration_ns(self) -> int:
+        """Written as Go does, "1m30s"; may be negative."""
+        found = parse_duration(self.content) if isinstance(self.content, str) else None
+        if found is None:
+            raise self._other('a duration such as "250ms"')
+        return found
+
+    def _other(self, wanted: str) -> ConfError:
+        found = _KINDS.get(type(self.content)) or shown(self.content)
+        return self.error(f"{found} is not {wanted}")
+
+
+Block: TypeAlias = dict[str, Value]
+_KINDS: Final[Mapping[type, str]] = {
+    dict: "a block", list: "an array", datetime: "a date", float: "a number with a point",
+}  # fmt: skip
+
+
+def read(path: str, environment: Mapping[str, str] | None = None) -> Value:
+    """The whole file, a block. Raises ConfError."""
+    environment = os.environ if environment is None else environment
+    return _read(path, environment, (), where="")
+
+
+def _read(path: str, environment: Mapping[str, str], around: tuple[str, ...], where: str) -> Value:
+    if path in around or len(around) >= MAX_FILES:
+        raise ConfError(f"{where}{path} includes itself")
+    try:
+        text = Path(path).read_bytes().decode(errors="surrogateescape")
+    except OSError as error:
+        raise ConfError(f"{where}cannot read {path}: {error.strerror}") from None
+    return _Reader(text, path, environment, (*around, path)).whole()
+
+
+class _Reader:
+    """Goes through a text once. `_next` takes a character, `_peek` only looks; behind the last both give END."""
+
+    def __init__(
+        self, text: str, file: str, environment: Mapping[str, str], around: tuple[str, ...], asked: tuple[str, ...] = ()
+    ) -> None:
+        self._text = text
+        self._file = file
+        self._environment = environment
+        self._around = around  # files that are being read
+        self._asked = asked  # variables of the environment that are being read
+        self._at = 0
+        self._line = 1
+        self._blocks: list[Block] = []
+
+    # --- characters -------------------------------------------------------------------------------------------------
+
+    def _peek(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _next(self) -> str:
+        char = self._text[self._at : self._at + 1]
+        self._at += 1
+        self._line += char == "\n"
+        return char
+
+    def _skip(self, chars: str) -> None:
+        while (char := self._peek()) and char in chars:
+            self._next()
+
+    def _error(self, text: str) -> ConfError:
+        return ConfError(f"{self._file}:{self._line}: {text}")
+
+    def _shown(self) -> str:
+        char = self._peek()
+        return {END: "the end of the file", "\n": "a new line"}.get(char, f'"{char}"')
+
+    def _skip_comment(self) -> bool:
+        if self._peek() != "#" and self._text[self._at : self._at + 2] != "//":
+            return False
+        while self._peek() not in (*NEWLINES, END):
+            self._next()
+        return True
+
+    # --- the whole, and blocks --------------------------------------------------------------------------------------
+
+    def whole(self) -> Value:
+        top: Block = {}
+        self._blocks.append(top)
+        while self._keys_of_top(top):
+            pass
+        return Value(top, self._file, 1)
+
+    def _keys_of_top(self, top: Block) -> bool:
+        """Up to the end, or a brace: all may stand in braces, or several times some."""
+        while True:
+            self._skip(SPACES)
+            if self._skip_comment():
+                continue
+            if self._peek() == END:
+                return False
+            if self._peek() == "{":
+                self._next()
+                self._braced(top, 1)
+                return True
+            if self._peek() == "}" and self._text[self._at + 1 :].strip(SPACES) == "":
+                return False
+            self._entry(top)
+            self._end_of_value("\n\r;,}", "a new line")
+
+    def _braced(self, top: Block, depth: int) -> None:
+        """Braces around keys of the top level; they need not be closed."""
+        while True:
+            self._skip(SPACES)
+            if self._skip_comment():
+                continue
+            if self._peek() == END:
+                return
+            if self._peek() == "{":
+                if depth == MAX_DEPTH:
+                    raise self._error("too many braces in each other")
+                self._next()
+                self._braced(top, depth + 1)
+                self._skip_behind_brace()
+            elif self._peek() == "}":
+                self._next()
+                return
+            else:
+                self._entry(top)
+                self._end_of_value("\n\r;,", "a new line", closes="}", may_end=False)
+
+    def _skip_behind_brace(self) -> None:
+        while True:
+            self._skip(BLANKS + NEWLINES)
+            if not self._skip_comment():
+                break
+        if self._peek() in (";", ","):
+            self._next()
+
+    def _end_of_value(self, ends: str, meaning: str, closes: str = "", may_end: bool = True) -> None:
+        """Takes what ends a value, one of `ends`; `closes` is left where it is."""
+        while True:
+            self._skip(BLANKS)
+            if not self._skip_comment():
+                break
+        char = self._peek()
+        if (char == END and may_end) or (char != END and char in ends):
+            self._next()
+        elif char == END or char not in closes:
+            raise self._error(f"expected a value to end with {meaning}, and found {self._shown()}")
+
+    def _entry(self, block: Block) -> None:
+        """A key and its value, or an include."""
+        line = self._line
+        quote = self._peek()
+        if quote == "/" and len(self._blocks) == 1:
+            raise self._error('expected a key, and found "/"')
+        if quote in ('"', "'"):
+            key = self._quoted_key()
+        else:
+            key = self._bare_key()
+            if key.lower() == "include" and self._peek() not in (*SEPARATORS, END):
+                self._include(block)
+                return
+        self._skip(SPACES)
+        if self._peek() == END:
+            raise self._error(f'"{key}" has no value')
+        if self._peek() in SEPARATORS:
+            self._next()
+            if len(self._blocks) > 1:
+                self._skip(SPACES)
+        if len(self._blocks) > 1 and self._peek() in (",", "}", END):
+            raise self._error(f'"{key}" has no value')
+        value = self._value()
+        # A variable stands for what it names and the line is the key's, which is what an operator looks for.
+        block[key] = replace(value, line=line)
+
+    def _quoted_key(self) -> str:
+        quote, start = self._next(), self._at
+        while self._peek() != quote:
+            if self._next() == END:
+                raise self._error("a quoted key does not end")
+        key = self._text[start : self._at]
+        self._next()
+        return key
+
+    def _bare_key(self) -> str:
+        start = self._at
+        while (char := self._peek()) and char not in SPACES and char not in SEPARATORS:
+            self._next()
+        if self._at == start:
+            raise self._error(f"expected a key, and found {self._shown()}")
+        return self._text[start : self._at]
+
+    def _include(self, block: Block) -> None:
+        line = self._line
+        self._skip(BLANKS)
+        quote = self._peek()
+        if quote and (quote in "[{(-\\" or quote in NEWLINES or quote.isdigit()):
+            raise self._error(f"expected the name of a file to include, and found {self._shown()}")
+        if quote in ('"', "'"):
+            self._next()
+        start = self._at
+        ends = (quote,) if quote in ('"', "'") else (*BLANKS, *NEWLINES, END, ";", "}", "'")
+        while self._peek() not in ends:
+            if self._next() == END:
+                raise self._error("the name of a file to include does not end")
+        name = self._text[start : self._at]
+        if self._peek() in ('"', "'"):
+            self._next()
+        included = _read(
+            str(Path(self._file).parent / name.lstrip("/")) if self._file else name,
+            self._environment,
+            self._around,
+            where=f"{self._file}:{line}: ",
+        )
+        assert isinstance(included.content, dict)
+        block.update(included.content)
+
+    # --- values -----------------------------------------------------------------------------------------------------
+
+    def _made(self, content: Content) -> Value:
+        return Value(content, self._file, self._line)
+
+    def _value(self) -> Value:
+        self._skip(BLANKS)
+        char = self._peek()
+        if char == "[":
+            return self._array()
+        if char == "{":
+            return self._block()
+        if char == "'":
+            return self._single_quoted()
+        if char == '"':
+            self._next()
+            return self._made(self._text_with_escapes('"'))
+        if char == "(":
+            return self._lines()
+        if char == "-" or char.isdigit():
+            return self._number()
+        if char == ".":
+            raise self._error("a number must start with a digit")
+        if char and char in NEWLINES:
+            raise self._error("expected a value, and found a new line")
+        return self._bare(self._at)
+
+    def _deeper(self, block: Block) -> None:
+        if len(self._blocks) == MAX_DEPTH:
+            raise self._error("too many blocks in each other")
+        self._blocks.append(block)
+
+    def _block(self) -> Value:
+        block: Block = {}
+        value = self._made(block)
+        self._next()
+        self._deeper(block)
+        while True:
+            self._skip(SPACES)
+            if self._skip_comment():
+                continue
+            char = self._peek()
+            if char == "}":
+                break
+            if char in (END, "]"):
+                raise self._error(f"a block does not end: found {self._shown()}")
+            self._entry(block)
+            self._end_of_value("\n\r;,", '"," or "}"', closes="}", may_end=False)
+        self._next()
+        self._blocks.pop()
+        return value
+
+    def _array(self) -> Value:
+        items: list[Value] = []
+        value = self._made(items)
+        self._next()
+        self._deeper({})  # variables are not looked for in it
+        while True:
+            self._skip(SPACES)
+            if self._skip_comment():
+                continue
+            if self._peek() == "]":
+                break
+            if self._peek() in (",", END):
+                raise self._error(f"expected a value of an array, and found {self._shown()}")
+            items.append(self._value())
+            self._end_of_value("\n\r,", '"," or "]"', closes="]", may_end=False)
+        self._next()
+        self._blocks.pop()
+        return value
+
+    def _single_quoted(self) -> Value:
+        self._next()
+        end = self._text.find("'", self._at)
+        if end < 0:
+            raise self._error("a quoted string does not end")
+        value = self._made(self._text[self._at : end])
+        while self._at <= end:
+            self._next()
+        return value
+
+    def _text_with_escapes(self, quote: str) -> str:
+        parts: list[str] = []
+        while (char := self._next()) != quote:
+            if char == END:
+                raise self._error("a quoted string does not end")
+            parts.append(self._escape() if char == "\\" else char)
+        return "".join(parts)
+
+    def _escape(self) -> str:
+        char = self._next()
+        if char == "x":
+            digits = self._text[self._at : self._at + 2]
+            if re.fullmatch("[0-9A-Fa-f]{2}", digits) is None:
+                raise self._error("expected two hexadecimal digits behind \\x")
+            self._at += 2
+            return bytes.fromhex(digits).decode(errors="surrogateescape")
+        if char not in ESCAPES:
+            raise self._error('there are \\xXX, \\t, \\n, \\r, \\" and \\\\ and no other escapes')
+        return ESCAPES[char]
+
+    def _lines(self) -> Value:
+        """Up to a ")" that begins a line and ends it."""
+        self._next()
+        match = re.compile(r"\n\)(?=\n|\Z)").search(self._text, self._at)
+        if match is None:
+            raise self._error('a string in "(" and ")" does not end')
+        value = self._made(self._text[self._at : match.start() + 1])
+        while self._at < match.end():
+            self._next()
+        return value
+
+    def _bare(self, start: int) -> Value:
+        """Without quotes: a string, true or false, or a variable."""
+        parts: list[str] = []
+        escaped = False
+        while self._peek() not in STRING_ENDS and self._peek() != "'":
+            char = self._next()
+            if char == "\\":
+                parts.append(self._text[start : self._at - 1] + self._escape())
+                start, escaped = self._at, True
+        found = "".join(parts) + self._text[start : self._at]
+        if self._peek() == "'":
+            self._next()
+            return self._made(found)
+        if not escaped and found.lower() in WORDS:
+            return self._made(WORDS[found.lower()])
+        if not escaped and found.startswith("$"):
+            return self._variable(found[1:])
+        return self._made(found)
+
+    def _number(self) -> Value:
+        """A whole number, with a unit perhaps, or with a point; a date; or what only begins like one."""
+        start = self._at
+        negative = self._peek() == "-"
+        if negative:
+            self._next()
+        if not self._peek().isdigit():
+            raise self._error(f"expected a digit, and found {self._shown()}")
+        while self._peek().isdigit():
+            self._next()
+        if self._peek() == "-" and not negative:
+            return self._date(start)
+        if self._peek() == ".":
+            return self._point(start)
+        suffix = self._at
+        if self._peek() and self._peek() in SUFFIXES:
+            self._next()
+            while self._peek() and self._peek() in "bBiI":
+                self._next()
+            if self._peek() not in NUMBER_ENDS:
+                return self._bare(start)
+        elif not negative and self._peek() not in NUMBER_ENDS:
+            self._next()
+            return self._bare(start)
+        return self._made(self._whole(self._text[start:suffix], self._text[suffix : self._at]))
+
+    def _whole(self, digits: str, suffix: str) -> int:
+        number = int(digits)
+        if not -(1 << 63) <= number < 1 << 63:
+            raise self._error(f"{digits} is out of range")
+        if suffix.lower() not in UNITS:
+            raise self._error(f'"{suffix}" is not a unit')
+        product = number * UNITS[suffix.lower()]
+        if not -(1 << 63) <= product < 1 << 63:
+            raise self._error(f"{digits}{suffix} is out of range")
+        return product
+
+    def _date(self, start: int) -> Value:
+        found = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z").match(self._text, start)
+        try:
+            if found is None:
+                raise ValueError
+            value = self._made(datetime.fromisoformat(found[0]))
+        except ValueError:
+            raise self._error("a date is written as 2006-01-02T15:04:05Z") from None
+        self._at = found.end()
+        return value
+
+    def _point(self, start: int) -> Value:
+        self._next()
+        if not self._peek().isdigit():
+            raise self._error(f"expected a digit behind the point, and found {self._shown()}")
+        while self._peek().isdigit():
+            self._next()
+        if self._peek() != ".":
+            return self._made(float(self._text[start : self._at]))
+        while self._peek() and (self._peek() in ".:-" or self._peek().isdigit()):
+            self._next()
+        return self._made(self._text[start : self._at])
+
+    def _variable(self, name: str) -> Value:
+        if name.startswith(BCRYPT):
+            return self._made(f"${name}")
+        for block in reversed(self._blocks):
+            if name in block:
+                block[name].referenced = True
+                return self._made(block[name].content)
+        if name in self._asked:
+            raise self._error(f"${name} names itself")
+        text = self._environment.get(name)
+        if text is None:
+            raise self._error(f"${name}: there is no such key before, and no such variable of the environment")
+        key = "value"
+        asked = (*self._asked, name)
+        whole = _Reader(f"{key}={text}", self._file, self._environment, self._around, asked).whole()
+        assert isinstance(whole.content, dict)
+        if key not in whole.content:
+            raise self._error(f"${name} has no value")
+        return self._made(whole.content[key].content)
