@@ -151,6 +151,8 @@ nats: setup
 		echo "building the C core"
 		.venv/bin/python csrc/build.py --whole >/dev/null
 	fi
+	# Where Python may not write bytecode each start would compile all of it.
+	.venv/bin/python -m compileall -q acceptor csrc gateway ringbuf shards supervisor
 	touch $@
 
 .venv/.packages: pyproject.toml | .venv/bin/pip

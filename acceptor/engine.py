@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
 
@@ -46,8 +45,7 @@ class EngineError(OSError):
     """What the system refused an engine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """A worker's reply to a request of Python's."""
 
     kind: int
@@ -57,8 +55,7 @@ class Answer:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Upcall:
+class Upcall(NamedTuple):
     """`line` belongs to a COMMAND (in the form that its codec gives it), an INPUT (what came from the socket) and an
     OUTPUT (what the codec wrote); `answer` to an ANSWER; `conn` is the worker's number in a BROKEN."""
 
@@ -69,8 +66,7 @@ class Upcall:
     answer: Answer | None
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """The board's figures, summed over all processes; what protocols count is in Engine.counters."""
 
     total_connections: int
@@ -311,7 +307,7 @@ class Engine:
     def totals(self) -> Totals:
         totals = self._totals
         lib.acceptor_totals(self._acceptor, totals)
-        names = Totals.__dataclass_fields__.keys() - {"draining"}
+        names = set(Totals._fields) - {"draining"}
         return Totals(draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
 
     def records_written(self) -> int:

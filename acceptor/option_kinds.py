@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 
 Setting: TypeAlias = int | str | bool | list[str]
 Check: TypeAlias = Callable[[str], bool]
@@ -38,8 +37,7 @@ class OptionsError(Exception):
     """One line for the operator: which option, and what is wrong with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(NamedTuple):
     """A whole number."""
 
     default: int
@@ -48,6 +46,7 @@ class Number:
     meaning: str
     power_of_two: bool = False
     clamped: bool = False  # too large is warned about and lowered, not refused
+    shown_default: str = ""
 
     def typed(self, text: str) -> object:
         return number_or_text(text)
@@ -64,11 +63,10 @@ class Number:
 
     def limits(self) -> str:
         power = ", a power of two" if self.power_of_two else ""
-        return f"default {self.default}, {self.minimum} to {self.maximum}{power}"
+        return f"default {self.shown_default or self.default}, {self.minimum} to {self.maximum}{power}"
 
 
-@dataclass(frozen=True, slots=True)
-class Duration:
+class Duration(NamedTuple):
     """Nanoseconds, written as Go writes them. A bare number is refused: it does not say of what."""
 
     default: int
@@ -93,8 +91,7 @@ class Duration:
         return f"default {duration_text(self.default)}, {least} to {most}"
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(NamedTuple):
     default: bool
     meaning: str
 
@@ -109,14 +106,13 @@ class Flag:
         return f"default {shown(self.default)}, true or false"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """One of some words, in any case. `same` are other ways to write them; TOML's true and false are words too."""
 
     default: str
     choices: Sequence[str]
     meaning: str
-    same: Mapping[str, str] = field(default_factory=dict)
+    same: Mapping[str, str] = MappingProxyType({})
 
     def typed(self, text: str) -> object:
         return text
@@ -132,8 +128,7 @@ class Choice:
         return f"default {self.default or 'none'}; {alternatives(self.choices)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
+class Text(NamedTuple):
     """A text that `check` holds for, or as it is by default; `form` says in short what it must be like."""
 
     default: str
@@ -154,8 +149,7 @@ class Text:
         return f"default {self.shown_default or self.default or 'none'}; {self.form}"
 
 
-@dataclass(frozen=True, slots=True)
-class TextList:
+class TextList(NamedTuple):
     """Texts that `check` holds for. --set adds one."""
 
     meaning: str
@@ -180,8 +174,7 @@ class TextList:
         return f"default none; {self.form}; give it again to add one"
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(NamedTuple):
     """The path of a file that can be read, or none."""
 
     meaning: str
@@ -265,6 +258,8 @@ def parse_duration(text: str) -> int | None:
     match = re.fullmatch(_DURATION, text) if len(text) <= MAX_TEXT else None
     if match is None:
         return None
+    from fractions import Fraction  # few options are given at all, and it takes long to load
+
     # Exact: 0.1 s must not become 99999999 ns.
     total = sum(Fraction(number) * UNITS[unit] for number, unit in re.findall(_PART, match[2]))
     return -int(total) if match[1] == "-" else int(total)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import Kind, Setting
@@ -21,8 +20,7 @@ from mq_shards.ringbuf.calls import Calls
 Settings = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Broker:
+class Broker(NamedTuple):
     """What a protocol may tell of the broker as a whole."""
 
     instance: str  # 16 hex digits
@@ -31,8 +29,7 @@ class Broker:
     calls: Calls | None = None  # to the gateway and from it; None where no acceptor's process is around it
 
 
-@dataclass(frozen=True, slots=True)
-class OwnConfig:
+class OwnConfig(NamedTuple):
     """What a configuration file asks for that is written as the server reads it whose place is taken."""
 
     options: Mapping[str, tuple[str, object]]  # of the protocol's section: where each was set, and what TOML would have

@@ -432,6 +432,11 @@ struct subject_entry *subject_group_pick(struct subject_pattern *const *patterns
                                          const struct subject_group *group, uint64_t random);
 struct subject_entry **subject_entries_items(struct subject_entries *entries);
 
+/* == base/process == */
+
+void process_name(const char *name);
+void process_dies_with_parent(void);
+
 /* == base/crc32c == */
 
 uint32_t crc32c_extend(uint32_t crc, const void *data, size_t bytes);

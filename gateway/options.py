@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mq_shards.acceptor.protocols.nsq_options import HOST_NODE_ID, node_id
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Message
 
@@ -87,6 +88,8 @@ class GatewayOptions:
         """What /config shows, by the names that it has there."""
         found = {_CONFIG_NAMES.get(name, name.replace("-", "_")): value for name, value in self.nsq.items()}
         del found["client_timeout"]  # no flag of nsqd's
+        if found["id"] == HOST_NODE_ID:
+            found["id"] = node_id(self.hostname)
         found["tls_required"] = self._tls_required
         found["tls_min_version"] = _TLS_VERSIONS[self.nsq["tls-min-version"]]
         found["broadcast_tcp_port"] = self.broadcast_tcp_port

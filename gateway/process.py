@@ -18,7 +18,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from crc32c import crc32c
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.calls import AcceptorCalls
@@ -30,8 +29,10 @@ from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http import PipelineHttp
+from mq_shards.gateway.standby import Told
 from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import Control, Message
+from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.store import read_meta
 
 # At most so often it is said that no connection can be accepted.
@@ -44,11 +45,12 @@ log = logging.getLogger(__name__)
 
 
 class GatewayProcess:
-    def __init__(self, control: Control, start: Message, engine: Engine) -> None:
-        """To be made where the event loop runs."""
+    def __init__(self, control: Control, start: Message, engine: Engine, told: Told) -> None:
+        """To be made where the event loop runs. `told` has been heard already."""
         options = GatewayOptions.from_start(start)
         supervisor = os.getppid()
         self._control = control
+        self._told = told
         self._engine = engine
         self._stop = asyncio.Event()
         self._full_said_at = -FULL_SAID_S
@@ -145,6 +147,8 @@ class GatewayProcess:
 
     def _hear(self) -> None:
         try:
+            while self._told:
+                self._do(*self._told.pop(0))
             while (arrived := self._control.receive_now()) is not None:
                 self._do(*arrived)
         except Exception as error:  # out of a callback it would only be logged
@@ -171,7 +175,8 @@ class GatewayProcess:
                     self._go_on(self._pipeline_http.run())
                     if self._statsd is not None:
                         self._go_on(self._statsd.run())
-                    self._control.send({"did": "ready"})
+                    if not message.get("answered"):
+                        self._control.send({"did": "ready"})
                 case "stop":
                     self._stop.set()
                 case other:
@@ -209,16 +214,15 @@ def _broker_id(start: Message, supervisor: int) -> str:
     return f"{start['started_wall_ns']:016x}{supervisor:08x}{host:08x}"
 
 
-async def _run(control: Control, start: Message, engine: Engine) -> None:
-    await GatewayProcess(control, start, engine).run()
+async def _run(control: Control, start: Message, engine: Engine, told: Told) -> None:
+    await GatewayProcess(control, start, engine, told).run()
 
 
-def main(control: Control) -> None:
-    start, (board_fd, wake_fd) = control.receive()
-    if start["do"] == "stop":
-        return
+def main(control: Control, told: Told) -> None:
+    """`told`: what the supervisor has said so far, its "start" first."""
+    start, (board_fd, wake_fd) = told.pop(0)
     engine = Engine(start["index"], start["workers"], start["shards"], board_fd, wake_fd)
     os.close(board_fd)
-    asyncio.run(_run(control, start, engine))
+    asyncio.run(_run(control, start, engine, told))
     engine.close()
     control.send({"did": "stopped"})

@@ -6,14 +6,12 @@ For the supervisor, which must know of it before it starts a gateway: nothing of
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.acceptor.option_kinds import Kind, Number
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(NamedTuple):
     name: str  # the scheme of --listen
     port: int  # the usual one
     example: str  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
@@ -39,9 +37,12 @@ _TOLD_OF_NSQ: Final = ("lookupd-tcp-address", "statsd-address")
 
 def is_needed(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether there is work for a gateway: HTTP to serve, or somebody to be told of NSQ's topics."""
-    return any(name in SERVICES for name in listening) or (
-        "nsq" in listening and any(settings["nsq"][name] for name in _TOLD_OF_NSQ)
-    )
+    return any(name in SERVICES for name in listening) or tells_somebody(listening, settings)
+
+
+def tells_somebody(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Of its own accord."""
+    return "nsq" in listening and any(settings["nsq"][name] for name in _TOLD_OF_NSQ)
 
 
 def without_effect(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

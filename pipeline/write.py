@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from crc32c import crc32c
 from mq_shards.pipeline.client import Address, Client
 from mq_shards.pipeline.encode import EncodeError, Encoder, Section
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.publish import Batch, abandon, publish
 from mq_shards.pipeline.staging import Stage, Staged
 from mq_shards.pipeline.write_options import WriteOptions
+from mq_shards.shards.checksum import crc32c
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructType

@@ -9,12 +9,11 @@ Whoever receives a descriptor owns it and closes it; whoever sends one keeps its
 
 from __future__ import annotations
 
+import json
 import select
 import socket
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
-
-import orjson
 
 MESSAGE_BYTES: Final = 128 << 10  # below the usual net.core.wmem_max, so that one message always fits a socket buffer
 MESSAGE_FDS: Final = 8
@@ -57,7 +56,7 @@ class Control:
 
         Raises ControlError when it stays behind, BrokenPipeError or ConnectionError when it is gone.
         """
-        data = orjson.dumps(message)
+        data = json.dumps(message).encode()
         if len(data) > MESSAGE_BYTES or len(fds) > MESSAGE_FDS:
             raise ControlError(f"a control message of {len(data)} bytes and {len(fds)} descriptors is too large")
         while True:
@@ -94,8 +93,8 @@ class Control:
         if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
             raise ControlError(f"a control message was cut off (flags {flags:#x})")
         try:
-            message = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
+            message = json.loads(data)
+        except ValueError as error:
             raise ControlError(f"not a control message: {error}") from None
         if not isinstance(message, dict):
             raise ControlError("a control message must be a JSON object")

@@ -14,9 +14,8 @@ The supervisor creates rings and hands their descriptors to the two processes co
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from mq_shards.csrc._core import ffi, lib
 
@@ -28,8 +27,7 @@ class RingError(OSError):
     """A ring that cannot be made or mapped, or that is not to be believed any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     payload: bytes
     flags: int
 
@@ -37,7 +35,7 @@ class Record:
 def create(data_bytes: int, epoch: int, name: str = "ring") -> int:
     """A new memfd (close-on-exec) that holds an empty ring; the caller closes it.
 
-    `data_bytes` is a power of two from 4 KiB to 1 GiB. RingError if it is not, or if there is no memory for it.
+    `data_bytes` is a power of two from 4 KiB to 1 GiB. RingError if it is not.
     """
     fd = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from mq_shards.shards import durable
 
@@ -29,11 +29,10 @@ class ManifestError(Exception):
     """One line: why it cannot be believed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(NamedTuple):
     directory: str  # the id of the data directory
     shard: int
-    segments: Mapping[int, int] = field(default_factory=dict)
+    segments: Mapping[int, int] = MappingProxyType({})
     going: Sequence[int] = ()
 
     def save(self, path: Path) -> None:

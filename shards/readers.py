@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mq_shards.shards import durable
 
@@ -34,8 +34,7 @@ class ReadersError(Exception):
     """One line: what is wrong with a name, or with what a reader says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
+class Reader(NamedTuple):
     name: str
     topics: Mapping[str, int]  # the first seq that it has not read
     changed_ns: int  # wall clock

@@ -9,23 +9,20 @@ longer, and none when the disk is full.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 # An oldest segment that is past its retention is emptied (its live messages move to the head) when less than this part
 # of it lives, or of the whole log: each byte that is moved then frees at least one.
 WORTH_MOVING: Final = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class Retention:
+class Retention(NamedTuple):
     age_s: float
     bytes: int
     reader_bytes: int = 0  # kept at most for what readers have not read
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(NamedTuple):
     """A sealed segment: `live` of the `total` messages that were written to it are still needed."""
 
     number: int
@@ -35,8 +32,7 @@ class Segment:
     total: int
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     drop: int  # so many of the oldest
     compact: bool  # then empty the one that is oldest after that
 

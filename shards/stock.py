@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from mq_shards.shards.manifest import Manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A file that has the name of a segment. `begun_ns` None: no header can be read; 0: it is all zeros, or nothing."""
 
     begun_ns: int | None

@@ -5,16 +5,12 @@
     DIR/shard-0007/0000000001.log       segments of shard 7; the layout of one is in csrc/log/log.h
     DIR/shard-0007/0000000001.names     copies of the names in it; csrc/log/copies.h
 
-This module makes, opens and removes files; what is in them is the C core's. Only `decode` and the command
-
-    python -m mq_shards.shards.store dump DIR [--shard N] [--segment N]
-
-read records, for tests and for people who want to see what a log holds. Every error is a StoreError of one line.
+This module makes, opens and removes files; what is in them is the C core's, but for a segment's
+header. Every error is a StoreError of one line. As a command it shows records (shards/dump.py).
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import errno
 import fcntl
@@ -22,19 +18,16 @@ import json
 import mmap
 import os
 import re
-import secrets
 import stat
 import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
-import crc32c
 from mq_shards.shards import durable
+from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.stock import Found, Stock
@@ -73,7 +66,7 @@ class StoreError(Exception):
 
 
 @contextlib.contextmanager
-def _explained(what: str) -> Iterator[None]:
+def explained(what: str) -> Iterator[None]:
     """OSError becomes a StoreError that begins with what was to be done."""
     try:
         yield
@@ -96,8 +89,7 @@ def copies_name(segment: int) -> str:
 # --- the data directory ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Meta:
+class Meta(NamedTuple):
     """What was decided when the directory was made, for as long as it exists."""
 
     shards: int
@@ -124,7 +116,7 @@ class Meta:
 
 def read_meta(path: Path) -> Meta:
     """Of a data directory that somebody has opened. Raises StoreError."""
-    with _explained(f"{path / META} cannot be read"):
+    with explained(f"{path / META} cannot be read"):
         return Meta.decode(path / META, (path / META).read_bytes())
 
 
@@ -144,7 +136,7 @@ class DataDirectory:
         Raises StoreError: another broker has it, it has another number of shards, it holds something else, the
         disk refuses.
         """
-        with _explained(f"the data directory {path} cannot be made"):
+        with explained(f"the data directory {path} cannot be made"):
             path.mkdir(mode=0o750, parents=True, exist_ok=True)
         lock = cls._take_lock(path)
         try:
@@ -165,7 +157,7 @@ class DataDirectory:
 
     @staticmethod
     def _take_lock(path: Path) -> int:
-        with _explained(f"{path / LOCK} cannot be locked"):
+        with explained(f"{path / LOCK} cannot be locked"):
             lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -182,7 +174,7 @@ class DataDirectory:
 
     @classmethod
     def _meta(cls, path: Path, shards: int | None, default_shards: int) -> Meta:
-        with _explained(f"{path / META} cannot be read"):
+        with explained(f"{path / META} cannot be read"):
             try:
                 meta = Meta.decode(path / META, (path / META).read_bytes())
             except FileNotFoundError:
@@ -203,7 +195,7 @@ class DataDirectory:
             finally:
                 store.close()
         meta = Meta(meta.shards, meta.id)
-        with _explained(f"{path / META} cannot be written"):
+        with explained(f"{path / META} cannot be written"):
             durable.save(path / META, meta.encode())
         return meta
 
@@ -211,7 +203,7 @@ class DataDirectory:
     def _create(path: Path, shards: int) -> Meta:
         if not 1 <= shards <= MAX_SHARDS:
             raise StoreError(f"a data directory has 1 to {MAX_SHARDS} shards, not {shards}")
-        with _explained(f"the data directory {path} cannot be made"):
+        with explained(f"the data directory {path} cannot be made"):
             for entry in sorted(path.iterdir()):
                 # What a crash in the middle of this may have left, and what a fresh file system has.
                 ours = entry.name in (LOCK, META_NEW, "lost+found") or (
@@ -219,7 +211,7 @@ class DataDirectory:
                 )
                 if not ours:
                     raise StoreError(f"{path} is not a data directory (no {META}) and not empty: it has {entry.name}")
-            meta = Meta(shards, secrets.token_hex(16))
+            meta = Meta(shards, os.urandom(16).hex())
             for shard in range(shards):
                 shard_path(path, shard).mkdir(mode=0o750, exist_ok=True)
                 Manifest(meta.id, shard).write(shard_path(path, shard))
@@ -232,8 +224,7 @@ class DataDirectory:
 # --- the segments of a shard ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(NamedTuple):
     """The segments of a shard, in order and without a gap; and what was not as it should be, a line each."""
 
     segments: Sequence[int]
@@ -275,7 +266,7 @@ def _without_gap(shard: int, segments: list[int]) -> list[int]:
     return segments
 
 
-def _never_written(fd: int) -> bool:
+def never_written(fd: int) -> bool:
     """A header is the first thing that is written to a segment."""
     size = os.fstat(fd).st_size
     if size < SEGMENT_HEADER.size:
@@ -283,7 +274,7 @@ def _never_written(fd: int) -> bool:
     if any(os.pread(fd, SEGMENT_HEADER.size, 0)):
         return False
     with mmap.mmap(fd, size, prot=mmap.PROT_READ) as content:
-        return _first_not_zero(content, 0) == size
+        return first_not_zero(content, 0) == size
 
 
 def _look(fd: int, shard: int, shards: int) -> Found:
@@ -295,7 +286,7 @@ def _look(fd: int, shard: int, shards: int) -> Found:
     if len(content) < SEGMENT_HEADER.size or not any(content):
         return Found(0, bytes=status.st_size)
     magic, *_, crc = SEGMENT_HEADER.unpack(content)
-    if magic != SEGMENT_MAGIC or crc != crc32c.crc32c(content[: SEGMENT_HEADER.size - 4]):
+    if magic != SEGMENT_MAGIC or crc != crc32c(content[: SEGMENT_HEADER.size - 4]):
         return Found(None, bytes=status.st_size)
     header = decode_header(content)
     why = ""
@@ -319,7 +310,7 @@ def _empty_segment(shard: int, shards: int, segment: int, begun_ns: int) -> byte
     head = SEGMENT_HEADER.pack(
         SEGMENT_MAGIC, SEGMENT_VERSIONS[-1], shard, shards, segment, begun_ns, 0, 0, 0
     )
-    return head[:-4] + crc32c.crc32c(head[:-4]).to_bytes(4, "little")
+    return head[:-4] + crc32c(head[:-4]).to_bytes(4, "little")
 
 
 class ShardStore:
@@ -329,7 +320,7 @@ class ShardStore:
         self.path = shard_path(directory, shard)
         self.shard = shard
         self._manifest: Manifest | None = None  # as it was saved last
-        with _explained(f"{self.path} cannot be opened"):
+        with explained(f"{self.path} cannot be opened"):
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 self._lock()
@@ -357,7 +348,7 @@ class ShardStore:
         return self.path / segment_name(segment)
 
     def recover(self, refuse: bool = False) -> Recovered:
-        with _explained(f"{self.path} cannot be read"):
+        with explained(f"{self.path} cannot be read"):
             meta = Meta.decode(self.path.parent / META, (self.path.parent / META).read_bytes())
             if any(self.path.glob(f"*{BACK}")):
                 self._put_back()
@@ -372,7 +363,7 @@ class ShardStore:
         if refuse and stock.problems:
             said = "; ".join(stock.problems)
             raise StoreError(f"shard {self.shard} is refused: {said} (--damage serve does without)")
-        with _explained(f"{self.path} cannot be put in order"):
+        with explained(f"{self.path} cannot be put in order"):
             self._put_in_order(stock, meta.shards)
         odd = [f"{name} is odd: nothing in {self.path.name} has such a name" for name in self._odd_names()]
         return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *odd], stock.lost_tail)
@@ -461,11 +452,11 @@ class ShardStore:
             self._list_as(begun)
 
     def _begun(self, listed: Mapping[int, int]) -> dict[int, int]:
-        with _explained(f"{self.path} cannot be read"):
+        with explained(f"{self.path} cannot be read"):
             return {n: begun_ns or _read_begun(self.segment_path(n)) for n, begun_ns in listed.items()}
 
     def open(self, segment: int) -> int:
-        with _explained(f"{self.segment_path(segment)} cannot be opened"):
+        with explained(f"{self.segment_path(segment)} cannot be opened"):
             fd = os.open(segment_name(segment), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._fd)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
@@ -474,7 +465,7 @@ class ShardStore:
 
     def create(self, segment: int) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with _explained(f"{self.segment_path(segment)} cannot be made"):
+        with explained(f"{self.segment_path(segment)} cannot be made"):
             fd = os.open(segment_name(segment), flags, 0o640, dir_fd=self._fd)
             try:
                 with contextlib.suppress(FileNotFoundError):
@@ -491,11 +482,11 @@ class ShardStore:
 
     def open_copies(self, segment: int) -> int | None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        with _explained(f"{self.path / copies_name(segment)} cannot be opened"):
+        with explained(f"{self.path / copies_name(segment)} cannot be opened"):
             return os.open(copies_name(segment), flags, 0o640, dir_fd=self._fd)
 
     def remove(self, segment: int) -> None:
-        with _explained(f"{self.segment_path(segment)} cannot be removed"):
+        with explained(f"{self.segment_path(segment)} cannot be removed"):
             listed = self._listed()
             if listed.pop(segment, None) is None:
                 return
@@ -532,7 +523,7 @@ class MemoryStore:
     def recover(self, refuse: bool = False) -> Recovered:
         """What is missing here is a fault of this program."""
         segments = _without_gap(self.shard, sorted(self._segments))
-        while segments and segments[-1] in self._handed and _never_written(self._handed[segments[-1]]):
+        while segments and segments[-1] in self._handed and never_written(self._handed[segments[-1]]):
             self.remove(segments.pop())
         return Recovered(segments)
 
@@ -548,7 +539,7 @@ class MemoryStore:
     def create(self, segment: int) -> int:
         if segment in self._segments:
             raise StoreError(f"shard {self.shard} has a segment {segment} already")
-        with _explained(f"segment {segment} of shard {self.shard} cannot be made in memory"):
+        with explained(f"segment {segment} of shard {self.shard} cannot be made in memory"):
             fd = os.memfd_create(f"mq-{self.shard}-{segment}", os.MFD_CLOEXEC)
         try:
             self._keep(self.shard, segment, fd)
@@ -570,11 +561,10 @@ class MemoryStore:
             self._drop(self.shard, segment)
 
 
-# --- reading, for people and tests ----------------------------------------------------------------------------------
+# --- a segment's header ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A segment's header."""
 
     shard: int
@@ -583,27 +573,6 @@ class Header:
     time_ns: int
     previous_end: int  # where the segment before ends; 0: there was none
     log_began_ns: int  # wall clock, the same in all segments of a log; 0: not known
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    offset: int
-    kind: int
-    flags: int
-    topic: int
-    seq: int
-    time_ns: int
-    id: int
-    attributes: bytes
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """Bytes of a segment, [offset, until), that are no whole record. At a log's end: a write that a crash cut short."""
-
-    offset: int
-    until: int
 
 
 def decode_version(header: Content) -> int:
@@ -617,7 +586,7 @@ def decode_header(content: Content) -> Header:
     magic, version, shard, shards, segment, time_ns, previous_end, began_ns, crc = SEGMENT_HEADER.unpack_from(content)
     if magic != SEGMENT_MAGIC:
         raise StoreError("this is not a segment: its header does not begin like one")
-    if crc != crc32c.crc32c(content[: SEGMENT_HEADER.size - 4]):
+    if crc != crc32c(content[: SEGMENT_HEADER.size - 4]):
         raise StoreError("the segment's header is damaged: its CRC is wrong")
     if version not in SEGMENT_VERSIONS:
         known = " and ".join(map(str, SEGMENT_VERSIONS))
@@ -625,124 +594,12 @@ def decode_header(content: Content) -> Header:
     return Header(shard, shards, segment, time_ns, previous_end, began_ns)
 
 
-def _first_not_zero(content: Content, start: int) -> int:
+def first_not_zero(content: Content, start: int) -> int:
     found = re.compile(rb"[^\0]").search(content, start)
     return found.start() if found else len(content)
 
 
-def _whole_record(content: Content, offset: int, segment: int) -> tuple[Record, int] | None:
-    """The record that begins at `offset`, and its length, if there is one."""
-    if offset + RECORD_HEADER.size > len(content):
-        return None
-    size, crc, kind, attribute_bytes, flags, topic, seq, time_ns, identity = RECORD_HEADER.unpack_from(content, offset)
-    attributes = offset + RECORD_HEADER.size
-    body, end = attributes + attribute_bytes, offset + size
-    if kind == 0 or body > end or end > len(content):
-        return None
-    start = crc32c.crc32c(content[offset : offset + 4] + segment.to_bytes(4, "little"))
-    if crc32c.crc32c(content[offset + 8 : end], start) != crc:
-        return None
-    record = Record(offset, kind, flags, topic, seq, time_ns, identity, content[attributes:body], content[body:end])
-    return record, size
-
-
-def decode(content: Content) -> Iterator[Record | Damage]:
-    """The records of a segment in order, and the places that are damaged. Raises StoreError if the header is wrong."""
-    segment = decode_header(content).segment
-    offset = SEGMENT_HEADER.size
-    while offset < len(content):
-        found = _whole_record(content, offset, segment)
-        if found:
-            yield found[0]
-            offset += (found[1] + 7) // 8 * 8
-            continue
-        place, damaged = offset, _first_not_zero(content, offset)
-        # A record begins with its length, which is not 0, at a multiple of 8.
-        while damaged < len(content):
-            offset = damaged // 8 * 8
-            if offset != place and _whole_record(content, offset, segment):
-                break
-            damaged = _first_not_zero(content, offset + 8)
-        else:
-            offset = len(content)
-            if _first_not_zero(content, place) == len(content):
-                return
-        yield Damage(place, offset)
-
-
-def decode_segment(source: Path | bytes) -> Iterator[Record | Damage]:
-    """`decode` of a file, or of its bytes."""
-    if isinstance(source, bytes):
-        yield from decode(source)
-        return
-    with _explained(f"{source} cannot be read"), source.open("rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            yield from decode(b"")
-            return
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
-            yield from decode(content)
-
-
-def _described(entry: Record | Damage) -> str:
-    if isinstance(entry, Damage):
-        return f"offset {entry.offset}: damaged up to {entry.until}"
-    # Any 64 bits may stand there; a year beyond 9999 does not fit a datetime.
-    try:
-        when = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=entry.time_ns // 1000)).isoformat()
-    except OverflowError:
-        when = f"{entry.time_ns} ns"
-    shown = repr(entry.body[:60]) + ("..." if len(entry.body) > 60 else "")
-    attributes = f" attributes {entry.attributes.hex()}" if entry.attributes else ""
-    return (
-        f"offset {entry.offset}: kind {entry.kind} flags {entry.flags} topic {entry.topic} seq {entry.seq} "
-        f"id {entry.id} time {when}{attributes} body {len(entry.body)} bytes {shown}"
-    )
-
-
-def _waits(path: Path) -> bool:
-    with _explained(f"{path} cannot be read"), path.open("rb") as file:
-        return _never_written(file.fileno())
-
-
-def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tuple[str, bool]]:
-    """Lines about the records in a data directory, and whether each tells of damage. A broker may be using it."""
-    shards = sorted(path for path in directory.glob("shard-*") if SHARD_NAME.fullmatch(path.name))
-    if not shards:
-        raise StoreError(f"{directory} is not a data directory: it has no shards")
-    for path in shards if shard is None else [shard_path(directory, shard)]:
-        for file in sorted(path.glob("*.log")):
-            if segment is not None and file.name != segment_name(segment):
-                continue
-            where = f"{path.name} {file.stem}"
-            try:
-                if _waits(file):
-                    yield f"{where} waits for its first record", False
-                    continue
-                for entry in decode_segment(file):
-                    yield f"{where} {_described(entry)}", isinstance(entry, Damage)
-            except StoreError as error:
-                yield f"{where}: {error}", True
-
-
-def main(argv: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m mq_shards.shards.store", description="Look into a data directory.")
-    command = parser.add_subparsers(dest="command", required=True).add_parser("dump", help="print the records")
-    command.add_argument("directory", type=Path, metavar="DIR")
-    command.add_argument("--shard", type=int, metavar="N", help="of this shard only")
-    command.add_argument("--segment", type=int, metavar="N", help="of this segment only")
-    options = parser.parse_args(argv)
-    damaged = False
-    try:
-        for line, tells_damage in dump(options.directory, options.shard, options.segment):
-            print(line)
-            damaged |= tells_damage
-    except StoreError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except BrokenPipeError:  # `dump DIR | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return 1 if damaged else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    from mq_shards.shards import dump  # what a worker has no use for
+
+    sys.exit(dump.main(sys.argv[1:]))

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.shards.store import RECORD_HEADER, SEGMENT_HEADER
@@ -22,8 +22,7 @@ HEAD_KINDS: Final = (1, 2, 7)  # TOPIC, FLOOR, SUBSCRIPTION: csrc/shards/shard.h
 ALL_KINDS: Final = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(NamedTuple):
     next_seqs: Mapping[str, int]  # of the topics that were asked for
     whole: bool  # something else follows, so it has been written to its end
 

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from crc32c import crc32c
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import Control, Message
 from mq_shards.shards import retention
+from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Retention, Segment
 from mq_shards.shards.store import (

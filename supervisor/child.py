@@ -11,7 +11,6 @@ never returns into the supervisor's frames, and so never ends what these own.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import logging
@@ -23,11 +22,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
+from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.supervisor import journal
 
-PR_SET_PDEATHSIG: Final = 1
-PR_SET_NAME: Final = 15
 MAX_DEATHS: Final = 64  # that are remembered
 # The supervisor alone decides what these mean. A terminal and systemd send them to every process of the group.
 SUPERVISOR_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
@@ -37,12 +35,12 @@ log = logging.getLogger(__name__)
 
 def name_process(name: str) -> None:
     """What ps and top show (at most 15 bytes)."""
-    ctypes.CDLL(None).prctl(PR_SET_NAME, ctypes.create_string_buffer(name.encode()), 0, 0, 0)
+    lib.process_name(name.encode())
 
 
 def die_with(supervisor: int) -> None:
     """The kernel kills this process when its parent, `supervisor`, ends, however that ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    lib.process_dies_with_parent()
     if os.getppid() != supervisor:  # it ended before the kernel knew
         os._exit(1)
 

@@ -6,12 +6,11 @@ in `extra={"fields": {...}}`: text shows the sentence, JSON shows both.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
 from typing import Final, TextIO
-
-import orjson
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -49,7 +48,7 @@ class JsonFormatter(logging.Formatter):
         entry.update(getattr(record, "fields", {}))
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(entry, default=str).decode()
+        return json.dumps(entry, default=str, ensure_ascii=False, separators=(",", ":"))
 
 
 def configure(level: str, as_json: bool, process: str, stream: TextIO | None = None) -> None:

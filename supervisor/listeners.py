@@ -11,9 +11,8 @@ import errno
 import os
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mq_shards.supervisor import inherited, unix_sockets
 from mq_shards.supervisor.inherited import Inherited
@@ -27,8 +26,7 @@ class ListenError(Exception):
     """One line for the operator: which address cannot be had, and why."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(NamedTuple):
     address: Listen  # as bound: a numeric host, and the port that was found for port 0
     sockets: tuple[socket.socket, ...]  # one for each acceptor, or one for all
     file: tuple[int, int] | None = None  # that is to be removed: device and inode

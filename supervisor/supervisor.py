@@ -29,10 +29,10 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Final, NamedTuple
 
 from mq_shards import ringbuf
 from mq_shards.ringbuf import board
@@ -67,13 +67,12 @@ class StartError(Exception):
     """One line for the operator: why the broker cannot run."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(NamedTuple):
     """Dotted names of the functions that children run; each is called with its end of the control socket."""
 
     acceptor: str = "mq_shards.acceptor.process.main"
     worker: str = "mq_shards.shards.worker.main"
-    gateway: str = "mq_shards.gateway.process.main"
+    gateway: str = "mq_shards.gateway.standby.main"
 
 
 class Stage(enum.Enum):
@@ -179,7 +178,8 @@ class Supervisor:
         stack.callback(self._release)
         self._acceptors = [Child("acceptor", i, self._entries.acceptor, shared=True) for i in range(options.acceptors)]
         if options.gateway:
-            self._acceptors.append(Child("gateway", options.acceptors, self._entries.gateway, "mq-gateway"))
+            gateway = Child("gateway", options.acceptors, self._entries.gateway, "mq-gateway", shared=True)
+            self._acceptors.append(gateway)
         self._workers = [Child("worker", i, self._entries.worker, shared=True) for i in range(workers)]
         self._links = {(a.index, w.index): Link() for a in self._acceptors for w in self._workers}
 
@@ -247,9 +247,10 @@ class Supervisor:
             **self._common(acceptor),
         }
         if acceptor.role == "gateway":
-            start["addresses"] = [asdict(listener.address) for listener in self._listeners]
+            start["addresses"] = [listener.address._asdict() for listener in self._listeners]
             start["data_dir"] = self._data_dir
             start["sync"] = self._options.sync
+            start["again"] = bool(acceptor.deaths)
         acceptor.send(start, [self._board_fd, acceptor.wake_fd])
         if acceptor.role == "acceptor":
             configure(acceptor, self._options.contents)

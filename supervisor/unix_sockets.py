@@ -9,12 +9,11 @@ import os
 import pwd
 import socket
 import stat
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     mode: int = 0o660
     user: int = -1  # as it is
     group: int = -1

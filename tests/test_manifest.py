@@ -10,14 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from mq_shards.shards.store import (
-    DataDirectory,
-    Record,
-    ShardStore,
-    StoreError,
-    decode_header,
-    decode_segment,
-)
+from mq_shards.shards.dump import Record, decode_segment
+from mq_shards.shards.store import DataDirectory, ShardStore, StoreError, decode_header
 
 from tests.test_store import write_records
 

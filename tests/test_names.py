@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from mq_shards.csrc._core import lib
-from mq_shards.shards.store import Record, decode_segment
+from mq_shards.shards.dump import Record, decode_segment
 
 from tests.test_worker import (
     CLOSE,

@@ -11,17 +11,14 @@ from pathlib import Path
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.shards.dump import Damage, Record, decode_segment, main
 from mq_shards.shards.store import (
-    Damage,
     DataDirectory,
     MemoryStore,
-    Record,
     SegmentStore,
     ShardStore,
     StoreError,
     decode_header,
-    decode_segment,
-    main,
     segment_name,
     shard_path,
 )

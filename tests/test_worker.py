@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import ring
-from mq_shards.shards.store import Record, decode_segment
+from mq_shards.shards.dump import Record, decode_segment
 
 SECOND = 1_000_000_000
 FOREVER = 2**64 - 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 from mq_shards.acceptor.protocols import go_json
@@ -45,8 +45,7 @@ class ClientError(Exception):
         super().__init__(f"{code} {text}")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """An IDENTIFY's body; times in milliseconds, 0 for the default, and -1 for none of heartbeats and buffering."""
 
     client_id: str = ""
@@ -124,8 +123,7 @@ def default_terms(settings: Mapping[str, Any]) -> Terms:
     return Terms(settings["client-timeout"] // 2, settings["output-buffer-timeout"], settings["msg-timeout"])
 
 
-@dataclass(frozen=True, slots=True)
-class Upgrade:
+class Upgrade(NamedTuple):
     """What will stand between the socket and the protocol."""
 
     tls: bool

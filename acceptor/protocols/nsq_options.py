@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import zlib
 from collections.abc import Mapping
@@ -31,10 +30,13 @@ from mq_shards.acceptor.option_kinds import (
 EPHEMERAL: Final = "#ephemeral"  # at the end of the name of a topic or channel that goes with its last consumer
 NSQD_VERSION: Final = "1.3.0"  # the nsqd whose place this takes, and whose behaviour this is; tools look at it
 HOST_NAME: Final = socket.gethostname()
+HOST_NODE_ID: Final = -1  # stands for node_id(HOST_NAME)
 
 
 def node_id(host_name: str) -> int:
     """The number that nsqd gives itself on a host of this name."""
+    import hashlib  # the gateway alone asks, and it takes long to load
+
     return zlib.crc32(hashlib.md5(host_name.encode(), usedforsecurity=False).digest()) % 1024
 
 
@@ -84,7 +86,13 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     ),
     "broadcast-tcp-port": Number(0, 0, 65535, "the TCP port it tells them; 0: the one listened on"),
     "broadcast-http-port": Number(0, 0, 65535, "the HTTP port it tells them; 0: the one listened on"),
-    "node-id": Number(node_id(HOST_NAME), 0, 1023, "shown by /config/id only: message ids are unique without it"),
+    "node-id": Number(
+        HOST_NODE_ID,
+        0,
+        1023,
+        "shown by /config/id only: message ids are unique without it",
+        shown_default="by this host's name",
+    ),
     "http-client-connect-timeout": Duration(2 * SECOND, MS, HOUR, "to connect to an auth server"),
     "http-client-request-timeout": Duration(5 * SECOND, MS, HOUR, "for the answer of an auth server"),
     "statsd-address": Text("", "where figures are sent to, by UDP", "HOST:PORT", is_address),

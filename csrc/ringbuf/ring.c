@@ -25,13 +25,7 @@ int ring_format(int fd, uint64_t data_bytes, uint64_t epoch) {
         errno = EINVAL;
         return -1;
     }
-    off_t file_bytes = (off_t)(RING_HEADER_BYTES + data_bytes);
-    if (ftruncate(fd, file_bytes) != 0) return -1;
-    int error = posix_fallocate(fd, 0, file_bytes);
-    if (error != 0) {
-        errno = error;
-        return -1;
-    }
+    if (ftruncate(fd, (off_t)(RING_HEADER_BYTES + data_bytes)) != 0) return -1;
     struct ring_identity identity = {
         .magic = RING_MAGIC,
         .version = RING_VERSION,
@@ -82,7 +76,7 @@ static struct ring_shared *ring_map(int fd, uint64_t *data_bytes) {
     /* One reservation first, so that nothing else can come to lie between the two. */
     uint8_t *base = mmap(NULL, twice, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return NULL;
-    int flags = MAP_SHARED | MAP_FIXED | MAP_POPULATE;
+    int flags = MAP_SHARED | MAP_FIXED;
     if (mmap(base, once, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED ||
         mmap(base + once, (size_t)identity.data_bytes, PROT_READ | PROT_WRITE, flags, fd, RING_HEADER_BYTES) ==
             MAP_FAILED) {

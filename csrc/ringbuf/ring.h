@@ -111,9 +111,9 @@ struct ring_consumer {
     bool broken;
 };
 
-/* Gives a memfd its size and makes it an empty ring. `data_bytes` is a power of two within the limits above. Its memory
- * is allocated now, and its size sealed if the memfd allows sealing, so that no access faults later. 0, or -1 and
- * errno. Nobody may have it mapped. */
+/* Gives a memfd its size and makes it an empty ring. `data_bytes` is a power of two within the limits above. Its size is
+ * sealed if the memfd allows sealing; memory comes when it is written to. 0, or -1 and errno. Nobody may have it
+ * mapped. */
 int ring_format(int fd, uint64_t data_bytes, uint64_t epoch);
 
 /* Map a formatted ring as its one producer, or its one consumer, going on where the last one stopped. `wake_fd` is the

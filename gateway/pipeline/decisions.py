@@ -14,11 +14,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from mq_shards.gateway.pipeline import leftovers
 from mq_shards.gateway.pipeline.staging import Stamp
 from mq_shards.shards import durable
 
 VERSION: Final = 1
-DIRECTORY: Final = "writers"
+DIRECTORY: Final = leftovers.WRITERS
 PUBLISHING: Final = "publishing"
 PUBLISHED: Final = "published"
 FAILED: Final = "failed"  # it can never be published whole

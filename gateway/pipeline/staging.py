@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from mq_shards.gateway.pipeline import message_sections
+from mq_shards.gateway.pipeline import leftovers, message_sections
 from mq_shards.gateway.pipeline.message_sections import SectionsError
 from mq_shards.shards import durable
 
-DIRECTORY: Final = "staged"
+DIRECTORY: Final = leftovers.STAGED
 MAX_FILES: Final = 65536
 UNTOUCHED_S: Final = 24 * 3600.0
 _NAME: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")

@@ -22,9 +22,9 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
-import crc32c
 import numpy as np
 import numpy.typing as npt
+from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.reader.segment import Damage, Known, Segment
 from mq_shards.shards.reader.stretches import COLUMNS, OF_TOPICS, Stretches, merge
 
@@ -56,7 +56,7 @@ def save(path: Path, segment: Segment, size: int) -> None:
     body = b"".join(_padded(column.tobytes()) for column in columns)
     counts = (len(part.number), len(part), len(segment.topics), len(names), len(segment.damage))
     head = _HEAD.pack(MAGIC, VERSION, 0, segment.header, size, *counts)
-    crc = crc32c.crc32c(body, crc32c.crc32c(head[_CRC_FROM:]))
+    crc = crc32c(body, crc32c(head[_CRC_FROM:]))
     head = _HEAD.pack(MAGIC, VERSION, crc, segment.header, size, *counts)
     target = index_path(path)
     new = target.with_suffix(".index.new")
@@ -88,7 +88,7 @@ def load(path: Path, number: int, header: bytes, size: int) -> Segment | None:
     magic, version, crc, of_header, of_size, *counts = _HEAD.unpack_from(content)
     if (magic, version, of_header, of_size) != (MAGIC, VERSION, header, size):
         return None
-    if crc32c.crc32c(memoryview(content)[_CRC_FROM:]) != crc:
+    if crc32c(memoryview(content)[_CRC_FROM:]) != crc:
         return None
     return _decode(content, number, header, size, counts)
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import crc32c
 import numpy as np
 import numpy.typing as npt
+from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
 from mq_shards.shards.reader.segment import HEADER_BYTES, Damage, Segment, log_began_ns, previous_end
@@ -216,7 +216,7 @@ class ShardView:
         n = 0
         while True:
             name = f"lost+found/shard-{self.shard}/topic-{number}/{n}"
-            if crc32c.crc32c(name.encode()) % self.shards == self.shard:
+            if crc32c(name.encode()) % self.shards == self.shard:
                 return name
             n += 1
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import crc32c
+from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.reader.runs import Runs, runs_of
 from mq_shards.shards.reader.scan import Columns
 from mq_shards.shards.reader.segment import Damage
@@ -45,7 +45,7 @@ class DataView:
     def shard_of(self, topic: str) -> int | None:
         """None for what cannot be a topic's name."""
         try:
-            return int(crc32c.crc32c(topic.encode("latin-1"))) % self.shards
+            return int(crc32c(topic.encode("latin-1"))) % self.shards
         except UnicodeEncodeError:
             return None
 

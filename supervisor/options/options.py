@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import argparse
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from mq_shards.acceptor.option_kinds import (
     OptionsError,
@@ -73,8 +72,7 @@ Settings: TypeAlias = dict[str, dict[str, Setting]]
 Given: TypeAlias = tuple[str, object]  # where it was set, and the value found there
 
 
-@dataclass(frozen=True, slots=True)
-class Listen:
+class Listen(NamedTuple):
     """Where to listen: a host and a port, a unix socket's path, or a socket that the service manager has."""
 
     protocol: str
@@ -270,6 +268,8 @@ def _check_protocols(settings: Settings) -> None:
 
 
 def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str], Given]) -> None:
+    import tomllib  # not every broker has a file
+
     try:
         content = tomllib.loads(Path(name).read_text(encoding="utf-8"))
     except OSError as error:

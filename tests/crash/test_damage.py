@@ -68,7 +68,7 @@ def left(whole: tuple[Path, dict[int, bytes]], tmp_path: Path) -> Broken:
 
 
 def places(directory: Path) -> dict[int, Place]:
-    from mq_shards.shards.store import Record, decode_segment
+    from mq_shards.shards.dump import Record, decode_segment
 
     found = {}
     for path in sorted(directory.glob("shard-*/*.log")):
@@ -161,7 +161,7 @@ def test_zeros_in_the_middle_cost_what_they_cover(left: Broken) -> None:
 
 def test_a_flipped_bit_in_a_tubes_name_costs_no_job(left: Broken) -> None:
     """The jobs are whole: they must be found by their ids, in whatever tube."""
-    from mq_shards.shards.store import Record, decode_segment
+    from mq_shards.shards.dump import Record, decode_segment
 
     path = sorted({p.path for p in left.places.values()})[0]
     names = [e for e in decode_segment(path) if isinstance(e, Record) and e.kind == RECORD_TOPIC]

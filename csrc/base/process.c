@@ -1,0 +1,12 @@
+#include "base/process.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+
+void process_name(const char *name) {
+    (void)prctl(PR_SET_NAME, name, 0, 0, 0);
+}
+
+void process_dies_with_parent(void) {
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+}

@@ -1,0 +1,25 @@
+"""Whether a data directory holds something that is staged, or decided and not carried out."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+STAGED: Final = "staged"
+WRITERS: Final = "writers"
+
+
+def are_in(data_dir: str | None) -> bool:
+    """True also when that cannot be told."""
+    return data_dir is not None and any(_holds_something(Path(data_dir) / name) for name in (STAGED, WRITERS))
+
+
+def _holds_something(directory: Path) -> bool:
+    try:
+        with os.scandir(directory) as entries:
+            return any(True for _ in entries)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True

@@ -1,0 +1,168 @@
+"""Records in a data directory, for tests and for people who want to see what a log holds:
+
+    python -m mq_shards.shards.store dump DIR [--shard N] [--segment N]
+
+Only looks: a broker may be using it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import mmap
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.store import (
+    RECORD_HEADER,
+    SEGMENT_HEADER,
+    SHARD_NAME,
+    Content,
+    StoreError,
+    decode_header,
+    explained,
+    first_not_zero,
+    never_written,
+    segment_name,
+    shard_path,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    offset: int
+    kind: int
+    flags: int
+    topic: int
+    seq: int
+    time_ns: int
+    id: int
+    attributes: bytes
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Bytes of a segment, [offset, until), that are no whole record. At a log's end: a write that a crash cut short."""
+
+    offset: int
+    until: int
+
+
+def _whole_record(content: Content, offset: int, segment: int) -> tuple[Record, int] | None:
+    """The record that begins at `offset`, and its length, if there is one."""
+    if offset + RECORD_HEADER.size > len(content):
+        return None
+    size, crc, kind, attribute_bytes, flags, topic, seq, time_ns, identity = RECORD_HEADER.unpack_from(content, offset)
+    attributes = offset + RECORD_HEADER.size
+    body, end = attributes + attribute_bytes, offset + size
+    if kind == 0 or body > end or end > len(content):
+        return None
+    start = crc32c(content[offset : offset + 4] + segment.to_bytes(4, "little"))
+    if crc32c(content[offset + 8 : end], start) != crc:
+        return None
+    record = Record(offset, kind, flags, topic, seq, time_ns, identity, content[attributes:body], content[body:end])
+    return record, size
+
+
+def decode(content: Content) -> Iterator[Record | Damage]:
+    """The records of a segment in order, and the places that are damaged. Raises StoreError if the header is wrong."""
+    segment = decode_header(content).segment
+    offset = SEGMENT_HEADER.size
+    while offset < len(content):
+        found = _whole_record(content, offset, segment)
+        if found:
+            yield found[0]
+            offset += (found[1] + 7) // 8 * 8
+            continue
+        place, damaged = offset, first_not_zero(content, offset)
+        # A record begins with its length, which is not 0, at a multiple of 8.
+        while damaged < len(content):
+            offset = damaged // 8 * 8
+            if offset != place and _whole_record(content, offset, segment):
+                break
+            damaged = first_not_zero(content, offset + 8)
+        else:
+            offset = len(content)
+            if first_not_zero(content, place) == len(content):
+                return
+        yield Damage(place, offset)
+
+
+def decode_segment(source: Path | bytes) -> Iterator[Record | Damage]:
+    """`decode` of a file, or of its bytes."""
+    if isinstance(source, bytes):
+        yield from decode(source)
+        return
+    with explained(f"{source} cannot be read"), source.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            yield from decode(b"")
+            return
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
+            yield from decode(content)
+
+
+def _described(entry: Record | Damage) -> str:
+    if isinstance(entry, Damage):
+        return f"offset {entry.offset}: damaged up to {entry.until}"
+    # Any 64 bits may stand there; a year beyond 9999 does not fit a datetime.
+    try:
+        when = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=entry.time_ns // 1000)).isoformat()
+    except OverflowError:
+        when = f"{entry.time_ns} ns"
+    shown = repr(entry.body[:60]) + ("..." if len(entry.body) > 60 else "")
+    attributes = f" attributes {entry.attributes.hex()}" if entry.attributes else ""
+    return (
+        f"offset {entry.offset}: kind {entry.kind} flags {entry.flags} topic {entry.topic} seq {entry.seq} "
+        f"id {entry.id} time {when}{attributes} body {len(entry.body)} bytes {shown}"
+    )
+
+
+def _waits(path: Path) -> bool:
+    with explained(f"{path} cannot be read"), path.open("rb") as file:
+        return never_written(file.fileno())
+
+
+def dump(directory: Path, shard: int | None, segment: int | None) -> Iterator[tuple[str, bool]]:
+    """Lines about the records in a data directory, and whether each tells of damage. A broker may be using it."""
+    shards = sorted(path for path in directory.glob("shard-*") if SHARD_NAME.fullmatch(path.name))
+    if not shards:
+        raise StoreError(f"{directory} is not a data directory: it has no shards")
+    for path in shards if shard is None else [shard_path(directory, shard)]:
+        for file in sorted(path.glob("*.log")):
+            if segment is not None and file.name != segment_name(segment):
+                continue
+            where = f"{path.name} {file.stem}"
+            try:
+                if _waits(file):
+                    yield f"{where} waits for its first record", False
+                    continue
+                for entry in decode_segment(file):
+                    yield f"{where} {_described(entry)}", isinstance(entry, Damage)
+            except StoreError as error:
+                yield f"{where}: {error}", True
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m mq_shards.shards.store", description="Look into a data directory.")
+    command = parser.add_subparsers(dest="command", required=True).add_parser("dump", help="print the records")
+    command.add_argument("directory", type=Path, metavar="DIR")
+    command.add_argument("--shard", type=int, metavar="N", help="of this shard only")
+    command.add_argument("--segment", type=int, metavar="N", help="of this segment only")
+    options = parser.parse_args(argv)
+    damaged = False
+    try:
+        for line, tells_damage in dump(options.directory, options.shard, options.segment):
+            print(line)
+            damaged |= tells_damage
+    except StoreError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # `dump DIR | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1 if damaged else 0
+

@@ -1,0 +1,133 @@
+"""A broker serves soon after it was started, and an idle one is small: what that takes, without a look at a clock."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mq_shards.gateway import standby
+from mq_shards.ringbuf.control import Control
+
+from tests.servers import SINGLE, free_port, running, wait_until
+
+# Each of these takes milliseconds and megabytes, and nothing that happens before a broker serves needs it.
+LATE = {
+    "aiohttp", "asyncio", "cramjam", "crc32c", "ctypes", "email", "fractions", "importlib.metadata", "multiprocessing",
+    "numpy", "OpenSSL", "pyarrow", "secrets", "shutil", "ssl", "subprocess", "tempfile", "tomllib",
+}  # fmt: skip
+IDLE_KB = 36 << 10
+
+
+def test_nothing_is_loaded_that_serving_does_not_need() -> None:
+    code = (
+        "import mq_shards.supervisor.command, mq_shards.supervisor.supervisor, mq_shards.acceptor.process, "
+        "mq_shards.shards.worker, mq_shards.gateway.standby, sys; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    assert not LATE & set(loaded)
+
+
+def all_listeners() -> list[str]:
+    return [
+        word
+        for scheme in ("nsq", "nsq-http", "nats", "http")
+        for word in ("--listen", f"{scheme}://127.0.0.1:{free_port()}")
+    ]
+
+
+def pss_kb(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1])
+    raise LookupError("no Pss")
+
+
+def test_an_idle_broker_is_small() -> None:
+    with running(SINGLE, options=all_listeners()) as server:
+        assert len(server.pids()) == 4
+        assert sum(pss_kb(pid) for pid in server.pids()) < IDLE_KB
+
+
+def request(port: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+        sock.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
+        return b"".join(iter(lambda: sock.recv(4096), b""))
+
+
+def test_a_gateway_that_nobody_came_to_answers_the_first_and_knows_the_workers_of_now() -> None:
+    port = free_port()
+    with running(SINGLE, options=["--listen", f"nsq-http://127.0.0.1:{port}"]) as server:
+        worker = server.pid_of("mq-worker-0")
+        subprocess.run(["kill", "-9", str(worker)], check=True)
+        wait_until(lambda: "mq-worker-0 is back" in server.said(), "the worker is back")
+        assert request(port).endswith(b"OK")
+        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+            sock.sendall(b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
+            assert b" 200 " in sock.recv(4096)
+
+
+START = {"do": "start", "addresses": [], "settings": {"nsq": {}}, "again": False, "data_dir": None}
+
+
+@pytest.fixture
+def waiting() -> tuple[standby.Standby, Control]:
+    ours, theirs = Control.pair()
+    return standby.Standby(theirs), ours
+
+
+def test_what_was_decided_before_is_work_at_once(waiting: tuple[standby.Standby, Control], tmp_path: Path) -> None:
+    one, supervisor = waiting
+    (tmp_path / "writers").mkdir()
+    (tmp_path / "writers" / "w.json").write_text("{}")
+    supervisor.send({**START, "data_dir": str(tmp_path)})
+    one.wait()
+    assert not one.stopped
+    assert [message["do"] for message, _ in one.told] == ["start"]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        {**START, "again": True},
+        {
+            **START,
+            "addresses": [{"protocol": "nsq"}],
+            "settings": {"nsq": {"lookupd-tcp-address": ["a:1"], "statsd-address": ""}},
+        },
+    ],
+)
+def test_a_gateway_with_work_of_its_own_does_not_wait(
+    waiting: tuple[standby.Standby, Control], start: dict[str, object]
+) -> None:
+    one, supervisor = waiting
+    supervisor.send(start)
+    one.wait()
+    assert len(one.told) == 1
+
+
+def test_a_waiting_gateway_is_ready_and_stops_when_told(waiting: tuple[standby.Standby, Control]) -> None:
+    one, supervisor = waiting
+    for message in (START, {"do": "go"}, {"do": "stop"}):
+        supervisor.send(message)
+    one.wait()
+    assert one.stopped
+    assert supervisor.receive(1)[0] == {"did": "ready"}
+
+
+def test_rings_to_a_worker_that_went_are_let_go(waiting: tuple[standby.Standby, Control]) -> None:
+    one, supervisor = waiting
+    supervisor.send(START)
+    listener = socket.create_server(("127.0.0.1", 0))
+    with listener:
+        for worker in (0, 1):
+            supervisor.send({"do": "peer", "worker": worker}, [listener.fileno()])
+        supervisor.send({"do": "gone", "worker": 0})
+        supervisor.send({"do": "listen", "protocol": "http"}, [listener.fileno()])
+        with socket.create_connection(listener.getsockname()):
+            one.wait()
+    assert [(message["do"], message.get("worker")) for message, _ in one.told] == [
+        ("start", None), ("peer", 1), ("listen", None),
+    ]  # fmt: skip
