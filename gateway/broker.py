@@ -140,6 +140,10 @@ class Broker:
 
     async def catalog(self, topic: str = "", consumers: bool = False) -> list[Topic]:
         """The topics that NSQ's clients may see, or the one asked for, by name. Raises WorkersError."""
+        return [found for found in await self.topics(topic, consumers) if found.visible]
+
+    async def topics(self, topic: str = "", consumers: bool = False) -> list[Topic]:
+        """All that there are, tubes and others too, or the one asked for, by name. Raises WorkersError."""
         name = topic.encode()
         wanted = [self._engine.worker_of_name(name)] if topic else range(self._engine.workers)
         async with self._catalogs:
@@ -147,7 +151,7 @@ class Broker:
             answers = await asyncio.gather(*asked)
         if any(answer.status == engine_module.FAILED for answer in answers):
             raise WorkersError("a worker died while it was asked")
-        topics = [found for answer in answers for found in catalog.decode(answer.body) if found.visible]
+        topics = [found for answer in answers for found in catalog.decode(answer.body)]
         return sorted(topics, key=lambda found: found.name)
 
     def _check(self, worker: int, answer: Answer) -> None:

@@ -22,6 +22,7 @@ from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.metrics import Metrics
 from mq_shards.gateway.nsq.elsewhere import Timeouts
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.lookupd import Lookupd, identity
@@ -94,8 +95,13 @@ class GatewayProcess:
             start["settings"]["http"]["staged-bytes"],
             self._lookupd.elsewhere.prepare,
             engine.records_written,
+            {"/metrics": {"GET": self._metrics(start, supervisor).answer}},
         )
         self._statsd = self._make_statsd(options, supervisor)
+
+    def _metrics(self, start: Message, supervisor: int) -> Metrics:
+        data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
+        return Metrics(self._engine, self._broker, supervisor, data_dir, start["settings"]["http"]["metrics-topics"])
 
     def _make_statsd(self, options: GatewayOptions, supervisor: int) -> Statsd | None:
         nsq = options.nsq

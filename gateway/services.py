@@ -28,6 +28,7 @@ SERVICES: Final[Mapping[str, Service]] = {
 SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "http": {
         "staged-bytes": Number(16 << 30, 0, 1 << 50, "bytes of messages that are staged and not published yet, in all"),
+        "metrics-topics": Number(1000, 0, 1 << 20, "topics with figures of their own in /metrics"),
     },
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -77,10 +77,11 @@ class PipelineHttp:
         max_staged_bytes: int,
         prepare_topic: PrepareTopic,
         written: Callable[[], int],
+        more_routes: Mapping[str, Mapping[str, Handler]],
     ) -> None:
         """`broker_id`: the data directory's, or, with --memory, one of this start. `written`: how many records the
-        workers have written so far. To be made where the event loop runs. What writers had under way goes on
-        at once."""
+        workers have written so far. `more_routes`: what else answers at these addresses. To be made where the event
+        loop runs. What writers had under way goes on at once."""
         reading = ThreadPoolExecutor(READER_THREADS, "reader")
         writing = ThreadPoolExecutor(STAGING_THREADS, "staging")
         checking = ThreadPoolExecutor(CHECK_THREADS, "check")
@@ -91,7 +92,8 @@ class PipelineHttp:
         self._way = GiveWay(written)
         self._broker_id = broker_id
         # By path; one that ends in a / is a collection's, and the name of a member follows.
-        self._routes: dict[str, dict[str, Handler]] = {
+        self._routes: dict[str, Mapping[str, Handler]] = {
+            **more_routes,
             "/v1/broker": {"GET": self._identify},
             **HttpPublish(broker, prepare_topic, max_message_bytes, bodies, checking).routes,
             **HttpWriters(staging, self._writers, bodies).routes,

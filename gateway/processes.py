@@ -1,0 +1,55 @@
+"""What the broker's processes use, as the kernel has it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGESIZE")
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    name: str  # as ps shows it
+    cpu_s: float
+    resident_bytes: int
+    open_files: int
+
+
+def broker_pids(supervisor: int) -> list[int]:
+    """The supervisor and its children."""
+    return [supervisor, *_children(supervisor)]
+
+
+def resident_bytes(pid: int) -> int:
+    """0 when it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def processes(supervisor: int) -> Iterator[Process]:
+    for pid in broker_pids(supervisor):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            files = len(os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208 (names are enough)
+        except OSError:
+            continue  # it has ended
+        name = stat[stat.index("(") + 1 : stat.rindex(")")]
+        fields = stat[stat.rindex(")") + 2 :].split()
+        yield Process(name, (int(fields[11]) + int(fields[12])) / TICKS, resident_bytes(pid), files)
+
+
+def _children(pid: int) -> list[int]:
+    found: list[int] = []
+    try:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            found += [int(word) for word in (thread / "children").read_text().split()]
+    except OSError:
+        pass  # it has ended
+    return found

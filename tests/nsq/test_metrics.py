@@ -1,0 +1,110 @@
+"""/metrics: what Prometheus is told is true, whole and bounded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator, Mapping
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.nsq import api
+from tests.nsq.wire import unique_topic
+from tests.pipeline.broker import Broker
+from tests.servers import children, comm_of, wait_until
+
+MOST_TOPICS = 5
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    one = Broker(tmp_path_factory.mktemp("metrics"), f"--set=http.metrics-topics={MOST_TOPICS}")
+    one.start()
+    yield one
+    one.stop()
+
+
+def scraped(broker: Broker) -> str:
+    answer = api.call(broker.http_port, "GET", "/metrics")
+    assert answer.status == 200
+    return answer.body.decode()
+
+
+def figure(text: str, name: str, **labels: str) -> float:
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    found = [s.value for s in samples if s.name == f"mq_shards_{name}" and _has(s.labels, labels)]
+    assert len(found) == 1, (name, labels, found)
+    return found[0]
+
+
+def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(labels.get(name) == value for name, value in wanted.items())
+
+
+def publish(broker: Broker, topic: str, messages: int) -> None:
+    for _ in range(messages):
+        api.post(broker.nsq_http_port, f"/pub?topic={topic}", b"hello")
+
+
+def test_figures_of_a_topic_and_its_channel_are_true(broker: Broker) -> None:
+    topic = unique_topic()
+    api.post(broker.nsq_http_port, f"/topic/create?topic={topic}")
+    api.post(broker.nsq_http_port, f"/channel/create?topic={topic}&channel=c")
+    publish(broker, topic, 9)
+    text = scraped(broker)
+    assert figure(text, "topic_published_total", topic=topic) == 9
+    assert figure(text, "topic_published_bytes_total", topic=topic) == 9 * len("hello")
+    assert figure(text, "channel_depth", topic=topic, channel="c") == 9
+    assert figure(text, "channel_consumers", topic=topic, channel="c") == 0
+    api.post(broker.nsq_http_port, f"/channel/empty?topic={topic}&channel=c")
+    api.post(broker.nsq_http_port, f"/channel/pause?topic={topic}&channel=c")
+    text = scraped(broker)
+    assert figure(text, "channel_depth", topic=topic, channel="c") == 0
+    assert figure(text, "channel_paused", topic=topic, channel="c") == 1
+    assert figure(text, "disk_bytes", which="free") > 0
+
+
+def test_a_scrape_has_a_limit_whatever_strangers_name(broker: Broker) -> None:
+    busy = [unique_topic() for _ in range(MOST_TOPICS)]
+    for topic in busy:
+        publish(broker, topic, 20)
+    for _ in range(30):
+        publish(broker, unique_topic(), 1)
+    text = scraped(broker)
+    shown = [line for line in text.splitlines() if line.startswith("mq_shards_topic_depth{")]
+    assert len(shown) == MOST_TOPICS
+    assert all(figure(text, "topic_published_total", topic=topic) == 20 for topic in busy)
+    assert figure(text, "topics_not_shown") >= 30
+
+
+def test_every_process_is_there(broker: Broker) -> None:
+    text = scraped(broker)
+    pids = children(broker.running.process.pid)
+    for pid in pids:
+        assert figure(text, "process_resident_bytes", process=comm_of(pid)) > 1 << 20
+    assert figure(text, "worker_up", worker="0") == figure(text, "worker_up", worker="1") == 1
+
+
+def test_it_answers_while_a_worker_hangs_or_is_gone(broker: Broker) -> None:
+    worker = next(pid for pid in children(broker.running.process.pid) if "worker" in comm_of(pid))
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        text = scraped(broker)
+        assert "mq_shards_topic_depth" not in text
+        assert figure(text, "connections_open") >= 0
+    finally:
+        os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: "mq_shards_topic_depth" in scraped(broker), "figures of topics are back")
+
+
+def test_all_of_it_is_in_the_form_of_prometheus(broker: Broker) -> None:
+    topic = unique_topic()
+    publish(broker, topic, 25)
+    text = scraped(broker)
+    assert list(text_string_to_metric_families(text))
+    if (promtool := shutil.which("promtool")) is not None:
+        checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stdout + checked.stderr
