@@ -165,6 +165,8 @@ class AcceptorProcess:
                 case "go":
                     self._serving = True
                     self._control.send({"did": "ready"})
+                case "ping":
+                    self._control.send({"did": "pong"})
                 case "stop":
                     self._stopping = True
                 case other:

@@ -183,6 +183,8 @@ class GatewayProcess:
                         self._go_on(self._statsd.run())
                     if not message.get("answered"):
                         self._control.send({"did": "ready"})
+                case "ping":
+                    self._control.send({"did": "pong"})
                 case "stop":
                     self._stop.set()
                 case other:

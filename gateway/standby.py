@@ -48,6 +48,8 @@ class Standby:
             what = message["do"]
             if what == "stop":
                 self.stopped = True
+            elif what == "ping":
+                self._control.send({"did": "pong"})
             elif what == "gone":
                 self._forget(message["worker"])
             else:

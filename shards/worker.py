@@ -230,6 +230,8 @@ class Worker:
                     raise OSError(ffi.errno, f"rings cannot be opened: {os.strerror(ffi.errno)}")
             case "gone":
                 lib.worker_peer_gone(self._worker, int(message["acceptor"]))
+            case "ping":
+                self._control.send({"did": "pong"})
             case "stop":
                 self._stopping = True
             case other:

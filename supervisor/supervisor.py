@@ -4,10 +4,10 @@ Owns: the data directory's lock, the listening sockets, the board, what the proc
 themselves, and with --memory the segments, which so outlive their worker. Must never: touch a connection, a ring's
 content or a log. It speaks with a child through its control socket only (ringbuf/control.py); the messages are
 
-    to an acceptor   start, configure, peer (a worker and the two rings to it), gone, calls, listen, go, stop
-    from it          ready, stopped
-    to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, stop
-    from it          recovered, refused, keep, drop, disk, stopped
+    to an acceptor   start, configure, peer (a worker and the two rings to it), gone, calls, listen, go, ping, stop
+    from it          ready, pong, stopped
+    to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, stop
+    from it          recovered, refused, keep, drop, disk, pong, stopped
 
 The gateway (HTTP, and who is to be told of topics) is to a worker, and to most of this module, one more acceptor: the
 last one. It is told the same, and in its start the addresses of all listeners and the data directory; what it listens
@@ -43,6 +43,7 @@ from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process
 from mq_shards.supervisor.contents import configure
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
+from mq_shards.supervisor.liveness import Liveness
 from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, worker_count
 
@@ -126,6 +127,7 @@ class Supervisor:
         self._links: dict[tuple[int, int], Link] = {}  # by acceptor and worker
         self._mesh_epoch = 1
         self._kept: dict[tuple[int, int], int] = {}  # --memory: memfds by shard and segment
+        self._liveness: Final = Liveness(self._seconds("hang-timeout"), clock())
 
     def run(self) -> int:
         """Serves until told to stop; the exit status. Raises StartError or OptionsError when it cannot begin."""
@@ -406,6 +408,8 @@ class Supervisor:
                     log.error("%s cannot serve: %s", child.title, message["reason"])
                     self._exit_status = 1
                     self._begin_stop(self._clock())
+                case "pong":
+                    self._liveness.answered(child, self._clock())
                 case "stopped":
                     pass  # its end follows
                 case other:
@@ -554,6 +558,7 @@ class Supervisor:
     def _status(self) -> str:
         down = [child.title for child in [*self._workers, *self._acceptors] if not child.serving]
         parts = [f"restarting {', '.join(down)}"] if down else []
+        parts += [f"{title} does not answer" for title in self._liveness.hanging()]
         parts += [f"mq-worker-{index}: the disk refuses writes: {why}" for index, why in self._disk_failing.items()]
         return "; ".join(parts or ["serving"]) + (" (draining)" if self._draining else "")
 
@@ -584,9 +589,13 @@ class Supervisor:
 
     @property
     def _stop_timeout_s(self) -> float:
-        timeout_ns = self._options.settings["broker"]["stop-timeout"]
-        assert isinstance(timeout_ns, int)
-        return timeout_ns / 1e9
+        return self._seconds("stop-timeout")
+
+    def _seconds(self, option: str) -> float:
+        """Of a duration in the section of the broker."""
+        duration_ns = self._options.settings["broker"][option]
+        assert isinstance(duration_ns, int)
+        return duration_ns / 1e9
 
     def _say_what_is_waited_for(self, now: float) -> None:
         """Acceptors and gateway send out what they have, then workers write and sync what they have."""
@@ -606,12 +615,17 @@ class Supervisor:
 
     def _wait_s(self) -> float | None:
         times = [self._stop_deadline, self._stop_said_at]
+        if not self._stopping:
+            times.append(self._liveness.due_at)
         for child in [*self._acceptors, *self._workers]:
             times += child.restart_at, child.kill_at
         first = min((at for at in times if at is not None), default=None)
         return None if first is None else max(0.0, first - self._clock())
 
     def _let_time_pass(self, now: float) -> None:
+        is_due = self._liveness.due_at <= now and not self._stopping
+        if is_due and self._liveness.look([*self._workers, *self._acceptors], now):
+            self._tell_status()
         for child in [*self._workers, *self._acceptors]:
             if child.restart_at is not None and child.restart_at <= now:
                 if child.role == "worker":

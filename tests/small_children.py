@@ -59,6 +59,13 @@ class Rings:
         return None if record is None else bytes(record.payload)
 
 
+def is_ping(control: Control, told: dict[str, Any]) -> bool:
+    """Asked every second, and so of no interest to a diary."""
+    if told["do"] == "ping":
+        control.send({"did": "pong"})
+    return told["do"] == "ping"
+
+
 def worker(control: Control) -> None:
     start, fds = control.receive()
     diary = Diary(start["title"])
@@ -75,6 +82,8 @@ def worker(control: Control) -> None:
         if arrived is None:
             continue
         told, fds = arrived
+        if is_ping(control, told):
+            continue
         diary.write(told, len(fds))
         match told["do"]:
             case "peer":
@@ -131,6 +140,8 @@ def acceptor(control: Control) -> None:
         # All it has been told comes before any connection.
         while (arrived := control.receive_now()) is not None:
             told, fds = arrived
+            if is_ping(control, told):
+                continue
             diary.write(told, len(fds))
             match told["do"]:
                 case "peer":

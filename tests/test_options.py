@@ -80,12 +80,13 @@ def test_defaults() -> None:
         "beanstalk://127.0.0.1:11300", "nsq://127.0.0.1:4150", "nats://127.0.0.1:4222",
         "nsq-http://127.0.0.1:4151", "http://127.0.0.1:4180",
     ]  # fmt: skip
-    assert options.settings == {
+    nats = options.settings["nats"]
+    assert {name: nats[name] for name in NATS_DEFAULTS} == NATS_DEFAULTS  # and what nats-server.conf has beside these
+    assert {name: section for name, section in options.settings.items() if name != "nats"} == {
         "beanstalk": {"max-job-size": 65535},
         "nsq": NSQD_DEFAULTS,
-        "nats": NATS_DEFAULTS,
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
-        "http": {"staged-bytes": 16 << 30},
+        "http": {"staged-bytes": 16 << 30, "metrics-topics": 1000},
         "broker": {
             "ring-bytes": 4 << 20,
             "worker-spin-us": 100,
@@ -94,6 +95,7 @@ def test_defaults() -> None:
             "unix-mode": "660",
             "unix-owner": "",
             "stop-timeout": 60_000_000_000,
+            "hang-timeout": 30_000_000_000,
             "max-buffered-bytes": 256 << 20,
             "max-connections": 65536,
         },

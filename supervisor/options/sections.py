@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mq_shards.acceptor.option_kinds import HOUR, MINUTE, MS, Duration, Kind, Number, Text, is_mode, is_owner
+from mq_shards.acceptor.option_kinds import HOUR, MINUTE, MS, SECOND, Duration, Kind, Number, Text, is_mode, is_owner
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.gateway.services import SECTIONS as GATEWAY_SECTIONS
 
@@ -31,6 +31,9 @@ BROKER: Final[Mapping[str, Kind]] = {
     "unix-mode": Text("660", "access to socket files (--listen SCHEME://unix:/PATH)", "an octal mode", is_mode),
     "unix-owner": Text("", "whom they belong to", "USER, USER:GROUP or :GROUP", is_owner, "who runs this"),
     "stop-timeout": Duration(MINUTE, 10 * MS, HOUR, "a stop takes no longer: what is left then is killed"),
+    "hang-timeout": Duration(
+        30 * SECOND, 0, HOUR, "a process that does not answer for so long is replaced; 0: it is only said"
+    ),
     "max-buffered-bytes": Number(
         256 << 20, 1 << 20, 1 << 40, "what all connections of an acceptor hold of half commands and unsent replies"
     ),

@@ -1,0 +1,76 @@
+"""Which processes answer: one that hangs without dying is said, and replaced.
+
+Each process that serves is asked over its control socket and answers in its next turn. One that has not for HUNG_S is
+named; after the limit it is killed, and what follows is what follows any death. The supervisor may have been stopped
+itself, or the whole machine: then nobody is late, and all are asked anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from mq_shards.supervisor.child import Child
+
+ASK_S: Final = 1.0
+HUNG_S: Final = 3.0  # so that it is said within 5 s
+LATE_S: Final = 1.0  # the supervisor itself, since which nobody could answer it
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Asked:
+    pid: int
+    at: float
+    answered: bool = False
+    said: bool = False
+
+
+class Liveness:
+    def __init__(self, limit_s: float, now: float) -> None:
+        """`limit_s` 0: what hangs is said and left alone."""
+        self._limit_s = limit_s
+        self._asked: dict[Child, _Asked] = {}
+        self.due_at = now + ASK_S
+
+    def answered(self, child: Child, now: float) -> None:
+        asked = self._asked.get(child)
+        if asked is None or asked.pid != child.pid:
+            return
+        asked.answered = True
+        if asked.said:
+            log.warning("%s (pid %d) answers again, after %.1f s", child.title, child.pid, now - asked.at)
+
+    def look(self, children: Iterable[Child], now: float) -> bool:
+        """To be called when `due_at` has come. Whether what hangs() says may have changed."""
+        late = now - self.due_at > LATE_S
+        self.due_at = now + ASK_S
+        before = self.hanging()
+        for child in children:
+            asked = self._asked.get(child)
+            if not child.serving:
+                self._asked.pop(child, None)
+            elif asked is None or asked.pid != child.pid or asked.answered:
+                self._asked[child] = _Asked(child.pid, now)
+                child.send({"do": "ping"})
+            elif late:
+                asked.at = now
+            else:
+                self._judge(child, asked, now)
+        return self.hanging() != before
+
+    def hanging(self) -> list[str]:
+        return [child.title for child, asked in self._asked.items() if asked.said and not asked.answered]
+
+    def _judge(self, child: Child, asked: _Asked, now: float) -> None:
+        silent_s = now - asked.at
+        if silent_s >= HUNG_S and not asked.said:
+            asked.said = True
+            what = f"and is replaced after {self._limit_s:g} s" if self._limit_s else "and is left"
+            log.error("%s (pid %d) has not answered for %.1f s, %s", child.title, child.pid, silent_s, what)
+        if self._limit_s and silent_s >= self._limit_s:
+            log.error("%s (pid %d) hangs: killing it", child.title, child.pid)
+            child.kill()
