@@ -2,7 +2,7 @@
 # make test    all tests                                              (ARGS='tests/test_options.py -k file')
 # make test-long       those that take minutes: crash campaigns, jobs in JVMs of their own
 # make lint    ruff, mypy, clang-format, and the C sources with assertions and all warnings
-# make bench   measure, beside beanstalkd and nsqd if they are there  (ARGS=...)
+# make bench   measure, beside beanstalkd, nsqd and nats-server if they are there  (ARGS=...)
 # make bench-check     has anything become worse than perf/baseline.json says? under 5 minutes, exit status 1 if so
 # make pipeline-demo   a broker of its own, events through two protocols, and what Spark makes of them; about 80 s
 # make setup   what the others need: .venv, packages, the C core; done once, redone when something changes
@@ -41,7 +41,7 @@ else
 	[ $$status = 0 ] || one pipeline tests/pipeline --last-failed
 endif
 
-test-long: setup spark build/spark-classes.jsa beanstalkd nsq
+test-long: setup spark build/spark-classes.jsa beanstalkd nsq nats
 	@.venv/bin/python -m pytest --long -m long $(ARGS)
 
 lint: setup spark
@@ -51,10 +51,10 @@ lint: setup spark
 	.venv/bin/clang-format --dry-run -Werror $(filter %.c %.h, $(CORE)) $(wildcard perf/*.[ch])
 	.venv/bin/python csrc/build.py --debug --out build/lint
 
-bench: setup spark nsq
+bench: setup spark nsq nats
 	@.venv/bin/python -m perf.bench $(ARGS)
 
-bench-check: setup beanstalkd nsq
+bench-check: setup beanstalkd nsq nats
 	@.venv/bin/python -m perf.check $(ARGS)
 
 pipeline-demo: setup spark

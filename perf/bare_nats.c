@@ -1,5 +1,5 @@
-/* NATS' protocol, as far as CONNECT, PING, SUB and PUB of exact subjects: what is published is copied to the output of
- * each subscriber at once. */
+/* NATS' protocol, as far as CONNECT, PING, SUB and PUB: what is published is copied to the output of each subscriber at
+ * once. Of wildcards there is the last token (`a.*`, `a.>`), and of queue groups one a subject, whose members have turns. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -7,20 +7,28 @@
 #include "bare.h"
 #include "measure.h"
 
-#define BUCKETS       4096u
-#define LONGEST_NAME  255u
-#define LONGEST_SID   20u
-#define NUMBER_DIGITS 20u
+#define BUCKETS      4096u
+#define LONGEST_NAME 255u
+#define LONGEST_SID  20u
 
-struct subscription {
-    struct subscription *next; /* of the bucket */
+struct target {
     struct connection *connection;
-    unsigned subject_bytes, sid_bytes;
-    char subject[LONGEST_NAME];
+    unsigned sid_bytes;
     char sid[LONGEST_SID];
 };
 
+struct subscription {
+    struct subscription *next; /* of the bucket */
+    bool is_below;             /* wants what has one token more than its subject */
+    bool is_group;             /* one of its targets has a message, in turn */
+    unsigned subject_bytes;
+    char subject[LONGEST_NAME];
+    struct target *targets;
+    unsigned target_count, turn;
+};
+
 static struct subscription *buckets[BUCKETS];
+static unsigned below_count;
 
 static struct subscription **bucket_of(const char *subject, size_t bytes) {
     uint32_t hash = 2166136261u;
@@ -39,48 +47,82 @@ static const char *word(const char **at, const char *end, size_t *bytes) {
     return begin;
 }
 
-static void subscribe(struct connection *c, const char *at, const char *line_end) {
-    size_t subject_bytes, sid_bytes;
-    const char *subject = word(&at, line_end, &subject_bytes), *sid = word(&at, line_end, &sid_bytes);
-    if (subject_bytes > LONGEST_NAME || sid_bytes > LONGEST_SID || sid_bytes == 0) die("not such a SUB");
-    struct subscription *s = allocate(1, sizeof *s);
-    struct subscription **bucket = bucket_of(subject, subject_bytes);
-    *s = (struct subscription){.next = *bucket, .connection = c};
-    s->subject_bytes = (unsigned)subject_bytes;
-    s->sid_bytes = (unsigned)sid_bytes;
-    memcpy(s->subject, subject, subject_bytes);
-    memcpy(s->sid, sid, sid_bytes);
-    *bucket = s;
+static bool is_of(const struct subscription *s, const char *subject, size_t bytes, bool below) {
+    return s->is_below == below && s->subject_bytes == bytes && memcmp(s->subject, subject, bytes) == 0;
 }
 
-static void send_message(const struct subscription *s, const char *payload, size_t bytes) {
-    char *room = answer_room(s->connection, 4 + s->subject_bytes + 1 + s->sid_bytes + 1 + NUMBER_DIGITS + 4 + bytes);
-    char *to = room;
+static struct subscription *subscription_of(const char *subject, size_t bytes, bool below, bool group) {
+    struct subscription **bucket = bucket_of(subject, bytes);
+    for (struct subscription *s = *bucket; s; s = s->next)
+        if (is_of(s, subject, bytes, below) && s->is_group == group) return s;
+    struct subscription *s = allocate(1, sizeof *s);
+    *s = (struct subscription){.next = *bucket, .is_below = below, .is_group = group};
+    s->subject_bytes = (unsigned)bytes;
+    memcpy(s->subject, subject, bytes);
+    if (below) below_count++;
+    return *bucket = s;
+}
+
+static void subscribe(struct connection *c, const char *at, const char *line_end) {
+    size_t subject_bytes, second_bytes, third_bytes;
+    const char *subject = word(&at, line_end, &subject_bytes), *second = word(&at, line_end, &second_bytes);
+    const char *third = word(&at, line_end, &third_bytes);
+    bool group = third_bytes > 0, below = subject_bytes > 2 && memchr("*>", subject[subject_bytes - 1], 2) != NULL;
+    const char *sid = group ? third : second;
+    size_t sid_bytes = group ? third_bytes : second_bytes;
+    if (subject_bytes > LONGEST_NAME || sid_bytes > LONGEST_SID || sid_bytes == 0) die("not such a SUB");
+    struct subscription *s = subscription_of(subject, subject_bytes - (below ? 2 : 0), below, group);
+    s->targets = realloc(s->targets, (s->target_count + 1) * sizeof *s->targets);
+    if (s->targets == NULL) die("out of memory");
+    struct target *t = &s->targets[s->target_count++];
+    *t = (struct target){.connection = c, .sid_bytes = (unsigned)sid_bytes};
+    memcpy(t->sid, sid, sid_bytes);
+}
+
+struct published {
+    const char *subject, *rest, *payload; /* rest: "[reply ]size\r\n" */
+    size_t subject_bytes, rest_bytes, payload_bytes;
+};
+
+static void send_message(const struct target *t, const struct published *p) {
+    size_t bytes = 4 + p->subject_bytes + 1 + t->sid_bytes + 1 + p->rest_bytes + p->payload_bytes + 2;
+    char *room = answer_room(t->connection, bytes), *to = room;
     memcpy(to, "MSG ", 4);
-    memcpy(to += 4, s->subject, s->subject_bytes);
-    to += s->subject_bytes;
+    memcpy(to += 4, p->subject, p->subject_bytes);
+    to += p->subject_bytes;
     *to++ = ' ';
-    memcpy(to, s->sid, s->sid_bytes);
-    to += s->sid_bytes;
+    memcpy(to, t->sid, t->sid_bytes);
+    to += t->sid_bytes;
     *to++ = ' ';
-    to = write_number(to, bytes);
-    memcpy(to, "\r\n", 2);
-    memcpy(to + 2, payload, bytes + 2); /* with the end of its line */
-    s->connection->out_end = (size_t)(to + 2 + bytes + 2 - s->connection->out);
+    memcpy(to, p->rest, p->rest_bytes);
+    memcpy(to + p->rest_bytes, p->payload, p->payload_bytes + 2); /* with the end of its line */
+    t->connection->out_end = (size_t)(room + bytes - t->connection->out);
+}
+
+static void send_to_all(const struct published *p, size_t subject_bytes, bool below) {
+    for (struct subscription *s = *bucket_of(p->subject, subject_bytes); s; s = s->next) {
+        if (!is_of(s, p->subject, subject_bytes, below)) continue;
+        if (s->is_group) send_message(&s->targets[s->turn++ % s->target_count], p);
+        for (unsigned i = 0; i < s->target_count && !s->is_group; i++) send_message(&s->targets[i], p);
+    }
 }
 
 /* Returns where the command ends, or NULL if its payload is not whole. */
 static const char *publish(const char *at, const char *line_end, const char *next, const char *end) {
-    size_t subject_bytes, digits;
-    const char *subject = word(&at, line_end, &subject_bytes), *number = word(&at, line_end, &digits);
+    struct published p = {.payload = next};
+    size_t second_bytes, third_bytes;
+    p.subject = word(&at, line_end, &p.subject_bytes);
+    const char *second = word(&at, line_end, &second_bytes), *third = word(&at, line_end, &third_bytes);
     const char *number_end;
-    uint64_t bytes = read_number(number, &number_end);
-    if (digits == 0 || number_end != line_end) die("not such a PUB");
-    if ((uint64_t)(end - next) < bytes + 2) return NULL;
-    for (const struct subscription *s = *bucket_of(subject, subject_bytes); s; s = s->next)
-        if (s->subject_bytes == subject_bytes && memcmp(s->subject, subject, subject_bytes) == 0)
-            send_message(s, next, bytes);
-    return next + bytes + 2;
+    p.payload_bytes = read_number(third_bytes > 0 ? third : second, &number_end);
+    if (second_bytes == 0 || number_end != line_end) die("not such a PUB");
+    if ((uint64_t)(end - next) < p.payload_bytes + 2) return NULL;
+    p.rest = second;
+    p.rest_bytes = (size_t)(next - second);
+    send_to_all(&p, p.subject_bytes, false);
+    const char *dot = below_count > 0 ? memrchr(p.subject, '.', p.subject_bytes) : NULL;
+    if (dot) send_to_all(&p, (size_t)(dot - p.subject), true);
+    return next + p.payload_bytes + 2;
 }
 
 static void handle(struct connection *c) {
@@ -114,11 +156,17 @@ static void forget(struct connection *c) {
     for (unsigned i = 0; i < BUCKETS; i++) {
         for (struct subscription **at = &buckets[i]; *at;) {
             struct subscription *s = *at;
-            if (s->connection != c) {
+            unsigned kept = 0;
+            for (unsigned t = 0; t < s->target_count; t++)
+                if (s->targets[t].connection != c) s->targets[kept++] = s->targets[t];
+            s->target_count = kept;
+            if (kept > 0) {
                 at = &s->next;
                 continue;
             }
             *at = s->next;
+            if (s->is_below) below_count--;
+            free(s->targets);
             free(s);
         }
     }

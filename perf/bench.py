@@ -1,4 +1,4 @@
-"""`python -m perf.bench`: measures mq-shards beside beanstalkd and nsqd on this machine. See docs/benchmarks.md."""
+"""`python -m perf.bench`: measures mq-shards beside beanstalkd, nsqd and nats-server. See docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, NoReturn, TypeAlias
 
-from perf import load, scenarios, scenarios_nsq, scenarios_spark
+from perf import load, scenarios, scenarios_nats, scenarios_nsq, scenarios_spark
 from perf.brokers import (
     Bare,
     BrokerError,
@@ -27,6 +27,7 @@ from perf.brokers import (
     Product,
     Wire,
     installed_beanstalkd,
+    installed_nats_server,
     installed_nsqd,
     this_mq_shards,
 )
@@ -42,6 +43,7 @@ Subject: TypeAlias = Wire | Literal["spark"]
 SCENARIOS: Final[Mapping[Subject, Mapping[str, Scenario]]] = {
     "beanstalk": scenarios.SCENARIOS,
     "nsq": scenarios_nsq.SCENARIOS,
+    "nats": scenarios_nats.SCENARIOS,
     "spark": scenarios_spark.SCENARIOS,
 }
 
@@ -112,21 +114,28 @@ def make_plan(options: argparse.Namespace, subject: Subject) -> Plan:
         ours = MqShards(program, options.workers, protocol=wire)
     theirs: Product | None = None
     if subject != "spark":
-        theirs = installed_nsqd() if wire == "nsq" else installed_beanstalkd()
-    if theirs is None and subject != "spark":
-        _say(f"{'nsqd' if wire == 'nsq' else 'beanstalkd'} is not installed: there will be nothing to compare with")
+        peer, theirs = peer_of(wire)
+        if theirs is None:
+            _say(f"{peer} is not installed: there will be nothing to compare with")
     products: list[Product] = [ours] if theirs is None else [ours, theirs]
     plan = Plan(
         products=products, limit=None if subject == "spark" else Bare(wire), rounds=3, seconds=2.0, warmup=0.4,
-        recovery_jobs=2_000_000, memory_jobs=1_000_000, connections=10_000, spark_messages=5_000_000,
-        base=options.dir, say=_say,
+        recovery_jobs=2_000_000, memory_jobs=1_000_000, connections=10_000, subscriptions=1_000_000,
+        spark_messages=5_000_000, base=options.dir, say=_say,
     )  # fmt: skip
     if options.quick:
         plan = replace(
             plan, rounds=1, seconds=1.0, warmup=0.3, recovery_jobs=200_000, memory_jobs=100_000, connections=1000,
-            spark_messages=1_000_000,
+            subscriptions=100_000, spark_messages=1_000_000,
         )  # fmt: skip
     return replace(plan, rounds=options.rounds or plan.rounds, seconds=options.seconds or plan.seconds)
+
+
+def peer_of(wire: Wire) -> tuple[str, Product | None]:
+    """The program that it is compared with, if that is installed."""
+    if wire == "beanstalk":
+        return "beanstalkd", installed_beanstalkd()
+    return ("nsqd", installed_nsqd()) if wire == "nsq" else ("nats-server", installed_nats_server())
 
 
 def print_report(report: Report, path: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
 
 from perf import load
-from perf.peers import nsq_program
+from perf.peers import nats_server, nsq_program
 
 START_LIMIT_S: Final = 20.0
 STOP_LIMIT_S: Final = 10.0
@@ -109,6 +109,21 @@ class Nsqd:
 
 
 @dataclass(frozen=True, slots=True)
+class NatsServer:
+    """With nats-server's own defaults, and without JetStream: it keeps nothing."""
+
+    program: str = "nats-server"
+    name: str = "nats-server"
+    protocol: Wire = "nats"
+
+    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
+        return [self.program, "-a", "127.0.0.1", "-p", str(port)]
+
+    def version(self) -> str:
+        return _first_line([self.program, "--version"])
+
+
+@dataclass(frozen=True, slots=True)
 class MqShards:
     program: tuple[str, ...]
     workers: int = 1
@@ -153,6 +168,11 @@ def installed_beanstalkd() -> Beanstalkd | None:
 def installed_nsqd() -> Nsqd | None:
     program = nsq_program("nsqd")
     return Nsqd(program) if program else None
+
+
+def installed_nats_server() -> NatsServer | None:
+    program = nats_server()
+    return NatsServer(program) if program else None
 
 
 def this_mq_shards(workers: int = 1, protocol: Wire = "beanstalk") -> MqShards:

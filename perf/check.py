@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from perf import bench, load, scenarios, scenarios_nsq
+from perf import bench, load, scenarios, scenarios_nats, scenarios_nsq
 from perf.brokers import DISK, BrokerError
 from perf.figures import RATIOS, Figure, Figures, Name, Report
 from perf.scenarios import Plan, Scenario
@@ -49,6 +49,11 @@ CHECKED: Final[Mapping[str, tuple[bench.Subject, Scenario]]] = {
         each.name: ("nsq", each.measure)
         for each in scenarios_nsq.LOADS
         if each.name in ("nsq-mpub", "nsq-pub", "nsq-pub-wait", "nsq-consume", "nsq-channels")
+    },
+    **{
+        each.name: ("nats", each.measure)
+        for each in scenarios_nats.LOADS
+        if each.name in ("nats-one-128", "nats-queue", "nats-request-many")
     },
     "nsq-spread-pub": ("nsq", scenarios_nsq.SCENARIOS["nsq-spread-pub"]),
 }
@@ -126,7 +131,7 @@ def status(judgements: Sequence[Judgement], failures: Sequence[str]) -> int:
 
 def make_plans(rounds: int, seconds: float) -> dict[bench.Subject, Plan]:
     options = bench.parser().parse_args(["--rounds", str(rounds), "--seconds", str(seconds)])
-    subjects: tuple[bench.Subject, ...] = ("beanstalk", "nsq")
+    subjects: tuple[bench.Subject, ...] = ("beanstalk", "nsq", "nats")
     return {subject: replace(bench.make_plan(options, subject), warmup=WARMUP) for subject in subjects}
 
 

@@ -1,4 +1,4 @@
-"""Builds and runs the load generators (load_beanstalk.c, load_nsq.c), and builds the bare server (bare.c).
+"""Builds and runs the load generators (load_beanstalk.c, load_nsq.c, load_nats.c), and builds the bare server (bare.c).
 
 Each program is compiled when first needed and kept in the user's cache directory under a hash of its sources and flags,
 so that a measurement never runs an old build.
@@ -19,6 +19,7 @@ HERE: Final = Path(__file__).parent
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "load_beanstalk": ("load_beanstalk.c", "measure.c", "stream.c"),
     "load_nsq": ("load_nsq.c", "measure.c", "stream.c"),
+    "load_nats": ("load_nats.c", "measure.c", "stream.c"),
     "bare": ("bare.c", "bare_beanstalk.c", "bare_nsq.c", "bare_nats.c", "measure.c"),
 }
 HEADERS: Final = ("measure.h", "stream.h", "bare.h")
@@ -74,6 +75,21 @@ class Nsq:
     redelivered: int
     publish: Latency | None  # command sent to OK
     message: Latency | None  # message sent, or due in an open loop, to delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Nats:
+    """What one run of load_nats measured in its window. A message is one delivery, one request that was
+    answered, or one message published that nobody wants."""
+
+    messages: int
+    seconds: float
+    rate: float
+    server_cpu_us_per_message: float | None  # None if no processes were named
+    own_cpu_us_per_message: float
+    published: int
+    delivered: int
+    latency: Latency | None  # sent, or due in an open loop, to delivery; asked to answered
 
 
 def cache_dir() -> Path:
@@ -138,6 +154,21 @@ def run_nsq(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), 
     )
 
 
+def run_nats(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), limit_s: float = GRACE_S) -> Nats:
+    """As run(), for the NATS protocol."""
+    fields = _execute("load_nats", port, arguments, pids, limit_s)
+    return Nats(
+        messages=fields["messages"],
+        seconds=fields["seconds"],
+        rate=fields["rate"],
+        server_cpu_us_per_message=fields.get("server_cpu_us_per_message"),
+        own_cpu_us_per_message=fields["own_cpu_us_per_message"],
+        published=fields["published"],
+        delivered=fields["delivered"],
+        latency=_latency(fields.get("latency_us")),
+    )
+
+
 def _execute(name: str, port: int, arguments: Sequence[str], pids: Sequence[int], limit_s: float) -> dict[str, Any]:
     """The line of JSON that a generator prints."""
     command = [str(build(name)), "--port", str(port), *arguments]
@@ -160,10 +191,14 @@ def _latency(fields: dict[str, Any] | None) -> Latency | None:
 
 
 class IdleConnections:
-    """`count` connections that say nothing, for as long as the context lasts."""
+    """`count` connections that say nothing, for as long as the context lasts. Those of NATS have introduced
+    themselves, and have subscribed to `subscriptions` subjects together."""
 
-    def __init__(self, port: int, count: int) -> None:
+    def __init__(self, port: int, count: int, protocol: str = "beanstalk", subscriptions: int = 0) -> None:
         self._command = [str(build()), "--port", str(port), "--idle", str(count)]
+        if protocol == "nats":
+            self._command = [str(build("load_nats")), "--port", str(port), "--mode", "idle"]
+            self._command += ["--subscribers", str(count), "--subscriptions", str(subscriptions)]
 
     def __enter__(self) -> IdleConnections:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

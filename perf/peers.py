@@ -6,8 +6,10 @@ import os
 import shutil
 from pathlib import Path
 
-# `make` puts NSQ's programs there when it finds none.
-BUILT = Path(__file__).resolve().parent.parent / "build" / "nsq"
+# `make` puts programs there when it finds none.
+BUILD = Path(__file__).resolve().parent.parent / "build"
+BUILT = BUILD / "nsq"
+BUILT_NATS = BUILD / "nats"
 GO_BIN = Path.home() / "go" / "bin"
 
 
@@ -18,3 +20,11 @@ def nsq_program(name: str) -> str | None:
     """
     places = [os.environ.get("NSQ_BIN", ""), str(BUILT), os.environ.get("PATH", ""), str(GO_BIN)]
     return shutil.which(name, path=os.pathsep.join(place for place in places if place))
+
+
+def nats_server() -> str | None:
+    """The path of a nats-server: named by $NATS_SERVER_BIN, built by make, or installed."""
+    for program in (os.environ.get("NATS_SERVER_BIN"), str(BUILT_NATS / "nats-server"), "nats-server"):
+        if program and (found := shutil.which(program)):
+            return found
+    return None

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from perf import load
@@ -35,6 +36,7 @@ class Plan:
     recovery_jobs: int
     memory_jobs: int
     connections: int
+    subscriptions: int
     spark_messages: int
     base: Path | None  # where the brokers' directories go
     say: Callable[[str], None]
@@ -115,6 +117,7 @@ def in_turn(
     targets: Mapping[str, float],
     rounds: int | None = None,
     limit: Product | None = None,
+    limit_targets: Mapping[str, float] = MappingProxyType({}),
 ) -> Figures:
     """Measures the products in turn, and the bare server if there is one, and adds the ratios of the first to each."""
     plan.say(f"{scenario}, {variant}")
@@ -136,8 +139,8 @@ def in_turn(
             theirs = found.get(product.name)
             # What is measured as a difference may come out below nothing, and has no ratio then.
             if ours and theirs and all(value > 0 for value in (*ours.rounds, *theirs.rounds)):
-                who, target = (LIMIT_RATIO, None) if product is limit else (RATIO, targets.get(metric))
-                figures[Name(scenario, variant, who, metric)] = ratio(ours, theirs, target)
+                who, wanted = (LIMIT_RATIO, limit_targets) if product is limit else (RATIO, targets)
+                figures[Name(scenario, variant, who, metric)] = ratio(ours, theirs, wanted.get(metric))
     return figures
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import socket
@@ -15,17 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perf.peers import nats_server as nats_server
 from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, free_port
-
-BUILT = ROOT / "build" / "nats" / "nats-server"
-
-
-def nats_server() -> str | None:
-    """The real one: named by the environment, built by make, or installed."""
-    for program in (os.environ.get("NATS_SERVER_BIN"), str(BUILT), "nats-server"):
-        if program and (found := shutil.which(program)):
-            return found
-    return None
 
 
 @dataclass

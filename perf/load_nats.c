@@ -1,0 +1,696 @@
+/* A load generator for servers of the NATS client protocol: one process, one thread, one epoll set.
+ *
+ * It exists to measure brokers on a machine that it shares with them, so it must cost little for each message: the
+ * commands of a turn go out with one send() straight from a prepared block, and messages are compared and counted where
+ * recv() left them. All lines of a run have one length, so nothing of them has to be read.
+ *
+ *   deliver   publishers publish, subscribers take what comes: all of it each, or as one queue group. With --subjects N each
+ *             message has the next of N subjects, and subscribers want `SUBJECT.>`
+ *   publish   publishers publish what nobody wants; PONG says that it has been taken
+ *   request   publishers ask and wait for the answer; subscribers, a queue group, answer. Replies go to inboxes as clients
+ *             make them: one wildcard for all answers of a connection, and a subject of its own for each request
+ *   idle      subscribers are there and say nothing, with --subscriptions over them all, until the program is ended
+ *
+ * A NATS server cuts off who does not take what comes, and does not hold back who publishes too much. So a run is
+ * closed-loop by what was delivered: no more than `window` messages are between publishers and the slowest subscriber.
+ * With --rate it is open-loop instead: messages are due in bursts at fixed times, and a message's latency counts from when
+ * it was due, so that a server that falls behind cannot hide it.
+ *
+ * Any line that is not expected ends the program with a message. The result is one line of JSON on stdout.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include "measure.h"
+#include "stream.h"
+
+#define MAX_CONNECTIONS   60000u
+#define MAX_SUBSCRIPTIONS 10000000u
+#define MAX_WINDOW        1000000u
+#define MAX_BODY_BYTES    (16u << 20)
+#define MAX_BLOCK_BYTES   ((size_t)1 << 30)
+#define MAX_SUBJECTS      1000000u
+#define MAX_NAME_BYTES    64
+#define MAX_EVENTS        256
+#define IN_BYTES          ((size_t)512 << 10) /* what one recv() may bring, besides one whole message */
+#define WINDOW_BYTES      ((size_t)256 << 10) /* of commands, unless --window says otherwise */
+#define LINE_BYTES        256u                /* more than any line that is sent */
+#define RARE_BYTES        4096u               /* more than any line that is not a message */
+#define SAMPLE            16u                 /* in a closed loop one message in so many carries the time */
+#define TICK_NS           (NS / 4000)
+#define STALL_NS          (20 * NS)
+#define INBOX             "_INBOX."
+#define INBOX_BYTES       (sizeof INBOX - 1 + 5 + 1) /* with the connection's number and a dot */
+#define TOKEN_BYTES       10u
+#define REPLY_BYTES       (INBOX_BYTES + TOKEN_BYTES)
+
+enum mode { MODE_DELIVER, MODE_PUBLISH, MODE_REQUEST, MODE_IDLE };
+
+struct options {
+    enum mode mode;
+    const char *host;
+    uint16_t port;
+    unsigned publishers;
+    unsigned subscribers;
+    unsigned subjects;
+    unsigned subscriptions;
+    bool queue;
+    unsigned window; /* messages; 0: WINDOW_BYTES */
+    unsigned depth;  /* requests that each publisher keeps unanswered */
+    size_t body_bytes;
+    double seconds;
+    double warmup;
+    double rate;       /* messages a second; 0: closed loop */
+    uint64_t messages; /* 0: by time */
+    const char *subject;
+    struct processes server;
+};
+
+struct counts {
+    uint64_t published; /* in mode publish: that PONG has told of */
+    uint64_t delivered; /* in mode request: answers */
+};
+
+/* What the line of a message is like: only what is between the two ends differs. */
+struct shape {
+    char begin[LINE_BYTES], end[LINE_BYTES];
+    size_t begin_bytes, end_bytes, line_bytes;
+};
+
+enum role { PUBLISHES, SUBSCRIBES, ASKS, ANSWERS };
+
+struct connection {
+    struct stream stream; /* first: the epoll set gives its address */
+    enum role role;
+    struct shape shape; /* of what it gets */
+    uint64_t sent;      /* messages; in mode publish also those that no PONG has told of */
+    uint64_t delivered;
+    unsigned pings; /* unanswered */
+    char *request;  /* `depth` of them, of one length */
+};
+_Static_assert(offsetof(struct connection, stream) == 0, "a connection has the address of its stream");
+
+struct snapshot {
+    struct usage usage;
+    struct counts counts;
+};
+
+struct load {
+    struct options options;
+    int epoll_fd;
+    int timer_fd;                   /* paces an open loop; in the epoll set without an address */
+    struct connection *connections; /* publishers first */
+    unsigned connection_count;
+    char *block; /* prepared commands, back to back; those at multiples of `sample` carry the time */
+    size_t command_bytes, body_at;
+    unsigned cycle;  /* commands until subjects begin again */
+    unsigned window; /* messages */
+    unsigned chunk;  /* what is sent at a time, at least, in a closed loop */
+    unsigned sample;
+    uint64_t left; /* messages still to send */
+    uint64_t sent;
+    uint64_t pace_begin_ns;
+    double messages_per_tick;
+    uint64_t paced;
+    unsigned next_publisher;
+    char *in;
+    size_t in_bytes;
+    char *answers; /* what one recv() may cause */
+    uint64_t now_ns;
+    uint64_t last_progress_ns;
+    struct counts counts;
+    struct histogram latency_ns; /* sent, or due .. delivered; asked .. answered */
+};
+
+/* ---- what is sent ---- */
+
+static size_t write_command(const struct load *load, char *at, unsigned index) {
+    const struct options *o = &load->options;
+    char numbered[16] = "";
+    if (o->subjects > 1) snprintf(numbered, sizeof numbered, ".%07u", index % o->subjects);
+    size_t bytes = (size_t)sprintf(at, "PUB %s%s %zu\r\n", o->subject, numbered, o->body_bytes);
+    memset(at + bytes, 'x', o->body_bytes);
+    if (o->body_bytes >= STAMP_BYTES) write_stamp(at + bytes, 0);
+    memcpy(at + bytes + o->body_bytes, "\r\n", 2);
+    return bytes + o->body_bytes + 2;
+}
+
+/* As many commands as a cycle has, and again as many as are sent at a time: so each send is of one piece. */
+static void prepare_block(struct load *load) {
+    const struct options *o = &load->options;
+    char *command = allocate(1, LINE_BYTES + o->body_bytes);
+    load->command_bytes = write_command(load, command, 0);
+    load->body_at = load->command_bytes - o->body_bytes - 2;
+    free(command);
+    size_t fitting = WINDOW_BYTES / load->command_bytes;
+    load->window = o->window ? o->window : fitting > 4 ? (unsigned)fitting : 4;
+    load->chunk = load->window > 4 ? load->window / 4 : 1;
+    load->sample = o->rate > 0 || load->window < SAMPLE ? 1 : SAMPLE;
+    load->cycle = o->subjects > 1 ? o->subjects : load->sample;
+    size_t commands = (size_t)load->cycle + load->window;
+    if (load->command_bytes > MAX_BLOCK_BYTES / commands)
+        die("a block of commands of more than %zu bytes", MAX_BLOCK_BYTES);
+    load->block = allocate(1, commands * load->command_bytes + 1);
+    for (size_t i = 0; i < commands; i++) write_command(load, load->block + i * load->command_bytes, (unsigned)i);
+}
+
+static void stamp_command(struct load *load, size_t index, uint64_t time_ns) {
+    if (load->options.body_bytes < STAMP_BYTES) return;
+    write_stamp(load->block + index * load->command_bytes + load->body_at, time_ns);
+}
+
+/* `n` commands of the block, from where the connection has come; stamped already. */
+static void send_block(struct load *load, struct connection *c, uint64_t n) {
+    size_t begin = (size_t)(c->sent % load->cycle);
+    stream_send(&c->stream, load->block + begin * load->command_bytes, (size_t)n * load->command_bytes);
+    c->sent += n;
+    load->sent += n;
+    load->left -= n;
+}
+
+static void send_commands(struct load *load, struct connection *c, uint64_t n) {
+    size_t begin = (size_t)(c->sent % load->cycle), end = begin + (size_t)n;
+    for (size_t i = (begin + load->sample - 1) / load->sample * load->sample; i < end; i += load->sample)
+        stamp_command(load, i, load->now_ns);
+    send_block(load, c, n);
+}
+
+/* How many messages have come to all who are to have them. */
+static uint64_t delivered_to_all(const struct load *load) {
+    const struct options *o = &load->options;
+    if (o->queue) return load->counts.delivered;
+    uint64_t least = UINT64_MAX;
+    for (unsigned i = o->publishers; i < load->connection_count; i++)
+        if (load->connections[i].delivered < least) least = load->connections[i].delivered;
+    return least;
+}
+
+static uint64_t room(const struct load *load) {
+    uint64_t n = load->window - (load->sent - delivered_to_all(load));
+    return n < load->left ? n : load->left;
+}
+
+/* The closed loop: what may be sent goes to all publishers in equal parts, when it is worth a send. */
+static void send_what_may_be(struct load *load) {
+    uint64_t n = room(load), publishers = load->options.publishers;
+    if (n == 0 || (n < load->chunk && n < load->left)) return;
+    uint64_t share = (n + publishers - 1) / publishers;
+    for (uint64_t part; n > 0; n -= part) {
+        part = share < n ? share : n;
+        send_commands(load, &load->connections[load->next_publisher], part);
+        load->next_publisher = (load->next_publisher + 1) % load->options.publishers;
+    }
+}
+
+/* When message `index` of the open loop is due: at a tick, with the others of that tick. */
+static uint64_t due_ns(const struct load *load, uint64_t index) {
+    return load->pace_begin_ns + (uint64_t)((double)index / load->messages_per_tick) * TICK_NS;
+}
+
+/* What finds no room stays due, and its latency grows. */
+static void send_due(struct load *load) {
+    uint64_t most = room(load), publishers = load->options.publishers, due = 0;
+    while (due < most && due_ns(load, load->paced + due) <= load->now_ns) due++;
+    uint64_t share = (due + publishers - 1) / publishers;
+    for (uint64_t part; due > 0; due -= part) {
+        struct connection *c = &load->connections[load->next_publisher];
+        load->next_publisher = (load->next_publisher + 1) % load->options.publishers;
+        part = share < due ? share : due;
+        size_t begin = (size_t)(c->sent % load->cycle);
+        for (uint64_t k = 0; k < part; k++) stamp_command(load, begin + k, due_ns(load, load->paced + k));
+        send_block(load, c, part);
+        load->paced += part;
+    }
+}
+
+/* What nobody wants: a PING behind each chunk, and four of them on their way. */
+static void send_unwanted(struct load *load, struct connection *c) {
+    for (; c->pings < 4 && load->left > 0; c->pings++) {
+        send_commands(load, c, load->chunk < load->left ? load->chunk : load->left);
+        stream_send(&c->stream, "PING\r\n", 6);
+    }
+}
+
+static void ask(struct load *load, struct connection *c, uint64_t n) {
+    const struct options *o = &load->options;
+    if (n > load->left) n = load->left;
+    if (n == 0) return;
+    size_t bytes = load->command_bytes + 1 + REPLY_BYTES, token_at = 4 + strlen(o->subject) + 1 + INBOX_BYTES;
+    for (uint64_t i = 0; i < n; i++) {
+        char *at = c->request + i * bytes;
+        uint64_t token = c->sent + i;
+        for (size_t digit = TOKEN_BYTES; digit-- > 0; token /= 10) at[token_at + digit] = (char)('0' + token % 10);
+        if (o->body_bytes >= STAMP_BYTES) write_stamp(at + bytes - 2 - o->body_bytes, load->now_ns);
+    }
+    stream_send(&c->stream, c->request, (size_t)n * bytes);
+    c->sent += n;
+    load->sent += n;
+    load->left -= n;
+}
+
+/* ---- what the server says ---- */
+
+static bool begins(const char *line, size_t bytes, const char *word) {
+    return bytes >= strlen(word) && memcmp(line, word, strlen(word)) == 0;
+}
+
+/* A line that is no message; its bytes are with the line's end. */
+static void take_rare_line(struct load *load, struct connection *c, const char *line, size_t bytes) {
+    if (begins(line, bytes, "PING\r\n")) {
+        stream_send(&c->stream, "PONG\r\n", 6);
+    } else if (begins(line, bytes, "PONG\r\n") && c->pings > 0) {
+        uint64_t left_open = --c->pings * (uint64_t)load->chunk, told = c->sent > left_open ? c->sent - left_open : 0;
+        if (load->left == 0 && c->pings == 0) told = c->sent; /* the last chunk may be smaller */
+        if (told <= c->delivered) return;
+        load->counts.published += told - c->delivered;
+        c->delivered = told;
+    } else if (!begins(line, bytes, "INFO ")) {
+        die("unexpected: %.*s", (int)(bytes > 200 ? 200 : bytes), line);
+    }
+}
+
+static void check_message(struct load *load, const struct connection *c, const char *body) {
+    size_t bytes = load->options.body_bytes;
+    if (body[bytes] != '\r' || body[bytes + 1] != '\n') die("a payload that does not end where it should");
+    if (bytes < STAMP_BYTES) return;
+    if (bytes > STAMP_BYTES && body[bytes - 1] != 'x') die("a body that was not put");
+    uint64_t sent_ns = read_stamp(body);
+    if (c->role == ANSWERS) return;
+    if (sent_ns != 0 && load->now_ns > sent_ns) histogram_add(&load->latency_ns, load->now_ns - sent_ns);
+}
+
+static bool is_message(const struct shape *s, const char *line) {
+    return memcmp(line, s->begin, s->begin_bytes) == 0 &&
+           memcmp(line + s->line_bytes - s->end_bytes, s->end, s->end_bytes) == 0;
+}
+
+/* A service's answer to the request at `line`; returns where it ends. */
+static char *put_answer(const struct load *load, const struct connection *c, const char *line, char *to) {
+    const struct shape *s = &c->shape;
+    memcpy(to, "PUB ", 4);
+    to += 4;
+    size_t reply_at = s->begin_bytes - (sizeof INBOX - 1), rest = s->line_bytes - reply_at;
+    /* The reply, the size and the payload are as they came. */
+    memcpy(to, line + reply_at, rest + load->options.body_bytes + 2);
+    return to + rest + load->options.body_bytes + 2;
+}
+
+/* How much of the input has been used. */
+static size_t take_lines(struct load *load, struct connection *c, const char *in, size_t bytes) {
+    const struct shape *s = &c->shape;
+    size_t message_bytes = s->line_bytes + load->options.body_bytes + 2;
+    const char *at = in, *end = in + bytes;
+    char *answers = load->answers;
+    uint64_t messages = 0;
+    while (at < end) {
+        if (*at == 'M' && (size_t)(end - at) < message_bytes) break;
+        if (*at == 'M' && s->line_bytes > 0 && is_message(s, at)) {
+            check_message(load, c, at + s->line_bytes);
+            if (c->role == ANSWERS) answers = put_answer(load, c, at, answers);
+            at += message_bytes;
+            messages++;
+            continue;
+        }
+        const char *newline = memchr(at, '\n', (size_t)(end - at));
+        if (newline == NULL) break;
+        take_rare_line(load, c, at, (size_t)(newline + 1 - at));
+        at = newline + 1;
+    }
+    c->delivered += messages;
+    if (c->role != ANSWERS) load->counts.delivered += messages;
+    if (answers != load->answers) stream_send(&c->stream, load->answers, (size_t)(answers - load->answers));
+    if (c->role == ASKS) ask(load, c, messages);
+    return (size_t)(at - in);
+}
+
+/* ---- the loop ---- */
+
+static void on_readable(struct load *load, struct connection *c) {
+    size_t bytes = stream_receive(&c->stream, load->in, load->in_bytes);
+    if (bytes == 0) return;
+    load->now_ns = now_ns();
+    load->last_progress_ns = load->now_ns;
+    bool idle = load->options.mode == MODE_IDLE; /* takes whatever comes */
+    if (idle && memmem(load->in, bytes, "PING\r\n", 6) != NULL) stream_send(&c->stream, "PONG\r\n", 6);
+    size_t used = idle ? bytes : take_lines(load, c, load->in, bytes);
+    stream_keep(&c->stream, load->in + used, bytes - used);
+    if (c->role == PUBLISHES && load->options.mode == MODE_PUBLISH) send_unwanted(load, c);
+}
+
+static void turn(struct load *load) {
+    struct epoll_event events[MAX_EVENTS];
+    int n = epoll_wait(load->epoll_fd, events, MAX_EVENTS, 50);
+    if (n < 0 && errno != EINTR) die("epoll_wait: %s", strerror(errno));
+    for (int i = 0; i < n; i++) {
+        struct connection *c = events[i].data.ptr;
+        if (c == NULL) {
+            uint64_t ticks; /* how many is of no interest, but the next one comes only when this one is read */
+            if (read(load->timer_fd, &ticks, sizeof ticks) < 0 && errno != EAGAIN) die("timerfd: %s", strerror(errno));
+            continue;
+        }
+        if (events[i].events & EPOLLOUT) stream_flush(&c->stream);
+        if (events[i].events & ~(uint32_t)EPOLLOUT) on_readable(load, c);
+    }
+    load->now_ns = now_ns();
+    if (load->options.rate > 0)
+        send_due(load);
+    else if (load->options.mode == MODE_DELIVER)
+        send_what_may_be(load);
+    if (load->now_ns - load->last_progress_ns > STALL_NS)
+        die("nothing came for %d s (%" PRIu64 " sent, %" PRIu64 " delivered)", (int)(STALL_NS / NS), load->sent,
+            load->counts.delivered);
+}
+
+static struct snapshot take_snapshot(const struct load *load) {
+    struct snapshot s = {.usage = usage_now(&load->options.server), .counts = load->counts};
+    if (load->options.mode != MODE_PUBLISH) s.counts.published = load->sent;
+    return s;
+}
+
+static bool all_done(const struct load *load) {
+    const struct options *o = &load->options;
+    if (o->mode == MODE_PUBLISH) return load->counts.published >= o->messages;
+    uint64_t copies = o->mode == MODE_REQUEST || o->queue ? 1 : o->subscribers;
+    return load->counts.delivered >= o->messages * copies;
+}
+
+static void start_traffic(struct load *load) {
+    const struct options *o = &load->options;
+    load->now_ns = load->last_progress_ns = load->pace_begin_ns = now_ns();
+    for (unsigned i = 0; i < o->publishers; i++) {
+        if (o->mode == MODE_REQUEST) ask(load, &load->connections[i], o->depth);
+        if (o->mode == MODE_PUBLISH) send_unwanted(load, &load->connections[i]);
+    }
+    if (o->mode == MODE_DELIVER && o->rate <= 0) send_what_may_be(load);
+}
+
+static void run(struct load *load, struct snapshot *begin, struct snapshot *end) {
+    const struct options *o = &load->options;
+    *begin = take_snapshot(load);
+    uint64_t warm_ns = begin->usage.time_ns + (uint64_t)(o->warmup * 1e9);
+    uint64_t end_ns = warm_ns + (uint64_t)(o->seconds * 1e9);
+    start_traffic(load);
+    if (o->messages) {
+        while (!all_done(load)) turn(load);
+    } else {
+        while (load->now_ns < warm_ns) turn(load);
+        memset(&load->latency_ns, 0, sizeof load->latency_ns);
+        *begin = take_snapshot(load);
+        while (load->now_ns < end_ns) turn(load);
+    }
+    *end = take_snapshot(load);
+}
+
+/* ---- connections ---- */
+
+static void send_whole(int fd, const char *data, size_t bytes) {
+    for (size_t sent = 0; sent < bytes;) {
+        ssize_t n = send(fd, data + sent, bytes - sent, MSG_NOSIGNAL);
+        if (n < 0) die("send: %s", strerror(errno));
+        sent += (size_t)n;
+    }
+}
+
+/* Until PONG has come, on a connection that still blocks. What is behind it is given back: an INFO, or a part of one. */
+static size_t await_pong(int fd, char *rest) {
+    char text[2 * RARE_BYTES];
+    for (size_t have = 0; have < sizeof text - 1;) {
+        ssize_t n = recv(fd, text + have, sizeof text - 1 - have, 0);
+        if (n <= 0) die("a connection was ended instead of opened%s%.200s", have ? ": " : "", have ? text : "");
+        have += (size_t)n;
+        text[have] = 0;
+        const char *error = strstr(text, "-ERR"), *pong = strstr(text, "PONG\r\n");
+        if (error) die("a connection was answered %.200s", error);
+        if (pong == NULL) continue;
+        size_t after = have - (size_t)(pong + 6 - text);
+        memcpy(rest, pong + 6, after);
+        return after;
+    }
+    die("a connection was answered too much");
+}
+
+static void set_shape(struct shape *s, size_t between, const char *begin, const char *end) {
+    s->begin_bytes = (size_t)snprintf(s->begin, sizeof s->begin, "%s", begin);
+    s->end_bytes = (size_t)snprintf(s->end, sizeof s->end, "%s", end);
+    s->line_bytes = s->begin_bytes + between + s->end_bytes;
+}
+
+/* What it subscribes to, and what its messages look like. */
+static int say_subscription(const struct load *load, struct connection *c, unsigned index, char *to) {
+    const struct options *o = &load->options;
+    char begin[LINE_BYTES], end[LINE_BYTES];
+    snprintf(end, sizeof end, "%s%zu\r\n", c->role == ANSWERS ? " " : " 1 ", o->body_bytes);
+    switch (c->role) {
+    case PUBLISHES: return 0;
+    case ASKS:
+        snprintf(begin, sizeof begin, "MSG " INBOX "%05u.", index);
+        set_shape(&c->shape, TOKEN_BYTES, begin, end);
+        return sprintf(to, "SUB " INBOX "%05u.* 1\r\n", index);
+    case ANSWERS:
+        snprintf(begin, sizeof begin, "MSG %s 1 " INBOX, o->subject);
+        set_shape(&c->shape, REPLY_BYTES - (sizeof INBOX - 1), begin, end);
+        return sprintf(to, "SUB %s group 1\r\n", o->subject);
+    case SUBSCRIBES: break;
+    }
+    snprintf(begin, sizeof begin, o->subjects > 1 ? "MSG %s." : "MSG %s", o->subject);
+    set_shape(&c->shape, o->subjects > 1 ? 7 : 0, begin, end);
+    return sprintf(to, "SUB %s%s%s 1\r\n", o->subject, o->subjects > 1 ? ".>" : "", o->queue ? " group" : "");
+}
+
+static void prepare_requests(struct load *load, struct connection *c, unsigned index) {
+    const struct options *o = &load->options;
+    size_t bytes = load->command_bytes + 1 + REPLY_BYTES;
+    c->request = allocate(o->depth, bytes + 1);
+    for (unsigned i = 0; i < o->depth; i++) {
+        char *at = c->request + i * bytes;
+        int line = sprintf(at, "PUB %s " INBOX "%05u.%010u %zu\r\n", o->subject, index, 0, o->body_bytes);
+        memset(at + line, 'x', o->body_bytes);
+        memcpy(at + line + o->body_bytes, "\r\n", 2);
+    }
+}
+
+/* Those beyond the first: each a subject of its own. */
+static void subscribe_to_many(const struct options *o, int fd, unsigned index) {
+    char *lines = allocate(1, IN_BYTES);
+    for (unsigned sid = 2, n = index; n < o->subscriptions;) {
+        size_t bytes = 0;
+        for (; n < o->subscriptions && bytes < IN_BYTES - LINE_BYTES; n += o->subscribers, sid++)
+            bytes += (size_t)sprintf(lines + bytes, "SUB %s.%07u %u\r\n", o->subject, n, sid);
+        send_whole(fd, lines, bytes);
+    }
+    free(lines);
+}
+
+static void open_connection(struct load *load, struct connection *c, enum role role, unsigned index) {
+    const struct options *o = &load->options;
+    static const char connect[] = "CONNECT {\"verbose\":false,\"pedantic\":false,\"name\":\"load\",\"lang\":\"c\","
+                                  "\"version\":\"1.0.0\",\"protocol\":1,\"echo\":true,\"headers\":true,"
+                                  "\"no_responders\":true}\r\n";
+    int fd = stream_connect(o->host, o->port);
+    char line[LINE_BYTES], rest[2 * RARE_BYTES];
+    c->role = role;
+    send_whole(fd, connect, sizeof connect - 1);
+    if (o->mode == MODE_IDLE)
+        subscribe_to_many(o, fd, index);
+    else
+        send_whole(fd, line, (size_t)say_subscription(load, c, index, line));
+    send_whole(fd, "PING\r\n", 6);
+    size_t rest_bytes = await_pong(fd, rest);
+    if (role == ASKS) prepare_requests(load, c, index);
+    size_t longest = load->command_bytes + LINE_BYTES + RARE_BYTES;
+    size_t unsent = o->mode == MODE_REQUEST ? (size_t)(o->depth * o->publishers + 1) * longest
+                                            : (size_t)load->window * 4 * load->command_bytes + RARE_BYTES;
+    if (role == SUBSCRIBES) unsent = RARE_BYTES;
+    stream_open(&c->stream, fd, load->epoll_fd, unsent, longest);
+    stream_keep(&c->stream, rest, rest_bytes);
+}
+
+static void open_timer(struct load *load) {
+    const struct options *o = &load->options;
+    load->messages_per_tick = o->rate * ((double)TICK_NS / 1e9);
+    load->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+    struct timespec tick = {.tv_nsec = (long)TICK_NS};
+    struct itimerspec ticks = {.it_interval = tick, .it_value = tick};
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+    if (load->timer_fd < 0 || timerfd_settime(load->timer_fd, 0, &ticks, NULL) != 0 ||
+        epoll_ctl(load->epoll_fd, EPOLL_CTL_ADD, load->timer_fd, &event) != 0)
+        die("timerfd: %s", strerror(errno));
+}
+
+static void open_load(struct load *load) {
+    const struct options *o = &load->options;
+    bool asks = o->mode == MODE_REQUEST;
+    load->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    if (load->epoll_fd < 0) die("epoll_create1: %s", strerror(errno));
+    load->left = o->messages ? o->messages : UINT64_MAX;
+    prepare_block(load);
+    load->in_bytes = IN_BYTES + o->body_bytes + LINE_BYTES + 2 * RARE_BYTES;
+    load->in = allocate(1, load->in_bytes);
+    /* An answer is shorter than the request that it answers. */
+    load->answers = allocate(1, load->in_bytes);
+    load->connection_count = o->publishers + o->subscribers;
+    load->connections = allocate(load->connection_count, sizeof *load->connections);
+    /* Who wants a message before who publishes it. */
+    for (unsigned i = 0; i < o->subscribers; i++)
+        open_connection(load, &load->connections[o->publishers + i], asks ? ANSWERS : SUBSCRIBES, i);
+    for (unsigned i = 0; i < o->publishers; i++)
+        open_connection(load, &load->connections[i], asks ? ASKS : PUBLISHES, i);
+    if (o->rate > 0) open_timer(load);
+}
+
+static void close_load(struct load *load) {
+    for (unsigned i = 0; i < load->connection_count; i++) {
+        stream_close(&load->connections[i].stream);
+        free(load->connections[i].request);
+    }
+    if (load->options.rate > 0) close(load->timer_fd);
+    close(load->epoll_fd);
+    free(load->connections);
+    free(load->block);
+    free(load->in);
+    free(load->answers);
+}
+
+/* ---- options and report ---- */
+
+static const char usage[] =
+    "usage: load_nats --port PORT [options]\n"
+    "  --host A            IPv4 address (127.0.0.1)\n"
+    "  --mode MODE         deliver: publishers and subscribers (default); publish: publishers only; request: "
+    "publishers\n"
+    "                      ask, subscribers answer; idle: subscribers only, until the program is ended\n"
+    "  --publishers P      connections that publish, or ask (1)\n"
+    "  --subscribers S     connections that subscribe, or answer (1)\n"
+    "  --queue             subscribers are one queue group (mode request: always)\n"
+    "  --subject NAME      subject (load)\n"
+    "  --subjects N        NAME.0000000 and so on in turn, and subscribers want NAME.> (1: just NAME)\n"
+    "  --subscriptions M   of all subscribers together (mode idle: 0)\n"
+    "  --window W          messages that may be on their way (0: 256 KiB of commands)\n"
+    "  --depth D           requests that each publisher keeps unanswered (1)\n"
+    "  --rate R            messages a second, published at fixed times, instead of as many as are taken\n"
+    "  --body BYTES        of each message (128); times are taken from 16 on\n"
+    "  --seconds S         length of the measured window (3)\n"
+    "  --warmup W          seconds before the window (0.5)\n"
+    "  --messages N        instead of a window: N messages, from the first to the last\n"
+    "  --pids A,B,...      processes of the server, whose CPU time in the window is reported\n"
+    "prints one line of JSON; times in microseconds unless named otherwise\n";
+
+static const char *const MODES[] = {"deliver", "publish", "request", "idle"};
+
+static enum mode mode_named(const char *name) {
+    for (unsigned mode = 0; mode < sizeof MODES / sizeof *MODES; mode++)
+        if (strcmp(name, MODES[mode]) == 0) return (enum mode)mode;
+    die("no mode %s", name);
+}
+
+static void check_options(struct options *o) {
+    if (o->port == 0) die("--port is missing\n%s", usage);
+    if (o->mode == MODE_PUBLISH) o->subscribers = 0;
+    if (o->mode == MODE_IDLE) o->publishers = 0;
+    if (o->rate > 0 && (o->mode != MODE_DELIVER || o->messages > 0)) die("--rate needs mode deliver and a window");
+    if (strlen(o->subject) > MAX_NAME_BYTES) die("a subject has no more than %d bytes", MAX_NAME_BYTES);
+}
+
+static struct options read_options(int argc, char **argv) {
+    static const struct option names[] = {{"host", 1, 0, 'h'},
+                                          {"port", 1, 0, 'p'},
+                                          {"mode", 1, 0, 'm'},
+                                          {"publishers", 1, 0, 'P'},
+                                          {"subscribers", 1, 0, 'S'},
+                                          {"queue", 0, 0, 'q'},
+                                          {"subject", 1, 0, 't'},
+                                          {"subjects", 1, 0, 'N'},
+                                          {"window", 1, 0, 'W'},
+                                          {"subscriptions", 1, 0, 'M'},
+                                          {"depth", 1, 0, 'D'},
+                                          {"rate", 1, 0, 'f'},
+                                          {"body", 1, 0, 'b'},
+                                          {"seconds", 1, 0, 's'},
+                                          {"warmup", 1, 0, 'w'},
+                                          {"messages", 1, 0, 'n'},
+                                          {"pids", 1, 0, 'i'},
+                                          {"help", 0, 0, 'H'},
+                                          {0, 0, 0, 0}};
+    struct options o = {.host = "127.0.0.1",
+                        .publishers = 1,
+                        .subscribers = 1,
+                        .subjects = 1,
+                        .depth = 1,
+                        .body_bytes = 128,
+                        .seconds = 3,
+                        .warmup = 0.5,
+                        .subject = "load"};
+    for (int name; (name = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+        switch (name) {
+        case 'h': o.host = optarg; break;
+        case 'p': o.port = (uint16_t)number(optarg, 1, 65535); break;
+        case 'm': o.mode = mode_named(optarg); break;
+        case 'P': o.publishers = (unsigned)number(optarg, 1, MAX_CONNECTIONS); break;
+        case 'S': o.subscribers = (unsigned)number(optarg, 1, MAX_CONNECTIONS); break;
+        case 'q': o.queue = true; break;
+        case 't': o.subject = optarg; break;
+        case 'N': o.subjects = (unsigned)number(optarg, 1, MAX_SUBJECTS); break;
+        case 'M': o.subscriptions = (unsigned)number(optarg, 0, MAX_SUBSCRIPTIONS); break;
+        case 'W': o.window = (unsigned)number(optarg, 0, MAX_WINDOW); break;
+        case 'D': o.depth = (unsigned)number(optarg, 1, MAX_WINDOW); break;
+        case 'f': o.rate = number(optarg, 1, 1e9); break;
+        case 'b': o.body_bytes = (size_t)number(optarg, 0, MAX_BODY_BYTES); break;
+        case 's': o.seconds = number(optarg, 0.01, 86400); break;
+        case 'w': o.warmup = number(optarg, 0, 3600); break;
+        case 'n': o.messages = (uint64_t)number(optarg, 1, 1e12); break;
+        case 'i': read_pids(&o.server, optarg); break;
+        case 'H': fputs(usage, stdout); exit(0);
+        default: fputs(usage, stderr); exit(2);
+        }
+    }
+    if (optind < argc) die("what is %s?\n%s", argv[optind], usage);
+    check_options(&o);
+    return o;
+}
+
+static void report(const struct load *load, const struct snapshot *begin, const struct snapshot *end) {
+    const struct options *o = &load->options;
+    double seconds = (double)(end->usage.time_ns - begin->usage.time_ns) / 1e9;
+    uint64_t published = end->counts.published - begin->counts.published;
+    uint64_t delivered = end->counts.delivered - begin->counts.delivered;
+    uint64_t messages = o->mode == MODE_PUBLISH ? published : delivered;
+    printf(
+        "{\"mode\": \"%s\", \"publishers\": %u, \"subscribers\": %u, \"queue\": %s, \"subjects\": %u, \"window\": %u, "
+        "\"body_bytes\": %zu, \"seconds\": %.4f, \"messages\": %" PRIu64 ", \"rate\": %.0f",
+        MODES[o->mode], o->publishers, o->subscribers, o->queue ? "true" : "false", o->subjects, load->window,
+        o->body_bytes, seconds, messages, (double)messages / seconds);
+    report_cpu(&begin->usage, &end->usage, o->server.count, messages, "message");
+    printf(", \"published\": %" PRIu64 ", \"delivered\": %" PRIu64, published, delivered);
+    report_histogram("latency_us", &load->latency_ns);
+    printf("}\n");
+}
+
+__attribute__((noreturn)) static void stay(struct load *load) {
+    puts("ready");
+    fflush(stdout);
+    for (;; turn(load)) load->last_progress_ns = now_ns();
+}
+
+int main(int argc, char **argv) {
+    static struct load load;
+    load.options = read_options(argc, argv);
+    open_load(&load);
+    if (load.options.mode == MODE_IDLE) stay(&load);
+    struct snapshot begin, end;
+    run(&load, &begin, &end);
+    report(&load, &begin, &end);
+    close_load(&load);
+    return 0;
+}
