@@ -132,8 +132,9 @@ class Engine:
         if lib.acceptor_listen(self._acceptor, fd, protocol) != 0:
             raise _error("cannot listen")
 
-    def stop_listening(self) -> None:
-        lib.acceptor_stop_listening(self._acceptor)
+    def stop_listening(self, protocol: int = 0) -> None:
+        """For clients of that protocol; 0: for any."""
+        lib.acceptor_stop_listening(self._acceptor, protocol)
 
     def adopt(self, fd: int, protocol: int) -> int:
         """Takes a connected socket over and returns the number of the connection."""
@@ -235,6 +236,13 @@ class Engine:
         numbers = ffi.new("uint32_t[]", max(count, 1))
         lib.acceptor_call(self._acceptor, conn, what.encode(), 0, b"", 0, numbers, count)
         return [int(numbers[i]) for i in range(count)]
+
+    def ask(self, protocol: int, what: str, value: int = 0, data: bytes = b"", *, most: int = 64 << 10) -> bytes:
+        """Asks a codec something of all its connections; at most so many bytes of answer. ValueError when there is no
+        such thing."""
+        room = ffi.new("uint8_t[]", most)
+        count = int(lib.acceptor_ask(self._acceptor, protocol, what.encode(), value, data, len(data), room, most))
+        return bytes(ffi.buffer(room, _called(what, value, count)))
 
     def topic_name(self, topic: int) -> bytes:
         count = lib.acceptor_topic_name(self._acceptor, topic, self._name)

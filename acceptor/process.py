@@ -40,7 +40,7 @@ class AcceptorProcess:
         self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)
         self._watched = Watched()
         self._calls = Calls(self._watched, time.monotonic_ns, expected=start["gateway"])
-        broker = Broker(start["instance"], start["started_wall_ns"], start["index"], self._calls)
+        broker = Broker(start["instance"], start["started_wall_ns"], start["index"], self._calls, control.send)
         self._protocols: dict[int, Protocol] = {
             protocol_number(name): protocol(self._engine, settings[name], broker)
             for name, protocol in PROTOCOLS.items()
@@ -128,6 +128,8 @@ class AcceptorProcess:
             elif upcall.kind == engine.COMMAND:
                 protocol.command(upcall.conn, upcall.line)
             elif upcall.kind == engine.CLOSED:
+                if upcall.line:
+                    protocol.last_words(upcall.conn, upcall.line)
                 protocol.closed(upcall.conn)
             elif upcall.kind == engine.INPUT:
                 protocol.input(upcall.conn, upcall.line)
@@ -137,6 +139,12 @@ class AcceptorProcess:
             what = upcall.answer or upcall.line[:LOGGED_BYTES]
             log.exception("cannot handle %r of connection %#x", what, upcall.conn)
             protocol.failed(upcall.conn)
+
+    def _send_clients_away(self) -> None:
+        for number, protocol in self._protocols.items():
+            if protocol.has_lame_duck:
+                self._engine.stop_listening(number)
+                protocol.lame_duck()
 
     def _do(self, message: Message, fds: list[int]) -> None:
         try:
@@ -160,6 +168,13 @@ class AcceptorProcess:
                 case "mesh-gone":
                     self._engine.mesh_gone(message["acceptor"])
                     log.debug("acceptor %d is gone", message["acceptor"])
+                case "reload":
+                    for protocol in self._protocols.values():
+                        protocol.reload(message["settings"][protocol.name])
+                case "lame-duck":
+                    self._send_clients_away()
+                case "shared":
+                    self._protocols[protocol_number(message["protocol"])].shared(message["what"], message["message"])
                 case "calls":
                     self._calls.attach(socket.socket(fileno=fds.pop()))
                 case "go":

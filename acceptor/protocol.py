@@ -10,7 +10,7 @@ and seldom used (TLS, compression) when it is used.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
@@ -27,6 +27,11 @@ class Broker(NamedTuple):
     started_wall_ns: int
     acceptor: int = 0  # which of its acceptors this is
     calls: Calls | None = None  # to the gateway and from it; None where no acceptor's process is around it
+    say: Callable[[dict[str, Any]], None] = lambda message: None  # to the supervisor
+
+    def share(self, protocol: str, what: str, message: Mapping[str, Any]) -> None:
+        """With all acceptors and the gateway, also those that start later: the last that was said of `what` holds."""
+        self.say({"did": "share", "protocol": protocol, "what": what, "message": message})
 
 
 class OwnConfig(NamedTuple):
@@ -44,6 +49,9 @@ class Protocol(ABC):
     example: ClassVar[str]  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
     options: ClassVar[Mapping[str, Kind]] = {}
     meshed: ClassVar[bool] = False  # its clients talk to those of other acceptors: there is a mesh between them
+    reloadable: ClassVar[frozenset[str]] = frozenset()  # options that may be changed while running
+    secrets: ClassVar[frozenset[str]] = frozenset()  # options that are not to be shown
+    has_lame_duck: ClassVar[bool] = False  # its clients can be sent to another server
     # Options of the server that it takes the place of which make no sense here, and what to do instead.
     instead: ClassVar[Mapping[str, str]] = {}
     # Whose configuration file --NAME-config takes, if there is such an option.
@@ -57,6 +65,12 @@ class Protocol(ABC):
     def read_config(cls, path: str) -> OwnConfig:
         """Raises ValueError of one line."""
         raise NotImplementedError
+
+    @classmethod
+    def write_files(cls, settings: Settings, listening: Sequence[tuple[str, str]]) -> Sequence[str]:
+        """Called in the supervisor, when all listen, on addresses by scheme: the paths of files that say so, which are
+        removed at the end."""
+        return ()
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         """`settings`: those of its own section. To be extended by what the codec is to know of them."""
@@ -74,6 +88,17 @@ class Protocol(ABC):
     def listening(self, host: str, port: int) -> None:
         """Clients come to this address."""
 
+    # --- what the supervisor says -----------------------------------------------------------------------------------
+
+    def reload(self, settings: Settings) -> None:
+        """Of its own section: of its options those that are `reloadable` may have changed, and files that they name."""
+
+    def lame_duck(self) -> None:
+        """Nobody is accepted any more; clients are to be sent away. Broker.say({"did": "lame-duck-over"}) ends it."""
+
+    def shared(self, what: str, message: Mapping[str, Any]) -> None:
+        """What an acceptor has said to all, itself included: see Broker.share."""
+
     # --- upcalls ----------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -88,6 +113,9 @@ class Protocol(ABC):
 
     def output(self, conn: int, data: bytes) -> None:
         """Of a filtered connection, for its socket: Engine.send() takes what becomes of it."""
+
+    def last_words(self, conn: int, words: bytes) -> None:
+        """Of a connection that has ended, what its codec knew; closed() is next."""
 
     def closed(self, conn: int) -> None:
         """Nothing more will be heard of it."""

@@ -251,7 +251,7 @@ void acceptor_peer_gone(struct acceptor *a, uint32_t worker);
 int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int peer_wake_fd);
 void acceptor_mesh_gone(struct acceptor *a, uint32_t other);
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol);
-void acceptor_stop_listening(struct acceptor *a);
+void acceptor_stop_listening(struct acceptor *a, uint32_t protocol);
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
 int acceptor_control(struct acceptor *a, int fd);
 void acceptor_quiesce(struct acceptor *a);
@@ -269,6 +269,8 @@ void acceptor_resume(struct acceptor *a, uint32_t conn);
 void acceptor_close(struct acceptor *a, uint32_t conn);
 int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint64_t value, const void *bytes,
                       size_t bytes_count, uint32_t *out, size_t out_limit);
+int64_t acceptor_ask(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
+                     size_t bytes_count, void *out, size_t out_limit);
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
 uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);
 uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic);

@@ -176,6 +176,8 @@ class GatewayProcess:
                     self._go_on(http.server.listen(socket.socket(fileno=fds.pop()), message["backlog"]))
                 case "calls":
                     self._calls.attach(message["acceptor"], fds.pop())
+                case "reload" | "lame-duck" | "shared":
+                    pass
                 case "go":
                     self._go_on(self._lookupd.run())
                     self._go_on(self._pipeline_http.run())

@@ -53,6 +53,7 @@ class Standby:
             elif what == "gone":
                 self._forget(message["worker"])
             else:
+                self._supersede(message)
                 self.told.append((message, fds))
                 if what == "go":
                     self._control.send({"did": "ready"})
@@ -60,6 +61,14 @@ class Standby:
                 elif what not in ABOUT_WORKERS and what != "start":
                     for fd in fds:
                         self._poll.register(fd, select.POLLIN)
+
+    def _supersede(self, message: Message) -> None:
+        """What is said again and again is kept as it was said last."""
+        about = [message.get(key) for key in ("do", "protocol", "what")]
+        if message["do"] in ("reload", "shared"):
+            self.told = [
+                (one, fds) for one, fds in self.told if [one.get(key) for key in ("do", "protocol", "what")] != about
+            ]
 
     def _forget(self, worker: int) -> None:
         """The rings to it, which have not been looked at."""

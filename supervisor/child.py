@@ -28,7 +28,7 @@ from mq_shards.supervisor import journal
 
 MAX_DEATHS: Final = 64  # that are remembered
 # The supervisor alone decides what these mean. A terminal and systemd send them to every process of the group.
-SUPERVISOR_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SUPERVISOR_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +43,13 @@ def die_with(supervisor: int) -> None:
     lib.process_dies_with_parent()
     if os.getppid() != supervisor:  # it ended before the kernel knew
         os._exit(1)
+
+
+def raise_descriptor_limit() -> None:
+    """As many descriptors as we may have: a connection is one, and so is a segment. Children inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Child:

@@ -15,8 +15,9 @@ BAD_OPTION = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        options = parse(sys.argv[1:] if arguments is None else arguments)
+        options = parse(given)
         journal.configure(options.log_level, options.log_json, "mq-supervisor")
         for warning in options.warnings:
             logging.getLogger(__name__).warning("%s", warning)
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from mq_shards.supervisor.supervisor import StartError, Supervisor
 
         try:
-            return Supervisor(options).run()
+            return Supervisor(options, reread=lambda: parse(given)).run()
         except StartError as error:
             return _complain(str(error), FAILED)
     except OptionsError as error:

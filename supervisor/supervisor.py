@@ -4,8 +4,9 @@ Owns: the data directory's lock, the listening sockets, the board, what the proc
 themselves, and with --memory the segments, which so outlive their worker. Must never: touch a connection, a ring's
 content or a log. It speaks with a child through its control socket only (ringbuf/control.py); the messages are
 
-    to an acceptor   start, configure, peer (a worker and the two rings to it), gone, calls, listen, go, ping, stop
-    from it          ready, pong, stopped
+    to an acceptor   start, configure, peer (a worker and the two rings to it), gone, calls, listen, go, ping, reload,
+                     shared, lame-duck, stop
+    from it          ready, pong, share, lame-duck-over, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, stop
     from it          recovered, refused, keep, drop, disk, pong, stopped
 
@@ -23,13 +24,11 @@ import contextlib
 import enum
 import logging
 import os
-import resource
 import selectors
 import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Final, NamedTuple
@@ -40,11 +39,14 @@ from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
 from mq_shards.supervisor import inherited, unix_sockets
 from mq_shards.supervisor.calls import join_by_calls
-from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process
+from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, raise_descriptor_limit
 from mq_shards.supervisor.contents import configure
+from mq_shards.supervisor.link import Link
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
 from mq_shards.supervisor.liveness import Liveness
+from mq_shards.supervisor.mesh import join_by_mesh
 from mq_shards.supervisor.notify import Notifier
+from mq_shards.supervisor.operations import Operator
 from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, worker_count
 
 # A child that dies more often than this within the window is not worth starting again. The window is shorter than five
@@ -85,26 +87,17 @@ class Stage(enum.Enum):
     STOPPED = enum.auto()
 
 
-@dataclass(slots=True)
-class Link:
-    """The pair of rings between an acceptor and a worker."""
-
-    epoch: int = 0
-    rings: tuple[int, int] | None = None  # requests, replies: the worker has them, the acceptor has not yet
-    joined: bool = False  # both have them
-
-    def discard(self) -> None:
-        for fd in self.rings or ():
-            os.close(fd)
-        self.rings = None
-        self.joined = False
-
-
 class Supervisor:
     def __init__(
-        self, options: Options, entries: Entries | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        options: Options,
+        entries: Entries | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        reread: Callable[[], Options] | None = None,
     ) -> None:
-        self._options: Final = options
+        """`reread`: see Operator.reload."""
+        self._options = options
+        self._operator: Final = Operator(options, reread)
         self._entries: Final = entries or Entries()
         self._clock: Final = clock
         self._notifier: Final = Notifier.from_environment()
@@ -132,10 +125,11 @@ class Supervisor:
     def run(self) -> int:
         """Serves until told to stop; the exit status. Raises StartError or OptionsError when it cannot begin."""
         name_process("mq-supervisor")
-        _raise_descriptor_limit()
+        raise_descriptor_limit()
         with contextlib.ExitStack() as stack:
             stack.callback(self._notifier.close)
             stack.callback(self._selector.close)
+            stack.callback(self._operator.end)
             stack.enter_context(self._signals())
             try:
                 self._take_what_is_ours(stack)
@@ -260,7 +254,10 @@ class Supervisor:
             if worker.alive:
                 self._offer(acceptor, worker)
                 self._join(acceptor, worker)
-        self._mesh(acceptor)
+        if self._meshed:
+            ring_bytes = self._options.settings["broker"]["mesh-ring-bytes"]
+            assert isinstance(ring_bytes, int)
+            self._mesh_epoch = join_by_mesh(acceptor, self._acceptors, ring_bytes, self._mesh_epoch)
         join_by_calls(acceptor, self._acceptors)
         for listener in self._listeners:
             if listener.address.by_gateway == (acceptor.role == "gateway"):
@@ -273,6 +270,7 @@ class Supervisor:
                     "backlog": BACKLOG,
                 }
                 acceptor.send(listen, [sock.fileno()])
+        self._operator.tell_shared(acceptor)
         acceptor.send({"do": "go"})
 
     @property
@@ -334,24 +332,6 @@ class Supervisor:
         link.discard()
         link.joined = True
 
-    def _mesh(self, acceptor: Child) -> None:
-        """Joins a new acceptor to those that are there; the gateway has no clients to pass messages to."""
-        if not self._meshed or acceptor.role == "gateway":
-            return
-        ring_bytes = self._options.settings["broker"]["mesh-ring-bytes"]
-        assert isinstance(ring_bytes, int)
-        for other in self._acceptors:
-            if other is acceptor or other.role == "gateway" or not other.alive:
-                continue
-            with contextlib.ExitStack() as stack:
-                rings = []
-                for title in (f"mq-a{acceptor.index}-a{other.index}", f"mq-a{other.index}-a{acceptor.index}"):
-                    rings.append(ringbuf.create(ring_bytes, self._mesh_epoch, title))
-                    stack.callback(os.close, rings[-1])
-                self._mesh_epoch += 1
-                acceptor.send({"do": "mesh", "acceptor": other.index}, [rings[0], rings[1], other.wake_fd])
-                other.send({"do": "mesh", "acceptor": acceptor.index}, [rings[1], rings[0], acceptor.wake_fd])
-
     def _sever(self, child: Child) -> None:
         """Tells the other side of every pair of rings of a dead process."""
         if self._meshed and child.role == "acceptor":
@@ -402,6 +382,10 @@ class Supervisor:
                     self._kept[place] = fds.pop(0)
                 case "drop":
                     self._forget((int(message["shard"]), int(message["segment"])))
+                case "share":
+                    self._operator.share(message, self._acceptors)
+                case "lame-duck-over":
+                    self._stop_if_all_are_away(child)
                 case "disk":
                     self._disk(child, str(message["state"]), str(message.get("reason", "")))
                 case "refused" if child.role == "worker":
@@ -469,6 +453,7 @@ class Supervisor:
         pid = child.pid
         how = child.reap()
         self._sever(child)
+        self._stop_if_all_are_away(child)
         if self._stopping:
             if how:
                 log.error("%s (pid %d) %s while stopping", child.title, pid, how)
@@ -549,6 +534,7 @@ class Supervisor:
             address = next((address for address in addresses if address.protocol == name), None)
             if address is not None:
                 log.info("try it: %s", address.example)
+        self._operator.serving(options, self._listeners)
         self._notifier.ready(self._status())
 
     def _tell_status(self) -> None:
@@ -575,6 +561,11 @@ class Supervisor:
             child.restart_at = None
         for acceptor in self._acceptors:
             acceptor.send({"do": "stop"})
+
+    def _stop_if_all_are_away(self, child: Child) -> None:
+        if self._operator.are_all_away(child):
+            log.info("all clients that could go elsewhere are gone: stopping")
+            self._begin_stop(self._clock())
 
     def _kill_all(self, why: str) -> None:
         left = self._left()
@@ -649,6 +640,10 @@ class Supervisor:
                 self._draining = True
                 log.info("%s: drain mode, new messages are refused from now on", name)
                 self._tell_status()
+            elif number == signal.SIGHUP:
+                self._options = self._operator.reload(self._options, self._acceptors)
+            elif number == signal.SIGUSR2 and not self._stopping:
+                self._operator.send_clients_away(self._listeners, self._acceptors)
             elif self._stopping:
                 if self._clock() - self._stop_began > SAME_SIGNAL_S:
                     self._kill_all(f"{name} again")
@@ -697,10 +692,3 @@ def _noted(number: int, frame: FrameType | None) -> None:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _raise_descriptor_limit() -> None:
-    """As many descriptors as we may have: a connection is one, and so is a segment. Children inherit it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -17,17 +17,20 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
-from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
 from mq_shards.acceptor.protocols import nats_tls_options
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
 
 # The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
@@ -65,7 +68,27 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "write-deadline": Duration(10 * SECOND, MS, YEAR, "a client that takes no output for so long is cut off"),
     "ping-interval": Duration(2 * MINUTE, MS, YEAR, "a client that is silent for so long is sent a PING"),
     "ping-max": Number(2, 0, 1 << 20, "unanswered PINGs; one more, and the client is cut off"),
+    "max-connections": Number(64 << 10, 0, 1 << 31, "clients of all acceptors together; 0: any number"),
+    "client-advertise": Text("", "HOST[:PORT] that INFO's connect_urls says of this server"),
+    "lame-duck-duration": Duration(2 * MINUTE, MS, YEAR, "on SIGUSR2: until all clients are cut off"),
+    "lame-duck-grace-period": Duration(10 * SECOND, MS, YEAR, "and until the first is"),
+    "pid-file": Text("", "a file that the process's number is written to", "a path"),
+    "ports-file-dir": Text("", "where to write a file that says what is listened on", "a path"),
     **nats_tls_options.OPTIONS,
+}
+
+
+# Of nats-server's reasons for the end of a connection (enum nats_reason has those of C).
+AUTHENTICATION_VIOLATION: Final = 3
+TLS_HANDSHAKE: Final = 4
+PROTOCOL_VIOLATION: Final = 11
+MAX_CONNECTIONS: Final = 15
+SERVER_SHUTDOWN: Final = 21
+REASONS: Final[Mapping[str, int]] = {
+    "Authorization Violation": AUTHENTICATION_VIOLATION,
+    "invalid client protocol": 12,
+    "no responders requires headers support": 28,
+    "maximum connections exceeded": MAX_CONNECTIONS,
 }
 
 
@@ -149,6 +172,9 @@ class Nats(Protocol):
     example = "printf 'SUB greetings 1\\r\\nPUB greetings 5\\r\\nhello\\r\\nPING\\r\\n' | nc -w 1 {host} {port}"
     options = OPTIONS
     meshed = True
+    has_lame_duck = True
+    reloadable = frozenset(OPTIONS) - {"server-name", "pid-file", "ports-file-dir"}
+    secrets = frozenset({"user", "password", "token"})
     config_of = "nats-server"
 
     @classmethod
@@ -165,10 +191,22 @@ class Nats(Protocol):
             raise ValueError("nats.user and nats.password go together")
         if settings["user"] and settings["token"]:
             raise ValueError("nats.user and nats.token: it is one or the other")
+        grace, duration = settings["lame-duck-grace-period"], settings["lame-duck-duration"]
+        assert isinstance(grace, int) and isinstance(duration, int)
+        if grace >= duration:
+            raise ValueError("nats.lame-duck-grace-period is not less than nats.lame-duck-duration")
         if nats_tls_options.are_set(settings):
             from mq_shards.acceptor.protocols import nats_tls
 
             nats_tls.terms(settings)
+
+    @classmethod
+    def write_files(cls, settings: Settings, listening: Sequence[tuple[str, str]]) -> Sequence[str]:
+        if not settings["pid-file"] and not settings["ports-file-dir"]:
+            return ()
+        from mq_shards.acceptor.protocols import nats_files
+
+        return nats_files.write(settings["pid-file"], settings["ports-file-dir"], listening)
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)
@@ -176,8 +214,16 @@ class Nats(Protocol):
         self._made = 0
         server_id = server_id_of(broker.instance)
         self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
-        self._login = Login(settings["user"], settings["password"], settings["token"])
         self._greetings = Greetings(engine, self._info_line, self._greeted)
+        self._lame_duck: LameDuck | None = None
+        self._cluster: Mapping[str, Any] = {}  # see cluster_changed
+        self._set_options(settings)
+
+    def _set_options(self, settings: Settings) -> None:
+        engine = self._engine
+        self._settings = settings
+        self._login = Login(settings["user"], settings["password"], settings["token"])
+        self._greetings.terms = None
         if nats_tls_options.are_set(settings):
             from mq_shards.acceptor.protocols import nats_tls
 
@@ -186,6 +232,75 @@ class Nats(Protocol):
             engine.set(f"nats.{option}", settings[option])
         engine.set("nats.write-deadline-ns", settings["write-deadline"])
         engine.set("nats.ping-interval-ns", settings["ping-interval"])
+
+    # --- what the supervisor says -----------------------------------------------------------------------------------
+
+    def reload(self, settings: Settings) -> None:
+        before = self._settings
+        self._set_options(settings)
+        self._identity = replace(self._identity, max_payload=settings["max-payload"])
+        for conn in list(self._clients):
+            self._engine.call(conn, "max-payload", settings["max-payload"])
+            self._engine.call(conn, "max-subscriptions", settings["max-subscriptions"])
+        self._cut_forbidden()
+        self._cut_excess()
+        if any(before[name] != settings[name] for name in ("max-payload", "client-advertise")):
+            self._say_info_again()
+
+    def _cut_forbidden(self) -> None:
+        """Those that would not be let in any more."""
+        for conn, client in list(self._clients.items()):
+            if client.connects and self._login.required() and not self._login.allows(client.options):
+                self._end(conn, "Authorization Violation")
+
+    def _cut_excess(self) -> None:
+        """Of what are too many clients now, this acceptor's part."""
+        most = self._settings["max-connections"]
+        all_clients = self._connections()
+        if most and all_clients > most:
+            import random
+
+            part = -(-(all_clients - most) * len(self._clients) // all_clients)
+            for conn in random.sample(list(self._clients), min(part, len(self._clients))):
+                self._end(conn, "maximum connections exceeded")
+
+    def _connections(self) -> int:
+        """Of all acceptors."""
+        return self._engine.counters(self._number)["connections"]
+
+    def lame_duck(self) -> None:
+        from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
+
+        for conn in self._clients:
+            self._say_info(conn, {"ldm": True, "connect_urls": list(self._cluster.get("urls", ()))})
+        self._lame_duck = LameDuck(
+            self._clients,
+            lambda conn: self._engine.call(conn, "end", SERVER_SHUTDOWN),
+            lambda: self._broker.say({"did": "lame-duck-over"}),
+            self._settings["lame-duck-grace-period"],
+            self._settings["lame-duck-duration"],
+        )
+
+    def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str] = (), name: str = "") -> None:
+        """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
+        by the acceptor that has the routes, for all."""
+        self._broker.share(self.name, "cluster", {"urls": list(urls), "ws_urls": list(ws_urls), "name": name})
+
+    def shared(self, what: str, message: Mapping[str, Any]) -> None:
+        if what == "cluster":
+            self._cluster = message
+            self._say_info_again()
+
+    def _say_info_again(self) -> None:
+        for conn in self._clients:
+            self._say_info(conn, {})
+
+    def _say_info(self, conn: int, more: Mapping[str, Any]) -> None:
+        """To a client that expects it at any time."""
+        client = self._clients[conn]
+        if client.connect_info:
+            info = {**self._info(conn, client, self._requires_tls(conn)), **more}
+            self._engine.reply(conn, json_line("INFO", info))
 
     # --- what the engine says ---------------------------------------------------------------------------------------
 
@@ -220,10 +335,15 @@ class Nats(Protocol):
         self._greetings.upgrades.output(conn, data)
 
     def wait_ns(self) -> int:
-        return self._greetings.upgrades.wait_ns()
+        waits = [self._greetings.upgrades.wait_ns()]
+        if self._lame_duck is not None:
+            waits.append(self._lame_duck.wait_ns())
+        return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
         self._greetings.upgrades.expire()
+        if self._lame_duck is not None:
+            self._lame_duck.expire()
 
     # --- INFO -------------------------------------------------------------------------------------------------------
 
@@ -231,7 +351,12 @@ class Nats(Protocol):
         self._made += 1
         # A number of its own among all acceptors.
         self._clients[conn] = Client(self._made << 6 | self._broker.acceptor, time.time_ns())
-        self._greetings.opened(conn)
+        most = self._settings["max-connections"]
+        if most and self._connections() > most:
+            self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
+            self._end(conn, "maximum connections exceeded")
+        else:
+            self._greetings.opened(conn)
 
     def _greeted(self, conn: int) -> None:
         """INFO has been said; TLS is behind it, or not to be."""
@@ -251,6 +376,13 @@ class Nats(Protocol):
             info |= {name: True for name, so in wanted.items() if so}
         if self._login.required():
             info["auth_required"] = True
+        if self._cluster.get("name"):
+            info["cluster"] = self._cluster["name"]
+        if others := self._cluster.get("urls"):
+            from mq_shards.acceptor.protocols.nats_addresses import own_urls
+
+            own = own_urls(self._identity.host, self._identity.port, self._settings["client-advertise"])
+            info["connect_urls"] = [*own, *others]
         info["client_id"] = client.client_id
         host, _, _ = self._engine.remote(conn).rpartition(":")
         info["client_ip"] = host.strip("[]")
@@ -260,10 +392,12 @@ class Nats(Protocol):
         client = self._clients[conn]
         if client.options.get("protocol", 0) < 1:
             return
+        client.connect_info = True
+        self._say_info(conn, {"connect_info": True, "remote_account": client.account})
+
+    def _requires_tls(self, conn: int) -> bool:
         terms = self._greetings.terms
-        required = terms is not None and (terms.required or self._greetings.is_tls_first(conn))
-        info = {**self._info(conn, client, required), "connect_info": True, "remote_account": client.account}
-        self._engine.reply(conn, json_line("INFO", info))
+        return terms is not None and (terms.required or self._greetings.is_tls_first(conn))
 
     # --- CONNECT ----------------------------------------------------------------------------------------------------
 
@@ -293,9 +427,7 @@ class Nats(Protocol):
             self._engine.reply(conn, b"+OK\r\n")
 
     def _end(self, conn: int, text: str) -> None:
-        if text:
-            self._engine.reply(conn, f"-ERR '{text}'\r\n".encode())
-        self._engine.close_connection(conn)
+        self._engine.call(conn, "end", REASONS.get(text, PROTOCOL_VIOLATION), text.encode())
 
 
 def _flags(options: Mapping[str, Any]) -> int:

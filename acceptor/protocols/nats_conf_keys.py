@@ -7,6 +7,7 @@ from typing import Final
 
 from mq_shards.acceptor.protocols import nats_conf_auth
 from mq_shards.acceptor.protocols.nats_conf import Value, read
+from mq_shards.acceptor.protocols.nats_conf_operating import OPERATING
 from mq_shards.acceptor.protocols.nats_conf_takers import (
     DEFAULT_PORT,
     Conf,
@@ -41,10 +42,8 @@ _NONE: Final = "it has no meaning here"
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     # of the core
-    "client_advertise": _LATER,
     "no_header_support": "headers are always there",
     "write_timeout": "a client that takes no output is always closed",
-    "max_connections": "broker.max-connections limits all clients of an acceptor",
     "max_sub_tokens": _LATER,
     "no_fast_producer_stall": _NONE,
     "disable_sublist_cache": _NONE,
@@ -68,8 +67,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "max_traced_msg_len": _LOG,
     "connect_error_reports": _LOG,
     "reconnect_error_reports": _LOG,
-    "pidfile": _LATER,
-    "ports_file_dir": _LATER,
     "prof_port": "it is of Go's run-time",
     "prof_block_rate": "it is of Go's run-time",
     # operating it
@@ -79,9 +76,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "https_port": _LATER,
     "http_base_path": _LATER,
     "max_closed_clients": _LATER,
-    "lame_duck_duration": _LATER,
-    "lame_duck_grace_period": _LATER,
-    "allow_non_tls": _LATER,
     "ocsp": _LATER,
     "ocsp_cache": _LATER,
     "websocket": _LATER,
@@ -101,7 +95,7 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 
 # What must not be left out in silence: clients would be let in, or overheard.
 REFUSED: Final = (
-    "tls", "accounts", "no_auth_user", "operator", "resolver", "resolver_tls", "resolver_preload",
+    "accounts", "no_auth_user", "operator", "resolver", "resolver_tls", "resolver_preload",
     "resolver_pinned_accounts", "trusted_keys", "default_sentinel",
 )  # fmt: skip
 
@@ -132,6 +126,7 @@ KEYS: Final[dict[str, Taker]] = {
     "ping_interval": duration_option("ping-interval"),
     "ping_max": option("ping-max", Value.whole),
     "authorization": nats_conf_auth.take_authorization,
+    **OPERATING,
 }
 KEYS.update({other: KEYS[key] for other, key in SAME.items()})
 

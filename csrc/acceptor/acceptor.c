@@ -125,7 +125,7 @@ static void free_upcalls(struct acceptor *a) {
 
 void acceptor_free(struct acceptor *a) {
     if (a == NULL) return;
-    acceptor_stop_listening(a);
+    acceptor_stop_listening(a, 0);
     for (uint32_t i = 0; i < a->highest_index; i++)
         if (a->table[i] != NULL) socket_close(a, a->table[i]);
     socket_free_closed(a);
@@ -212,14 +212,21 @@ int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol) {
     return 0;
 }
 
-void acceptor_stop_listening(struct acceptor *a) {
+void acceptor_stop_listening(struct acceptor *a, uint32_t protocol) {
+    uint32_t kept = 0;
     for (uint32_t i = 0; i < a->listener_count; i++) {
         struct listener *l = &a->listeners[i];
-        /* Not left to close: the descriptor may be open elsewhere, and the set holds what it refers to. */
+        /* Not left to close: the descriptor may be open elsewhere, and the set holds what it refers to. Those that stay are
+         * registered anew, by their new places. */
         if (l->registered) epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, l->fd, NULL);
-        close(l->fd);
+        l->registered = false;
+        if (protocol == 0 || l->protocol == protocol)
+            close(l->fd);
+        else
+            a->listeners[kept++] = *l;
     }
-    a->listener_count = 0;
+    a->listener_count = kept;
+    if (kept > 0) listeners_update(a);
 }
 
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol) {
@@ -463,6 +470,14 @@ int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint6
     if (c == NULL) return CALL_CLOSED;
     struct codec_call call = {value, bytes, bytes_count, out, out_limit};
     return c->codec->call != NULL ? c->codec->call(a, c, what, &call) : CALL_REFUSED;
+}
+
+int64_t acceptor_ask(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
+                     size_t bytes_count, void *out, size_t out_limit) {
+    const struct codec *codec = codec_at(protocol);
+    struct codec_question question = {value, bytes, bytes_count, out, out_limit};
+    return codec != NULL && codec->ask != NULL ? codec->ask(a, codec_state(a, protocol), what, &question)
+                                               : CALL_REFUSED;
 }
 
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out) {

@@ -74,7 +74,8 @@ void acceptor_mesh_gone(struct acceptor *a, uint32_t other);
 
 /* Serve clients of a protocol on a listening socket, which the acceptor owns from then on. 0, or -1 and errno. */
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol);
-void acceptor_stop_listening(struct acceptor *a);
+/* Not of that protocol any more; 0: of none. */
+void acceptor_stop_listening(struct acceptor *a, uint32_t protocol);
 /* Serve a connected socket, which the acceptor owns from then on. Its number; 0 with errno if it could not. */
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
 /* A descriptor whose readability is an upcall. */
@@ -110,6 +111,10 @@ void acceptor_close(struct acceptor *a, uint32_t conn);
  * of range; else what the codec returns. */
 int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint64_t value, const void *bytes,
                       size_t bytes_count, uint32_t *out, size_t out_limit);
+/* Asks the codec of a protocol something of all its connections; what is up to the codec (the `ask` of each). The bytes put to
+ * `out`, or -1 when there is no such thing. */
+int64_t acceptor_ask(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
+                     size_t bytes_count, void *out, size_t out_limit);
 /* Copies a topic's name (at most TOPIC_NAME_BYTES) and returns its length; 0 when the number is not bound. */
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
 uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);

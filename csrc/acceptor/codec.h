@@ -34,6 +34,15 @@ struct codec_call {
 /* What acceptor_call returns besides numbers of the codec's own. */
 enum { CALL_REFUSED = -1, CALL_CLOSED = 0, CALL_DONE = 1 };
 
+/* What Python asks a codec, of all its connections: see acceptor_ask. */
+struct codec_question {
+    uint64_t value;
+    const uint8_t *bytes;
+    size_t bytes_count;
+    uint8_t *out;
+    size_t out_limit;
+};
+
 struct codec {
     const char *name; /* as --listen has it, and before the dot of an option */
     size_t acceptor_bytes;
@@ -67,6 +76,10 @@ struct codec {
     /* Python's word about a connection. CALL_REFUSED when there is no such thing or a number is out of range. */
     int64_t (*call)(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
 
+    /* Python's question about all connections, or word about none. The bytes of the answer; CALL_REFUSED when there is no such
+     * thing. */
+    int64_t (*ask)(struct acceptor *a, void *state, const char *what, const struct codec_question *question);
+
     /* Prepares a new connection. */
     void (*opened)(struct acceptor *a, struct connection *c);
     /* The client sends no more than was given to parse. */
@@ -80,6 +93,8 @@ struct codec {
     void (*sent)(struct acceptor *a, struct connection *c);
     /* The time that timer_set named has come; the timer is not set any more. */
     void (*due)(struct acceptor *a, struct connection *c);
+    /* The connection is about to be closed: what Python is to know of it then. */
+    size_t (*last_words)(struct acceptor *a, struct connection *c, const uint8_t **words);
     /* The connection is closed, and later freed. */
     void (*closed)(struct acceptor *a, struct connection *c);
     void (*freed)(struct connection *c);

@@ -82,8 +82,11 @@ void socket_close(struct acceptor *a, struct connection *c) {
         peer_send(a, first_of(rest), &gone, NULL);
     }
     timer_clear(a, c);
-    if (c->stall == STALL_PYTHON || c->known || c->filter != NULL)
-        upcall_push(a, UPCALL_CLOSED, c->number, c->protocol, NULL, NULL, 0);
+    if (c->stall == STALL_PYTHON || c->known || c->filter != NULL) {
+        const uint8_t *words = NULL;
+        size_t bytes = c->codec->last_words != NULL ? c->codec->last_words(a, c, &words) : 0;
+        upcall_push(a, UPCALL_CLOSED, c->number, c->protocol, NULL, words, bytes);
+    }
     if (c->codec->closed != NULL) c->codec->closed(a, c);
 
     uint32_t index = c->number & ((1u << INDEX_BITS) - 1);

@@ -100,6 +100,11 @@ class Listen(NamedTuple):
         return self.protocol in PROTOCOLS and PROTOCOLS[self.protocol].meshed
 
     @property
+    def has_lame_duck(self) -> bool:
+        """Its clients can be sent to another server of a cluster."""
+        return self.protocol in PROTOCOLS and PROTOCOLS[self.protocol].has_lame_duck
+
+    @property
     def example(self) -> str:
         """A shell command that tries it from this host, over TCP."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)

@@ -33,17 +33,18 @@ static void say_error(struct acceptor *a, struct connection *c, const char *text
 }
 
 /* It is closed when its output has left, or is not taken in time. */
-static void hang_up(struct acceptor *a, struct connection *c) {
+static void hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason) {
     struct nats *n = nats_of(c);
+    if (n->reason == 0) n->reason = (uint8_t)reason;
     c->closing = true;
     if (n->stalled_ns == 0) n->stalled_ns = a->now_ns;
     nats_schedule(a, c);
     if (!c->closed) socket_dirty(a, c);
 }
 
-void nats_end(struct acceptor *a, struct connection *c, const char *text) {
+void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text) {
     say_error(a, c, text);
-    if (!c->closed) hang_up(a, c);
+    if (!c->closed) hang_up(a, c, reason);
 }
 
 static void say_ok(struct acceptor *a, struct connection *c) {
@@ -170,7 +171,17 @@ static void say_no_responders(struct acceptor *a, struct connection *c, const st
     nats_say(a, c, "\r\n\r\n\r\n", 6);
 }
 
+static void count_in(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    struct nats *n = nats_of(c);
+    n->in_messages++;
+    n->in_bytes += m->payload_bytes;
+    n->active_ns = a->now_ns;
+    codec_count_add(a, c, NATS_IN_MESSAGES, 1);
+    codec_count_add(a, c, NATS_IN_BYTES, m->payload_bytes);
+}
+
 static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    count_in(a, c, m);
     if (is_reserved_subject(m->subject)) {
         say_violation(a, c, "Publish to", m->subject);
         return;
@@ -212,11 +223,11 @@ static size_t take_publish(struct acceptor *a, struct connection *c, const struc
     struct nats_message m = {.payload = data + line_bytes};
     const struct nats *n = nats_of(c);
     if ((headers && !nats_is(c, NATS_HEADERS)) || !read_publish(k, headers, &m)) {
-        hang_up(a, c);
+        hang_up(a, c, NATS_PROTOCOL_VIOLATION);
         return bytes;
     }
     if (m.payload_bytes > n->max_payload) {
-        nats_end(a, c, "Maximum Payload Violation");
+        nats_end(a, c, NATS_TOO_LARGE, "Maximum Payload Violation");
         return bytes;
     }
     size_t there = bytes - line_bytes;
@@ -224,7 +235,7 @@ static size_t take_publish(struct acceptor *a, struct connection *c, const struc
     bool wrong = (there > m.payload_bytes && m.payload[m.payload_bytes] != '\r') ||
                  (there > m.payload_bytes + 1 && m.payload[m.payload_bytes + 1] != '\n');
     if (wrong) {
-        nats_end(a, c, UNKNOWN_OPERATION);
+        nats_end(a, c, NATS_PROTOCOL_VIOLATION, UNKNOWN_OPERATION);
         return bytes;
     }
     if (there < m.payload_bytes + 2 || !mesh_may_send(a, c, a->mesh_there)) return 0;
@@ -287,7 +298,10 @@ static void take_pong(struct acceptor *a, struct connection *c) {
 /* --- the input ---------------------------------------------------------------------------------------------------- */
 
 static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
-    nats_end(a, c, nats_is(c, NATS_MUST_CONNECT) ? "Authorization Violation" : UNKNOWN_OPERATION);
+    if (nats_is(c, NATS_MUST_CONNECT))
+        nats_end(a, c, NATS_AUTHENTICATION_VIOLATION, "Authorization Violation");
+    else
+        nats_end(a, c, NATS_PROTOCOL_VIOLATION, UNKNOWN_OPERATION);
     return bytes;
 }
 
@@ -316,7 +330,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     case VERB_INFO: break;
     default: good = false; break;
     }
-    if (!good && !c->closed) hang_up(a, c);
+    if (!good && !c->closed) hang_up(a, c, NATS_PROTOCOL_VIOLATION);
     return line_bytes;
 }
 
@@ -332,7 +346,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     size_t ends = newline == NULL ? 0 : newline > data && newline[-1] == '\r' ? 2 : 1;
     bool has_arguments = verb != VERB_PING && verb != VERB_PONG && verb != VERB_OK;
     if (has_arguments && line_bytes - ends > word_bytes + 1 + nats_server_of(a, c)->max_control_line) {
-        nats_end(a, c, "maximum control line exceeded");
+        nats_end(a, c, NATS_TOO_LONG, "maximum control line exceeded");
         return bytes;
     }
     if (newline == NULL) return has_arguments || line_bytes <= MAX_MOVED_BYTES ? 0 : refuse(a, c, bytes);
@@ -449,6 +463,9 @@ static bool set(void *state, const char *option, uint64_t value) {
 static void opened(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
     struct nats *n = nats_of(c);
+    codec_count_add(a, c, NATS_TOTAL_CONNECTIONS, 1);
+    codec_count_add(a, c, NATS_CONNECTIONS, 1);
+    n->active_ns = a->now_ns;
     n->account = GLOBAL_ACCOUNT;
     n->flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO;
     n->max_payload = server->max_payload;
@@ -464,6 +481,7 @@ static void opened(struct acceptor *a, struct connection *c) {
 
 static void closed(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
+    codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);
     if (!server->delivering) {
         nats_let_go(a, c);
         return;
@@ -487,11 +505,24 @@ static int64_t set_account(struct acceptor *a, struct connection *c, uint64_t nu
     return CALL_DONE;
 }
 
+/* At any time, for a reason of Python's; if there is a text, with it. */
+static int64_t end_by_python(struct acceptor *a, struct connection *c, const struct codec_call *k) {
+    if (k->bytes_count > 0) nats_say(a, c, "-ERR '", 6);
+    if (k->bytes_count > 0 && !c->closed) nats_say(a, c, k->bytes, k->bytes_count);
+    if (k->bytes_count > 0 && !c->closed) nats_say(a, c, "'\r\n", 3);
+    if (c->closed) return CALL_CLOSED;
+    if (c->stall == STALL_PYTHON) c->stall = STALL_NONE;
+    hang_up(a, c, (enum nats_reason)k->value);
+    wake_self(a);
+    return CALL_DONE;
+}
+
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats *n = nats_of(c);
     const uint32_t asked =
         NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS | NATS_MUST_CONNECT;
     if (strcmp(what, "account") == 0) return set_account(a, c, k->value);
+    if (strcmp(what, "end") == 0) return end_by_python(a, c, k);
     if (strcmp(what, "flags") == 0 && k->value <= asked) {
         n->flags = (n->flags & ~asked) | (uint32_t)k->value;
     } else if (strcmp(what, "must-connect-by-ns") == 0) {
@@ -513,7 +544,10 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
-static const char *const counters[] = {"slow-consumers", "subscriptions"};
+static const char *const counters[] = {
+    "slow-consumers", "stale-connections", "total-connections", "in-msgs",     "in-bytes",
+    "out-msgs",       "out-bytes",         "subscriptions",     "connections",
+};
 _Static_assert(sizeof counters / sizeof *counters == NATS_COUNTERS, "a name for each");
 
 const struct codec nats_codec = {
@@ -530,6 +564,8 @@ const struct codec nats_codec = {
     .stopped = stopped,
     .set = set,
     .call = call,
+    .ask = nats_ask,
+    .last_words = nats_last_words,
     .opened = opened,
     .sent = nats_sent,
     .due = nats_due,

@@ -4,8 +4,9 @@
  *   nats.c                 lines to commands, and what is said to them
  *   nats_subscription.c    a connection's subscriptions, by the names (sids) it gave them
  *   nats_deliver.c         from one publisher to all who are interested
-  *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
+ *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
  *   nats_clock.c           pings, and who does not take its output
+ *   nats_figures.c         what is known of connections, for monitoring
  *
  * Nothing is kept for anybody: a message is in the output of those who want it, or nowhere. A client that does not take
  * its output is cut, so a publisher never waits for one.
@@ -24,13 +25,37 @@ enum {
     NATS_MAX_ACCOUNTS = 1 << 16,
     NATS_MAX_ALL_SUBSCRIPTIONS = 1 << 24, /* of all connections of an acceptor */
     NATS_MAX_CONTROL_LINE = 64 << 10,     /* the most that the option may be */
+    NATS_LAST_WORDS_BYTES = 4096,         /* that Python is told when a connection ends */
     /* " [reply ][headers' size ]size\r\n": no longer than the line it came in. */
     NATS_LINE_END_BYTES = NATS_MAX_CONTROL_LINE + 64,
     CRLF_BYTES = 2,
 };
 
 /* What it counts on the board. */
-enum nats_counter { NATS_SLOW_CONSUMERS, NATS_SUBSCRIPTIONS, NATS_COUNTERS };
+enum nats_counter {
+    NATS_SLOW_CONSUMERS,
+    NATS_STALE_CONNECTIONS,
+    NATS_TOTAL_CONNECTIONS,
+    NATS_IN_MESSAGES,
+    NATS_IN_BYTES,
+    NATS_OUT_MESSAGES,
+    NATS_OUT_BYTES,
+    NATS_SUBSCRIPTIONS,
+    NATS_CONNECTIONS,
+    NATS_COUNTERS
+};
+
+/* Why a connection has ended, by nats-server's numbers; Python has others of them. */
+enum nats_reason {
+    NATS_AUTHENTICATION_TIMEOUT = 2,
+    NATS_AUTHENTICATION_VIOLATION = 3,
+    NATS_SLOW_PENDING_BYTES = 5,
+    NATS_SLOW_WRITE_DEADLINE = 6,
+    NATS_STALE = 10,
+    NATS_PROTOCOL_VIOLATION = 11,
+    NATS_TOO_LARGE = 16,
+    NATS_TOO_LONG = 17,
+};
 
 /* Subjects of one account, on this acceptor. Accounts do not see each other. */
 struct nats_account {
@@ -87,6 +112,8 @@ struct nats_server {
     struct nats_subscription **expired; /* have had as many messages as they wanted */
     uint32_t expired_count, expired_capacity;
     struct connection *orphaned; /* closed meanwhile */
+
+    uint8_t last_words[NATS_LAST_WORDS_BYTES]; /* of a connection that ends */
 };
 
 /* Who a connection may be, and what it asked for; set by Python. */
@@ -112,6 +139,9 @@ struct nats {
     uint32_t max_subscriptions;
     uint32_t max_payload;
 
+    uint64_t out_messages, out_bytes; /* that it was sent; bytes are of payloads */
+    uint64_t in_messages, in_bytes;
+    uint64_t active_ns;   /* when it published or subscribed last */
     uint64_t heard_ns;    /* when a command came last */
     uint64_t ping_ns;     /* when a PING may be due; 0: never */
     uint64_t stalled_ns;  /* since when nothing has left of what is to be sent; 0: nothing waits */
@@ -120,6 +150,7 @@ struct nats {
     uint64_t rtt_ns;      /* until it was answered; 0: not known */
     uint64_t told;        /* what others must know before it is answered */
     uint32_t pings;       /* unanswered */
+    uint8_t reason;       /* enum nats_reason, or another of Python's; 0: it has not been ended by us */
     struct connection *next_orphaned;
 };
 
@@ -161,7 +192,7 @@ void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t
 /* The first byte that Python wanted to know of, if one has come. */
 void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
 /* -ERR 'text', and then the connection ends. */
-void nats_end(struct acceptor *a, struct connection *c, const char *text);
+void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text);
 
 /* --- nats_subscription.c ------------------------------------------------------------------------------------------ */
 
@@ -219,6 +250,12 @@ void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const stru
 bool nats_may_serve(const struct acceptor *a, const void *state);
 void nats_forget_remotes(struct nats_server *server, uint32_t other);
 bool nats_open_account(struct nats_server *server, uint32_t number);
+
+/* --- nats_figures.c ----------------------------------------------------------------------------------------------- */
+
+/* See struct codec. */
+int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct codec_question *question);
+size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
 
 /* --- nats_clock.c ------------------------------------------------------------------------------------------------- */
 

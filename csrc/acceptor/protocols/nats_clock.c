@@ -34,7 +34,8 @@ static void ping(struct acceptor *a, struct connection *c) {
     bool measured = n->rtt_ns > 0 && a->now_ns - n->asked_ns <= NATS_RTT_VALID_NS;
     if (lately && measured) return;
     if (n->pings >= server->ping_max) {
-        nats_end(a, c, "Stale Connection");
+        codec_count_add(a, c, NATS_STALE_CONNECTIONS, 1);
+        nats_end(a, c, NATS_STALE, "Stale Connection");
         return;
     }
     /* While Python has a command, the connection may be about to be encrypted. */
@@ -48,6 +49,7 @@ void nats_due(struct acceptor *a, struct connection *c) {
     struct nats *n = nats_of(c);
     if (n->stalled_ns > 0 && a->now_ns >= n->stalled_ns + nats_server_of(a, c)->write_deadline_ns) {
         codec_count_add(a, c, NATS_SLOW_CONSUMERS, 1);
+        if (n->reason == 0) n->reason = NATS_SLOW_WRITE_DEADLINE;
         socket_close(a, c);
         return;
     }
@@ -55,7 +57,7 @@ void nats_due(struct acceptor *a, struct connection *c) {
         nats_sniffed(a, c, NULL, 0);
     } else if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns) {
         n->deadline_ns = n->ping_ns = 0;
-        nats_end(a, c, "Authentication Timeout");
+        nats_end(a, c, NATS_AUTHENTICATION_TIMEOUT, "Authentication Timeout");
     } else if (n->ping_ns > 0 && a->now_ns >= n->ping_ns && !c->closing) {
         ping(a, c);
     }

@@ -23,7 +23,7 @@ struct delivery {
     const struct nats_message *message;
     struct line whole, without;  /* headers and all; what a client has that does not know headers */
     struct shared_bytes *shared; /* the payload and what ends it; NULL: it is copied */
-    uint64_t delivered;
+    uint64_t delivered, bytes;
 };
 
 /* xorshift64*: any will do, to be fair among members. */
@@ -93,6 +93,7 @@ static void expire(struct nats_server *server, struct nats_subscription *s) {
 
 static void cut_off(struct delivery *d, struct connection *c) {
     codec_count_add(d->a, c, NATS_SLOW_CONSUMERS, 1);
+    nats_of(c)->reason = NATS_SLOW_PENDING_BYTES;
     socket_close(d->a, c);
 }
 
@@ -120,6 +121,9 @@ static void deliver_to(struct delivery *d, struct nats_subscription *s) {
         if (c->closed) return;
     }
     d->delivered++;
+    d->bytes += line->payload_bytes;
+    n->out_messages++;
+    n->out_bytes += line->payload_bytes;
     if (++s->delivered == s->max) expire(d->server, s);
     if (c->choked && n->stalled_ns == 0) {
         n->stalled_ns = d->a->now_ns;
@@ -269,6 +273,11 @@ static void make_lines(struct delivery *d, uint8_t (*ends)[NATS_LINE_END_BYTES])
 }
 
 static void made_all(struct delivery *d) {
+    if (d->delivered > 0) {
+        uint64_t *counters = d->a->count->counters[d->server->protocol - 1];
+        board_add(&counters[NATS_OUT_MESSAGES], d->delivered);
+        board_add(&counters[NATS_OUT_BYTES], d->bytes);
+    }
     if (d->shared != NULL) shared_drop(&d->a->blocks, d->shared);
     settle(d->a, d->server);
 }

@@ -92,6 +92,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     }
     n->sids[place_of(n, s->sid_hash, sid)] = s;
     n->sid_count++;
+    n->active_ns = a->now_ns;
     server->subscriptions++;
     codec_count_add(a, c, NATS_SUBSCRIPTIONS, 1);
     if (a->mesh_there != 0) {

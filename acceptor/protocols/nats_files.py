@@ -1,0 +1,52 @@
+"""The pid file and the ports file, as nats-server writes them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+# Scheme by scheme, what a ports file calls them, and how clients do.
+PORTS: Final[Mapping[str, tuple[str, str]]] = {
+    "nats": ("nats", "nats"),
+    "nats-ws": ("websocket", "ws"),
+    "nats-http": ("monitoring", "http"),
+    "nats-route": ("cluster", "nats"),
+}
+
+log = logging.getLogger(__name__)
+
+
+def write(pid_file: str, ports_dir: str, listening: Sequence[tuple[str, str]]) -> list[str]:
+    """What has been written. `listening`: schemes and HOST:PORT."""
+    pid = os.getpid()
+    contents: dict[Path, bytes] = {}
+    if pid_file:
+        contents[Path(pid_file)] = str(pid).encode()
+    if ports_dir:
+        program = Path(sys.argv[0]).stem or "mq-shards"
+        contents[Path(ports_dir) / f"{program}_{pid}.ports"] = orjson.dumps(ports_of(listening))
+    return [str(path) for path, content in contents.items() if _write(path, content)]
+
+
+def _write(path: Path, content: bytes) -> bool:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        log.error("cannot write %s: %s", path, error.strerror)
+        return False
+    return True
+
+
+def ports_of(listening: Sequence[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for scheme, address in listening:
+        if scheme in PORTS:
+            kind, written = PORTS[scheme]
+            found.setdefault(kind, []).append(f"{written}://{address}")
+    return found

@@ -1,0 +1,146 @@
+"""What an operator asks of a broker that runs: that it reads its options anew, or sends clients elsewhere; and the
+files that say where it is.
+
+The supervisor does it; here is what there is to know and to compare.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Final
+
+from mq_shards.acceptor.option_kinds import OptionsError, shown
+from mq_shards.acceptor.protocols.table import PROTOCOLS
+from mq_shards.ringbuf.control import Message
+from mq_shards.supervisor.child import Child
+from mq_shards.supervisor.contents import configure
+from mq_shards.supervisor.listeners import Listener
+from mq_shards.supervisor.options.options import Options
+
+log = logging.getLogger(__name__)
+
+
+class Operator:
+    """What the supervisor does for it, and remembers."""
+
+    def __init__(self, options: Options, reread: Callable[[], Options] | None) -> None:
+        self._reread: Final = reread
+        self._files: list[str] = []
+        self._sent_away_from: set[int] | None = None  # acceptors that still have clients, in lame duck mode
+        self._shared: dict[tuple[str, str], Message] = {}  # what one acceptor has said to all, by what it is about
+
+    def serving(self, options: Options, listeners: Sequence[Listener]) -> None:
+        addresses = [one.address for one in listeners if not one.address.path]
+        for name, protocol in PROTOCOLS.items():
+            listening = [(address.protocol, address.address) for address in addresses]
+            self._files += protocol.write_files(options.settings[name], listening)
+
+    def end(self) -> None:
+        for path in self._files:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()
+
+    def reload(self, options: Options, acceptors: Iterable[Child]) -> Options:
+        """The options that hold from then on, as `reread` has them (it may raise OptionsError): all, or nothing is
+        changed."""
+        try:
+            wanted = reload(options, self._reread)
+        except ReloadError as error:
+            log.error("cannot reload, nothing is changed: %s", error)
+            return options
+        for acceptor in acceptors:
+            if acceptor.role == "acceptor":
+                configure(acceptor, wanted.contents)
+            acceptor.send({"do": "reload", "settings": wanted.settings})
+        say_changes(options, wanted)
+        return wanted
+
+    def send_clients_away(self, listeners: list[Listener], acceptors: Sequence[Child]) -> None:
+        """Clients that can go elsewhere are told, and cut one after the other; what they came to is closed, and taken
+        out."""
+        ducks = [listener for listener in listeners if listener.address.has_lame_duck]
+        if self._sent_away_from is not None or not ducks:
+            return
+        names = ", ".join(sorted({listener.address.protocol for listener in ducks}))
+        log.info("entering lame duck mode: no new clients on %s", names)
+        for listener in ducks:
+            listeners.remove(listener)
+            listener.close()
+        self._sent_away_from = {one.index for one in acceptors if one.role == "acceptor" and one.alive}
+        for acceptor in acceptors:
+            acceptor.send({"do": "lame-duck"})
+
+    def are_all_away(self, acceptor: Child) -> bool:
+        """That one has no clients any more, or is dead; whether it was the last."""
+        if not self._sent_away_from or acceptor.role != "acceptor":
+            return False
+        self._sent_away_from.discard(acceptor.index)
+        return not self._sent_away_from
+
+    def share(self, message: Message, acceptors: Iterable[Child]) -> None:
+        told = self._shared[message["protocol"], message["what"]] = {**message, "do": "shared"}
+        for acceptor in acceptors:
+            acceptor.send(told)
+
+    def tell_shared(self, acceptor: Child) -> None:
+        """One that starts."""
+        for message in self._shared.values():
+            acceptor.send(message)
+
+
+# --- reload -----------------------------------------------------------------------------------------------------------
+
+
+class ReloadError(Exception):
+    """One line: why nothing was changed."""
+
+
+def reload(options: Options, reread: Callable[[], Options] | None) -> Options:
+    """The options that hold from now on, all of which may be changed while running. Raises ReloadError."""
+    if reread is None:
+        raise ReloadError("there are no options to be read")
+    try:
+        wanted = reread()
+    except OptionsError as error:
+        raise ReloadError(str(error)) from None
+    fixed = [*_changed_beside_sections(options, wanted), *_fixed_in_sections(options, wanted)]
+    if fixed:
+        raise ReloadError(f"only a restart can change {', '.join(fixed)}")
+    for warning in wanted.warnings:
+        log.warning("%s", warning)
+    return replace(options, settings=wanted.settings, contents=wanted.contents)
+
+
+def _changed_beside_sections(options: Options, wanted: Options) -> list[str]:
+    names = (field.name for field in fields(Options) if field.name not in ("settings", "contents", "warnings"))
+    return [name.replace("_", "-") for name in names if getattr(options, name) != getattr(wanted, name)]
+
+
+def _fixed_in_sections(options: Options, wanted: Options) -> list[str]:
+    return [
+        f"{section}.{name}"
+        for section, name in changes(options, wanted)
+        if section not in PROTOCOLS or name not in PROTOCOLS[section].reloadable
+    ]
+
+
+def changes(before: Options, after: Options) -> list[tuple[str, str]]:
+    """Sections and names of the options that differ."""
+    return [
+        (section, name)
+        for section, table in before.settings.items()
+        for name, value in table.items()
+        if after.settings[section][name] != value
+    ]
+
+
+def say_changes(before: Options, after: Options) -> None:
+    changed = changes(before, after)
+    for section, name in changed:
+        is_secret = section in PROTOCOLS and name in PROTOCOLS[section].secrets
+        log.info("reloaded: %s.%s = %s", section, name, "[...]" if is_secret else shown(after.settings[section][name]))
+    log.info("options read anew: %d have changed", len(changed))

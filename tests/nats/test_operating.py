@@ -1,0 +1,263 @@
+"""A broker that runs and is operated: lame duck, reload, limits on clients, INFO that comes again, files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mq_shards.acceptor.protocols.nats_addresses import own_urls
+from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
+
+from tests.nats.servers import NatsServer, nats_server, running
+from tests.nats.wire import Wire
+
+HELLO = b'CONNECT {"verbose":false,"pedantic":false,"protocol":1,"lang":"raw"}\r\nPING\r\n'
+KINDS = [
+    pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
+    pytest.param(1, id="shards-1"),
+    pytest.param(2, id="shards-2"),
+]
+SECOND_NS = 1_000_000_000
+
+
+class Operated:
+    """A server with a configuration file that both kinds read."""
+
+    def __init__(self, server: NatsServer, conf: Path) -> None:
+        self.server = server
+        self.conf = conf
+
+    def reload(self, text: str) -> None:
+        self.conf.write_text(text)
+        os.kill(self.server.process.pid, signal.SIGHUP)
+
+    def client(self, hello: bytes = HELLO) -> Wire:
+        wire = Wire(self.server.port)
+        wire.send(hello)
+        return wire
+
+
+@pytest.fixture(params=KINDS)
+def operated(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[str], Operated]]:
+    """Given the file's text."""
+    stack = []
+
+    def start(text: str) -> Operated:
+        conf = tmp_path / "nats.conf"
+        conf.write_text(text)
+        option = "-c" if request.param == 0 else "--nats-config"
+        context = running(request.param, arguments=[option, str(conf)])
+        stack.append(context)
+        return Operated(context.__enter__(), conf)
+
+    yield start
+    for context in stack:
+        context.__exit__(None, None, None)
+
+
+def until(wire: Wire, wanted: bytes) -> bytes:
+    """What came, up to that; or until the connection ended."""
+    while wanted not in wire.heard.data and not wire.heard.closed:
+        wire.receive()
+    assert wanted in wire.heard.data, wire.heard
+    return wire.heard.data
+
+
+def infos(wire: Wire) -> list[dict[str, Any]]:
+    return [json.loads(line[5:]) for line in wire.heard.data.split(b"\r\n") if line.startswith(b"INFO")]
+
+
+def test_a_client_too_many_is_told_so(operated: Callable[[str], Operated]) -> None:
+    server = operated("max_connections: 2")
+    first, second = server.client(), server.client()
+    until(first, b"PONG")
+    until(second, b"PONG")
+    third = server.client(b"")
+    assert until(third, b"'maximum connections exceeded'\r\n") == b"-ERR 'maximum connections exceeded'\r\n"
+    first.close()
+    until_true(lambda: _is_let_in(server))
+
+
+def _is_let_in(server: Operated) -> bool:
+    wire = server.client()
+    while not wire.heard.closed and b"PONG" not in wire.heard.data:
+        wire.receive()
+    wire.close()
+    return b"PONG" in wire.heard.data
+
+
+def until_true(what: Callable[[], bool], seconds: float = 5) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+class TestReload:
+    def test_a_new_limit_holds_for_those_who_are_there(self, operated: Callable[[str], Operated]) -> None:
+        server = operated("max_payload: 1000")
+        client = server.client()
+        until(client, b"connect_info")
+        server.reload("max_payload: 10")
+
+        def is_refused() -> bool:
+            other = server.client()
+            other.send(b"PUB a 11\r\nelevenbytes\r\n")
+            other.barrier()
+            return b"Maximum Payload Violation" in other.heard.data
+
+        until_true(is_refused)
+        client.send(b"PUB a 11\r\nelevenbytes\r\n")
+        until(client, b"-ERR 'Maximum Payload Violation'\r\n")
+
+    def test_who_may_not_be_there_any_more_is_cut_off(self, operated: Callable[[str], Operated]) -> None:
+        one = b'CONNECT {"verbose":false,"user":"one","pass":"1"}\r\nPING\r\n'
+        server = operated('authorization { user: one, password: "1" }')
+        client = server.client(one)
+        until(client, b"PONG")
+        server.reload('authorization { user: one, password: "2" }')
+        while not client.heard.closed:
+            client.receive()
+        if server.server.acceptors:  # a real one says nothing, where there are no users
+            assert b"-ERR 'Authorization Violation'\r\n" in client.heard.data
+        again = server.client(one)
+        until(again, b"-ERR 'Authorization Violation'\r\n")
+        until(server.client(one.replace(b'"1"', b'"2"')), b"PONG")
+
+    def test_too_many_clients_are_cut_off(self, operated: Callable[[str], Operated]) -> None:
+        server = operated("max_connections: 10")
+        clients = [server.client() for _ in range(4)]
+        for client in clients:
+            until(client, b"PONG")
+        server.reload("max_connections: 3")
+        deadline = time.monotonic() + 5
+        while not (cut := [client for client in clients if client.heard.closed]):
+            assert time.monotonic() < deadline
+            for client in clients:
+                client.socket.settimeout(0.05)
+                with contextlib.suppress(TimeoutError):
+                    client.receive()
+        assert all(b"-ERR 'maximum connections exceeded'\r\n" in client.heard.data for client in cut)
+
+    def test_what_cannot_be_read_changes_nothing(self, operated: Callable[[str], Operated]) -> None:
+        server = operated("max_payload: 1000")
+        client = server.client()
+        until(client, b"PONG")
+        server.reload("max_payload: nonsense")
+        refusal = "cannot reload" if server.server.acceptors else "Failed to reload"
+        until_true(lambda: refusal in server.server.said())
+        client.send(b"PUB a 20\r\n" + b"x" * 20 + b"\r\nPING\r\n")
+        client.barrier()
+        assert not client.heard.closed
+
+    def test_what_only_a_restart_can_change_is_said(self, operated: Callable[[str], Operated]) -> None:
+        server = operated("server_name: one\nmax_payload: 1000")
+        server.reload("server_name: two\nmax_payload: 10")
+        ours = server.server.acceptors > 0
+        text = "only a restart can change nats.server-name" if ours else "not supported for ServerName"
+        until_true(lambda: text in server.server.said())
+        wire = server.client()
+        assert json.loads(wire.info[5:])["max_payload"] == 1000
+
+
+class TestLameDuck:
+    def test_clients_are_told_and_then_cut_off(self, operated: Callable[[str], Operated]) -> None:
+        server = operated("")
+        if server.server.acceptors == 0:
+            pytest.skip("a real one takes half a minute")
+        clients = [server.client() for _ in range(5)]
+        for client in clients:
+            until(client, b"connect_info")
+        server.reload("")
+        os.kill(server.server.process.pid, signal.SIGUSR2)
+        for client in clients:
+            until(client, b'"ldm":true')
+            assert not client.heard.closed
+        until_true(lambda: _is_refused(server.server.port))
+
+    def test_the_broker_stops_when_all_are_gone(self, tmp_path: Path) -> None:
+        settings = ["nats.lame-duck-grace-period=50ms", "nats.lame-duck-duration=300ms"]
+        with running(2, settings) as server:
+            clients = [Wire(server.port) for _ in range(5)]
+            for client in clients:
+                client.send(HELLO)
+                until(client, b"connect_info")
+            os.kill(server.process.pid, signal.SIGUSR2)
+            for client in clients:
+                while not client.heard.closed:
+                    client.receive()
+                assert infos(client)[-1]["ldm"] is True
+            assert server.process.wait(5) == 0
+
+    def test_the_broker_stops_at_once_when_nobody_is_there(self, operated: Callable[[str], Operated]) -> None:
+        server = operated("").server
+        time.sleep(0.05 if server.acceptors == 0 else 0)  # the connection that has waited for it is noticed as gone
+        os.kill(server.process.pid, signal.SIGUSR2)
+        assert server.process.wait(5) == 0
+
+    def test_clients_go_one_after_the_other(self) -> None:
+        now = 0
+        cut: list[int] = []
+        ends: list[int] = []
+        duck = LameDuck(
+            range(100), cut.append, lambda: ends.append(now), 10 * SECOND_NS, 20 * SECOND_NS, lambda: now, seed=1
+        )
+        duck.expire()
+        assert cut == [] and duck.wait_ns() == 10 * SECOND_NS
+        while not ends:
+            now += duck.wait_ns()
+            before = len(cut)
+            duck.expire()
+            assert len(cut) == before + 1
+        assert sorted(cut) == list(range(100))
+        assert 14 * SECOND_NS < ends[0] <= 20 * SECOND_NS
+
+    def test_very_many_go_in_little_time(self) -> None:
+        now = 0
+        cut: list[int] = []
+        ends: list[int] = []
+        duck = LameDuck(range(60_000), cut.append, lambda: ends.append(now), 0, SECOND_NS, lambda: now, seed=1)
+        while not ends:
+            now += duck.wait_ns()
+            duck.expire()
+        assert len(cut) == 60_000 and ends[0] <= 1.1 * SECOND_NS
+
+
+def _is_refused(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
+def test_files_say_where_it_is(operated: Callable[[str], Operated], tmp_path: Path) -> None:
+    ports = tmp_path / "ports"
+    ports.mkdir()
+    server = operated(f'pid_file: "{tmp_path}/pid"\nports_file_dir: "{ports}"').server
+    until_true(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text() == str(server.process.pid))
+    until_true(lambda: len(list(ports.glob(f"*_{server.process.pid}.ports"))) == 1)
+    (file,) = ports.iterdir()
+    until_true(lambda: file.stat().st_size > 0)
+    assert json.loads(file.read_text())["nats"] == [f"nats://127.0.0.1:{server.port}"]
+
+
+class TestOwnAddresses:
+    def test_what_is_advertised_is_said(self) -> None:
+        assert own_urls("127.0.0.1", 4222, "") == ["127.0.0.1:4222"]
+        assert own_urls("127.0.0.1", 4222, "example.org") == ["example.org:4222"]
+        assert own_urls("127.0.0.1", 4222, "example.org:5") == ["example.org:5"]
+        assert own_urls("127.0.0.1", 4222, "[::1]:5") == ["[::1]:5"]
+        assert own_urls("::1", 4222, "") == ["[::1]:4222"]
+
+    def test_all_addresses_are_said_when_it_listens_on_all(self) -> None:
+        found = own_urls("0.0.0.0", 4222, "")
+        assert found and "127.0.0.1:4222" not in found
