@@ -355,7 +355,7 @@ int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *
 void worker_refuse_segment(struct worker *w, uint32_t shard);
 void worker_retry_segments(struct worker *w);
 
-uint32_t worker_dead_segments(const struct worker *w, uint32_t shard);
+uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
@@ -367,7 +367,7 @@ void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, siz
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 void worker_roll(struct worker *w, uint32_t shard);
 int worker_disk_errno(const struct worker *w);
-uint64_t worker_live_jobs(const struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
+uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
 
 bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd);

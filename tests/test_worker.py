@@ -38,7 +38,8 @@ class Answer:
     body: bytes
     holds_none: bool
     topic: int = 0
-    seq: int = 0  # of a delivery
+    seq: int = 0  # of a delivery, and of what tells of a place
+    delay: int = 0  # or a time, or an incarnation
 
 
 class Bench:
@@ -131,9 +132,8 @@ class Bench:
         answers = []
         while (m := lib.channel_receive(self.channels[acceptor])) != ffi.NULL:
             body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))
-            answers.append(
-                Answer(m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, bool(m.flags & 1), m.topic, m.seq)
-            )
+            head = (m.conn, m.slot, m.kind, m.status, m.id, m.pri, body, bool(m.flags & 1), m.topic, m.seq, m.delay_ns)
+            answers.append(Answer(*head))
         lib.channel_release(self.channels[acceptor])
         return answers
 

@@ -3,7 +3,7 @@
  * The records (see log.h for their frame):
  *
  *   TOPIC    topic: a number new to this shard; seq: its next_seq; flags: TOPIC_*; attributes, if TOPIC_STOPPED: uint64_t
- *            from which seq; body: its name. Each segment begins with those of all topics that have something in
+ *            from which seq; if TOPIC_RETAINS struct topic_attributes; body: its name. Each segment begins with those of all topics that have something in
  *            them, so that the segments before it can go. Written twice: without it nobody would know whose the messages are that bear the number.
  *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far; body:
  *            uint32_t[]: numbers of topics with nothing in them, which mean nothing from here on.
@@ -18,7 +18,8 @@
  *
  * Of subscriptions, whose number in the shard is the record's id:
  *
- *   SUBSCRIPTION  topic, seq: its cursor, flags: SUBSCRIPTION_PAUSED, body: its name. Each segment begins with those of all.
+ *   SUBSCRIPTION  topic, seq: its cursor, flags: SUBSCRIPTION_PAUSED, body: its name; attributes, if it was set back: uint64_t: from
+ *                 which seq on it holds messages. Each segment begins with those of all.
  *                 Written twice, as TOPICs are.
  *   CURSOR        topic, seq: the cursor; what lies before it has been delivered once.
  *   FINISH        topic, seq: a message that is finished; attributes: uint32_t count: so are those that follow it, count
@@ -28,6 +29,7 @@
  *   REDELIVERY     topic, seq of a message behind the cursor; attributes: struct redelivery.
  *   EMPTY         topic, seq: the cursor; nothing before it is held by the subscription any more. id 0: what waits for
  *                 the topic's first subscription, or for the end of its pause, is held by nobody any more.
+ *   SEEK          topic, seq: the cursor is there now; all from there on is to be delivered, nothing before.
  *   UNSUBSCRIBE   topic: the subscription is gone.
  *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
  *   REFERENCES         topic, seq, body: struct reference[]; after a MOVED with MOVED_REFERENCED: which subscriptions hold the message.
@@ -66,6 +68,7 @@ enum record_kind {
     RECORD_REFERENCES,
     RECORD_TOPIC_GONE,
     RECORD_PRODUCER,
+    RECORD_SEEK,
     RECORD_KINDS, /* none of this or a higher number is known */
 };
 
@@ -75,7 +78,10 @@ enum record_flag {
     TOPIC_STOPPED = 4,
     TOPIC_EPHEMERAL = 8, /* what it has does not outlive the process */
     PUBLISH_MORE = 1,
+    TOPIC_RETAINS = 16,
+    TOPIC_TERMINATED = 32,
     PUBLISH_FLEETING = 2,   /* it does not outlive the process */
+    PUBLISH_UNAWAITED = 4,  /* it waits for no first subscription */
     MESSAGE_HEADERS = 8,    /* of a PUBLISH or MOVED */
     MOVED_NO_JOB = 1,       /* the job queue does not have it */
     MOVED_REFERENCED = 2,   /* a REFERENCES follows */
@@ -83,6 +89,11 @@ enum record_flag {
     SUBSCRIPTION_PAUSED = 1,
     FINISH_UPTO = 1,
     FINISH_PARTS = 2,
+};
+
+struct topic_attributes {
+    uint64_t stopped_seq;
+    uint64_t incarnation, began_seq; /* of one that retains */
 };
 
 struct publish_attributes {

@@ -77,7 +77,7 @@ static void put_topic(const struct worker *w, struct sheet *sheet, const struct 
         .name_bytes = t->name_bytes,
         .flags = (t->stopped ? FIGURES_PAUSED : 0u) | (t->ephemeral ? FIGURES_EPHEMERAL : 0u) |
                  (t->durable ? FIGURES_DURABLE : 0u),
-        .channels = t->subscription_count,
+        .channels = t->subscription_count + t->reader_count,
         .shard = t->shard,
         .depth = depth(t),
         .messages = t->messages,

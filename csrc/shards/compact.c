@@ -16,7 +16,7 @@ static void add_reference(const struct worker *w, struct references *references,
     uint32_t delivery = delivery_find(w, subscription, r->id);
     if (delivery)
         reference.redelivery = shard_redelivery_of(w, delivery_at(&w->subscriptions, delivery));
-    else if (r->seq >= s->cursor && !delayed)
+    else if (r->seq >= subscription_held_from(s) && !delayed)
         reference.ahead = 1;
     else
         return;

@@ -28,6 +28,7 @@ static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscripti
     c->timeout_max_ns = s->timeout_max_ns;
     c->sample_percent = s->sample_percent;
     c->topic_number = m->topic;
+    c->uncounted = (s->flags & SUBSCRIBE_UNCOUNTED) != 0;
     c->wants_headers = (s->flags & SUBSCRIBE_HEADERS) != 0;
     return true;
 }
@@ -37,6 +38,7 @@ struct wish {
     struct subscribe subscribe;
     const char *name;
     const uint8_t *description;
+    struct subscribe_start start;
     struct policy_wish policy;
 };
 
@@ -46,8 +48,9 @@ static bool split_policy(const uint8_t *at, size_t bytes, struct policy_wish *ou
     memcpy(p, at, sizeof *p);
     out->name = (const char *)at + sizeof *p;
     out->ranges = at + sizeof *p + p->name_bytes;
-    bool fits = p->policy <= POLICY_KEY && p->name_bytes <= CONSUMER_NAME_MAX && p->ranges <= KEY_MAX_RANGES;
-    return fits && bytes == sizeof *p + p->name_bytes + p->ranges * sizeof(struct key_range);
+    out->range_count = p->policy == POLICY_KEY ? p->ranges : 0;
+    bool fits = p->policy <= POLICY_KEY && p->name_bytes <= CONSUMER_NAME_MAX && out->range_count <= KEY_MAX_RANGES;
+    return fits && bytes == sizeof *p + p->name_bytes + out->range_count * sizeof(struct key_range);
 }
 
 static bool is_whole(const struct message *m, struct wish *out) {
@@ -56,11 +59,16 @@ static bool is_whole(const struct message *m, struct wish *out) {
     out->policy = (struct policy_wish){0};
     if (m->body_bytes < sizeof *s) return false;
     memcpy(s, body, sizeof *s);
-    if (s->flags & SUBSCRIBE_START) return false;
     size_t bytes = sizeof *s + (size_t)s->name_bytes + s->description_bytes;
     if (s->description_bytes > DESCRIPTION_MAX_BYTES || m->body_bytes < bytes) return false;
     out->name = (const char *)body + sizeof *s;
     out->description = body + sizeof *s + s->name_bytes;
+    if (s->flags & SUBSCRIBE_START) {
+        if (m->body_bytes - bytes < sizeof out->start) return false;
+        memcpy(&out->start, body + bytes, sizeof out->start);
+        bytes += sizeof out->start;
+        if (out->start.start > START_TIME) return false;
+    }
     if (s->flags & SUBSCRIBE_POLICY) return split_policy(body + bytes, m->body_bytes - bytes, &out->policy);
     return m->body_bytes == bytes;
 }
@@ -86,13 +94,21 @@ enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const 
     bool may = topic && is_whole(m, &wish) && !consumer_find(w, client, m->consumer_number);
     if (may) {
         const struct subscribe *s = &wish.subscribe;
-        bool ephemeral = (s->flags & SUBSCRIBE_EPHEMERAL) != 0;
-        if (topic_subscription(w, topic, wish.name, s->name_bytes, ephemeral, &subscription, &status) == LATER)
-            return LATER;
+        const struct channel_wish channel = {.name = wish.name,
+                                             .name_bytes = s->name_bytes,
+                                             .ephemeral = (s->flags & SUBSCRIBE_EPHEMERAL) != 0,
+                                             .start = s->flags & SUBSCRIBE_START ? &wish.start : NULL};
+        if (topic_subscription(w, topic, &channel, &subscription, &status) == LATER) return LATER;
         if (status == STATUS_OK && (status = join(w, client, subscription, m, &wish)) != STATUS_OK)
             subscription_idle(w, subscription);
     }
-    request_done(w, client, m, status);
+    struct message a = request_answer_of(w, client, m, status);
+    a.id = m->id;
+    if (status == STATUS_OK) {
+        a.seq = subscription_at(&w->subscriptions, subscription)->cursor;
+        a.incarnation = topic_at(&w->topics, topic)->incarnation;
+    }
+    request_send(w, client, &a, NULL, 0);
     return DONE;
 }
 
@@ -112,19 +128,33 @@ void consumer_close(struct worker *w, uint32_t client, const struct message *m) 
     request_done(w, client, m, consumer ? STATUS_OK : STATUS_NOT_FOUND);
 }
 
-void consumer_dismiss(struct worker *w, uint32_t consumer) {
+void consumer_dismiss(struct worker *w, uint32_t consumer, enum dismissed why) {
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);
     uint32_t client = c->client;
-    struct message m = {.kind = MSG_DISMISSED, .conn = client_at(&w->clients, client)->conn, .consumer = c->number};
+    struct message m = {
+        .kind = MSG_DISMISSED, .conn = client_at(&w->clients, client)->conn, .consumer = c->number, .why = why};
     consumer_remove(w, consumer);
     request_send(w, client, &m, NULL, 0);
+}
+
+static void add_permits(struct consumer *c, uint64_t more) {
+    const int64_t most = INT64_MAX - 1;
+    if (c->permits == INT64_MAX) {
+        c->permits = 0;
+        if (!c->credit) c->credit = UINT32_MAX;
+    }
+    int64_t room = c->permits > 0 ? most - c->permits : most;
+    c->permits += more < (uint64_t)room ? (int64_t)more : room;
 }
 
 void consumer_credit(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t consumer = consumer_find(w, client, m->consumer);
     if (!consumer) return;
     struct consumer *c = consumer_at(&w->subscriptions, consumer);
-    c->credit = m->credit < UINT32_MAX ? (uint32_t)m->credit : UINT32_MAX;
+    if (m->flags & MSG_PERMITS)
+        add_permits(c, m->credit);
+    else
+        c->credit = m->credit < UINT32_MAX ? (uint32_t)m->credit : UINT32_MAX;
     c->leaving = (m->flags & MSG_LEAVING) != 0;
     consumer_settle(w, consumer);
 }
@@ -162,6 +192,23 @@ static uint32_t in_flight(struct worker *w, uint32_t client, const struct messag
     if (flies && d->consumer == consumer) return delivery;
     refuse(w, client, m, flies ? STATUS_NONE : STATUS_NOT_FOUND);
     return 0;
+}
+
+/* The delivery of a message that the consumer's channel has passed, whoever has it; 0: there is none. */
+static uint32_t passed(const struct worker *w, uint32_t consumer, uint64_t seq) {
+    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    uint32_t first = c->inflight_first;
+    if (first && delivery_at(&w->subscriptions, first)->seq == seq) return first;
+    const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, c->subscription)->topic);
+    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
+    return r ? delivery_find(w, c->subscription, r->id) : 0;
+}
+
+/* What a FINISH is about; else 0, and it has been told if it is to be. */
+static uint32_t to_finish(struct worker *w, uint32_t client, const struct message *m) {
+    if (!(m->flags & MSG_BY_SEQ)) return in_flight(w, client, m);
+    uint32_t consumer = consumer_named(w, client, m->consumer);
+    return consumer ? passed(w, consumer, m->seq) : 0;
 }
 
 /* Room for a record about a subscription, behind what it has passed and finished so far: LATER, or why not. */
@@ -219,7 +266,7 @@ static enum outcome finish_some(struct worker *w, uint32_t client, const struct 
         refuse(w, client, m, STATUS_INVALID);
         return DONE;
     }
-    uint32_t delivery = in_flight(w, client, m);
+    uint32_t delivery = to_finish(w, client, m);
     if (!delivery) return DONE;
     if (delivery_parts_after(w, delivery, m + 1, words, &left)) return finish_parts(w, client, m, delivery, &left);
     return finish(w, client, m, delivery);
@@ -228,28 +275,47 @@ static enum outcome finish_some(struct worker *w, uint32_t client, const struct 
 enum outcome consumer_finish(struct worker *w, uint32_t client, const struct message *m) {
     if (m->flags & MSG_UPTO) return finish_upto(w, client, m);
     if (m->flags & MSG_PARTS) return finish_some(w, client, m);
-    uint32_t delivery = in_flight(w, client, m);
+    uint32_t delivery = to_finish(w, client, m);
     return delivery ? finish(w, client, m, delivery) : DONE;
 }
 
 static enum outcome finish(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    uint32_t topic = subscription_at(&w->subscriptions, d->subscription)->topic;
-    uint64_t seq = d->seq;
-    if (!subscription_finished(w, d->subscription, seq)) {
+    if (!subscription_finished(w, d->subscription, d->seq)) {
         if (w->wanting) return LATER;
         refuse(w, client, m, STATUS_NO_SPACE);
         return DONE;
     }
-    consumer_at(&w->subscriptions, d->consumer)->finishes++;
-    delivery_take(w, delivery);
-    delivery_forget(w, delivery);
-    message_release(w, topic, seq);
+    uint32_t consumer = d->consumer ? d->consumer : consumer_find(w, client, m->consumer);
+    consumer_at(&w->subscriptions, consumer)->finishes++;
+    delivery_drop(w, delivery);
     return DONE;
 }
 
+static void requeue_all(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    while (consumer && c->inflight_first) {
+        uint32_t delivery = c->inflight_first;
+        c->requeues++;
+        subscription_at(&w->subscriptions, c->subscription)->requeues++;
+        delivery_take(w, delivery);
+        delivery_again(w, delivery);
+    }
+}
+
+static uint32_t to_requeue(struct worker *w, uint32_t client, const struct message *m) {
+    if (!(m->flags & MSG_BY_SEQ)) return in_flight(w, client, m);
+    uint32_t consumer = consumer_named(w, client, m->consumer);
+    uint32_t delivery = consumer ? passed(w, consumer, m->seq) : 0;
+    return delivery && delivery_at(&w->subscriptions, delivery)->consumer == consumer ? delivery : 0;
+}
+
 enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t delivery = in_flight(w, client, m);
+    if (m->flags & MSG_ALL) {
+        requeue_all(w, consumer_find(w, client, m->consumer));
+        return DONE;
+    }
+    uint32_t delivery = to_requeue(w, client, m);
     if (!delivery) return DONE;
     struct delivery *d = delivery_at(&w->subscriptions, delivery);
     struct subscription *s = subscription_at(&w->subscriptions, d->subscription);

@@ -89,6 +89,16 @@ static void send_in_parts(struct channel *channel, struct message *m, const stru
     free(all);
 }
 
+/* Those that are not finished. */
+static int64_t parts_of(const struct worker *w, uint32_t delivery, const struct record *r) {
+    struct headers h = {0};
+    if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
+    const struct parts_left *left = delivery_parts(w, delivery);
+    int64_t parts = h.parts ? h.parts : 1, count = 0;
+    for (uint32_t i = 0; left && i < left->words; i++) count += __builtin_popcountll(left->bits[i]);
+    return left && count < parts ? count : parts;
+}
+
 static void deliver(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     struct consumer *c = consumer_at(&w->subscriptions, consumer);
@@ -121,7 +131,8 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
         peer->full = channel_backlogged(peer->channel);
     }
     c->window_bytes += (uint32_t)(sizeof m + body_bytes);
-    if (c->window_bytes >= WINDOW_BYTES) consumer_settle(w, consumer);
+    if (c->permits != INT64_MAX) c->permits -= parts_of(w, delivery, r);
+    if (c->window_bytes >= WINDOW_BYTES || c->permits <= 0) consumer_settle(w, consumer);
 }
 
 static bool sampled_out(struct worker *w, const struct consumer *c) {
@@ -133,8 +144,9 @@ static bool sampled_out(struct worker *w, const struct consumer *c) {
     return (all->random >> 32) % 100 >= c->sample_percent;
 }
 
+/* NULL: a reader's, and gone. */
 static const struct record *message_of(const struct worker *w, const struct topic *t, uint64_t seq) {
-    return log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+    return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
 }
 
 static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
@@ -143,10 +155,11 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     struct delivery *d = delivery_at(&w->subscriptions, delivery);
     if (sampled_out(w, consumer_at(&w->subscriptions, consumer))) {
         if (!subscription_finished(w, subscription, d->seq)) return STUCK;
-        uint64_t seq = d->seq;
-        delivery_take(w, delivery);
-        delivery_forget(w, delivery);
-        message_release(w, s->topic, seq);
+        delivery_drop(w, delivery);
+        return ONE;
+    }
+    if (s->reader && !message_of(w, t, d->seq)) {
+        delivery_drop(w, delivery);
         return ONE;
     }
     /* That what the cursor has passed was delivered once goes without saying. */
@@ -172,7 +185,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     if (sampled_out(w, consumer_at(&w->subscriptions, consumer))) {
         if (!subscription_finished(w, subscription, seq)) return STUCK;
         subscription_pass(w, subscription);
-        message_release(w, s->topic, seq);
+        subscription_release(w, subscription, seq);
         return ONE;
     }
     const struct record *r = message_of(w, t, seq);
@@ -248,7 +261,9 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
     for (uint32_t n = s->again_first, next; n && left && s->turn; n = next) {
         const struct delivery *d = delivery_at(&w->subscriptions, n);
         next = d->following;
-        if (!may_go(w, subscription, message_of(w, t, d->seq), &k)) continue;
+        const struct record *r = message_of(w, t, d->seq);
+        if (!r) delivery_drop(w, n);
+        if (!r || !may_go(w, subscription, r, &k)) continue;
         if (send_keyed(w, subscription, n, &k) != ONE) return STUCK;
         left--;
     }

@@ -31,7 +31,7 @@ static void forget_stray(struct worker *w, uint32_t subscription, uint32_t first
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
 static bool holds(const struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
-    return delivery_find(w, subscription, id) || (seq >= at(w, subscription)->cursor && !delayed);
+    return delivery_find(w, subscription, id) || (seq >= subscription_held_from(at(w, subscription)) && !delayed);
 }
 
 static void give_again(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id, bool delayed) {
@@ -56,6 +56,11 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
         for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) give_again(w, n, seq, id, delayed);
         count = t->subscription_count;
     }
+    if (!count && t->stream.retains) { /* it was finished */
+        stream_page(&t->stream, seq)->holds[seq % STREAM_PAGE] = 1;
+        (void)stream_release(&t->stream, seq);
+        return;
+    }
     if (!count) {
         count = 1;
         *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
@@ -71,7 +76,8 @@ static void count_taken(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
     s->taken = t->ahead;
-    for (uint64_t seq = stream_next(&t->stream, s->cursor); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
+    for (uint64_t seq = stream_next(&t->stream, subscription_held_from(s)); seq < t->stream.end;
+         seq = stream_next(&t->stream, seq + 1))
         if (!stream_delayed(&t->stream, seq)) s->taken--;
 }
 

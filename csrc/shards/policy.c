@@ -34,7 +34,7 @@ static bool overlaps(const struct consumer_rank *rank, struct key_range range) {
 }
 
 static uint8_t admit_key(const struct worker *w, const struct subscription *s, const struct policy_wish *wish) {
-    for (uint32_t i = 0; i < wish->policy.ranges; i++) {
+    for (uint32_t i = 0; i < wish->range_count; i++) {
         struct key_range range = range_of(wish, i);
         if (range.first > range.last) return STATUS_INVALID;
         for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
@@ -42,7 +42,7 @@ static uint8_t admit_key(const struct worker *w, const struct subscription *s, c
     }
     /* Slots are shared out, or each says which it has. */
     const struct consumer_rank *other = s->consumer_first ? consumer_of(w, s->consumer_first)->rank : NULL;
-    return other && !other->range_count != !wish->policy.ranges ? STATUS_FULL : STATUS_OK;
+    return other && !other->range_count != !wish->range_count ? STATUS_FULL : STATUS_OK;
 }
 
 struct place {
@@ -100,6 +100,7 @@ static void tell(struct worker *w, uint32_t consumer, bool active) {
 static bool is_before(const struct consumer *a, const struct consumer *b) {
     const struct consumer_rank *x = a->rank, *y = b->rank;
     if (x->priority != y->priority) return x->priority < y->priority;
+    if (x->order != y->order) return x->order < y->order;
     int order = memcmp(x->name, y->name, x->name_bytes < y->name_bytes ? x->name_bytes : y->name_bytes);
     if (order) return order < 0;
     if (x->name_bytes != y->name_bytes) return x->name_bytes < y->name_bytes;
@@ -118,15 +119,31 @@ static void stand_by(struct worker *w, uint32_t consumer) {
     consumer_settle(w, consumer);
 }
 
+/* Of those before which none has another priority, the one with so many before it; asked for by whoever came last. */
+static uint32_t first_by(const struct worker *w, const struct subscription *s, uint32_t pick) {
+    uint32_t first = s->consumer_first, equals = 0;
+    for (uint32_t c = first; c; c = consumer_of(w, c)->next)
+        if (is_before(consumer_of(w, c), consumer_of(w, first))) first = c;
+    if (!first || !pick) return first;
+    uint32_t priority = consumer_of(w, first)->rank->priority;
+    for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
+        equals += consumer_of(w, c)->rank->priority == priority;
+    for (uint32_t left = pick % equals; left; left--) {
+        uint32_t next = 0;
+        for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
+            if (is_before(consumer_of(w, first), consumer_of(w, c)) &&
+                (!next || is_before(consumer_of(w, c), consumer_of(w, next))))
+                next = c;
+        first = next;
+    }
+    return first;
+}
+
 static void choose_first(struct worker *w, uint32_t subscription, uint32_t joined) {
     struct subscription *s = at(w, subscription);
-    uint32_t first = s->active, before = s->active;
-    if (!first)
-        for (uint32_t c = first = s->consumer_first; c; c = consumer_of(w, c)->next) {
-            if (is_before(consumer_of(w, c), consumer_of(w, first))) first = c;
-        }
-    else if (joined && is_before(consumer_of(w, joined), consumer_of(w, first)))
-        first = joined;
+    uint32_t before = s->active;
+    uint32_t pick = s->consumer_first ? consumer_of(w, s->consumer_first)->rank->pick : 0;
+    uint32_t first = first_by(w, s, pick);
     s->active = first;
     if (joined && joined != first) tell(w, joined, false);
     if (first == before) return;
@@ -142,10 +159,13 @@ bool policy_joined(struct worker *w, uint32_t consumer, const struct policy_wish
     size_t name_bytes = wish->policy.name_bytes;
     c->rank = malloc(sizeof *c->rank + name_bytes);
     if (!c->rank) return false;
-    *c->rank = (struct consumer_rank){
-        .priority = wish->policy.priority, .range_count = wish->policy.ranges, .name_bytes = name_bytes};
+    *c->rank = (struct consumer_rank){.priority = wish->policy.priority,
+                                      .order = wish->policy.order,
+                                      .pick = wish->policy.pick,
+                                      .range_count = wish->range_count,
+                                      .name_bytes = name_bytes};
     memcpy(c->rank->name, wish->name, name_bytes);
-    for (uint32_t i = 0; i < wish->policy.ranges; i++) c->rank->ranges[i] = range_of(wish, i);
+    for (uint32_t i = 0; i < wish->range_count; i++) c->rank->ranges[i] = range_of(wish, i);
     c->rank->seed = mixed((uint64_t)c->client << 32 | c->number);
     for (size_t i = 0; i < name_bytes; i++) c->rank->seed = mixed(c->rank->seed ^ (uint8_t)wish->name[i]);
     if (s->policy == POLICY_FAILOVER) choose_first(w, c->subscription, consumer);

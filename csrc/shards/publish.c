@@ -17,7 +17,7 @@ static void trim_ephemeral(struct worker *w, const struct topic *t) {
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
         const struct subscription *s = subscription_at(&w->subscriptions, n);
         uint64_t seq;
-        while (!s->number && t->ahead - s->taken > EPHEMERAL_BACKLOG && subscription_front(w, n, &seq)) {
+        while (!s->number && !s->reader && t->ahead - s->taken > EPHEMERAL_BACKLOG && subscription_front(w, n, &seq)) {
             subscription_pass(w, n);
             message_release(w, s->topic, seq);
         }
@@ -36,20 +36,29 @@ static void trim_waiting(struct worker *w, uint32_t topic) {
     }
 }
 
-void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position, bool delayed) {
+static void defer_for_all(struct worker *w, const struct topic *t, uint64_t seq, uint64_t id) {
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
+        if (!subscription_at(&w->subscriptions, n)->reader) subscription_defer(w, n, seq, id);
+}
+
+void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position,
+                  enum stream_entry how) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!goes_to_stream(t)) return;
-    uint32_t holds = t->subscription_count ? t->subscription_count + (goes_to_queue(t) ? 1 : 0) : 1;
-    if (!stream_put(&t->stream, seq, position, holds, delayed)) worker_die("out of memory");
+    bool delayed = (how & ENTER_DELAYED) != 0;
+    bool waits = !t->subscription_count && !goes_to_queue(t) && !(how & ENTER_UNAWAITED);
+    uint32_t holds = t->subscription_count + (goes_to_queue(t) || waits ? 1 : 0);
+    if (!stream_put(&t->stream, seq, position, holds, delayed && holds)) worker_die("out of memory");
+    if (!holds) shard_count_out(shard_of_topic(w, t), position);
     if (!delayed) t->ahead++;
+    if (t->reader_count) topic_due(w, topic);
     if (!t->subscription_count) {
-        *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
-        if (t->ephemeral) trim_waiting(w, topic);
+        if (waits) *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
+        if (waits && t->ephemeral) trim_waiting(w, topic);
         return;
     }
     if (delayed) {
-        for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
-            subscription_defer(w, n, seq, id);
+        defer_for_all(w, t, seq, id);
         return;
     }
     topic_due(w, topic);
@@ -75,15 +84,36 @@ static bool split_headers(const struct message *m, struct arrival *one) {
     return true;
 }
 
-/* Only ephemeral subscriptions get it, and nobody after a restart. */
+/* Only ephemeral subscriptions get it, and nobody after a restart, ... */
 static bool is_fleeting(const struct topic *t) {
     return t->subscription_count > 0 && t->subscription_count == t->ephemeral_count && !goes_to_queue(t) && !t->stopped;
+}
+
+/* ... unless it is retained: then it waits for nobody. */
+static uint16_t record_flags(const struct topic *t, const struct message *m, bool headers, bool more) {
+    uint32_t flags = (more ? PUBLISH_MORE : 0) | (headers ? MESSAGE_HEADERS : 0);
+    if (is_fleeting(t)) flags |= t->stream.retains ? PUBLISH_UNAWAITED : PUBLISH_FLEETING;
+    if (m->flags & MSG_RETAIN) flags |= PUBLISH_UNAWAITED;
+    return (uint16_t)flags;
 }
 
 /* There is room for it in all the tables that have limits. */
 static bool fits(const struct worker *w, const struct topic *t, uint64_t count, bool delayed) {
     if (goes_to_queue(t) && w->jobs.live + count >= WORKER_MAX_JOBS) return false;
     return !delayed || w->subscriptions.deliveries.live + count * t->subscription_count < WORKER_MAX_DELIVERIES;
+}
+
+/* Where the first of `count` went. */
+static void answer(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint8_t status,
+                   uint32_t count) {
+    struct message a = request_answer_of(w, client, m, status);
+    a.id = m->id;
+    if (status == STATUS_OK) {
+        const struct topic *t = topic_at(&w->topics, topic);
+        a.incarnation = t->incarnation;
+        a.seq = t->next_seq - count;
+    }
+    request_send(w, client, &a, NULL, 0);
 }
 
 /* The log has room, and so have the tables. */
@@ -93,13 +123,13 @@ static void enter(struct worker *w, uint32_t topic, const struct message *m, str
     struct shard *s = shard_of_topic(w, t);
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
     uint64_t seq = t->next_seq++;
-    uint16_t flags = (uint16_t)((more ? PUBLISH_MORE : 0) | (is_fleeting(t) ? PUBLISH_FLEETING : 0) |
-                                (one.headers_bytes ? MESSAGE_HEADERS : 0));
+    uint16_t flags = record_flags(t, m, one.headers_bytes > 0, more);
     log_position position =
         shard_log_publish(w, s, topic, seq, one.id, attributes, one.content, one.content_bytes, flags);
     t->messages++;
     t->message_bytes += one.content_bytes - one.headers_bytes;
-    stream_enter(w, topic, seq, one.id, position, m->delay_ns > 0);
+    stream_enter(w, topic, seq, one.id, position,
+                 (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));
     if (!goes_to_queue(t)) return;
     uint32_t job = queue_add(w, topic, one.id, m->pri, position);
     if (!job) worker_die("more jobs than there is room for");
@@ -117,11 +147,13 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
                             uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
-    *status = STATUS_NO_SPACE;
-    if (m->id % w->shards != t->shard) return DONE;
-    bool durable = (m->flags & MSG_DURABLE) != 0;
+    *status = t->terminated ? STATUS_TERMINATED : STATUS_NO_SPACE;
+    if (m->id % w->shards != t->shard || t->terminated) return DONE;
+    bool durable = (m->flags & MSG_DURABLE) != 0, retain = (m->flags & MSG_RETAIN) != 0;
     if (durable && !t->durable && (topic_make_durable(w, topic, status) == LATER)) return LATER;
     if (durable && !t->durable) return DONE;
+    if (retain && !t->stream.retains && topic_retain(w, topic, status) == LATER) return LATER;
+    if (retain && !t->stream.retains) return DONE;
     *status = STATUS_NO_SPACE;
     if (!durable && !t->tube) topic_want_tube(w, topic);
     if (!fits(w, t, count, m->delay_ns > 0)) return DONE;
@@ -152,7 +184,7 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
         enter(w, topic, m, one, false);
         if (unheard) catalog_changed(w);
     }
-    request_done(w, client, m, status);
+    answer(w, client, topic, m, status, 1);
     if (status == STATUS_OK && !m->delay_ns) queue_serve(w, topic);
     return DONE;
 }
@@ -241,7 +273,7 @@ enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, con
         due = status == STATUS_OK;
         if (due) enter_many(w, topic, m, &many);
     }
-    request_done(w, client, m, status);
+    answer(w, client, topic, m, status, due ? m->count : 0);
     if (due && !m->delay_ns) queue_serve(w, topic);
     return DONE;
 }

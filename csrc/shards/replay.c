@@ -72,18 +72,20 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     topic = named(w, s, topic, r);
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq > t->next_seq) t->next_seq = r->seq;
+    struct topic_attributes a = {0};
+    memcpy(&a, record_attributes(r), r->attribute_bytes < sizeof a ? r->attribute_bytes : sizeof a);
     if (!(r->flags & TOPIC_DURABLE)) {
         /* Its end could not be written, or the log has forgotten it: this is another of the same name. */
         if (t->durable) topic_end(w, topic);
         return;
     }
     replay_durable(w, topic, (r->flags & TOPIC_EPHEMERAL) != 0);
-    uint64_t stopped_seq = 0;
-    if (r->attribute_bytes >= sizeof stopped_seq) memcpy(&stopped_seq, record_attributes(r), sizeof stopped_seq);
+    if (r->flags & TOPIC_RETAINS) topic_retains(w, topic, a.incarnation, a.began_seq);
+    t->terminated = (r->flags & TOPIC_TERMINATED) != 0;
     if (!(r->flags & TOPIC_STOPPED))
         t->stopped = false;
     else if (!t->stopped)
-        topic_stop(t, stopped_seq);
+        topic_stop(t, a.stopped_seq);
     if (r->flags & TOPIC_TUBE) topic_want_tube(w, topic);
 }
 
@@ -142,12 +144,14 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
     uint32_t topic = topic_of_message(w, s, r, position);
     struct topic *t = topic_at(&w->topics, topic);
     if (t->ephemeral || (r->flags & PUBLISH_FLEETING)) return;
-    if (index_find(&w->ids, &w->jobs, r->id) || stream_position(&t->stream, r->seq)) return;
+    if (index_find(&w->ids, &w->jobs, r->id) || stream_place(&t->stream, r->seq)) return;
     if (!t->durable) t->tube = true;
     shard_count_in(s, position);
     t->messages++;
     t->message_bytes += record_body_bytes(r) - message_headers_bytes(r);
-    stream_enter(w, topic, r->seq, r->id, position, publish_attributes_of(r).delay_ns > 0);
+    stream_enter(w, topic, r->seq, r->id, position,
+                 (publish_attributes_of(r).delay_ns ? ENTER_DELAYED : 0) |
+                     (r->flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));
     if (goes_to_queue(t)) replay_job(w, topic, r, position);
 }
 

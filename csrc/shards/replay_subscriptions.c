@@ -26,9 +26,12 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
         for (uint32_t job = 1; t->replayed_jobs && job < w->jobs.end; job++)
             if (job_at(w, job)->state && job_at(w, job)->topic == made->topic)
                 subscription_adopt(w, subscription, job, r->time_ns);
-    if (r->seq >= made->cursor) return;
+    uint64_t held_from = r->seq;
+    if (r->attribute_bytes >= sizeof held_from) memcpy(&held_from, record_attributes(r), sizeof held_from);
+    if (held_from < r->seq) held_from = r->seq;
+    if (r->seq >= made->cursor && held_from == r->seq) return;
     uint64_t end = made->cursor < t->stream.end ? made->cursor : t->stream.end;
-    for (uint64_t seq = stream_next(&t->stream, r->seq); seq < end; seq = stream_next(&t->stream, seq + 1)) {
+    for (uint64_t seq = stream_next(&t->stream, held_from); seq < end; seq = stream_next(&t->stream, seq + 1)) {
         stream_hold(&t->stream, seq);
         if (stream_delayed(&t->stream, seq))
             subscription_defer(w, subscription, seq, log_read(s->log, stream_position(&t->stream, seq))->id);
@@ -36,6 +39,8 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
             made->taken--;
     }
     made->cursor = made->logged_cursor = r->seq;
+    made->cold = held_from;
+    subscription_pin(w, subscription);
 }
 
 /* A channel whose topic's name is not known cannot be had back; its messages wait for the next. */
@@ -140,7 +145,7 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
     if (!subscription) return false;
     if (delivery_find(w, subscription, r->id)) return false;
     struct subscription *of = subscription_at(&w->subscriptions, subscription);
-    if (reference->ahead && r->seq >= of->cursor) {
+    if (reference->ahead && r->seq >= subscription_held_from(of)) {
         of->taken--;
         return true;
     }
@@ -171,9 +176,9 @@ static void replay_holds(struct worker *w, struct shard *s, const struct record 
         memcpy(&reference, references + at, sizeof reference);
         if (take_reference(w, s, topic, r, &reference)) holds++;
     }
-    if (!holds) return;
+    if (!holds && !t->stream.retains) return;
     if (!stream_put(&t->stream, r->seq, position, holds, delayed)) worker_die("out of memory");
-    if (!job) shard_count_in(s, position);
+    if (!job && holds) shard_count_in(s, position);
 }
 
 void replay_unreferenced(struct worker *w, struct shard *s, const struct record *next) {
@@ -231,6 +236,7 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
     case RECORD_FINISH: replay_finish(w, s, subscription, r); break;
     case RECORD_REDELIVERY: replay_redelivery(w, s, subscription, r); break;
     case RECORD_EMPTY: subscription_empty(w, subscription, r->seq); break;
+    case RECORD_SEEK: subscription_seek(w, subscription, r->seq); break;
     case RECORD_ADOPT: replay_adopt(w, subscription, r); break;
     case RECORD_UNSUBSCRIBE:
         s->subscriptions[r->id] = 0;

@@ -539,6 +539,9 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_PUBLISH_MANY: return publish_many(w, client, topic, m);
     case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
     case MSG_UNSUBSCRIBE: consumer_close(w, client, m); break;
+    case MSG_SEEK: return seek(w, client, topic, m);
+    case MSG_POSITION: tell_position(w, client, topic, m); break;
+    case MSG_PEEK_SEQ: peek_seq(w, client, topic, m); break;
     case MSG_CHANGE: return change(w, client, m);
     case MSG_CATALOG: catalog(w, client, m); break;
     case MSG_BARRIER: answer(w, client, m, STATUS_OK); break;

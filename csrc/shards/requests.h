@@ -25,13 +25,15 @@ void request_done(struct worker *w, uint32_t client, const struct message *m, ui
 
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome publish_many(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum stream_entry { ENTER_DELAYED = 1, ENTER_UNAWAITED = 2 };
 /* A message that is in the log comes into its topic's stream, if that is where it goes. */
-void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position, bool delayed);
+void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, log_position position,
+                  enum stream_entry how);
 static inline bool goes_to_queue(const struct topic *t) {
     return !t->durable || t->tube;
 }
 static inline bool goes_to_stream(const struct topic *t) {
-    return t->durable && (t->subscription_count > 0 || !t->tube);
+    return t->durable && (t->subscription_count > 0 || !t->tube || t->stream.retains);
 }
 
 /* --- topic_life.c --- */
@@ -39,8 +41,15 @@ static inline bool goes_to_stream(const struct topic *t) {
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
 /* Somebody wants its job queue: what waits for a first subscription goes there. */
 void topic_want_tube(struct worker *w, uint32_t topic);
+/* A channel that is asked for; `start` NULL: it begins as a channel does. */
+struct channel_wish {
+    const char *name;
+    size_t name_bytes;
+    bool ephemeral;
+    const struct subscribe_start *start;
+};
 /* The channel of that name, made if there is none. */
-enum outcome topic_subscription(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, bool ephemeral,
+enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct channel_wish *wish,
                                 uint32_t *subscription, uint8_t *status);
 /* Nobody consumes from it any more: an ephemeral one goes, and its topic if that is too. */
 void subscription_idle(struct worker *w, uint32_t subscription);
@@ -55,6 +64,19 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
 void job_done(struct worker *w, uint32_t job, uint64_t seq);
 enum outcome change(struct worker *w, uint32_t client, const struct message *m);
 
+/* --- position.c --- */
+
+/* It retains from now on. */
+enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status);
+/* It does so no more, or not yet: while the log is read back. */
+void topic_retains(struct worker *w, uint32_t topic, uint64_t incarnation, uint64_t began_seq);
+void topic_retains_no_more(struct worker *w, uint32_t topic);
+/* The seq that is meant. */
+uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, uint64_t at);
+enum outcome seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+
 /* --- consume.c --- */
 
 enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
@@ -62,7 +84,7 @@ void consumer_close(struct worker *w, uint32_t client, const struct message *m);
 /* All that a client is. */
 void consumers_gone(struct worker *w, uint32_t client);
 /* Its channel is gone. */
-void consumer_dismiss(struct worker *w, uint32_t consumer);
+void consumer_dismiss(struct worker *w, uint32_t consumer, enum dismissed why);
 void consumer_credit(struct worker *w, uint32_t client, const struct message *m);
 void consumer_sent(struct worker *w, uint32_t client, const struct message *m);
 enum outcome consumer_finish(struct worker *w, uint32_t client, const struct message *m);

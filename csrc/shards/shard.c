@@ -80,7 +80,7 @@ static struct head measure_head(const struct worker *w, const struct shard *s) {
     }
     for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
         const struct subscription *of = known_subscription(w, s, n);
-        if (of) head.bytes += 2 * of->name_bytes, head.records += 2;
+        if (of) head.bytes += 2 * (of->name_bytes + sizeof of->cold), head.records += 2;
     }
     head.bytes += head.unknown_count * sizeof *head.unknown;
     return head;
@@ -164,16 +164,19 @@ void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers,
 }
 
 uint64_t shard_topic_bytes(const struct topic *t) {
-    return 2 * (t->name_bytes + sizeof t->stopped_seq);
+    return 2 * (t->name_bytes + sizeof(struct topic_attributes));
 }
 
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, RECORD_TOPIC, t->number, t->next_seq, 0);
     head.flags = (uint16_t)((t->durable ? TOPIC_DURABLE : 0) | (t->durable && t->tube ? TOPIC_TUBE : 0) |
-                            (t->stopped ? TOPIC_STOPPED : 0) | (t->ephemeral ? TOPIC_EPHEMERAL : 0));
-    if (t->stopped) head.attribute_bytes = sizeof t->stopped_seq;
-    append_twice(w, s, &head, &t->stopped_seq, t->name, t->name_bytes);
+                            (t->stopped ? TOPIC_STOPPED : 0) | (t->ephemeral ? TOPIC_EPHEMERAL : 0) |
+                            (t->stream.retains ? TOPIC_RETAINS : 0) | (t->terminated ? TOPIC_TERMINATED : 0));
+    struct topic_attributes a = {t->stopped ? t->stopped_seq : 0, t->incarnation, t->began_seq};
+    if (t->stopped) head.attribute_bytes = sizeof a.stopped_seq;
+    if (t->stream.retains) head.attribute_bytes = sizeof a;
+    append_twice(w, s, &head, &a, t->name, t->name_bytes);
 }
 
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
@@ -258,7 +261,14 @@ static struct record head_of_subscription(const struct worker *w, uint8_t kind, 
 void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of) {
     struct record head = head_of_subscription(w, RECORD_SUBSCRIPTION, of, of->cursor);
     head.flags = of->paused ? SUBSCRIPTION_PAUSED : 0;
-    append_twice(w, s, &head, NULL, of->name, of->name_bytes);
+    if (of->cursor < of->cold) head.attribute_bytes = sizeof of->cold;
+    append_twice(w, s, &head, &of->cold, of->name, of->name_bytes);
+    of->logged_cursor = of->cursor;
+}
+
+void shard_log_seek(struct worker *w, struct shard *s, struct subscription *of) {
+    struct record head = head_of_subscription(w, RECORD_SEEK, of, of->cursor);
+    append_twice(w, s, &head, NULL, NULL, 0);
     of->logged_cursor = of->cursor;
 }
 
@@ -372,9 +382,14 @@ void shard_count_out(struct shard *s, log_position position) {
     s->jobs--;
 }
 
-uint32_t shard_dead_segments(const struct shard *s) {
-    uint32_t dead = 0;
-    for (uint32_t n = log_first_segment(s->log); n < s->segment; n++, dead++)
+void shard_count_back(struct shard *s, log_position position) {
+    use_of(s, position)->jobs++;
+    s->jobs++;
+}
+
+uint32_t shard_dead_segments(struct worker *w, struct shard *s) {
+    uint32_t dead = 0, pinned = shard_pinned_segment(w, s);
+    for (uint32_t n = log_first_segment(s->log); n < s->segment && n < pinned; n++, dead++)
         if (s->use_count && n >= s->first_use && n - s->first_use < s->use_count && s->use[n - s->first_use].jobs)
             break;
     return dead;
@@ -401,4 +416,5 @@ void shard_drop_first(struct worker *w, struct shard *s) {
     }
     s->scan_offset = 0;
     shard_forget_before(w, s, dropped + 1);
+    shard_forget_retained(w, s);
 }

@@ -39,7 +39,11 @@ struct shard {
     struct shard *next_drowsy;
     uint32_t subscriptions_known; /* highest subscription number in the log */
     uint32_t subscriptions_capacity;
-    uint32_t *subscriptions; /* by number: the worker's; 0: there is none any more */
+    uint32_t *subscriptions;  /* by number: the worker's; 0: there is none any more */
+    uint32_t retaining;       /* the first of the topics that retain */
+    uint32_t forgetting;      /* of those, whose turn it is to forget what went with its segment; 0: none's */
+    uint64_t forgetting_page; /* how far that has come */
+    uint32_t pinned;          /* the first of the subscriptions that were set back */
     uint64_t floor;
     uint64_t top_id;
     struct producers producers;
@@ -83,6 +87,7 @@ log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, 
 void shard_log_references(struct worker *w, struct shard *s, const struct record *of, uint16_t flags,
                           const struct reference *references, size_t count);
 void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of);
+void shard_log_seek(struct worker *w, struct shard *s, struct subscription *of);
 void shard_log_cursor(struct worker *w, struct shard *s, struct subscription *of);
 /* Of what subscription_finished has noted, which is forgotten. */
 void shard_log_finish(struct worker *w, struct shard *s, struct subscription *of);
@@ -112,9 +117,17 @@ bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t nu
 
 void shard_count_in(struct shard *s, log_position position);
 void shard_count_out(struct shard *s, log_position position);
+/* One that was counted out. */
+void shard_count_back(struct shard *s, log_position position);
 
-/* How many of the oldest segments hold nothing alive (the active one is never among them). */
-uint32_t shard_dead_segments(const struct shard *s);
+/* How many of the oldest segments hold nothing alive, nor what a subscription was set back to (the active one is never among
+ * them). */
+uint32_t shard_dead_segments(struct worker *w, struct shard *s);
+/* Of position.c. The first that has something of the latter; UINT32_MAX: none. */
+uint32_t shard_pinned_segment(struct worker *w, struct shard *s);
+/* After segments went: what was retained in them is forgotten, a piece a turn. True if there is more. */
+void shard_forget_retained(struct worker *w, struct shard *s);
+bool shards_forget_retained(struct worker *w);
 /* Of names.c. The log knows a topic no more, and later ones count on from where it stopped. */
 void shard_unknow_topic(struct worker *w, uint32_t topic);
 /* After anything that may send it to sleep or wake it. One that the log does not know is gone then. */

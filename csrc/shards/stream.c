@@ -60,20 +60,33 @@ static bool reach(struct stream *s, uint64_t page) {
     return true;
 }
 
+/* Nobody holds a message of the page any more. */
+static void retain(struct stream *s, struct stream_page *page, uint64_t seq) {
+    uint64_t *position = &page->positions[seq % STREAM_PAGE];
+    if (!page->retained || *position < page->lowest) page->lowest = *position;
+    *position |= STREAM_RETAINED;
+    page->retained++;
+    page->live--;
+    s->live--;
+}
+
 bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t holds, bool delayed) {
-    assert(position && holds && holds <= STREAM_MAX_REFERENCES);
+    assert(position && (holds || s->retains) && holds <= STREAM_MAX_REFERENCES);
     uint64_t number = seq / STREAM_PAGE;
     if (!reach(s, number)) return false;
     struct stream_page **place = &s->pages[s->begin + (number - s->first_page)];
     if (!*place) *place = calloc(1, sizeof **place);
     struct stream_page *page = *place;
     if (!page) return false;
-    assert(!page->positions[seq % STREAM_PAGE]);
-    page->positions[seq % STREAM_PAGE] = position;
+    uint64_t *at = &page->positions[seq % STREAM_PAGE];
+    assert(!*at || (*at & STREAM_RETAINED));
+    if (*at) page->retained--;
+    *at = position;
     page->holds[seq % STREAM_PAGE] = (uint16_t)(holds | (delayed ? DELAYED : 0));
+    if (seq >= s->end) s->end = seq + 1;
     page->live++;
     s->live++;
-    if (seq >= s->end) s->end = seq + 1;
+    if (!holds) retain(s, page, seq);
     return true;
 }
 
@@ -81,25 +94,22 @@ uint64_t stream_next(const struct stream *s, uint64_t seq) {
     if (seq < s->first_page * STREAM_PAGE) seq = s->first_page * STREAM_PAGE;
     while (seq < s->end) {
         const struct stream_page *page = stream_page(s, seq);
-        if (!page) {
-            seq = (seq / STREAM_PAGE + 1) * STREAM_PAGE;
-            continue;
-        }
-        if (page->positions[seq % STREAM_PAGE]) return seq;
-        seq++;
+        uint64_t position = page ? page->positions[seq % STREAM_PAGE] : 0;
+        if (position && !(position & STREAM_RETAINED)) return seq;
+        seq = page && page->live ? seq + 1 : (seq / STREAM_PAGE + 1) * STREAM_PAGE;
     }
     return s->end;
 }
 
 void stream_move(struct stream *s, uint64_t seq, uint64_t position) {
     struct stream_page *page = stream_page(s, seq);
-    assert(page && page->positions[seq % STREAM_PAGE] && position);
+    assert(stream_position(s, seq) && position);
     page->positions[seq % STREAM_PAGE] = position;
 }
 
 void stream_hold(struct stream *s, uint64_t seq) {
     struct stream_page *page = stream_page(s, seq);
-    assert(page && page->positions[seq % STREAM_PAGE]);
+    assert(stream_position(s, seq));
     assert((page->holds[seq % STREAM_PAGE] & STREAM_MAX_REFERENCES) < STREAM_MAX_REFERENCES);
     page->holds[seq % STREAM_PAGE]++;
 }
@@ -114,6 +124,15 @@ static void trim(struct stream *s) {
     if (!s->count) s->begin = 0;
 }
 
+static void let_go_page(struct stream *s, struct stream_page *page, uint64_t number) {
+    if (page->live || page->retained) return;
+    /* The page that is being filled stays, or a queue that is always nearly empty would make one for each message. */
+    if (number == (s->end - 1) / STREAM_PAGE && s->end % STREAM_PAGE) return;
+    free(page);
+    s->pages[s->begin + (number - s->first_page)] = NULL;
+    trim(s);
+}
+
 bool stream_release(struct stream *s, uint64_t seq) {
     struct stream_page *page = stream_page(s, seq);
     assert(page && page->positions[seq % STREAM_PAGE]);
@@ -121,14 +140,105 @@ bool stream_release(struct stream *s, uint64_t seq) {
     assert(*holds & STREAM_MAX_REFERENCES);
     if (--*holds & STREAM_MAX_REFERENCES) return false;
     *holds = 0;
+    if (s->retains) {
+        retain(s, page, seq);
+        return true;
+    }
     page->positions[seq % STREAM_PAGE] = 0;
     s->live--;
-    if (--page->live) return true;
-    uint64_t number = seq / STREAM_PAGE;
-    /* The page that is being filled stays, or a queue that is always nearly empty would make one for each message. */
-    if (number == (s->end - 1) / STREAM_PAGE && s->end % STREAM_PAGE) return true;
-    free(page);
-    s->pages[s->begin + (number - s->first_page)] = NULL;
-    trim(s);
+    if (!--page->live) let_go_page(s, page, seq / STREAM_PAGE);
     return true;
+}
+
+/* --- what is retained --------------------------------------------------------------------------------------------- */
+
+uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest) {
+    if (seq < s->first_page * STREAM_PAGE) seq = s->first_page * STREAM_PAGE;
+    while (seq < s->end) {
+        const struct stream_page *page = stream_page(s, seq);
+        if (!page) {
+            seq = (seq / STREAM_PAGE + 1) * STREAM_PAGE;
+            continue;
+        }
+        uint64_t position = page->positions[seq % STREAM_PAGE];
+        if (position && (position & ~STREAM_RETAINED) >= oldest) return seq;
+        seq++;
+    }
+    return s->end;
+}
+
+bool stream_take_back(struct stream *s, uint64_t seq) {
+    struct stream_page *page = stream_page(s, seq);
+    assert(stream_place(s, seq));
+    if (stream_position(s, seq)) {
+        stream_hold(s, seq);
+        return false;
+    }
+    page->positions[seq % STREAM_PAGE] &= ~STREAM_RETAINED;
+    page->holds[seq % STREAM_PAGE] = 1;
+    page->retained--;
+    page->live++;
+    s->live++;
+    return true;
+}
+
+uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until) {
+    uint64_t count = 0;
+    if (from < s->first_page * STREAM_PAGE) from = s->first_page * STREAM_PAGE;
+    if (until > s->end) until = s->end;
+    while (from < until) {
+        const struct stream_page *page = stream_page(s, from);
+        bool whole = from % STREAM_PAGE == 0 && until - from >= STREAM_PAGE;
+        if (page && !whole) {
+            count += page->positions[from % STREAM_PAGE] != 0;
+            from++;
+            continue;
+        }
+        if (page) count += page->live + page->retained;
+        from = (from / STREAM_PAGE + 1) * STREAM_PAGE;
+    }
+    return count;
+}
+
+uint64_t stream_lowest(const struct stream *s, uint64_t from, uint64_t until) {
+    uint64_t lowest = UINT64_MAX;
+    if (from < s->first_page * STREAM_PAGE) from = s->first_page * STREAM_PAGE;
+    if (until > s->end) until = s->end;
+    for (; from < until; from = (from / STREAM_PAGE + 1) * STREAM_PAGE) {
+        const struct stream_page *page = stream_page(s, from);
+        if (page && page->retained && page->lowest < lowest) lowest = page->lowest;
+    }
+    return lowest;
+}
+
+static uint32_t forget_below(struct stream_page *page, uint64_t oldest) {
+    uint32_t count = 0;
+    uint64_t lowest = UINT64_MAX;
+    for (uint32_t i = 0; i < STREAM_PAGE; i++) {
+        uint64_t position = page->positions[i] & ~STREAM_RETAINED;
+        if (position == page->positions[i]) continue;
+        if (position < oldest) {
+            page->positions[i] = 0;
+            count++;
+        } else if (position < lowest) {
+            lowest = position;
+        }
+    }
+    page->retained -= count;
+    page->lowest = lowest;
+    return count;
+}
+
+bool stream_forget(struct stream *s, uint64_t oldest, uint32_t pages, uint64_t *page) {
+    if (*page < s->first_page) *page = s->first_page;
+    for (; *page < s->first_page + s->count; ++*page) {
+        struct stream_page *at = s->pages[s->begin + (*page - s->first_page)];
+        if (!at || !at->retained) continue;
+        if (!pages--) return true;
+        /* What comes behind it is younger. */
+        if (at->lowest >= oldest || !forget_below(at, oldest)) return false;
+        let_go_page(s, at, *page);
+        if (*page < s->first_page) *page = s->first_page - 1;
+    }
+    return false;
 }

@@ -1,9 +1,11 @@
-/* A stream: a topic's messages by their number in the sequence (seq), as long as some subscription holds them.
+/* A stream: a topic's messages by their number in the sequence (seq), as long as some subscription holds them, and in one
+ * that retains, until it is told to forget them.
  *
  * Ten bytes a message: its position in the log and how many hold it, in pages of STREAM_PAGE. A page whose last message
- * is released goes; what lies between is a null pointer, so that one old message does not keep what came after it.
+ * is gone goes; what lies between is a null pointer, so that one old message does not keep what came after it.
  *
- * Knows nothing of who holds a message or what a position is, but that 0 is none.
+ * Knows nothing of who holds a message or what a position is, but that 0 is none, that the high bit is free, and that older
+ * messages have as a rule lower ones.
  */
 #ifndef MQ_STREAM_H
 #define MQ_STREAM_H
@@ -14,10 +16,15 @@
 
 enum { STREAM_PAGE = 512, STREAM_MAX_REFERENCES = 0x7fff };
 
+/* Of a position: nobody holds the message, it is only retained. */
+#define STREAM_RETAINED ((uint64_t)1 << 63)
+
 struct stream_page {
     uint64_t positions[STREAM_PAGE];
     uint16_t holds[STREAM_PAGE]; /* the high bit: no cursor takes it, as it was published with a delay */
-    uint32_t live;
+    uint32_t live;               /* messages held, ... */
+    uint32_t retained;           /* ... and retained; ... */
+    uint64_t lowest;             /* ... no position of those is lower */
 };
 
 struct stream {
@@ -26,11 +33,13 @@ struct stream {
     uint64_t first_page;
     uint64_t end;  /* beyond the last that was put */
     uint64_t live; /* messages held */
+    bool retains;
 };
 
 void stream_free(struct stream *s);
 
-/* Holds a message `holds` times. The seq must not be held. False, with nothing changed, when memory is short. */
+/* Holds a message `holds` times; if it retains, 0 times too. The seq must not be held. False, with nothing changed, when memory
+ * is short. */
 bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t holds, bool delayed);
 
 static inline struct stream_page *stream_page(const struct stream *s, uint64_t seq) {
@@ -38,10 +47,17 @@ static inline struct stream_page *stream_page(const struct stream *s, uint64_t s
     return page < s->count ? s->pages[s->begin + page] : NULL;
 }
 
+/* 0: it is neither held nor retained. */
+static inline uint64_t stream_place(const struct stream *s, uint64_t seq) {
+    const struct stream_page *page = stream_page(s, seq);
+    return page ? page->positions[seq % STREAM_PAGE] & ~STREAM_RETAINED : 0;
+}
+
 /* 0: it is not held. */
 static inline uint64_t stream_position(const struct stream *s, uint64_t seq) {
     const struct stream_page *page = stream_page(s, seq);
-    return page ? page->positions[seq % STREAM_PAGE] : 0;
+    uint64_t position = page ? page->positions[seq % STREAM_PAGE] : 0;
+    return position & STREAM_RETAINED ? 0 : position;
 }
 
 static inline bool stream_delayed(const struct stream *s, uint64_t seq) {
@@ -55,7 +71,21 @@ uint64_t stream_next(const struct stream *s, uint64_t seq);
 /* The next two are of a message that is held. */
 void stream_move(struct stream *s, uint64_t seq, uint64_t position);
 void stream_hold(struct stream *s, uint64_t seq);
-/* One hold less: true if it was the last. The message is forgotten then. */
+/* One hold less: true if it was the last. The message is forgotten then, or retained. */
 bool stream_release(struct stream *s, uint64_t seq);
+
+/* --- what is retained --- */
+
+/* The first seq from this one on that is held, or retained at a position not below `oldest`; s->end if there is none. */
+uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest);
+/* One hold more on a message that is held or retained: true if it was the first. */
+bool stream_take_back(struct stream *s, uint64_t seq);
+/* How many of [from, until) are held or retained; more or less, of what lies below `oldest` some may be counted too. */
+uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until);
+/* No position of what is retained in [from, until) is lower; UINT64_MAX if nothing is. */
+uint64_t stream_lowest(const struct stream *s, uint64_t from, uint64_t until);
+/* Forgets what is retained below `oldest`, in at most `pages` pages from the one that *page says, which is moved on. True if
+ * there is more. */
+bool stream_forget(struct stream *s, uint64_t oldest, uint32_t pages, uint64_t *page);
 
 #endif

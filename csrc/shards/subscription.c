@@ -119,6 +119,11 @@ void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
     if (stream_release(&t->stream, seq)) shard_count_out(shard_of_topic(w, t), position);
 }
 
+void subscription_release(struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct subscription *s = at(w, subscription);
+    if (!s->reader) message_release(w, s->topic, seq);
+}
+
 uint64_t subscription_horizon(const struct topic *t) {
     return t->stopped && t->stopped_seq < t->stream.end ? t->stopped_seq : t->stream.end;
 }
@@ -127,6 +132,7 @@ bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq) 
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_of(w, s);
     uint64_t horizon = subscription_horizon(t);
+    if (s->cursor < s->cold && position_front(w, subscription, horizon, seq)) return true;
     while (s->cursor < horizon) {
         uint64_t next = stream_next(&t->stream, s->cursor);
         if (next >= horizon) {
@@ -145,15 +151,18 @@ bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq) 
 
 void subscription_pass(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
+    if (s->cursor < s->cold)
+        position_pass(w, subscription);
+    else
+        s->taken++;
     s->cursor++;
-    s->taken++;
     subscription_touched(w, subscription);
 }
 
 uint64_t subscription_depth(const struct worker *w, const struct subscription *s) {
     const struct topic *t = topic_of(w, s);
     uint64_t upto = t->stopped ? t->stopped_ahead : t->ahead;
-    return (upto > s->taken ? upto - s->taken : 0) + s->again;
+    return (upto > s->taken ? upto - s->taken : 0) + s->again + (s->cursor < s->cold ? position_depth(w, s) : 0);
 }
 
 /* --- subscriptions ------------------------------------------------------------------------------------------------ */
@@ -209,30 +218,50 @@ static uint64_t waiting_before_stop(const struct worker *w, const struct topic *
     return count;
 }
 
-uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, uint32_t number) {
+/* In the topic's list, and nothing more. */
+static uint32_t add(struct worker *w, uint32_t topic, const char *name, size_t name_bytes) {
     struct topic *t = topic_at(&w->topics, topic);
     struct subscriptions *all = &w->subscriptions;
-    if (t->subscription_count >= TOPIC_MAX_SUBSCRIPTIONS || !name_bytes || name_bytes > CHANNEL_NAME_MAX) return 0;
+    if (t->subscription_count + t->reader_count >= TOPIC_MAX_SUBSCRIPTIONS) return 0;
+    if (!name_bytes || name_bytes > CHANNEL_NAME_MAX) return 0;
     char *copy = malloc(name_bytes);
-    if (!copy) return 0;
-    uint32_t subscription = arena_take(&all->arena);
+    uint32_t subscription = copy ? arena_take(&all->arena) : 0;
     if (!subscription) {
         free(copy);
         return 0;
     }
     memcpy(copy, name, name_bytes);
     *at(w, subscription) = (struct subscription){.topic = topic,
-                                                 .number = number,
                                                  .next = t->subscriptions,
                                                  .name = copy,
                                                  .name_bytes = (uint32_t)name_bytes,
+                                                 .joined = t->messages,
                                                  .mix = random_of(all)};
+    t->subscriptions = subscription;
+    return subscription;
+}
+
+uint32_t subscription_make_reader(struct worker *w, uint32_t topic, const char *name, size_t name_bytes) {
+    struct topic *t = topic_at(&w->topics, topic);
+    uint32_t subscription = add(w, topic, name, name_bytes);
+    if (!subscription) return 0;
+    struct subscription *s = at(w, subscription);
+    t->reader_count++;
+    s->reader = true;
+    s->cursor = s->logged_cursor = t->next_seq;
+    s->cold = s->taken = UINT64_MAX;
+    return subscription;
+}
+
+uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, uint32_t number) {
+    struct topic *t = topic_at(&w->topics, topic);
+    uint32_t subscription = add(w, topic, name, name_bytes);
+    if (!subscription) return 0;
     struct subscription *s = at(w, subscription);
     bool first = t->subscription_count == 0;
-    t->subscriptions = subscription;
+    s->number = number;
     t->subscription_count++;
     if (!number) t->ephemeral_count++;
-    s->joined = t->messages;
     if (first) {
         s->cursor = t->waiting_messages + t->waiting_delayed ? stream_next(&t->stream, 0) : t->next_seq;
         /* Nobody has passed anything yet: only what is there counts. */
@@ -253,20 +282,20 @@ uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, s
     return subscription;
 }
 
-static void drop(struct worker *w, uint32_t delivery) {
+void delivery_drop(struct worker *w, uint32_t delivery) {
     struct delivery *d = delivery_of(w, delivery);
-    uint32_t topic = at(w, d->subscription)->topic;
+    uint32_t subscription = d->subscription;
     uint64_t seq = d->seq;
     if (d->state) delivery_take(w, delivery);
     delivery_forget(w, delivery);
-    message_release(w, topic, seq);
+    subscription_release(w, subscription, seq);
 }
 
-static void release_ahead(struct worker *w, uint32_t subscription, uint64_t until) {
+void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_t until) {
     struct subscription *s = at(w, subscription);
     const struct stream *stream = &topic_of(w, s)->stream;
     uint64_t end = until < stream->end ? until : stream->end;
-    for (uint64_t seq = stream_next(stream, s->cursor); seq < end; seq = stream_next(stream, seq + 1)) {
+    for (uint64_t seq = stream_next(stream, subscription_held_from(s)); seq < end; seq = stream_next(stream, seq + 1)) {
         if (stream_delayed(stream, seq)) continue;
         message_release(w, s->topic, seq);
         s->taken++;
@@ -276,11 +305,11 @@ static void release_ahead(struct worker *w, uint32_t subscription, uint64_t unti
 
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until) {
     struct subscription *s = at(w, subscription);
-    while (s->again_first) drop(w, s->again_first);
-    while (s->deferred_first) drop(w, s->deferred_first);
+    while (s->again_first) delivery_drop(w, s->again_first);
+    while (s->deferred_first) delivery_drop(w, s->deferred_first);
     for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
-        while (consumer_of(w, c)->inflight_first) drop(w, consumer_of(w, c)->inflight_first);
-    release_ahead(w, subscription, until);
+        while (consumer_of(w, c)->inflight_first) delivery_drop(w, consumer_of(w, c)->inflight_first);
+    subscription_release_ahead(w, subscription, until);
 }
 
 static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq) {
@@ -288,7 +317,7 @@ static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq) {
     for (uint32_t n = first, next; n; n = next) {
         next = delivery_of(w, n)->following;
         if (delivery_of(w, n)->seq > seq) continue;
-        drop(w, n);
+        delivery_drop(w, n);
         count++;
     }
     return count;
@@ -317,7 +346,8 @@ static void leave_waiting(struct worker *w, uint32_t subscription) {
         delivery_forget(w, n);
         t->waiting_delayed++;
     }
-    uint64_t from = s->cursor > t->stopped_seq ? s->cursor : t->stopped_seq;
+    uint64_t from = subscription_held_from(s);
+    if (from < t->stopped_seq) from = t->stopped_seq;
     for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
         if (stream_delayed(&t->stream, seq)) continue;
         if (is_job(w, t, seq))
@@ -331,20 +361,31 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     struct topic *t = topic_of(w, s);
     assert(!s->consumer_first);
-    bool leaves = t->subscription_count == 1 && t->stopped;
+    bool leaves = t->subscription_count == 1 && t->stopped && !s->reader;
     if (leaves) leave_waiting(w, subscription);
     subscription_empty(w, subscription, subscription_horizon(t));
-    if (!leaves) release_ahead(w, subscription, t->stream.end);
+    if (!leaves) subscription_release_ahead(w, subscription, t->stream.end);
     leave_lists(w, subscription);
+    subscription_unpin(w, subscription);
     uint32_t *link = &t->subscriptions;
     while (*link != subscription) link = &at(w, *link)->next;
     *link = s->next;
-    t->subscription_count--;
-    if (!s->number) t->ephemeral_count--;
+    *(s->reader ? &t->reader_count : &t->subscription_count) -= 1;
+    if (!s->number && !s->reader) t->ephemeral_count--;
     free(s->name);
     free(s->acks);
     *s = (struct subscription){0};
     arena_give(&w->subscriptions.arena, subscription);
+}
+
+/* Delivered once, as far as anybody knows. */
+static void come_again(struct worker *w, uint32_t subscription, uint64_t seq) {
+    const struct topic *t = topic_of(w, at(w, subscription));
+    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
+    uint32_t delivery = delivery_make(w, subscription, seq, r->id);
+    if (!delivery) worker_die("more deliveries than a worker can hold");
+    delivery_of(w, delivery)->attempts = 1;
+    delivery_again(w, delivery);
 }
 
 void subscription_advance(struct worker *w, uint32_t subscription, uint64_t cursor) {
@@ -352,13 +393,13 @@ void subscription_advance(struct worker *w, uint32_t subscription, uint64_t curs
     const struct topic *t = topic_of(w, s);
     const struct stream *stream = &t->stream;
     uint64_t until = cursor < stream->end ? cursor : stream->end;
+    for (uint64_t seq; position_front(w, subscription, until, &seq); s->cursor++) {
+        position_pass(w, subscription);
+        come_again(w, subscription, seq);
+    }
     for (uint64_t seq = stream_next(stream, s->cursor); seq < until; seq = stream_next(stream, seq + 1)) {
         if (stream_delayed(stream, seq)) continue;
-        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(stream, seq));
-        uint32_t delivery = delivery_make(w, subscription, seq, r->id);
-        if (!delivery) worker_die("more deliveries than a worker can hold");
-        delivery_of(w, delivery)->attempts = 1;
-        delivery_again(w, delivery);
+        come_again(w, subscription, seq);
         s->taken++;
     }
     if (cursor > s->cursor) s->cursor = cursor;
@@ -536,112 +577,6 @@ void delivery_take(struct worker *w, uint32_t delivery) {
     d->state = 0;
 }
 
-/* --- consumers ---------------------------------------------------------------------------------------------------- */
-
-static uint64_t number_key(uint32_t client, uint32_t number) {
-    return (uint64_t)client << 32 | number;
-}
-
-uint32_t consumer_find(const struct worker *w, uint32_t client, uint32_t number) {
-    const struct client *c = client_at(&w->clients, client);
-    /* Most connections are one consumer. */
-    if (!c->consumer || consumer_of(w, c->consumer)->number == number) return c->consumer;
-    return c->consumers > 1 ? map_find(&w->subscriptions.numbers, number_key(client, number)) : 0;
-}
-
-uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    struct client *of = client_at(&w->clients, client);
-    uint32_t consumer = arena_take(&w->subscriptions.consumers);
-    if (!consumer) return 0;
-    if (!map_insert(&w->subscriptions.numbers, number_key(client, number), consumer)) {
-        arena_give(&w->subscriptions.consumers, consumer);
-        return 0;
-    }
-    *consumer_of(w, consumer) = (struct consumer){.client = client,
-                                                  .number = number,
-                                                  .next_of_client = of->consumer,
-                                                  .subscription = subscription,
-                                                  .next = s->consumer_first,
-                                                  .flight_place = HEAP_NOWHERE};
-    of->consumer = consumer;
-    of->consumers++;
-    if (s->consumer_first) consumer_of(w, s->consumer_first)->previous = consumer;
-    s->consumer_first = consumer;
-    s->consumers++;
-    return consumer;
-}
-
-static void leave_turns(struct worker *w, struct consumer *c, uint32_t consumer) {
-    struct subscription *s = at(w, c->subscription);
-    if (!c->next_turn) return;
-    consumer_of(w, c->previous_turn)->next_turn = c->next_turn;
-    consumer_of(w, c->next_turn)->previous_turn = c->previous_turn;
-    if (s->turn == consumer) s->turn = c->next_turn == consumer ? 0 : c->next_turn;
-    c->previous_turn = c->next_turn = 0;
-}
-
-/* Behind all the others. */
-static void join_turns(struct worker *w, struct consumer *c, uint32_t consumer) {
-    struct subscription *s = at(w, c->subscription);
-    if (!s->turn) {
-        s->turn = c->previous_turn = c->next_turn = consumer;
-        return;
-    }
-    struct consumer *front = consumer_of(w, s->turn);
-    c->next_turn = s->turn;
-    c->previous_turn = front->previous_turn;
-    consumer_of(w, front->previous_turn)->next_turn = consumer;
-    front->previous_turn = consumer;
-}
-
-void consumer_settle(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
-    bool may =
-        c->credit > c->inflight && c->window_bytes < WINDOW_BYTES && policy_lets(at(w, c->subscription), consumer);
-    if (may == (c->next_turn != 0)) return;
-    if (!may) {
-        leave_turns(w, c, consumer);
-        return;
-    }
-    join_turns(w, c, consumer);
-    subscription_due(w, c->subscription);
-}
-
-static void leave_client(struct worker *w, const struct consumer *c, uint32_t consumer) {
-    struct client *of = client_at(&w->clients, c->client);
-    uint32_t *link = &of->consumer;
-    while (*link != consumer) link = &consumer_of(w, *link)->next_of_client;
-    *link = c->next_of_client;
-    of->consumers--;
-    map_remove(&w->subscriptions.numbers, number_key(c->client, c->number));
-}
-
-void consumer_remove(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
-    struct subscription *s = at(w, c->subscription);
-    c->credit = 0;
-    while (c->inflight_first) {
-        uint32_t delivery = c->inflight_first;
-        delivery_take(w, delivery);
-        delivery_again(w, delivery);
-    }
-    leave_turns(w, c, consumer);
-    if (c->flight_place != HEAP_NOWHERE) heap_remove(&w->subscriptions.flights, flight_places(w), c->flight_place);
-    if (c->previous)
-        consumer_of(w, c->previous)->next = c->next;
-    else
-        s->consumer_first = c->next;
-    if (c->next) consumer_of(w, c->next)->previous = c->previous;
-    s->consumers--;
-    leave_client(w, c, consumer);
-    free(c->description);
-    free(c->rank);
-    uint32_t subscription = c->subscription;
-    arena_give(&w->subscriptions.consumers, consumer);
-    policy_left(w, subscription, consumer);
-}
-
 /* --- time --------------------------------------------------------------------------------------------------------- */
 
 static void flights_due(struct worker *w, uint32_t consumer) {
@@ -654,6 +589,11 @@ static void flights_due(struct worker *w, uint32_t consumer) {
         delivery_again(w, delivery);
     }
     if (c->inflight_first) expect(w, consumer, delivery_of(w, c->inflight_first)->deadline_ns);
+}
+
+void flights_forget(struct worker *w, uint32_t consumer) {
+    uint32_t place = consumer_of(w, consumer)->flight_place;
+    if (place != HEAP_NOWHERE) heap_remove(&w->subscriptions.flights, flight_places(w), place);
 }
 
 uint64_t subscriptions_next_ns(const struct worker *w) {

@@ -4,9 +4,11 @@
  * finished has a delivery: in flight with a consumer, to be delivered again, or deferred. A message is let go by the
  * stream when its last subscription (or the topic's job queue) has released it.
  *
- *   subscription.c   the states of deliveries, who may take one, timers: memory only
+ *   subscription.c   what it is a cursor over, the states of deliveries, timers: memory only
+ *   consumer.c       who shares it and may take one: memory only
  *   dispatch.c       messages to consumers, and what of that goes to the log
  *   consume.c        what a consumer's requests ask for
+ *   position.c       where a subscription begins and goes on: what its topic retains
  *   topic_life.c     durable topics: how they and their subscriptions are made, paused, emptied and deleted
  *   catalog.c        the figures of all that
  */
@@ -41,11 +43,15 @@ struct subscription {
     char *name;
     uint32_t name_bytes;
     bool paused, due, touched, again_next;
+    bool reader; /* it holds nothing: neither what it has not passed nor what it has in flight */
+    bool pinned; /* in the shard's list of those that retention waits for */
+    uint32_t next_pinned;
     uint8_t policy;  /* enum policy, of those who consume from it now */
     uint32_t active; /* of POLICY_FAILOVER: the consumer that gets all; 0: there is none */
     uint64_t mix;    /* makes the keys of its deliveries differ from those of others */
 
     uint64_t cursor, logged_cursor; /* the next message's seq */
+    uint64_t cold;                  /* what lies before, and is not passed, it does not hold: it was set back there */
     uint64_t taken;                 /* of topic.ahead: what the cursor has passed */
     uint64_t joined;                /* topic.messages when it was made, less what waited for it */
 
@@ -74,6 +80,8 @@ struct consumer {
     uint32_t previous, next;           /* of the subscription */
     uint32_t previous_turn, next_turn; /* of those that may take a message; 0: it may not */
     uint32_t credit, inflight;
+    int64_t permits;                        /* parts that it may yet be sent; INT64_MAX: they are not counted */
+    bool uncounted;                         /* see SUBSCRIBE_UNCOUNTED */
     bool leaving;                           /* for good, once what it has is done with */
     uint32_t window_bytes;                  /* on their way to the client's socket */
     uint32_t inflight_first, inflight_last; /* deliveries, by deadline */
@@ -89,7 +97,7 @@ struct consumer {
 /* What its policy goes by. */
 struct consumer_rank {
     uint64_t seed; /* of its share of the slots */
-    uint32_t priority;
+    uint32_t priority, order, pick;
     uint32_t range_count;
     struct key_range ranges[KEY_MAX_RANGES];
     size_t name_bytes;
@@ -166,6 +174,8 @@ uint32_t subscription_find(const struct worker *w, uint32_t topic, const char *n
 /* Its cursor stands at the end of what may be delivered now; the first of a topic takes over what has waited. `number`
  * 0: ephemeral. 0 when a limit or memory is reached. */
 uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, uint32_t number);
+/* One that holds nothing, at the end. */
+uint32_t subscription_make_reader(struct worker *w, uint32_t topic, const char *name, size_t name_bytes);
 /* Releases all that it holds. Its consumers must have left. */
 void subscription_remove(struct worker *w, uint32_t subscription);
 /* Releases all that it holds before this seq; what is in flight too. */
@@ -222,6 +232,7 @@ struct policy_wish {
     struct subscribe_policy policy;
     const char *name;
     const uint8_t *ranges;
+    uint32_t range_count;
 };
 static inline bool subscription_is_ordered(const struct subscription *s) {
     return s->policy != POLICY_TURNS;
@@ -258,7 +269,35 @@ void delivery_parts_forget(struct worker *w, uint32_t delivery);
 
 /* One hold on a message is gone; with the last, the message. */
 void message_release(struct worker *w, uint32_t topic, uint64_t seq);
+/* A subscription is done with a message that it had passed. */
+void subscription_release(struct worker *w, uint32_t subscription, uint64_t seq);
+/* A delivery, in whatever state, is over, and with it the subscription's hold. */
+void delivery_drop(struct worker *w, uint32_t delivery);
+/* A subscription holds what it has not passed from here on. */
+static inline uint64_t subscription_held_from(const struct subscription *s) {
+    return s->cursor > s->cold ? s->cursor : s->cold;
+}
+/* It holds nothing ahead of it before this seq, and its cursor does not stand before it. */
+void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_t until);
 
+/* --- position.c --- */
+
+/* What is retained, and not below, is there to be read. */
+uint64_t retained_oldest(const struct shard *s);
+/* As subscription_front, of what comes before `until` and the subscription does not hold. */
+bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq);
+/* As subscription_pass, of what it does not hold. */
+void position_pass(struct worker *w, uint32_t subscription);
+/* All from `seq` on is to be delivered, and nothing else. Memory only. */
+void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq);
+/* Whether the segments with what it does not hold are to stay; and they need no more. */
+void subscription_pin(struct worker *w, uint32_t subscription);
+void subscription_unpin(struct worker *w, uint32_t subscription);
+/* What of its depth it does not hold. */
+uint64_t position_depth(const struct worker *w, const struct subscription *s);
+
+/* No deadline of a consumer's is waited for any more. */
+void flights_forget(struct worker *w, uint32_t consumer);
 /* Lets time pass up to w->now_ns. True if anything happened. */
 bool subscriptions_tick(struct worker *w);
 uint64_t subscriptions_next_ns(const struct worker *w);

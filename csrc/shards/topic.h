@@ -53,11 +53,16 @@ struct topic {
     uint32_t delay_place, pause_place; /* in the worker's heaps */
 
     bool durable;
-    bool ephemeral;     /* durable, and gone with its last subscription */
-    bool tube;          /* somebody put into, used, watched or reserved from its job queue */
-    bool end_unwritten; /* it is durable no more, but the log does not say so yet */
-    bool stopped;       /* its subscriptions get nothing from stopped_seq on (what NSQ calls a paused topic) */
-    uint32_t subscriptions, subscription_count; /* first of the list */
+    bool ephemeral;              /* durable, and gone with its last subscription */
+    bool tube;                   /* somebody put into, used, watched or reserved from its job queue */
+    bool end_unwritten;          /* it is durable no more, but the log does not say so yet */
+    bool stopped;                /* its subscriptions get nothing from stopped_seq on (what NSQ calls a paused topic) */
+    bool terminated;             /* nothing is published to it any more */
+    uint32_t subscriptions;      /* first of the list */
+    uint32_t subscription_count; /* those that hold what is published: all but ... */
+    uint32_t reader_count;
+    uint64_t incarnation, began_seq;             /* of one that retains: its number, and where that began to count */
+    uint32_t previous_retaining, next_retaining; /* of the shard's */
     struct stream stream;
     uint64_t ahead;                             /* messages put into the stream without a delay, ever */
     uint64_t waiting_messages, waiting_delayed; /* in the stream for the first subscription */

@@ -186,35 +186,58 @@ static struct numbers stopped_jobs_of(const struct worker *w, const struct topic
     return all;
 }
 
-enum outcome topic_subscription(struct worker *w, uint32_t topic, const char *name, size_t name_bytes, bool ephemeral,
+/* It comes to stand where it was asked to begin. */
+static void begin(struct worker *w, uint32_t subscription, const struct subscribe_start *start) {
+    const struct subscription *s = at(w, subscription);
+    subscription_seek(w, subscription, position_find(w, s->topic, start->start, start->at));
+    if (s->number) shard_log_seek(w, w->own[topic_at(&w->topics, s->topic)->shard], at(w, subscription));
+}
+
+static enum outcome make_reader(struct worker *w, uint32_t topic, const struct channel_wish *wish,
+                                uint32_t *subscription, uint8_t *status) {
+    *subscription = subscription_make_reader(w, topic, wish->name, wish->name_bytes);
+    if (!*subscription) *status = STATUS_NO_SPACE;
+    if (!*subscription) return DONE;
+    begin(w, *subscription, wish->start);
+    catalog_changed(w);
+    return DONE;
+}
+
+enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct channel_wish *wish,
                                 uint32_t *subscription, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
+    if (*status == STATUS_OK && wish->start && topic_retain(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
-    *subscription = subscription_find(w, topic, name, name_bytes);
+    *subscription = subscription_find(w, topic, wish->name, wish->name_bytes);
+    bool reads = wish->ephemeral && wish->start;
+    if (*subscription && at(w, *subscription)->reader != reads) *status = STATUS_INVALID;
     if (*subscription) return DONE;
-    ephemeral |= t->ephemeral;
+    if (reads) return make_reader(w, topic, wish, subscription, status);
+    bool ephemeral = wish->ephemeral || t->ephemeral;
+    size_t name_bytes = wish->name_bytes;
     struct numbers jobs = {0};
     bool first = !t->subscription_count;
-    if (first && t->tube) jobs = jobs_of(w, topic);
+    if (first && t->tube && !wish->start) jobs = jobs_of(w, topic);
     /* Read back, it will be the first: ephemeral ones are not in the log. */
-    if (!first && !ephemeral && t->tube && t->stopped && t->subscription_count == t->ephemeral_count)
+    if (!first && !ephemeral && t->tube && !wish->start && t->stopped && t->subscription_count == t->ephemeral_count)
         jobs = stopped_jobs_of(w, t);
-    uint32_t records = 2 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
+    uint32_t records = 3 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
     uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);
     enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
     if (outcome == DONE && *status == STATUS_OK) {
         /* What waited is an ephemeral one's now, and so nobody's after a restart. */
         if (ephemeral && t->waiting_messages + t->waiting_delayed) shard_log_end(w, s, RECORD_EMPTY, topic, NULL);
         uint32_t number = ephemeral ? 0 : s->subscriptions_known + 1;
-        *subscription = subscription_make(w, topic, name, name_bytes, number);
+        *subscription = subscription_make(w, topic, wish->name, name_bytes, number);
         if (!*subscription || (number && !shard_know_subscription(s, *subscription, number))) {
             if (*subscription) subscription_remove(w, *subscription);
             *status = STATUS_NO_SPACE;
         } else {
             if (number) shard_log_subscription(w, s, at(w, *subscription));
             adopt(w, *subscription, &jobs, first);
+            if (wish->start) begin(w, *subscription, wish->start);
             catalog_changed(w);
         }
     }
@@ -225,7 +248,8 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const char *na
 /* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static void dismiss_all(struct worker *w, uint32_t subscription) {
-    while (at(w, subscription)->consumer_first) consumer_dismiss(w, at(w, subscription)->consumer_first);
+    while (at(w, subscription)->consumer_first)
+        consumer_dismiss(w, at(w, subscription)->consumer_first, DISMISSED_DELETED);
 }
 
 static void unsubscribe(struct worker *w, uint32_t subscription) {
@@ -244,12 +268,8 @@ static void drop_message(struct worker *w, uint32_t topic, uint64_t seq) {
     bool delayed = stream_delayed(&t->stream, seq);
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
         uint32_t delivery = delivery_find(w, n, id);
-        if (!delivery && (delayed || seq < at(w, n)->cursor)) continue;
-        if (delivery) {
-            delivery_take(w, delivery);
-            delivery_forget(w, delivery);
-        }
-        message_release(w, topic, seq);
+        if (delivery) delivery_drop(w, delivery);
+        if (!delivery && !delayed && seq >= subscription_held_from(at(w, n))) message_release(w, topic, seq);
     }
     if (!t->subscription_count) message_release(w, topic, seq);
     if (stream_position(&t->stream, seq)) (void)stream_release(&t->stream, seq);
@@ -286,7 +306,8 @@ void topic_end(struct worker *w, uint32_t topic) {
     /* Nobody is left who could hold it but the topic. */
     for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
         while (stream_position(&t->stream, seq)) message_release(w, topic, seq);
-    t->durable = t->ephemeral = t->tube = false;
+    topic_retains_no_more(w, topic);
+    t->durable = t->ephemeral = t->tube = t->terminated = false;
     t->waiting_messages = t->waiting_delayed = t->ahead = t->messages = t->message_bytes = t->replayed_jobs = 0;
     stream_free(&t->stream);
     queue_settle(w, topic, was_seen);
@@ -309,7 +330,7 @@ void subscription_idle(struct worker *w, uint32_t subscription) {
     const struct topic *t = topic_at(&w->topics, topic);
     if (s->number || s->consumer_first) return;
     unsubscribe(w, subscription);
-    if (!t->ephemeral || t->subscription_count) return;
+    if (!t->ephemeral || t->subscriptions) return;
     log_end(w, RECORD_TOPIC_GONE, topic, NULL);
     topic_end(w, topic);
 }
@@ -340,9 +361,23 @@ static enum outcome pause_topic(struct worker *w, uint32_t topic, bool stop, uin
     return DONE;
 }
 
+static enum outcome terminate(struct worker *w, uint32_t topic, uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (topic_make_durable(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK || t->terminated) return DONE;
+    if (log_topic(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    t->terminated = true;
+    shard_log_topic(w, shard_of_topic(w, t), topic);
+    return DONE;
+}
+
 static enum outcome change_topic(struct worker *w, uint32_t topic, uint32_t what, uint8_t *status) {
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
     if (what == CHANGE_PAUSE || what == CHANGE_UNPAUSE) return pause_topic(w, topic, what == CHANGE_PAUSE, status);
+    if (what == CHANGE_TERMINATE) return terminate(w, topic, status);
+    *status = STATUS_INVALID;
+    if (what != CHANGE_EMPTY && what != CHANGE_DELETE) return DONE;
     if (requests_reserve(w, s, 1, 0, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     shard_log_end(w, s, what == CHANGE_EMPTY ? RECORD_EMPTY : RECORD_TOPIC_GONE, topic, NULL);
@@ -354,6 +389,8 @@ static enum outcome change_topic(struct worker *w, uint32_t topic, uint32_t what
 }
 
 static enum outcome change_subscription(struct worker *w, uint32_t subscription, uint32_t what, uint8_t *status) {
+    *status = STATUS_INVALID;
+    if (what < CHANGE_DELETE || what > CHANGE_UNPAUSE) return DONE;
     struct subscription *s = at(w, subscription);
     uint32_t topic = s->topic;
     const struct topic *t = topic_at(&w->topics, topic);
@@ -369,8 +406,8 @@ static enum outcome change_subscription(struct worker *w, uint32_t subscription,
         break;
     case CHANGE_DELETE:
         if (s->number) shard_log_end(w, shard, RECORD_UNSUBSCRIBE, topic, s);
-        last_of_ephemeral = t->ephemeral && t->subscription_count == 1;
         unsubscribe(w, subscription);
+        last_of_ephemeral = t->ephemeral && !t->subscriptions;
         break;
     default:
         s->paused = what == CHANGE_PAUSE;
@@ -392,43 +429,56 @@ static uint32_t topic_named(struct worker *w, const char *name, size_t name_byte
     return topic;
 }
 
-static enum outcome make(struct worker *w, uint32_t topic, const char *channel, size_t channel_bytes, uint8_t *status) {
+static enum outcome make(struct worker *w, uint32_t topic, uint32_t what, const struct channel_wish *channel,
+                         uint8_t *status) {
     uint32_t subscription;
-    if (!channel) return topic_make_durable(w, topic, status);
-    size_t bytes = sizeof EPHEMERAL - 1;
-    bool ephemeral = channel_bytes > bytes && memcmp(channel + channel_bytes - bytes, EPHEMERAL, bytes) == 0;
-    return topic_subscription(w, topic, channel, channel_bytes, ephemeral, &subscription, status);
+    if (what == CHANGE_RETAIN) return topic_retain(w, topic, status);
+    return channel->name ? topic_subscription(w, topic, channel, &subscription, status)
+                         : topic_make_durable(w, topic, status);
 }
 
-static enum outcome change_named(struct worker *w, const struct message *m, uint8_t *status) {
-    const char *name = (const char *)(m + 1);
-    const char *channel = memchr(name, '\n', m->body_bytes);
-    size_t name_bytes = channel ? (size_t)(channel - name) : m->body_bytes;
-    size_t channel_bytes = channel ? m->body_bytes - name_bytes - 1 : 0;
-    if (channel) channel++;
+/* The channel that a CHANGE names; of none: no name. */
+static struct channel_wish channel_named(const struct message *m) {
+    const char *body = (const char *)(m + 1), *end = body + m->body_bytes;
+    const char *name = memchr(body, '\n', m->body_bytes);
+    if (!name) return (struct channel_wish){0};
+    struct channel_wish wish = {.name = name + 1, .name_bytes = (size_t)(end - name - 1)};
+    size_t bytes = sizeof EPHEMERAL - 1;
+    wish.ephemeral = wish.name_bytes > bytes && memcmp(end - bytes, EPHEMERAL, bytes) == 0;
+    return wish;
+}
+
+static enum outcome change_named(struct worker *w, const struct message *m, uint32_t *topic, uint8_t *status) {
+    const struct channel_wish channel = channel_named(m);
+    size_t name_bytes = m->body_bytes - (channel.name ? channel.name_bytes + 1 : 0);
+    bool makes = m->change == CHANGE_MAKE || (m->change == CHANGE_RETAIN && !channel.name);
     *status = STATUS_NOT_FOUND;
-    if (m->id >= w->shards || !w->own[m->id]) return DONE;
-    uint32_t topic = topic_named(w, name, name_bytes, (uint32_t)m->id, m->pri == CHANGE_MAKE && !channel);
-    if (!topic) {
-        if (m->pri == CHANGE_MAKE && !channel) *status = STATUS_NO_SPACE;
+    if (m->shard >= w->shards || !w->own[m->shard]) return DONE;
+    *topic = topic_named(w, (const char *)(m + 1), name_bytes, (uint32_t)m->shard, makes && !channel.name);
+    if (!*topic) {
+        if (makes && !channel.name) *status = STATUS_NO_SPACE;
         return DONE;
     }
-    const struct topic *t = topic_at(&w->topics, topic);
-    if (m->pri == CHANGE_MAKE && (!channel || t->durable || topic_jobs(t))) {
-        enum outcome outcome = make(w, topic, channel, channel_bytes, status);
-        shard_settle_topic(w, topic);
+    const struct topic *t = topic_at(&w->topics, *topic);
+    if (makes && (!channel.name || t->durable || topic_jobs(t))) {
+        enum outcome outcome = make(w, *topic, m->change, &channel, status);
+        shard_settle_topic(w, *topic);
         return outcome;
     }
     if (!t->durable && !topic_jobs(t)) return DONE;
-    if (!channel) return change_topic(w, topic, m->pri, status);
-    uint32_t subscription = subscription_find(w, topic, channel, channel_bytes);
+    if (!channel.name) return change_topic(w, *topic, m->change, status);
+    uint32_t subscription = subscription_find(w, *topic, channel.name, channel.name_bytes);
     *status = STATUS_NONE;
-    return subscription ? change_subscription(w, subscription, m->pri, status) : DONE;
+    return subscription ? change_subscription(w, subscription, m->change, status) : DONE;
 }
 
 enum outcome change(struct worker *w, uint32_t client, const struct message *m) {
     uint8_t status;
-    if (change_named(w, m, &status) == LATER) return LATER;
-    request_done(w, client, m, status);
+    uint32_t topic = 0;
+    if (change_named(w, m, &topic, &status) == LATER) return LATER;
+    struct message a = request_answer_of(w, client, m, status);
+    a.id = m->id;
+    if (status == STATUS_OK) a.incarnation = topic_at(&w->topics, topic)->incarnation;
+    request_send(w, client, &a, NULL, 0);
     return DONE;
 }

@@ -210,8 +210,8 @@ void worker_retry_segments(struct worker *w) {
         if (w->own[n]) w->own[n]->refused = false;
 }
 
-uint32_t worker_dead_segments(const struct worker *w, uint32_t shard) {
-    return shard_dead_segments(w->own[shard]);
+uint32_t worker_dead_segments(struct worker *w, uint32_t shard) {
+    return shard_dead_segments(w, w->own[shard]);
 }
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard) {
     return log_first_segment(w->own[shard]->log);
@@ -260,12 +260,12 @@ int worker_disk_errno(const struct worker *w) {
     return w->syncer ? syncer_error(w->syncer) : 0;
 }
 
-uint64_t worker_live_jobs(const struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total) {
-    const struct shard *s = w->own[shard];
+uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total) {
+    struct shard *s = w->own[shard];
     *total = 0;
     if (!s->use_count || segment < s->first_use || segment - s->first_use >= s->use_count) return 0;
     *total = s->use[segment - s->first_use].total;
-    return s->use[segment - s->first_use].jobs;
+    return segment >= shard_pinned_segment(w, s) ? *total : s->use[segment - s->first_use].jobs;
 }
 
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget) {
@@ -447,6 +447,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         busy |= dispatch(w);
         subscriptions_write(w);
         busy |= shards_forget(w);
+        busy |= shards_forget_retained(w);
     }
     w->failing = !flush_logs(w) || w->sync_failed;
     if (!w->failing) let_out(w);

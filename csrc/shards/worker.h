@@ -97,6 +97,7 @@ struct worker {
     struct board *board;
     struct worker_board *count;
 
+    bool forgetting;      /* some shard has to forget what was retained */
     struct shard *drowsy; /* the first of those with topics to be forgotten */
     struct shard *dirty[WORKER_MAX_SHARDS];
     uint32_t dirty_count;
@@ -154,7 +155,7 @@ void worker_refuse_segment(struct worker *w, uint32_t shard);
 /* ... or may be had again. */
 void worker_retry_segments(struct worker *w);
 
-uint32_t worker_dead_segments(const struct worker *w, uint32_t shard);
+uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 /* How much was appended to a shard's log, and synced, since the worker began: bytes. */
@@ -173,7 +174,8 @@ uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t s
 void worker_roll(struct worker *w, uint32_t shard);
 /* Why the disk failed last. */
 int worker_disk_errno(const struct worker *w);
-uint64_t worker_live_jobs(const struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
+/* How many messages of a segment are alive, of how many that were ever in it. Of one that a subscription was set back to: all. */
+uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
 
 /* Attaches (or replaces) the channel to an acceptor; what an earlier one's connections had is let go. */

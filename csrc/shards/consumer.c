@@ -1,0 +1,118 @@
+/* Consumers: who shares a subscription, whose turn it is, and what they leave when they go. Memory only. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "shards/worker.h"
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+static struct consumer *consumer_of(const struct worker *w, uint32_t consumer) {
+    return consumer_at(&w->subscriptions, consumer);
+}
+
+static uint64_t number_key(uint32_t client, uint32_t number) {
+    return (uint64_t)client << 32 | number;
+}
+
+uint32_t consumer_find(const struct worker *w, uint32_t client, uint32_t number) {
+    const struct client *c = client_at(&w->clients, client);
+    /* Most connections are one consumer. */
+    if (!c->consumer || consumer_of(w, c->consumer)->number == number) return c->consumer;
+    return c->consumers > 1 ? map_find(&w->subscriptions.numbers, number_key(client, number)) : 0;
+}
+
+uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    struct client *of = client_at(&w->clients, client);
+    uint32_t consumer = arena_take(&w->subscriptions.consumers);
+    if (!consumer) return 0;
+    if (!map_insert(&w->subscriptions.numbers, number_key(client, number), consumer)) {
+        arena_give(&w->subscriptions.consumers, consumer);
+        return 0;
+    }
+    *consumer_of(w, consumer) = (struct consumer){.client = client,
+                                                  .number = number,
+                                                  .next_of_client = of->consumer,
+                                                  .subscription = subscription,
+                                                  .next = s->consumer_first,
+                                                  .permits = INT64_MAX,
+                                                  .flight_place = HEAP_NOWHERE};
+    of->consumer = consumer;
+    of->consumers++;
+    if (s->consumer_first) consumer_of(w, s->consumer_first)->previous = consumer;
+    s->consumer_first = consumer;
+    s->consumers++;
+    return consumer;
+}
+
+static void leave_turns(struct worker *w, struct consumer *c, uint32_t consumer) {
+    struct subscription *s = at(w, c->subscription);
+    if (!c->next_turn) return;
+    consumer_of(w, c->previous_turn)->next_turn = c->next_turn;
+    consumer_of(w, c->next_turn)->previous_turn = c->previous_turn;
+    if (s->turn == consumer) s->turn = c->next_turn == consumer ? 0 : c->next_turn;
+    c->previous_turn = c->next_turn = 0;
+}
+
+/* Behind all the others. */
+static void join_turns(struct worker *w, struct consumer *c, uint32_t consumer) {
+    struct subscription *s = at(w, c->subscription);
+    if (!s->turn) {
+        s->turn = c->previous_turn = c->next_turn = consumer;
+        return;
+    }
+    struct consumer *front = consumer_of(w, s->turn);
+    c->next_turn = s->turn;
+    c->previous_turn = front->previous_turn;
+    consumer_of(w, front->previous_turn)->next_turn = consumer;
+    front->previous_turn = consumer;
+}
+
+void consumer_settle(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    bool may = c->credit > c->inflight && c->window_bytes < WINDOW_BYTES && c->permits > 0 &&
+               policy_lets(at(w, c->subscription), consumer);
+    if (may == (c->next_turn != 0)) return;
+    if (!may) {
+        leave_turns(w, c, consumer);
+        return;
+    }
+    join_turns(w, c, consumer);
+    subscription_due(w, c->subscription);
+}
+
+static void leave_client(struct worker *w, const struct consumer *c, uint32_t consumer) {
+    struct client *of = client_at(&w->clients, c->client);
+    uint32_t *link = &of->consumer;
+    while (*link != consumer) link = &consumer_of(w, *link)->next_of_client;
+    *link = c->next_of_client;
+    of->consumers--;
+    map_remove(&w->subscriptions.numbers, number_key(c->client, c->number));
+}
+
+void consumer_remove(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    struct subscription *s = at(w, c->subscription);
+    c->credit = 0;
+    while (c->inflight_first) {
+        uint32_t delivery = c->inflight_first;
+        delivery_take(w, delivery);
+        if (c->uncounted) delivery_at(&w->subscriptions, delivery)->attempts--;
+        delivery_again(w, delivery);
+    }
+    leave_turns(w, c, consumer);
+    flights_forget(w, consumer);
+    if (c->previous)
+        consumer_of(w, c->previous)->next = c->next;
+    else
+        s->consumer_first = c->next;
+    if (c->next) consumer_of(w, c->next)->previous = c->previous;
+    s->consumers--;
+    leave_client(w, c, consumer);
+    free(c->description);
+    free(c->rank);
+    uint32_t subscription = c->subscription;
+    arena_give(&w->subscriptions.consumers, consumer);
+    policy_left(w, subscription, consumer);
+}

@@ -1,0 +1,335 @@
+/* Positions: what a topic retains beside what is held, where a subscription begins in it, and how one is moved.
+ *
+ * A subscription that was set back holds nothing between its cursor and `cold`, where it stood: what is retained there it
+ * takes back as it passes it. For one that is logged the segments with that range stay meanwhile: it is pinned.
+ */
+#include <assert.h>
+#include <string.h>
+
+#include "shards/requests.h"
+
+/* Of the pages of a topic, looked at in one turn. */
+enum { FORGOTTEN_PAGES = 64 };
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+static struct topic *topic_of(const struct worker *w, const struct subscription *s) {
+    return topic_at(&w->topics, s->topic);
+}
+static struct shard *shard_of(const struct worker *w, const struct subscription *s) {
+    return shard_of_topic(w, topic_of(w, s));
+}
+
+/* --- a topic that retains ----------------------------------------------------------------------------------------- */
+
+uint64_t retained_oldest(const struct shard *s) {
+    return (uint64_t)log_first_segment(s->log) << 32;
+}
+
+void topic_retains(struct worker *w, uint32_t topic, uint64_t incarnation, uint64_t began_seq) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    t->incarnation = incarnation;
+    t->began_seq = began_seq;
+    if (incarnation > s->top_id) s->top_id = incarnation;
+    if (t->stream.retains) return;
+    t->stream.retains = true;
+    t->previous_retaining = 0;
+    t->next_retaining = s->retaining;
+    if (s->retaining) topic_at(&w->topics, s->retaining)->previous_retaining = topic;
+    s->retaining = topic;
+}
+
+void topic_retains_no_more(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    if (!t->stream.retains) return;
+    *(t->previous_retaining ? &topic_at(&w->topics, t->previous_retaining)->next_retaining : &s->retaining) =
+        t->next_retaining;
+    if (t->next_retaining) topic_at(&w->topics, t->next_retaining)->previous_retaining = t->previous_retaining;
+    if (s->forgetting == topic) {
+        s->forgetting = t->next_retaining;
+        s->forgetting_page = 0;
+    }
+    t->stream.retains = false;
+    t->incarnation = t->began_seq = 0;
+}
+
+enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    struct shard *s = shard_of_topic(w, t);
+    if (topic_make_durable(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK || t->stream.retains) return DONE;
+    if (requests_reserve(w, s, 1, shard_topic_bytes(t), true, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    uint64_t n = atomic_fetch_add_explicit(&w->board->next_id, 1, memory_order_relaxed);
+    topic_retains(w, topic, n * w->shards + s->number, t->stream.live ? stream_next(&t->stream, 0) : t->next_seq);
+    shard_log_topic(w, s, topic);
+    return DONE;
+}
+
+/* --- what went with its segment ----------------------------------------------------------------------------------- */
+
+void shard_forget_retained(struct worker *w, struct shard *s) {
+    s->forgetting = s->retaining;
+    s->forgetting_page = 0;
+    if (s->forgetting) w->forgetting = true;
+}
+
+bool shards_forget_retained(struct worker *w) {
+    if (!w->forgetting) return false;
+    w->forgetting = false;
+    for (uint32_t n = 0; n < w->shards; n++) {
+        struct shard *s = w->own[n];
+        if (!s || !s->forgetting) continue;
+        struct topic *t = topic_at(&w->topics, s->forgetting);
+        if (!stream_forget(&t->stream, retained_oldest(s), FORGOTTEN_PAGES, &s->forgetting_page)) {
+            s->forgetting = t->next_retaining;
+            s->forgetting_page = 0;
+        }
+        w->forgetting |= s->forgetting != 0;
+    }
+    return w->forgetting;
+}
+
+/* --- what a subscription that was set back does not hold ---------------------------------------------------------- */
+
+bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq) {
+    struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_of(w, s);
+    uint64_t end = s->cold < until ? s->cold : until, oldest = retained_oldest(shard_of(w, s));
+    while (s->cursor < end) {
+        uint64_t next = stream_next_place(&t->stream, s->cursor, oldest);
+        s->cursor = next < end ? next : end;
+        if (next >= end) return false;
+        /* One with a delay that has not passed is a delivery already. */
+        bool delayed = stream_delayed(&t->stream, next);
+        const struct record *r = delayed ? log_read(shard_of(w, s)->log, stream_place(&t->stream, next)) : NULL;
+        if (!r || !delivery_find(w, subscription, r->id)) {
+            *seq = next;
+            return true;
+        }
+        s->cursor++;
+    }
+    return false;
+}
+
+void position_pass(struct worker *w, uint32_t subscription) {
+    const struct subscription *s = at(w, subscription);
+    struct topic *t = topic_of(w, s);
+    if (s->reader || !stream_take_back(&t->stream, s->cursor)) return;
+    shard_count_back(shard_of(w, s), stream_position(&t->stream, s->cursor));
+}
+
+uint64_t position_depth(const struct worker *w, const struct subscription *s) {
+    const struct topic *t = topic_of(w, s);
+    uint64_t horizon = subscription_horizon(t);
+    return stream_count(&t->stream, s->cursor, s->cold < horizon ? s->cold : horizon);
+}
+
+void subscription_pin(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    if (s->pinned || !s->number || s->cursor >= s->cold) return;
+    s->pinned = true;
+    s->next_pinned = shard_of(w, s)->pinned;
+    shard_of(w, s)->pinned = subscription;
+}
+
+void subscription_unpin(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    uint32_t *link = &shard_of(w, s)->pinned;
+    if (!s->pinned) return;
+    while (*link != subscription) link = &at(w, *link)->next_pinned;
+    *link = s->next_pinned;
+    s->pinned = false;
+}
+
+uint32_t shard_pinned_segment(struct worker *w, struct shard *s) {
+    uint64_t lowest = UINT64_MAX;
+    for (uint32_t n = s->pinned, next; n; n = next) {
+        const struct subscription *of = at(w, n);
+        next = of->next_pinned;
+        if (of->cursor >= of->cold) {
+            subscription_unpin(w, n);
+            continue;
+        }
+        uint64_t position = stream_lowest(&topic_of(w, of)->stream, of->cursor, of->cold);
+        if (position < lowest) lowest = position;
+    }
+    return (uint32_t)(lowest >> 32);
+}
+
+/* --- moving one --------------------------------------------------------------------------------------------------- */
+
+/* One that was published with a delay is no cursor's: it stays a delivery. */
+static void reset(struct worker *w, uint32_t delivery, uint64_t from) {
+    struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct subscription *s = at(w, d->subscription);
+    bool stays = d->seq >= from && !s->reader && stream_delayed(&topic_of(w, s)->stream, d->seq);
+    if (!stays) {
+        delivery_drop(w, delivery);
+        return;
+    }
+    if (d->state == DELIVERY_IN_FLIGHT) {
+        delivery_take(w, delivery);
+        delivery_again(w, delivery);
+    }
+    d->attempts = 0;
+}
+
+static void reset_all(struct worker *w, uint32_t first, uint64_t from) {
+    for (uint32_t n = first, next; n; n = next) {
+        next = delivery_at(&w->subscriptions, n)->following;
+        reset(w, n, from);
+    }
+}
+
+void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
+    struct subscription *s = at(w, subscription);
+    reset_all(w, s->again_first, seq);
+    reset_all(w, s->deferred_first, seq);
+    for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next)
+        reset_all(w, consumer_at(&w->subscriptions, c)->inflight_first, seq);
+    uint64_t held_from = subscription_held_from(s);
+    if (s->reader) {
+        s->cursor = seq;
+    } else if (seq < held_from) {
+        s->cold = held_from;
+        s->cursor = seq;
+    } else {
+        subscription_release_ahead(w, subscription, seq);
+    }
+    s->logged_cursor = s->cursor;
+    subscription_pin(w, subscription);
+    if (s->turn) subscription_due(w, subscription);
+}
+
+/* --- requests ----------------------------------------------------------------------------------------------------- */
+
+static const struct record *record_at(const struct worker *w, const struct topic *t, uint64_t seq) {
+    return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
+}
+
+/* The first that is there and was published then or later: by halving, as time goes on with the seqs. */
+static uint64_t find_time(const struct worker *w, const struct topic *t, uint64_t time_ns) {
+    uint64_t oldest = retained_oldest(shard_of_topic(w, t));
+    uint64_t low = stream_next_place(&t->stream, 0, oldest), high = t->next_seq;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2;
+        uint64_t next = stream_next_place(&t->stream, middle, oldest);
+        const struct record *r = next < high ? record_at(w, t, next) : NULL;
+        if (r && r->time_ns < time_ns)
+            low = next + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    uint64_t found = t->next_seq;
+    if (start == START_EARLIEST) found = stream_next_place(&t->stream, 0, retained_oldest(shard_of_topic(w, t)));
+    if (start == START_SEQ) found = seq;
+    if (start == START_TIME) found = find_time(w, t, seq);
+    return found < t->next_seq && t->stream.end ? found : t->next_seq;
+}
+
+static void dismiss_all(struct worker *w, uint32_t subscription) {
+    while (at(w, subscription)->consumer_first)
+        consumer_dismiss(w, at(w, subscription)->consumer_first, DISMISSED_MOVED);
+    subscription_idle(w, subscription);
+}
+
+static enum outcome move(struct worker *w, uint32_t subscription, const struct message *m, uint8_t *status) {
+    struct subscription *s = at(w, subscription);
+    uint32_t topic = s->topic;
+    struct shard *shard = shard_of(w, s);
+    if (topic_retain(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    if (!subscription_write(w, subscription)) {
+        *status = STATUS_NO_SPACE;
+        return w->wanting ? LATER : DONE;
+    }
+    if (s->number && requests_reserve(w, shard, 1, 0, false, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    subscription_seek(w, subscription, position_find(w, topic, m->start, m->seq));
+    if (s->number) shard_log_seek(w, shard, s);
+    return DONE;
+}
+
+enum outcome seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    bool exists = topic && topic_at(&w->topics, topic)->durable;
+    uint32_t subscription = exists ? subscription_find(w, topic, (const char *)(m + 1), m->body_bytes) : 0;
+    uint8_t status = subscription ? STATUS_OK : exists ? STATUS_NONE : STATUS_NOT_FOUND;
+    if (m->start > START_TIME) status = STATUS_INVALID;
+    if (status == STATUS_OK && move(w, subscription, m, &status) == LATER) return LATER;
+    struct message a = request_answer_of(w, client, m, status);
+    if (status == STATUS_OK) {
+        a.seq = at(w, subscription)->cursor;
+        a.incarnation = topic_at(&w->topics, topic)->incarnation;
+        if (m->flags & MSG_DISMISS) dismiss_all(w, subscription);
+    }
+    request_send(w, client, &a, NULL, 0);
+    return DONE;
+}
+
+static uint64_t lowest_of(const struct worker *w, uint32_t first, uint64_t lowest) {
+    for (uint32_t n = first; n; n = delivery_at(&w->subscriptions, n)->following)
+        if (delivery_at(&w->subscriptions, n)->seq < lowest) lowest = delivery_at(&w->subscriptions, n)->seq;
+    return lowest;
+}
+
+static uint64_t first_unfinished(const struct worker *w, const struct subscription *s) {
+    uint64_t lowest = lowest_of(w, s->again_first, lowest_of(w, s->deferred_first, s->cursor));
+    for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next)
+        lowest = lowest_of(w, consumer_at(&w->subscriptions, c)->inflight_first, lowest);
+    return lowest;
+}
+
+void tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    bool exists = topic && (t->durable || topic_jobs(t));
+    uint32_t subscription =
+        exists && m->body_bytes ? subscription_find(w, topic, (const char *)(m + 1), m->body_bytes) : 0;
+    uint8_t status = !exists ? STATUS_NOT_FOUND : m->body_bytes && !subscription ? STATUS_NONE : STATUS_OK;
+    struct position p = {0};
+    if (status == STATUS_OK) {
+        const struct record *last = t->next_seq ? record_at(w, t, t->next_seq - 1) : NULL;
+        struct headers h = {0};
+        if (last && message_headers_bytes(last)) memcpy(&h, record_body(last), sizeof h);
+        p = (struct position){.incarnation = t->incarnation,
+                              .began_seq = t->began_seq,
+                              .first_seq = position_find(w, topic, START_EARLIEST, 0),
+                              .next_seq = t->next_seq,
+                              .last_time_ns = last ? last->time_ns : 0,
+                              .last_tag = h.tag,
+                              .last_parts = h.parts,
+                              .terminated = t->terminated};
+    }
+    if (subscription) {
+        const struct subscription *s = at(w, subscription);
+        p.cursor = s->cursor;
+        p.unfinished = first_unfinished(w, s);
+        p.depth = subscription_depth(w, s);
+        p.in_flight = s->inflight;
+    }
+    struct message a = request_answer_of(w, client, m, status);
+    request_send(w, client, &a, &p, status == STATUS_OK ? sizeof p : 0);
+}
+
+void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    const struct record *r = topic ? record_at(w, topic_at(&w->topics, topic), m->seq) : NULL;
+    struct message a = request_answer_of(w, client, m, r ? STATUS_OK : STATUS_NOT_FOUND);
+    a.seq = m->seq;
+    if (!r) {
+        request_send(w, client, &a, NULL, 0);
+        return;
+    }
+    size_t headers_bytes = message_headers_bytes(r), skipped = m->flags & MSG_HEADERS ? 0 : headers_bytes;
+    if (headers_bytes > skipped) a.flags |= MSG_HEADERS;
+    a.id = r->id;
+    a.time_ns = r->time_ns;
+    request_send(w, client, &a, (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
+}
