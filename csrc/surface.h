@@ -438,6 +438,7 @@ struct subject_entry **subject_entries_items(struct subject_entries *entries);
 
 void process_name(const char *name);
 void process_dies_with_parent(void);
+void process_readable(void);
 
 /* == base/crc32c == */
 

@@ -8,18 +8,32 @@ from collections.abc import Sequence
 
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor import journal
-from mq_shards.supervisor.options.options import parse
+from mq_shards.supervisor.options.options import Options, parse
 
 FAILED = 1
 BAD_OPTION = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = sys.argv[1:] if arguments is None else arguments
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    checking = given[:1] == ["check-config"]
+    if checking:
+        del given[0]
     try:
+        notes: list[str] = []
+        if given[:1] == ["as"]:
+            from mq_shards.supervisor.moving.table import translate
+
+            translation = translate(given[1:])
+            if translation.said is not None:
+                print(translation.said, end="")
+                return 0
+            given, notes = translation.arguments, translation.notes
         options = parse(given)
+        if checking:
+            return _checked(options, notes)
         journal.configure(options.log_level, options.log_json, "mq-supervisor")
-        for warning in options.warnings:
+        for warning in [*notes, *options.warnings]:
             logging.getLogger(__name__).warning("%s", warning)
         # Imported late: children import this module too, as their main module, and have no use for it.
         from mq_shards.supervisor.supervisor import StartError, Supervisor
@@ -30,6 +44,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _complain(str(error), FAILED)
     except OptionsError as error:
         return _complain(str(error), BAD_OPTION)
+
+
+def _checked(options: Options, notes: Sequence[str]) -> int:
+    """What a start with these options would be; nothing is opened or bound."""
+    for line in [*notes, *options.warnings]:
+        print(f"warning: {line}")
+    for listen in options.listen:
+        print(f"listens on {listen}")
+    kept = "memory only" if options.data_dir is None else options.data_dir.absolute()
+    print(f"keeps messages in {kept}")
+    print("the configuration is good")
+    return 0
 
 
 def _complain(message: str, status: int) -> int:

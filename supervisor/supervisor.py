@@ -37,7 +37,7 @@ from mq_shards import ringbuf
 from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
-from mq_shards.supervisor import inherited, unix_sockets
+from mq_shards.supervisor import inherited, privileges, restarts, unix_sockets
 from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, raise_descriptor_limit
 from mq_shards.supervisor.contents import configure
@@ -49,14 +49,6 @@ from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.operations import Operator
 from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, worker_count
 
-# A child that dies more often than this within the window is not worth starting again. The window is shorter than five
-# times what a worker bears with a failing disk (FAILING_LIMIT_S in shards/worker.py): that may last until it is mended.
-MAX_DEATHS: Final = 5
-DEATHS_WINDOW_S: Final = 20.0
-# Before the first restart, the second, ...: at once, since clients wait; then slower, since it did not help.
-RESTART_DELAYS_S: Final = (0.0, 0.1, 0.2, 0.4, 0.8)
-# The gateway serves no message, so the broker goes on without it: it is tried again and again, in the end this often.
-AUXILIARY_DELAY_S: Final = 30.0
 # At a stop: how often it is said what is waited for.
 STOPPING_SAID_S: Final = 3.0
 # timeout(1) and the like signal a process and then its whole group: that is one wish, not two.
@@ -167,6 +159,11 @@ class Supervisor:
                 log.warning("socket %d of the service manager (%s) is not used", number, one.name or "without a name")
         for listener in self._listeners:
             stack.callback(listener.close)
+        if options.user:
+            try:
+                privileges.become(privileges.identity(options.user))
+            except ValueError as error:
+                raise StartError(str(error)) from None
         self._open_data(stack)
         workers = worker_count(options.workers, options.acceptors, self._shards, len(os.sched_getaffinity(0)))
         self._board_fd = board.create()
@@ -464,33 +461,25 @@ class Supervisor:
 
     def _plan_restart(self, child: Child, now: float) -> None:
         if child.role == "gateway":
-            self._plan_auxiliary(child, now)
-            return
-        while child.deaths and child.deaths[0] < now - DEATHS_WINDOW_S:
-            child.deaths.popleft()
-        child.deaths.append(now)
-        if child.role == "worker":
-            self._disk_failing.pop(child.index, None)
-        if len(child.deaths) > MAX_DEATHS:
-            log.error("giving up: %s died %d times within %g s", child.title, len(child.deaths), DEATHS_WINDOW_S)
-            self._exit_status = 1
-            self._begin_stop(now)
-            return
-        child.restart_at = now + RESTART_DELAYS_S[len(child.deaths) - 1]
-        self._tell_status()
-
-    def _plan_auxiliary(self, child: Child, now: float) -> None:
-        """Never given up. A life that lasted is a new beginning."""
-        if now - child.started_at > DEATHS_WINDOW_S:
-            child.deaths.clear()
-        child.deaths.append(now)
-        delay_s = auxiliary_delay_s(len(child.deaths))
+            delay_s = restarts.auxiliary_delay_s(child, now)
+            if len(child.deaths) > 1:
+                log.warning(
+                    "%s died %d times, is started again in %g s; messages are served without it",
+                    child.title, len(child.deaths), delay_s,
+                )  # fmt: skip
+        else:
+            if child.role == "worker":
+                self._disk_failing.pop(child.index, None)
+            found = restarts.delay_s(child, now)
+            if found is None:
+                log.error(
+                    "giving up: %s died %d times within %g s", child.title, len(child.deaths), restarts.DEATHS_WINDOW_S
+                )
+                self._exit_status = 1
+                self._begin_stop(now)
+                return
+            delay_s = found
         child.restart_at = now + delay_s
-        if len(child.deaths) > 1:
-            log.warning(
-                "%s died %d times, is started again in %g s; messages are served without it",
-                child.title, len(child.deaths), delay_s,
-            )  # fmt: skip
         self._tell_status()
 
     def _since_death(self, child: Child) -> float:
@@ -672,13 +661,6 @@ class Supervisor:
     def _unregister(self, watched: int | Control) -> None:
         with contextlib.suppress(KeyError):
             self._selector.unregister(watched)
-
-
-def auxiliary_delay_s(deaths: int) -> float:
-    """Before the start after so many deaths in a row: as for the others at first, then twice as long each time."""
-    if deaths <= len(RESTART_DELAYS_S):
-        return RESTART_DELAYS_S[deaths - 1]
-    return float(min(AUXILIARY_DELAY_S, RESTART_DELAYS_S[-1] * 2 ** (deaths - len(RESTART_DELAYS_S))))
 
 
 def _is_settled(child: Child) -> bool:

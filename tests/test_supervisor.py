@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mq_shards.supervisor.supervisor import auxiliary_delay_s
+from mq_shards.supervisor.restarts import delay_after
 
 from tests.servers import ROOT, children, comm_of, free_port, wait_until
 
@@ -504,7 +504,7 @@ def test_a_gateway_that_cannot_start_is_tried_again_and_the_rest_is_served(start
 
 
 def test_the_gateway_is_tried_less_and_less_often() -> None:
-    delays = [auxiliary_delay_s(deaths) for deaths in range(1, 20)]
+    delays = [delay_after(deaths) for deaths in range(1, 20)]
     assert delays[:8] == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
     assert delays[-1] == 30.0
 

@@ -10,3 +10,7 @@ void process_name(const char *name) {
 void process_dies_with_parent(void) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 }
+
+void process_readable(void) {
+    (void)prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+}

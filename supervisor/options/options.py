@@ -66,7 +66,9 @@ COUNTS: Final = ("workers", "acceptors", "shards")
 OWN_CONFIGS: Final = {f"{name}-config": name for name, protocol in PROTOCOLS.items() if protocol.config_of}
 MAX_NAMED: Final = 10  # options of a section that are listed in a complaint
 # The keys a file may have beside its sections.
-TOP_LEVEL: Final = (*COUNTS, "data-dir", "memory", "sync", "damage", "listen", "log-level", "log-json", *OWN_CONFIGS)
+TOP_LEVEL: Final = (
+    *COUNTS, "data-dir", "memory", "sync", "damage", "listen", "user", "log-level", "log-json", *OWN_CONFIGS,
+)  # fmt: skip
 
 Settings: TypeAlias = dict[str, dict[str, Setting]]
 Given: TypeAlias = tuple[str, object]  # where it was set, and the value found there
@@ -128,6 +130,7 @@ class Options:
     listen: tuple[Listen, ...] = tuple(Listen(name, LOOPBACK, protocol.port) for name, protocol in SCHEMES.items())
     settings: Settings = field(default_factory=lambda: default_settings())
     contents: Mapping[str, bytes] = field(default_factory=dict)  # of files of other servers' forms, by protocol
+    user: str = ""  # whom to become; "": as it is
     log_level: str = DEFAULT_LOG_LEVEL
     log_json: bool = False
     warnings: tuple[str, ...] = ()
@@ -235,6 +238,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
         listen=listen,
         settings=settings,
         contents={protocol: config.content for protocol, config in own.items()},
+        user=str(path(*top["user"])) if "user" in top else "",
         log_level=choice(*top.get("log-level", ("", DEFAULT_LOG_LEVEL)), LEVELS),
         log_json=flag(*top["log-json"]) if "log-json" in top else False,
         warnings=tuple(warnings),
@@ -397,6 +401,7 @@ def _parser() -> argparse.ArgumentParser:
     for option, protocol in OWN_CONFIGS.items():
         add(option, "FILE", f"a configuration file of {PROTOCOLS[protocol].config_of}'s; what is set here wins")
     add("set", "SECTION.OPTION=VALUE", "set one option of a section; may be repeated", "append")
+    add("user", "USER[:GROUP]", "become this user once the addresses are bound, if started by root")
     add("log-level", "LEVEL", f"{', '.join(LEVELS)} (default: {DEFAULT_LOG_LEVEL})")
     add_flag("log-json", "log JSON objects instead of text")
     parser.add_argument("--version", action="version", version=f"mq-shards {VERSION}", help="show the version and exit")

@@ -1,0 +1,125 @@
+"""nsqd's command line and configuration file (1.3's)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from mq_shards.acceptor.option_kinds import Flag, OptionsError, TextList
+from mq_shards.acceptor.protocols.nsq_options import INSTEAD, OPTIONS
+from mq_shards.supervisor.moving.translation import LISTENS_ON_ONE_ADDRESS, Translation
+
+# As Go's flags: these need no value.
+BOOLEAN: Final = ("tls-required", "verbose", "version", "help", "h")
+ADDRESSES: Final[Mapping[str, tuple[str, str]]] = {
+    "tcp-address": ("nsq", "4150"),
+    "http-address": ("nsq-http", "4151"),
+}
+# As the file has them, where that is not the flag with _ for -.
+FILE_NAMES: Final = {
+    "id": "node-id",
+    "nsqlookupd-tcp-addresses": "lookupd-tcp-address",
+    "auth-http-addresses": "auth-http-address",
+}
+MESSAGES: Final = ("nsqd.dat", "*.diskqueue.*")
+HELP: Final = """\
+Usage of mq-shards as nsqd: the options of nsqd 1.3, and behind -- those of mq-shards.
+Messages are kept in mq-shards, in -data-path (by default the working directory).
+"""
+NO_EFFECT: Final = frozenset(INSTEAD) - {"tcp-address", "http-address", "data-path", "config", "log-level", "verbose"}
+
+
+def translate(arguments: Sequence[str], version: str) -> Translation:
+    """Raises OptionsError."""
+    t = Translation()
+    flags = list(_flags(arguments))
+    named = dict(flags)
+    if {"help", "h", "version"} & named.keys():
+        t.said = f"mq-shards {version}, as nsqd\n" if "version" in named else HELP
+        return t
+    given: dict[str, list[str]] = {}
+    if "config" in named:
+        given |= dict(_file(named["config"]))
+    from_flags: dict[str, list[str]] = {}
+    for name, value in flags:
+        from_flags.setdefault(name, []).append(value)
+    given |= from_flags
+    for name, (scheme, port) in ADDRESSES.items():
+        _listen(t, scheme, given.pop(name, [f"{LISTENS_ON_ONE_ADDRESS}:{port}"])[-1])
+    t.keep_in(given.pop("data-path", [""])[-1] or os.getcwd(), MESSAGES, "nsqd")  # noqa: PTH109 (as nsqd says it)
+    for name, values in given.items():
+        _translate_one(t, name, values)
+    return t
+
+
+def _translate_one(t: Translation, name: str, values: Sequence[str]) -> None:
+    if name in OPTIONS:
+        several = isinstance(OPTIONS[name], TextList)
+        for value in values if several else values[-1:]:
+            t.setting(f"nsq.{name}", value)
+    elif name == "worker-id":
+        t.setting("nsq.node-id", values[-1])
+    elif name == "log-level":
+        level = {"warn": "warning", "fatal": "error"}.get(values[-1].lower(), values[-1].lower())
+        t.option("log-level", level)
+    elif name == "verbose":
+        if values[-1] == "true":
+            t.option("log-level", "debug")
+    elif name == "https-address":
+        if values[-1]:
+            t.notes.append(f"-https-address has no effect: {INSTEAD[name]}")
+    elif name in NO_EFFECT:
+        t.notes.append(f"-{name} has no effect: {INSTEAD[name]}")
+    elif name != "config":
+        raise OptionsError(f"nsqd has no option -{name}")
+
+
+def _listen(t: Translation, scheme: str, address: str) -> None:
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit():
+        if address:
+            raise OptionsError(f'nsqd: "{address}" is not HOST:PORT')
+        return
+    if address.startswith("/"):
+        t.option("listen", f"{scheme}://unix:{address}")
+        return
+    t.listen(scheme, host, port)
+
+
+def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """As Go reads them: -name=value, -name value, and with two dashes."""
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-") or word in ("-", "--"):
+            raise OptionsError(f'nsqd takes no "{word}"')
+        name, equals, value = word.lstrip("-").partition("=")
+        is_boolean = name in BOOLEAN or isinstance(OPTIONS.get(name), Flag)
+        if not equals and is_boolean:
+            value = "true"
+        elif not equals:
+            if not rest:
+                raise OptionsError(f"nsqd: -{name} needs a value")
+            value = rest.pop(0)
+        yield name, value
+
+
+def _file(path: str) -> Iterator[tuple[str, list[str]]]:
+    import tomllib
+
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionsError(f"nsqd: cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionsError(f"nsqd: {path} is not TOML: {error}") from None
+    for key, value in content.items():
+        name = key.replace("_", "-")
+        values = value if isinstance(value, list) else [value]
+        yield FILE_NAMES.get(name, name), [_text(one) for one in values]
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 (whatever stands in a file)
+    return str(value).lower() if isinstance(value, bool) else str(value)

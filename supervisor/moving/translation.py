@@ -1,0 +1,60 @@
+"""What another server's command line comes to here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from mq_shards.acceptor.option_kinds import OptionsError
+
+# In the directory that the other server keeps its files in: the two never meet.
+DATA_DIR: Final = "mq-shards"
+LISTENS_ON_ONE_ADDRESS: Final = "0.0.0.0"
+
+
+@dataclass(slots=True)
+class Translation:
+    arguments: list[str] = field(default_factory=list)  # of mq-shards
+    notes: list[str] = field(default_factory=list)  # what is not as it was there, one line each
+    said: str | None = None  # there is nothing to run, only this to say
+
+    def option(self, name: str, value: str | None = None) -> None:
+        self.arguments += [f"--{name}"] if value is None else [f"--{name}", value]
+
+    def setting(self, name: str, value: str) -> None:
+        self.arguments += ["--set", f"{name}={value}"]
+
+    def listen(self, scheme: str, host: str, port: str) -> None:
+        bare = host.strip("[]")
+        self.option("listen", f"{scheme}://{f'[{bare}]' if ':' in bare else bare}:{port}")
+
+    def keep_in(self, directory: str, left: Sequence[str], whose: str) -> None:
+        """`left`: patterns of files in which the other server keeps messages."""
+        self.option("data-dir", str(Path(directory) / DATA_DIR))
+        if any(any(Path(directory).glob(pattern)) for pattern in left):
+            self.notes.append(f"{directory} has messages of {whose}, which are not read: see docs/moving.md")
+
+
+def own_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The other server's, and mq-shards' own, which follow a `--`."""
+    given = list(arguments)
+    if "--" not in given:
+        return given, []
+    at = given.index("--")
+    return given[:at], given[at + 1 :]
+
+
+def checked(value: str, flag: str, numbers: range) -> int:
+    """Raises OptionsError."""
+    if not value.isascii() or not value.isdigit() or int(value) not in numbers:
+        raise OptionsError(f'{flag}: "{value}" is not a number from {numbers.start} to {numbers.stop - 1}')
+    return int(value)
+
+
+def ignored(translation: Translation, flag: str, why: Mapping[str, str]) -> bool:
+    """Notes a flag that has no meaning here; False if it is not such a one."""
+    if flag in why:
+        translation.notes.append(f"-{flag} has no effect: {why[flag]}")
+    return flag in why

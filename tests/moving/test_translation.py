@@ -1,0 +1,177 @@
+"""mq-shards started as another server: what its flags come to, beside the real ones where they are there."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.supervisor.command import main
+from mq_shards.supervisor.moving.table import translate
+from mq_shards.supervisor.options.options import Options, parse
+
+from tests.servers import ROOT, free_port, wait_until
+
+SECOND = 1_000_000_000
+
+
+def options_of(*arguments: str) -> Options:
+    return parse(translate(arguments).arguments)
+
+
+def listens(options: Options) -> list[str]:
+    return [str(one) for one in options.listen]
+
+
+def test_beanstalkd_without_flags_is_what_beanstalkd_is() -> None:
+    options = options_of("beanstalkd")
+    assert listens(options) == ["beanstalk://0.0.0.0:11300"]
+    assert options.data_dir is None and options.settings["beanstalk"]["max-job-size"] == 65535
+
+
+def test_beanstalkd_with_a_binlog(tmp_path: Path) -> None:
+    options = options_of("beanstalkd", "-b", str(tmp_path), "-p11301", "-l", "::1", "-z", "1000", "-f", "20", "-VV")
+    assert listens(options) == ["beanstalk://[::1]:11301"]
+    assert options.data_dir == tmp_path / "mq-shards"
+    assert (options.sync, options.settings["log"]["sync-interval"]) == ("interval", 20)
+    assert (options.settings["beanstalk"]["max-job-size"], options.log_level) == (1000, "debug")
+
+
+@pytest.mark.parametrize(
+    ("flags", "sync"),
+    [(["-f0"], "always"), (["-F"], "never"), (["-F", "-f0"], "always"), (["-f0", "-F"], "never"), ([], "interval")],
+)
+def test_the_last_of_f_and_capital_f_counts(flags: list[str], sync: str) -> None:
+    assert options_of("beanstalkd", "-b", "/x", *flags).sync == sync
+
+
+def test_beanstalkd_on_a_socket_file_and_as_another_user() -> None:
+    options = options_of("beanstalkd", "-l", "unix:/run/b.sock", "-u", "nobody")
+    assert listens(options) == ["beanstalk://unix:/run/b.sock"] and options.user == "nobody"
+
+
+def test_what_has_no_meaning_or_is_left_behind_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "binlog.3").touch()
+    notes = translate(["beanstalkd", "-b", str(tmp_path), "-s", "4096"]).notes
+    assert len(notes) == 2 and any("-s has no effect" in note for note in notes)
+    assert any("messages of beanstalkd" in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["beanstalkd", "-x"], ["beanstalkd", "-p", "x"], ["beanstalkd", "here"], ["beanstalkd", "-b"], ["rabbitmq"], [],
+     ["nsqd", "-nonsense"], ["nsqd", "--tcp-address"], ["nsqd", "-tcp-address=4150"], ["nsqd", "what"],
+     ["nsqd", "--config=/nowhere.toml"]],
+)  # fmt: skip
+def test_what_the_server_would_refuse_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(OptionsError):
+        translate(arguments)
+
+
+def test_nsqd_without_flags_is_what_nsqd_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = options_of("nsqd")
+    assert listens(options) == ["nsq://0.0.0.0:4150", "nsq-http://0.0.0.0:4151"]
+    assert options.data_dir == tmp_path / "mq-shards"
+
+
+def test_nsqds_flags_in_all_of_gos_forms(tmp_path: Path) -> None:
+    options = options_of(
+        "nsqd", "--tcp-address=127.0.0.1:5000", "-http-address", "[::1]:5001", "-data-path", str(tmp_path),
+        "--max-rdy-count", "77", "-msg-timeout=90s", "-snappy=false", "-deflate", "-lookupd-tcp-address=a:1",
+        "--lookupd-tcp-address", "b:2", "-log-level=WARN", "-mem-queue-size=0",
+    )  # fmt: skip
+    nsq = options.settings["nsq"]
+    assert listens(options) == ["nsq://127.0.0.1:5000", "nsq-http://[::1]:5001"]
+    assert (nsq["max-rdy-count"], nsq["msg-timeout"], nsq["snappy"], nsq["deflate"]) == (77, 90 * SECOND, False, True)
+    assert nsq["lookupd-tcp-address"] == ["a:1", "b:2"] and options.log_level == "warning"
+
+
+def test_nsqds_file_and_a_flag_that_wins_over_it(tmp_path: Path) -> None:
+    file = tmp_path / "nsqd.cfg"
+    file.write_text(
+        'tcp_address = "127.0.0.1:1"\nmax_rdy_count = 5\nnsqlookupd_tcp_addresses = ["x:1", "y:2"]\n'
+        'tls_required = false\nverbose = true\nid = 7\nmsg_timeout = "2m"\nmem_queue_size = 10\n'
+    )
+    options = options_of("nsqd", "-config", str(file), "-max-rdy-count=6")
+    nsq = options.settings["nsq"]
+    assert listens(options)[0] == "nsq://127.0.0.1:1" and options.log_level == "debug"
+    assert (nsq["max-rdy-count"], nsq["node-id"], nsq["msg-timeout"]) == (6, 7, 120 * SECOND)
+    assert nsq["lookupd-tcp-address"] == ["x:1", "y:2"]
+
+
+@pytest.mark.skipif(not (nsqd := shutil.which(str(ROOT / "build/nsq/nsqd"))), reason="there is no nsqd here")
+def test_every_flag_of_the_real_nsqd_is_known(tmp_path: Path) -> None:
+    said = subprocess.run([nsqd or "", "--help"], capture_output=True, text=True).stderr
+    flags = [line.split()[0].lstrip("-") for line in said.splitlines() if line.startswith("  -")]
+    assert len(flags) > 40
+    for flag in flags:
+        if flag in ("version", "help", "config"):
+            continue
+        try:
+            translate(["nsqd", f"-{flag}=1", "-data-path", str(tmp_path)])
+        except OptionsError as error:
+            assert "no option" not in str(error)
+
+
+@pytest.mark.skipif(shutil.which("beanstalkd") is None, reason="there is no beanstalkd here")
+def test_every_flag_of_the_real_beanstalkd_is_known() -> None:
+    said = subprocess.run(["beanstalkd", "-h"], capture_output=True, text=True)
+    for line in (said.stdout + said.stderr).splitlines():
+        if line.startswith(" -"):
+            flag, value, *_ = line.split()
+            takes_value = value.isupper() and len(value) > 1
+            translate(["beanstalkd", flag, *(["1"] if takes_value else [])])
+
+
+def test_ones_own_options_follow_two_dashes() -> None:
+    assert options_of("beanstalkd", "-p", "1", "--", "--workers", "3").workers == 3
+
+
+def test_it_runs_under_another_servers_flags(tmp_path: Path) -> None:
+    port = free_port()
+    command = [sys.executable, "-m", "mq_shards.supervisor.command", "as", "beanstalkd"]
+    process = subprocess.Popen([*command, "-l127.0.0.1", f"-p{port}", "-b", str(tmp_path), "-Vz", "100"], cwd=ROOT,
+                               stderr=subprocess.DEVNULL)  # fmt: skip
+    try:
+        heard = b""
+
+        def answers() -> bool:
+            nonlocal heard
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+                    client.sendall(b"put 0 0 60 101\r\n" + b"x" * 101 + b"\r\nput 0 0 60 5\r\nhello\r\n")
+                    heard = b""
+                    while heard.count(b"\r\n") < 2:
+                        heard += client.recv(100)
+            except OSError:
+                return False
+            return True
+
+        wait_until(answers, "it answers")
+        assert heard.startswith(b"JOB_TOO_BIG\r\nINSERTED ")
+    finally:
+        process.terminate()
+        assert process.wait(20) == 0
+    assert (tmp_path / "mq-shards").is_dir()
+
+
+def test_a_configuration_is_checked_without_starting(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["check-config", "--memory", "--listen", "nsq://127.0.0.1:1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "listens on nsq://127.0.0.1:1", "keeps messages in memory only", "the configuration is good",
+    ]  # fmt: skip
+    assert main(["check-config", "as", "beanstalkd", "-b", str(tmp_path), "-s", "1"]) == 0
+    assert "warning: -s has no effect" in capsys.readouterr().out
+    assert main(["check-config", "--set", "nsq.nonsense=1"]) == 2
+    assert "nonsense" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["as", "beanstalkd", "-v"], ["as", "nsqd", "--version"], ["as", "nsqd", "-h"]])
+def test_version_and_help_are_said_and_nothing_is_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+    assert arguments[1] in capsys.readouterr().out

@@ -1,0 +1,42 @@
+"""--user: bound as root, served as somebody else."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests import servers
+from tests.servers import Shape, children
+
+NOBODY = "nobody"
+SHAPE = Shape("shards-1", "mq-shards", ("--workers", "1"))
+
+
+def owners(pid: int) -> set[int]:
+    fields = next(line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("Uid"))
+    return {int(word) for word in fields.split()[1:]}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_no_process_is_roots_any_more_and_the_data_belongs_to_the_user() -> None:
+    wanted = pwd.getpwnam(NOBODY).pw_uid
+    place = Path(tempfile.mkdtemp(prefix="user-"))
+    try:
+        os.chown(place, wanted, -1)
+        with servers.running(SHAPE, data_dir=place / "data", options=["--user", NOBODY]) as server:
+            for pid in [server.process.pid, *children(server.process.pid)]:
+                assert owners(pid) == {wanted}
+            assert (place / "data").stat().st_uid == wanted
+            assert server.terminate() == 0
+    finally:
+        shutil.rmtree(place)
+
+
+def test_a_user_that_is_not_there_is_one_line() -> None:
+    with pytest.raises(RuntimeError, match='--user: there is no "no-such-user"'):
+        servers.start(SHAPE, options=["--user", "no-such-user"])
