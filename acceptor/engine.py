@@ -53,6 +53,9 @@ class Answer(NamedTuple):
     slot: int
     id: int
     body: bytes
+    seq: int = 0
+    incarnation: int = 0  # or the time of what was read, as the kind has it
+    flags: int = 0
 
 
 class Upcall(NamedTuple):
@@ -183,7 +186,10 @@ class Engine:
             answer = None
             if kind == ANSWER:
                 message = upcall.answer
-                answer = Answer(message.kind, message.status, message.slot, message.id, data)
+                answer = Answer(
+                    message.kind, message.status, message.slot, message.id, data,
+                    message.seq, message.incarnation, message.flags,
+                )  # fmt: skip
                 data = b""
             yield Upcall(kind, int(upcall.conn), int(upcall.protocol), data, answer)
 

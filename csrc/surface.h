@@ -213,6 +213,12 @@ struct consumer_figures {
     uint32_t description_bytes;
     uint16_t sample_percent, is_leaving;
 };
+struct position {
+    uint64_t incarnation, began_seq, first_seq, next_seq, last_time_ns;
+    uint16_t last_tag, last_parts;
+    uint32_t terminated;
+    uint64_t cursor, unfinished, depth, in_flight;
+};
 struct job_stats {
     uint64_t id;
     uint32_t state;

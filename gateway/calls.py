@@ -48,6 +48,11 @@ class AcceptorCalls:
         for end in self.ends:
             end.tell(what, body)
 
+    def tell_lost(self) -> None:
+        """What they were told may not be so any more."""
+        for end in self.ends:
+            end.tell_lost()
+
     async def ask(
         self, acceptor: int, what: str, body: bytes = b"", *, timeout_ns: int = TIMEOUT_NS, again: bool = False
     ) -> Reply:

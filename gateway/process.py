@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mq_shards.acceptor.engine import Engine
+from mq_shards.gateway import services
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
@@ -30,6 +31,7 @@ from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http import PipelineHttp
+from mq_shards.gateway.pulsar.service import PulsarService
 from mq_shards.gateway.standby import Told
 from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import Control, Message
@@ -98,6 +100,14 @@ class GatewayProcess:
             {"/metrics": {"GET": self._metrics(start, supervisor).answer}},
         )
         self._statsd = self._make_statsd(options, supervisor)
+        self._pulsar = self._make_pulsar(start)
+
+    def _make_pulsar(self, start: Message) -> PulsarService | None:
+        """None: nobody asks for it."""
+        if not any(address["protocol"] in services.PULSAR for address in start["addresses"]):
+            return None
+        data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
+        return PulsarService(self._engine, self._workers, self._calls, data_dir)
 
     def _metrics(self, start: Message, supervisor: int) -> Metrics:
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
@@ -144,6 +154,8 @@ class GatewayProcess:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._pulsar is not None:
+            await self._pulsar.close()
         self._calls.close()
         self._workers.close()
         if not self._on_disk:
@@ -176,11 +188,15 @@ class GatewayProcess:
                     self._go_on(http.server.listen(socket.socket(fileno=fds.pop()), message["backlog"]))
                 case "calls":
                     self._calls.attach(message["acceptor"], fds.pop())
+                    if self._pulsar is not None:
+                        self._pulsar.acceptor_came(message["acceptor"])
                 case "reload" | "lame-duck" | "shared":
                     pass
                 case "go":
                     self._go_on(self._lookupd.run())
                     self._go_on(self._pipeline_http.run())
+                    if self._pulsar is not None:
+                        self._go_on(self._pulsar.open())
                     if self._statsd is not None:
                         self._go_on(self._statsd.run())
                     if not message.get("answered"):

@@ -32,13 +32,15 @@ SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
     },
 }
 
+# Whose clients need Pulsar's catalog, which the gateway keeps.
+PULSAR: Final = ("pulsar", "pulsar+ssl", "pulsar-http")
 # Who is told of what listens on nsq://, in options of [nsq]; that is work for a gateway too.
 _TOLD_OF_NSQ: Final = ("lookupd-tcp-address", "statsd-address")
 
 
 def is_needed(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether there is work for a gateway: HTTP to serve, or somebody to be told of NSQ's topics."""
-    return any(name in SERVICES for name in listening) or tells_somebody(listening, settings)
+    return any(name in SERVICES or name in PULSAR for name in listening) or tells_somebody(listening, settings)
 
 
 def tells_somebody(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:

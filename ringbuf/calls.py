@@ -212,6 +212,12 @@ class Calls:
         self._told.append(_Outgoing(_TELL, 0, message))
         self._flush()
 
+    def tell_lost(self) -> None:
+        """As if something had not been taken: the other side asks anew."""
+        if self._socket is not None:
+            self._has_lost = True
+            self._flush()
+
     # --- the socket -------------------------------------------------------------------------------------------------
 
     def attach(self, sock: socket.socket) -> None:

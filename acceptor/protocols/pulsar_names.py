@@ -1,0 +1,104 @@
+"""Names of Pulsar's: of tenants, namespaces and topics, and by what name the core knows a topic."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from mq_shards.csrc._core import ffi, lib
+
+PERSISTENT: Final = "persistent"
+NON_PERSISTENT: Final = "non-persistent"
+DEFAULT_NAMESPACE: Final = "public/default"
+# Of a topic, as the core takes it; a namespace's prefix is a part of it.
+MAX_NAME_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
+
+_ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
+_PARTITION: Final = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
+
+
+class PulsarNameError(ValueError):
+    """No tenant, namespace or topic can have this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    domain: str
+    tenant: str
+    namespace_local: str
+    local: str
+
+    @property
+    def namespace(self) -> str:
+        return f"{self.tenant}/{self.namespace_local}"
+
+    @property
+    def partition(self) -> int:
+        """-1: it is none."""
+        found = _PARTITION.fullmatch(self.local)
+        return -1 if found is None else int(found[2])
+
+    @property
+    def base(self) -> TopicName:
+        """The partitioned topic that this may be a partition of; itself when it is not called so."""
+        found = _PARTITION.fullmatch(self.local)
+        return self if found is None else TopicName(self.domain, self.tenant, self.namespace_local, found[1])
+
+    def of_partition(self, index: int) -> TopicName:
+        return TopicName(self.domain, self.tenant, self.namespace_local, f"{self.local}-partition-{index}")
+
+    @property
+    def core(self) -> str:
+        """What a worker calls it: in the default namespace the last part alone, as other protocols have it."""
+        if self.domain == PERSISTENT and self.namespace == DEFAULT_NAMESPACE:
+            return self.local
+        return str(self)
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace_local}/{self.local}"
+
+
+def topic_name(text: str) -> TopicName:
+    """Raises PulsarNameError."""
+    domain, found, rest = text.partition("://")
+    if not found:
+        domain, rest = PERSISTENT, text
+        if text.count("/") == 0:
+            rest = f"{DEFAULT_NAMESPACE}/{text}"
+    parts = rest.split("/", 2)
+    if domain not in (PERSISTENT, NON_PERSISTENT) or len(parts) != 3 or not parts[2] or parts[2].startswith("/"):
+        raise PulsarNameError(f"Invalid topic name: {text}")
+    check_namespace(f"{parts[0]}/{parts[1]}")
+    name = TopicName(domain, *parts)
+    if len(name.core.encode()) > MAX_NAME_BYTES:
+        raise PulsarNameError(f"Invalid topic name: {text} is longer than {MAX_NAME_BYTES} bytes")
+    return name
+
+
+def check_entity(name: str) -> str:
+    """A tenant's name, or the second part of a namespace's."""
+    if _ENTITY.fullmatch(name) is None or len(name) > MAX_NAME_BYTES:
+        raise PulsarNameError(f"Invalid named entity: {name}")
+    return name
+
+
+def check_namespace(name: str) -> str:
+    tenant, slash, local = name.partition("/")
+    if not slash or _ENTITY.fullmatch(tenant) is None or _ENTITY.fullmatch(local) is None:
+        raise PulsarNameError(f"Invalid namespace format. namespace: {name}")
+    return name
+
+
+def topic_of_core(core: str) -> TopicName | None:
+    """The name that Pulsar's clients have for what a worker calls so; None: they can have none."""
+    try:
+        return topic_name(core) if "://" in core else topic_name(f"{PERSISTENT}://{DEFAULT_NAMESPACE}/{core}")
+    except PulsarNameError:
+        return None
+
+
+def topics_hash(names: list[str]) -> str:
+    """By which clients and brokers see whether they know the same topics; `names` sorted."""
+    joined = ",".join(names).encode()
+    return f"{int(lib.crc32c_extend(0, ffi.from_buffer(joined), len(joined))):08x}"

@@ -1,0 +1,252 @@
+"""What the control side knows: clusters, tenants, namespaces with their policies, topics, schemas. In memory, no I/O.
+
+It is changed by records alone, so that what a log replays and what was done is the same. A record says what something
+is now, not what was done to it. Who makes a record has checked it; what a record names that is not there is a defect
+of the log, and refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+Record: TypeAlias = dict[str, Any]
+Json: TypeAlias = dict[str, Any]
+
+CLUSTER: Final = "standalone"
+FIRST: Final[tuple[Record, ...]] = (
+    {"do": "tenant", "name": "public", "data": {"adminRoles": [], "allowedClusters": [CLUSTER]}},
+    {"do": "tenant", "name": "pulsar", "data": {"adminRoles": [], "allowedClusters": [CLUSTER]}},
+    {"do": "namespace", "name": "public/default", "policies": {}},
+    {"do": "namespace", "name": "pulsar/system", "policies": {}},
+)
+
+
+class CatalogError(Exception):
+    """A record that this version does not know, or that cannot be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One version; a deleted one has no type."""
+
+    version: int
+    type: str
+    data: str  # base64
+    properties: dict[str, str]
+    timestamp_ms: int
+    user: str = ""
+    name: str = ""
+
+    @property
+    def is_deleted(self) -> bool:
+        return not self.type
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    partitions: int = 0  # 0: it is not partitioned
+    properties: dict[str, str] = field(default_factory=dict)
+    permissions: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Namespace:
+    policies: Json
+    topics: dict[str, Topic] = field(default_factory=dict)  # by whole name; partitions not one by one
+    deleted_partitions: set[str] = field(default_factory=set)
+
+
+class Catalog:
+    def __init__(self) -> None:
+        self.clusters: dict[str, Json] = {}
+        self.tenants: dict[str, Json] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.schemas: dict[str, list[Schema]] = {}  # by a topic's whole name, a partitioned one's for all partitions
+        self.topic_count = 0
+        self.schema_bytes = 0
+
+    @staticmethod
+    def new() -> Catalog:
+        """As every broker begins."""
+        catalog = Catalog()
+        for record in FIRST:
+            catalog.apply(record)
+        return catalog
+
+    def apply(self, record: Record) -> None:
+        """Raises CatalogError; then nothing has changed."""
+        try:
+            change = _CHANGES[record["do"]]
+        except KeyError:
+            raise CatalogError(f"a record says {record.get('do')!r}, which this mq-shards does not know") from None
+        try:
+            change(self, record)
+        except (KeyError, TypeError) as error:
+            raise CatalogError(f"a record of {record['do']!r} cannot be: {error!r}") from None
+
+    def records(self) -> Iterator[Record]:
+        """From which an equal catalog is made. To be begun and ended without a change between, or on a copy()."""
+        for name, data in self.clusters.items():
+            yield {"do": "cluster", "name": name, "data": data}
+        for name, data in self.tenants.items():
+            yield {"do": "tenant", "name": name, "data": data}
+        for name, namespace in self.namespaces.items():
+            yield {"do": "namespace", "name": name, "policies": namespace.policies}
+            for topic, what in namespace.topics.items():
+                yield topic_record(name, topic, what)
+            for topic in namespace.deleted_partitions:
+                yield {"do": "no-partition", "namespace": name, "name": topic}
+        for topic, versions in self.schemas.items():
+            for schema in versions:
+                yield schema_record(topic, schema)
+
+    def copy(self) -> Catalog:
+        """For another thread to read; what records replaced is not shared, what they put in is never changed."""
+        copy = Catalog()
+        copy.clusters, copy.tenants = dict(self.clusters), dict(self.tenants)
+        copy.namespaces = {
+            name: Namespace(found.policies, dict(found.topics), set(found.deleted_partitions))
+            for name, found in self.namespaces.items()
+        }
+        copy.schemas = {topic: list(versions) for topic, versions in self.schemas.items()}
+        return copy
+
+    # --- what is asked ----------------------------------------------------------------------------------------------
+
+    def topic(self, namespace: str, name: str) -> Topic | None:
+        found = self.namespaces.get(namespace)
+        return None if found is None else found.topics.get(name)
+
+    def schema(self, topic: str) -> Schema | None:
+        """The last one, if it was not deleted."""
+        versions = self.schemas.get(topic)
+        return versions[-1] if versions and not versions[-1].is_deleted else None
+
+    def live_schemas(self, topic: str) -> list[Schema]:
+        """Those since the last deletion, oldest first."""
+        live: list[Schema] = []
+        for schema in self.schemas.get(topic, ()):
+            live = [] if schema.is_deleted else [*live, schema]
+        return live
+
+    def namespaces_of(self, tenant: str) -> list[str]:
+        return sorted(name for name in self.namespaces if name.startswith(tenant + "/"))
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def _cluster(self, record: Record) -> None:
+        self.clusters[record["name"]] = record["data"]
+
+    def _no_cluster(self, record: Record) -> None:
+        del self.clusters[record["name"]]
+
+    def _tenant(self, record: Record) -> None:
+        self.tenants[record["name"]] = record["data"]
+
+    def _no_tenant(self, record: Record) -> None:
+        del self.tenants[record["name"]]
+
+    def _namespace(self, record: Record) -> None:
+        found = self.namespaces.get(record["name"])
+        if found is None:
+            self.namespaces[record["name"]] = Namespace(record["policies"])
+        else:
+            found.policies = record["policies"]
+
+    def _no_namespace(self, record: Record) -> None:
+        self.topic_count -= len(self.namespaces.pop(record["name"]).topics)
+
+    def _topic(self, record: Record) -> None:
+        namespace = self.namespaces[record["namespace"]]
+        name = record["name"]
+        before = namespace.topics.get(name)
+        topic = Topic(record["partitions"], record.get("properties", {}), record.get("permissions", {}))
+        namespace.topics[name] = topic
+        if before is None:
+            self.topic_count += 1
+        if before is None or before.partitions != topic.partitions:
+            self._forget_partitions(namespace, name)
+
+    def _no_topic(self, record: Record) -> None:
+        namespace = self.namespaces[record["namespace"]]
+        del namespace.topics[record["name"]]
+        self.topic_count -= 1
+        self._forget_partitions(namespace, record["name"])
+
+    def _no_partition(self, record: Record) -> None:
+        self.namespaces[record["namespace"]].deleted_partitions.add(record["name"])
+
+    def _partition(self, record: Record) -> None:
+        self.namespaces[record["namespace"]].deleted_partitions.discard(record["name"])
+
+    def _schema(self, record: Record) -> None:
+        versions = self.schemas.setdefault(record["topic"], [])
+        schema = Schema(
+            record["version"], record["type"], record["data"], record["properties"], record["timestamp_ms"],
+            record.get("user", ""), record.get("name", ""),
+        )  # fmt: skip
+        versions.append(schema)
+        self.schema_bytes += len(schema.data)
+
+    def _no_schemas(self, record: Record) -> None:
+        self.schema_bytes -= sum(len(schema.data) for schema in self.schemas.pop(record["topic"]))
+
+    @staticmethod
+    def _forget_partitions(namespace: Namespace, topic: str) -> None:
+        gone = [name for name in namespace.deleted_partitions if name.startswith(topic + "-partition-")]
+        namespace.deleted_partitions.difference_update(gone)
+
+
+_CHANGES: Final = {
+    "cluster": Catalog._cluster,
+    "no-cluster": Catalog._no_cluster,
+    "tenant": Catalog._tenant,
+    "no-tenant": Catalog._no_tenant,
+    "namespace": Catalog._namespace,
+    "no-namespace": Catalog._no_namespace,
+    "topic": Catalog._topic,
+    "no-topic": Catalog._no_topic,
+    "no-partition": Catalog._no_partition,
+    "partition": Catalog._partition,
+    "schema": Catalog._schema,
+    "no-schemas": Catalog._no_schemas,
+}
+
+
+def topic_record(namespace: str, name: str, topic: Topic) -> Record:
+    record: Record = {"do": "topic", "namespace": namespace, "name": name, "partitions": topic.partitions}
+    if topic.properties:
+        record["properties"] = topic.properties
+    if topic.permissions:
+        record["permissions"] = topic.permissions
+    return record
+
+
+def schema_record(topic: str, schema: Schema) -> Record:
+    return {
+        "do": "schema", "topic": topic, "version": schema.version, "type": schema.type, "data": schema.data,
+        "properties": schema.properties, "timestamp_ms": schema.timestamp_ms, "user": schema.user, "name": schema.name,
+    }  # fmt: skip
+
+
+def with_partitions(topic: Topic, partitions: int) -> Topic:
+    return replace(topic, partitions=partitions)
+
+
+def encode(record: Record) -> bytes:
+    return orjson.dumps(record)
+
+
+def decode(payload: bytes) -> Record:
+    """Raises CatalogError."""
+    try:
+        record = orjson.loads(payload)
+    except orjson.JSONDecodeError as error:
+        raise CatalogError(f"a record cannot be read: {error}") from None
+    if not isinstance(record, dict):
+        raise CatalogError("a record is not an object")
+    return record

@@ -1,0 +1,56 @@
+"""Who is connected to topics: the acceptors know, and are asked. One that knows nothing of Pulsar has no clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+from mq_shards.gateway.calls import AcceptorCalls
+from mq_shards.gateway.pulsar.refusals import unavailable
+from mq_shards.ringbuf.calls import Status
+
+MAX_TOPICS_ASKED: Final = 1000  # in one question
+
+
+@dataclass(slots=True)
+class Connected:
+    """To one topic, as docs/pulsar-admin.md has them."""
+
+    producers: list[dict[str, Any]] = field(default_factory=list)
+    consumers: list[dict[str, Any]] = field(default_factory=list)
+
+
+class Clients:
+    def __init__(self, calls: AcceptorCalls) -> None:
+        self._calls = calls
+
+    async def of(self, topics: list[str]) -> dict[str, Connected]:
+        """By topic; RefusedError when an acceptor does not say."""
+        found = {topic: Connected() for topic in topics}
+        for begin in range(0, len(topics), MAX_TOPICS_ASKED):
+            asked = {"topics": topics[begin : begin + MAX_TOPICS_ASKED]}
+            for answer in await self._ask("pulsar.clients", asked):
+                for topic, clients in answer.get("topics", {}).items():
+                    if topic in found:
+                        found[topic].producers += clients.get("producers", [])
+                        found[topic].consumers += clients.get("consumers", [])
+        return found
+
+    async def close(self, topics: list[str], subscription: str | None = None) -> int:
+        """They are told to go, and come back if they like; how many."""
+        answers = await self._ask("pulsar.close", {"topics": topics, "subscription": subscription})
+        return sum(int(answer.get("closed", 0)) for answer in answers)
+
+    async def terminated(self, topic: str) -> None:
+        await self._ask("pulsar.terminated", {"topic": topic})
+
+    async def _ask(self, what: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+        answers = []
+        for acceptor, reply in enumerate(await self._calls.ask_all(what, orjson.dumps(body))):
+            if reply.status is Status.UNKNOWN:
+                continue
+            if not reply.ok:
+                raise unavailable(f"acceptor {acceptor} does not answer ({reply.status.name})")
+            answers.append(orjson.loads(reply.body))
+        return answers

@@ -1,0 +1,365 @@
+"""What can be done to the catalog and to topics, whoever asks for it: checked, made durable, told.
+
+An operation is checked against the catalog and changes it without anything between; what a worker has to do comes after
+that when something is made, and before it when something is deleted: what is cut short between the two is in the
+catalog and can be deleted again. Every method raises RefusedError, and StoreError when the catalog cannot be written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from mq_shards.acceptor.protocols.pulsar_names import (
+    NON_PERSISTENT,
+    PERSISTENT,
+    PulsarNameError,
+    TopicName,
+    check_namespace,
+    topic_name,
+    topic_of_core,
+)
+from mq_shards.gateway.pulsar import policies as policies_module
+from mq_shards.gateway.pulsar import schemas
+from mq_shards.gateway.pulsar.catalog import Json, Namespace, Record, Schema, Topic, schema_record, topic_record
+from mq_shards.gateway.pulsar.clients import Clients
+from mq_shards.gateway.pulsar.core import Core, durable_channels, is_there
+from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, conflict, not_found, precondition, too_many
+from mq_shards.gateway.pulsar.schemas import IncompatibleError, InvalidSchemaError
+from mq_shards.gateway.pulsar.store import Store
+
+# The limits of the catalog.
+MAX_TENANTS: Final = 10_000
+MAX_NAMESPACES: Final = 100_000
+MAX_TOPICS: Final = 1 << 20
+MAX_PARTITIONS: Final = 4096
+MAX_SCHEMA_VERSIONS: Final = 1000  # of a topic
+MAX_SCHEMAS_BYTES: Final = 256 << 20
+MAX_PROPERTIES: Final = 64
+MAX_PROPERTY_BYTES: Final = 4096
+
+NAMESPACE_NOT_FOUND: Final = "Namespace not found"
+
+Changed = Callable[[str, list[str], list[str]], None]
+
+
+class Control:
+    def __init__(self, store: Store, core: Core, clients: Clients, now_s: Callable[[], float] = time.time) -> None:
+        self.store: Final = store
+        self.core: Final = core
+        self.clients: Final = clients
+        self.on_topics: list[Changed] = []  # given the namespace, what is new in it, what is gone
+        self.on_policies: list[Callable[[str], None]] = []
+        self._now_s = now_s
+
+    # --- names ------------------------------------------------------------------------------------------------------
+
+    def name(self, text: str) -> TopicName:
+        try:
+            return topic_name(text)
+        except PulsarNameError as error:
+            raise bad_name(str(error)) from None
+
+    def namespace(self, name: str, reason: str = NAMESPACE_NOT_FOUND) -> Namespace:
+        self.store.check()
+        try:
+            found = self.store.catalog.namespaces.get(check_namespace(name))
+        except PulsarNameError as error:
+            raise bad_name(str(error)) from None
+        if found is None:
+            raise not_found(reason)
+        return found
+
+    def _made(self, name: TopicName) -> Topic | None:
+        """As the catalog has it: a partition is there with its topic, unless it was deleted by itself."""
+        namespace = self.namespace(name.namespace)
+        found = namespace.topics.get(str(name))
+        if found is None and name.partition >= 0 and str(name) not in namespace.deleted_partitions:
+            base = namespace.topics.get(str(name.base))
+            if base is not None and name.partition < base.partitions:
+                return Topic()
+        return found
+
+    async def exists(self, name: TopicName) -> bool:
+        """In the catalog; or because another protocol's clients made it."""
+        if self._made(name) is not None:
+            return True
+        figures = await self.core.figures(name.core)
+        return figures is not None and is_there(figures)
+
+    async def check_exists(self, name: TopicName) -> None:
+        if not await self.exists(name):
+            raise not_found(f"Topic {name} not found")
+
+    # --- what acceptors ask -----------------------------------------------------------------------------------------
+
+    async def partitions(self, name: TopicName, *, create: bool) -> int:
+        """0: it is not partitioned. With `create` it is made if its namespace makes topics that have partitions."""
+        namespace = self.namespace(name.namespace)
+        topic = namespace.topics.get(str(name))
+        if topic is None and name.partition < 0 and create:
+            allowed, partitions = policies_module.auto_creation(namespace.policies)
+            if allowed and partitions and not await self.exists(name) and self._made(name) is None:
+                await self.create(name, partitions)
+            topic = namespace.topics.get(str(name))
+        await self.store.settled()
+        return 0 if topic is None else topic.partitions
+
+    async def open(self, name: TopicName, *, create: bool) -> Json:
+        """For a producer or a consumer; the topic exists then."""
+        namespace = self.store.catalog.namespaces.get(name.namespace)
+        self.store.check()
+        if namespace is None:
+            raise RefusedError(404, "ServiceNotReady", f"Policies not found for {name.namespace} namespace")
+        self._check_partition(namespace, name)
+        if self._made(name) is None and not await self.exists(name):
+            allowed, _ = policies_module.auto_creation(namespace.policies)
+            if not create or not allowed:
+                raise not_found(f"Topic {name} does not exist")
+            if self._made(name) is None:
+                await self.create(name, 0)
+        await self.store.settled()
+        has_schema = self.store.catalog.schema(str(name.base)) is not None
+        return {"policies": policies_module.told(namespace.policies), "schema": has_schema}
+
+    @staticmethod
+    def _check_partition(namespace: Namespace, name: TopicName) -> None:
+        base = namespace.topics.get(str(name.base))
+        if name.partition >= 0 and base is not None and 0 < base.partitions <= name.partition:
+            reason = f"Illegal topic partition name {name} with max allowed {base.partitions} partitions"
+            raise not_found(reason)
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    async def create(self, name: TopicName, partitions: int, properties: dict[str, str] | None = None) -> None:
+        """0 partitions: one without. It is not there: that has been looked at."""
+        namespace = self.namespace(name.namespace)
+        self._check_room(namespace, max(partitions, 1))
+        if str(name) in namespace.deleted_partitions:
+            self.store.change({"do": "partition", "namespace": name.namespace, "name": str(name)})
+        else:
+            topic = Topic(partitions, _checked(properties))
+            self.store.change(topic_record(name.namespace, str(name), topic))
+        await self.store.settled()
+        made = [name.of_partition(i) for i in range(partitions)] if partitions else [name]
+        for one in made:
+            if one.domain == PERSISTENT:
+                await self.core.make(one.core)
+        self._tell_topics(name.namespace, [str(one) for one in made], [])
+
+    async def create_new(self, name: TopicName, partitions: int, properties: dict[str, str] | None = None) -> None:
+        self.namespace(name.namespace)
+        if await self.exists(name) or self._made(name) is not None:
+            raise conflict("This topic already exists")
+        await self.create(name, partitions, properties)
+
+    def check_partitions(self, partitions: int) -> None:
+        if partitions <= 0:
+            raise RefusedError(406, "NotAllowedError", "Number of partitions should be more than 0")
+        if partitions > MAX_PARTITIONS:
+            reason = f"Number of partitions should be less than or equal to {MAX_PARTITIONS}"
+            raise RefusedError(406, "NotAllowedError", reason)
+
+    def _check_room(self, namespace: Namespace, more: int) -> None:
+        most = int(namespace.policies.get("max_topics_per_namespace") or 0)
+        there_are = sum(max(topic.partitions, 1) for topic in namespace.topics.values()) if most else 0
+        if most and there_are + more > most:
+            raise precondition("Exceed maximum number of topics in namespace.")
+        if self.store.catalog.topic_count >= MAX_TOPICS:
+            raise too_many(f"there are {MAX_TOPICS} topics already")
+
+    async def grow(self, name: TopicName, partitions: int) -> None:
+        topic = self.namespace(name.namespace).topics.get(str(name))
+        if topic is None or topic.partitions == 0:
+            raise conflict(f"Topic {name} is not the partitioned topic.")
+        self.check_partitions(partitions)
+        if partitions < topic.partitions:
+            reason = f"Desired partitions {partitions} can't be less than the current partitions {topic.partitions}."
+            raise RefusedError(422, "NotAllowedError", reason)
+        subscriptions = await self.subscriptions(name)
+        self.store.change(topic_record(name.namespace, str(name), replace(topic, partitions=partitions)))
+        await self.store.settled()
+        new = [name.of_partition(i) for i in range(topic.partitions, partitions)]
+        for one in new:
+            if one.domain == PERSISTENT:
+                await self.core.make(one.core)
+                for subscription in subscriptions:
+                    await self.core.make_subscription(one.core, subscription)
+        self._tell_topics(name.namespace, [str(one) for one in new], [])
+
+    async def delete(self, name: TopicName, *, force: bool) -> None:
+        """One that is not partitioned, or a partition of one that is."""
+        namespace = self.namespace(name.namespace)
+        topic = namespace.topics.get(str(name))
+        if topic is not None and topic.partitions:
+            raise conflict(
+                f"{name} is a partitioned topic, instead of calling delete topic, please call delete-partitioned-topic."
+            )
+        await self.check_exists(name)
+        await self._delete_data([name], force=force)
+        records: list[Record] = []
+        if str(name) in namespace.topics:
+            records.append({"do": "no-topic", "namespace": name.namespace, "name": str(name)})
+            records += self._no_schemas(name)
+        elif name.partition >= 0:
+            records.append({"do": "no-partition", "namespace": name.namespace, "name": str(name)})
+        if records:
+            await self.store.commit(*records)
+        self._tell_topics(name.namespace, [], [str(name)])
+
+    async def delete_partitioned(self, name: TopicName, *, force: bool) -> None:
+        topic = self.namespace(name.namespace).topics.get(str(name))
+        if topic is None or topic.partitions == 0:
+            raise not_found(f"Topic {name} not found.")
+        parts = [name.of_partition(i) for i in range(topic.partitions)]
+        await self._delete_data(parts, force=force)
+        gone: Record = {"do": "no-topic", "namespace": name.namespace, "name": str(name)}
+        await self.store.commit(gone, *self._no_schemas(name))
+        self._tell_topics(name.namespace, [], [str(part) for part in parts])
+
+    async def _delete_data(self, names: list[TopicName], *, force: bool) -> None:
+        connected = await self.clients.of([str(name) for name in names])
+        count = sum(len(found.producers) + len(found.consumers) for found in connected.values())
+        if count and not force:
+            raise precondition(f"Topic has {count} connected producers/consumers")
+        if count:
+            await self.clients.close([str(name) for name in names])
+        for name in names:
+            await self.core.delete(name.core)
+
+    def _no_schemas(self, name: TopicName) -> list[Record]:
+        return [{"do": "no-schemas", "topic": str(name)}] if str(name) in self.store.catalog.schemas else []
+
+    async def set_properties(self, name: TopicName, properties: dict[str, str]) -> None:
+        topic = self.namespace(name.namespace).topics.get(str(name))
+        if topic is None:
+            raise not_found(f"Topic {name} not found")
+        record = topic_record(name.namespace, str(name), replace(topic, properties=_checked(properties)))
+        await self.store.commit(record)
+
+    def parts(self, name: TopicName) -> list[TopicName]:
+        """Its partitions; itself when it has none."""
+        topic = self.namespace(name.namespace).topics.get(str(name))
+        if topic is None or topic.partitions == 0:
+            return [name]
+        gone = self.namespace(name.namespace).deleted_partitions
+        return [part for i in range(topic.partitions) if str(part := name.of_partition(i)) not in gone]
+
+    async def topics(self, namespace_name: str, domain: str, *, partitioned: bool = False) -> list[str]:
+        """Whole names, sorted; of partitions one by one, or of partitioned topics alone."""
+        namespace = self.namespace(namespace_name, "Namespace does not exist")
+        prefix = f"{domain}://"
+        mine = {name: topic for name, topic in namespace.topics.items() if name.startswith(prefix)}
+        if partitioned:
+            return sorted(name for name, topic in mine.items() if topic.partitions)
+        found: set[str] = set()
+        for name, topic in mine.items():
+            found.update(f"{name}-partition-{i}" for i in range(topic.partitions))
+            if not topic.partitions:
+                found.add(name)
+        found -= namespace.deleted_partitions
+        if domain == PERSISTENT:
+            for core in await self.core.names():
+                name_of = topic_of_core(core)
+                if name_of is not None and name_of.domain == domain and name_of.namespace == namespace_name:
+                    found.add(str(name_of))
+            found.difference_update(name for name, topic in mine.items() if topic.partitions)
+        return sorted(found)
+
+    async def topics_of_mode(self, namespace: str, mode: str) -> list[str]:
+        found = []
+        if mode != "NON_PERSISTENT":
+            found += await self.topics(namespace, PERSISTENT)
+        if mode != "PERSISTENT":
+            found += await self.topics(namespace, NON_PERSISTENT)
+        return sorted(found)
+
+    async def subscriptions(self, name: TopicName) -> list[str]:
+        found: set[str] = set()
+        for part in self.parts(name):
+            figures = await self.core.figures(part.core)
+            if figures is not None:
+                found.update(channel.name for channel in durable_channels(figures))
+        return sorted(found)
+
+    # --- schemas ----------------------------------------------------------------------------------------------------
+
+    def strategy(self, name: TopicName) -> str:
+        found = str(self.namespace(name.namespace).policies.get("schema_compatibility_strategy", "UNDEFINED"))
+        return schemas.DEFAULT_STRATEGY if found == "UNDEFINED" else found
+
+    def schema_version(self, name: TopicName, wanted: Schema) -> int:
+        """Of the same one; -1: there is none."""
+        live = self.store.catalog.live_schemas(str(name.base))
+        return next((found.version for found in reversed(live) if schemas.same(found, wanted)), -1)
+
+    def check_schema(self, name: TopicName, new: Schema, strategy: str | None = None) -> None:
+        try:
+            schemas.check(new)
+            live = self.store.catalog.live_schemas(str(name.base))
+            schemas.check_follows(new, live, strategy or self.strategy(name))
+        except InvalidSchemaError as error:
+            raise RefusedError(422, "IncompatibleSchema", str(error)) from None
+        except IncompatibleError as error:
+            raise RefusedError(409, "IncompatibleSchema", str(error)) from None
+
+    async def put_schema(self, name: TopicName, new: Schema) -> int:
+        """The version it has, or had."""
+        policies = self.namespace(name.namespace).policies
+        version = self.schema_version(name, new)
+        if version < 0:
+            self.check_schema(name, new)
+            versions = self.store.catalog.schemas.get(str(name.base), [])
+            if not policies.get("is_allow_auto_update_schema", True) and versions:
+                raise RefusedError(409, "IncompatibleSchema", "Schema not found and schema auto updating is disabled.")
+            version = len(versions)
+            if version >= MAX_SCHEMA_VERSIONS or self.store.catalog.schema_bytes + len(new.data) > MAX_SCHEMAS_BYTES:
+                raise too_many("there are as many schemas as there may be")
+            stored = replace(new, version=version, timestamp_ms=int(self._now_s() * 1000))
+            self.store.change(schema_record(str(name.base), stored))
+        await self.store.settled()
+        return version
+
+    async def consumer_schema(self, name: TopicName, new: Schema, *, idle: bool) -> int:
+        """A consumer may bring the first one to a topic that nobody uses, and must be able to read what there is."""
+        if self.store.catalog.schema(str(name.base)) is None and idle:
+            return await self.put_schema(name, new)
+        live = self.store.catalog.live_schemas(str(name.base))
+        if not live:
+            raise RefusedError(409, "IncompatibleSchema", "Topic does not have schema to check")
+        strategy = self.strategy(name)
+        if not strategy.startswith("ALWAYS") and not strategy.endswith("_TRANSITIVE"):
+            strategy = "BACKWARD"
+        self.check_schema(name, new, strategy)
+        await self.store.settled()
+        return max(self.schema_version(name, new), 0)
+
+    async def delete_schema(self, name: TopicName) -> int:
+        """The version that says so."""
+        versions = self.store.catalog.schemas.get(str(name.base), [])
+        if not versions:
+            return -1
+        gone = Schema(len(versions), "", "", {}, int(self._now_s() * 1000))
+        await self.store.commit(schema_record(str(name.base), gone))
+        return gone.version
+
+    # --- telling ----------------------------------------------------------------------------------------------------
+
+    async def set_policies(self, namespace: str, policies: Json) -> None:
+        await self.store.commit({"do": "namespace", "name": namespace, "policies": policies})
+        for changed in self.on_policies:
+            changed(namespace)
+
+    def _tell_topics(self, namespace: str, new: list[str], gone: list[str]) -> None:
+        for changed in self.on_topics:
+            changed(namespace, new, gone)
+
+
+def _checked(properties: dict[str, str] | None) -> dict[str, str]:
+    properties = properties or {}
+    size = sum(len(name) + len(value) for name, value in properties.items())
+    if len(properties) > MAX_PROPERTIES or size > MAX_PROPERTY_BYTES:
+        raise precondition(f"properties are {MAX_PROPERTIES} and {MAX_PROPERTY_BYTES} bytes at most")
+    return properties

@@ -1,0 +1,214 @@
+"""What the control side asks workers of topics: make and delete, terminate, positions, one message, figures.
+
+It knows a topic by the core's name (pulsar_names.TopicName.core). A worker that does not answer is a RefusedError.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from mq_shards.acceptor import engine as engine_module
+from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.gateway import catalog
+from mq_shards.gateway.catalog import Channel
+from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.pulsar.refusals import RefusedError, unavailable
+from mq_shards.gateway.workers import Workers, WorkersError
+
+EARLIEST: Final[int] = lib.START_EARLIEST
+LATEST: Final[int] = lib.START_LATEST
+AT_SEQ: Final[int] = lib.START_SEQ
+AT_TIME: Final[int] = lib.START_TIME
+
+# How long the names of all topics are believed: pattern consumers ask again and again.
+NAMES_S: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """struct position of csrc/ringbuf/message.h."""
+
+    incarnation: int
+    began_seq: int
+    first_seq: int
+    next_seq: int
+    last_time_ns: int
+    last_tag: int
+    last_parts: int
+    terminated: int
+    cursor: int
+    unfinished: int
+    depth: int
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A message as it is stored."""
+
+    seq: int
+    time_ns: int
+    tag: int  # of its headers; 0: it has none
+    headers: bytes
+    body: bytes
+
+
+class NoSubscriptionError(Exception):
+    pass
+
+
+class NoTopicError(Exception):
+    pass
+
+
+class Core:
+    def __init__(self, engine: Engine, workers: Workers) -> None:
+        self._engine = engine
+        self._workers = workers
+        self._names: list[str] = []
+        self._names_at = -NAMES_S
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    async def make(self, topic: str) -> int:
+        """One that retains; its incarnation. Nothing changes when it is there."""
+        return (await self._change(lib.CHANGE_RETAIN, topic)).incarnation
+
+    async def delete(self, topic: str) -> bool:
+        """False: there was none."""
+        return await self._done(lib.CHANGE_DELETE, topic)
+
+    async def terminate(self, topic: str) -> None:
+        await self._change(lib.CHANGE_TERMINATE, topic)
+
+    async def make_subscription(self, topic: str, name: str) -> None:
+        await self._change(lib.CHANGE_MAKE, topic, name)
+
+    async def delete_subscription(self, topic: str, name: str) -> bool:
+        return await self._done(lib.CHANGE_DELETE, topic, name)
+
+    async def empty_subscription(self, topic: str, name: str) -> bool:
+        return await self._done(lib.CHANGE_EMPTY, topic, name)
+
+    async def seek(self, topic: str, subscription: str, start: int, at: int) -> None:
+        """Its consumers are dismissed. NoTopicError, NoSubscriptionError."""
+        number = self._bind(topic)
+        answer = await self._ask(
+            self._engine.worker_of_topic(number), lib.MSG_SEEK,
+            topic=number, pri=start, ttr_ns=at, flags=lib.MSG_DISMISS, body=subscription.encode(),
+        )  # fmt: skip
+        _check(answer)
+
+    # --- questions --------------------------------------------------------------------------------------------------
+
+    async def position(self, topic: str, subscription: str = "") -> Position:
+        """NoTopicError, NoSubscriptionError."""
+        number = self._bind(topic)
+        worker = self._engine.worker_of_topic(number)
+        answer = await self._ask(worker, lib.MSG_POSITION, topic=number, body=subscription.encode())
+        _check(answer)
+        found: Any = ffi.new("struct position *")
+        size = ffi.sizeof("struct position")
+        if len(answer.body) < size:
+            raise unavailable("a worker's answer is cut off")
+        ffi.memmove(found, answer.body[:size], size)
+        return Position(*(int(getattr(found, field.name)) for field in fields(Position)))
+
+    async def entry(self, topic: str, seq: int) -> Entry | None:
+        number = self._bind(topic)
+        worker = self._engine.worker_of_topic(number)
+        answer = await self._ask(worker, lib.MSG_PEEK_SEQ, topic=number, ttr_ns=seq, flags=lib.MSG_HEADERS)
+        if answer.status != engine_module.OK:
+            return None
+        return _entry(answer)
+
+    async def figures(self, topic: str, *, consumers: bool = False) -> Figures | None:
+        """None: no worker has it."""
+        name = topic.encode()
+        worker = self._engine.worker_of_name(name)
+        answer = await self._ask(worker, lib.MSG_CATALOG, pri=int(consumers), body=name)
+        found = catalog.decode(answer.body)
+        return found[0] if found else None
+
+    async def names(self) -> list[str]:
+        """Of all topics that there are, but tubes that nobody has put anything into."""
+        now = asyncio.get_running_loop().time()
+        if now < self._names_at + NAMES_S:
+            return self._names
+        asked = (self._ask(worker, lib.MSG_CATALOG) for worker in range(self._engine.workers))
+        found = [topic for answer in await asyncio.gather(*asked) for topic in catalog.decode(answer.body)]
+        self._names = [topic.name for topic in found if is_there(topic)]
+        self._names_at = now
+        return self._names
+
+    # --- asking -----------------------------------------------------------------------------------------------------
+
+    def _bind(self, topic: str) -> int:
+        number = self._engine.bind(topic.encode())
+        if number == 0:
+            raise unavailable("there are as many topics as there may be")
+        return number
+
+    async def _change(self, what: int, topic: str, subscription: str | None = None) -> Answer:
+        """Raises NoTopicError, NoSubscriptionError, RefusedError."""
+        name = topic.encode()
+        body = name if subscription is None else name + b"\n" + subscription.encode()
+        shard = self._engine.shard_of_name(name)
+        answer = await self._ask(self._engine.worker_of_name(name), lib.MSG_CHANGE, id=shard, pri=what, body=body)
+        _check(answer)
+        self._names_at = -NAMES_S
+        return answer
+
+    async def _done(self, what: int, topic: str, subscription: str | None = None) -> bool:
+        try:
+            await self._change(what, topic, subscription)
+        except (NoTopicError, NoSubscriptionError):
+            return False
+        return True
+
+    async def _ask(self, worker: int, kind: int, **what: Any) -> Answer:  # noqa: ANN401
+        try:
+            answer = await self._workers.ask(worker, kind, **what)
+        except WorkersError as error:
+            raise unavailable(str(error)) from None
+        if answer.status == engine_module.FAILED:
+            raise unavailable("a worker died, or its disk failed, before it answered")
+        return answer
+
+
+def is_there(topic: Figures) -> bool:
+    return bool(topic.flags & catalog.DURABLE or topic.channels or topic.depth or topic.jobs)
+
+
+def durable_channels(topic: Figures) -> list[Channel]:
+    return [channel for channel in topic.channels if not channel.flags & lib.FIGURES_EPHEMERAL]
+
+
+def _check(answer: Answer) -> None:
+    match answer.status:
+        case engine_module.OK:
+            return
+        case engine_module.NOT_FOUND:
+            raise NoTopicError
+        case engine_module.NONE:
+            raise NoSubscriptionError
+        case engine_module.NO_SPACE:
+            raise unavailable("a worker refuses writes: its disk, or a limit")
+        case lib.STATUS_INVALID:
+            raise RefusedError(501, "NotAllowedError", "this broker cannot do that yet")
+        case status:
+            raise unavailable(f"a worker answers with status {status}")
+
+
+def _entry(answer: Answer) -> Entry:
+    body, tag, headers = answer.body, 0, b""
+    if answer.flags & lib.MSG_HEADERS:
+        head: Any = ffi.new("struct headers *")
+        size = ffi.sizeof("struct headers")
+        ffi.memmove(head, body[:size], size)
+        tag = int(head.tag)
+        headers, body = body[size : size + int(head.bytes)], body[size + int(head.bytes) :]
+    return Entry(answer.seq, answer.incarnation, tag, headers, body)

@@ -1,0 +1,178 @@
+"""The catalog's log on disk: one file, written by one process, read whole when that starts.
+
+    head      magic, version, generation, CRC-32C of these
+    records   magic, bytes, CRC-32C (of the generation, the place and the payload), payload
+
+A record is durable when append() returns. What a crash left behind the last whole record is cut off; a record in the
+middle that cannot be read is named, and what lies behind it is read on. The file is written anew, under the next
+generation, when much of it is outlived; bytes of an earlier generation never look valid.
+
+Knows nothing of what is in a record. Runs in threads: every call may wait for the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.durable import sync_directory
+
+VERSION: Final = 1
+MAX_RECORD_BYTES: Final = 8 << 20
+
+_MAGIC: Final = b"MQPULSAR"
+_HEAD: Final = struct.Struct("<8sIQI")
+_RECORD_MAGIC: Final = b"\xc5\x9aRC"
+_RECORD: Final = struct.Struct("<4sII")
+
+
+class JournalError(Exception):
+    """One line for the operator: why it cannot be read, and so not be written."""
+
+
+class Journal:
+    def __init__(self, path: Path) -> None:
+        self.path: Final = path
+        self.bytes = 0
+        self._generation = 0
+        self._fd = -1
+        self._in_doubt = False  # what the disk has behind the last append is not known
+
+    def open(self) -> tuple[list[bytes], list[str]]:
+        """All records, and what was wrong, a line each. Makes the file if there is none. JournalError, OSError."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        self.path.parent.mkdir(mode=0o750, exist_ok=True)
+        if not self.path.exists():
+            self.rewrite(())
+            sync_directory(self.path.parent.parent)
+            return [], []
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        data = self.path.read_bytes()
+        self._generation = self._read_head(data)
+        payloads, damages, self.bytes = self._read_records(data)
+        if damages:
+            aside = self.path.with_name(f"{self.path.name}.damaged-{self._generation}")
+            if not aside.exists():
+                aside.write_bytes(data)
+            self.rewrite(payloads)
+        elif self.bytes < len(data):
+            os.ftruncate(self._fd, self.bytes)
+            os.fsync(self._fd)
+        self._in_doubt = False
+        return payloads, damages
+
+    def append(self, payloads: Iterable[bytes]) -> None:
+        """OSError: perhaps some of them are there; the file is to be opened anew before anything else is appended."""
+        if self._in_doubt:
+            raise OSError(f"{self.path} was not written before")
+        data = self._encode(payloads, self.bytes)
+        self._in_doubt = True
+        _write(self._fd, data, self.bytes)
+        os.fdatasync(self._fd)
+        self._in_doubt = False
+        self.bytes += len(data)
+
+    def rewrite(self, payloads: Iterable[bytes]) -> None:
+        """In the place of all that there is. OSError: nothing has changed."""
+        generation = self._generation + 1
+        new = self.path.with_name(self.path.name + ".new")
+        before = self._generation
+        self._generation = generation
+        try:
+            head = _HEAD.pack(_MAGIC, VERSION, generation, 0)[:-4]
+            data = head + struct.pack("<I", crc32c(head))
+            data += self._encode(payloads, len(data))
+            fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+            try:
+                _write(fd, data, 0)
+                os.fsync(fd)
+                new.replace(self.path)
+                sync_directory(self.path.parent)
+            except BaseException:
+                os.close(fd)
+                raise
+        except BaseException:
+            self._generation = before
+            raise
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = fd
+        self.bytes = len(data)
+        self._in_doubt = False
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    # --- the format -------------------------------------------------------------------------------------------------
+
+    def _read_head(self, data: bytes) -> int:
+        if len(data) < _HEAD.size:
+            raise JournalError(f"{self.path} has no head: it is cut off, or no catalog of ours")
+        magic, version, generation, crc = _HEAD.unpack_from(data)
+        if magic != _MAGIC:
+            raise JournalError(f"{self.path} is no catalog of ours")
+        if crc != crc32c(data[: _HEAD.size - 4]):
+            raise JournalError(f"{self.path} has a damaged head")
+        if version != VERSION:
+            raise JournalError(f"{self.path} has version {version}, which this mq-shards does not know")
+        return int(generation)
+
+    def _read_records(self, data: bytes) -> tuple[list[bytes], list[str], int]:
+        """The payloads, damages, and where the last whole record ends."""
+        payloads, damages = [], []
+        at = end = _HEAD.size
+        while at < len(data):
+            payload = self._record_at(data, at)
+            if payload is None:
+                behind = self._next_record(data, at + 1)
+                if behind < 0:
+                    break  # a write that was cut short
+                damages.append(f"{self.path}: {behind - at} bytes from {at} on cannot be read: what they said is lost")
+                at = behind
+                continue
+            payloads.append(payload)
+            at = end = at + _RECORD.size + len(payload)
+        return payloads, damages, end
+
+    def _record_at(self, data: bytes, at: int) -> bytes | None:
+        if at + _RECORD.size > len(data):
+            return None
+        magic, size, crc = _RECORD.unpack_from(data, at)
+        if magic != _RECORD_MAGIC or size > MAX_RECORD_BYTES or at + _RECORD.size + size > len(data):
+            return None
+        payload = data[at + _RECORD.size : at + _RECORD.size + size]
+        return payload if crc == self._crc(payload, at) else None
+
+    def _next_record(self, data: bytes, at: int) -> int:
+        while (at := data.find(_RECORD_MAGIC, at)) >= 0:
+            if self._record_at(data, at) is not None:
+                return at
+            at += 1
+        return -1
+
+    def _encode(self, payloads: Iterable[bytes], at: int) -> bytes:
+        parts = []
+        for payload in payloads:
+            assert len(payload) <= MAX_RECORD_BYTES
+            parts.append(_RECORD.pack(_RECORD_MAGIC, len(payload), self._crc(payload, at)))
+            parts.append(payload)
+            at += _RECORD.size + len(payload)
+        return b"".join(parts)
+
+    def _crc(self, payload: bytes, at: int) -> int:
+        return crc32c(payload, crc32c(struct.pack("<QQ", self._generation, at)))
+
+
+def _write(fd: int, data: bytes, at: int) -> None:
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(fd, view, at)
+        view, at = view[written:], at + written

@@ -1,0 +1,93 @@
+"""Policies of a namespace: their names as Pulsar stores them, what acceptors are told, what is so when none is set."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
+
+BUNDLES: Final = {
+    "boundaries": ["0x00000000", "0x40000000", "0x80000000", "0xc0000000", "0xffffffff"],
+    "numBundles": 4,
+}
+SUBSCRIPTION_TYPES: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+# A real broker's own defaults.
+MAX_UNACKED_PER_CONSUMER: Final = 50_000
+MAX_UNACKED_PER_SUBSCRIPTION: Final = 200_000
+
+# As GET of a namespace shows them, beside those that are set.
+_ALWAYS: Final[Json] = {
+    "allowed_clusters": [],
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    "backlog_quota_map": {},
+    "bundles": BUNDLES,
+    "clusterDispatchRate": {},
+    "clusterSubscribeRate": {},
+    "deleted": False,
+    "encryption_required": False,
+    "is_allow_auto_update_schema": True,
+    "latency_stats_sample_rate": {},
+    "migrated": False,
+    "offload_threshold": -1,
+    "offload_threshold_in_seconds": -1,
+    "properties": {},
+    "publishMaxMessageRate": {},
+    "replication_clusters": [CLUSTER],
+    "replicatorDispatchRate": {},
+    "schema_compatibility_strategy": "UNDEFINED",
+    "schema_validation_enforced": False,
+    "subscriptionDispatchRate": {},
+    "subscription_auth_mode": "None",
+    "subscription_types_enabled": [],
+    "topicDispatchRate": {},
+}
+
+
+def shown(policies: Json) -> Json:
+    """As GET of a namespace has it."""
+    return {**_ALWAYS, **policies}
+
+
+def told(policies: Json) -> Json:
+    """What acceptors need of them, whether anybody set them or not (docs/pulsar-admin.md)."""
+
+    def number(name: str, default: int = 0) -> int:
+        found = policies.get(name)
+        return default if found is None else int(found)
+
+    retention = policies.get("retention_policies") or {}
+    rate = policies.get("publishMaxMessageRate", {}).get(CLUSTER, {})
+    delayed = policies.get("delayed_delivery_policies") or {}
+    quota = policies.get("backlog_quota_map", {}).get("destination_storage") or {}
+    return {
+        "deduplication": bool(policies.get("deduplicationEnabled", False)),
+        "delayed_delivery": bool(delayed.get("active", True)),
+        "max_delay_ms": int(delayed.get("maxDeliveryDelayInMillis", 0)),
+        "message_ttl_s": number("message_ttl_in_seconds"),
+        "retention_minutes": int(retention.get("retentionTimeInMinutes", 0)),
+        "retention_mb": int(retention.get("retentionSizeInMB", 0)),
+        "backlog_bytes": int(quota.get("limitSize", -1)),
+        "backlog_policy": str(quota.get("policy", "")),
+        "max_producers": number("max_producers_per_topic"),
+        "max_consumers": number("max_consumers_per_topic"),
+        "max_consumers_per_subscription": number("max_consumers_per_subscription"),
+        "max_subscriptions": number("max_subscriptions_per_topic"),
+        "max_unacked_per_consumer": number("max_unacked_messages_per_consumer", MAX_UNACKED_PER_CONSUMER),
+        "max_unacked_per_subscription": number("max_unacked_messages_per_subscription", MAX_UNACKED_PER_SUBSCRIPTION),
+        "publish_messages": max(0, int(rate.get("publishThrottlingRateInMsg", 0))),
+        "publish_bytes": max(0, int(rate.get("publishThrottlingRateInByte", 0))),
+        "subscription_types": policies.get("subscription_types_enabled") or list(SUBSCRIPTION_TYPES),
+        "auto_subscription": bool(
+            (policies.get("autoSubscriptionCreationOverride") or {}).get("allowAutoSubscriptionCreation", True)
+        ),
+        "schema_enforced": bool(policies.get("schema_validation_enforced", False)),
+        "encryption_required": bool(policies.get("encryption_required", False)),
+    }
+
+
+def auto_creation(policies: Json) -> tuple[bool, int]:
+    """Whether a topic is made when somebody asks for it, and with how many partitions."""
+    override: dict[str, Any] = policies.get("autoTopicCreationOverride") or {}
+    allowed = bool(override.get("allowAutoTopicCreation", True))
+    partitions = int(override.get("defaultNumPartitions") or 0) if override.get("topicType") == "partitioned" else 0
+    return allowed, partitions

@@ -1,0 +1,129 @@
+"""What acceptors ask of the catalog, over calls: docs/pulsar-admin.md has the list, with fields."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import orjson
+from mq_shards.acceptor.protocols.pulsar_names import topics_hash
+from mq_shards.gateway.calls import AcceptorCalls, Handler
+from mq_shards.gateway.pulsar import policies
+from mq_shards.gateway.pulsar.catalog import Json, Schema
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
+from mq_shards.gateway.pulsar.store import StoreError
+from mq_shards.gateway.pulsar.watches import Watches, matcher
+
+MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
+
+Answer = Callable[[int, Json], Awaitable[Json]]
+
+
+class Questions:
+    def __init__(self, control: Control, calls: AcceptorCalls, watches: Watches) -> None:
+        self._control = control
+        self._calls = calls
+        self._watches = watches
+        for what, answer in {
+            "pulsar.partitions": self._partitions,
+            "pulsar.open": self._open,
+            "pulsar.namespace": self._namespace,
+            "pulsar.topics": self._topics,
+            "pulsar.watch": self._watch,
+            "pulsar.unwatch": self._unwatch,
+            "pulsar.get-schema": self._get_schema,
+            "pulsar.put-schema": self._put_schema,
+        }.items():
+            calls.serve(what, self._serving(answer))
+        control.on_topics.append(watches.changed)
+        control.on_policies.append(self._tell_policies)
+        control.store.on_undone.append(calls.tell_lost)
+
+    def _serving(self, answer: Answer) -> Handler:
+        async def serve(acceptor: int, body: bytes) -> bytes:
+            await self._control.store.opened()
+            try:
+                asked: Any = orjson.loads(body)
+                found = await answer(acceptor, asked)
+            except RefusedError as error:
+                found = {"error": error.error, "reason": error.reason}
+            except StoreError as error:
+                found = {"error": "ServiceNotReady", "reason": str(error)}
+            return orjson.dumps(found)
+
+        return serve
+
+    def _tell_policies(self, namespace: str) -> None:
+        found = self._control.store.catalog.namespaces.get(namespace)
+        said = {"namespace": namespace, "policies": None if found is None else policies.told(found.policies)}
+        self._calls.tell("pulsar.policies", orjson.dumps(said))
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    async def _partitions(self, acceptor: int, asked: Json) -> Json:
+        name = self._control.name(asked["topic"])
+        partitions = await self._control.partitions(name, create=bool(asked["create"]))
+        return {"partitions": partitions, "exists": partitions > 0 or await self._control.exists(name)}
+
+    async def _open(self, acceptor: int, asked: Json) -> Json:
+        return await self._control.open(self._control.name(asked["topic"]), create=bool(asked["create"]))
+
+    async def _namespace(self, acceptor: int, asked: Json) -> Json:
+        self._control.namespace(asked["namespace"])
+        return {}
+
+    async def _topics(self, acceptor: int, asked: Json) -> Json:
+        names = await self._names(asked["namespace"], asked.get("mode", "PERSISTENT"), asked.get("pattern"))
+        found = topics_hash(names)
+        changed = found != asked.get("hash")
+        filtered = asked.get("pattern") is not None
+        return {"topics": names if changed else [], "hash": found, "changed": changed, "filtered": filtered}
+
+    async def _names(self, namespace: str, mode: str, pattern: str | None) -> list[str]:
+        if mode not in MODES:
+            raise RefusedError(412, "MetadataError", f"there is no mode {mode}")
+        names = await self._control.topics_of_mode(namespace, mode)
+        await self._control.store.settled()
+        return names if pattern is None else list(filter(matcher(pattern), names))
+
+    async def _watch(self, acceptor: int, asked: Json) -> Json:
+        namespace, pattern = asked["namespace"], asked["pattern"]
+        names = await self._names(namespace, "PERSISTENT", pattern)
+        self._watches.watch(acceptor, int(asked["watcher"]), namespace, pattern, names)
+        found = topics_hash(names)
+        return {"topics": [] if found == asked.get("hash") else names, "hash": found}
+
+    async def _unwatch(self, acceptor: int, asked: Json) -> Json:
+        self._watches.unwatch(acceptor, int(asked["watcher"]))
+        return {}
+
+    # --- schemas ----------------------------------------------------------------------------------------------------
+
+    async def _get_schema(self, acceptor: int, asked: Json) -> Json:
+        name = self._control.name(asked["topic"])
+        self._control.namespace(name.namespace)
+        await self._control.store.settled()
+        catalog, version = self._control.store.catalog, asked.get("version")
+        if version is None:
+            schema = catalog.schema(str(name.base))
+        else:
+            schema = next((s for s in catalog.schemas.get(str(name.base), []) if s.version == version), None)
+        if schema is None or schema.is_deleted:
+            raise not_found("Topic not found or no-schema")
+        return {
+            "version": schema.version, "type": schema.type, "name": schema.name or name.base.local,
+            "data": schema.data, "properties": schema.properties,
+        }  # fmt: skip
+
+    async def _put_schema(self, acceptor: int, asked: Json) -> Json:
+        name = self._control.name(asked["topic"])
+        new = Schema(
+            -1, asked["type"], asked["data"], dict(asked.get("properties") or {}), 0,
+            asked.get("user", ""), asked.get("name", ""),
+        )  # fmt: skip
+        if asked.get("consumer"):
+            version = await self._control.consumer_schema(name, new, idle=bool(asked.get("idle")))
+        else:
+            version = await self._control.put_schema(name, new)
+        return {"version": version}

@@ -1,0 +1,39 @@
+"""What the control side answers when it does not do something: to an acceptor by name, over HTTP by status."""
+
+from __future__ import annotations
+
+from typing import Final
+
+
+class RefusedError(Exception):
+    """`error` is the name of a ServerError of the binary protocol."""
+
+    def __init__(self, status: int, error: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status: Final = status
+        self.error: Final = error
+        self.reason: Final = reason
+
+
+def not_found(reason: str) -> RefusedError:
+    return RefusedError(404, "TopicNotFound", reason)
+
+
+def conflict(reason: str) -> RefusedError:
+    return RefusedError(409, "NotAllowedError", reason)
+
+
+def precondition(reason: str) -> RefusedError:
+    return RefusedError(412, "NotAllowedError", reason)
+
+
+def unavailable(reason: str) -> RefusedError:
+    return RefusedError(503, "ServiceNotReady", reason)
+
+
+def too_many(reason: str) -> RefusedError:
+    return RefusedError(412, "NotAllowedError", reason)
+
+
+def bad_name(reason: str) -> RefusedError:
+    return RefusedError(412, "InvalidTopicName", reason)

@@ -1,0 +1,175 @@
+"""Whether a schema may follow others on a topic: Pulsar's strategies, over Avro's own rules of who can read what.
+
+AVRO, JSON and PROTOBUF schemas are Avro's (clients make them so); PROTOBUF_NATIVE ones are descriptors, of which the
+root message must stay; KEY_VALUE ones are two schemas in one; all others are equal or another type.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from mq_shards.gateway.pulsar.catalog import Schema
+
+if TYPE_CHECKING:
+    from avro.schema import Schema as AvroSchema
+
+TYPES: Final = frozenset(
+    {
+        "NONE", "STRING", "JSON", "PROTOBUF", "AVRO", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE",
+        "DATE", "TIME", "TIMESTAMP", "KEY_VALUE", "INSTANT", "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME",
+        "PROTOBUF_NATIVE", "BYTES",
+    }
+)  # fmt: skip
+STRATEGIES: Final = frozenset(
+    {
+        "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE",
+        "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+    }
+)  # fmt: skip
+DEFAULT_STRATEGY: Final = "FULL"
+MAX_SCHEMA_BYTES: Final = 1 << 20
+
+_BY_AVRO: Final = frozenset({"AVRO", "JSON", "PROTOBUF"})
+_TRANSITIVE: Final = "_TRANSITIVE"
+
+
+class InvalidSchemaError(Exception):
+    """It is no schema of its type."""
+
+
+class IncompatibleError(Exception):
+    """It may not follow the others; says why."""
+
+
+def check(schema: Schema) -> None:
+    """Raises InvalidSchemaError."""
+    if schema.type not in TYPES:
+        raise InvalidSchemaError(f"there is no schema type {schema.type}")
+    raw = raw_data(schema)
+    if len(raw) > MAX_SCHEMA_BYTES:
+        raise InvalidSchemaError(f"a schema has {MAX_SCHEMA_BYTES} bytes at most")
+    try:
+        if schema.type in _BY_AVRO:
+            _avro(raw)
+        elif schema.type == "PROTOBUF_NATIVE":
+            _root_message(raw)
+        elif schema.type == "KEY_VALUE":
+            for part in _key_and_value(schema):
+                check(part)
+    except InvalidSchemaError:
+        raise
+    except Exception:  # the library's, of all kinds
+        raise InvalidSchemaError(f"Invalid schema definition data for {schema.type} schema") from None
+
+
+def same(first: Schema, second: Schema) -> bool:
+    if first.type != second.type:
+        return False
+    if first.data == second.data:
+        return True
+    if first.type not in _BY_AVRO:
+        return False
+    try:
+        return bool(orjson.loads(raw_data(first)) == orjson.loads(raw_data(second)))
+    except orjson.JSONDecodeError:
+        return False
+
+
+def check_follows(new: Schema, live: Sequence[Schema], strategy: str) -> None:
+    """`live` are those it would follow, oldest first. Raises IncompatibleError."""
+    if strategy == "UNDEFINED":
+        strategy = DEFAULT_STRATEGY
+    if not live or strategy == "ALWAYS_COMPATIBLE":
+        return
+    if strategy == "ALWAYS_INCOMPATIBLE":
+        raise IncompatibleError("Error during schema compatibility check with strategy ALWAYS_INCOMPATIBLE")
+    last = live[-1]
+    if last.type != new.type:
+        raise IncompatibleError(
+            f"Incompatible schema: exists schema type {last.type}, new schema type {new.type}",
+        )
+    against = live if strategy.endswith(_TRANSITIVE) else live[-1:]
+    way = strategy.removesuffix(_TRANSITIVE)
+    for old in reversed(against):
+        if old.type == new.type and (why := _why_not(old, new, way)):
+            raise IncompatibleError(f"Error during schema compatibility check with strategy {strategy}: {why}")
+
+
+def raw_data(schema: Schema) -> bytes:
+    try:
+        return base64.b64decode(schema.data, validate=True)
+    except binascii.Error:
+        raise InvalidSchemaError("the data of a schema is not base64") from None
+
+
+def _why_not(old: Schema, new: Schema, way: str) -> str:
+    """ "": it may follow."""
+    if new.type == "KEY_VALUE":
+        pairs = zip(_key_and_value(old), _key_and_value(new), strict=True)
+        for name, (one, other) in zip(("key", "value"), pairs, strict=True):
+            if one.type != other.type:
+                return f"{name} schemas have types {one.type} and {other.type}"
+            if why := _why_not(one, other, way):
+                return f"{name}: {why}"
+        return ""
+    if new.type == "PROTOBUF_NATIVE":
+        before, after = _root_message(raw_data(old)), _root_message(raw_data(new))
+        return "" if before == after else f"Protobuf root message isn't allow change! {before} is now {after}"
+    if new.type not in _BY_AVRO:
+        return ""
+    written, reading = _avro(raw_data(old)), _avro(raw_data(new))
+    # BACKWARD: who has the new schema reads what was written with the old.
+    if way in ("BACKWARD", "FULL") and (why := _why_unreadable(reading, written)):
+        return f"Unable to read schema: {why}"
+    if way in ("FORWARD", "FULL") and (why := _why_unreadable(written, reading)):
+        return f"Unable to read schema: {why}"
+    return ""
+
+
+def _avro(raw: bytes) -> AvroSchema:
+    import avro.schema  # loaded when it is first needed
+
+    return avro.schema.parse(raw.decode())
+
+
+def _why_unreadable(reader: AvroSchema, writer: AvroSchema) -> str:
+    from avro.compatibility import ReaderWriterCompatibilityChecker, SchemaCompatibilityType
+
+    result = ReaderWriterCompatibilityChecker().get_compatibility(reader, writer)  # type: ignore[no-untyped-call]
+    if result.compatibility is SchemaCompatibilityType.compatible:
+        return ""
+    return "; ".join(sorted(map(str, result.messages))) or "they do not match"
+
+
+def _root_message(raw: bytes) -> str:
+    """Of a descriptor as clients send it: JSON around a FileDescriptorSet."""
+    return str(orjson.loads(raw)["rootMessageTypeName"])
+
+
+def _key_and_value(schema: Schema) -> tuple[Schema, Schema]:
+    """Each with its length before it, in 4 bytes; their types are in the properties."""
+    raw, parts, at = raw_data(schema), [], 0
+    for name in ("key", "value"):
+        size = int.from_bytes(raw[at : at + 4], "big", signed=True)
+        at += 4
+        if size > len(raw) - at:
+            raise InvalidSchemaError("a key-value schema is cut off")
+        data = raw[at : at + max(size, 0)]
+        at += max(size, 0)
+        properties = _properties(schema.properties.get(f"{name}.schema.properties", ""))
+        kind = schema.properties.get(f"{name}.schema.type", "BYTES")
+        parts.append(Schema(schema.version, kind, base64.b64encode(data).decode(), properties, 0))
+    return parts[0], parts[1]
+
+
+def _properties(text: str) -> dict[str, str]:
+    try:
+        found: Any = json.loads(text) if text else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,112 @@
+"""Watchers of the topics of a namespace: a pattern, and who is told when topics that match come or go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, topic_name, topics_hash
+from mq_shards.gateway.calls import AcceptorCalls
+from mq_shards.gateway.pulsar.refusals import RefusedError, too_many
+
+MAX_WATCHERS: Final = 4096
+MAX_WATCHED_NAMES: Final = 1 << 20  # by all watchers together
+MAX_PATTERN_BYTES: Final = 1000
+TOLD_AFTER_S: Final = 0.05  # what changes together is told together
+
+
+@dataclass(slots=True)
+class _Watcher:
+    namespace: str
+    matches: Callable[[str], bool]
+    names: set[str]
+    new: set[str] = field(default_factory=set)
+    gone: set[str] = field(default_factory=set)
+
+
+class Watches:
+    def __init__(self, calls: AcceptorCalls) -> None:
+        self._calls = calls
+        self._loop = asyncio.get_running_loop()
+        self._watchers: dict[tuple[int, int], _Watcher] = {}  # by acceptor and its number
+        self._names = 0
+        self._due: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+
+    def watch(self, acceptor: int, number: int, namespace: str, pattern: str, names: list[str]) -> None:
+        """`names` match already."""
+        self.unwatch(acceptor, number)
+        if len(self._watchers) >= MAX_WATCHERS or self._names + len(names) > MAX_WATCHED_NAMES:
+            raise too_many("there are as many watchers of topics as there may be")
+        self._watchers[acceptor, number] = _Watcher(namespace, matcher(pattern), set(names))
+        self._names += len(names)
+
+    def unwatch(self, acceptor: int, number: int) -> None:
+        watcher = self._watchers.pop((acceptor, number), None)
+        if watcher is not None:
+            self._names -= len(watcher.names)
+
+    def forget(self, acceptor: int) -> None:
+        """Its process is another now."""
+        for _, number in [key for key in self._watchers if key[0] == acceptor]:
+            self.unwatch(acceptor, number)
+
+    def changed(self, namespace: str, new: list[str], gone: list[str]) -> None:
+        for watcher in self._watchers.values():
+            if watcher.namespace != namespace:
+                continue
+            for name in filter(watcher.matches, new):
+                if name not in watcher.names:
+                    watcher.names.add(name)
+                    watcher.new.add(name)
+                    self._names += 1
+            for name in watcher.names.intersection(gone):
+                watcher.names.discard(name)
+                watcher.new.discard(name)
+                watcher.gone.add(name)
+                self._names -= 1
+        if self._due is None and any(watcher.new or watcher.gone for watcher in self._watchers.values()):
+            self._due = self._loop.call_later(TOLD_AFTER_S, self._tell)
+
+    def _tell(self) -> None:
+        self._due = None
+        for (acceptor, number), watcher in self._watchers.items():
+            if not watcher.new and not watcher.gone:
+                continue
+            said: dict[str, Any] = {
+                "watcher": number,
+                "new": sorted(watcher.new),
+                "deleted": sorted(watcher.gone - watcher.names),
+                "hash": topics_hash(sorted(watcher.names)),
+            }
+            watcher.new.clear()
+            watcher.gone.clear()
+            self._calls.ends[acceptor].tell("pulsar.watched", orjson.dumps(said))
+
+
+def matcher(pattern: str) -> Callable[[str], bool]:
+    """Of whole names: RE2, on what follows the domain, of a partitioned topic's name without its partition."""
+    import re2
+
+    _, found, rest = pattern.partition("://")
+    try:
+        if len(pattern.encode()) > MAX_PATTERN_BYTES:
+            raise RefusedError(412, "MetadataError", f"a pattern has {MAX_PATTERN_BYTES} bytes at most")
+        compiled = re2.compile(rest if found else pattern)
+    except re2.error as error:
+        raise RefusedError(412, "MetadataError", f"the pattern cannot be read: {error}") from None
+
+    def matches(name: str) -> bool:
+        try:
+            base = str(topic_name(name).base)
+        except PulsarNameError:
+            return False
+        return compiled.fullmatch(base.partition("://")[2]) is not None
+
+    return matches

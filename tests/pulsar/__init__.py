@@ -1,0 +1,1 @@
+"""Pulsar: its control side, beside what a real broker answered."""

@@ -1,0 +1,394 @@
+"""The catalog: what acceptors ask of it and are told, and that what was answered is there after any end."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import orjson
+import pytest
+from mq_shards.acceptor.protocols.pulsar_names import topic_name, topics_hash
+from mq_shards.gateway.catalog import DURABLE
+from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError, Schema
+from mq_shards.gateway.pulsar.clients import Connected
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import Core
+from mq_shards.gateway.pulsar.questions import Questions
+from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.store import FILE, Store, StoreError
+from mq_shards.gateway.pulsar.watches import Watches
+
+T = "persistent://public/default/"
+
+
+class SmallCore:
+    """What workers have."""
+
+    def __init__(self) -> None:
+        self.topics: set[str] = set()
+
+    async def make(self, topic: str) -> int:
+        self.topics.add(topic)
+        return 1
+
+    async def delete(self, topic: str) -> bool:
+        self.topics.discard(topic)
+        return True
+
+    async def figures(self, topic: str) -> Figures | None:
+        return Figures(topic, DURABLE, 0, 0, 0, 0) if topic in self.topics else None
+
+    async def names(self) -> list[str]:
+        return sorted(self.topics)
+
+
+class SmallClients:
+    def __init__(self) -> None:
+        self.connected: dict[str, Connected] = {}
+
+    async def of(self, topics: list[str]) -> dict[str, Connected]:
+        return {topic: self.connected.get(topic, Connected()) for topic in topics}
+
+    async def close(self, topics: list[str], subscription: str | None = None) -> int:
+        return sum(self.connected.pop(topic, None) is not None for topic in topics)
+
+
+class SmallCalls:
+    """The gateway's ends: what is served, and what was told."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[str, Callable[[int, bytes], Awaitable[bytes]]] = {}
+        self.told: list[tuple[str, Any]] = []
+        self.ends = [self]
+
+    def serve(self, what: str, handler: Callable[[int, bytes], Awaitable[bytes]]) -> None:
+        self.handlers[what] = handler
+
+    def tell(self, what: str, body: bytes) -> None:
+        self.told.append((what, orjson.loads(body)))
+
+    def tell_lost(self) -> None:
+        self.told.append(("lost", None))
+
+
+class Side:
+    """The control side without processes around it."""
+
+    def __init__(self, data_dir: Path | None) -> None:
+        self.core, self.clients, self.calls = SmallCore(), SmallClients(), SmallCalls()
+        self.store = Store(data_dir)
+        self.watches = Watches(cast(Any, self.calls))
+        self.control = Control(self.store, cast(Core, self.core), cast(Any, self.clients))
+        Questions(self.control, cast(Any, self.calls), self.watches)
+
+    async def ask(self, what: str, **fields: object) -> Any:  # noqa: ANN401
+        return orjson.loads(await self.calls.handlers[f"pulsar.{what}"](0, orjson.dumps(fields)))
+
+
+Run = Callable[[Callable[[Side], Awaitable[None]]], None]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    def run(test: Callable[[Side], Awaitable[None]]) -> None:
+        async def around() -> None:
+            side = Side(tmp_path)
+            await side.store.open()
+            try:
+                await test(side)
+            finally:
+                side.watches.close()
+                await side.store.close()
+
+        asyncio.run(around())
+
+    yield run
+
+
+def schema(fields: str, kind: str = "AVRO") -> dict[str, Any]:
+    text = f'{{"type": "record", "name": "R", "fields": [{fields}]}}'
+    return {"type": kind, "name": "R", "data": base64.b64encode(text.encode()).decode(), "properties": {}}
+
+
+A = '{"name": "a", "type": "int"}'
+B = '{"name": "b", "type": ["null", "string"], "default": null}'
+C = '{"name": "c", "type": "string"}'
+
+
+# --- what acceptors ask -----------------------------------------------------------------------------------------------
+
+
+def test_a_topic_is_made_when_a_client_opens_it_unless_it_may_not(run: Run) -> None:
+    async def test(side: Side) -> None:
+        assert await side.ask("partitions", topic=T + "a", create=True) == {"partitions": 0, "exists": False}
+        missing = await side.ask("open", topic=T + "a", create=False)
+        assert missing["error"] == "TopicNotFound"
+        opened = await side.ask("open", topic=T + "a", create=True)
+        assert opened["schema"] is False
+        assert opened["policies"]["max_unacked_per_consumer"] == 50_000
+        assert side.core.topics == {"a"}
+        assert await side.ask("open", topic=T + "a", create=False) == opened
+        assert (await side.ask("partitions", topic=T + "a", create=False))["exists"]
+        for bad in ("persistent://nobody/default/a", "persistent://public/nothing/a"):
+            assert (await side.ask("open", topic=bad, create=True))["error"] == "ServiceNotReady"
+            assert (await side.ask("partitions", topic=bad, create=True))["error"] == "TopicNotFound"
+        assert (await side.ask("open", topic="public/default/a/", create=True)).get("error") is None
+        for bad in ("persistent://public/a", "other://public/default/a", T, T + "x" * 250):
+            assert (await side.ask("open", topic=bad, create=True))["error"] == "InvalidTopicName"
+
+    run(test)
+
+
+def test_a_partition_is_there_with_its_topic_and_one_beyond_is_not(run: Run) -> None:
+    async def test(side: Side) -> None:
+        await side.control.create_new(topic_name(T + "p"), 3)
+        assert await side.ask("partitions", topic=T + "p", create=False) == {"partitions": 3, "exists": True}
+        assert side.core.topics == {f"p-partition-{i}" for i in range(3)}
+        assert "policies" in await side.ask("open", topic=T + "p-partition-2", create=False)
+        assert (await side.ask("open", topic=T + "p-partition-3", create=True))["error"] == "TopicNotFound"
+        await side.control.delete(topic_name(T + "p-partition-1"), force=False)
+        assert (await side.ask("open", topic=T + "p-partition-1", create=False))["error"] == "TopicNotFound"
+        assert "policies" in await side.ask("open", topic=T + "p-partition-1", create=True)
+        assert sorted(side.core.topics) == [f"p-partition-{i}" for i in range(3)]
+        await side.control.grow(topic_name(T + "p"), 4)
+        assert "policies" in await side.ask("open", topic=T + "p-partition-3", create=False)
+        assert "policies" in await side.ask("open", topic=T + "alone-partition-7", create=True), "no topic's partition"
+
+    run(test)
+
+
+def test_a_namespace_says_how_topics_are_made(run: Run) -> None:
+    async def test(side: Side) -> None:
+        override = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 2}
+        await side.control.set_policies("public/default", {"autoTopicCreationOverride": override})
+        told = side.calls.told.pop()
+        assert (told[0], told[1]["namespace"]) == ("pulsar.policies", "public/default")
+        assert await side.ask("partitions", topic=T + "new", create=False) == {"partitions": 0, "exists": False}
+        asked = [side.ask("partitions", topic=T + "new", create=True) for _ in range(3)]
+        assert await asyncio.gather(*asked) == [{"partitions": 2, "exists": True}] * 3
+        override["allowAutoTopicCreation"] = False
+        await side.control.set_policies("public/default", {"autoTopicCreationOverride": override})
+        assert (await side.ask("open", topic=T + "other", create=True))["error"] == "TopicNotFound"
+        side.core.topics.add("of-another-protocol")
+        assert "policies" in await side.ask("open", topic=T + "of-another-protocol", create=False)
+
+    run(test)
+
+
+def test_topics_are_listed_by_pattern_and_not_again_when_they_are_known(run: Run) -> None:
+    async def test(side: Side) -> None:
+        await side.control.create_new(topic_name(T + "one"), 2)
+        await side.control.create_new(topic_name(T + "two"), 0)
+        side.core.topics.add("tube")
+        names = [T + "one-partition-0", T + "one-partition-1", T + "tube", T + "two"]
+        found = await side.ask("topics", namespace="public/default")
+        assert (found["topics"], found["changed"], found["filtered"]) == (names, True, False)
+        assert found["hash"] == topics_hash(names)
+        again = await side.ask("topics", namespace="public/default", hash=found["hash"])
+        assert (again["topics"], again["changed"]) == ([], False)
+        some = await side.ask("topics", namespace="public/default", pattern=T + "(one|tw.)")
+        assert some["topics"] == [*names[:2], T + "two"]
+        assert (await side.ask("topics", namespace="public/default", pattern="(("))["error"] == "MetadataError"
+        assert (await side.ask("topics", namespace="public/nothing"))["error"] == "TopicNotFound"
+
+    run(test)
+
+
+def test_a_watcher_is_told_of_what_matches_and_of_nothing_else(run: Run) -> None:
+    async def test(side: Side) -> None:
+        await side.control.create_new(topic_name(T + "log-a"), 0)
+        found = await side.ask("watch", watcher=7, namespace="public/default", pattern=T + "log-.*")
+        assert found == {"topics": [T + "log-a"], "hash": topics_hash([T + "log-a"])}
+        await side.control.create_new(topic_name(T + "log-b"), 0)
+        await side.control.create_new(topic_name(T + "other"), 0)
+        await side.control.delete(topic_name(T + "log-a"), force=False)
+        while not side.calls.told:
+            await asyncio.sleep(0.01)
+        said = {"watcher": 7, "new": [T + "log-b"], "deleted": [T + "log-a"], "hash": topics_hash([T + "log-b"])}
+        assert side.calls.told == [("pulsar.watched", said)]
+        await side.ask("unwatch", watcher=7)
+        await side.control.create_new(topic_name(T + "log-c"), 0)
+        await asyncio.sleep(0.1)
+        assert len(side.calls.told) == 1
+
+    run(test)
+
+
+def test_schemas_have_versions_and_must_fit_those_before(run: Run) -> None:
+    async def test(side: Side) -> None:
+        topic = T + "s"
+        await side.ask("open", topic=topic, create=True)
+        assert (await side.ask("get-schema", topic=topic))["error"] == "TopicNotFound"
+        assert await side.ask("put-schema", topic=topic, **schema(A)) == {"version": 0}
+        assert await side.ask("put-schema", topic=topic, **schema(A)) == {"version": 0}, "the same"
+        assert await side.ask("put-schema", topic=T + "s-partition-1", **schema(f"{A},{B}")) == {"version": 1}
+        other = await side.ask("put-schema", topic=topic, **schema(C))
+        assert other["error"] == "IncompatibleSchema"
+        assert (await side.ask("put-schema", topic=topic, **schema(A, "JSON")))["error"] == "IncompatibleSchema"
+        assert (await side.ask("get-schema", topic=topic))["version"] == 1
+        first = await side.ask("get-schema", topic=topic, version=0)
+        assert (first["type"], first["data"]) == ("AVRO", schema(A)["data"])
+        assert (await side.ask("get-schema", topic=topic, version=9))["error"] == "TopicNotFound"
+        await side.control.delete_schema(topic_name(topic))
+        assert (await side.ask("get-schema", topic=topic))["error"] == "TopicNotFound"
+        assert await side.ask("put-schema", topic=topic, **schema(C)) == {"version": 3}, "a deletion is a version too"
+
+    run(test)
+
+
+def test_a_consumer_brings_the_first_schema_only_to_a_topic_that_nobody_uses(run: Run) -> None:
+    async def test(side: Side) -> None:
+        topic = T + "s"
+        used = await side.ask("put-schema", topic=topic, consumer=True, idle=False, **schema(A))
+        assert used["error"] == "IncompatibleSchema"
+        assert await side.ask("put-schema", topic=topic, consumer=True, idle=True, **schema(A)) == {"version": 0}
+        wider = schema(f"{A},{B}")
+        assert "version" in await side.ask("put-schema", topic=topic, consumer=True, idle=False, **wider)
+        narrow = await side.ask("put-schema", topic=topic, consumer=True, idle=False, **schema(C))
+        assert narrow["error"] == "IncompatibleSchema"
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "old", "new", "fits"),
+    [
+        ("FULL", A, f"{A},{B}", True),
+        ("FULL", A, f"{A},{C}", False),
+        ("BACKWARD", f"{A},{C}", A, True),
+        ("BACKWARD", A, f"{A},{C}", False),
+        ("FORWARD", A, f"{A},{C}", True),
+        ("FORWARD", f"{A},{C}", A, False),
+        ("ALWAYS_COMPATIBLE", A, C, True),
+        ("ALWAYS_INCOMPATIBLE", A, f"{A},{B}", False),
+        ("FULL_TRANSITIVE", A, f"{A},{B}", True),
+    ],
+)
+def test_each_strategy_lets_in_what_it_should(run: Run, strategy: str, old: str, new: str, fits: bool) -> None:
+    async def test(side: Side) -> None:
+        await side.control.set_policies("public/default", {"schema_compatibility_strategy": strategy})
+        assert await side.ask("put-schema", topic=T + "s", **schema(old)) == {"version": 0}
+        assert ("version" in await side.ask("put-schema", topic=T + "s", **schema(new))) == fits
+
+    run(test)
+
+
+def test_a_topic_with_clients_is_deleted_only_by_force(run: Run) -> None:
+    async def test(side: Side) -> None:
+        name = topic_name(T + "used")
+        await side.control.create_new(name, 0)
+        side.clients.connected[str(name)] = Connected(producers=[{"id": 1}], consumers=[{"id": 1}, {"id": 2}])
+        with pytest.raises(RefusedError, match="3 connected"):
+            await side.control.delete(name, force=False)
+        assert side.core.topics
+        await side.control.delete(name, force=True)
+        assert not side.core.topics
+        assert not side.clients.connected
+
+    run(test)
+
+
+# --- what is on disk --------------------------------------------------------------------------------------------------
+
+
+def state(catalog: Catalog) -> list[bytes]:
+    return sorted(orjson.dumps(record, option=orjson.OPT_SORT_KEYS) for record in catalog.records())
+
+
+def test_what_was_answered_is_there_after_any_end_also_when_it_was_written_anew(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq_shards.gateway.pulsar.store.REWRITE_BYTES", 2000)
+    sizes, seen = [], list[list[bytes]]()
+
+    async def test(side: Side) -> None:
+        for i in range(40):
+            await side.control.create_new(topic_name(T + f"p{i}"), i % 3)
+            await side.ask("put-schema", topic=T + f"p{i}", **schema(A))
+            if i % 2:
+                deleting = side.control.delete_partitioned if i % 3 else side.control.delete
+                await deleting(topic_name(T + f"p{i}"), force=True)
+            # A copy of the file now is what a kill leaves.
+            copy = tmp_path / f"after-{i}"
+            (copy / FILE).parent.mkdir(parents=True)
+            (copy / FILE).write_bytes((tmp_path / FILE).read_bytes())
+            sizes.append((tmp_path / FILE).stat().st_size)
+            seen.append(state(side.store.catalog))
+
+    run(test)
+    assert any(later < before for before, later in itertools.pairwise(sizes)), "it was written anew"
+
+    async def look() -> None:
+        for i, wanted in enumerate(seen):
+            store = Store(tmp_path / f"after-{i}")
+            await store.open()
+            assert state(store.catalog) == wanted
+            await store.close()
+
+    asyncio.run(look())
+
+
+def test_a_change_that_the_disk_refuses_is_undone_and_said(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(side: Side) -> None:
+        await side.ask("open", topic=T + "before", create=True)
+
+        def full(fd: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "pwrite", lambda fd, data, at: full(fd))
+        refused = await asyncio.gather(*(side.ask("open", topic=T + f"t{i}", create=True) for i in range(5)))
+        assert [answer["error"] for answer in refused] == ["ServiceNotReady"] * 5
+        monkeypatch.undo()
+        assert side.calls.told == [("lost", None)]
+        assert side.store.catalog.topic("public/default", T + "t1") is None
+        assert "policies" in await side.ask("open", topic=T + "t1", create=True)
+        assert "policies" in await side.ask("open", topic=T + "before", create=False)
+
+    run(test)
+    assert "No space left on device" in caplog.text
+
+
+def test_a_catalog_of_a_later_version_is_refused_with_a_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        first = Store(tmp_path)
+        await first.open()
+        await first.close()
+        later = Store(tmp_path)
+        await later.open()
+        assert later._journal is not None
+        later._journal.append([b'{"do": "teleport"}'])
+        await later.close()
+        before = (tmp_path / FILE).read_bytes()
+        store = Store(tmp_path)
+        await store.open()
+        with pytest.raises(StoreError, match="teleport"):
+            await store.commit({"do": "no-tenant", "name": "public"})
+        await store.close()
+        assert (tmp_path / FILE).read_bytes() == before
+
+    asyncio.run(test())
+    assert "teleport" in caplog.text
+
+
+def test_a_record_that_cannot_be_changes_nothing() -> None:
+    catalog = Catalog.new()
+    before = state(catalog)
+    for record in ({}, {"do": "fly"}, {"do": "no-tenant", "name": "x"}, {"do": "topic", "namespace": "x", "name": "y"}):
+        with pytest.raises(CatalogError):
+            catalog.apply(record)
+    assert state(catalog) == before
+
+
+def test_schemas_since_the_last_deletion_are_the_live_ones() -> None:
+    catalog = Catalog.new()
+    for version, kind in enumerate(["AVRO", "", "AVRO", "AVRO"]):
+        catalog.schemas.setdefault("t", []).append(Schema(version, kind, "", {}, 0))
+    assert [found.version for found in catalog.live_schemas("t")] == [2, 3]

@@ -1,0 +1,124 @@
+"""The catalog's log: what was appended is there again, whatever happened to the file, or it is said what is not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from mq_shards.gateway.pulsar.journal import Journal, JournalError
+
+PAYLOADS = [b"one", b"", b"three" * 100, bytes(range(256)), b"five"]
+
+
+def written(path: Path, payloads: list[bytes] = PAYLOADS) -> bytes:
+    journal = Journal(path)
+    assert journal.open() == ([], [])
+    for payload in payloads:
+        journal.append([payload])
+    journal.close()
+    return path.read_bytes()
+
+
+def reopened(path: Path) -> tuple[list[bytes], list[str]]:
+    journal = Journal(path)
+    try:
+        return journal.open()
+    finally:
+        journal.close()
+
+
+def test_what_was_appended_is_read_again_and_appended_to(tmp_path: Path) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    written(path)
+    assert reopened(path) == (PAYLOADS, [])
+    journal = Journal(path)
+    journal.open()
+    journal.append([b"six", b"seven"])
+    journal.close()
+    assert reopened(path) == ([*PAYLOADS, b"six", b"seven"], [])
+
+
+def test_a_write_that_was_cut_short_anywhere_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    whole = written(path)
+    ends = [24 + sum(12 + len(p) for p in PAYLOADS[:count]) for count in range(len(PAYLOADS) + 1)]
+    assert ends[-1] == len(whole)
+    for cut in range(ends[0], len(whole)):
+        path.write_bytes(whole[:cut])
+        there = sum(end <= cut for end in ends) - 1
+        assert reopened(path) == (PAYLOADS[:there], [])
+        assert path.stat().st_size == ends[there], "and is cut off"
+
+
+def test_damage_in_the_middle_is_named_and_what_lies_behind_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    whole = written(path)
+    second = 24 + 12 + len(PAYLOADS[0]) + 12
+    for place in (second + 12, second + 40, second + 4):
+        for leftover in path.parent.glob("*.damaged*"):
+            leftover.unlink()
+        data = bytearray(whole)
+        data[place] ^= 0x40
+        path.write_bytes(data)
+        payloads, damages = reopened(path)
+        assert payloads == [PAYLOADS[0], PAYLOADS[1], *PAYLOADS[3:]]
+        assert len(damages) == 1
+        assert "cannot be read" in damages[0]
+        assert [p.read_bytes() for p in path.parent.glob("*.damaged*")] == [bytes(data)], "kept aside"
+        assert reopened(path) == (payloads, []), "said once"
+
+
+def test_what_is_no_log_of_ours_is_refused_with_a_line(tmp_path: Path) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    whole = written(path)
+    version = bytearray(whole)
+    version[8] = 9
+    for data, why in ((b"", "no head"), (b"x" * 100, "no catalog of ours"), (bytes(version), "damaged head")):
+        path.write_bytes(data)
+        with pytest.raises(JournalError, match=why):
+            reopened(path)
+        assert path.read_bytes() == data
+
+
+def test_a_later_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    monkeypatch.setattr("mq_shards.gateway.pulsar.journal.VERSION", 2)
+    written(path)
+    monkeypatch.undo()
+    with pytest.raises(JournalError, match="version 2"):
+        reopened(path)
+
+
+def test_written_anew_it_has_what_was_said_and_nothing_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    old = written(path)
+    journal = Journal(path)
+    journal.open()
+    journal.rewrite([b"all"])
+    journal.append([b"next"])
+    journal.close()
+    with path.open("ab") as file:  # as when a file system brings old blocks back
+        file.write(old[24:])
+    assert reopened(path) == ([b"all", b"next"], [])
+
+
+def test_an_append_that_failed_is_not_built_upon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    journal = Journal(path)
+    journal.open()
+    journal.append([b"one"])
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    with pytest.raises(OSError, match="No space"):
+        journal.append([b"two"])
+    monkeypatch.undo()
+    with pytest.raises(OSError, match="not written before"):
+        journal.append([b"three"])
+    assert journal.open()[0] in ([b"one"], [b"one", b"two"])
+    journal.append([b"four"])
+    journal.close()
+    assert reopened(path)[0][-1] == b"four"
