@@ -838,6 +838,61 @@ def test_a_subscription_is_made_anew_when_its_worker_is_back(duo: Bench) -> None
     assert [kind for kind, _ in client.frames()] == [MESSAGE]
 
 
+LOST = [(b"FIN %s", b"FIN"), (b"REQ %s 1000", b"REQ"), (b"TOUCH %s", b"TOUCH")]
+
+
+def lost(name: bytes) -> tuple[int, bytes]:
+    return (ERROR, b"E_%s_FAILED %s %s failed ID not in flight" % (name, name, ID))
+
+
+def test_what_a_worker_that_dies_had_not_come_to_is_refused_and_what_it_had_is_not(bench: Bench) -> None:
+    client = bench.consumer()
+    assert client.talk(b"FIN %s\n" % (b"c" * 16)) == []
+    assert bench.one().kind == FINISH
+    assert client.talk(b"".join(command % ID + b"\n" for command, _ in LOST)) == []
+    bench.acceptor.peer_gone(0)
+    bench.turn()
+    assert client.frames() == [lost(name) for _, name in LOST]
+    assert not client.is_closed
+
+
+def test_what_is_refused_when_a_worker_dies_is_heard_before_what_came_later_is_answered(duo: Bench) -> None:
+    here, there = duo.name_at(0), duo.name_at(1)
+    client = duo.consumer(topic=here)
+    one = struct.pack(">I", 1) + b"x"
+    taken = b"FIN %s\nPUB %s\n%s" % (b"c" * 16, there, one)
+    assert client.talk(taken) == []
+    assert [r.kind for r in duo.take(0)] == [FINISH, lib.MSG_BARRIER]
+    assert client.talk((b"FIN %s\nPUB %s\n%s" % (ID, there, one)) * 2 + b"REQ %s 0\n" % ID) == []
+    for request in [r for r in duo.take(1) if r.kind == PUBLISH]:
+        duo.answer(1, request)
+    assert client.frames() == []
+    duo.acceptor.peer_gone(0)
+    duo.turn()
+    ok = (RESPONSE, b"OK")
+    assert client.frames() == [ok, lost(b"FIN"), ok, lost(b"FIN"), ok, lost(b"REQ")]
+    assert client.talk(b"PUB %s\n%s" % (there, one)) == []
+    duo.answer(1, duo.one(1))
+    assert client.frames() == [ok]
+
+
+def test_what_waited_for_room_in_the_ring_of_a_worker_that_dies_is_refused_too(duo: Bench) -> None:
+    client = duo.consumer(topic=duo.name_at(0))
+    sent = 0
+    for _ in range(100):  # the ring takes 18,000 of them, and then nothing more is read
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                sent += client.socket.send(b"FIN %s\n" % ID * 1000)
+        duo.turn()
+    duo.acceptor.peer_gone(0)
+    heard: list[tuple[int, bytes]] = []
+    for _ in range(100):
+        heard += client.frames()
+        duo.turn()
+    assert 18_000 < len(heard) <= sent // 21
+    assert set(heard) == {lost(b"FIN")}
+
+
 def test_a_subscription_that_cannot_be_made_anew_ends_the_connection(bench: Bench) -> None:
     client = bench.consumer()
     bench.acceptor.peer_gone(0)

@@ -303,6 +303,15 @@ int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, in
     return 0;
 }
 
+/* What a barrier's slot has as its value when the worker that died had not come to it. */
+enum { UNTAKEN = 1 };
+
+static void fail_slot(struct acceptor *a, struct slot *slot) {
+    slot->answered = true;
+    slot->status = STATUS_FAILED;
+    a->expected--;
+}
+
 /* The worker is dead. What it was asked and has not answered may have been done or not. */
 static void lose(struct acceptor *a, struct connection *c, uint32_t worker) {
     c->touched_workers &= ~bit_of(worker);
@@ -310,9 +319,7 @@ static void lose(struct acceptor *a, struct connection *c, uint32_t worker) {
         struct slot *slot = connection_slot(c, c->head_slot + i);
         bool concerns = slot->kind >= MSG_PUBLISH && slot->worker == worker;
         if (!concerns || slot->answered || slot->unsent || slot->kind == MSG_RESERVE) continue;
-        slot->answered = true;
-        slot->status = STATUS_FAILED;
-        a->expected--;
+        fail_slot(a, slot);
         if (!slot->python) continue;
         struct message answer = {
             .kind = slot->kind, .status = STATUS_FAILED, .conn = c->number, .slot = c->head_slot + i};
@@ -322,10 +329,59 @@ static void lose(struct acceptor *a, struct connection *c, uint32_t worker) {
     if (!c->closed) slots_emit(a, c);
 }
 
+static struct slot *barrier_of(const struct connection *c, uint32_t number, uint32_t worker) {
+    if (number - c->head_slot >= c->slot_count) return NULL;
+    struct slot *slot = connection_slot(c, number);
+    bool is_one = slot->kind == MSG_BARRIER && slot->worker == worker && !slot->answered;
+    return is_one ? slot : NULL;
+}
+
+/* Of the barriers, those that the worker took and did not answer are over before those that it did not take. */
+static void end_barriers(struct acceptor *a, uint32_t worker, struct channel *channel) {
+    struct channel_place place = {0};
+    const struct message *message;
+    while ((message = channel_unreleased(channel, &place)) != NULL) {
+        struct connection *c = message->kind == MSG_BARRIER ? connection_find(a, message->conn) : NULL;
+        struct slot *slot = c != NULL ? barrier_of(c, message->slot, worker) : NULL;
+        if (slot != NULL) slot->value = UNTAKEN;
+    }
+    for (uint32_t i = 0; i < a->highest_index; i++) {
+        struct connection *c = a->table[i];
+        for (uint32_t n = 0; c != NULL && n < c->slot_count; n++) {
+            struct slot *slot = barrier_of(c, c->head_slot + n, worker);
+            if (slot != NULL && slot->value != UNTAKEN) fail_slot(a, slot);
+        }
+    }
+}
+
+/* What is told without a reply, but for a refusal, and lies in the ring of a worker that died has not been done: it is
+ * refused in its place among the replies, before anything that came later is answered. */
+static void refuse_untaken(struct acceptor *a, uint32_t worker) {
+    struct channel *channel = a->links[worker].channel;
+    end_barriers(a, worker, channel);
+    struct channel_place place = {0};
+    const struct message *message;
+    while ((message = channel_unreleased(channel, &place)) != NULL) {
+        struct connection *c = connection_find(a, message->conn);
+        if (c == NULL) continue;
+        bool is_told = message->kind == MSG_FINISH || message->kind == MSG_REQUEUE || message->kind == MSG_EXTEND;
+        struct message refused = {.kind = MSG_REFUSED,
+                                  .status = STATUS_FAILED,
+                                  .conn = message->conn,
+                                  .consumer = message->consumer,
+                                  .id = message->id,
+                                  .refused = message->kind};
+        struct slot *barrier = message->kind == MSG_BARRIER ? barrier_of(c, message->slot, worker) : NULL;
+        if (barrier != NULL) fail_slot(a, barrier);
+        if (is_told && c->codec->pushed != NULL) c->codec->pushed(a, c, worker, &refused);
+    }
+}
+
 void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
     if (worker >= a->workers || a->links[worker].channel == NULL) return;
     struct worker_link *link = &a->links[worker];
     peer_hear(a, worker, UINT32_MAX);
+    if (!channel_broken(link->channel)) refuse_untaken(a, worker);
     channel_close(link->channel);
     link->channel = NULL;
     link->backlogged = false;

@@ -35,6 +35,7 @@ struct channel {
     struct ring_consumer in;
     int wake_fd;
     bool broken;
+    bool holds; /* see channel_hold */
 
     uint64_t publishable; /* what was sent before this place may be seen; always the end of a message */
     struct chunk *first;
@@ -119,6 +120,10 @@ void channel_close(struct channel *channel) {
     free_overflow(channel);
     free_assembly(channel);
     free(channel);
+}
+
+void channel_hold(struct channel *channel) {
+    channel->holds = true;
 }
 
 bool channel_broken(const struct channel *channel) {
@@ -312,13 +317,15 @@ const struct message *channel_receive(struct channel *channel) {
     uint32_t bytes, flags;
     const void *payload;
     while ((payload = ring_peek(&channel->in, &bytes, &flags)) != NULL) {
-        /* The bytes stay where they are until ring_release. */
-        ring_consume(&channel->in);
         if (flags == FRAGMENT_WHOLE) {
+            /* The bytes stay where they are until ring_release. */
+            ring_consume(&channel->in);
             const struct message *message = whole_message(channel, payload, bytes);
             if (message == NULL) channel_break(channel);
             return message;
         }
+        if (channel->holds && flags == FRAGMENT_FIRST && channel->in.head != channel->in.released) return NULL;
+        ring_consume(&channel->in);
         if (flags > FRAGMENT_WHOLE || !assembly_add(channel, payload, bytes, flags)) {
             channel_break(channel);
             return NULL;
@@ -345,6 +352,36 @@ void channel_release(struct channel *channel) {
     if (channel_broken(channel)) return;
     free_large_assembly(channel);
     ring_release(&channel->in);
+}
+
+/* A record in the overflow, behind those in the ring. */
+static const struct ring_record *next_in_overflow(const struct channel *channel, struct channel_place *place) {
+    const struct chunk *chunk = place->chunk;
+    if (chunk == NULL) {
+        chunk = channel->first;
+        if (chunk != NULL) place->in_chunk = chunk->begin;
+    }
+    while (chunk != NULL && place->in_chunk == chunk->end) {
+        chunk = chunk->next;
+        place->in_chunk = 0;
+    }
+    if (chunk == NULL) return NULL;
+    place->chunk = chunk;
+    const struct ring_record *record =
+        (const struct ring_record *)(const void *)((const uint8_t *)chunk->bytes + place->in_chunk);
+    place->in_chunk += (size_t)ring_record_bytes(record->bytes);
+    return record;
+}
+
+const struct message *channel_unreleased(struct channel *channel, struct channel_place *place) {
+    uint32_t bytes, flags;
+    const void *payload;
+    while ((payload = ring_unreleased(&channel->out, &place->in_ring, &bytes, &flags)) != NULL)
+        if (flags == FRAGMENT_WHOLE) return payload;
+    const struct ring_record *record;
+    while (!channel->out.broken && (record = next_in_overflow(channel, place)) != NULL)
+        if (record->flags == FRAGMENT_WHOLE) return (const struct message *)(const void *)(record + 1);
+    return NULL;
 }
 
 /* --- Sleeping ----------------------------------------------------------------------------------------------------- */

@@ -41,6 +41,10 @@ struct channel;
 struct channel *channel_open(int out_fd, int in_fd, int peer_wake_fd, size_t max_message_bytes);
 void channel_close(struct channel *channel);
 
+/* From now on nothing that was received is given back before channel_release(), which it otherwise is by a message in fragments:
+ * one of these is not begun before that. */
+void channel_hold(struct channel *channel);
+
 /* Copies header and body. header->body_bytes must equal body_bytes. */
 void channel_send(struct channel *channel, const struct message *header, const void *body, size_t body_bytes);
 
@@ -66,8 +70,18 @@ const struct message *channel_receive(struct channel *channel);
 bool channel_drained(const struct channel *channel);
 /* Looks for what has been published since. True if there is something to receive. */
 bool channel_look(struct channel *channel);
-/* Gives the room of all received messages back to the producer; wakes it if it waits for room. Once per turn. */
+/* Gives the room of all received messages back to the producer; wakes it if it waits for room. Once per turn: what has not
+ * been given back when this side dies is what the other side's channel_unreleased() has. */
 void channel_release(struct channel *channel);
+
+/* What was sent and the other side has not given back, in order, when it is gone: it was not done, or nobody knows. Messages
+ * in fragments are passed over. *place is all zeros at first. NULL behind the last. */
+struct channel_place {
+    uint64_t in_ring;
+    const void *chunk;
+    size_t in_chunk;
+};
+const struct message *channel_unreleased(struct channel *channel, struct channel_place *place);
 
 /* Sleep protocol: say that this side is about to sleep; true if it may (nothing to receive; and, if backlogged, no room
  * has appeared), false if it must not. channel_awake() takes it back. */

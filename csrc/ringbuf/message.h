@@ -96,7 +96,8 @@ enum message_kind {
     /* Pushed to a consumer. */
     MSG_DELIVER =
         96, /* consumer, topic as its SUBSCRIBE had it, seq, id, attempts: this is which, time_ns: of its publish, body */
-    MSG_REFUSED,   /* consumer, id, refused: the request's kind; NOT_FOUND: not in flight, NONE: but with another */
+    MSG_REFUSED,   /* consumer, id, refused: the request's kind; NOT_FOUND: not in flight, NONE: but with another;
+                    * FAILED: the worker died before it came to that */
     MSG_DISMISSED, /* consumer, why: its channel or topic was deleted, or moved: it is a consumer no more */
     MSG_ACTIVE,    /* consumer, active: 1: of those that stand by it is the first now; 0: another is */
 };

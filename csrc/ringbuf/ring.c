@@ -227,6 +227,20 @@ void ring_producer_awake(struct ring_producer *producer) {
     say_awake(&producer->shared->producer_waiting);
 }
 
+const void *ring_unreleased(struct ring_producer *producer, uint64_t *at, uint32_t *payload_bytes, uint32_t *flags) {
+    if (*at == 0) {
+        (void)ring_producer_look(producer, 0);
+        *at = producer->head;
+    }
+    if (producer->broken || *at >= producer->tail) return NULL;
+    const struct ring_record *record =
+        (const struct ring_record *)(const void *)(producer->data + (*at & (producer->data_bytes - 1)));
+    *payload_bytes = record->bytes;
+    *flags = record->flags;
+    *at += ring_record_bytes(record->bytes);
+    return record + 1;
+}
+
 /* --- Consumer ----------------------------------------------------------------------------------------------------- */
 
 void ring_consumer_break(struct ring_consumer *consumer) {

@@ -171,6 +171,10 @@ static inline bool ring_publish(struct ring_producer *producer) {
     return ring_publish_to(producer, producer->tail);
 }
 
+/* What the consumer has not given back: its records one after the other, for when it is gone. *at is where to go on, 0 at
+ * first. NULL behind the last, or when its index makes no sense. */
+const void *ring_unreleased(struct ring_producer *producer, uint64_t *at, uint32_t *payload_bytes, uint32_t *flags);
+
 /* Says that the producer sleeps until there is more room than it has seen; false, and nothing said, if there is. */
 bool ring_producer_may_sleep(struct ring_producer *producer);
 void ring_producer_awake(struct ring_producer *producer);

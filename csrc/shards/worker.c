@@ -295,6 +295,7 @@ bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int
     if (acceptor >= BOARD_MAX_ACCEPTORS) return false;
     worker_peer_gone(w, acceptor);
     w->peers[acceptor].channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_MESSAGE_BYTES);
+    if (w->peers[acceptor].channel) channel_hold(w->peers[acceptor].channel);
     return w->peers[acceptor].channel;
 }
 
@@ -333,7 +334,6 @@ static bool take_in(struct worker *w, uint32_t acceptor) {
         done++;
         requests_run_parked(w);
     }
-    if (!p->stalled) channel_release(p->channel);
     /* Nobody there would be answered any more; with new rings they are. */
     if (channel_broken(p->channel)) worker_die("a ring is not to be believed, or out of memory");
     return done > 0;
@@ -397,6 +397,15 @@ static bool round_over(struct worker *w) {
     return true;
 }
 
+/* What was taken in is in the logs: acceptors may forget it. What they find in a ring when this process dies was not done,
+ * or nobody knows. */
+static void release_all(struct worker *w) {
+    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
+        struct peer *p = &w->peers[a];
+        if (p->channel && !p->stalled) channel_release(p->channel);
+    }
+}
+
 static void publish_all(struct worker *w) {
     for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
         if (w->peers[a].channel) channel_publish(w->peers[a].channel);
@@ -450,7 +459,10 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         busy |= shards_forget_retained(w);
     }
     w->failing = !flush_logs(w) || w->sync_failed;
-    if (!w->failing) let_out(w);
+    if (!w->failing) {
+        release_all(w);
+        let_out(w);
+    }
     return busy || w->sync_refused;
 }
 

@@ -117,6 +117,26 @@ def test_nothing_is_lost_when_one_worker_after_the_other_is_killed(memory: bool,
         ledger.drain(server)
 
 
+def test_what_a_consumer_said_of_messages_to_a_worker_that_dies_is_refused(tmp_path: Path) -> None:
+    """And before anything is answered that came behind it; what it had done is no error."""
+    with running(with_workers(1), data_dir=tmp_path) as server, consumer(server, "said", rdy=10) as wire:
+        with Wire(server) as producer:
+            producer.publish_many("said", [b"one", b"two", b"three"])
+        done, said, again = wire.messages(3)
+        wire.fin(done)
+        wire.publish("other", b"which waits until the FIN is done")
+        before = server.pid_of("mq-worker-0")
+        os.kill(before, signal.SIGSTOP)
+        wire.fin(said)
+        wire.req(again)
+        os.kill(before, signal.SIGKILL)
+        assert [wire.frame().data for _ in range(2)] == [
+            b"E_FIN_FAILED FIN %s failed ID not in flight" % said.id,
+            b"E_REQ_FAILED REQ %s failed ID not in flight" % again.id,
+        ]
+        assert {message.body for message in wire.messages(2)} == {b"two", b"three"}
+
+
 class TestAfterKillingEverything:
     def test_only_the_unfinished_come_again_and_their_attempts_count_on(self, tmp_path: Path) -> None:
         bodies = [b"%d" % n for n in range(6)]

@@ -828,4 +828,5 @@ const struct codec nsq_codec = {
     .subscribing = nsq_subscribing,
     .subscribed = nsq_subscribed,
     .tell = nsq_tell,
+    .lost = nsq_lost,
 };

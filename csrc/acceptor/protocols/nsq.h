@@ -99,6 +99,7 @@ uint8_t *nsq_put_id(uint8_t *out, uint64_t id);
 void nsq_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
 void nsq_sent(struct acceptor *a, struct connection *c);
 void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker);
+void nsq_lost(struct acceptor *a, struct connection *c, uint32_t worker);
 bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
                      const void *body);
 /* It is no consumer, and asks a worker that comes back for nothing. */

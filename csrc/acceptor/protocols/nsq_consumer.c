@@ -165,6 +165,12 @@ void nsq_subscribed(struct acceptor *a, struct connection *c, uint8_t status) {
     nsq_forget_subscription(a, n);
 }
 
+/* What it had not come to has been refused: nothing more is to be heard of what was said until now. */
+void nsq_lost(struct acceptor *a, struct connection *c, uint32_t worker) {
+    (void)a;
+    if (is_subscribed(c, worker)) nsq_of(c)->unsettled = false;
+}
+
 void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker) {
     struct nsq *n = nsq_of(c);
     if (!is_subscribed(c, worker) || c->closing) return;
