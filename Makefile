@@ -14,7 +14,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test test-long lint bench bench-check pipeline-demo setup beanstalkd nsq nats spark java
+.PHONY: run test test-long lint bench bench-check pipeline-demo setup beanstalkd nsq nats nats-old spark java
 
 CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -131,8 +131,10 @@ nsq: setup
 
 # The same of NATS.
 NATS_VERSION := v2.15.2
+# Clusters may have servers from before there were pools of routes, too.
+NATS_OLD_VERSION := v2.9.25
 
-nats: setup
+nats: setup nats-old
 	@if [ -x build/nats/nats-server ]; then
 		:
 	elif ! command -v go >/dev/null; then
@@ -142,6 +144,14 @@ nats: setup
 		GOTOOLCHAIN=local GOWORK=off GOBIN="$$PWD/build/nats" timeout 600 \
 			go install github.com/nats-io/nats-server/v2@$(NATS_VERSION) >/dev/null 2>&1 ||
 			echo "nats-server cannot be built: comparisons with it are skipped"
+	fi
+
+nats-old: setup
+	@if [ ! -x build/nats/$(NATS_OLD_VERSION:v%=%)/nats-server ] && command -v go >/dev/null; then
+		echo "building nats-server $(NATS_OLD_VERSION) to compare with"
+		GOTOOLCHAIN=local GOWORK=off GOBIN="$$PWD/build/nats/$(NATS_OLD_VERSION:v%=%)" timeout 600 \
+			go install github.com/nats-io/nats-server/v2@$(NATS_OLD_VERSION) >/dev/null 2>&1 ||
+			echo "nats-server $(NATS_OLD_VERSION) cannot be built: comparisons with it are skipped"
 	fi
 
 # pip has just built the core when it installed; setuptools and make do not agree on when that is too old.

@@ -42,9 +42,12 @@ class AcceptorProcess:
         self._calls = Calls(self._watched, time.monotonic_ns, expected=start["gateway"])
         broker = Broker(start["instance"], start["started_wall_ns"], start["index"], self._calls, control.send)
         self._protocols: dict[int, Protocol] = {
-            protocol_number(name): protocol(self._engine, settings[name], broker)
+            protocol_number(name): protocol(self._engine, protocol.settings_of(settings), broker)
             for name, protocol in PROTOCOLS.items()
         }
+        by_name = {protocol.name: protocol for protocol in self._protocols.values()}
+        for protocol in self._protocols.values():
+            protocol.meet(by_name)
         self._serving = False
         self._stopping = False
         self._full_said_at = -FULL_SAID_S
@@ -170,7 +173,7 @@ class AcceptorProcess:
                     log.debug("acceptor %d is gone", message["acceptor"])
                 case "reload":
                     for protocol in self._protocols.values():
-                        protocol.reload(message["settings"][protocol.name])
+                        protocol.reload(protocol.settings_of(message["settings"]))
                 case "lame-duck":
                     self._send_clients_away()
                 case "shared":

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import Kind, Setting
 from mq_shards.ringbuf.calls import Calls
 
 Settings = Mapping[str, Any]
+Section = TypeVar("Section")
 
 
 class Broker(NamedTuple):
@@ -48,6 +49,9 @@ class Protocol(ABC):
     port: ClassVar[int]  # the usual one
     example: ClassVar[str]  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
     options: ClassVar[Mapping[str, Kind]] = {}
+    section: ClassVar[str] = ""  # of whose options it takes its own; empty: those of its name
+    usual: ClassVar[bool] = True  # clients come where nothing else is said
+    single: ClassVar[bool] = False  # one acceptor, the first, has all its connections
     meshed: ClassVar[bool] = False  # its clients talk to those of other acceptors: there is a mesh between them
     reloadable: ClassVar[frozenset[str]] = frozenset()  # options that may be changed while running
     secrets: ClassVar[frozenset[str]] = frozenset()  # options that are not to be shown
@@ -56,6 +60,11 @@ class Protocol(ABC):
     instead: ClassVar[Mapping[str, str]] = {}
     # Whose configuration file --NAME-config takes, if there is such an option.
     config_of: ClassVar[str] = ""
+
+    @classmethod
+    def settings_of(cls, settings: Mapping[str, Section]) -> Section:
+        """Its own section of all settings."""
+        return settings[cls.section or cls.name]
 
     @classmethod
     def check(cls, settings: dict[str, Setting]) -> None:
@@ -78,6 +87,9 @@ class Protocol(ABC):
         self._settings = settings
         self._broker = broker
         self._number = protocol_number(self.name)
+
+    def meet(self, others: Mapping[str, Protocol]) -> None:
+        """The protocols of this acceptor, by name; before anything comes."""
 
     def close(self) -> None:
         """Before the engine is."""

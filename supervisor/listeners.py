@@ -58,7 +58,7 @@ def listen_on(
             elif listen.path:
                 listeners.append(_bind_file(listen, access or Access(), passed))
             else:
-                listeners.extend(_bind_name(listen, 1 if listen.by_gateway else acceptors, passed))
+                listeners.extend(_bind_name(listen, 1 if listen.single else acceptors, passed))
         if len(listeners) > MAX_LISTENS:
             raise ListenError(f"cannot listen on {len(listeners)} addresses, at most {MAX_LISTENS} are possible")
     except ListenError:

@@ -35,9 +35,9 @@ class Operator:
 
     def serving(self, options: Options, listeners: Sequence[Listener]) -> None:
         addresses = [one.address for one in listeners if not one.address.path]
-        for name, protocol in PROTOCOLS.items():
+        for protocol in PROTOCOLS.values():
             listening = [(address.protocol, address.address) for address in addresses]
-            self._files += protocol.write_files(options.settings[name], listening)
+            self._files += protocol.write_files(protocol.settings_of(options.settings), listening)
 
     def end(self) -> None:
         for path in self._files:

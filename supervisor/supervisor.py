@@ -257,7 +257,7 @@ class Supervisor:
             self._mesh_epoch = join_by_mesh(acceptor, self._acceptors, ring_bytes, self._mesh_epoch)
         join_by_calls(acceptor, self._acceptors)
         for listener in self._listeners:
-            if listener.address.by_gateway == (acceptor.role == "gateway"):
+            if listener.address.is_served_by(acceptor.role, acceptor.index):
                 sock = listener.socket_of(acceptor.index)
                 listen = {
                     "do": "listen",

@@ -28,7 +28,7 @@ def test_help_shows_every_section_option_with_its_default_and_examples(capsys: p
         for name, kind in table.items():
             assert re.search(rf"{name} +\S.*\n +\({re.escape(kind.limits())}\)\n", text)
     for name, protocol in PROTOCOLS.items():
-        assert f"{name}://127.0.0.1:{protocol.port}" in text
+        assert f"{name}://{'127.0.0.1' if protocol.usual else '0.0.0.0'}:{protocol.port}" in text
     for word in ("--workers", "--data-dir", "--memory", "--config", "--set", "examples:", "SIGUSR1", "exit status"):
         assert word in text
 

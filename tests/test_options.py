@@ -194,7 +194,8 @@ def test_an_address_is_shown_as_it_is_given() -> None:
     [
         (
             "--listen ftp://h:1",
-            '--listen: "ftp" is not a protocol of this version (it has: beanstalk, nsq, nats, nsq-http, http)',
+            '--listen: "ftp" is not a protocol of this version '
+            "(it has: beanstalk, nsq, nats, nats-route, nsq-http, http)",
         ),
         ("--listen h:1", '--listen: "h:1" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)'),
         ("--listen beanstalk://::1:5", '"beanstalk://::1:5" is not SCHEME://HOST:PORT'),

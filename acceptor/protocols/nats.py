@@ -25,7 +25,7 @@ import orjson
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
-from mq_shards.acceptor.protocols import nats_tls_options
+from mq_shards.acceptor.protocols import nats_cluster_options, nats_tls_options
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
 
@@ -75,6 +75,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "pid-file": Text("", "a file that the process's number is written to", "a path"),
     "ports-file-dir": Text("", "where to write a file that says what is listened on", "a path"),
     **nats_tls_options.OPTIONS,
+    **nats_cluster_options.OPTIONS,
 }
 
 
@@ -173,8 +174,8 @@ class Nats(Protocol):
     options = OPTIONS
     meshed = True
     has_lame_duck = True
-    reloadable = frozenset(OPTIONS) - {"server-name", "pid-file", "ports-file-dir"}
-    secrets = frozenset({"user", "password", "token"})
+    reloadable = frozenset(OPTIONS) - {"server-name", "pid-file", "ports-file-dir", *nats_cluster_options.OPTIONS}
+    secrets = frozenset({"user", "password", "token", "routes", "cluster-user", "cluster-password"})
     config_of = "nats-server"
 
     @classmethod
@@ -195,6 +196,7 @@ class Nats(Protocol):
         assert isinstance(grace, int) and isinstance(duration, int)
         if grace >= duration:
             raise ValueError("nats.lame-duck-grace-period is not less than nats.lame-duck-duration")
+        nats_cluster_options.check(settings)
         if nats_tls_options.are_set(settings):
             from mq_shards.acceptor.protocols import nats_tls
 
@@ -280,6 +282,12 @@ class Nats(Protocol):
             self._settings["lame-duck-grace-period"],
             self._settings["lame-duck-duration"],
         )
+
+    def own_urls(self) -> tuple[str, ...]:
+        """Where clients find this server."""
+        from mq_shards.acceptor.protocols.nats_addresses import own_urls
+
+        return tuple(own_urls(self._identity.host, self._identity.port, self._settings["client-advertise"]))
 
     def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str] = (), name: str = "") -> None:
         """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
@@ -379,10 +387,7 @@ class Nats(Protocol):
         if self._cluster.get("name"):
             info["cluster"] = self._cluster["name"]
         if others := self._cluster.get("urls"):
-            from mq_shards.acceptor.protocols.nats_addresses import own_urls
-
-            own = own_urls(self._identity.host, self._identity.port, self._settings["client-advertise"])
-            info["connect_urls"] = [*own, *others]
+            info["connect_urls"] = [*self.own_urls(), *others]
         info["client_id"] = client.client_id
         host, _, _ = self._engine.remote(conn).rpartition(":")
         info["client_ip"] = host.strip("[]")

@@ -15,8 +15,10 @@ NAMES: Final = (
     "beanstalk",
     "nsq",
     "nats",
+    "nats_route",
 )
 
 PROTOCOLS: Final[Mapping[str, type[Protocol]]] = {
-    name: importlib.import_module(f"mq_shards.acceptor.protocols.{name}").PROTOCOL for name in NAMES
+    protocol.name: protocol
+    for protocol in (importlib.import_module(f"mq_shards.acceptor.protocols.{name}").PROTOCOL for name in NAMES)
 }

@@ -97,6 +97,17 @@ class Listen(NamedTuple):
         return self.protocol in SERVICES
 
     @property
+    def single(self) -> bool:
+        """One process serves it: the gateway, or the first acceptor."""
+        return self.by_gateway or (self.protocol in PROTOCOLS and PROTOCOLS[self.protocol].single)
+
+    def is_served_by(self, role: str, index: int) -> bool:
+        """By the gateway, or an acceptor of that number."""
+        if role == "gateway" or self.by_gateway:
+            return role == "gateway" and self.by_gateway
+        return index == 0 or not self.single
+
+    @property
     def meshed(self) -> bool:
         """Its clients talk to those of other acceptors."""
         return self.protocol in PROTOCOLS and PROTOCOLS[self.protocol].meshed
@@ -127,7 +138,11 @@ class Options:
     data_dir: Path | None = Path(DEFAULT_DATA_DIR)
     sync: str = DEFAULT_SYNC
     damage: str = DEFAULT_DAMAGE
-    listen: tuple[Listen, ...] = tuple(Listen(name, LOOPBACK, protocol.port) for name, protocol in SCHEMES.items())
+    listen: tuple[Listen, ...] = tuple(
+        Listen(name, LOOPBACK, scheme.port)
+        for name, scheme in SCHEMES.items()
+        if name not in PROTOCOLS or PROTOCOLS[name].usual
+    )
     settings: Settings = field(default_factory=lambda: default_settings())
     contents: Mapping[str, bytes] = field(default_factory=dict)  # of files of other servers' forms, by protocol
     user: str = ""  # whom to become; "": as it is
@@ -269,9 +284,9 @@ def _with_own(listen: tuple[Listen, ...], own: Sequence[Listen], given: bool) ->
 
 def _check_protocols(settings: Settings) -> None:
     """What cannot be (a certificate that cannot be used) ends the start, and not every acceptor after it."""
-    for name, protocol in PROTOCOLS.items():
+    for protocol in PROTOCOLS.values():
         try:
-            protocol.check(settings[name])
+            protocol.check(protocol.settings_of(settings))
         except ValueError as error:
             raise OptionsError(str(error)) from None
 
@@ -427,6 +442,7 @@ examples:
   mq-shards --workers 7 --data-dir /var/lib/mq-shards --sync always
   mq-shards --memory --listen beanstalk://0.0.0.0:11300 --listen 'beanstalk://[::]:11300'
   mq-shards --listen nsq://0.0.0.0:4150 --listen nsq-http://0.0.0.0:4151 --set nsq.lookupd-tcp-address=lookup:4160
+  mq-shards --listen nats://0.0.0.0:4222 --listen nats-route://0.0.0.0:6222 --set nats.routes=nats-route://10.0.0.2:6222
   mq-shards --config mq.toml --set beanstalk.max-job-size=1048576 --set nsq.msg-timeout=1m30s
 
   a configuration file:

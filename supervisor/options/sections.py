@@ -42,7 +42,7 @@ BROKER: Final[Mapping[str, Kind]] = {
 
 # In the order of --help: protocols bring their own.
 SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
-    **{name: protocol.options for name, protocol in PROTOCOLS.items()},
+    **{name: protocol.options for name, protocol in PROTOCOLS.items() if not protocol.section},
     "log": LOG,
     **GATEWAY_SECTIONS,
     "broker": BROKER,

@@ -1,14 +1,13 @@
 /* Lines to commands, and what is said to them. What a line may look like, and what is said of one that does not, is
  * nats-server's: it reads byte by byte, so a wrong word is answered before its line is complete, and PING may have
  * anything behind it. */
-#include "acceptor/protocols/nats.h"
+#include "acceptor/protocols/nats_line.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/go_quote.h"
-#include "base/decimal.h"
 
 #define SECOND_NS ((uint64_t)1000000000)
 
@@ -65,9 +64,7 @@ static void say_violation(struct acceptor *a, struct connection *c, const char *
 /* --- a line ------------------------------------------------------------------------------------------------------- */
 
 enum verb {
-    VERB_PARTIAL,
-    VERB_WRONG,
-    VERB_PUB,
+    VERB_PUB = NATS_FIRST_WORD,
     VERB_HPUB,
     VERB_SUB,
     VERB_UNSUB,
@@ -79,63 +76,17 @@ enum verb {
     VERB_ERR
 };
 
-struct word {
-    enum verb verb;
-    const char *name;
-    size_t bytes;
-    bool has_arguments; /* a blank must follow */
-};
-
-static const struct word WORDS[] = {
+static const struct nats_word WORDS[] = {
     {VERB_PUB, "PUB", 3, true},          {VERB_HPUB, "HPUB", 4, true},  {VERB_SUB, "SUB", 3, true},
     {VERB_UNSUB, "UNSUB", 5, true},      {VERB_PING, "PING", 4, false}, {VERB_PONG, "PONG", 4, false},
     {VERB_CONNECT, "CONNECT", 7, false}, {VERB_INFO, "INFO", 4, false}, {VERB_OK, "+OK", 3, false},
     {VERB_ERR, "-ERR", 4, false},
 };
 
-static bool is_blank(uint8_t byte) {
-    return byte == ' ' || byte == '\t';
-}
-
-/* What the input begins with, and how long the word is. */
-static enum verb verb_of(const uint8_t *data, size_t bytes, size_t *word_bytes) {
-    for (size_t w = 0; w < sizeof WORDS / sizeof *WORDS; w++) {
-        const struct word *word = &WORDS[w];
-        size_t n = bytes < word->bytes ? bytes : word->bytes, i = 0;
-        /* Of a letter the bit of 32 says whether it is small; signs have it anyway. */
-        while (i < n && (data[i] | 32) == (word->name[i] | 32)) i++;
-        if (i < n) continue;
-        if (bytes < word->bytes + (word->has_arguments ? 1u : 0u)) return VERB_PARTIAL;
-        if (word->has_arguments && !is_blank(data[word->bytes])) continue;
-        *word_bytes = word->bytes;
-        return word->verb;
-    }
-    return VERB_WRONG;
-}
-
 struct arguments {
     struct text items[MAX_ARGUMENTS];
     size_t count; /* more than MAX_ARGUMENTS: so many that they were not all taken */
 };
-
-static struct arguments split(const uint8_t *at, const uint8_t *end) {
-    struct arguments found = {.count = 0};
-    while (at < end) {
-        while (at < end && is_blank(*at)) at++;
-        const uint8_t *begin = at;
-        while (at < end && !is_blank(*at)) at++;
-        if (at == begin) break;
-        if (found.count < MAX_ARGUMENTS) found.items[found.count] = (struct text){begin, (size_t)(at - begin)};
-        found.count++;
-    }
-    return found;
-}
-
-/* As nats-server reads them: nine digits at most, or it is none. */
-static bool get_size(struct text text, uint64_t *value) {
-    const uint8_t *at = text.at;
-    return text.bytes <= 9 && decimal_get(&at, text.at + text.bytes, UINT32_MAX, value) && at == text.at + text.bytes;
-}
 
 /* --- publishing --------------------------------------------------------------------------------------------------- */
 
@@ -202,11 +153,11 @@ static bool read_publish(const struct arguments *k, bool headers, struct nats_me
     m->subject = k->items[0];
     if (k->count == sizes + 2) m->reply = k->items[1];
     m->size = k->items[k->count - 1];
-    uint64_t total, header = 0;
-    if (!get_size(m->size, &total)) return false;
+    uint64_t total = 0, header = 0;
+    if (!nats_get_size(m->size, &total)) return false;
     if (headers) {
         m->header_size = k->items[k->count - 2];
-        if (!get_size(m->header_size, &header) || header > total) return false;
+        if (!nats_get_size(m->header_size, &header) || header > total) return false;
     }
     m->payload_bytes = total;
     m->header_bytes = header;
@@ -215,6 +166,16 @@ static bool read_publish(const struct arguments *k, bool headers, struct nats_me
 
 static bool is_literal(struct text subject) {
     return subject_pattern_is_valid(subject.at, subject.bytes) && !subject_has_wildcard(subject.at, subject.bytes);
+}
+
+/* A server that takes less than is published for it holds its publishers up, until it takes that or is cut off. */
+static void wait_for_route(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
+    struct nats_route_link *link = &server->links[server->full_route - BOARD_MAX_ACCEPTORS];
+    server->full_route = 0;
+    if (c->closed || c->stall != STALL_NONE) return;
+    connection_list_add(&link->waiting, c->number);
+    stalled(c, STALL_MESH);
 }
 
 /* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
@@ -241,6 +202,7 @@ static size_t take_publish(struct acceptor *a, struct connection *c, const struc
     if (there < m.payload_bytes + 2 || !mesh_may_send(a, c, a->mesh_there)) return 0;
     if (nats_is(c, NATS_PEDANTIC) && !is_literal(m.subject)) say_error(a, c, "Invalid Publish Subject");
     if (!c->closed) publish(a, c, &m);
+    if (nats_server_of(a, c)->full_route != 0) wait_for_route(a, c);
     return line_bytes + m.payload_bytes + 2;
 }
 
@@ -268,7 +230,7 @@ static bool take_unsub(struct acceptor *a, struct connection *c, const struct ar
     if (k->count != 1 && k->count != 2) return false;
     struct nats_subscription *s = nats_find(a, c, k->items[0]);
     uint64_t max = 0;
-    if (k->count == 2 && !get_size(k->items[1], &max)) max = 0;
+    if (k->count == 2 && !nats_get_size(k->items[1], &max)) max = 0;
     if (s != NULL && max > s->delivered)
         s->max = max;
     else if (s != NULL)
@@ -310,7 +272,8 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     const uint8_t *end = data + line_bytes - 1;
     if (end > data && end[-1] == '\r') end--;
     struct arguments k = {.count = 0};
-    if (verb != VERB_PING && verb != VERB_PONG && verb != VERB_OK) k = split(data + word_bytes, end);
+    if (verb != VERB_PING && verb != VERB_PONG && verb != VERB_OK)
+        k.count = nats_split(data + word_bytes, end, k.items, MAX_ARGUMENTS);
     bool good = true;
     switch (verb) {
     case VERB_PUB:
@@ -338,9 +301,9 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     /* Who has to say first who it is, says nothing else. */
     if (nats_is(c, NATS_MUST_CONNECT) && (data[0] | 32) != 'c') return refuse(a, c, bytes);
     size_t word_bytes = 0;
-    enum verb verb = verb_of(data, bytes, &word_bytes);
-    if (verb == VERB_PARTIAL) return 0;
-    if (verb == VERB_WRONG) return refuse(a, c, bytes);
+    uint32_t verb = nats_word_of(WORDS, sizeof WORDS / sizeof *WORDS, data, bytes, &word_bytes);
+    if (verb == NATS_WORD_PARTIAL) return 0;
+    if (verb == NATS_WORD_WRONG) return refuse(a, c, bytes);
     const uint8_t *newline = memchr(data, '\n', bytes);
     size_t line_bytes = newline != NULL ? (size_t)(newline - data) + 1 : bytes;
     size_t ends = newline == NULL ? 0 : newline > data && newline[-1] == '\r' ? 2 : 1;
@@ -350,7 +313,7 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
         return bytes;
     }
     if (newline == NULL) return has_arguments || line_bytes <= MAX_MOVED_BYTES ? 0 : refuse(a, c, bytes);
-    return take_line(a, c, verb, data, word_bytes, line_bytes, bytes);
+    return take_line(a, c, (enum verb)verb, data, word_bytes, line_bytes, bytes);
 }
 
 void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
@@ -403,7 +366,35 @@ bool nats_open_account(struct nats_server *server, uint32_t number) {
     return account->subjects != NULL;
 }
 
-enum { GLOBAL_ACCOUNT = 1 };
+/* FNV-1a: servers must agree on it. */
+static uint32_t place_in_pool(struct text name) {
+    uint32_t hash = 2166136261u;
+    for (size_t i = 0; i < name.bytes; i++) hash = (hash ^ name.at[i]) * 16777619u;
+    return hash;
+}
+
+bool nats_name_account(struct nats_server *server, uint32_t number, struct text name) {
+    if (!nats_open_account(server, number)) return false;
+    struct nats_account *account = &server->accounts[number];
+    char *copy = malloc(name.bytes + 1);
+    if (copy == NULL) return false;
+    memcpy(copy, name.at, name.bytes);
+    free(account->name);
+    account->name = copy;
+    account->name_bytes = (uint32_t)name.bytes;
+    account->name_hash = place_in_pool(name);
+    return true;
+}
+
+enum { GLOBAL_ACCOUNT = 1, SYSTEM_ACCOUNT = 2 };
+
+static bool open_first_accounts(struct nats_server *server) {
+    if (!nats_name_account(server, GLOBAL_ACCOUNT, (struct text){(const uint8_t *)"$G", 2}) ||
+        !nats_name_account(server, SYSTEM_ACCOUNT, (struct text){(const uint8_t *)"$SYS", 4}))
+        return false;
+    server->accounts[SYSTEM_ACCOUNT].has_route = true;
+    return true;
+}
 
 static bool started(struct acceptor *a, void *state) {
     struct nats_server *server = state;
@@ -419,18 +410,18 @@ static bool started(struct acceptor *a, void *state) {
     server->random = server->key.words[0] | 1;
     server->walk = subject_walk_new();
     server->remote_walk = subject_walk_new();
-    return server->walk != NULL && server->remote_walk != NULL && nats_open_account(server, GLOBAL_ACCOUNT);
+    return server->walk != NULL && server->remote_walk != NULL && open_first_accounts(server);
 }
 
 static void stopped(void *state) {
     struct nats_server *server = state;
-    for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) {
-        nats_forget_remotes(server, other);
-        free(server->peers[other].waiting.items);
-    }
+    for (uint32_t other = 0; other < NATS_OTHERS; other++) nats_forget_remotes(NULL, server, other);
+    for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) free(server->peers[other].waiting.items);
+    for (uint32_t n = 0; n < NATS_ROUTES; n++) free(server->links[n].waiting.items);
     for (uint32_t i = 0; i < server->account_count; i++) {
         subjects_free(server->accounts[i].subjects);
         subjects_free(server->accounts[i].remote);
+        free(server->accounts[i].name);
     }
     subject_walk_free(server->remote_walk);
     free(server->accounts);

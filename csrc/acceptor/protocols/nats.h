@@ -7,6 +7,7 @@
  *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
  *   nats_clock.c           pings, and who does not take its output
  *   nats_figures.c         what is known of connections, for monitoring
+ *   nats_route.h           other servers, and what is said to them
  *
  * Nothing is kept for anybody: a message is in the output of those who want it, or nowhere. A client that does not take
  * its output is cut, so a publisher never waits for one.
@@ -57,10 +58,21 @@ enum nats_reason {
     NATS_TOO_LONG = 17,
 };
 
+/* Who else may want something: acceptors by their numbers, then routes, each a connection to another server. */
+enum { NATS_ROUTES = 192, NATS_OTHERS = BOARD_MAX_ACCEPTORS + NATS_ROUTES };
+
+static inline bool nats_is_route(uint32_t other) {
+    return other >= BOARD_MAX_ACCEPTORS;
+}
+
 /* Subjects of one account, on this acceptor. Accounts do not see each other. */
 struct nats_account {
     struct subjects *subjects; /* of our clients */
-    struct subjects *remote;   /* of other acceptors: struct nats_remote; NULL as long as none wants anything */
+    struct subjects *remote;   /* of others: struct nats_remote; NULL as long as none wants anything */
+    char *name;                /* that all servers of a cluster know it by; of none is nothing said to them */
+    uint32_t name_bytes;
+    uint32_t name_hash; /* its place in a pool of routes */
+    bool has_route;     /* of its own, to servers that know such things */
 };
 
 struct nats_subscription {
@@ -73,7 +85,8 @@ struct nats_subscription {
     char sid[];
 };
 
-/* That another acceptor wants something: it stands for all its subscriptions of one pattern, or for its members of a group. */
+/* That another acceptor, or a server behind a route, wants something: it stands for all its subscriptions of one pattern, or
+ * for its members of a group. */
 struct nats_remote {
     struct subject_entry entry; /* first */
     struct nats_remote *next, *previous;
@@ -83,10 +96,16 @@ struct nats_remote {
 
 /* Another acceptor. What we told it has a number; what it has confirmed is up to one. */
 struct nats_peer {
-    struct nats_remote *remotes;
     struct connection_list waiting; /* for a confirmation */
     uint64_t asked, confirmed;
     bool told; /* it has said all that it knew when it came */
+};
+
+/* A route, at the acceptor that has them all and at the others. */
+struct nats_route_link {
+    struct connection *connection;  /* NULL: another acceptor has it, or nobody */
+    struct connection_list waiting; /* publishers, as long as it is full */
+    bool full;
 };
 
 /* What this acceptor knows of NATS. */
@@ -103,7 +122,12 @@ struct nats_server {
     uint32_t account_count;
     struct subject_walk *walk, *remote_walk;
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
-    uint64_t told; /* the number of what was told, or passed on, to others last */
+    struct nats_remote *remotes[NATS_OTHERS];
+    struct nats_route_link links[NATS_ROUTES]; /* by the number that each is among others, less that of the first */
+    uint32_t route_count;                      /* that this acceptor has */
+    uint32_t full_route;                       /* that was given a message lately and is full; 0: none */
+    uint64_t stamps[NATS_OTHERS], stamp;       /* who has been seen to */
+    uint64_t told;                             /* the number of what was told, or passed on, to others last */
     struct siphash_key key;
     uint64_t random;
 
@@ -213,6 +237,9 @@ bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats
  * that has nobody here any more is left in `groups`; returns how many are. */
 size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
                          const struct nats_message *message, bool alone, struct text *groups, size_t count);
+/* Hands a message that came over a route out to all on this server: to those who stand alone, and to one of each group named. */
+void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account,
+                         const struct nats_message *message, const struct text *groups, size_t count);
 uint64_t nats_random(struct nats_server *server);
 /* A subscription of the connection's own that is not in a queue and matches a subject. */
 struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject);
@@ -220,14 +247,14 @@ struct nats_subscription *nats_own_subscription(struct acceptor *a, struct conne
 /* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
 
 /* In one message: so many, and of so many bytes; one name always has room. */
-enum { NATS_GROUPS = 64, NATS_GROUPS_BYTES = NATS_MAX_CONTROL_LINE };
+enum { NATS_GROUPS = 1024, NATS_GROUPS_BYTES = NATS_MAX_CONTROL_LINE };
 
 /* What a name takes on a ring. */
 static inline size_t nats_group_bytes(size_t name_bytes) {
     return sizeof(uint32_t) + name_bytes;
 }
 
-/* Groups of which another acceptor is to choose a member. */
+/* Groups of which another is to choose a member. */
 struct nats_chosen {
     uint32_t other[NATS_GROUPS];
     struct text name[NATS_GROUPS];
@@ -241,15 +268,37 @@ void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account,
 /* Whether all others know what the connection has subscribed to, and have handed out what it has published; else it stalls
  * until they have. */
 bool nats_is_known(struct acceptor *a, struct connection *c);
-/* Sends a message to `others`, to all there who stand alone, and to those that were chosen for a group. */
+/* Others who want a message for those who stand alone there. */
+struct nats_alone {
+    uint32_t count;
+    uint16_t other[NATS_OTHERS];
+};
+
+enum { PASSED_ALONE = 1, PASSED_ON = 2, PASSED_FROM_ROUTE = 4 };
+
+/* Sends a message to others, to all there who stand alone, and to those that were chosen for a group. `flags`: what is said
+ * of it beside that. */
 void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
-                  uint64_t others, const struct nats_chosen *chosen);
+                  uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen);
+/* Notes that somebody wants something as often as `weight` says, and tells whom that concerns. */
+void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,
+                        struct text subject, struct text queue, uint32_t weight);
+/* Whether anybody has to be told what our clients want. */
+static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
+    return a->mesh_there != 0 || server->route_count > 0;
+}
+/* Tells other acceptors: a route has ended; it is full, or not any more. */
+void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route);
+void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full);
+/* Publishers that waited for a route go on. */
+void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t route);
 void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
 bool nats_may_serve(const struct acceptor *a, const void *state);
-void nats_forget_remotes(struct nats_server *server, uint32_t other);
+void nats_forget_remotes(struct acceptor *a, struct nats_server *server, uint32_t other);
 bool nats_open_account(struct nats_server *server, uint32_t number);
+bool nats_name_account(struct nats_server *server, uint32_t number, struct text name);
 
 /* --- nats_figures.c ----------------------------------------------------------------------------------------------- */
 

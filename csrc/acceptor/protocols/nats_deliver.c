@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats.h"
+#include "acceptor/protocols/nats_route.h"
 #include "base/decimal.h"
 
 /* What stands before and behind a subscription's sid; for a client that wants headers and for one that does not. */
@@ -169,10 +169,11 @@ static bool deliver_to_member(struct delivery *d, struct subject_pattern *const 
 /* What matches there, of one message. */
 struct abroad {
     uint32_t account;
-    bool any; /* a group there has the message, or will */
+    bool any;       /* a group there has the message, or will */
+    uint32_t flags; /* of what is passed on */
     struct subject_pattern *const *patterns;
     size_t count;
-    uint64_t others;
+    struct nats_alone alone;
     struct nats_chosen chosen;
 };
 
@@ -180,32 +181,59 @@ static uint32_t other_of(const struct subject_entry *entry) {
     return ((const struct nats_remote *)(const void *)entry)->other;
 }
 
-static void look_abroad(struct delivery *d, struct nats_account *account, struct abroad *abroad) {
+/* Of those before `end`. */
+static void look_abroad(struct delivery *d, struct nats_account *account, struct abroad *abroad, uint32_t end) {
     const struct text *subject = &d->message->subject;
+    uint64_t stamp = ++d->server->stamp;
     abroad->count =
         subjects_match(account->remote, d->server->remote_walk, subject->at, subject->bytes, &abroad->patterns);
     for (size_t i = 0; i < abroad->count; i++) {
         struct subject_entry **items = subject_entries_items(&abroad->patterns[i]->alone);
-        for (uint32_t n = 0; n < abroad->patterns[i]->alone.count; n++) abroad->others |= bit_of(other_of(items[n]));
+        for (uint32_t n = 0; n < abroad->patterns[i]->alone.count; n++) {
+            uint32_t other = other_of(items[n]);
+            if (other >= end || d->server->stamps[other] == stamp) continue;
+            d->server->stamps[other] = stamp;
+            abroad->alone.other[abroad->alone.count++] = (uint16_t)other;
+        }
     }
 }
 
-/* One acceptor with members, in proportion; it chooses one of them. When there is no room for more, what has been chosen is
- * sent: those who stand alone there get the message with the last. */
-static void choose_abroad(struct delivery *d, struct abroad *abroad, size_t at, const struct subject_group *group) {
+static void begin_abroad(struct abroad *abroad, uint32_t account, uint32_t flags) {
+    abroad->account = account;
+    abroad->flags = flags;
+    abroad->any = false;
+    abroad->count = abroad->alone.count = 0;
+    abroad->chosen.count = abroad->chosen.bytes = 0;
+}
+
+/* When there is no room for more groups, what has been chosen for acceptors is sent: those who stand alone there get the
+ * message with the last. A server has one message, whatever it is for: there is no more then. */
+static bool make_room(struct delivery *d, struct abroad *abroad, size_t bytes) {
+    static const struct nats_alone nobody = {.count = 0};
     struct nats_chosen *chosen = &abroad->chosen;
-    const struct subject_entry *entry =
-        subject_group_pick(abroad->patterns, at, abroad->count, group, nats_random(d->server));
-    if (entry == NULL) return;
-    size_t bytes = nats_group_bytes(group->name_bytes);
-    if (chosen->count == NATS_GROUPS || chosen->bytes + bytes > NATS_GROUPS_BYTES) {
-        nats_pass_on(d->a, d->server, abroad->account, d->message, 0, chosen);
-        chosen->count = chosen->bytes = 0;
-    }
+    if (chosen->count < NATS_GROUPS && chosen->bytes + bytes <= NATS_GROUPS_BYTES) return true;
+    for (size_t i = 0; i < chosen->count; i++)
+        if (nats_is_route(chosen->other[i])) return false;
+    nats_pass_on(d->a, d->server, abroad->account, d->message, abroad->flags, &nobody, chosen);
+    chosen->count = chosen->bytes = 0;
+    return true;
+}
+
+static void choose(struct delivery *d, struct abroad *abroad, const struct subject_entry *entry, struct text name) {
+    struct nats_chosen *chosen = &abroad->chosen;
+    size_t bytes = nats_group_bytes(name.bytes);
+    if (entry == NULL || !make_room(d, abroad, bytes)) return;
     chosen->other[chosen->count] = other_of(entry);
-    chosen->name[chosen->count++] = (struct text){(const uint8_t *)group->name, group->name_bytes};
+    chosen->name[chosen->count++] = name;
     chosen->bytes += bytes;
     abroad->any = true;
+}
+
+/* One of the others with members, in proportion; it chooses one of them. */
+static void choose_abroad(struct delivery *d, struct abroad *abroad, size_t at, const struct subject_group *group) {
+    const struct subject_entry *entry =
+        subject_group_pick(abroad->patterns, at, abroad->count, group, nats_random(d->server));
+    choose(d, abroad, entry, (struct text){(const uint8_t *)group->name, group->name_bytes});
 }
 
 static void choose_by_name(struct delivery *d, struct abroad *abroad, struct text name) {
@@ -282,31 +310,36 @@ static void made_all(struct delivery *d) {
     settle(d->a, d->server);
 }
 
+static bool hand_out(struct delivery *d, struct nats_account *account, struct abroad *abroad) {
+    struct text subject = d->message->subject;
+    struct subject_pattern *const *patterns;
+    uint8_t ends[2][NATS_LINE_END_BYTES];
+    size_t count = subjects_match(account->subjects, d->server->walk, subject.at, subject.bytes, &patterns);
+    if (account->remote != NULL) look_abroad(d, account, abroad, NATS_OTHERS);
+    if (count > 0) make_lines(d, ends);
+    d->server->delivering = true;
+    for (size_t i = 0; i < count; i++) {
+        deliver_alone(d, patterns[i]);
+        if (patterns[i]->groups != NULL) deliver_groups(d, patterns, i, count, abroad);
+    }
+    if (abroad->count > 0) choose_groups_abroad(d, abroad, patterns, count);
+    return d->delivered > 0 || abroad->alone.count > 0 || abroad->any;
+}
+
+static void pass_on(struct delivery *d, struct abroad *abroad) {
+    if (abroad->alone.count > 0 || abroad->chosen.count > 0)
+        nats_pass_on(d->a, d->server, abroad->account, d->message, abroad->flags, &abroad->alone, &abroad->chosen);
+}
+
 bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message) {
     struct nats_server *server = nats_server_of(a, from);
-    struct nats_account *account = nats_account_of(a, from);
-    uint8_t ends[2][NATS_LINE_END_BYTES];
     struct delivery d = {.a = a, .server = server, .from = from, .message = message};
     struct abroad abroad;
-    abroad.account = nats_of(from)->account;
-    abroad.any = false;
-    abroad.count = abroad.others = abroad.chosen.count = abroad.chosen.bytes = 0;
-    struct text subject = message->subject;
-    struct subject_pattern *const *patterns;
-    size_t count = subjects_match(account->subjects, server->walk, subject.at, subject.bytes, &patterns);
-    if (account->remote != NULL) look_abroad(&d, account, &abroad);
-    if (count > 0) make_lines(&d, ends);
-    server->delivering = true;
-    for (size_t i = 0; i < count; i++) {
-        deliver_alone(&d, patterns[i]);
-        if (patterns[i]->groups != NULL) deliver_groups(&d, patterns, i, count, &abroad);
-    }
-    if (abroad.count > 0) choose_groups_abroad(&d, &abroad, patterns, count);
-    bool any = d.delivered > 0 || abroad.others != 0 || abroad.any;
-    if (abroad.others != 0 || abroad.chosen.count > 0)
-        nats_pass_on(a, server, abroad.account, message, abroad.others, &abroad.chosen);
+    begin_abroad(&abroad, nats_of(from)->account, 0);
+    bool any = hand_out(&d, nats_account_of(a, from), &abroad);
+    pass_on(&d, &abroad);
     /* Who hears PONG after this may count on it that all who were to have the message have it before their next PONG. */
-    if (abroad.others != 0 || abroad.any) nats_of(from)->told = ++server->told;
+    if (a->mesh_there != 0 && (abroad.alone.count > 0 || abroad.any)) nats_of(from)->told = ++server->told;
     made_all(&d);
     return any;
 }
@@ -338,6 +371,76 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
     made_all(&d);
     return left;
 }
+
+/* --- from a route ------------------------------------------------------------------------------------------------- */
+
+static uint64_t other_weight(struct subject_entries *entries, uint32_t end) {
+    struct subject_entry **items = subject_entries_items(entries);
+    uint64_t weight = 0;
+    for (uint32_t i = 0; i < entries->count; i++)
+        if (other_of(items[i]) < end) weight += items[i]->weight;
+    return weight;
+}
+
+static uint64_t others_weight(struct subject_pattern *const *patterns, size_t count, struct text name, uint32_t end) {
+    uint64_t weight = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
+        if (g != NULL) weight += other_weight(&g->entries, end);
+    }
+    return weight;
+}
+
+struct subject_entry *nats_pick_other(struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
+                                      struct text name, uint32_t end) {
+    uint64_t weight = others_weight(patterns, count, name, end);
+    if (weight == 0) return NULL;
+    uint64_t left = nats_random(server) % weight;
+    for (size_t i = 0; i < count; i++) {
+        struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
+        if (g == NULL) continue;
+        struct subject_entry **items = subject_entries_items(&g->entries);
+        for (uint32_t n = 0; n < g->entries.count; n++) {
+            if (other_of(items[n]) >= end) continue;
+            if (left < items[n]->weight) return items[n];
+            left -= items[n]->weight;
+        }
+    }
+    return NULL;
+}
+
+/* To one member of a group on this server, wherever that is. */
+static void deliver_named(struct delivery *d, struct subject_pattern *const *patterns, size_t count, struct text name,
+                          struct abroad *abroad) {
+    uint64_t here = weight_of(patterns, 0, count, name);
+    uint64_t there = abroad->count > 0 ? others_weight(abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS) : 0;
+    bool is_here = here > 0 && (there == 0 || nats_random(d->server) % (here + there) < here);
+    if (is_here && deliver_to_named(d, patterns, count, name)) return;
+    if (there > 0)
+        choose(d, abroad, nats_pick_other(d->server, abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS), name);
+}
+
+void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t number,
+                         const struct nats_message *message, const struct text *groups, size_t count) {
+    struct nats_account *account = &server->accounts[number];
+    uint8_t ends[2][NATS_LINE_END_BYTES];
+    struct delivery d = {.a = a, .server = server, .message = message};
+    struct subject_pattern *const *patterns;
+    struct abroad abroad;
+    begin_abroad(&abroad, number, PASSED_FROM_ROUTE);
+    size_t matching =
+        subjects_match(account->subjects, server->walk, message->subject.at, message->subject.bytes, &patterns);
+    /* With one acceptor all others are behind routes. */
+    if (account->remote != NULL && a->mesh_there != 0) look_abroad(&d, account, &abroad, BOARD_MAX_ACCEPTORS);
+    if (matching > 0) make_lines(&d, ends);
+    server->delivering = true;
+    for (size_t i = 0; i < matching; i++) deliver_alone(&d, patterns[i]);
+    for (size_t i = 0; i < count; i++) deliver_named(&d, patterns, matching, groups[i], &abroad);
+    pass_on(&d, &abroad);
+    made_all(&d);
+}
+
+/* --- one's own ---------------------------------------------------------------------------------------------------- */
 
 static struct nats_subscription *own_among_all(const struct connection *c, struct subject_pattern *pattern) {
     struct subject_entry **items = subject_entries_items(&pattern->alone);

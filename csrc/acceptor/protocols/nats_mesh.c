@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #include "acceptor/mesh.h"
-#include "acceptor/protocols/nats.h"
+#include "acceptor/protocols/nats_route.h"
 
 enum mesh_kind {
     MESH_INTEREST = 1, /* body: struct interest, subject, queue */
@@ -21,18 +21,21 @@ enum mesh_kind {
     MESH_CONFIRM,      /* id: which number is to be confirmed */
     MESH_CONFIRMED,    /* id: up to which number all is known */
     MESH_TOLD,         /* all that was to be said to one who has come is said */
+    MESH_LOST,         /* id: a route that has ended */
+    MESH_FULL,         /* id: a route that takes no more for now */
+    MESH_FREE,         /* id: ... and does again */
 };
 
 struct interest {
     uint32_t account, weight;
+    uint32_t route; /* of whom; 0: of the acceptor's clients */
     uint32_t subject_bytes, queue_bytes;
 };
-
-enum { PASSED_ALONE = 1, PASSED_ON = 2 /* by one that had nobody: it goes no further */ };
 
 /* Behind it: subject, reply, size, header_size, for each group a uint32_t of its bytes and its name, payload. */
 struct passed {
     uint32_t account, flags;
+    uint32_t route; /* for whom; 0: for the acceptor's clients */
     uint32_t subject_bytes, reply_bytes, size_bytes, header_size_bytes;
     uint32_t groups, groups_bytes;
     uint32_t header_bytes, payload_bytes;
@@ -46,12 +49,31 @@ static void send_interest(struct acceptor *a, const struct nats_server *server, 
     mesh_send(a, other, server->protocol, (struct message){.kind = MESH_INTEREST}, parts, 3);
 }
 
-void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
-               uint32_t weight) {
-    const struct interest i = {account, weight, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
+static void tell_all(struct acceptor *a, struct nats_server *server, const struct interest *i, struct text subject,
+                     struct text queue) {
     server->told++;
     for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
-        send_interest(a, server, first_of(rest), &i, subject.at, queue.at);
+        send_interest(a, server, first_of(rest), i, subject.at, queue.at);
+}
+
+void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
+               uint32_t weight) {
+    const struct interest i = {account, weight, 0, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
+    if (server->route_count > 0) nats_tell_routes(a, server, account, subject, queue, weight);
+    tell_all(a, server, &i, subject, queue);
+}
+
+static void tell_number(struct acceptor *a, const struct nats_server *server, enum mesh_kind kind, uint64_t number) {
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
+        mesh_send(a, first_of(rest), server->protocol, (struct message){.kind = (uint8_t)kind, .id = number}, NULL, 0);
+}
+
+void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route) {
+    tell_number(a, server, MESH_LOST, route);
+}
+
+void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full) {
+    tell_number(a, server, full ? MESH_FULL : MESH_FREE, route);
 }
 
 struct telling {
@@ -62,12 +84,35 @@ struct telling {
 
 static void tell_pattern(void *context, struct subject_pattern *p) {
     const struct telling *t = context;
-    struct interest i = {t->account, 1, p->bytes, 0};
+    struct interest i = {t->account, 1, 0, p->bytes, 0};
     if (p->alone.count > 0) send_interest(t->a, t->server, t->other, &i, p->text, NULL);
     for (const struct subject_group *g = p->groups; g != NULL; g = g->next) {
         i.weight = g->entries.count;
         i.queue_bytes = g->name_bytes;
         send_interest(t->a, t->server, t->other, &i, p->text, g->name);
+    }
+}
+
+/* What the servers behind our routes want. */
+static void tell_route_entries(const struct telling *t, struct subject_entries *entries, struct interest *i,
+                               const struct subject_pattern *p, const char *queue) {
+    struct subject_entry **items = subject_entries_items(entries);
+    for (uint32_t n = 0; n < entries->count; n++) {
+        const struct nats_remote *r = (const struct nats_remote *)(const void *)items[n];
+        if (!nats_is_route(r->other)) continue;
+        i->route = r->other;
+        i->weight = r->entry.weight;
+        send_interest(t->a, t->server, t->other, i, p->text, queue);
+    }
+}
+
+static void tell_route_pattern(void *context, struct subject_pattern *p) {
+    const struct telling *t = context;
+    struct interest i = {t->account, 1, 0, p->bytes, 0};
+    tell_route_entries(t, &p->alone, &i, p, NULL);
+    for (struct subject_group *g = p->groups; g != NULL; g = g->next) {
+        i.queue_bytes = g->name_bytes;
+        tell_route_entries(t, &g->entries, &i, p, g->name);
     }
 }
 
@@ -85,7 +130,12 @@ void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
     for (uint32_t n = 0; n < server->account_count; n++) {
         struct telling t = {a, server, n, other};
         if (server->accounts[n].subjects != NULL) subjects_each(server->accounts[n].subjects, tell_pattern, &t);
+        if (server->accounts[n].remote != NULL && server->route_count > 0)
+            subjects_each(server->accounts[n].remote, tell_route_pattern, &t);
     }
+    for (uint32_t n = 0; n < NATS_ROUTES; n++)
+        if (server->links[n].connection != NULL && server->links[n].full)
+            send_number(a, server, other, MESH_FULL, BOARD_MAX_ACCEPTORS + n);
     send_number(a, server, other, MESH_TOLD, 0);
 }
 
@@ -115,12 +165,18 @@ bool nats_is_known(struct acceptor *a, struct connection *c) {
     return true;
 }
 
-static void wake_waiting(struct acceptor *a, struct nats_peer *peer) {
-    for (size_t i = 0; i < peer->waiting.count; i++) {
-        struct connection *c = connection_find(a, peer->waiting.items[i]);
+static void wake_waiting(struct acceptor *a, struct connection_list *waiting) {
+    for (size_t i = 0; i < waiting->count; i++) {
+        struct connection *c = connection_find(a, waiting->items[i]);
         if (c != NULL && c->stall == STALL_MESH) socket_wake(a, c);
     }
-    peer->waiting.count = 0;
+    waiting->count = 0;
+}
+
+void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t route) {
+    struct nats_route_link *link = nats_link_of(server, route);
+    link->full = false;
+    wake_waiting(a, &link->waiting);
 }
 
 /* --- what others want --------------------------------------------------------------------------------------------- */
@@ -140,38 +196,70 @@ static struct nats_remote *find_remote(const struct nats_account *account, uint3
 }
 
 static void forget_remote(struct nats_server *server, struct nats_remote *r) {
-    struct nats_peer *peer = &server->peers[r->other];
     if (r->previous != NULL)
         r->previous->next = r->next;
     else
-        peer->remotes = r->next;
+        server->remotes[r->other] = r->next;
     if (r->next != NULL) r->next->previous = r->previous;
     subjects_remove(server->accounts[r->account].remote, &r->entry);
     free(r);
 }
 
-void nats_forget_remotes(struct nats_server *server, uint32_t other) {
-    while (server->peers[other].remotes != NULL) forget_remote(server, server->peers[other].remotes);
+void nats_forget_remotes(struct acceptor *a, struct nats_server *server, uint32_t other) {
+    while (server->remotes[other] != NULL) {
+        struct nats_remote *r = server->remotes[other];
+        if (a != NULL && !nats_is_route(other)) nats_tell_routes_of(a, server, r, 0);
+        forget_remote(server, r);
+    }
 }
 
 /* Without memory for it we would not be the server that its clients think they are on. */
-static void add_remote(struct nats_server *server, uint32_t other, const struct interest *i, struct text subject,
-                       struct text queue) {
-    struct nats_account *account = &server->accounts[i->account];
+static struct nats_remote *add_remote(struct nats_server *server, uint32_t other, uint32_t number, struct text subject,
+                                      struct text queue, uint32_t weight) {
+    struct nats_account *account = &server->accounts[number];
     struct nats_remote *r = calloc(1, sizeof *r);
     bool first;
     if (r == NULL) abort();
-    r->entry.weight = i->weight;
-    r->account = i->account;
+    r->entry.weight = weight;
+    r->account = number;
     r->other = other;
     if (!subjects_add(account->remote, &r->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) abort();
-    struct nats_peer *peer = &server->peers[other];
-    r->next = peer->remotes;
+    r->next = server->remotes[other];
     if (r->next != NULL) r->next->previous = r;
-    peer->remotes = r;
+    server->remotes[other] = r;
+    return r;
 }
 
-static void hear_interest(struct nats_server *server, uint32_t other, const uint8_t *body, size_t bytes) {
+/* A route's interest is told to the other acceptors, an acceptor's to the servers behind routes. */
+static void pass_interest(struct acceptor *a, struct nats_server *server, const struct nats_remote *r,
+                          struct text subject, struct text queue, uint32_t weight) {
+    const struct interest i = {r->account, weight, r->other, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
+    if (!nats_is_route(r->other)) {
+        if (server->route_count > 0) nats_tell_routes_of(a, server, r, weight);
+    } else if (nats_link_of(server, r->other)->connection != NULL) {
+        tell_all(a, server, &i, subject, queue);
+    }
+}
+
+void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t number,
+                        struct text subject, struct text queue, uint32_t weight) {
+    if (!nats_open_account(server, number)) abort();
+    struct nats_account *account = &server->accounts[number];
+    if (account->remote == NULL && (account->remote = subjects_new(server->key)) == NULL) abort();
+    struct nats_remote *r = find_remote(account, other, subject, queue);
+    if (r == NULL && weight == 0) return;
+    if (r != NULL && weight > 0) {
+        if (r->entry.weight == weight) return;
+        subjects_weigh(&r->entry, weight);
+    } else if (r == NULL) {
+        r = add_remote(server, other, number, subject, queue, weight);
+    }
+    pass_interest(a, server, r, subject, queue, weight);
+    if (weight == 0) forget_remote(server, r);
+}
+
+static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
+                      size_t bytes) {
     struct interest i;
     if (bytes < sizeof i) return;
     memcpy(&i, body, sizeof i);
@@ -179,22 +267,23 @@ static void hear_interest(struct nats_server *server, uint32_t other, const uint
     struct text subject = {body + sizeof i, i.subject_bytes},
                 queue = {body + sizeof i + i.subject_bytes, i.queue_bytes};
     if (i.account >= NATS_MAX_ACCOUNTS || !subject_pattern_is_valid(subject.at, subject.bytes)) return;
-    if (!nats_open_account(server, i.account)) abort();
-    struct nats_account *account = &server->accounts[i.account];
-    if (account->remote == NULL && (account->remote = subjects_new(server->key)) == NULL) abort();
-    struct nats_remote *r = find_remote(account, other, subject, queue);
-    if (r != NULL && i.weight > 0)
-        subjects_weigh(&r->entry, i.weight);
-    else if (r != NULL)
-        forget_remote(server, r);
-    else if (i.weight > 0)
-        add_remote(server, other, &i, subject, queue);
+    if (i.route >= NATS_OTHERS || (i.route != 0 && !nats_is_route(i.route))) return;
+    nats_hear_interest(a, server, i.route != 0 ? i.route : other, i.account, subject, queue, i.weight);
+}
+
+static void hear_lost(struct acceptor *a, struct nats_server *server, uint64_t route) {
+    if (route >= NATS_OTHERS || !nats_is_route((uint32_t)route)) return;
+    nats_forget_remotes(a, server, (uint32_t)route);
+    nats_wake_route(a, server, (uint32_t)route);
 }
 
 void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
     struct nats_server *server = state;
-    nats_forget_remotes(server, other);
-    wake_waiting(a, &server->peers[other]);
+    nats_forget_remotes(a, server, other);
+    /* With the acceptor that has the routes all that is behind them is gone. */
+    for (uint32_t n = 0; other == NATS_ROUTING_ACCEPTOR && n < NATS_ROUTES; n++)
+        hear_lost(a, server, BOARD_MAX_ACCEPTORS + n);
+    wake_waiting(a, &server->peers[other].waiting);
     listeners_update(a);
 }
 
@@ -226,11 +315,13 @@ static void pass(struct acceptor *a, const struct nats_server *server, uint32_t 
     mesh_send(a, other, server->protocol, (struct message){.kind = MESH_MESSAGE}, parts, sizeof parts / sizeof *parts);
 }
 
+/* Over the mesh; what is for a route, to the acceptor that has it. */
 static void pass_to(struct acceptor *a, const struct nats_server *server, uint32_t account, uint32_t other,
                     uint32_t flags, const struct nats_message *m, const struct nats_chosen *chosen) {
     uint8_t groups[NATS_GROUPS_BYTES];
     struct passed head = {.account = account,
                           .flags = flags,
+                          .route = nats_is_route(other) ? other : 0,
                           .subject_bytes = (uint32_t)m->subject.bytes,
                           .reply_bytes = (uint32_t)m->reply.bytes,
                           .size_bytes = (uint32_t)m->size.bytes,
@@ -238,16 +329,35 @@ static void pass_to(struct acceptor *a, const struct nats_server *server, uint32
                           .header_bytes = (uint32_t)m->header_bytes,
                           .payload_bytes = (uint32_t)m->payload_bytes};
     head.groups_bytes = (uint32_t)put_groups(groups, chosen, other, &head.groups);
-    pass(a, server, other, head, m, groups);
+    pass(a, server, nats_is_route(other) ? NATS_ROUTING_ACCEPTOR : other, head, m, groups);
+}
+
+static void send_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
+                    const struct nats_message *m, const struct nats_chosen *chosen) {
+    if (!nats_is_route(other)) {
+        pass_to(a, server, account, other, flags, m, chosen);
+        return;
+    }
+    const struct nats_route_link *link = nats_link_of(server, other);
+    if (link->connection != NULL)
+        nats_route_send(a, server, other, account, m, chosen);
+    else
+        pass_to(a, server, account, other, flags, m, chosen);
+    if (link->full) server->full_route = other;
 }
 
 void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
-                  uint64_t others, const struct nats_chosen *chosen) {
-    uint64_t all = others;
-    for (size_t i = 0; i < chosen->count; i++) all |= bit_of(chosen->other[i]);
-    for (uint64_t rest = all; rest != 0; rest &= rest - 1) {
-        uint32_t other = first_of(rest);
-        pass_to(a, server, account, other, (others & bit_of(other)) != 0 ? PASSED_ALONE : 0, message, chosen);
+                  uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen) {
+    uint64_t stamp = ++server->stamp;
+    for (uint32_t i = 0; i < alone->count; i++) {
+        server->stamps[alone->other[i]] = stamp;
+        send_to(a, server, account, alone->other[i], flags | PASSED_ALONE, message, chosen);
+    }
+    for (size_t i = 0; i < chosen->count; i++) {
+        uint32_t other = chosen->other[i];
+        if (server->stamps[other] == stamp) continue;
+        server->stamps[other] = stamp;
+        send_to(a, server, account, other, flags, message, chosen);
     }
 }
 
@@ -270,23 +380,38 @@ static bool take_groups(struct text names, uint32_t count, struct text *groups) 
     return true;
 }
 
-/* To an acceptor that has members still. */
+/* To an acceptor, or a server, that has members still. */
 static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t number, const struct nats_message *m,
-                      struct text name) {
+                      struct text name, bool from_route) {
     const struct nats_account *account = &server->accounts[number];
     struct subject_pattern *const *patterns;
     if (account->remote == NULL) return;
     size_t count = subjects_match(account->remote, server->remote_walk, m->subject.at, m->subject.bytes, &patterns);
-    for (size_t i = 0; i < count; i++) {
-        const struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
-        if (g == NULL) continue;
-        const struct subject_entry *e = subject_group_pick(patterns, i, count, g, nats_random(server));
-        struct nats_chosen chosen = {.count = 1, .bytes = nats_group_bytes(name.bytes)};
-        chosen.other[0] = ((const struct nats_remote *)(const void *)e)->other;
-        chosen.name[0] = name;
-        pass_to(a, server, number, chosen.other[0], PASSED_ON, m, &chosen);
-        return;
+    uint32_t end = from_route ? BOARD_MAX_ACCEPTORS : NATS_OTHERS;
+    const struct subject_entry *e = nats_pick_other(server, patterns, count, name, end);
+    if (e == NULL) return;
+    struct nats_chosen chosen;
+    chosen.count = 1;
+    chosen.bytes = nats_group_bytes(name.bytes);
+    chosen.other[0] = ((const struct nats_remote *)(const void *)e)->other;
+    chosen.name[0] = name;
+    send_to(a, server, number, chosen.other[0], PASSED_ON | (from_route ? (uint32_t)PASSED_FROM_ROUTE : 0), m, &chosen);
+}
+
+/* What another acceptor has for a server behind one of our routes. Returns how many groups it could not be sent for. */
+static size_t forward(struct acceptor *a, struct nats_server *server, const struct passed *head,
+                      const struct nats_message *m, const struct text *groups) {
+    struct nats_chosen chosen;
+    chosen.count = head->groups;
+    chosen.bytes = head->groups_bytes;
+    if (!nats_is_route(head->route) || head->route >= NATS_OTHERS) return 0;
+    if (nats_link_of(server, head->route)->connection == NULL) return head->groups;
+    for (uint32_t i = 0; i < head->groups; i++) {
+        chosen.other[i] = head->route;
+        chosen.name[i] = groups[i];
     }
+    nats_route_send(a, server, head->route, head->account, m, &chosen);
+    return 0;
 }
 
 static void hear_message(struct acceptor *a, struct nats_server *server, const uint8_t *body, size_t bytes) {
@@ -308,25 +433,37 @@ static void hear_message(struct acceptor *a, struct nats_server *server, const u
     m.payload_bytes = head.payload_bytes;
     m.header_bytes = head.header_bytes;
     bool alone = (head.flags & PASSED_ALONE) != 0;
-    size_t lost = nats_deliver_here(a, server, head.account, &m, alone, groups, head.groups);
+    size_t lost = head.route != 0 ? forward(a, server, &head, &m, groups)
+                                  : nats_deliver_here(a, server, head.account, &m, alone, groups, head.groups);
     if ((head.flags & PASSED_ON) != 0) return;
-    for (size_t i = 0; i < lost; i++) hand_over(a, server, head.account, &m, groups[i]);
+    for (size_t i = 0; i < lost; i++)
+        hand_over(a, server, head.account, &m, groups[i], (head.flags & PASSED_FROM_ROUTE) != 0);
+    server->full_route = 0;
 }
 
 void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message) {
     struct nats_server *server = state;
     const uint8_t *body = (const uint8_t *)(message + 1);
     switch (message->kind) {
-    case MESH_INTEREST: hear_interest(server, other, body, message->body_bytes); break;
+    case MESH_INTEREST: hear_told(a, server, other, body, message->body_bytes); break;
     case MESH_MESSAGE: hear_message(a, server, body, message->body_bytes); break;
     case MESH_CONFIRM: send_number(a, server, other, MESH_CONFIRMED, message->id); break;
     case MESH_CONFIRMED:
         server->peers[other].confirmed = message->id;
-        wake_waiting(a, &server->peers[other]);
+        wake_waiting(a, &server->peers[other].waiting);
         break;
     case MESH_TOLD:
         server->peers[other].told = true;
         listeners_update(a);
+        break;
+    case MESH_LOST: hear_lost(a, server, message->id); break;
+    case MESH_FULL:
+    case MESH_FREE:
+        if (message->id >= NATS_OTHERS || !nats_is_route((uint32_t)message->id)) break;
+        if (message->kind == MESH_FULL)
+            nats_link_of(server, (uint32_t)message->id)->full = true;
+        else
+            nats_wake_route(a, server, (uint32_t)message->id);
         break;
     default: break;
     }

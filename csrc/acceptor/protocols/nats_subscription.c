@@ -95,7 +95,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     n->active_ns = a->now_ns;
     server->subscriptions++;
     codec_count_add(a, c, NATS_SUBSCRIPTIONS, 1);
-    if (a->mesh_there != 0) {
+    if (nats_has_others(a, server)) {
         if (s->entry.group != NULL || first) tell(a, s, members_of(s));
         n->told = server->told;
     }
@@ -105,7 +105,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
 /* Out of the subjects; the others are told before its pattern goes. */
 static void withdraw(struct acceptor *a, struct nats_subscription *s) {
     struct connection *c = s->connection;
-    if (a->mesh_there != 0) {
+    if (nats_has_others(a, nats_server_of(a, c))) {
         uint32_t left = members_of(s) - 1;
         if (s->entry.group != NULL || left == 0) tell(a, s, left);
         nats_of(c)->told = nats_server_of(a, c)->told;

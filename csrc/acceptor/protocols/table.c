@@ -5,7 +5,8 @@
 #define EACH_PROTOCOL(CODEC)                                                                                           \
     CODEC(beanstalk)                                                                                                   \
     CODEC(nsq)                                                                                                         \
-    CODEC(nats)
+    CODEC(nats)                                                                                                        \
+    CODEC(nats_route)
 
 #define DECLARE(name) extern const struct codec name##_codec;
 #define REFER(name)   &name##_codec,

@@ -1,0 +1,84 @@
+"""The section nats's options about a cluster, as nats-server's block cluster has them; and what a route's URL is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from mq_shards.acceptor.option_kinds import MS, SECOND, YEAR, Duration, Flag, Kind, Number, Text, TextList, is_host
+
+DEFAULT_PORT: Final = 6222
+SCHEMES: Final = ("nats-route", "nats", "tls")
+
+
+class RouteUrl(NamedTuple):
+    """Where a server takes routes, and who we are to it."""
+
+    host: str
+    port: int
+    user: str = ""
+    password: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"nats-route://{host}:{self.port}/"
+
+    def is_at(self, host: str, port: int) -> bool:
+        return (self.host.lower(), self.port) == (host.lower(), port)
+
+
+def route_url(text: str) -> RouteUrl | None:
+    """nats-route://[USER:PASSWORD@]HOST[:PORT]; None when it is none."""
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        parts = urlsplit(text)
+        port = DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError:
+        return None
+    host = parts.hostname or ""
+    if parts.scheme not in SCHEMES or not is_host(host) or not port or parts.path not in ("", "/"):
+        return None
+    return RouteUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""))
+
+
+def is_cluster_name(text: str) -> bool:
+    return text == "" or re.fullmatch(r"[^\s]{1,256}", text) is not None
+
+
+OPTIONS: Final[Mapping[str, Kind]] = {
+    "cluster-name": Text(
+        "", "the cluster that routes make; servers of another are refused", "without blanks", is_cluster_name,
+        "made up, and given up for another's",
+    ),
+    "routes": TextList(
+        "other servers of the cluster; some are enough, the rest are found through them",
+        "nats-route://[USER:PASSWORD@]HOST:PORT", lambda text: route_url(text) is not None,
+    ),
+    "cluster-user": Text("", "servers must say this user and password"),
+    "cluster-password": Text("", "see cluster-user"),
+    "cluster-auth-timeout": Duration(2 * SECOND, MS, YEAR, "for a server to say who it is"),
+    "cluster-advertise": Text("", "what other servers are told to connect to", "HOST or HOST:PORT", lambda text: True),
+    "cluster-no-advertise": Flag(False, "clients are not told of the other servers"),
+    "cluster-connect-retries": Number(0, 0, 1 << 31, "to a server that was found through others, and does not answer"),
+    "cluster-connect-backoff": Flag(False, "the time between attempts doubles, from 1s up to 30s"),
+    "cluster-pool-size": Number(3, -1, 256, "connections to each server; -1: one, as servers before 2.10 do"),
+    "cluster-accounts": TextList("have a connection of their own to each server", "an account", bool),
+}  # fmt: skip
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """Raises ValueError of one line."""
+    if bool(settings["cluster-user"]) != bool(settings["cluster-password"]):
+        raise ValueError("nats.cluster-user and nats.cluster-password go together")
+    if settings["cluster-pool-size"] == 0:
+        raise ValueError("nats.cluster-pool-size is -1, or at least 1")
+
+
+def advertised(text: str, port: int) -> tuple[str, int]:
+    """A host and a port, which may be left out."""
+    host, colon, digits = text.rpartition(":")
+    if colon and digits.isdigit() and not host.endswith(":"):
+        return host.strip("[]"), int(digits)
+    return text.strip("[]"), port

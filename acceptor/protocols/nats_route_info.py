@@ -1,0 +1,126 @@
+"""What servers of a cluster say of themselves: INFO and CONNECT, ours and theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, items, loads, text
+
+# Of INFO's gossip_mode.
+GOSSIP_DEFAULT: Final = 0
+GOSSIP_DISABLED: Final = 1
+GOSSIP_OVERRIDE: Final = 2
+
+URLS: Final = items(text, "")
+
+
+def anything(value: object) -> object:
+    return value
+
+
+INFO_FIELDS: Final = {
+    "server_id": text, "server_name": text, "version": text, "proto": int64, "host": text, "port": int64,
+    "headers": flag, "auth_required": flag, "tls_required": flag, "max_payload": int64, "ip": text, "nonce": text,
+    "cluster": text, "cluster_dynamic": flag, "connect_urls": URLS, "ws_connect_urls": URLS, "ldm": flag,
+    "compression": text, "import": anything, "export": anything, "lnoc": flag, "lnocu": flag, "ln": flag,
+    "route_pool_size": int64, "route_pool_idx": int64, "route_account": text, "route_acc_add_reqid": text,
+    "gossip_mode": int64, "gateway": text,
+}  # fmt: skip
+CONNECT_FIELDS: Final = {
+    "echo": flag, "verbose": flag, "pedantic": flag, "user": text, "pass": text, "auth_token": text,
+    "tls_required": flag, "headers": flag, "name": text, "cluster": text, "cluster_dynamic": flag, "lnoc": flag,
+    "lnocu": flag, "ln": flag, "gateway": text, "lang": text, "version": text,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Info:
+    """Of another server. What it said is in `said`, to be told to others."""
+
+    said: dict[str, Any]
+    values: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, body: bytes) -> Info:
+        """Raises DecodeError."""
+        said = loads(body)
+        if not isinstance(said, dict):
+            raise DecodeError("INFO is not an object")
+        return cls(said, fields(said, INFO_FIELDS))
+
+    def text(self, name: str) -> str:
+        return str(self.values.get(name, ""))
+
+    def number(self, name: str) -> int:
+        return int(self.values.get(name, 0))
+
+    def flag(self, name: str) -> bool:
+        return bool(self.values.get(name, False))
+
+    def urls(self, name: str) -> tuple[str, ...]:
+        return tuple(self.values.get(name, ()))
+
+    @property
+    def server_id(self) -> str:
+        return self.text("server_id")
+
+    def forwarded(self, ip: str, gossip_mode: int) -> dict[str, Any]:
+        """As others are told of it."""
+        told = {name: value for name, value in self.said.items() if name not in ("nonce", "gossip_mode")}
+        told["ip"] = ip
+        if gossip_mode:
+            told["gossip_mode"] = gossip_mode
+        return told
+
+
+def read_connect(body: bytes) -> dict[str, Any]:
+    """Raises DecodeError."""
+    return fields(loads(body), CONNECT_FIELDS)
+
+
+@dataclass(slots=True)
+class Own:
+    """What all routes say of this server."""
+
+    server_id: str
+    server_name: str
+    version: str
+    host: str
+    port: int
+    max_payload: int
+    cluster: str
+    dynamic: bool
+    auth_required: bool
+    tls: bool
+    pool_size: int
+    advertised: str = ""
+    connect_urls: tuple[str, ...] = ()
+    ws_connect_urls: tuple[str, ...] = ()
+    ldm: bool = False
+    permissions: Mapping[str, Any] = field(default_factory=dict)
+
+    def info(self, nonce: str = "", pool_index: int = 0, account: str = "", gossip_mode: int = 0) -> dict[str, Any]:
+        """In the order in which nats-server has it; what is not so is left out."""
+        optional: dict[str, Any] = {
+            "auth_required": self.auth_required, "tls_required": self.tls, "tls_verify": self.tls,
+            "max_payload": self.max_payload, "ip": self.advertised, "nonce": nonce, "cluster": self.cluster,
+            "cluster_dynamic": self.dynamic, "connect_urls": list(self.connect_urls),
+            "ws_connect_urls": list(self.ws_connect_urls), "ldm": self.ldm, "compression": "off", **self.permissions,
+            "route_pool_size": max(self.pool_size, 0), "route_pool_idx": pool_index, "route_account": account,
+            "gossip_mode": gossip_mode,
+        }  # fmt: skip
+        return {
+            "server_id": self.server_id, "server_name": self.server_name, "version": self.version, "proto": 1,
+            "go": "mq-shards", "host": self.host, "port": self.port, "headers": True,
+            **{name: value for name, value in optional.items() if value},
+        }  # fmt: skip
+
+    def connect(self, user: str, password: str) -> dict[str, Any]:
+        who = {"user": user, "pass": password}
+        return {
+            "echo": True, "verbose": False, "pedantic": False, **{name: said for name, said in who.items() if said},
+            "tls_required": self.tls, "headers": True, "name": self.server_id, "cluster": self.cluster,
+            **({"cluster_dynamic": True} if self.dynamic else {}),
+        }  # fmt: skip

@@ -1,0 +1,381 @@
+"""Routes: connections to the other servers of a cluster, whichever they are; docs/clusters.md tells the whole.
+
+csrc/acceptor/protocols/nats_route.c has what comes once a message or a subscription; it hands over:
+
+    (nothing)          the connection is new, accepted or made by us
+    CONNECT {...}      who a server that has connected to us is
+    INFO {...}         what a server says of itself; later also of servers that have come to it, and of what has changed
+    -ERR ...           why it is about to close
+    PONG               the answer to a PING of ours that we wanted to know of
+
+One acceptor has all routes. What is accepted, refused and said is nats-server's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from typing import Any, Final
+
+from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
+from mq_shards.acceptor.protocol import Broker, Settings
+from mq_shards.acceptor.protocols.go_json import DecodeError
+from mq_shards.acceptor.protocols.nats import NATS_SERVER_VERSION, Nats, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats_cluster import Cluster, Route
+from mq_shards.acceptor.protocols.nats_cluster_options import RouteUrl, advertised, route_url
+from mq_shards.acceptor.protocols.nats_dial import Dialer, Wish, is_ours
+from mq_shards.acceptor.protocols.nats_route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own, read_connect
+
+# enum nats_route_flag, csrc/acceptor/protocols/nats_route.h
+HEADERS: Final = 2
+NO_POOL: Final = 4
+
+SYSTEM_ACCOUNT: Final = "$SYS"
+WILDCARD_HOSTS: Final = ("", "0.0.0.0", "::")
+
+log = logging.getLogger(__name__)
+
+
+class RouteError(Exception):
+    """Why a connection is closed, as the other server is told; without a word if it is empty."""
+
+
+class Routing:
+    def __init__(
+        self, engine: Engine, settings: Settings, broker: Broker, nats: Nats | None, host: str, port: int
+    ) -> None:
+        """`host` and `port`: where servers come to."""
+        self._engine, self._settings = engine, settings
+        self._nats = nats
+        self._bound = host, port
+        server_id = server_id_of(broker.instance)
+        # The same for as long as the broker runs, whichever process of it has the routes.
+        dynamic = hashlib.sha256(broker.instance.encode()).hexdigest()[:22]
+        self._own = Own(
+            server_id=server_id, server_name=settings["server-name"] or server_id, version=NATS_SERVER_VERSION,
+            host=host, port=port, max_payload=settings["max-payload"], cluster=settings["cluster-name"] or dynamic,
+            dynamic=not settings["cluster-name"], auth_required=bool(settings["cluster-user"]), tls=False,
+            pool_size=settings["cluster-pool-size"],
+        )  # fmt: skip
+        self._pinned = tuple(settings["cluster-accounts"])
+        if self._own.pool_size > 0 and SYSTEM_ACCOUNT not in self._pinned:
+            self._pinned += (SYSTEM_ACCOUNT,)
+        self._urls = tuple(url for url in map(route_url, settings["routes"]) if url is not None)
+        self._routes: dict[int, Route] = {}
+        self._cluster = Cluster(self._own, self._pinned, settings["cluster-connect-retries"])
+        self._dialer = Dialer(
+            self._adopt, engine.close_connection, engine.poke, settings["cluster-connect-retries"],
+            settings["cluster-connect-backoff"], self._is_own,
+        )  # fmt: skip
+        self._begun = False
+        if settings["cluster-advertise"]:
+            self._own.host, self._own.port = advertised(settings["cluster-advertise"], port)
+            self._own.advertised = str(RouteUrl(self._own.host, self._own.port))
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._dialer.close()
+
+    def wait_ns(self) -> int:
+        if not self._begun:
+            return 0
+        waits = [wait for wait in (self._dialer.wait_ns(), self._auth_wait_ns()) if wait != FOREVER]
+        return min(waits, default=FOREVER)
+
+    def expire(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._begin()
+        self._dialer.expire()
+        now_ns = time.monotonic_ns()
+        for route in list(self._routes.values()):
+            if 0 < route.auth_by_ns <= now_ns:
+                self._end(route, "Authentication Timeout")
+
+    def poked(self) -> None:
+        self._dialer.poked()
+
+    def _auth_wait_ns(self) -> int:
+        due = min((route.auth_by_ns for route in self._routes.values() if route.auth_by_ns), default=0)
+        return max(due - time.monotonic_ns(), 0) if due else FOREVER
+
+    def _begin(self) -> None:
+        if self._nats is not None:
+            self._own.connect_urls = () if self._settings["cluster-no-advertise"] else self._nats.own_urls()
+            self._tell_clients()
+        log.info("the cluster is %s%s", self._own.cluster, ", a name that was made up" if self._own.dynamic else "")
+        for url in self._urls:
+            for account in ("", *self._pinned):
+                self._dialer.dial(Wish(url, explicit=True, account=account))
+
+    def _adopt(self, fd: int) -> int:
+        return self._engine.adopt(fd, protocol_number("nats-route"))
+
+    def _is_own(self, host: str, port: int) -> bool:
+        bound_host, bound_port = self._bound
+        return port == bound_port and (host == bound_host if bound_host not in WILDCARD_HOSTS else is_ours(host))
+
+    # --- upcalls ----------------------------------------------------------------------------------------------------
+
+    def command(self, conn: int, command: bytes) -> None:
+        if not command:
+            self._opened(conn)
+        elif (route := self._routes.get(conn)) is not None:
+            try:
+                self._hear(route, command)
+            except RouteError as error:
+                self._end(route, str(error))
+                return
+        self._engine.resume(conn)
+
+    def _hear(self, route: Route, command: bytes) -> None:
+        word = command[:4].upper()
+        try:
+            if word == b"CONN":
+                self._connect(route, command[len("CONNECT") :].strip(b" \t"))
+            elif word == b"INFO":
+                self._info(route, Info.read(command[len("INFO") :].strip(b" \t")))
+            elif word == b"PONG":
+                self._solicit_next(route)
+            else:
+                log.warning("%s said %s", route.remote, command.decode(errors="replace"))
+                raise RouteError("")
+        except DecodeError as error:
+            raise RouteError("") from error
+
+    def closed(self, conn: int) -> None:
+        route = self._routes.pop(conn, None)
+        if route is None:
+            self._dialer.ended(conn)
+            return
+        failed = self._dialer.ended(conn)
+        gone = self._cluster.remove(route)
+        if gone:
+            log.info("the route to %s is gone", route.remote_name or route.remote)
+            self._tell_clients()
+        if failed or self._dialer_closed() or route.no_reconnect or route.remote_id == self._own.server_id:
+            return
+        again = route.wish
+        if again is None and route.retry and route.url is not None:
+            again = Wish(route.url, explicit=route.explicit, account=route.account)
+        if again is not None:
+            again.explicit = again.explicit or route.explicit
+            self._again(route, again, gone)
+
+    def _dialer_closed(self) -> bool:
+        return not self._begun
+
+    def _again(self, route: Route, wish: Wish, gone: bool) -> None:
+        """A server of one connection that is connected need not be connected anew."""
+        if not route.account and self._own.pool_size < 1 and self._cluster.has(route.remote_id):
+            return
+        # Of a pool the first connection brings the others with it.
+        if route.pool and not gone and self._cluster.next_is_due(route.remote_id):
+            return
+        if not self._dialer.has(wish.url, wish.account):
+            self._dialer.again(Wish(wish.url, wish.explicit, wish.account))
+
+    def _end(self, route: Route, text: str) -> None:
+        if text:
+            log.warning("%s: %s", route.remote, text)
+            self._engine.reply(route.conn, f"-ERR '{text}'\r\n".encode())
+        self._engine.close_connection(route.conn)
+
+    # --- greeting ---------------------------------------------------------------------------------------------------
+
+    def _opened(self, conn: int) -> None:
+        wish = self._dialer.opened(conn)
+        route = self._routes[conn] = Route(conn, wish, self._engine.remote(conn) or (str(wish.url) if wish else "?"))
+        if wish is None:
+            if self._own.auth_required:
+                route.auth_by_ns = time.monotonic_ns() + self._settings["cluster-auth-timeout"]
+            self._say_info(route)
+            return
+        route.url, route.account, route.explicit = wish.url, wish.account, wish.explicit
+        self._engine.call(conn, "solicited")
+        self._engine.reply(conn, json_line("CONNECT", self._own.connect(wish.url.user, wish.url.password)))
+        # Which place in a pool is free is known when the other has said who it is.
+        if not self._delays_info(route):
+            self._say_info(route)
+
+    def _delays_info(self, route: Route) -> bool:
+        return route.wish is not None and self._own.pool_size > 0 and not route.account
+
+    def _say_info(self, route: Route, pool_index: int = 0) -> None:
+        mode = route.wish.gossip_mode if route.wish is not None else 0
+        info = self._own.info(secrets.token_urlsafe(11), pool_index, route.account, mode)
+        self._engine.reply(route.conn, json_line("INFO", info))
+
+    def _connect(self, route: Route, body: bytes) -> None:
+        said = read_connect(body)
+        route.auth_by_ns = 0
+        if self._own.auth_required:
+            known = _same(said.get("user", ""), self._settings["cluster-user"])
+            if not _same(said.get("pass", ""), self._settings["cluster-password"]) or not known:
+                raise RouteError("Authorization Violation")
+        if said.get("lang"):
+            raise RouteError("attempted to connect to route port")
+        if said.get("gateway"):
+            raise RouteError(f'Rejecting connection from gateway "{said["gateway"]}" on the Route port')
+        route.headers = bool(said.get("headers"))
+        name = said.get("cluster", "")
+        # A server of the time when clusters had no names says none.
+        if name and name != self._own.cluster and not self._takes_name(name, bool(said.get("cluster_dynamic")), route):
+            raise RouteError(f'Rejecting connection, cluster name "{name}" does not match "{self._own.cluster}"')
+
+    def _takes_name(self, name: str, dynamic: bool, route: Route) -> bool:
+        """A name that was made up gives way to one that was not, or to a greater one."""
+        if not self._own.dynamic or (dynamic and self._own.cluster >= name):
+            return False
+        log.info("the cluster is %s", name)
+        self._own.cluster, self._own.dynamic = name, dynamic
+        for other in list(self._routes.values()):
+            if other is not route and other.registered and other.remote_id != route.remote_id:
+                self._engine.close_connection(other.conn)
+        self._tell_clients()
+        return True
+
+    # --- INFO -------------------------------------------------------------------------------------------------------
+
+    def _info(self, route: Route, info: Info) -> None:
+        if info.server_id == self._own.server_id:
+            route.remote_id, route.no_reconnect = info.server_id, True
+            self._dialer.forget(route.conn)
+            raise RouteError("")
+        name = info.text("cluster")
+        if name and name != self._own.cluster and not self._takes_name(name, info.flag("cluster_dynamic"), route):
+            raise RouteError("")
+        if route.registered:
+            self._hear_more(route, info)
+            return
+        if route.wish is None and info.text("server_name") == self._own.server_name and self._own.server_name:
+            log.error('%s has the name of this server: "%s"', route.remote, self._own.server_name)
+            raise RouteError("")
+        self._dialer.heard(route.conn)
+        self._register(route, info)
+
+    def _register(self, route: Route, info: Info) -> None:
+        route.take(info)
+        first, index = self._place(route, info)
+        if self._delays_info(route):
+            self._say_info(route, index)
+        flags = (HEADERS if info.flag("headers") else 0) | (0 if route.pool or route.account else NO_POOL)
+        size = max(self._own.pool_size, 0)
+        try:
+            joined = self._engine.call(route.conn, "join", flags | index << 16 | size << 32, route.account.encode())
+        except ValueError:
+            log.error("%s: there are as many routes as there can be", route.remote)
+            raise RouteError("") from None
+        if not joined:
+            return
+        route.registered = True
+        if first:
+            log.info("a route to %s (%s)", route.remote_name, route.remote)
+            self._tell_clients()
+        if first or route.account:
+            self._gossip(route, info)
+        if route.wish is not None and route.pool and not route.account and not self._cluster.is_full(route.remote_id):
+            route.brings_next = True
+            self._engine.call(route.conn, "ping")
+
+    def _place(self, route: Route, info: Info) -> tuple[bool, int]:
+        """Whether it is the first connection to that server, and its place among them. Raises RouteError."""
+        refused = self._cluster.refusal(route, info)
+        if refused:
+            route.no_reconnect = route.no_reconnect or bool(route.account)
+            raise RouteError(refused)
+        placed = self._cluster.place(route, info)
+        if placed is None:
+            log.debug("%s is connected already", route.remote)
+            raise RouteError("")
+        return placed
+
+    def _solicit_next(self, route: Route) -> None:
+        if route.brings_next and route.url is not None and route.wish is not None:
+            route.brings_next = False
+            if not self._cluster.is_full(route.remote_id):
+                self._dialer.dial(Wish(route.url, route.explicit, gossip_mode=route.wish.gossip_mode))
+
+    def _hear_more(self, route: Route, info: Info) -> None:
+        if info.values.get("route_acc_add_reqid"):
+            self._engine.reply(route.conn, json_line("INFO", {**info.said, "route_account": ""}))
+        elif info.server_id != route.remote_id:
+            self._meet(route, info)
+        elif info.flag("ldm") and route.info is not None:
+            # It is about to end: nobody is to be told to go there.
+            self._cluster.leave(route)
+            self._tell_clients()
+
+    # --- others, of whom servers tell ------------------------------------------------------------------------
+
+    def _meet(self, route: Route, info: Info) -> None:
+        account = info.text("route_account")
+        if account and self._own.pool_size < 1:
+            return
+        if self._cluster.knows(info.server_id, account) or self._is_configured(info):
+            return
+        url = route_url(info.text("ip"))
+        if url is None:
+            return
+        self._solicit(info, url.host, url.port, account)
+        if not route.pool and not account:
+            for pinned in self._pinned:
+                self._solicit(info, url.host, url.port, pinned)
+
+    def _solicit(self, info: Info, host: str, port: int, account: str) -> None:
+        url = RouteUrl(host, port)
+        if info.flag("auth_required"):
+            url = RouteUrl(host, port, self._settings["cluster-user"], self._settings["cluster-password"])
+        if not self._dialer.has(url, account):
+            self._dialer.dial(Wish(url, explicit=False, account=account, gossip_mode=info.number("gossip_mode")))
+
+    def _is_configured(self, info: Info) -> bool:
+        port = info.number("port")
+        url = route_url(info.text("ip"))
+        hosts = {info.text("host")} | ({url.host} if url is not None else set())
+        return any(configured.is_at(host, port) for configured in self._urls for host in hosts)
+
+    def _gossip(self, route: Route, info: Info) -> None:
+        """The others are told of a server that has come, unless that was by their telling."""
+        wish = route.wish
+        heard_of = wish is not None and not route.explicit
+        if heard_of and wish is not None and wish.gossip_mode != GOSSIP_OVERRIDE:
+            return
+        if info.number("gossip_mode") == GOSSIP_DISABLED:
+            return
+        for other in self._cluster.one_of_each(route.account):
+            if other.remote_id == route.remote_id or (route.account and not other.pool):
+                continue
+            mode = _gossip_mode(other, solicited=wish is not None, explicit=route.explicit)
+            self._engine.reply(other.conn, json_line("INFO", info.forwarded(route.ip, mode)))
+
+    # --- clients ----------------------------------------------------------------------------------------------------
+
+    def _tell_clients(self) -> None:
+        """Of the cluster, and where else they can go."""
+        if self._nats is not None:
+            told = not self._settings["cluster-no-advertise"]
+            urls = self._cluster.connect_urls() if told else ()
+            ws_urls = self._cluster.connect_urls("ws_connect_urls") if told else ()
+            self._nats.cluster_changed(urls, ws_urls, self._own.cluster)
+
+    # --- figures ----------------------------------------------------------------------------------------------------
+
+    def routes(self) -> list[dict[str, Any]]:
+        """As /routez shows them."""
+        return [route.shown() for route in self._routes.values() if route.registered]
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(), wanted.encode())
+
+
+def _gossip_mode(other: Route, solicited: bool, explicit: bool) -> int:
+    """What the server that is told does with it: whoever was told of by one that is in the configuration is told on."""
+    if (not solicited and other.explicit) or (solicited and explicit):
+        return GOSSIP_OVERRIDE
+    return 0 if solicited else GOSSIP_DISABLED

@@ -1,0 +1,128 @@
+/* Which interest the other servers are told: of all acceptors together. Of a pattern they hear when the first wants it and
+ * when the last is gone; of a group how many members it has, whenever that changes. */
+#include "acceptor/protocols/nats_route.h"
+
+/* --- accounts ----------------------------------------------------------------------------------------------------- */
+
+uint32_t nats_account_named(const struct nats_server *server, struct text name) {
+    for (uint32_t n = 1; n < server->account_count; n++) {
+        const struct nats_account *account = &server->accounts[n];
+        if (account->name_bytes == name.bytes && name.bytes > 0 && memcmp(account->name, name.at, name.bytes) == 0)
+            return n;
+    }
+    return 0;
+}
+
+/* Whether the interest of an account goes over a connection: one of its own, or its place in the pool. */
+static bool carries(const struct nats_server *server, const struct connection *c, uint32_t number) {
+    const struct nats_route *r = route_of(c);
+    const struct nats_account *account = &server->accounts[number];
+    if (account->name_bytes == 0) return false;
+    if (r->account != 0) return r->account == number;
+    if ((r->flags & ROUTE_NO_POOL) != 0) return true;
+    return !account->has_route && (r->pool_size <= 1 || account->name_hash % r->pool_size == r->pool_index);
+}
+
+/* --- how often something is wanted -------------------------------------------------------------------------------- */
+
+static uint64_t weight_here(const struct nats_account *account, struct text subject, struct text queue) {
+    const struct subject_pattern *p = subjects_find(account->subjects, subject.at, subject.bytes);
+    if (p == NULL) return 0;
+    if (queue.bytes == 0) return p->alone.count;
+    const struct subject_group *g = subject_find_group(p, queue.at, queue.bytes);
+    return g != NULL ? g->entries.count : 0;
+}
+
+/* By acceptors other than `except`. */
+static uint64_t weight_there(const struct nats_account *account, struct text subject, struct text queue,
+                             uint32_t except) {
+    if (account->remote == NULL) return 0;
+    struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
+    if (p == NULL) return 0;
+    struct subject_group *g = queue.bytes > 0 ? subject_find_group(p, queue.at, queue.bytes) : NULL;
+    if (queue.bytes > 0 && g == NULL) return 0;
+    struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
+    struct subject_entry **items = subject_entries_items(entries);
+    uint64_t weight = 0;
+    for (uint32_t i = 0; i < entries->count; i++) {
+        uint32_t other = ((const struct nats_remote *)(const void *)items[i])->other;
+        if (!nats_is_route(other) && other != except) weight += items[i]->weight;
+    }
+    return weight;
+}
+
+/* --- telling ------------------------------------------------------------------------------------------------------ */
+
+static void say_to_all(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                       struct text queue, uint64_t weight) {
+    for (uint32_t n = 0; n < NATS_ROUTES; n++) {
+        struct connection *c = server->links[n].connection;
+        if (c != NULL && carries(server, c, account))
+            nats_route_say_interest(a, server, c, account, subject, queue, weight);
+    }
+}
+
+/* Nothing is to be told of a pattern that others want too. */
+static void say_if_new(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                       struct text queue, uint64_t weight, uint64_t others) {
+    if (queue.bytes > 0)
+        say_to_all(a, server, account, subject, queue, weight + others);
+    else if (others == 0)
+        say_to_all(a, server, account, subject, queue, weight);
+}
+
+void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                      struct text queue, uint32_t weight) {
+    uint64_t others = weight_there(&server->accounts[account], subject, queue, NATS_OTHERS);
+    say_if_new(a, server, account, subject, queue, weight, others);
+}
+
+void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight) {
+    if (server->route_count == 0) return;
+    const struct nats_account *account = &server->accounts[r->account];
+    const struct subject_pattern *p = r->entry.pattern;
+    const struct subject_group *g = r->entry.group;
+    struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
+    if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+    uint64_t others = weight_here(account, subject, queue) + weight_there(account, subject, queue, r->other);
+    say_if_new(a, server, r->account, subject, queue, weight, others);
+}
+
+/* --- to one that has come ----------------------------------------------------------------------------------------- */
+
+struct telling {
+    struct acceptor *a;
+    struct nats_server *server;
+    struct connection *c;
+    uint32_t account;
+    bool remote; /* of other acceptors */
+};
+
+/* What our clients want is said with what other acceptors' want of the same. */
+static void tell(const struct telling *t, struct text subject, struct text queue) {
+    const struct nats_account *account = &t->server->accounts[t->account];
+    uint64_t here = weight_here(account, subject, queue);
+    if (t->remote && here > 0) return;
+    uint64_t weight = here + weight_there(account, subject, queue, NATS_OTHERS);
+    if (weight > 0) nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, weight);
+}
+
+static void tell_pattern(void *context, struct subject_pattern *p) {
+    const struct telling *t = context;
+    struct text subject = {(const uint8_t *)p->text, p->bytes};
+    if (t->c->closed) return;
+    if (p->alone.count > 0) tell(t, subject, (struct text){0});
+    for (const struct subject_group *g = p->groups; g != NULL; g = g->next)
+        tell(t, subject, (struct text){(const uint8_t *)g->name, g->name_bytes});
+}
+
+void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c) {
+    for (uint32_t n = 1; n < server->account_count; n++) {
+        const struct nats_account *account = &server->accounts[n];
+        if (account->subjects == NULL || !carries(server, c, n)) continue;
+        struct telling t = {a, server, c, n, false};
+        subjects_each(account->subjects, tell_pattern, &t);
+        t.remote = true;
+        if (account->remote != NULL && a->mesh_there != 0) subjects_each(account->remote, tell_pattern, &t);
+    }
+}

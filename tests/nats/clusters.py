@@ -1,0 +1,212 @@
+"""Clusters for the tests: servers of several kinds, each with routes to those before it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal as signals
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.nats.servers import nats_server
+from tests.nats.wire import Wire
+from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, free_port
+
+OLD = ROOT / "build" / "nats" / "2.9.25" / "nats-server"
+# The kinds: ours with so many acceptors, and real ones.
+OURS, OURS_3, NEW_REAL, OLD_REAL = "ours", "ours-3", "2.15", "2.9"
+CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"headers":true,"no_responders":true}\r\n'
+ACCEPTORS = {OURS: 1, OURS_3: 3}
+
+
+def program(kind: str) -> str | None:
+    """A real server's."""
+    if kind == NEW_REAL:
+        return nats_server()
+    return shutil.which(os.environ.get("NATS_SERVER_OLD_BIN", str(OLD)))
+
+
+def mixtures(*wanted: Sequence[str]) -> list[object]:
+    """Parameters for a test; those with a server that cannot be had are skipped."""
+    return [
+        pytest.param(
+            tuple(kinds),
+            id="+".join(kinds),
+            marks=pytest.mark.skipif(
+                any(kind not in ACCEPTORS and program(kind) is None for kind in kinds), reason="no nats-server"
+            ),
+        )
+        for kinds in wanted
+    ]
+
+
+@dataclass
+class Member:
+    """A server of a cluster. It can be stopped, killed and started again on its ports."""
+
+    kind: str
+    directory: Path
+    routes: Sequence[str] = ()
+    cluster: str = "xyz"
+    extra: Sequence[str] = ()
+    port: int = field(default_factory=free_port)
+    route_port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def route_url(self) -> str:
+        return f"nats-route://127.0.0.1:{self.route_port}"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / f"{self.kind}-{self.port}"
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def _command(self) -> list[str]:
+        if self.kind not in ACCEPTORS:
+            found = program(self.kind)
+            assert found is not None
+            command = [found, "-a", "127.0.0.1", "-p", str(self.port), "--cluster", self.route_url]
+            command += ["--cluster_name", self.cluster] if self.cluster else []
+            return [*command, *(["--routes", ",".join(self.routes)] if self.routes else []), *self.extra]
+        command = [sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--workers", "1"]
+        command += ["--acceptors", str(ACCEPTORS[self.kind]), "--listen", self.url, "--listen", self.route_url]
+        settings = [f"nats.cluster-name={self.cluster}"] if self.cluster else []
+        settings += [f"nats.routes={url}" for url in self.routes]
+        return [*command, *(word for setting in (*settings, *self.extra) for word in ("--set", setting))]
+
+    def start(self) -> None:
+        with self.log.open("ab") as sink:
+            self.process = subprocess.Popen(
+                self._command(), stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True
+            )
+
+    def wait(self) -> None:
+        until = time.monotonic() + START_SECONDS
+        while True:
+            assert self.process is not None and self.process.poll() is None, self.said()
+            with contextlib.suppress(OSError):
+                Wire(self.port).close()
+                return
+            assert time.monotonic() < until, self.said()
+            time.sleep(0.02)
+
+    def kill(self, number: int) -> None:
+        """To all its processes."""
+        assert self.process is not None
+        os.killpg(self.process.pid, number)
+
+    def stop(self, number: int = signals.SIGTERM) -> None:
+        if self.process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            if number == signals.SIGTERM:
+                self.process.terminate()
+            else:
+                self.kill(number)
+        try:
+            self.process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill(signals.SIGKILL)
+            self.process.wait()
+        self.process = None
+
+    def client(self, said: bytes = b"") -> Wire:
+        wire = Wire(self.port)
+        wire.send(CONNECT + said)
+        wire.barrier()
+        return wire
+
+
+@contextlib.contextmanager
+def cluster(
+    kinds: Sequence[str], settings: Sequence[str] = (), arguments: Sequence[str] = (), name: str = "xyz"
+) -> Iterator[list[Member]]:
+    """All of them, connected to each other. `settings` are for ours, `arguments` for real ones."""
+    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
+    members: list[Member] = []
+    try:
+        for kind in kinds:
+            routes = [member.route_url for member in members[:1]]
+            extra = settings if kind in ACCEPTORS else arguments
+            members.append(Member(kind, directory, routes, name, extra))
+            members[-1].start()
+            if len(members) == 1:
+                members[0].wait()
+        for member in members:
+            member.wait()
+        meshed(members)
+        yield members
+    finally:
+        for member in members:
+            member.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def meshed(members: Sequence[Member]) -> None:
+    """Waits until what is published at any of them is heard at all: with 3 acceptors, at each of those."""
+    listeners = [member.client(b"SUB probe 1\r\n") for member in members]
+    talkers = [member.client() for member in members]
+    until = time.monotonic() + START_SECONDS
+    wanted = {b"%d" % i for i in range(len(members))}
+    for wire in listeners:
+        wire.socket.settimeout(0.05)
+    while True:
+        for number, talker in enumerate(talkers):
+            talker.send(b"PUB probe 1\r\n%d\r\n" % number)
+        for wire in listeners:
+            with contextlib.suppress(TimeoutError):
+                wire.receive()
+        if all(wanted <= set(bodies(wire)) for wire in listeners):
+            break
+        assert time.monotonic() < until, [member.said() for member in members]
+    for wire in (*listeners, *talkers):
+        wire.close()
+
+
+def bodies(wire: Wire) -> list[bytes]:
+    """Of MSG and HMSG of one line."""
+    found: list[bytes] = []
+    data = wire.heard.data
+    at = 0
+    while (end := data.find(b"\r\n", at)) >= 0:
+        words = data[at:end].split()
+        at = end + 2
+        if words and words[0] in (b"MSG", b"HMSG"):
+            size = int(words[-1])
+            headers = int(words[-2]) if words[0] == b"HMSG" else 0
+            if at + size > len(data):
+                break
+            found.append(data[at + headers : at + size])
+            at += size + 2
+    return found
+
+
+def settled(members: Sequence[Member], wires: Sequence[Wire], count: int) -> None:
+    """Until so many messages have come over all of them, and for a moment longer, in which one too many would."""
+    until = time.monotonic() + START_SECONDS
+    for wire in wires:
+        wire.socket.settimeout(0.02)
+    idle = 0
+    while idle < 3:
+        before = sum(len(wire.heard.data) for wire in wires)
+        for wire in wires:
+            with contextlib.suppress(TimeoutError):
+                wire.receive()
+        complete = sum(len(bodies(wire)) for wire in wires) >= count
+        idle = idle + 1 if complete and before == sum(len(wire.heard.data) for wire in wires) else 0
+        assert time.monotonic() < until, [member.said() for member in members]
