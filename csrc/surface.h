@@ -300,6 +300,15 @@ void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
 size_t acceptor_buffered_bytes(const struct acceptor *a);
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
 
+/* == acceptor/protocols/pulsar_scan == */
+
+#define MSG_UNSUBSCRIBE   ...
+#define KEY_SLOTS         ...
+#define KEY_MAX_RANGES    ...
+#define CONSUMER_NAME_MAX ...
+
+uint32_t pulsar_murmur(const uint8_t *data, size_t bytes);
+
 /* == acceptor/protocols/go_quote == */
 
 uint8_t *go_quote(uint8_t *out, const uint8_t *text, size_t bytes);

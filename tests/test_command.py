@@ -47,7 +47,7 @@ def test_the_version_is_that_of_the_package() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--workers", "0"], ["--listen", "pulsar://127.0.0.1:6650"], ["--set", "beanstalk.x=1"], ["--nonsense"],
+        ["--workers", "0"], ["--listen", "kafka://127.0.0.1:6650"], ["--set", "beanstalk.x=1"], ["--nonsense"],
         ["--listen", "a\nb"], ["--config", "/nowhere\n/mq.toml"], ["positional"], ["--sync"],
     ],
 )  # fmt: skip

@@ -78,13 +78,14 @@ def test_defaults() -> None:
     assert options.data_dir == Path("data")
     assert [str(listen) for listen in options.listen] == [
         "beanstalk://127.0.0.1:11300", "nsq://127.0.0.1:4150", "nats://127.0.0.1:4222",
-        "nsq-http://127.0.0.1:4151", "http://127.0.0.1:4180",
+        "pulsar://127.0.0.1:6650", "nsq-http://127.0.0.1:4151", "http://127.0.0.1:4180",
     ]  # fmt: skip
     nats = options.settings["nats"]
     assert {name: nats[name] for name in NATS_DEFAULTS} == NATS_DEFAULTS  # and what nats-server.conf has beside these
     assert {name: section for name, section in options.settings.items() if name != "nats"} == {
         "beanstalk": {"max-job-size": 65535},
         "nsq": NSQD_DEFAULTS,
+        "pulsar": {"max-message-size": 5 << 20, "keep-alive": 30 * SECOND, "advertised-url": ""},
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
         "http": {"staged-bytes": 16 << 30, "metrics-topics": 1000},
         "broker": {
@@ -195,7 +196,7 @@ def test_an_address_is_shown_as_it_is_given() -> None:
         (
             "--listen ftp://h:1",
             '--listen: "ftp" is not a protocol of this version '
-            "(it has: beanstalk, nsq, nats, nats-route, nsq-http, http)",
+            "(it has: beanstalk, nsq, nats, nats-route, pulsar, nsq-http, http)",
         ),
         ("--listen h:1", '--listen: "h:1" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)'),
         ("--listen beanstalk://::1:5", '"beanstalk://::1:5" is not SCHEME://HOST:PORT'),
@@ -215,7 +216,10 @@ def test_an_address_is_shown_as_it_is_given() -> None:
         ("--data-dir d --memory", "--data-dir and --memory: only one of them is possible"),
         ("--set x", '--set: "x" is not SECTION.OPTION=VALUE'),
         ("--set beanstalk.max-job-size", "is not SECTION.OPTION=VALUE"),
-        ("--set pulsar.x=1", '--set: "pulsar" is not a section (there are: beanstalk, nsq, nats, log, http, broker)'),
+        (
+            "--set kafka.x=1",
+            '--set: "kafka" is not a section (there are: beanstalk, nsq, nats, nats-route, pulsar, log, http, broker)',
+        ),
         ("--set beanstalk.z=1", '--set: "z" is not an option of [beanstalk] (there are: max-job-size)'),
         ("--set beanstalk.max-job-size=big", '--set: beanstalk.max-job-size: "big" is not a whole number'),
         ("--set beanstalk.max-job-size=", '--set: beanstalk.max-job-size: "" is not a whole number'),
@@ -263,7 +267,7 @@ def test_what_is_wrong_is_named(arguments: str, expected: str) -> None:
     ("text", "expected"),
     [
         ("worker = 3", '"worker" is not an option (there are: workers, acceptors, shards, data-dir, memory'),
-        ("[pulsar]\nx = 1", "[pulsar] is not a section (there are: beanstalk, nsq, nats, log, http, broker)"),
+        ("[kafka]\nx = 1", "[kafka] is not a section (there are: beanstalk, nsq, nats, nats-route, pulsar, log, http, broker)"),
         ("[beanstalk]\nmax = 1", '"max" is not an option of [beanstalk] (there are: max-job-size)'),
         ("beanstalk = 1", "beanstalk is a section, write [beanstalk]"),
         ('workers = "3"', 'workers: "3" is not a whole number'),
@@ -279,7 +283,7 @@ def test_what_is_wrong_is_named(arguments: str, expected: str) -> None:
         ('listen = "beanstalk://h:1"', "is not a list of SCHEME://HOST:PORT"),
         ("listen = []", "is not a list of SCHEME://HOST:PORT"),
         ("listen = [1]", "is not a list of SCHEME://HOST:PORT"),
-        ('listen = ["pulsar://h:1"]', 'listen: "pulsar" is not a protocol of this version'),
+        ('listen = ["kafka://h:1"]', 'listen: "kafka" is not a protocol of this version'),
         ('[beanstalk]\nmax-job-size = "1"', 'beanstalk.max-job-size: "1" is not a whole number'),
         ("[nsq]\nmsg-timeout = 60", "nsq.msg-timeout: 60 is not a duration such as"),
         ("[nsq]\ndeflate = 1", "nsq.deflate: 1 is not true or false"),

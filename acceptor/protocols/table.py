@@ -16,6 +16,7 @@ NAMES: Final = (
     "nsq",
     "nats",
     "nats_route",
+    "pulsar",
 )
 
 PROTOCOLS: Final[Mapping[str, type[Protocol]]] = {

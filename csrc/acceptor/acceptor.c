@@ -378,7 +378,8 @@ static bool keep_unsent(struct acceptor *a, struct connection *c, struct slot *s
 int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, const struct message *request,
                          const void *body, size_t body_bytes) {
     struct connection *c = connection_find(a, conn);
-    if (c == NULL || c->stall != STALL_PYTHON || worker >= a->workers) return -1;
+    if (c == NULL || worker >= a->workers) return -1;
+    if (c->stall != STALL_PYTHON && !c->codec->python_alongside) return -1;
     if (request->kind < MSG_PUBLISH || request->kind == MSG_RESERVE || request->kind >= MSG_DELIVER) return -1;
     if (c->slot_count == MAX_OUTSTANDING || body_bytes > MAX_BODY_BYTES) return -1;
     struct message copy = *request;

@@ -55,6 +55,8 @@ struct codec {
 
     /* Python's half keeps something of a connection that it has had a command of: it is told when that is closed. */
     bool python_keeps;
+    /* Python's commands do not hold up the others of a connection: it makes requests for one that is not stalled for it. */
+    bool python_alongside;
 
     /* Puts a reply into the output. `value` is the slot's; `id` the reply's. */
     void (*answer)(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
@@ -103,6 +105,8 @@ struct codec {
 
     /* A worker said what nobody waits for: a message that is pushed, or the reply to a SUBSCRIBE that was repeated. */
     void (*pushed)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
+    /* A worker's reply to a request that the codec sent by itself, without a slot of the connection: false if it is none. */
+    bool (*heard_alone)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply);
     /* A worker's reply to a request, when it comes and before it is its turn to be answered. */
     void (*replied)(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
                     const struct message *reply);

@@ -99,6 +99,7 @@ struct connection {
     uint8_t reserve_worker;
     size_t kept_bytes; /* of replies whose turn has not come */
 
+    uint64_t left_bytes;   /* that its socket has taken, ever */
     uint32_t moved_bytes;  /* received and sent, modulo 2^32; */
     uint32_t moved_before; /* ... when it was looked at last; */
     uint32_t idle_sweeps;  /* ... and how often in a row that had been next to nothing: see room.c */

@@ -338,7 +338,10 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
     }
     struct output *leaving = leaving_of(c);
     output_consume(&a->blocks, leaving, n > 0 ? (size_t)n : 0);
-    if (n > 0) c->moved_bytes += (uint32_t)n;
+    if (n > 0) {
+        c->moved_bytes += (uint32_t)n;
+        c->left_bytes += (uint64_t)n;
+    }
     c->choked = output_bytes(leaving) > 0;
     if (c->detached && c->choked) {
         socket_close(a, c); /* hung up, and does not take it: nobody would say when it does */

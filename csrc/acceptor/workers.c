@@ -157,6 +157,7 @@ static void hear(struct acceptor *a, uint32_t worker, const struct message *repl
         if (c->codec->pushed != NULL) c->codec->pushed(a, c, worker, reply);
         return;
     }
+    if (c->codec->heard_alone != NULL && c->codec->heard_alone(a, c, worker, reply)) return;
     uint32_t distance = reply->slot - c->head_slot;
     if (distance >= c->slot_count) {
         if (reply->kind == MSG_SUBSCRIBE && c->codec->pushed != NULL) c->codec->pushed(a, c, worker, reply);
@@ -176,7 +177,7 @@ static void hear(struct acceptor *a, uint32_t worker, const struct message *repl
         a->expected--;
     if (c->codec->replied != NULL) c->codec->replied(a, c, worker, slot, reply);
     if (slot->python) {
-        if (reply->kind == MSG_SUBSCRIBE) c->codec->subscribed(a, c, reply->status);
+        if (reply->kind == MSG_SUBSCRIBE && c->codec->subscribed != NULL) c->codec->subscribed(a, c, reply->status);
         upcall_push(a, UPCALL_ANSWER, c->number, c->protocol, reply, reply + 1, reply->body_bytes);
         slots_emit(a, c);
     } else if (distance == 0) {

@@ -6,7 +6,8 @@
     CODEC(beanstalk)                                                                                                   \
     CODEC(nsq)                                                                                                         \
     CODEC(nats)                                                                                                        \
-    CODEC(nats_route)
+    CODEC(nats_route)                                                                                                  \
+    CODEC(pulsar)
 
 #define DECLARE(name) extern const struct codec name##_codec;
 #define REFER(name)   &name##_codec,

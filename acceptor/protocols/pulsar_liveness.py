@@ -1,0 +1,54 @@
+"""Whether a connection is alive: before a name or an exclusive place is refused because of it, it is sent a PING; when
+nothing comes of it for a while it is cut off, and who asked gets in. Without this clients that reconnect would fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from mq_shards.acceptor.engine import FOREVER, Engine
+
+WAIT_NS: Final = 5_000_000_000
+
+Then: TypeAlias = Callable[[bool], None]
+
+
+class Liveness:
+    def __init__(self, engine: Engine, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._engine = engine
+        self._now_ns = now_ns
+        self._until_ns: dict[int, int] = {}  # by connection, soonest first: all have the same time
+        self._then: dict[int, list[Then]] = {}
+
+    def look(self, conn: int, then: Then) -> None:
+        """`then` is told, later, whether it is alive; one that is not is closed by then."""
+        if conn not in self._until_ns:
+            if not self._engine.call(conn, "is-alive"):
+                then(False)
+                return
+            self._until_ns[conn] = self._now_ns() + WAIT_NS
+        self._then.setdefault(conn, []).append(then)
+
+    def alive(self, conn: int) -> None:
+        self._tell(conn, True)
+
+    def closed(self, conn: int) -> None:
+        self._tell(conn, False)
+
+    def _tell(self, conn: int, alive: bool) -> None:
+        self._until_ns.pop(conn, None)
+        for then in self._then.pop(conn, ()):
+            then(alive)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        if not self._until_ns:
+            return FOREVER
+        return max(next(iter(self._until_ns.values())) - self._now_ns(), 0)
+
+    def expired(self) -> list[int]:
+        """Connections that have not answered in time: to be closed by the caller, who calls closed() then."""
+        now = self._now_ns()
+        return [conn for conn, until in self._until_ns.items() if until <= now]

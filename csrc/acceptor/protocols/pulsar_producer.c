@@ -1,0 +1,207 @@
+/* SENDs and their receipts. */
+#include "acceptor/protocols/pulsar.h"
+
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+
+enum { PRIORITY = 1024, TEXT_BYTES = 64 };
+/* Of what becomes a job. */
+#define TTR_NS ((uint64_t)60 * 1000000000u)
+
+/* --- what is said -------------------------------------------------------------------------------------------------- */
+
+static void say_receipt(struct acceptor *a, struct connection *c, uint64_t producer,
+                        const struct pulsar_pending *pending, uint64_t ledger, uint64_t entry) {
+    uint8_t id[PULSAR_COMMAND_BYTES], body[PULSAR_COMMAND_BYTES];
+    uint8_t *id_end = pulsar_put_number(pulsar_put_number(id, 1, ledger), 2, entry);
+    uint8_t *end = pulsar_put_number(pulsar_put_number(body, 1, producer), 2, pending->sequence);
+    end = pulsar_put_varint(end, PULSAR_TAG(3, PULSAR_BYTES));
+    end = pulsar_put_varint(end, (uint64_t)(id_end - id));
+    memcpy(end, id, (size_t)(id_end - id));
+    end = pulsar_put_number(end + (id_end - id), 4, pending->highest);
+    pulsar_say_body(a, c, PULSAR_SEND_RECEIPT, body, (size_t)(end - body));
+}
+
+static void say_error(struct acceptor *a, struct connection *c, uint64_t producer, uint64_t sequence,
+                      enum pulsar_error error, const char *text) {
+    uint8_t body[PULSAR_COMMAND_BYTES + TEXT_BYTES];
+    size_t bytes = strlen(text);
+    assert(bytes <= TEXT_BYTES);
+    uint8_t *end = pulsar_put_number(pulsar_put_number(body, 1, producer), 2, sequence);
+    end = pulsar_put_number(end, 3, error);
+    end = pulsar_put_varint(pulsar_put_varint(end, PULSAR_TAG(4, PULSAR_BYTES)), bytes);
+    memcpy(end, text, bytes);
+    pulsar_say_body(a, c, PULSAR_SEND_ERROR, body, (size_t)(end + bytes - body));
+}
+
+/* --- SEND ---------------------------------------------------------------------------------------------------------- */
+
+/* What others than Pulsar's consumers do not see, and what a worker has to know. */
+static struct headers headers_of(const struct pulsar_entry *entry) {
+    struct pulsar_metadata metadata;
+    size_t bytes = (size_t)(entry->payload.at - entry->all.at);
+    struct headers headers = {.bytes = bytes < HEADERS_MAX_BYTES ? (uint32_t)bytes : HEADERS_MAX_BYTES,
+                              .tag = HEADERS_PULSAR};
+    /* Of what no consumer is to see there is no hash. */
+    if (!entry->is_whole || !pulsar_scan_metadata(entry->metadata, &metadata)) return headers;
+    headers.parts = metadata.messages < UINT16_MAX ? (uint16_t)metadata.messages : UINT16_MAX;
+    headers.key_hash = pulsar_key_hash(&metadata);
+    return headers;
+}
+
+/* Copied once, to the ring, if it is not so large that it goes in pieces. */
+static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct message *request,
+                           const struct headers *headers, struct pulsar_bytes entry) {
+    struct channel *channel = a->links[worker].channel;
+    size_t bytes = pulsar_length(entry);
+    struct message *room = channel_reserve(channel, request->body_bytes);
+    uint8_t *large = room == NULL ? malloc(request->body_bytes) : NULL;
+    if (room == NULL && large == NULL) return false;
+    uint8_t *body = room != NULL ? (uint8_t *)(room + 1) : large;
+    memcpy(body, headers, sizeof *headers);
+    memcpy(body + sizeof *headers, entry.at, bytes);
+    if (room != NULL) {
+        *room = *request;
+        channel_sent(channel);
+    } else {
+        channel_send(channel, request, large, request->body_bytes);
+        free(large);
+    }
+    a->published_to |= bit_of(worker);
+    return true;
+}
+
+static void publish(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
+                    const struct pulsar_send *send, const struct pulsar_entry *entry) {
+    struct headers headers = headers_of(entry);
+    uint32_t place;
+    struct pulsar_pending *pending = pulsar_pend(a, c, MSG_PUBLISH, producer->worker, &place);
+    if (pending == NULL) return;
+    pending->owner = producer->number;
+    pending->sequence = send->sequence;
+    pending->highest = send->highest;
+    producer->pending++;
+    struct message request = {.kind = MSG_PUBLISH,
+                              .flags = MSG_DURABLE | MSG_RETAIN | MSG_HEADERS,
+                              .conn = c->number,
+                              .slot = place,
+                              .topic = producer->topic,
+                              .id = ids_take(a, binding_at(&a->bindings, producer->topic), 1),
+                              .pri = PRIORITY,
+                              .ttr_ns = TTR_NS,
+                              .body_bytes = (uint32_t)(sizeof headers + pulsar_length(entry->all))};
+    c->touched_workers |= bit_of(producer->worker);
+    if (!ask_to_publish(a, producer->worker, &request, &headers, entry->all)) engine_oom(a, c);
+}
+
+bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_send *send, struct pulsar_bytes bytes) {
+    struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, send->producer);
+    struct pulsar_entry entry;
+    if (producer == NULL) {
+        c->closing = c->muted = true;
+        socket_dirty(a, c);
+        return true;
+    }
+    /* The client has been told, and sends it again. */
+    if (producer->closed) return true;
+    if (!pulsar_may_send(a, c, producer->worker)) return false;
+    pulsar_split_entry(bytes, &entry);
+    uint32_t crc = entry.has_checksum ? crc32c_extend(0, entry.checked.at, pulsar_length(entry.checked)) : 0;
+    if (crc != entry.checksum)
+        say_error(a, c, producer->id, send->sequence, PULSAR_CHECKSUM_ERROR, "Checksum failed on the broker");
+    else if (send->has_txn)
+        say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "Transactions are not enabled");
+    else if (draining(a))
+        say_error(a, c, producer->id, send->sequence, PULSAR_SERVICE_NOT_READY, "The broker is being drained");
+    else
+        publish(a, c, producer, send, &entry);
+    return true;
+}
+
+static void say_closed_when_settled(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    if (producer->pending > 0 || !producer->closing) return;
+    pulsar_tell_python(a, c, PULSAR_PRODUCER_GONE, producer->id);
+    pulsar_producer_end(a, c, producer);
+}
+
+void pulsar_published(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending,
+                      const struct message *reply) {
+    struct pulsar_producer *producer = pulsar_table_at(&pulsar_of(c)->producers, pending->owner);
+    if (producer == NULL) return;
+    producer->pending--;
+    if (!c->muted && !producer->closed) {
+        switch (reply->status) {
+        case STATUS_OK: say_receipt(a, c, producer->id, pending, reply->incarnation, reply->seq); break;
+        case STATUS_TERMINATED:
+            say_error(a, c, producer->id, pending->sequence, PULSAR_TOPIC_TERMINATED, "Topic was already terminated");
+            break;
+        default:
+            say_error(a, c, producer->id, pending->sequence, PULSAR_PERSISTENCE_ERROR, "The message was not stored");
+        }
+    }
+    if (!c->closed) say_closed_when_settled(a, c, producer);
+}
+
+/* --- the life of a producer ------------------------------------------------------------------------------------------ */
+
+void pulsar_producer_end(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    pulsar_table_remove(&pulsar_of(c)->producers, producer->id, producer->number);
+    topic_unbind(a, producer->topic);
+    free(producer);
+}
+
+void pulsar_producer_lose(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    producer->pending = 0;
+    if (!producer->closed && !producer->closing) {
+        producer->closed = true;
+        pulsar_say_closed(a, c, PULSAR_CLOSE_PRODUCER, producer->id);
+        pulsar_tell_python(a, c, PULSAR_PRODUCER_GONE, producer->id);
+    }
+    say_closed_when_settled(a, c, producer);
+}
+
+/* In place of one that the client has been told is none any more, perhaps. */
+static int64_t add_producer(struct acceptor *a, struct connection *c, const struct codec_call *call) {
+    struct pulsar *p = pulsar_of(c);
+    struct pulsar_producer *before = pulsar_table_find(&p->producers, call->value);
+    if (before != NULL && !before->closed) return CALL_REFUSED;
+    if (before != NULL) pulsar_producer_end(a, c, before);
+    uint32_t topic = topic_bind(a, call->bytes, call->bytes_count);
+    if (topic == 0) return CALL_CLOSED;
+    struct pulsar_producer *producer = calloc(1, sizeof *producer);
+    uint32_t number = producer != NULL ? pulsar_table_add(&p->producers, call->value, producer) : 0;
+    if (number == 0) {
+        free(producer);
+        topic_unbind(a, topic);
+        return CALL_CLOSED;
+    }
+    *producer = (struct pulsar_producer){
+        .id = call->value, .number = number, .topic = topic, .worker = binding_at(&a->bindings, topic)->worker};
+    return topic;
+}
+
+/* All of a producer's that is asked for by its id (the value):
+ * "add-producer": bytes: its topic; its number, 0: there can be no more.
+ * "close-producer": PULSAR_PRODUCER_GONE is said when the last receipt has been; 0: there is none.
+ * "lose-producer": it is none any more, and the client is told. */
+int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const char *what,
+                             const struct codec_call *call) {
+    if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);
+    struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, call->value);
+    if (strcmp(what, "close-producer") == 0) {
+        if (producer == NULL) return CALL_CLOSED;
+        bool was_closed = producer->closed;
+        if (was_closed) pulsar_producer_end(a, c, producer);
+        if (was_closed) return CALL_CLOSED;
+        producer->closing = true;
+        say_closed_when_settled(a, c, producer);
+    } else if (strcmp(what, "lose-producer") == 0) {
+        if (producer == NULL) return CALL_CLOSED;
+        pulsar_producer_lose(a, c, producer);
+    } else {
+        return CALL_REFUSED;
+    }
+    wake_self(a);
+    return CALL_DONE;
+}

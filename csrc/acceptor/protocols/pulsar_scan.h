@@ -1,0 +1,162 @@
+/* Pulsar's frames and the few protobuf messages that come or go once a message: read where they lie, written by hand. Knows no
+ * connection, allocates nothing, believes nothing.
+ *
+ * Fields that are not known are skipped, of one that comes twice the last counts (except those that are repeated), as protobuf has it. What is not protobuf,
+ * or lacks what its message must have, is no message: every function that reads says so by false.
+ */
+#ifndef MQ_PULSAR_SCAN_H
+#define MQ_PULSAR_SCAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "ringbuf/message.h"
+
+/* BaseCommand.Type; its message's field in BaseCommand has the same number. */
+enum pulsar_type {
+    PULSAR_CONNECT = 2,
+    PULSAR_SEND = 6,
+    PULSAR_SEND_RECEIPT = 7,
+    PULSAR_SEND_ERROR = 8,
+    PULSAR_MESSAGE = 9,
+    PULSAR_ACK = 10,
+    PULSAR_FLOW = 11,
+    PULSAR_CLOSE_PRODUCER = 15,
+    PULSAR_CLOSE_CONSUMER = 16,
+    PULSAR_PING = 18,
+    PULSAR_PONG = 19,
+    PULSAR_REDELIVER = 20,
+    PULSAR_ACTIVE_CONSUMER_CHANGE = 31,
+    PULSAR_AUTH_RESPONSE = 37,
+    PULSAR_ACK_RESPONSE = 38,
+    PULSAR_TYPES = 128,
+};
+
+/* ServerError. */
+enum pulsar_error {
+    PULSAR_PERSISTENCE_ERROR = 2,
+    PULSAR_SERVICE_NOT_READY = 6,
+    PULSAR_CHECKSUM_ERROR = 9,
+    PULSAR_TOPIC_TERMINATED = 15,
+    PULSAR_NOT_ALLOWED = 22,
+};
+
+struct pulsar_bytes {
+    const uint8_t *at, *end;
+};
+
+static inline size_t pulsar_length(struct pulsar_bytes bytes) {
+    return (size_t)(bytes.end - bytes.at);
+}
+
+/* One field of a protobuf message: `number` is its value, or `bytes` what is in it. */
+struct pulsar_field {
+    uint32_t tag; /* its number, and how it is encoded: see PULSAR_TAG */
+    uint64_t number;
+    struct pulsar_bytes bytes;
+};
+
+enum { PULSAR_VARINT = 0, PULSAR_FIXED64 = 1, PULSAR_BYTES = 2, PULSAR_FIXED32 = 5 };
+#define PULSAR_TAG(field, wire) ((uint32_t)(field) << 3 | (wire))
+
+/* The next field; false at the end, and then `at` is `end` if all was protobuf. */
+bool pulsar_next(struct pulsar_bytes *rest, struct pulsar_field *out);
+
+struct pulsar_command {
+    uint32_t type;
+    struct pulsar_bytes body; /* of the message of that type; at: NULL, if there is none */
+};
+bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out);
+
+struct pulsar_send {
+    uint64_t producer, sequence, highest;
+    bool is_chunk, is_marker, has_txn;
+};
+bool pulsar_scan_send(struct pulsar_bytes bytes, struct pulsar_send *out);
+
+struct pulsar_flow {
+    uint64_t consumer;
+    uint32_t permits;
+};
+bool pulsar_scan_flow(struct pulsar_bytes bytes, struct pulsar_flow *out);
+
+enum { PULSAR_ACK_WORDS = 16 };
+struct pulsar_id {
+    uint64_t ledger, entry;
+    uint32_t words; /* of ack_set; more than PULSAR_ACK_WORDS: too many to look at */
+    uint64_t set[PULSAR_ACK_WORDS];
+};
+bool pulsar_scan_id(struct pulsar_bytes bytes, struct pulsar_id *out);
+
+/* An ACK or a REDELIVER; the ids in it by pulsar_next_id, from `ids` on. */
+struct pulsar_ids {
+    uint64_t consumer, request, epoch, txn_most, txn_least;
+    bool cumulative, has_request, has_epoch, has_txn;
+    uint32_t count;
+    struct pulsar_bytes rest;
+    uint32_t tag;
+};
+bool pulsar_scan_ack(struct pulsar_bytes bytes, struct pulsar_ids *out);
+bool pulsar_scan_redeliver(struct pulsar_bytes bytes, struct pulsar_ids *out);
+/* False behind the last. */
+bool pulsar_next_id(struct pulsar_ids *ids, struct pulsar_id *out);
+
+/* What stands behind a SEND's command. */
+struct pulsar_entry {
+    struct pulsar_bytes all;
+    bool has_checksum;
+    uint32_t checksum;
+    struct pulsar_bytes checked; /* what the checksum is of */
+    struct pulsar_bytes metadata;
+    struct pulsar_bytes payload;
+    bool is_whole; /* there is room for its metadata; else metadata is all there is, and payload is empty */
+};
+void pulsar_split_entry(struct pulsar_bytes bytes, struct pulsar_entry *out);
+
+struct pulsar_metadata {
+    struct pulsar_bytes producer, partition_key, ordering_key;
+    uint64_t sequence, publish_time, deliver_at, highest_sequence;
+    uint32_t messages; /* in the batch, 0: it is none */
+    bool key_is_base64, is_compressed, is_encrypted, is_chunk, has_txn, is_marker;
+};
+/* False: it is no metadata, and no consumer is to see it. */
+bool pulsar_scan_metadata(struct pulsar_bytes bytes, struct pulsar_metadata *out);
+
+/* The hash that Key_Shared goes by: never 0. */
+uint32_t pulsar_key_hash(const struct pulsar_metadata *metadata);
+/* Murmur3_32 with the seed 0. */
+uint32_t pulsar_murmur(const uint8_t *data, size_t bytes);
+
+/* --- writing ------------------------------------------------------------------------------------------------------- */
+
+static inline uint8_t *pulsar_put_varint(uint8_t *out, uint64_t value) {
+    while (value >= 0x80) {
+        *out++ = (uint8_t)(value | 0x80);
+        value >>= 7;
+    }
+    *out++ = (uint8_t)value;
+    return out;
+}
+
+static inline uint8_t *pulsar_put_number(uint8_t *out, uint32_t field, uint64_t value) {
+    return pulsar_put_varint(pulsar_put_varint(out, PULSAR_TAG(field, PULSAR_VARINT)), value);
+}
+
+static inline uint8_t *pulsar_put_be32(uint8_t *out, uint32_t value) {
+    value = __builtin_bswap32(value);
+    memcpy(out, &value, sizeof value);
+    return out + sizeof value;
+}
+
+static inline uint32_t pulsar_get_be32(const uint8_t *at) {
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return __builtin_bswap32(value);
+}
+
+/* How much there is at most of a command that is written here, without texts and ack sets; and of a varint. */
+enum { PULSAR_COMMAND_BYTES = 128, PULSAR_VARINT_BYTES = 10 };
+
+#endif

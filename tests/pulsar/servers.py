@@ -1,0 +1,66 @@
+"""Brokers for the tests of Pulsar."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, children, comm_of, free_port, wait_until
+
+
+@dataclass
+class PulsarServer:
+    port: int
+    process: subprocess.Popen[bytes]
+    stderr: Path
+    other_port: int  # of NSQ
+
+    @property
+    def url(self) -> str:
+        return f"pulsar://127.0.0.1:{self.port}"
+
+    def pid_of(self, comm: str) -> int:
+        """The process that calls itself so, as mq-worker-0."""
+        return next(pid for pid in children(self.process.pid) if comm_of(pid) == comm)
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        self.process.wait(STOP_SECONDS)
+
+
+def _answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def running(
+    *, workers: int = 1, acceptors: int = 1, data_dir: Path | None = None, settings: Sequence[str] = ()
+) -> Iterator[PulsarServer]:
+    port, other_port = free_port(), free_port()
+    command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", str(workers)]
+    command += ["--acceptors", str(acceptors), "--listen", f"pulsar://127.0.0.1:{port}"]
+    command += ["--listen", f"nsq://127.0.0.1:{other_port}"]
+    command += ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
+    command += [word for setting in settings for word in ("--set", setting)]
+    stderr = Path(tempfile.mkdtemp(prefix="pulsar-")) / "stderr"
+    with stderr.open("wb") as sink:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True
+        )
+    server = PulsarServer(port, process, stderr, other_port)
+    try:
+        wait_until(lambda: process.poll() is not None or _answers(port), "the broker listens", START_SECONDS)
+        assert process.poll() is None, stderr.read_text()
+        yield server
+    finally:
+        if process.poll() is None:
+            server.stop()
