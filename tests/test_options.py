@@ -218,7 +218,7 @@ def test_an_address_is_shown_as_it_is_given() -> None:
         ("--set beanstalk.max-job-size", "is not SECTION.OPTION=VALUE"),
         (
             "--set kafka.x=1",
-            '--set: "kafka" is not a section (there are: beanstalk, nsq, nats, nats-route, pulsar, log, http, broker)',
+            '--set: "kafka" is not a section (there are: beanstalk, nsq, nats, pulsar, log, http, broker)',
         ),
         ("--set beanstalk.z=1", '--set: "z" is not an option of [beanstalk] (there are: max-job-size)'),
         ("--set beanstalk.max-job-size=big", '--set: beanstalk.max-job-size: "big" is not a whole number'),
@@ -267,7 +267,7 @@ def test_what_is_wrong_is_named(arguments: str, expected: str) -> None:
     ("text", "expected"),
     [
         ("worker = 3", '"worker" is not an option (there are: workers, acceptors, shards, data-dir, memory'),
-        ("[kafka]\nx = 1", "[kafka] is not a section (there are: beanstalk, nsq, nats, nats-route, pulsar, log, http, broker)"),
+        ("[kafka]\nx = 1", "[kafka] is not a section (there are: beanstalk, nsq, nats, pulsar, log, http, broker)"),
         ("[beanstalk]\nmax = 1", '"max" is not an option of [beanstalk] (there are: max-job-size)'),
         ("beanstalk = 1", "beanstalk is a section, write [beanstalk]"),
         ('workers = "3"', 'workers: "3" is not a whole number'),
