@@ -130,9 +130,9 @@ class Engine:
     def mesh_gone(self, other: int) -> None:
         lib.acceptor_mesh_gone(self._acceptor, other)
 
-    def listen(self, fd: int, protocol: int) -> None:
+    def listen(self, fd: int, protocol: int, *, filtered: bool = False) -> None:
         """Takes `fd` over."""
-        if lib.acceptor_listen(self._acceptor, fd, protocol) != 0:
+        if lib.acceptor_listen(self._acceptor, fd, protocol, filtered) != 0:
             raise _error("cannot listen")
 
     def stop_listening(self, protocol: int = 0) -> None:

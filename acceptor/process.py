@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
@@ -25,6 +25,9 @@ TURN_NS: Final = 1_000_000
 FULL_SAID_S: Final = 60.0
 # Of what could not be handled.
 LOGGED_BYTES: Final = 200
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.secure import SecureConnections
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +51,8 @@ class AcceptorProcess:
         by_name = {protocol.name: protocol for protocol in self._protocols.values()}
         for protocol in self._protocols.values():
             protocol.meet(by_name)
+        self._tls = settings["tls"]
+        self._secure: dict[int, SecureConnections] = {}  # by protocol: where whole connections are encrypted
         self._serving = False
         self._stopping = False
         self._full_said_at = -FULL_SAID_S
@@ -83,10 +88,14 @@ class AcceptorProcess:
         max_wait_ns = sooner(max_wait_ns, self._calls.wait_ns())
         for protocol in self._protocols.values():
             max_wait_ns = sooner(max_wait_ns, protocol.wait_ns())
+        for secure in self._secure.values():
+            max_wait_ns = sooner(max_wait_ns, secure.upgrades.wait_ns())
         self._engine.run(max_wait_ns)
         self._calls.expire()
         for protocol in self._protocols.values():
             protocol.expire()
+        for secure in self._secure.values():
+            secure.upgrades.expire()
         until_ns = time.monotonic_ns() + TURN_NS
         self._more = False
         for upcall in self._engine.upcalls():
@@ -125,6 +134,7 @@ class AcceptorProcess:
     def _serve(self, upcall: Upcall) -> None:
         """A defect that one client's command brings to light must not cost the others their connections."""
         protocol = self._protocols[upcall.protocol]
+        secure = self._secure.get(upcall.protocol)
         try:
             if upcall.answer is not None:
                 protocol.answer(upcall.conn, upcall.answer)
@@ -134,10 +144,12 @@ class AcceptorProcess:
                 if upcall.line:
                     protocol.last_words(upcall.conn, upcall.line)
                 protocol.closed(upcall.conn)
+                if secure is not None:
+                    secure.upgrades.closed(upcall.conn)
             elif upcall.kind == engine.INPUT:
-                protocol.input(upcall.conn, upcall.line)
+                (secure or protocol).input(upcall.conn, upcall.line)
             elif upcall.kind == engine.OUTPUT:
-                protocol.output(upcall.conn, upcall.line)
+                (secure.upgrades if secure is not None else protocol).output(upcall.conn, upcall.line)
         except Exception:
             what = upcall.answer or upcall.line[:LOGGED_BYTES]
             log.exception("cannot handle %r of connection %#x", what, upcall.conn)
@@ -164,7 +176,11 @@ class AcceptorProcess:
                 case "listen":
                     number = protocol_number(message["protocol"])
                     self._protocols[number].listening(message["host"], message["port"])
-                    self._engine.listen(fds.pop(), number)
+                    if message["secure"] and number not in self._secure:
+                        from mq_shards.acceptor.secure import SecureConnections
+
+                        self._secure[number] = SecureConnections(self._engine, self._tls)
+                    self._engine.listen(fds.pop(), number, filtered=message["secure"])
                 case "mesh":
                     self._engine.mesh(message["acceptor"], fds[0], fds[1], fds[2])
                     log.debug("acceptor %d is attached", message["acceptor"])
@@ -174,6 +190,8 @@ class AcceptorProcess:
                 case "reload":
                     for protocol in self._protocols.values():
                         protocol.reload(protocol.settings_of(message["settings"]))
+                    for secure in self._secure.values():
+                        secure.reload(message["settings"]["tls"])
                 case "lame-duck":
                     self._send_clients_away()
                 case "shared":

@@ -64,6 +64,10 @@ class Upgrades:
         self._upgrades[conn] = Upgrade()
         self._engine.filter(conn)
 
+    def adopt(self, conn: int) -> None:
+        """One that was filtered from the beginning."""
+        self._upgrades[conn] = Upgrade()
+
     def shake_hands(self, conn: int, tls: Tls, timeout_ns: int = HANDSHAKE_NS) -> None:
         upgrade = self._upgrades[conn]
         upgrade.chain, upgrade.tls = None, tls

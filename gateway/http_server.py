@@ -13,6 +13,7 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
+from ssl import SSLContext
 from typing import Final
 
 from mq_shards.gateway.http_answers import TEXT, Answer, encode_head
@@ -120,6 +121,10 @@ class Request:
     # --- the answer -------------------------------------------------------------------------------------------------
 
     @property
+    def is_encrypted(self) -> bool:
+        return self._connection.is_encrypted
+
+    @property
     def transport(self) -> asyncio.Transport:
         """To send from a file. ConnectionError when the client is gone."""
         return self._connection.open_transport()
@@ -220,7 +225,12 @@ class _Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._has_ended = True
         self._wake()
-        return True  # its answer is still to go out
+        # Its answer is still to go out. Who is encrypted has said that it hears no more, too.
+        return not self.is_encrypted
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -378,7 +388,7 @@ class HttpServer:
         self._unsent_bytes = unsent_bytes
         self._listening: list[asyncio.Server] = []
 
-    async def listen(self, sock: socket.socket, backlog: int) -> None:
+    async def listen(self, sock: socket.socket, backlog: int, tls: SSLContext | None = None) -> None:
         """Takes a listening socket over."""
         if sock.family != socket.AF_UNIX:
             # What a client does not take for so long is given up by the kernel. Connections inherit it.
@@ -388,9 +398,9 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
             # Its file is the supervisor's: a loop of Python 3.13 and later would remove it.
-            server = await loop.create_unix_server(self._connection, sock=sock, backlog=backlog)
+            server = await loop.create_unix_server(self._connection, sock=sock, backlog=backlog, ssl=tls)
         else:
-            server = await loop.create_server(self._connection, sock=sock, backlog=backlog)
+            server = await loop.create_server(self._connection, sock=sock, backlog=backlog, ssl=tls)
         self._listening.append(server)
 
     def _connection(self) -> asyncio.BaseProtocol:

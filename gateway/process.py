@@ -16,8 +16,9 @@ import tempfile
 from collections.abc import Coroutine
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from mq_shards.acceptor import secure
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway import services
 from mq_shards.gateway.broker import Broker
@@ -38,6 +39,9 @@ from mq_shards.ringbuf.control import Control, Message
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.store import read_meta
 
+if TYPE_CHECKING:
+    import ssl
+
 # At most so often it is said that no connection can be accepted.
 FULL_SAID_S: Final = 60.0
 SECOND_NS: Final = 1_000_000_000
@@ -57,6 +61,8 @@ class GatewayProcess:
         self._engine = engine
         self._stop = asyncio.Event()
         self._full_said_at = -FULL_SAID_S
+        self._tls = start["settings"]["tls"]
+        self._context: ssl.SSLContext | None = None  # when something listens for who is encrypted
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._workers = Workers(engine)
@@ -185,12 +191,17 @@ class GatewayProcess:
                     log.debug("worker %d is gone", message["worker"])
                 case "listen":
                     http = self._pipeline_http if message["protocol"] == "http" else self._http
-                    self._go_on(http.server.listen(socket.socket(fileno=fds.pop()), message["backlog"]))
+                    tls = self._secure_context() if message["secure"] else None
+                    self._go_on(http.server.listen(socket.socket(fileno=fds.pop()), message["backlog"], tls))
                 case "calls":
                     self._calls.attach(message["acceptor"], fds.pop())
                     if self._pulsar is not None:
                         self._pulsar.acceptor_came(message["acceptor"])
-                case "reload" | "lame-duck" | "shared":
+                case "reload":
+                    self._tls = message["settings"]["tls"]
+                    if self._context is not None:
+                        secure.renew(self._context, self._tls)
+                case "lame-duck" | "shared":
                     pass
                 case "go":
                     self._go_on(self._lookupd.run())
@@ -210,6 +221,11 @@ class GatewayProcess:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _secure_context(self) -> ssl.SSLContext:
+        if self._context is None:
+            self._context = secure.secure_context(self._tls)
+        return self._context
 
     def _go_on(self, work: Coroutine[Any, Any, None]) -> None:
         """Does it beside everything else; if it fails, so does the process."""

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Final
 
 from mq_shards.acceptor.option_kinds import OptionsError, shown
 from mq_shards.acceptor.protocols.table import PROTOCOLS
+from mq_shards.acceptor.secure_options import OPTIONS as SECURE_OPTIONS
 from mq_shards.ringbuf.control import Message
 from mq_shards.supervisor.child import Child
 from mq_shards.supervisor.contents import configure
@@ -124,8 +125,14 @@ def _fixed_in_sections(options: Options, wanted: Options) -> list[str]:
     return [
         f"{section}.{name}"
         for section, name in changes(options, wanted)
-        if section not in PROTOCOLS or name not in PROTOCOLS[section].reloadable
+        if name not in _reloadable(section)
     ]
+
+
+def _reloadable(section: str) -> Collection[str]:
+    if section == "tls":
+        return SECURE_OPTIONS
+    return PROTOCOLS[section].reloadable if section in PROTOCOLS else ()
 
 
 def changes(before: Options, after: Options) -> list[tuple[str, str]]:

@@ -47,6 +47,7 @@ from mq_shards.supervisor.liveness import Liveness
 from mq_shards.supervisor.mesh import join_by_mesh
 from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.operations import Operator
+from mq_shards.supervisor.options.encrypted import SECURE
 from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, worker_count
 
 # At a stop: how often it is said what is waited for.
@@ -261,7 +262,8 @@ class Supervisor:
                 sock = listener.socket_of(acceptor.index)
                 listen = {
                     "do": "listen",
-                    "protocol": listener.address.protocol,
+                    "protocol": SECURE.get(listener.address.protocol, listener.address.protocol),
+                    "secure": listener.address.protocol in SECURE,
                     "host": listener.address.host,
                     "port": listener.address.port,
                     "backlog": BACKLOG,

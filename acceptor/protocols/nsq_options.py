@@ -119,7 +119,7 @@ INSTEAD: Final[Mapping[str, str]] = {
     "e2e-processing-latency-window-time": _LATENCIES,
     "tcp-address": "use --listen nsq://HOST:PORT",
     "http-address": "use --listen nsq-http://HOST:PORT",
-    "https-address": "put a proxy that ends TLS before nsq-http://",
+    "https-address": "use --listen nsq-https://HOST:PORT, and tls.cert",
     "log-level": "use --log-level",
     "log-prefix": "every line names its process",
     "verbose": "use --log-level debug",

@@ -201,13 +201,14 @@ static void set_tcp_options(int fd) {
     (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol) {
+int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol, bool filtered) {
     if (codec_at(protocol) == NULL || a->listener_count == MAX_LISTENERS) {
         errno = EINVAL;
         return -1;
     }
     set_tcp_options(fd);
-    a->listeners[a->listener_count++] = (struct listener){.fd = fd, .protocol = (uint8_t)protocol};
+    a->listeners[a->listener_count++] =
+        (struct listener){.fd = fd, .protocol = (uint8_t)protocol, .filtered = filtered};
     listeners_update(a);
     return 0;
 }

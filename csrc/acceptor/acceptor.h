@@ -72,8 +72,9 @@ void acceptor_peer_gone(struct acceptor *a, uint32_t worker);
 int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int peer_wake_fd);
 void acceptor_mesh_gone(struct acceptor *a, uint32_t other);
 
-/* Serve clients of a protocol on a listening socket, which the acceptor owns from then on. 0, or -1 and errno. */
-int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol);
+/* Serve clients of a protocol on a listening socket, which the acceptor owns from then on. `filtered`: their bytes pass
+ * through Python from the first one, see acceptor_filter. 0, or -1 and errno. */
+int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol, bool filtered);
 /* Not of that protocol any more; 0: of none. */
 void acceptor_stop_listening(struct acceptor *a, uint32_t protocol);
 /* Serve a connected socket, which the acceptor owns from then on. Its number; 0 with errno if it could not. */

@@ -55,6 +55,7 @@ struct listener {
     int fd;
     uint8_t protocol;
     bool registered;
+    bool filtered; /* the connections that come */
 };
 
 struct pending_upcall {

@@ -51,10 +51,13 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
         }
         int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd >= 0) {
-            if (socket_open(a, fd, l->protocol) == NULL) {
+            struct connection *c = socket_open(a, fd, l->protocol);
+            if (c == NULL) {
                 int why = errno;
                 close(fd);
                 stop_accepting(a, why);
+            } else if (l->filtered) {
+                acceptor_filter(a, c->number);
             }
             continue;
         }

@@ -68,7 +68,8 @@ async def _send_file(request: Request, file: IO[bytes], offset: int, length: int
     loop = asyncio.get_running_loop()
     while length > 0:
         async with asyncio.timeout(SEND_S):
-            sent = await loop.sendfile(request.transport, file, offset, min(length, SENDFILE_MOST), fallback=False)
+            most = min(length, SENDFILE_MOST)
+            sent = await loop.sendfile(request.transport, file, offset, most, fallback=request.is_encrypted)
         if sent == 0:
             raise OSError("a segment is shorter than its index says")
         request.sent(sent)

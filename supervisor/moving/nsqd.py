@@ -48,6 +48,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     given |= from_flags
     for name, (scheme, port) in ADDRESSES.items():
         _listen(t, scheme, given.pop(name, [f"{LISTENS_ON_ONE_ADDRESS}:{port}"])[-1])
+    _listen_encrypted(t, given)
     t.keep_in(given.pop("data-path", [""])[-1] or os.getcwd(), MESSAGES, "nsqd")  # noqa: PTH109 (as nsqd says it)
     for name, values in given.items():
         _translate_one(t, name, values)
@@ -67,9 +68,6 @@ def _translate_one(t: Translation, name: str, values: Sequence[str]) -> None:
     elif name == "verbose":
         if values[-1] == "true":
             t.option("log-level", "debug")
-    elif name == "https-address":
-        if values[-1]:
-            t.notes.append(f"-https-address has no effect: {INSTEAD[name]}")
     elif name in NO_EFFECT:
         t.notes.append(f"-{name} has no effect: {INSTEAD[name]}")
     elif name != "config":
@@ -86,6 +84,18 @@ def _listen(t: Translation, scheme: str, address: str) -> None:
         t.option("listen", f"{scheme}://unix:{address}")
         return
     t.listen(scheme, host, port)
+
+
+def _listen_encrypted(t: Translation, given: dict[str, list[str]]) -> None:
+    """As nsqd does: only where there is a certificate."""
+    address = given.pop("https-address", [f"{LISTENS_ON_ONE_ADDRESS}:4152"])[-1]
+    if not address or not (given.keys() >= {"tls-cert", "tls-key"}):
+        return
+    _listen(t, "nsq-https", address)
+    t.setting("tls.cert", given["tls-cert"][-1])
+    t.setting("tls.key", given["tls-key"][-1])
+    if given.get("tls-client-auth-policy", [""])[-1] == "require-verify" and "tls-root-ca-file" in given:
+        t.setting("tls.client-ca", given["tls-root-ca-file"][-1])
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

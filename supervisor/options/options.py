@@ -32,6 +32,7 @@ from mq_shards.gateway import services
 from mq_shards.gateway.services import SERVICES
 from mq_shards.supervisor import VERSION
 from mq_shards.supervisor.journal import LEVELS
+from mq_shards.supervisor.options.encrypted import ENCRYPTED, SECURE
 from mq_shards.supervisor.options.sections import INSTEAD, SECTIONS
 
 
@@ -45,6 +46,7 @@ class Scheme(Protocol):
 
 # What can be listened for, in the order of --help: the acceptors' protocols, then what the gateway serves.
 SCHEMES: Final[Mapping[str, Scheme]] = {**PROTOCOLS, **SERVICES}
+EVERY_SCHEME: Final[Mapping[str, Scheme]] = {**SCHEMES, **ENCRYPTED}
 LOOPBACK: Final = "127.0.0.1"
 
 MAX_WORKERS: Final = 64  # BOARD_MAX_WORKERS in csrc/ringbuf/board.h
@@ -94,7 +96,7 @@ class Listen(NamedTuple):
 
     @property
     def by_gateway(self) -> bool:
-        return self.protocol in SERVICES
+        return SECURE.get(self.protocol, self.protocol) in SERVICES
 
     @property
     def single(self) -> bool:
@@ -122,7 +124,7 @@ class Listen(NamedTuple):
         """A shell command that tries it from this host, over TCP."""
         host = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(self.host, self.host)
         address = Listen(self.protocol, host, self.port).address
-        return SCHEMES[self.protocol].example.format(host=host, port=self.port, address=address)
+        return EVERY_SCHEME[self.protocol].example.format(host=host, port=self.port, address=address)
 
     def __str__(self) -> str:
         return f"{self.protocol}://{self.address}"
@@ -153,7 +155,7 @@ class Options:
     @property
     def gateway(self) -> bool:
         """Whether there is work for one."""
-        return services.is_needed([listen.protocol for listen in self.listen], self.settings)
+        return services.is_needed([_plain(listen) for listen in self.listen], self.settings)
 
 
 def default_settings() -> Settings:
@@ -198,15 +200,16 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     special = address.partition(":")[0] if address.startswith(("unix:", "systemd")) else ""
     if not separator or not address or (match is None and not special) or address == "/":
         raise OptionsError(f'{where}: "{text}" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)')
-    if scheme not in SCHEMES:
-        raise OptionsError(f'{where}: "{scheme}" is not a protocol of this version (it has: {", ".join(SCHEMES)})')
+    if scheme not in EVERY_SCHEME:
+        there_are = ", ".join(EVERY_SCHEME)
+        raise OptionsError(f'{where}: "{scheme}" is not a protocol of this version (it has: {there_are})')
     if special == "unix":
         return Listen(scheme, "", 0, path=_unix_path(where, text, address.partition(":")[2]))
     if special == "systemd":
         return Listen(scheme, "", 0, inherited=address.partition(":")[2])
     assert match is not None
     host, port_text = match[1].strip("[]"), match[2]
-    port = SCHEMES[scheme].port if port_text is None else int(port_text)
+    port = EVERY_SCHEME[scheme].port if port_text is None else int(port_text)
     if port > 65535:
         raise OptionsError(f'{where}: port {port} of "{text}" is not between 0 and 65535')
     return Listen(scheme, host, port)
@@ -242,7 +245,9 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
         listen = _listens(*top["listen"])
     for config in own.values():
         listen = _with_own(listen, [parse_listen(text) for text in config.listen], "listen" in top)
-    warnings += services.without_effect([address.protocol for address in listen], settings)
+    warnings += services.without_effect([_plain(address) for address in listen], settings)
+    if any(address.protocol in SECURE for address in listen):
+        _check_secure(settings)
     return Options(
         workers=count("workers", MAX_WORKERS),
         acceptors=count("acceptors", MAX_ACCEPTORS) or DEFAULT_ACCEPTORS,
@@ -280,6 +285,19 @@ def _with_own(listen: tuple[Listen, ...], own: Sequence[Listen], given: bool) ->
         there = {one.protocol for one in listen}
         return (*listen, *(one for one in own if one.protocol not in there))
     return (*(one for one in listen if one.protocol not in schemes), *own)
+
+
+def _plain(listen: Listen) -> str:
+    return SECURE.get(listen.protocol, listen.protocol)
+
+
+def _check_secure(settings: Settings) -> None:
+    from mq_shards.acceptor.secure import secure_context  # which brings the ssl library
+
+    try:
+        secure_context(settings["tls"])
+    except ValueError as error:
+        raise OptionsError(str(error)) from None
 
 
 def _check_protocols(settings: Settings) -> None:

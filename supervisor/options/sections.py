@@ -10,6 +10,7 @@ from typing import Final
 
 from mq_shards.acceptor.option_kinds import HOUR, MINUTE, MS, SECOND, Duration, Kind, Number, Text, is_mode, is_owner
 from mq_shards.acceptor.protocols.table import PROTOCOLS
+from mq_shards.acceptor.secure_options import OPTIONS as TLS
 from mq_shards.gateway.services import SECTIONS as GATEWAY_SECTIONS
 
 LOG: Final[Mapping[str, Kind]] = {
@@ -45,6 +46,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
     **{name: protocol.options for name, protocol in PROTOCOLS.items() if not protocol.section},
     "log": LOG,
     **GATEWAY_SECTIONS,
+    "tls": TLS,
     "broker": BROKER,
 }
 # Options of the servers that are replaced here which make no sense, and what to do instead.

@@ -14,6 +14,7 @@ from mq_shards.supervisor.command import main
 from mq_shards.supervisor.moving.table import translate
 from mq_shards.supervisor.options.options import Options, parse
 
+from tests.nsq import certificates
 from tests.servers import ROOT, free_port, wait_until
 
 SECOND = 1_000_000_000
@@ -102,6 +103,15 @@ def test_nsqds_file_and_a_flag_that_wins_over_it(tmp_path: Path) -> None:
     assert listens(options)[0] == "nsq://127.0.0.1:1" and options.log_level == "debug"
     assert (nsq["max-rdy-count"], nsq["node-id"], nsq["msg-timeout"]) == (6, 7, 120 * SECOND)
     assert nsq["lookupd-tcp-address"] == ["x:1", "y:2"]
+
+
+def test_nsqds_https_is_served_where_there_is_a_certificate(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path).server
+    flags = ["nsqd", "-data-path", str(tmp_path), f"-tls-cert={pair.cert}", f"-tls-key={pair.key}"]
+    options = options_of(*flags)
+    assert "nsq-https://0.0.0.0:4152" in listens(options) and options.settings["tls"]["cert"] == str(pair.cert)
+    assert "nsq-https" not in str(listens(options_of(*flags, "-https-address=")))
+    assert "nsq-https" not in str(listens(options_of("nsqd", "-data-path", str(tmp_path))))
 
 
 @pytest.mark.skipif(not (nsqd := shutil.which(str(ROOT / "build/nsq/nsqd"))), reason="there is no nsqd here")

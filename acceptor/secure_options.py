@@ -1,0 +1,15 @@
+"""The section tls: what listeners show whose connections are encrypted from their first byte."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mq_shards.acceptor.option_kinds import Choice, File, Kind
+
+OPTIONS: Final[Mapping[str, Kind]] = {
+    "cert": File("the certificate shown where everything is encrypted, as on https:// (PEM)"),
+    "key": File("its key (PEM)"),
+    "client-ca": File("clients there must show a certificate that this has signed (PEM)"),
+    "min-version": Choice("1.2", ("1.2", "1.3"), "the oldest TLS accepted there"),
+}
