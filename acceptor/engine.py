@@ -236,6 +236,11 @@ class Engine:
         result = lib.acceptor_call(self._acceptor, conn, what.encode(), value, data, len(data), ffi.NULL, 0)
         return _called(what, value, int(result))
 
+    def configure(self, protocol: int, what: str, value: int = 0, data: bytes = b"") -> int:
+        """Says something to a protocol's codec that is of no connection. ValueError when there is no such thing."""
+        result = lib.acceptor_configure(self._acceptor, protocol, what.encode(), value, data, len(data))
+        return _called(what, value, int(result))
+
     def call_for_list(self, conn: int, what: str) -> list[int]:
         """As call(), of what is answered with a list."""
         count = self.call(conn, what)

@@ -95,7 +95,7 @@ class Protocol(ABC):
         """Before the engine is."""
 
     def configure(self, content: bytes) -> None:
-        """What read_config() made of a file: before anything listens, and again when the file has been read anew."""
+        """What read_config() made of a file: before anything listens, and before reload() when it was read anew."""
 
     def listening(self, host: str, port: int) -> None:
         """Clients come to this address."""

@@ -252,6 +252,8 @@ void acceptor_free(struct acceptor *a);
 uint32_t acceptor_protocol(const char *name);
 bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes);
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
+int64_t acceptor_configure(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
+                           size_t bytes_count);
 int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, int peer_wake_fd);
 void acceptor_peer_gone(struct acceptor *a, uint32_t worker);
 int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int peer_wake_fd);

@@ -6,6 +6,7 @@ done with:
     (nothing)          the connection is new: INFO is due
     SNIFFx             x is its first byte, which somebody wanted to know; SNIFF: none came in time
     CONNECT {...}      what the client can do, and who it is
+    NOBODY             something else comes before CONNECT, where that may be: who is that?
     PING               its first after CONNECT, which C has answered: INFO says once more what it is connected to
 
 What is accepted and said is nats-server's.
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +26,12 @@ import orjson
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
-from mq_shards.acceptor.protocols import nats_cluster_options, nats_tls_options
+from mq_shards.acceptor.protocols import nats_cluster_options, nats_nkeys, nats_tls_options
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
+from mq_shards.acceptor.protocols.nats_admission import Admission
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
+from mq_shards.acceptor.protocols.nats_secrets import Secrets
+from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, User, who_of
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
@@ -42,9 +46,9 @@ ECHO: Final = 4
 HEADERS: Final = 8
 NO_RESPONDERS: Final = 16
 MUST_CONNECT: Final = 32
+MAY_BE_NOBODY: Final = 1024
 
-GLOBAL_ACCOUNT: Final = "$G"
-GLOBAL_ACCOUNT_NUMBER: Final = 1
+NONCE_BYTES: Final = 11
 
 CONNECT_FIELDS: Final = {
     "verbose": flag, "pedantic": flag, "tls_required": flag, "echo": flag, "headers": flag, "no_responders": flag,
@@ -134,31 +138,13 @@ class Client:
     connected_wall_ns: int
     options: dict[str, Any] = field(default_factory=lambda: dict(DEFAULTS))
     connects: int = 0
-    user: str | None = None
-    account: str = GLOBAL_ACCOUNT
+    user: User | None = None  # nobody in particular, as long as nobody has to be
+    nonce: str = ""  # that it has to sign
     connect_info: bool = False  # has been told what it is connected to
 
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """What every client must know, where there is such a thing: a token, or a user and a password."""
-
-    user: str = ""
-    password: str = ""
-    token: str = ""
-
-    def required(self) -> bool:
-        return bool(self.user or self.token)
-
-    def allows(self, options: Mapping[str, Any]) -> bool:
-        if self.token:
-            return _same(options.get("auth_token", ""), self.token)
-        user_known = _same(options.get("user", ""), self.user)
-        return _same(options.get("pass", ""), self.password) and user_known
-
-
-def _same(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(), wanted.encode())
+    @property
+    def account(self) -> str:
+        return self.user.account if self.user is not None else GLOBAL_ACCOUNT
 
 
 def json_line(verb: str, value: Mapping[str, Any]) -> bytes:
@@ -216,6 +202,9 @@ class Nats(Protocol):
         self._made = 0
         server_id = server_id_of(broker.instance)
         self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
+        self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
+        self._admission = Admission(engine, self._number)
+        self._secrets = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._lame_duck: LameDuck | None = None
         self._cluster: Mapping[str, Any] = {}  # see cluster_changed
@@ -224,7 +213,7 @@ class Nats(Protocol):
     def _set_options(self, settings: Settings) -> None:
         engine = self._engine
         self._settings = settings
-        self._login = Login(settings["user"], settings["password"], settings["token"])
+        self._set_who()
         self._greetings.terms = None
         if nats_tls_options.are_set(settings):
             from mq_shards.acceptor.protocols import nats_tls
@@ -236,6 +225,14 @@ class Nats(Protocol):
         engine.set("nats.ping-interval-ns", settings["ping-interval"])
 
     # --- what the supervisor says -----------------------------------------------------------------------------------
+
+    def configure(self, content: bytes) -> None:
+        self._found = orjson.loads(content).get("who", {})
+        self._set_who()
+
+    def _set_who(self) -> None:
+        settings = self._settings
+        self._who = who_of(self._found, settings["user"], settings["password"], settings["token"])
 
     def reload(self, settings: Settings) -> None:
         before = self._settings
@@ -252,7 +249,7 @@ class Nats(Protocol):
     def _cut_forbidden(self) -> None:
         """Those that would not be let in any more."""
         for conn, client in list(self._clients.items()):
-            if client.connects and self._login.required() and not self._login.allows(client.options):
+            if client.connects and self._who.required and not self._who.has(client.user):
                 self._end(conn, "Authorization Violation")
 
     def _cut_excess(self) -> None:
@@ -310,6 +307,12 @@ class Nats(Protocol):
             info = {**self._info(conn, client, self._requires_tls(conn)), **more}
             self._engine.reply(conn, json_line("INFO", info))
 
+    def close(self) -> None:
+        self._secrets.close()
+
+    def poked(self) -> None:
+        self._secrets.settle()
+
     # --- what the engine says ---------------------------------------------------------------------------------------
 
     def listening(self, host: str, port: int) -> None:
@@ -324,16 +327,19 @@ class Nats(Protocol):
             return
         if command[:4].upper() == b"PING":
             self._first_ping(conn)
-        else:
-            try:
+            self._engine.resume(conn)
+            return
+        try:
+            if command == b"NOBODY":
+                self._admit_nobody(conn)
+            else:
                 self._connect(conn, command[len("CONNECT") :].strip(b" \t"))
-            except NatsError as error:
-                self._end(conn, str(error))
-                return
-        self._engine.resume(conn)
+        except NatsError as error:
+            self._end(conn, str(error))
 
     def closed(self, conn: int) -> None:
         self._clients.pop(conn, None)
+        self._admission.gone(conn)
         self._greetings.closed(conn)
 
     def input(self, conn: int, data: bytes) -> None:
@@ -358,7 +364,9 @@ class Nats(Protocol):
     def _opened(self, conn: int) -> None:
         self._made += 1
         # A number of its own among all acceptors.
-        self._clients[conn] = Client(self._made << 6 | self._broker.acceptor, time.time_ns())
+        client = self._clients[conn] = Client(self._made << 6 | self._broker.acceptor, time.time_ns())
+        if self._who.nonce:
+            client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         most = self._settings["max-connections"]
         if most and self._connections() > most:
             self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
@@ -368,8 +376,9 @@ class Nats(Protocol):
 
     def _greeted(self, conn: int) -> None:
         """INFO has been said; TLS is behind it, or not to be."""
-        if self._login.required():
-            self._engine.call(conn, "flags", VERBOSE | PEDANTIC | ECHO | MUST_CONNECT)
+        if self._who.required:
+            nobody = MAY_BE_NOBODY if self._who.for_nobody() is not None else 0
+            self._engine.call(conn, "flags", VERBOSE | PEDANTIC | ECHO | MUST_CONNECT | nobody)
             self._engine.call(conn, "must-connect-by-ns", time.monotonic_ns() + self._settings["auth-timeout"])
         self._engine.resume(conn)
 
@@ -382,13 +391,15 @@ class Nats(Protocol):
             # The first two are left out where they are not so.
             wanted = {"tls_required": tls_required, "tls_verify": tls.verify, "tls_available": not tls.required}
             info |= {name: True for name, so in wanted.items() if so}
-        if self._login.required():
+        if self._who.announced:
             info["auth_required"] = True
         if self._cluster.get("name"):
             info["cluster"] = self._cluster["name"]
         if others := self._cluster.get("urls"):
             info["connect_urls"] = [*self.own_urls(), *others]
         info["client_id"] = client.client_id
+        if client.nonce:
+            info["nonce"] = client.nonce
         host, _, _ = self._engine.remote(conn).rpartition(":")
         info["client_ip"] = host.strip("[]")
         return info
@@ -398,7 +409,8 @@ class Nats(Protocol):
         if client.options.get("protocol", 0) < 1:
             return
         client.connect_info = True
-        self._say_info(conn, {"connect_info": True, "remote_account": client.account})
+        of_system = {"acc_is_sys": True} if client.account == self._who.system_account else {}
+        self._say_info(conn, {"connect_info": True, "remote_account": client.account, **of_system})
 
     def _requires_tls(self, conn: int) -> bool:
         terms = self._greetings.terms
@@ -416,20 +428,66 @@ class Nats(Protocol):
         if client.connects:
             self._engine.call(conn, "let-go")
         client.connects += 1
-        if self._login.required() and not self._login.allows(options):
+        self._engine.call(conn, "must-connect-by-ns", 0)
+        if not self._who.required:
+            self._admit(conn, client, None)
+            return
+        claim = self._who.claim(options)
+        if claim is None:
             raise NatsError("Authorization Violation")
+        right: bool | None = claim.proven
+        if claim.nkey and not claim.proven:
+            signature = nats_nkeys.signature_of(claim.signature)
+            right = signature is not None and nats_nkeys.verify(claim.nkey, client.nonce.encode(), signature)
+        elif not claim.proven:
+
+            def compared(right: bool) -> None:
+                self._compared(conn, client, claim.user, right)
+
+            right = self._secrets.compare(claim.secret, claim.said, compared)
+        if right is not None:
+            self._proven(conn, client, claim.user, right)
+
+    def _compared(self, conn: int, client: Client, user: User, right: bool) -> None:
+        """Later: it may be gone, and another be there by its number."""
+        if self._clients.get(conn) is not client:
+            return
+        try:
+            self._proven(conn, client, user, right)
+        except NatsError as error:
+            self._end(conn, str(error))
+
+    def _proven(self, conn: int, client: Client, user: User, right: bool) -> None:
+        if not right:
+            raise NatsError("Authorization Violation")
+        self._admit(conn, client, user)
+
+    def _admit(self, conn: int, client: Client, user: User | None) -> None:
+        options = client.options
         if options.get("account") or options.get("new_account"):
             raise NatsError("Authorization Violation")
         if options.get("protocol", 0) not in (0, 1):
             raise NatsError("invalid client protocol")
         if options.get("no_responders") and not options.get("headers"):
             raise NatsError("no responders requires headers support")
-        client.user = options.get("user")
-        self._engine.call(conn, "must-connect-by-ns", 0)
-        self._engine.call(conn, "account", GLOBAL_ACCOUNT_NUMBER)
+        client.user = user
+        self._admission.admit(conn, user)
         self._engine.call(conn, "flags", _flags(options))
         if options["verbose"]:
             self._engine.reply(conn, b"+OK\r\n")
+        self._engine.resume(conn)
+
+    def _admit_nobody(self, conn: int) -> None:
+        user = self._who.for_nobody()
+        if user is None:
+            raise NatsError("Authorization Violation")
+        client = self._clients[conn]
+        client.user = user
+        client.connects += 1
+        self._engine.call(conn, "must-connect-by-ns", 0)
+        self._admission.admit(conn, user)
+        self._engine.call(conn, "flags", _flags(client.options))
+        self._engine.resume(conn)
 
     def _end(self, conn: int, text: str) -> None:
         self._engine.call(conn, "end", REASONS.get(text, PROTOCOL_VIOLATION), text.encode())

@@ -95,7 +95,7 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 
 # What must not be left out in silence: clients would be let in, or overheard.
 REFUSED: Final = (
-    "accounts", "no_auth_user", "operator", "resolver", "resolver_tls", "resolver_preload",
+    "accounts", "operator", "resolver", "resolver_tls", "resolver_preload",
     "resolver_pinned_accounts", "trusted_keys", "default_sentinel",
 )  # fmt: skip
 
@@ -127,6 +127,7 @@ KEYS: Final[dict[str, Taker]] = {
     "ping_max": option("ping-max", Value.whole),
     "authorization": nats_conf_auth.take_authorization,
     **OPERATING,
+    "no_auth_user": nats_conf_auth.take_no_auth_user,
 }
 KEYS.update({other: KEYS[key] for other, key in SAME.items()})
 
@@ -135,6 +136,7 @@ def read_conf(path: str) -> Conf:
     """Raises ConfError."""
     conf = Conf()
     take_block(conf, read(path).block(), KEYS)
+    nats_conf_auth.finish(conf)
     conf.ports.setdefault("nats", DEFAULT_PORT)
     return conf
 

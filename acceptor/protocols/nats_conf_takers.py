@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from mq_shards.acceptor.option_kinds import SECOND
-from mq_shards.acceptor.protocols.nats_conf import Block, Value
+from mq_shards.acceptor.protocols.nats_conf import Block, ConfError, Value
 
 DEFAULT_HOST: Final = "0.0.0.0"
 DEFAULT_PORT: Final = 4222
@@ -31,6 +31,10 @@ class Conf:
     # What acceptors are told beside the options, by its name: of what JSON has.
     content: dict[str, Any] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    # Found on the way, and put into the content when the whole file has been looked at.
+    users: list[dict[str, Any]] = field(default_factory=list)
+    no_auth_user: Value | None = None
+    has_authorization: bool = False
 
     def set(self, name: str, where: Value, content: object) -> None:
         """Nothing, and 0, are the default, as they are to nats-server."""
@@ -41,6 +45,9 @@ class Conf:
     def address(self, scheme: str) -> str:
         host = self.hosts.get(scheme, DEFAULT_HOST)
         return f"[{host}]:{self.ports[scheme]}" if ":" in host else f"{host}:{self.ports[scheme]}"
+
+    def error_at(self, where: str, text: str) -> ConfError:
+        return ConfError(f"{where}: {text}")
 
     def warn(self, value: Value, text: str) -> None:
         self.warnings.append(f"{value.file}:{value.line}: {text}")

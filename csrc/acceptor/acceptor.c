@@ -466,6 +466,13 @@ size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_
     return put_address(out, limit, "[%s]:%u", host, address.v6.sin6_port);
 }
 
+int64_t acceptor_configure(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
+                           size_t bytes_count) {
+    const struct codec *codec = codec_at(protocol);
+    if (codec == NULL || codec->configure == NULL) return CALL_REFUSED;
+    return codec->configure(a, codec_state(a, protocol), what, value, bytes, bytes_count);
+}
+
 int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint64_t value, const void *bytes,
                       size_t bytes_count, uint32_t *out, size_t out_limit) {
     struct connection *c = connection_find(a, conn);

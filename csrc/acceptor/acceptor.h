@@ -61,6 +61,11 @@ bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes);
  * what its codec knows. 0, or -1 when there is no such option or the value is out of range. */
 int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
 
+/* Says something to a protocol's codec that is larger than an option, and of no connection: what there is to say is the
+ * codec's (see the `configure` of each). -1 when there is no such thing or it cannot be. */
+int64_t acceptor_configure(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
+                           size_t bytes_count);
+
 /* Attaches a worker, or one that was restarted; the fds are not kept. The worker is told of all topics and connections
  * that concern it, reserves that waited there are asked again. 0, or -1 and errno. */
 int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, int peer_wake_fd);

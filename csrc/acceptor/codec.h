@@ -75,6 +75,9 @@ struct codec {
     void (*stopped)(void *state);
     /* An option of its own; false when there is none of that name or the value is out of range. */
     bool (*set)(void *state, const char *option, uint64_t value);
+    /* Python's word that is of no connection. CALL_REFUSED when there is no such thing or it cannot be. */
+    int64_t (*configure)(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
+                         size_t bytes_count);
     /* Python's word about a connection. CALL_REFUSED when there is no such thing or a number is out of range. */
     int64_t (*call)(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
 

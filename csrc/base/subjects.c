@@ -48,6 +48,7 @@ struct subjects {
     uint64_t entries, patterns, wildcards;
     uint64_t looked, hits;
     struct kept *kept;
+    bool is_small; /* it has none */
 };
 
 struct subject_walk {
@@ -294,8 +295,8 @@ static struct subject_pattern *wildcard_for(struct subjects *s, const char *text
     }
     struct subject_pattern **slot = slot_of(n, text, bytes);
     if (*slot) return *slot;
-    if (!s->kept) s->kept = calloc(KEPT, sizeof *s->kept);
-    *slot = s->kept ? new_pattern(text, bytes, 0) : NULL;
+    if (!s->kept && !s->is_small) s->kept = calloc(KEPT, sizeof *s->kept);
+    *slot = s->kept || s->is_small ? new_pattern(text, bytes, 0) : NULL;
     if (!*slot) {
         prune(s, n);
         return NULL;
@@ -500,6 +501,12 @@ static bool grow_found(struct subject_walk *walk, uint64_t patterns) {
     return true;
 }
 
+static size_t match_wildcards(const struct subjects *s, struct subject_walk *walk, const char *text, size_t bytes,
+                              size_t found) {
+    uint32_t tokens = cut(s, walk, text, bytes);
+    return tokens > 0 ? walk_trie(s, walk, text, tokens, found) : found;
+}
+
 static struct kept *kept_of(const struct subjects *s, uint64_t hash) {
     return &s->kept[(size_t)(hash >> 20) & (KEPT - 1)];
 }
@@ -520,6 +527,7 @@ size_t subjects_match(struct subjects *s, struct subject_walk *walk, const void 
     struct subject_pattern *literal = find_literal(s, hash, text, bytes);
     if (literal) walk->found[found++] = literal;
     if (s->wildcards == 0) return found;
+    if (s->is_small) return match_wildcards(s, walk, text, bytes, found);
     s->looked++;
     struct kept *k = kept_of(s, hash);
     if (bytes <= KEPT_SUBJECT_BYTES && is_kept(s, k, hash, text, bytes)) {
@@ -527,8 +535,7 @@ size_t subjects_match(struct subjects *s, struct subject_walk *walk, const void 
         memcpy(&walk->found[found], k->patterns, k->count * sizeof k->patterns[0]);
         return found + k->count;
     }
-    uint32_t tokens = cut(s, walk, text, bytes);
-    size_t all = tokens > 0 ? walk_trie(s, walk, text, tokens, found) : found;
+    size_t all = match_wildcards(s, walk, text, bytes, found);
     size_t wild = all - found;
     if (bytes > KEPT_SUBJECT_BYTES || wild > KEPT_PATTERNS) return all;
     k->hash = hash;
@@ -629,6 +636,12 @@ struct subjects *subjects_new(struct siphash_key key) {
     if (s->root) return s;
     free(s);
     return NULL;
+}
+
+struct subjects *subjects_new_small(struct siphash_key key) {
+    struct subjects *s = subjects_new(key);
+    if (s) s->is_small = true;
+    return s;
 }
 
 void subjects_free(struct subjects *s) {

@@ -78,6 +78,8 @@ void subject_walk_free(struct subject_walk *walk);
 
 /* `key`: strangers who choose names must not know it. NULL when memory is short. */
 struct subjects *subjects_new(struct siphash_key key);
+/* The same, and nothing is kept of earlier matches: for sets that are small, and many. */
+struct subjects *subjects_new_small(struct siphash_key key);
 /* All entries must have been removed. */
 void subjects_free(struct subjects *subjects);
 

@@ -96,6 +96,7 @@ def complaint(tmp_path: Path, text: str) -> str:
         ("port: 1kbb\n", 'nats.conf:1: "kbb" is not a unit'),
         ("max_payload:\n", "nats.conf:1: expected a value, and found a new line"),
         ("a {b: 99999999999999999999}", "nats.conf:1: 99999999999999999999 is out of range"),
+        ("no_auth_user: b\nauthorization {users: [{user: a}]}", 'nats.conf:1: there is no user "b"'),
         ("include nats.conf\n", "nats.conf:1: nats.conf includes itself"),
         ("a " + "{b " * 100, "nats.conf:1: too many blocks in each other"),
     ],

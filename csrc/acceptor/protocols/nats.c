@@ -50,14 +50,19 @@ static void say_ok(struct acceptor *a, struct connection *c) {
     if (nats_is(c, NATS_VERBOSE)) nats_say(a, c, OK, sizeof OK - 1);
 }
 
-/* -ERR 'Permissions Violation for WHAT "subject"' */
-static void say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject) {
+static void say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text) {
     uint8_t quoted[QUOTED_BYTES(NATS_MAX_CONTROL_LINE)];
-    const uint8_t *end = go_quote(quoted, subject.at, subject.bytes);
-    nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
-    nats_say(a, c, what, strlen(what));
-    nats_say(a, c, " ", 1);
+    const uint8_t *end = go_quote(quoted, text.at, text.bytes);
+    nats_say(a, c, before, strlen(before));
     nats_say(a, c, quoted, (size_t)(end - quoted));
+}
+
+/* -ERR 'Permissions Violation for WHAT "subject" using queue "queue"' */
+static void say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
+                          struct text queue) {
+    nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
+    say_quoted(a, c, what, subject);
+    if (queue.bytes > 0) say_quoted(a, c, " using queue ", queue);
     nats_say(a, c, "'\r\n", 3);
 }
 
@@ -131,14 +136,21 @@ static void count_in(struct acceptor *a, struct connection *c, const struct nats
     codec_count_add(a, c, NATS_IN_BYTES, m->payload_bytes);
 }
 
+static bool may_publish(struct acceptor *a, struct connection *c, struct text subject) {
+    struct nats_permissions *set = nats_of(c)->permissions;
+    return set == NULL || nats_may_publish(&nats_server_of(a, c)->permissions, set, subject) ||
+           nats_reply_allowed(a, c, subject);
+}
+
 static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    const struct text no_queue = {NULL, 0};
     count_in(a, c, m);
-    if (is_reserved_subject(m->subject)) {
-        say_violation(a, c, "Publish to", m->subject);
+    if (is_reserved_subject(m->subject) || !may_publish(a, c, m->subject)) {
+        say_violation(a, c, "Publish to ", m->subject, no_queue);
         return;
     }
     if (m->reply.bytes > 0 && is_reserved_reply(m->reply)) {
-        say_violation(a, c, "Publish with Reply of", m->reply);
+        say_violation(a, c, "Publish with Reply of ", m->reply, no_queue);
         return;
     }
     say_ok(a, c);
@@ -219,6 +231,7 @@ static bool take_sub(struct acceptor *a, struct connection *c, const struct argu
         else
             say_ok(a, c);
         break;
+    case NATS_NOT_ALLOWED: say_violation(a, c, "Subscription to ", k->items[0], queue); break;
     case NATS_INVALID_SUBJECT: say_error(a, c, "Invalid Subject"); break;
     case NATS_TOO_MANY: say_error(a, c, "maximum subscriptions exceeded"); break;
     case NATS_NO_MEMORY: engine_oom(a, c); break;
@@ -260,10 +273,7 @@ static void take_pong(struct acceptor *a, struct connection *c) {
 /* --- the input ---------------------------------------------------------------------------------------------------- */
 
 static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
-    if (nats_is(c, NATS_MUST_CONNECT))
-        nats_end(a, c, NATS_AUTHENTICATION_VIOLATION, "Authorization Violation");
-    else
-        nats_end(a, c, NATS_PROTOCOL_VIOLATION, UNKNOWN_OPERATION);
+    nats_end(a, c, NATS_PROTOCOL_VIOLATION, UNKNOWN_OPERATION);
     return bytes;
 }
 
@@ -299,7 +309,14 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
 
 static size_t take_command(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     /* Who has to say first who it is, says nothing else. */
-    if (nats_is(c, NATS_MUST_CONNECT) && (data[0] | 32) != 'c') return refuse(a, c, bytes);
+    if (nats_is(c, NATS_MUST_CONNECT) && (data[0] | 32) != 'c') {
+        if (!nats_is(c, NATS_MAY_BE_NOBODY)) {
+            nats_end(a, c, NATS_AUTHENTICATION_VIOLATION, "Authorization Violation");
+            return bytes;
+        }
+        reply_by_python(a, c, (const uint8_t *)"NOBODY", 6);
+        return 0;
+    }
     size_t word_bytes = 0;
     uint32_t verb = nats_word_of(WORDS, sizeof WORDS / sizeof *WORDS, data, bytes, &word_bytes);
     if (verb == NATS_WORD_PARTIAL) return 0;
@@ -353,45 +370,12 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
 
 /* --- the life of an acceptor and of a connection ------------------------------------------------------------------ */
 
-bool nats_open_account(struct nats_server *server, uint32_t number) {
-    if (number >= server->account_count) {
-        struct nats_account *larger = realloc(server->accounts, (number + 1) * sizeof *larger);
-        if (larger == NULL) return false;
-        memset(larger + server->account_count, 0, (number + 1 - server->account_count) * sizeof *larger);
-        server->accounts = larger;
-        server->account_count = number + 1;
-    }
-    struct nats_account *account = &server->accounts[number];
-    if (account->subjects == NULL) account->subjects = subjects_new(server->key);
-    return account->subjects != NULL;
-}
-
-/* FNV-1a: servers must agree on it. */
-static uint32_t place_in_pool(struct text name) {
-    uint32_t hash = 2166136261u;
-    for (size_t i = 0; i < name.bytes; i++) hash = (hash ^ name.at[i]) * 16777619u;
-    return hash;
-}
-
-bool nats_name_account(struct nats_server *server, uint32_t number, struct text name) {
-    if (!nats_open_account(server, number)) return false;
-    struct nats_account *account = &server->accounts[number];
-    char *copy = malloc(name.bytes + 1);
-    if (copy == NULL) return false;
-    memcpy(copy, name.at, name.bytes);
-    free(account->name);
-    account->name = copy;
-    account->name_bytes = (uint32_t)name.bytes;
-    account->name_hash = place_in_pool(name);
-    return true;
-}
-
 enum { GLOBAL_ACCOUNT = 1, SYSTEM_ACCOUNT = 2 };
 
 static bool open_first_accounts(struct nats_server *server) {
-    if (!nats_name_account(server, GLOBAL_ACCOUNT, (struct text){(const uint8_t *)"$G", 2}) ||
-        !nats_name_account(server, SYSTEM_ACCOUNT, (struct text){(const uint8_t *)"$SYS", 4}))
-        return false;
+    const struct text global = {(const uint8_t *)"$G", 2}, system = {(const uint8_t *)"$SYS", 4};
+    if (nats_open_account(server, global) != GLOBAL_ACCOUNT) return false;
+    if (nats_open_account(server, system) != SYSTEM_ACCOUNT) return false;
     server->accounts[SYSTEM_ACCOUNT].has_route = true;
     return true;
 }
@@ -408,23 +392,45 @@ static bool started(struct acceptor *a, void *state) {
     server->ping_max = 2;
     server->key = siphash_key(0);
     server->random = server->key.words[0] | 1;
+    server->permissions.key = server->key;
     server->walk = subject_walk_new();
     server->remote_walk = subject_walk_new();
     return server->walk != NULL && server->remote_walk != NULL && open_first_accounts(server);
 }
 
+static void freed(struct connection *c) {
+    nats_permissions_drop(nats_of(c)->permissions);
+    nats_replies_free(nats_of(c)->replies);
+}
+
+/* The number of an account, by its name; all acceptors know of it then. */
+static int64_t open_account(struct acceptor *a, struct nats_server *server, const uint8_t *name, size_t bytes) {
+    uint32_t before = server->account_count, number = nats_open_account(server, (struct text){name, bytes});
+    if (number == 0) return CALL_REFUSED;
+    if (server->account_count > before) nats_tell_account(a, server, number);
+    return number;
+}
+
+static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
+                         size_t bytes_count) {
+    struct nats_server *server = state;
+    if (strcmp(what, "permissions") == 0)
+        return nats_permissions_make(&server->permissions, value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
+    if (strcmp(what, "account") == 0) return open_account(a, server, bytes, bytes_count);
+    return CALL_REFUSED;
+}
+
 static void stopped(void *state) {
     struct nats_server *server = state;
+    nats_permissions_close(&server->permissions);
     for (uint32_t other = 0; other < NATS_OTHERS; other++) nats_forget_remotes(NULL, server, other);
-    for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) free(server->peers[other].waiting.items);
-    for (uint32_t n = 0; n < NATS_ROUTES; n++) free(server->links[n].waiting.items);
-    for (uint32_t i = 0; i < server->account_count; i++) {
-        subjects_free(server->accounts[i].subjects);
-        subjects_free(server->accounts[i].remote);
-        free(server->accounts[i].name);
+    for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) {
+        free(server->peers[other].waiting.items);
+        free(server->peers[other].accounts);
     }
+    for (uint32_t n = 0; n < NATS_ROUTES; n++) free(server->links[n].waiting.items);
+    nats_accounts_close(server);
     subject_walk_free(server->remote_walk);
-    free(server->accounts);
     free(server->expired);
     subject_walk_free(server->walk);
 }
@@ -485,12 +491,9 @@ static void closed(struct acceptor *a, struct connection *c) {
 
 static int64_t set_account(struct acceptor *a, struct connection *c, uint64_t number) {
     struct nats *n = nats_of(c);
-    if (number == 0 || number >= NATS_MAX_ACCOUNTS) return CALL_REFUSED;
+    struct nats_server *server = nats_server_of(a, c);
+    if (number == 0 || number >= server->account_count) return CALL_REFUSED;
     if (number == n->account) return CALL_DONE;
-    if (!nats_open_account(nats_server_of(a, c), (uint32_t)number)) {
-        engine_oom(a, c);
-        return CALL_CLOSED;
-    }
     nats_let_go(a, c);
     n->account = (uint32_t)number;
     return CALL_DONE;
@@ -508,13 +511,27 @@ static int64_t end_by_python(struct acceptor *a, struct connection *c, const str
     return CALL_DONE;
 }
 
+/* 0: all is allowed. What it has subscribed to is gone. */
+static int64_t set_permissions(struct acceptor *a, struct connection *c, uint64_t number) {
+    struct nats *n = nats_of(c);
+    struct nats_permissions *set = nats_permissions_take(&nats_server_of(a, c)->permissions, number);
+    if (number != 0 && set == NULL) return CALL_REFUSED;
+    nats_permissions_drop(n->permissions);
+    nats_replies_free(n->replies);
+    n->permissions = set;
+    n->replies = NULL;
+    n->flags &= ~(uint32_t)NATS_DENIED_SOME;
+    return CALL_DONE;
+}
+
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats *n = nats_of(c);
-    const uint32_t asked =
-        NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS | NATS_MUST_CONNECT;
+    const uint32_t asked = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS |
+                           NATS_MUST_CONNECT | NATS_MAY_BE_NOBODY;
     if (strcmp(what, "account") == 0) return set_account(a, c, k->value);
     if (strcmp(what, "end") == 0) return end_by_python(a, c, k);
-    if (strcmp(what, "flags") == 0 && k->value <= asked) {
+    if (strcmp(what, "permissions") == 0) return set_permissions(a, c, k->value);
+    if (strcmp(what, "flags") == 0 && (k->value & ~(uint64_t)asked) == 0) {
         n->flags = (n->flags & ~asked) | (uint32_t)k->value;
     } else if (strcmp(what, "must-connect-by-ns") == 0) {
         n->deadline_ns = k->value;
@@ -554,6 +571,7 @@ const struct codec nats_codec = {
     .started = started,
     .stopped = stopped,
     .set = set,
+    .configure = configure,
     .call = call,
     .ask = nats_ask,
     .last_words = nats_last_words,
@@ -561,6 +579,7 @@ const struct codec nats_codec = {
     .sent = nats_sent,
     .due = nats_due,
     .closed = closed,
+    .freed = freed,
     .mesh_joined = nats_mesh_joined,
     .mesh_lost = nats_mesh_lost,
     .mesh_heard = nats_mesh_heard,

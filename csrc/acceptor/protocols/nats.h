@@ -3,6 +3,9 @@
  *
  *   nats.c                 lines to commands, and what is said to them
  *   nats_subscription.c    a connection's subscriptions, by the names (sids) it gave them
+ *   nats_account.c         accounts by their names
+ *   nats_permissions.c     what a user may publish and subscribe to
+ *   nats_replies.c         ... and answer, because it was asked
  *   nats_deliver.c         from one publisher to all who are interested
  *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
  *   nats_clock.c           pings, and who does not take its output
@@ -20,10 +23,12 @@
 #include <string.h>
 
 #include "acceptor/engine.h"
+#include "acceptor/protocols/nats_permissions.h"
 #include "base/subjects.h"
 
 enum {
     NATS_MAX_ACCOUNTS = 1 << 16,
+    NATS_MAX_ACCOUNT_BYTES = 1024,        /* of a name */
     NATS_MAX_ALL_SUBSCRIPTIONS = 1 << 24, /* of all connections of an acceptor */
     NATS_MAX_CONTROL_LINE = 64 << 10,     /* the most that the option may be */
     NATS_LAST_WORDS_BYTES = 4096,         /* that Python is told when a connection ends */
@@ -65,11 +70,12 @@ static inline bool nats_is_route(uint32_t other) {
     return other >= BOARD_MAX_ACCEPTORS;
 }
 
-/* Subjects of one account, on this acceptor. Accounts do not see each other. */
+/* Subjects of one account, on this acceptor. Accounts do not see each other. Its number is this acceptor's own: to others
+ * its name is said. */
 struct nats_account {
     struct subjects *subjects; /* of our clients */
     struct subjects *remote;   /* of others: struct nats_remote; NULL as long as none wants anything */
-    char *name;                /* that all servers of a cluster know it by; of none is nothing said to them */
+    char *name;                /* that all servers of a cluster know it by */
     uint32_t name_bytes;
     uint32_t name_hash; /* its place in a pool of routes */
     bool has_route;     /* of its own, to servers that know such things */
@@ -96,6 +102,8 @@ struct nats_remote {
 
 /* Another acceptor. What we told it has a number; what it has confirmed is up to one. */
 struct nats_peer {
+    uint32_t *accounts; /* ours, by its numbers; 0: it has not said which */
+    uint32_t account_count;
     struct connection_list waiting; /* for a confirmation */
     uint64_t asked, confirmed;
     bool told; /* it has said all that it knew when it came */
@@ -120,6 +128,8 @@ struct nats_server {
 
     struct nats_account *accounts; /* by number; 0 is nobody's */
     uint32_t account_count;
+    uint32_t *account_names; /* numbers by names: open addressing, 0 is free */
+    uint32_t account_mask;
     struct subject_walk *walk, *remote_walk;
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
     struct nats_remote *remotes[NATS_OTHERS];
@@ -128,6 +138,7 @@ struct nats_server {
     uint32_t full_route;                       /* that was given a message lately and is full; 0: none */
     uint64_t stamps[NATS_OTHERS], stamp;       /* who has been seen to */
     uint64_t told;                             /* the number of what was told, or passed on, to others last */
+    struct nats_permission_sets permissions;
     struct siphash_key key;
     uint64_t random;
 
@@ -147,16 +158,21 @@ enum nats_flag {
     NATS_ECHO = 4,
     NATS_HEADERS = 8,
     NATS_NO_RESPONDERS = 16,
-    NATS_MUST_CONNECT = 32, /* nothing but CONNECT is taken */
-    NATS_CONNECTED = 64,    /* has sent CONNECT */
-    NATS_GREETED = 128,     /* has had its first PONG */
-    NATS_OWED_OK = 256,     /* of a SUB that others have to confirm */
-    NATS_SNIFF = 512,       /* Python wants to know the first byte, or that none came until the deadline */
+    NATS_MUST_CONNECT = 32,    /* nothing but CONNECT is taken */
+    NATS_CONNECTED = 64,       /* has sent CONNECT */
+    NATS_GREETED = 128,        /* has had its first PONG */
+    NATS_OWED_OK = 256,        /* of a SUB that others have to confirm */
+    NATS_DENIED_SOME = 2048,   /* of what its subscriptions match */
+    NATS_MAY_BE_NOBODY = 1024, /* who does not begin with CONNECT: Python says who that is */
+    NATS_SNIFF = 512,          /* Python wants to know the first byte, or that none came until the deadline */
 };
 
 struct nats {
     uint32_t account;
     uint32_t flags; /* enum nats_flag */
+
+    struct nats_permissions *permissions; /* NULL: all is allowed */
+    struct nats_replies *replies;         /* that it may send; NULL: none yet */
 
     struct nats_subscription **sids; /* open addressing */
     uint32_t sid_count, sid_mask;
@@ -220,7 +236,14 @@ void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason,
 
 /* --- nats_subscription.c ------------------------------------------------------------------------------------------ */
 
-enum nats_subscribed { NATS_SUBSCRIBED, NATS_SID_IN_USE, NATS_INVALID_SUBJECT, NATS_TOO_MANY, NATS_NO_MEMORY };
+enum nats_subscribed {
+    NATS_SUBSCRIBED,
+    NATS_NOT_ALLOWED,
+    NATS_SID_IN_USE,
+    NATS_INVALID_SUBJECT,
+    NATS_TOO_MANY,
+    NATS_NO_MEMORY
+};
 
 enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue,
                                     struct text sid);
@@ -297,8 +320,16 @@ void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
 bool nats_may_serve(const struct acceptor *a, const void *state);
 void nats_forget_remotes(struct acceptor *a, struct nats_server *server, uint32_t other);
-bool nats_open_account(struct nats_server *server, uint32_t number);
-bool nats_name_account(struct nats_server *server, uint32_t number, struct text name);
+/* Others have to know of an account before they hear of anything in it. */
+void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number);
+
+/* --- nats_account.c ----------------------------------------------------------------------------------------------- */
+
+/* The number of an account; 0 if there is none of that name. */
+uint32_t nats_account_named(const struct nats_server *server, struct text name);
+/* The same, and it is made if there is none; 0 when there can be no more. */
+uint32_t nats_open_account(struct nats_server *server, struct text name);
+void nats_accounts_close(struct nats_server *server);
 
 /* --- nats_figures.c ----------------------------------------------------------------------------------------------- */
 

@@ -97,11 +97,26 @@ static void cut_off(struct delivery *d, struct connection *c) {
     socket_close(d->a, c);
 }
 
+static bool is_denied(struct delivery *d, const struct nats_subscription *s) {
+    const struct subject_group *g = s->entry.group;
+    struct text queue = {NULL, 0};
+    if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+    return !nats_may_have(&d->server->permissions, nats_of(s->connection)->permissions, d->message->subject, queue);
+}
+
+/* It may answer, and be it for once. */
+static void expect_reply(struct delivery *d, struct connection *c) {
+    struct text reply = d->message->reply;
+    if (reply.bytes > 0 && !nats_may_publish(&d->server->permissions, nats_of(c)->permissions, reply))
+        nats_reply_expect(d->a, c, reply);
+}
+
 static void deliver_to(struct delivery *d, struct nats_subscription *s) {
     struct connection *c = s->connection;
     struct nats *n = nats_of(c);
     if (c->closed || c->closing || (c == d->from && !nats_is(c, NATS_ECHO))) return;
     if (s->max > 0 && s->delivered >= s->max) return;
+    if (nats_is(c, NATS_DENIED_SOME) && is_denied(d, s)) return;
     const struct line *line = nats_is(c, NATS_HEADERS) ? &d->whole : &d->without;
     struct text subject = d->message->subject;
     size_t bytes = line->verb_bytes + subject.bytes + 1 + s->sid_bytes + line->end.bytes;
@@ -125,6 +140,7 @@ static void deliver_to(struct delivery *d, struct nats_subscription *s) {
     n->out_messages++;
     n->out_bytes += line->payload_bytes;
     if (++s->delivered == s->max) expire(d->server, s);
+    if (n->permissions != NULL) expect_reply(d, c);
     if (c->choked && n->stalled_ns == 0) {
         n->stalled_ns = d->a->now_ns;
         nats_schedule(d->a, c);

@@ -20,6 +20,7 @@ enum mesh_kind {
     MESH_MESSAGE,      /* body: struct passed, and what it says */
     MESH_CONFIRM,      /* id: which number is to be confirmed */
     MESH_CONFIRMED,    /* id: up to which number all is known */
+    MESH_ACCOUNT,      /* id: the number that the sender has for an account; body: its name */
     MESH_TOLD,         /* all that was to be said to one who has come is said */
     MESH_LOST,         /* id: a route that has ended */
     MESH_FULL,         /* id: a route that takes no more for now */
@@ -47,6 +48,16 @@ static void send_interest(struct acceptor *a, const struct nats_server *server, 
                           const struct interest *i, const void *subject, const void *queue) {
     const struct mesh_part parts[] = {{i, sizeof *i}, {subject, i->subject_bytes}, {queue, i->queue_bytes}};
     mesh_send(a, other, server->protocol, (struct message){.kind = MESH_INTEREST}, parts, 3);
+}
+
+static void send_account(struct acceptor *a, const struct nats_server *server, uint32_t other, uint32_t number) {
+    const struct nats_account *account = &server->accounts[number];
+    const struct mesh_part name = {account->name, account->name_bytes};
+    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_ACCOUNT, .id = number}, &name, 1);
+}
+
+void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number) {
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1) send_account(a, server, first_of(rest), number);
 }
 
 static void tell_all(struct acceptor *a, struct nats_server *server, const struct interest *i, struct text subject,
@@ -127,9 +138,11 @@ void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
     peer->told = false;
     /* It is told all that there is now, before anything else. */
     peer->asked = peer->confirmed = server->told;
-    for (uint32_t n = 0; n < server->account_count; n++) {
+    peer->account_count = 0;
+    for (uint32_t n = 1; n < server->account_count; n++) {
         struct telling t = {a, server, n, other};
-        if (server->accounts[n].subjects != NULL) subjects_each(server->accounts[n].subjects, tell_pattern, &t);
+        send_account(a, server, other, n);
+        subjects_each(server->accounts[n].subjects, tell_pattern, &t);
         if (server->accounts[n].remote != NULL && server->route_count > 0)
             subjects_each(server->accounts[n].remote, tell_route_pattern, &t);
     }
@@ -230,6 +243,28 @@ static struct nats_remote *add_remote(struct nats_server *server, uint32_t other
     return r;
 }
 
+/* Ours, by the number that another has for it; 0 if it has not said which that is. */
+static uint32_t account_of(const struct nats_server *server, uint32_t other, uint32_t number) {
+    const struct nats_peer *peer = &server->peers[other];
+    return number < peer->account_count ? peer->accounts[number] : 0;
+}
+
+static void hear_account(struct acceptor *a, struct nats_server *server, uint32_t other, uint64_t number,
+                         const uint8_t *name, size_t bytes) {
+    struct nats_peer *peer = &server->peers[other];
+    if (number >= NATS_MAX_ACCOUNTS) return;
+    if (number >= peer->account_count) {
+        uint32_t count = (uint32_t)number + 1, *larger = realloc(peer->accounts, count * sizeof *larger);
+        if (larger == NULL) abort();
+        for (uint32_t i = peer->account_count; i < count; i++) larger[i] = 0;
+        peer->accounts = larger;
+        peer->account_count = count;
+    }
+    uint32_t before = server->account_count;
+    if ((peer->accounts[number] = nats_open_account(server, (struct text){name, bytes})) == 0) abort();
+    if (server->account_count > before) nats_tell_account(a, server, server->account_count - 1);
+}
+
 /* A route's interest is told to the other acceptors, an acceptor's to the servers behind routes. */
 static void pass_interest(struct acceptor *a, struct nats_server *server, const struct nats_remote *r,
                           struct text subject, struct text queue, uint32_t weight) {
@@ -243,7 +278,6 @@ static void pass_interest(struct acceptor *a, struct nats_server *server, const 
 
 void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t number,
                         struct text subject, struct text queue, uint32_t weight) {
-    if (!nats_open_account(server, number)) abort();
     struct nats_account *account = &server->accounts[number];
     if (account->remote == NULL && (account->remote = subjects_new(server->key)) == NULL) abort();
     struct nats_remote *r = find_remote(account, other, subject, queue);
@@ -266,7 +300,8 @@ static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t o
     if ((uint64_t)i.subject_bytes + i.queue_bytes != bytes - sizeof i) return;
     struct text subject = {body + sizeof i, i.subject_bytes},
                 queue = {body + sizeof i + i.subject_bytes, i.queue_bytes};
-    if (i.account >= NATS_MAX_ACCOUNTS || !subject_pattern_is_valid(subject.at, subject.bytes)) return;
+    i.account = account_of(server, other, i.account);
+    if (i.account == 0 || !subject_pattern_is_valid(subject.at, subject.bytes)) return;
     if (i.route >= NATS_OTHERS || (i.route != 0 && !nats_is_route(i.route))) return;
     nats_hear_interest(a, server, i.route != 0 ? i.route : other, i.account, subject, queue, i.weight);
 }
@@ -414,7 +449,8 @@ static size_t forward(struct acceptor *a, struct nats_server *server, const stru
     return 0;
 }
 
-static void hear_message(struct acceptor *a, struct nats_server *server, const uint8_t *body, size_t bytes) {
+static void hear_message(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
+                         size_t bytes) {
     struct passed head;
     struct text groups[NATS_GROUPS], names, payload;
     struct nats_message m = {0};
@@ -427,7 +463,8 @@ static void hear_message(struct acceptor *a, struct nats_server *server, const u
                  take(&at, &left, head.header_size_bytes, &m.header_size) &&
                  take(&at, &left, head.groups_bytes, &names) && take(&at, &left, head.payload_bytes, &payload);
     if (!whole || left != 0 || head.groups > NATS_GROUPS || !take_groups(names, head.groups, groups)) return;
-    if (head.account >= server->account_count || server->accounts[head.account].subjects == NULL) return;
+    head.account = account_of(server, other, head.account);
+    if (head.account == 0) return;
     if (head.header_bytes > head.payload_bytes) return;
     m.payload = payload.at;
     m.payload_bytes = head.payload_bytes;
@@ -446,7 +483,8 @@ void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const stru
     const uint8_t *body = (const uint8_t *)(message + 1);
     switch (message->kind) {
     case MESH_INTEREST: hear_told(a, server, other, body, message->body_bytes); break;
-    case MESH_MESSAGE: hear_message(a, server, body, message->body_bytes); break;
+    case MESH_MESSAGE: hear_message(a, server, other, body, message->body_bytes); break;
+    case MESH_ACCOUNT: hear_account(a, server, other, message->id, body, message->body_bytes); break;
     case MESH_CONFIRM: send_number(a, server, other, MESH_CONFIRMED, message->id); break;
     case MESH_CONFIRMED:
         server->peers[other].confirmed = message->id;

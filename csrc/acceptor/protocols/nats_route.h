@@ -91,7 +91,6 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
 /* All that is wanted here, to a server that has come. */
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c);
 /* The number of an account that the servers call so; 0 when there is none. */
-uint32_t nats_account_named(const struct nats_server *server, struct text name);
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 

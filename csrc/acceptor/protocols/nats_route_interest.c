@@ -4,15 +4,6 @@
 
 /* --- accounts ----------------------------------------------------------------------------------------------------- */
 
-uint32_t nats_account_named(const struct nats_server *server, struct text name) {
-    for (uint32_t n = 1; n < server->account_count; n++) {
-        const struct nats_account *account = &server->accounts[n];
-        if (account->name_bytes == name.bytes && name.bytes > 0 && memcmp(account->name, name.at, name.bytes) == 0)
-            return n;
-    }
-    return 0;
-}
-
 /* Whether the interest of an account goes over a connection: one of its own, or its place in the pool. */
 static bool carries(const struct nats_server *server, const struct connection *c, uint32_t number) {
     const struct nats_route *r = route_of(c);

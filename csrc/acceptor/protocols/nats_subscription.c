@@ -68,10 +68,22 @@ static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t
     nats_tell(a, nats_server_of(a, s->connection), nats_of(s->connection)->account, subject, queue, weight);
 }
 
+/* A queue of that name is nats-server's own. */
+static bool may_subscribe(const struct acceptor *a, struct connection *c, struct text subject, struct text queue) {
+    struct nats *n = nats_of(c);
+    struct nats_server *server = nats_server_of(a, c);
+    if (queue.bytes == 5 && memcmp(queue.at, "_sys_", 5) == 0) return false;
+    if (n->permissions == NULL) return true;
+    if (!nats_may_subscribe(&server->permissions, n->permissions, subject, queue)) return false;
+    if (nats_is_denied_some(n->permissions, subject, queue)) n->flags |= NATS_DENIED_SOME;
+    return true;
+}
+
 enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue,
                                     struct text sid) {
     struct nats *n = nats_of(c);
     struct nats_server *server = nats_server_of(a, c);
+    if (!may_subscribe(a, c, subject, queue)) return NATS_NOT_ALLOWED;
     if (n->max_subscriptions > 0 && n->sid_count >= n->max_subscriptions) return NATS_TOO_MANY;
     if (server->subscriptions == NATS_MAX_ALL_SUBSCRIPTIONS) return NATS_TOO_MANY;
     if (nats_find(a, c, sid) != NULL) return NATS_SID_IN_USE;

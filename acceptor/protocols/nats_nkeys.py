@@ -1,0 +1,66 @@
+"""nkeys: Ed25519 keys of NATS as people write them, base32 with a letter in front for what they are of.
+
+    prefix (1 byte, or 2 of a seed), key (32 bytes), CRC-16 (2 bytes, the lower first); base32 without padding
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Final
+
+# The first byte: the five bits that become the letter, and three of zero.
+OPERATOR: Final = 14 << 3  # O
+ACCOUNT: Final = 0  # A
+USER: Final = 20 << 3  # U
+KEY_BYTES: Final = 32
+
+
+def decode(text: str) -> tuple[int, bytes] | None:
+    """What it is of, and the public key; None if it is none."""
+    if not text.isascii():
+        return None
+    try:
+        raw = base64.b32decode(text + "=" * (-len(text) % 8))
+    except (binascii.Error, ValueError):
+        return None
+    if len(raw) != 1 + KEY_BYTES + 2 or binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
+        return None
+    return raw[0], raw[1:-2]
+
+
+def encode(kind: int, key: bytes) -> str:
+    raw = bytes([kind]) + key
+    raw += binascii.crc_hqx(raw, 0).to_bytes(2, "little")
+    return base64.b32encode(raw).decode().rstrip("=")
+
+
+def is_public(kind: int, text: str) -> bool:
+    found = decode(text)
+    return found is not None and found[0] == kind
+
+
+def verify(text: str, message: bytes, signature: bytes) -> bool:
+    """Whether the key of that text has signed the message."""
+    # Imported late: only who has such users needs it.
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    found = decode(text)
+    if found is None:
+        return False
+    try:
+        Ed25519PublicKey.from_public_bytes(found[1]).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def signature_of(text: str) -> bytes | None:
+    """As CONNECT has it: base64 for URLs without padding, or the usual one with it."""
+    try:
+        if set(text).isdisjoint("+/="):
+            return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return None

@@ -1,0 +1,99 @@
+"""Passwords and tokens, compared: as they are, or with what bcrypt made of them, which takes a tenth of a second.
+
+That work is done on a thread, without Python's lock, so that an acceptor's loop never waits for it. What was right is
+known again for a while, by a keyed digest: clients that come back at once do not wait for each other for minutes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import queue
+import re
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+THREADS: Final = 2
+# Clients that wait for a comparison. Beyond, one is told that it is not known.
+MAX_WAITING: Final = 4096
+MAX_KNOWN: Final = 4096
+BCRYPT: Final = re.compile(r"\$2[abxy]\$[0-9]{2}\$.*")
+BCRYPT_BYTES: Final = 72  # it reads no more of a password
+
+Done: TypeAlias = Callable[[bool], None]
+
+
+def is_hashed(secret: str) -> bool:
+    return BCRYPT.match(secret) is not None
+
+
+class Secrets:
+    """Not for use by several threads; `poke` is called on one of its own when settle() has something to do."""
+
+    def __init__(self, poke: Callable[[], None]) -> None:
+        self._poke = poke
+        self._wanted: queue.Queue[tuple[str, str, Done] | None] = queue.Queue(MAX_WAITING)
+        self._found: queue.SimpleQueue[tuple[bytes, bool, Done]] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._key = os.urandom(32)
+        self._known: OrderedDict[bytes, None] = OrderedDict()
+
+    def compare(self, secret: str, said: str, done: Done) -> bool | None:
+        """Whether what was said is that secret; None if `done` will say so, from settle()."""
+        if not is_hashed(secret):
+            return hmac.compare_digest(secret.encode(errors="replace"), said.encode(errors="replace"))
+        if self._digest(secret, said) in self._known:
+            return True
+        if not self._threads:
+            self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]
+            for thread in self._threads:
+                thread.start()
+        try:
+            self._wanted.put_nowait((secret, said, done))
+        except queue.Full:
+            return False
+        return None
+
+    def settle(self) -> None:
+        """On the loop: what has been compared since."""
+        while True:
+            try:
+                digest, right, done = self._found.get_nowait()
+            except queue.Empty:
+                return
+            if right:
+                self._known[digest] = None
+                if len(self._known) > MAX_KNOWN:
+                    self._known.popitem(last=False)
+            done(right)
+
+    def close(self) -> None:
+        while self._threads:
+            try:
+                self._wanted.get_nowait()
+            except queue.Empty:
+                break
+        for _ in self._threads:
+            self._wanted.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+
+    def _digest(self, secret: str, said: str) -> bytes:
+        text = f"{secret}\0{said}".encode(errors="replace")
+        return hashlib.blake2b(text, key=self._key, digest_size=32).digest()
+
+    def _work(self) -> None:
+        import bcrypt
+
+        while (wanted := self._wanted.get()) is not None:
+            secret, said, done = wanted
+            try:
+                right = bcrypt.checkpw(said.encode(errors="replace")[:BCRYPT_BYTES], secret.encode())
+            except ValueError:
+                right = False
+            self._found.put((self._digest(secret, said), right, done))
+            self._poke()

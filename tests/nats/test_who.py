@@ -1,0 +1,39 @@
+"""Who may what: to the byte what a nats-server says that reads the same file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.nats.conftest import KINDS
+from tests.nats.record import WHO, WHO_TRANSCRIPTS
+from tests.nats.scenes import Scene
+from tests.nats.servers import NatsServer, running
+from tests.nats.test_scenes import in_any_order
+from tests.nats.wire import play
+
+CONFS = Path(__file__).with_name("confs")
+OF_ONE_ACCEPTOR = ("who may not have it is nobody",)
+SEEN = json.loads(WHO_TRANSCRIPTS.read_text())
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
+    with serving(request.param, "who.conf") as server:
+        yield server
+
+
+def serving(kind: int, conf: str) -> Iterator[NatsServer]:  # a context manager
+    option = "-c" if kind == 0 else "--nats-config"
+    return running(kind, arguments=[option, str(CONFS / conf)])  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("scene", WHO, ids=lambda scene: scene.name.replace(" ", "-"))
+def test_it_says_what_a_nats_server_says(server: NatsServer, scene: Scene) -> None:
+    if server.acceptors > 1 and scene.name in OF_ONE_ACCEPTOR:
+        pytest.skip("an acceptor does not know what is denied at another")
+    heard = [[heard.data.decode("latin-1"), heard.closed] for heard in play(scene, server.port)]
+    assert [in_any_order(*one) for one in heard] == [in_any_order(*one) for one in SEEN[scene.name]]

@@ -1,0 +1,116 @@
+"""What clients say who may not do everything, and what a nats-server answers, with confs/who.conf."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.nats.scenes import Scene, one
+
+
+def connect(user: str, password: str = "", **more: bool) -> bytes:
+    said = {"verbose": False, "pedantic": False, **more}
+    rest = "".join(f',"{key}":{str(value).lower()}' for key, value in said.items())
+    return f'CONNECT {{"user":"{user}","pass":"{password or user}"{rest}}}\r\n'.encode()
+
+
+def pub(subject: str, payload: str = "x", reply: str = "") -> bytes:
+    return f"PUB {subject} {reply + ' ' if reply else ''}{len(payload)}\r\n{payload}\r\n".encode()
+
+
+ALL: Final = connect("all")
+LISTS: Final = connect("lists")
+
+USERS: Final = (
+    # --- who it is
+    one("a user", ALL + b"SUB a 1\r\n" + pub("a")),
+    one("a wrong password", connect("all", "wrong") + b"PING\r\n"),
+    one("an unknown user", connect("nobody") + b"PING\r\n"),
+    one("no user", b'CONNECT {"verbose":false}\r\nPING\r\n'),
+    one("a token where there are users", b'CONNECT {"verbose":false,"auth_token":"all"}\r\nPING\r\n'),
+    one("a password that is kept as bcrypt makes it", connect("hashed", "secret") + b"SUB a 1\r\n" + pub("a")),
+    one("a wrong password for that", connect("hashed", "secreT") + b"SUB a 1\r\n" + pub("a")),
+    one("not CONNECT first", b"SUB a 1\r\n"),
+    one("a blank first", b" CONNECT {}\r\n"),
+    one("C and something else", b"CON \r\n"),
+    one("confirmed", connect("all", verbose=True) + b"SUB a 1\r\n" + pub("a")),
+    one("a user who may not come this way", connect("websocket") + b"PING\r\n"),
+    one("another user later", ALL + b"SUB default.a 1\r\nSUB a 2\r\n",
+        connect("default") + b"SUB default.a 1\r\nSUB a 2\r\n" + pub("default.a") + pub("a")),
+    one("a wrong password later", ALL + b"SUB a 1\r\n", connect("default", "wrong") + pub("a")),
+    one("an account", b'CONNECT {"verbose":false,"user":"all","pass":"all","account":"A"}\r\n'),
+    # --- publishing
+    one("publishing what is allowed", LISTS + b"SUB a.> 1\r\n" + pub("a.b") + pub("b.b.b") + pub("c")),
+    one("publishing what is not allowed", LISTS + pub("a.b.c") + pub("d") + pub("c.d") + pub("b")),
+    one("publishing what is denied", LISTS + pub("a.secret") + pub("b.x.no") + pub("b.x.yes")),
+    one("publishing to a wildcard", LISTS + pub("a.*") + pub("a.>") + pub("b.>") + pub("*.b") + pub(">")),
+    one("publishing to an empty token", LISTS + pub("a..b") + pub("b.") + pub(".c")),
+    one("a violation takes the place of +OK", connect("lists", verbose=True, pedantic=True) + pub("d") + pub("c")
+        + b"SUB x 1\r\nSUB a.x 2\r\n"),
+    one("a violation is said each time", LISTS + pub("d") * 3),
+    one("a subject that has to be quoted", LISTS + pub('d"e\\f') + 'PUB d\x01\xe9\u20ac 1\r\nx\r\n'.encode()),
+    one("headers do not matter", connect("lists", headers=True) + b"HPUB d 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
+    one("a payload that is too large comes first", LISTS + b"PUB d 1048577\r\n"),
+    one("a reply may be anything", LISTS + b"SUB a.* 1\r\n" + pub("a.b", reply="somewhere.else")),
+    one("a reserved reply of somebody", LISTS + pub("a.b", reply="_R_.x") + pub("d", reply="_R_.x")),
+    one("nobody may publish for a mute", connect("mute") + pub("a") + b"SUB a 1\r\n" + pub("b")),
+    one("default permissions", connect("default") + pub("default.a") + pub("a") + b"SUB a 1\r\nSUB default.* 1\r\n"),
+    one("all but what is denied", connect("denied") + b"SUB > 1\r\n" + pub("p.a") + pub("p") + pub("a")),
+    # --- subscribing
+    one("subscribing to what is allowed", LISTS + b"SUB a.x 1\r\nSUB a.* 2\r\nSUB a.> 3\r\n" + pub("a.x")),
+    one("subscribing to what is not allowed", LISTS + b"SUB a 1\r\nSUB > 2\r\nSUB *.x 3\r\nSUB b.> 4\r\n"),
+    one("subscribing to what is denied", LISTS + b"SUB a.hidden 1\r\nSUB a.b.hidden 2\r\nSUB a.*.hidden 3\r\n"),
+    one("an empty token is not allowed", LISTS + b"SUB a..b 1\r\nSUB a. 2\r\n"),
+    one("a tail inside is not allowed", LISTS + b"SUB a.>.b 1\r\n"),
+    one("one token stands for a tail", LISTS + b"SUB both.> 1\r\nSUB both 2\r\n"),
+    one("queues", LISTS + b"SUB q queue 1\r\nSUB q other 2\r\nSUB q 3\r\nSUB w v1.a 4\r\nSUB w v2.a 5\r\n"
+        b"SUB both 6\r\nSUB both v2 7\r\nSUB both v1 8\r\nSUB a.x any 9\r\n"),
+    one("a denied queue", connect("denied") + b"SUB d.q never 1\r\nSUB d.q other 2\r\nSUB d.q 3\r\n"),
+    one("a queue of the server's own", ALL + b"SUB a _sys_ 1\r\n"),
+    one("what is denied is not delivered", LISTS + b"SUB a.> 1\r\nSUB a.* 2\r\n", pub("a.b")),
+    Scene("what is denied is not delivered to wildcards", (
+        (0, LISTS + b"SUB a.* 1\r\nSUB a.> 2\r\n"),
+        (1, ALL + pub("a.hidden") + pub("a.x") + pub("a.b.hidden") + pub("a.b.c")),
+    )),
+    Scene("what is denied does not count", (
+        (0, connect("denied") + b"SUB d.* 1\r\nUNSUB 1 1\r\n"),
+        (1, ALL + pub("d.no") + pub("d.yes") + pub("d.yes")),
+    )),
+    Scene("a denied queue has no message of a wildcard", (
+        (0, connect("denied") + b"SUB d.* never 1\r\nSUB d.* other 2\r\nSUB d.> 3\r\n"), (1, ALL + pub("d.q")),
+    )),
+    Scene("a group has its message although some of it may not have it", (
+        (0, connect("denied") + b"SUB d.* group 1\r\n" * 1), (1, ALL + b"SUB d.no group 1\r\n"),
+        (2, ALL + pub("d.no") * 5),
+    )),
+    Scene("who may not have it is nobody", (
+        (0, connect("denied") + b"SUB d.* 1\r\n"),
+        (1, connect("all", headers=True, no_responders=True) + b"SUB in 1\r\n" + pub("d.no", reply="in")),
+    )),
+    # --- replies
+    Scene("a service may answer once", (
+        (0, connect("service") + b"SUB ask.> 1\r\n"),
+        (1, ALL + b"SUB in.* 1\r\n" + pub("ask.a", reply="in.1")),
+        (0, pub("in.1") + pub("in.1") + pub("in.2")),
+    )),
+    Scene("a service may answer twice", (
+        (0, connect("twice") + b"SUB ask.> 1\r\n"),
+        (1, ALL + b"SUB in.* 1\r\nSUB told 2\r\n" + pub("ask.a", reply="in.1") + pub("ask.a", reply="in.2")),
+        (0, pub("in.1") + pub("in.2") + pub("in.1") + pub("told") + pub("in.2") + pub("in.1") + pub("in.2")),
+    )),
+    Scene("a service that is asked again may answer again", (
+        (0, connect("service") + b"SUB ask.> 1\r\n"),
+        (1, ALL + b"SUB in.* 1\r\n" + pub("ask.a", reply="in.1")),
+        (0, pub("in.1") + pub("in.1")),
+        (1, pub("ask.a", reply="in.1")),
+        (0, pub("in.1") + pub("in.1")),
+    )),
+    Scene("an answer as often as one likes", (
+        (0, connect("soon") + b"SUB ask.> 1\r\n"),
+        (1, ALL + b"SUB in.* 1\r\n" + pub("ask.a", reply="in.1")),
+        (0, pub("in.1") * 4),
+    )),
+    Scene("who was not asked does not answer", (
+        (0, connect("service") + b"SUB ask.> 1\r\n"), (1, connect("service") + b"SUB other 1\r\n"),
+        (2, ALL + pub("ask.a", reply="in.1")), (1, pub("in.1")),
+    )),
+)  # fmt: skip
