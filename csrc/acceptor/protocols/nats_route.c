@@ -70,7 +70,7 @@ static const struct nats_word WORDS[] = {
     {VERB_NOTHING, "A+", 2, true},
     {VERB_NOTHING, "A-", 2, true},
     {VERB_NOTHING, "SUB", 3, true},
-    {VERB_NOTHING, "UNSUB", 5, true},
+    {VERB_NO_INTEREST, "UNSUB", 5, true},
 };
 
 /* --- interest ----------------------------------------------------------------------------------------------------- */
@@ -95,6 +95,8 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
                           bool wanted) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
+    /* Where nobody has said that the origin matters it is left out when the interest goes. */
+    if (leaf && !wanted && count == (r->account == 0 ? 2u : 1u)) leaf = false;
     size_t least = (leaf ? 1u : 0u) + (r->account == 0 ? 1u : 0u) + 1, groups = wanted ? 2 : 1;
     if (count != least && count != least + groups) return false;
     if (r->other == 0) return true;
