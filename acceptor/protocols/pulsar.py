@@ -18,12 +18,14 @@ from typing import ClassVar, Final
 from mq_shards.acceptor.engine import Answer, Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MS, SECOND, YEAR, Duration, Kind, Number, Text
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols.pulsar_catalog import Catalog
 from mq_shards.acceptor.protocols.pulsar_clients import INVALID_TOPIC_NAME, Client, Desk, Request
 from mq_shards.acceptor.protocols.pulsar_consumers import Consumers
 from mq_shards.acceptor.protocols.pulsar_liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar_messages import decode
 from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, TopicName, topic_name
 from mq_shards.acceptor.protocols.pulsar_producers import Producers
+from mq_shards.acceptor.protocols.pulsar_topics import Topics
 
 # The release that clients are told they speak with, and the version of the protocol that it speaks.
 SERVER_VERSION: Final = "Pulsar Server 4.0.7 (mq-shards)"
@@ -46,20 +48,27 @@ class Pulsar(Protocol):
         self._liveness = Liveness(engine)
         self._producers = Producers(self._desk, broker, self._liveness)
         self._consumers = Consumers(self._desk, self._liveness)
+        self._catalog = Catalog(broker.calls)
+        self._topics = Topics(self._desk, self._catalog, broker.calls, self._url)
         self._address = ("localhost", self.port)
         engine.set("pulsar.max-message-size", settings["max-message-size"])
         engine.set("pulsar.keep-alive-ns", settings["keep-alive"])
         self._commands: dict[str, Callable[[Request], None]] = {
             "connect": self._connect,
-            "lookupTopic": self._look_up,
-            "partitionMetadata": self._partitions,
-            "producer": self._producer,
-            "subscribe": self._subscribe,
+            "lookupTopic": self._about_topic(self._topics.look_up),
+            "partitionMetadata": self._about_topic(self._topics.partitions),
+            "producer": self._about_topic(self._producer),
+            "subscribe": self._about_topic(self._subscribe),
             "close_producer": self._producers.close,
             "close_consumer": self._consumers.close,
             "unsubscribe": self._consumers.unsubscribe,
             "seek": self._consumers.seek,
             "getLastMessageId": self._consumers.last_message_id,
+            "getTopicsOfNamespace": self._topics.of_namespace,
+            "watchTopicList": self._topics.watch,
+            "watchTopicListClose": self._topics.unwatch,
+            "getSchema": self._about_topic(self._topics.get_schema),
+            "getOrCreateSchema": self._about_topic(self._topics.put_schema),
         }
 
     def listening(self, host: str, port: int) -> None:
@@ -99,6 +108,7 @@ class Pulsar(Protocol):
         if client is not None:
             self._producers.client_gone(client)
             self._consumers.client_gone(client)
+            self._topics.client_gone(client)
         self._liveness.closed(conn)
 
     # --- time -------------------------------------------------------------------------------------------------------
@@ -119,7 +129,7 @@ class Pulsar(Protocol):
         client.version, client.protocol_version = body.client_version, body.protocol_version
         client.connected = True
         self._engine.call(client.conn, "connected")
-        flags = {"supports_get_partitioned_metadata_without_auto_creation": True}
+        flags = {"supports_topic_watchers": True, "supports_get_partitioned_metadata_without_auto_creation": True}
         self._desk.say(
             client, "connected", server_version=SERVER_VERSION,
             protocol_version=min(body.protocol_version, PROTOCOL_VERSION),
@@ -142,36 +152,38 @@ class Pulsar(Protocol):
             request.reply("lookupTopicResponse", response=2, error=code, message=text)
         elif name == "PartitionMetadata":
             request.reply("partitionMetadataResponse", response=1, error=code, message=text)
+        elif name in ("GetSchema", "GetOrCreateSchema"):
+            answer = "getSchemaResponse" if name == "GetSchema" else "getOrCreateSchemaResponse"
+            request.reply(answer, error_code=code, error_message=text)
         else:
             request.fail(code, text)
 
-    def _url(self) -> str:
+    def _url(self, client: Client) -> str:
+        """Where clients find all topics: every acceptor has them."""
         host, port = self._address
         host = f"[{host}]" if ":" in host else host
         url: str = self._settings["advertised-url"]
         return url or f"pulsar://{host}:{port}"
 
-    def _look_up(self, request: Request) -> None:
-        if self._topic(request) is None:
-            return
-        request.reply(
-            "lookupTopicResponse", response=1, brokerServiceUrl=self._url(), authoritative=True,
-            proxy_through_service_url=True,
-        )  # fmt: skip
+    def _about_topic(self, does: Callable[[Request, TopicName], None]) -> Callable[[Request], None]:
+        def do(request: Request) -> None:
+            topic = self._topic(request)
+            if topic is not None:
+                does(request, topic)
 
-    def _partitions(self, request: Request) -> None:
-        if self._topic(request) is not None:
-            request.reply("partitionMetadataResponse", response=0, partitions=0)
+        return do
 
-    def _producer(self, request: Request) -> None:
-        topic = self._topic(request)
-        if topic is not None:
-            self._producers.open(request, topic)
+    def _producer(self, request: Request, topic: TopicName) -> None:
+        def opened(schema_version: bytes) -> None:
+            self._producers.open(request, topic, schema_version)
 
-    def _subscribe(self, request: Request) -> None:
-        topic = self._topic(request)
-        if topic is not None:
-            self._consumers.open(request, topic)
+        self._topics.open(request, topic, create=True, consumer=False, then=opened)
+
+    def _subscribe(self, request: Request, topic: TopicName) -> None:
+        create = bool(request.body.force_topic_creation)
+        self._topics.open(
+            request, topic, create=create, consumer=True, then=lambda _version: self._consumers.open(request, topic)
+        )
 
 
 PROTOCOL: Final = Pulsar

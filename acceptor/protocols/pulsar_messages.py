@@ -186,19 +186,26 @@ def encode(name: str, **fields: object) -> bytes:
     command = base_command()(type=base_command().DESCRIPTOR.fields_by_name[name].number)
     body = getattr(command, name)
     body.SetInParent()
-    for field, value in fields.items():
-        _set(body, field, value)
+    _fill(body, fields)
     data = bytes(command.SerializeToString())
     return (len(data) + 4).to_bytes(4, "big") + len(data).to_bytes(4, "big") + data
 
 
+def _fill(message: Message, fields: dict[str, object]) -> None:
+    for field, value in fields.items():
+        _set(message, field, value)
+
+
 def _set(message: Message, field: str, value: object) -> None:
     if isinstance(value, list):
-        getattr(message, field).extend(value)
+        there = getattr(message, field)
+        for each in value:
+            if isinstance(each, dict):
+                _fill(there.add(), each)
+            else:
+                there.append(each)
     elif isinstance(value, dict):
-        inner = getattr(message, field)
-        inner.SetInParent()
-        for name, each in value.items():
-            _set(inner, name, each)
+        getattr(message, field).SetInParent()
+        _fill(getattr(message, field), value)
     elif value is not None:
         setattr(message, field, value)

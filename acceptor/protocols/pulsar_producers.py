@@ -56,7 +56,7 @@ class Producers:
 
     # --- PRODUCER ---------------------------------------------------------------------------------------------------
 
-    def open(self, request: Request, topic: TopicName) -> None:
+    def open(self, request: Request, topic: TopicName, schema_version: bytes = b"") -> None:
         body, client = request.body, request.client
         there = client.producers.get(body.producer_id)
         if there is not None:
@@ -66,7 +66,9 @@ class Producers:
                 request.fail(SERVICE_NOT_READY, "Producer is already present on the connection")
             return
         name = body.producer_name or self._new_name()
-        holder = Holder(client, Producer(body.producer_id, name, topic, body.producer_access_mode, body.epoch))
+        producer = Producer(body.producer_id, name, topic, body.producer_access_mode, body.epoch)
+        producer.schema_version = schema_version
+        holder = Holder(client, producer)
         self._admit(request, holder, may_look=True)
 
     def _new_name(self) -> str:

@@ -140,10 +140,10 @@ class Wire:
         while True:
             received = self.receive()
             assert received is not None, "the connection was closed"
+            if wanted(received):
+                return received
             if received.name == "ping":
                 self.say("pong")
-            elif wanted(received):
-                return received
             else:
                 self.frames.append(received)
 

@@ -1,0 +1,413 @@
+"""SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK on the raw wire. What must hold was seen of a real broker 4.0."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pulsar.servers import PulsarServer
+from tests.pulsar.wire import MAX, Wire, batch_of, entry_of, metadata, payload_of, send_frame
+
+EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED = range(4)
+EARLIEST = 1
+
+
+def publish(wire: Wire, topic: str, count: int, producer: int = 100) -> None:
+    wire.producer(topic, producer=producer)
+    for sequence in range(count):
+        wire.send(str(sequence).encode(), producer, sequence)
+    for _ in range(count):
+        wire.expect("send_receipt")
+
+
+def publish_batches(wire: Wire, topic: str, batches: int, size: int, producer: int = 100) -> None:
+    wire.producer(topic, producer=producer)
+    for sequence in range(batches):
+        head = metadata(sequence_id=sequence, num_messages_in_batch=size)
+        wire.raw(send_frame(producer, sequence, entry_of(head, batch_of(*[b"m"] * size)), num_messages=size))
+    for _ in range(batches):
+        wire.expect("send_receipt")
+
+
+def entries(frames: list) -> list[int]:
+    return [frame.body.message_id.entryId for frame in frames]
+
+
+def place(frame: object, **more: object) -> dict[str, object]:
+    found = frame.body.message_id  # type: ignore[attr-defined]
+    return {"ledgerId": found.ledgerId, "entryId": found.entryId, **more}
+
+
+# --- permits ----------------------------------------------------------------------------------------------------------
+
+
+def test_as_many_come_as_there_are_permits(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 10)
+    wire.subscribe(topic, initialPosition=EARLIEST)
+    wire.flow(3)
+    assert entries(wire.messages(3)) == [0, 1, 2]
+    wire.quiet()
+    assert not wire.pending("message")
+    wire.flow(2)
+    wire.flow(1)
+    assert entries(wire.messages(3)) == [3, 4, 5]
+    # Acknowledging gives none back.
+    wire.ack({"ledgerId": 1, "entryId": 0})
+    wire.quiet()
+    assert not wire.pending("message")
+
+
+def test_permits_of_a_shared_subscription_count_messages_of_batches(wire: Wire, topic: str) -> None:
+    publish_batches(wire, topic, 5, 10)
+    wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)
+    wire.flow(1)
+    wire.message()  # 10 of 1: 9 less than none
+    wire.flow(9)
+    wire.quiet()
+    assert not wire.pending("message")
+    wire.flow(1)
+    wire.message()
+
+
+def test_no_permit_takes_a_message_of_what_is_finished_in_part(wire: Wire, topic: str) -> None:
+    publish_batches(wire, topic, 1, 10)
+    wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)
+    wire.flow(10)
+    frame = wire.message()
+    wire.ack(place(frame, ack_set=[0b1111100000]))
+    wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[place(frame)])
+    wire.flow(6)
+    again = wire.message()
+    assert list(again.body.ack_set) == [0b1111100000] and again.body.redelivery_count == 1
+    publish(wire, topic, 1, producer=101)
+    assert wire.message().body.message_id.entryId == 1  # 6 - 5 was left
+
+
+# --- ACK --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED])
+def test_what_is_acknowledged_does_not_come_again(wire: Wire, topic: str, kind: int) -> None:
+    publish(wire, topic, 6)
+    wire.subscribe(topic, kind=kind, initialPosition=EARLIEST)
+    wire.flow(100)
+    frames = wire.messages(6)
+    wire.ack(place(frames[1]), place(frames[4]))
+    wire.ask("close_consumer", consumer_id=1)
+    wire.subscribe(topic, kind=kind)
+    wire.flow(100)
+    assert entries(wire.messages(4)) == [0, 2, 3, 5]
+
+
+def test_a_cumulative_acknowledgement_is_of_all_before_it(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 6)
+    wire.subscribe(topic, initialPosition=EARLIEST)
+    wire.flow(100)
+    frames = wire.messages(6)
+    wire.ack(place(frames[3]), cumulative=True)
+    wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[])
+    wire.flow(100)
+    assert entries(wire.messages(2)) == [4, 5]
+
+
+def test_a_cumulative_acknowledgement_within_a_batch_leaves_its_rest(wire: Wire, topic: str) -> None:
+    publish_batches(wire, topic, 3, 4)
+    wire.subscribe(topic, initialPosition=EARLIEST)
+    wire.flow(100)
+    frames = wire.messages(3)
+    wire.ack(place(frames[1], ack_set=[0b1100]), cumulative=True)
+    wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[])
+    wire.flow(100)
+    again = wire.messages(2)
+    assert entries(again) == [1, 2] and list(again[0].body.ack_set) == [0b1100]
+
+
+def test_a_cumulative_acknowledgement_of_a_shared_subscription_is_answered_and_ignored(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 3)
+    wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)
+    wire.flow(100)
+    frames = wire.messages(3)
+    wire.ack(place(frames[2]), cumulative=True)
+    wire.ask("close_consumer", consumer_id=1)
+    wire.subscribe(topic, kind=SHARED)
+    wire.flow(100)
+    assert entries(wire.messages(3)) == [0, 1, 2]
+
+
+def test_sets_of_a_batch_are_put_together_until_nothing_is_left(wire: Wire, topic: str) -> None:
+    publish_batches(wire, topic, 1, 4)
+    wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)
+    wire.flow(100)
+    frame = wire.message()
+    wire.ack(place(frame, ack_set=[0b0111]))
+    wire.ack(place(frame, ack_set=[0b1101]))
+    wire.ask("close_consumer", consumer_id=1)
+    wire.subscribe(topic, kind=SHARED)
+    wire.flow(100)
+    frame = wire.message()
+    assert list(frame.body.ack_set) == [0b0101] and frame.body.redelivery_count == 0
+    wire.ack(place(frame, ack_set=[0b1010]))
+    wire.ask("close_consumer", consumer_id=1)
+    wire.subscribe(topic, kind=SHARED)
+    wire.flow(100)
+    wire.quiet()
+    assert not wire.pending("message")
+
+
+def test_any_consumer_of_the_subscription_may_acknowledge_and_any_number_of_times(wire: Wire, topic: str) -> None:
+    wire.subscribe(topic, kind=SHARED, consumer=1)
+    wire.subscribe(topic, kind=SHARED, consumer=2)
+    wire.flow(100, consumer=1)
+    publish(wire, topic, 2)
+    frames = wire.messages(2)
+    for _ in range(2):
+        wire.ack(*map(place, frames), {"ledgerId": 1, "entryId": 5}, {"ledgerId": MAX, "entryId": MAX}, consumer=2)
+    wire.ask("close_consumer", consumer_id=1)
+    wire.flow(100, consumer=2)
+    wire.quiet()
+    assert not wire.pending("message")
+
+
+# --- REDELIVER --------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_shared_consumer_asks_for_comes_again_and_is_counted(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 3)
+    wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)
+    wire.flow(100)
+    frames = wire.messages(3)
+    assert not any(frame.body.HasField("redelivery_count") for frame in frames)
+    wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[place(frames[1])])
+    again = wire.message()
+    assert (again.body.message_id.entryId, again.body.redelivery_count) == (1, 1)
+    wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[])
+    counts = {frame.body.message_id.entryId: frame.body.redelivery_count for frame in wire.messages(3)}
+    assert counts == {0: 1, 1: 2, 2: 1}
+
+
+def test_an_exclusive_consumer_is_set_back_with_its_new_epoch_and_without_counts(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 3)
+    wire.subscribe(topic, initialPosition=EARLIEST, consumer_epoch=0)
+    wire.flow(100)
+    frames = wire.messages(3)
+    assert [frame.body.consumer_epoch for frame in frames] == [0, 0, 0]
+    wire.ack(place(frames[1]))
+    wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[place(frames[2])], consumer_epoch=4)
+    again = wire.messages(2)
+    assert [(f.body.message_id.entryId, f.body.consumer_epoch, f.body.redelivery_count) for f in again] == [
+        (0, 4, 0), (2, 4, 0),
+    ]  # fmt: skip
+
+
+def test_what_a_consumer_that_goes_had_is_not_counted(server: PulsarServer, wire: Wire, topic: str) -> None:
+    publish(wire, topic, 2)
+    wire.subscribe(topic, kind=SHARED, initialPosition=EARLIEST)
+    with Wire(server.port) as other:
+        other.connect().subscribe(topic, kind=SHARED)
+        other.flow(100)
+        other.messages(2)
+    wire.flow(100)
+    assert [frame.body.redelivery_count for frame in wire.messages(2)] == [0, 0]
+
+
+# --- types ------------------------------------------------------------------------------------------------------------
+
+
+def test_shared_consumers_have_their_shares(wire: Wire, topic: str) -> None:
+    for consumer in (1, 2, 3):
+        wire.subscribe(topic, kind=SHARED, consumer=consumer)
+        wire.flow(100, consumer=consumer)
+    publish(wire, topic, 120)
+    wire.until(lambda _frame: len(wire.pending("message")) >= 119)
+    wire.quiet()
+    shares = [frame.body.consumer_id for frame in wire.pending("message")]
+    assert all(shares.count(consumer) >= 20 for consumer in (1, 2, 3))
+
+
+def test_an_exclusive_subscription_has_one_consumer(server: PulsarServer, wire: Wire, topic: str) -> None:
+    wire.subscribe(topic)
+    wanted = {"topic": topic, "subscription": "s", "consumer_id": 2}
+    assert wire.ask("subscribe", "error", subType=EXCLUSIVE, **wanted).error == 5
+    assert wire.ask("subscribe", "error", subType=SHARED, **wanted).error == 5
+    wire.ask("close_consumer", consumer_id=1)
+    wire.ask("subscribe", subType=SHARED, **wanted)
+
+
+def test_an_exclusive_place_is_given_away_only_if_its_connection_is_dead(server: PulsarServer, topic: str) -> None:
+    with Wire(server.port) as first, Wire(server.port) as second:
+        first.connect().subscribe(topic)
+        second.connect()
+        second.say("subscribe", request_id=1, topic=topic, subscription="s", subType=0, consumer_id=1)
+        first.expect("ping")
+        first.say("pong")
+        assert second.expect("error").error == 5
+
+
+def test_failover_consumers_are_told_who_is_active(wire: Wire, topic: str) -> None:
+    name = f"persistent://public/default/{topic}-partition-1"
+    wire.subscribe(name, kind=FAILOVER, consumer=1, consumer_name="a")
+    change = wire.expect("active_consumer_change")
+    assert (change.consumer_id, change.is_active) == (1, True)
+    wire.subscribe(name, kind=FAILOVER, consumer=2, consumer_name="b")
+    changes = [wire.expect("active_consumer_change") for _ in range(2)]
+    told = {change.consumer_id: change.is_active for change in changes}
+    assert told == {1: False, 2: True}  # partition 1 of two consumers
+    wire.flow(10, consumer=1)
+    wire.flow(10, consumer=2)
+    publish(wire, name, 1)
+    frame = wire.message(consumer=2)
+    assert frame.body.message_id.partition == 1
+    wire.ask("close_consumer", consumer_id=2)
+    assert wire.expect("active_consumer_change").consumer_id == 1
+    assert wire.message(consumer=1).body.message_id.entryId == 0
+
+
+def test_a_key_is_one_consumers(wire: Wire, topic: str) -> None:
+    wire.producer(topic, producer=100)
+    for consumer in (1, 2, 3):
+        wire.subscribe(topic, kind=KEY_SHARED, consumer=consumer)
+        wire.flow(1000, consumer=consumer)
+    for sequence in range(200):
+        wire.send(str(sequence).encode(), 100, sequence, partition_key=f"k{sequence % 20}")
+    frames = [wire.until(lambda frame: frame.name == "message") for _ in range(200)]
+    owners: dict[int, set[int]] = {}
+    for frame in frames:
+        owners.setdefault(int(payload_of(frame)) % 20, set()).add(frame.body.consumer_id)
+    assert all(len(who) == 1 for who in owners.values()) and len(set.union(*owners.values())) == 3
+
+
+def test_ranges_of_keys_are_taken_as_they_are_asked_for(wire: Wire, topic: str) -> None:
+    def sticky(*ranges: tuple[int, int]) -> dict[str, object]:
+        return {"keySharedMode": 1, "hashRanges": [{"start": a, "end": b} for a, b in ranges]}
+
+    wire.subscribe(topic, kind=KEY_SHARED, consumer=1, keySharedMeta=sticky((0, 32767)))
+    wire.subscribe(topic, kind=KEY_SHARED, consumer=2, keySharedMeta=sticky((32768, 65535)))
+    wanted = {"topic": topic, "subscription": "s", "subType": KEY_SHARED, "consumer_id": 3}
+    assert wire.ask("subscribe", "error", keySharedMeta=sticky((5, 6)), **wanted).error == 19
+    assert wire.ask("subscribe", "error", keySharedMeta=sticky(), **wanted).error == 19
+
+
+# --- the rest ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_subscribed_is_refused(wire: Wire, topic: str) -> None:
+    wanted = {"topic": topic, "subType": SHARED, "consumer_id": 1}
+    assert wire.ask("subscribe", "error", subscription="", **wanted).error == 16
+    assert wire.ask("subscribe", "error", subscription="s", read_compacted=True, **wanted).error == 22
+    wire.ask("subscribe", subscription="s", **wanted)
+    wire.ask("subscribe", subscription="s", **wanted)  # an id that is in use: the consumer that there is
+
+
+def test_a_durable_name_and_one_that_is_not_do_not_mix(wire: Wire, topic: str) -> None:
+    wire.subscribe(topic, durable=False, kind=EXCLUSIVE)
+    refused = wire.ask("subscribe", "error", topic=topic, subscription="s", subType=0, consumer_id=2, durable=True)
+    assert refused.error == 22
+
+
+def test_a_subscription_begins_at_the_end_or_at_the_beginning(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 3)
+    wire.subscribe(topic, "latest", consumer=1)
+    wire.subscribe(topic, "earliest", consumer=2, initialPosition=EARLIEST)
+    wire.flow(10, consumer=1)
+    wire.flow(10, consumer=2)
+    assert entries(wire.messages(3, consumer=2)) == [0, 1, 2]
+    publish(wire, topic, 1, producer=101)
+    assert entries(wire.messages(1, consumer=1)) == [3]
+
+
+def test_a_reader_begins_with_the_message_it_names(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 5)
+    wire.subscribe(topic, "probe", initialPosition=EARLIEST)
+    wire.flow(1)
+    first = place(wire.message())
+    for consumer, start, expected in (
+        (2, {**first, "entryId": 3}, [3, 4]),
+        (3, {"ledgerId": MAX, "entryId": MAX}, [0, 1, 2, 3, 4]),
+        (4, {"ledgerId": (1 << 63) - 1, "entryId": (1 << 63) - 1}, []),
+    ):
+        wire.subscribe(topic, f"reader-{consumer}", consumer=consumer, durable=False, start_message_id=start)
+        wire.flow(10, consumer=consumer)
+        assert entries(wire.messages(len(expected), consumer)) == expected
+    wire.quiet()
+    assert not wire.pending("message")
+
+
+def test_the_last_message_id_is_that_of_the_end(wire: Wire, topic: str) -> None:
+    wire.subscribe(topic)
+    last = wire.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
+    assert (last.last_message_id.ledgerId, last.last_message_id.entryId) == (MAX, MAX)
+    publish(wire, topic, 2)
+    last = wire.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
+    assert (last.last_message_id.entryId, last.last_message_id.batch_index) == (1, -1)
+    assert last.consumer_mark_delete_position.entryId == MAX
+    publish_batches(wire, topic, 1, 5, producer=101)
+    wire.flow(10)
+    wire.ack(place(wire.message()))
+    last = wire.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
+    assert (last.last_message_id.entryId, last.last_message_id.batch_index) == (2, 4)
+    assert last.consumer_mark_delete_position.entryId == 0
+
+
+def test_a_seek_closes_the_consumers_and_is_answered(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 5)
+    wire.subscribe(topic, initialPosition=EARLIEST)
+    wire.flow(100)
+    frames = wire.messages(5)
+    wire.ack(place(frames[4]), cumulative=True)
+    wire.ask("seek", consumer_id=1, message_id=place(frames[2]))
+    closed = wire.expect("close_consumer")
+    assert (closed.consumer_id, closed.request_id) == (1, MAX)
+    wire.subscribe(topic)
+    wire.flow(100)
+    assert entries(wire.messages(3)) == [2, 3, 4]
+    assert wire.ask("seek", "error", consumer_id=1).error == 1
+    wire.ask("seek", consumer_id=1, message_id={"ledgerId": (1 << 62), "entryId": 0})
+    wire.subscribe(topic)
+    wire.flow(100)
+    wire.quiet()
+    assert not wire.pending("message")
+
+
+def test_unsubscribe_deletes_a_subscription_that_nobody_else_uses(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 1)
+    wire.subscribe(topic, kind=SHARED, consumer=1, initialPosition=EARLIEST)
+    wire.subscribe(topic, kind=SHARED, consumer=2)
+    assert wire.ask("unsubscribe", "error", consumer_id=1).error == 1
+    wire.ask("unsubscribe", consumer_id=1, force=True)
+    assert wire.expect("close_consumer").consumer_id == 2
+    assert wire.ask("unsubscribe", "error", consumer_id=1).error == 1
+    wire.subscribe(topic, kind=SHARED)
+    wire.flow(10)
+    wire.quiet()
+    assert not wire.pending("message")
+
+
+def test_a_consumer_that_is_closed_hears_no_more(wire: Wire, topic: str) -> None:
+    wire.subscribe(topic)
+    wire.flow(10)
+    wire.ask("close_consumer", consumer_id=1)
+    wire.ask("close_consumer", consumer_id=1)
+    publish(wire, topic, 1)
+    wire.quiet()
+    assert not wire.pending("message")
+
+
+def test_one_consumer_that_has_no_permits_holds_up_no_other(wire: Wire, topic: str) -> None:
+    wire.subscribe(f"{topic}-a", consumer=1)
+    wire.subscribe(f"{topic}-b", consumer=2)
+    wire.flow(1000, consumer=2)
+    publish(wire, f"{topic}-a", 100, producer=100)
+    publish(wire, f"{topic}-b", 100, producer=101)
+    assert entries(wire.messages(100, consumer=2)) == list(range(100))
+    wire.flow(100, consumer=1)
+    assert entries(wire.messages(100, consumer=1)) == list(range(100))
+
+
+def test_a_long_backlog_passes_the_window(wire: Wire, topic: str) -> None:
+    wire.producer(topic, producer=100)
+    wire.subscribe(topic)
+    wire.flow(1000)
+    for sequence in range(200):
+        wire.send(b"x" * 65536, 100, sequence)
+        wire.message()
+    wire.send(b"last", 100, 200)
+    assert payload_of(wire.message()) == b"last"

@@ -1,0 +1,181 @@
+"""PRODUCER, SEND and CLOSE_PRODUCER on the raw wire. What must hold was seen of a real broker 4.0."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tests.pulsar.servers import PulsarServer
+from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, payload_of, send_frame
+
+SHARED, EXCLUSIVE, WAIT, FENCING = range(4)
+BUSY, FENCED, CHECKSUM = 16, 25, 9
+
+
+def test_a_producer_is_given_a_name_or_keeps_its_own(wire: Wire, topic: str) -> None:
+    made = wire.producer(topic)
+    assert made.producer_name and made.producer_ready and made.last_sequence_id == -1
+    assert made.HasField("schema_version") and not made.HasField("topic_epoch")
+    assert wire.producer(topic, producer=2, producer_name="mine").producer_name == "mine"
+    # An id that is in use: the producer that there is.
+    assert wire.producer(topic, producer=2, producer_name="other").producer_name == "mine"
+
+
+def test_receipts_come_in_the_order_of_each_producers_messages(wire: Wire, topic: str) -> None:
+    topics = 8
+    for producer in range(topics):
+        wire.producer(f"{topic}-{producer}", producer=producer)
+    for sequence in range(100):
+        for producer in range(topics):
+            wire.send(b"m", producer, sequence)
+    heard: dict[int, list[tuple[int, int]]] = {producer: [] for producer in range(topics)}
+    for _ in range(100 * topics):
+        receipt = wire.expect("send_receipt")
+        heard[receipt.producer_id].append((receipt.sequence_id, receipt.message_id.entryId))
+    assert all(each == [(i, i) for i in range(100)] for each in heard.values())
+
+
+def test_more_than_may_be_under_way_wait_and_none_is_lost(wire: Wire, topic: str) -> None:
+    wire.producer(topic)
+    entry = entry_of(metadata(), b"m")
+    wire.raw(b"".join(send_frame(1, sequence, entry) for sequence in range(3000)))
+    assert [wire.expect("send_receipt").sequence_id for _ in range(3000)] == list(range(3000))
+
+
+def test_a_wrong_checksum_is_told_and_nothing_is_stored(wire: Wire, topic: str) -> None:
+    wire.producer(topic)
+    wire.raw(send_frame(1, 5, entry_of(metadata(), b"m", checksum=1)))
+    error = wire.expect("send_error")
+    assert (error.producer_id, error.sequence_id, error.error) == (1, 5, CHECKSUM)
+    wire.send(b"next", sequence=5)
+    assert wire.expect("send_receipt").message_id.entryId == 0
+
+
+def test_an_entry_comes_back_byte_for_byte(wire: Wire, topic: str) -> None:
+    head = metadata(properties=[{"key": "a", "value": "b"}], partition_key="k", event_time=5)
+    entries = [
+        entry_of(head, b"payload"),
+        entry_of(head, b""),
+        entry_of(metadata(num_messages_in_batch=3), batch_of(b"1", b"2", b"3")),
+        entry_of(head, b"without magic")[6:],
+        entry_of(metadata(uuid="x" * 100_000), b"metadata longer than headers may be"),
+        entry_of(head, b"z" * (5 << 20)),
+    ]
+    wire.producer(topic)
+    wire.subscribe(topic)
+    wire.flow(1000)
+    for sequence, entry in enumerate(entries):
+        wire.raw(send_frame(1, sequence, entry))
+    assert [frame.entry for frame in wire.messages(len(entries))] == entries
+
+
+def test_a_frame_of_the_largest_size_is_stored_and_one_more_ends_the_connection(wire: Wire, topic: str) -> None:
+    wire.producer(topic)
+    room = (5 << 20) + (10 << 10)
+    overhead = len(send_frame(1, 0, entry_of(metadata(), b""))) - 4
+    wire.send(b"x" * (room - overhead))
+    assert wire.expect("send_receipt").message_id.entryId == 0
+    wire.raw(send_frame(1, 0, entry_of(metadata(), b"x" * (room - overhead + 1)))[:64])
+    assert wire.is_closed()
+
+
+def test_what_is_no_metadata_is_stored_and_seen_by_nobody(wire: Wire, topic: str) -> None:
+    wire.producer(topic)
+    wire.subscribe(topic)
+    wire.flow(1)
+    wire.raw(send_frame(1, 0, entry_of(b"\xff\xff\xff", b"m")))
+    wire.raw(send_frame(1, 1, b"\x00\x00\xff\xff"))
+    wire.send(b"seen", sequence=2)
+    assert [wire.expect("send_receipt").message_id.entryId for _ in range(3)] == [0, 1, 2]
+    frame = wire.message()
+    assert (payload_of(frame), frame.body.message_id.entryId) == (b"seen", 2)
+
+
+def test_a_producer_is_closed_behind_its_receipts(wire: Wire, topic: str) -> None:
+    wire.producer(topic)
+    for sequence in range(100):
+        wire.send(b"m", sequence=sequence)
+    wire.ask("close_producer", producer_id=1)
+    assert len(wire.pending("send_receipt")) == 100
+    wire.ask("close_producer", producer_id=1)
+    wire.send(b"m")
+    assert wire.is_closed()
+
+
+def test_a_name_is_one_producers_as_long_as_its_connection_lives(server: PulsarServer, topic: str) -> None:
+    with Wire(server.port) as first, Wire(server.port) as second:
+        first.connect().producer(topic, producer_name="n")
+        second.connect()
+        second.requests = 1
+        second.say("producer", request_id=1, topic=topic, producer_id=1, producer_name="n")
+        first.expect("ping")
+        first.say("pong")
+        assert second.expect("error").error == BUSY
+        first.ask("close_producer", producer_id=1)
+        assert second.producer(topic, producer_name="n").producer_name == "n"
+
+
+def test_a_second_producer_of_a_name_on_one_connection_is_refused(wire: Wire, topic: str) -> None:
+    wire.producer(topic, producer_name="n")
+    assert wire.ask("producer", "error", topic=topic, producer_id=2, producer_name="n").error == BUSY
+
+
+def test_an_exclusive_producer_is_alone(wire: Wire, topic: str) -> None:
+    made = wire.producer(topic, producer_access_mode=EXCLUSIVE)
+    assert made.topic_epoch == 0 and made.HasField("topic_epoch")
+    assert wire.ask("producer", "error", topic=topic, producer_id=2).error == BUSY
+    assert wire.ask("producer", "error", topic=topic, producer_id=2, producer_access_mode=EXCLUSIVE).error == FENCED
+    wire.ask("close_producer", producer_id=1)
+    assert wire.producer(topic, producer=2, producer_access_mode=EXCLUSIVE).topic_epoch == 1
+    wire.ask("close_producer", producer_id=2)
+    wire.producer(topic, producer=3)
+    assert wire.ask("producer", "error", topic=topic, producer_id=4, producer_access_mode=EXCLUSIVE).error == FENCED
+
+
+def test_who_waits_to_be_exclusive_is_told_twice(wire: Wire, topic: str) -> None:
+    wire.producer(topic, producer_access_mode=EXCLUSIVE)
+    wire.requests += 1
+    waits = wire.requests
+    wire.say("producer", request_id=waits, topic=topic, producer_id=2, producer_access_mode=WAIT)
+    waiting = wire.expect("producer_success")
+    assert (waiting.request_id, waiting.producer_ready) == (waits, False)
+    wire.ask("close_producer", producer_id=1)
+    ready = wire.expect("producer_success")
+    assert (ready.request_id, ready.producer_ready, ready.topic_epoch) == (waits, True, 1)
+
+
+def test_who_fences_throws_the_others_out(server: PulsarServer, topic: str) -> None:
+    with Wire(server.port) as first, Wire(server.port) as second:
+        first.connect().producer(topic)
+        second.connect().producer(topic, producer_access_mode=FENCING)
+        first.send(b"m")
+        assert first.is_closed()
+        second.send(b"m")
+        second.expect("send_receipt")
+
+
+def test_a_producer_comes_back_with_a_higher_epoch(wire: Wire, topic: str) -> None:
+    wire.producer(topic, producer_name="n", epoch=0)
+    assert wire.producer(topic, producer=2, producer_name="n", epoch=1).producer_name == "n"
+
+
+def test_what_was_sent_stays_in_order_for_a_consumer(wire: Wire, topic: str) -> None:
+    wire.producer(topic)
+    wire.subscribe(topic)
+    wire.flow(500)
+    for sequence in range(500):
+        wire.send(str(sequence).encode(), sequence=sequence)
+    frames = wire.messages(500)
+    assert [payload_of(frame) for frame in frames] == [str(i).encode() for i in range(500)]
+    places = [(frame.body.message_id.ledgerId, frame.body.message_id.entryId) for frame in frames]
+    assert all(a < b for a, b in itertools.pairwise(places)) and frames[0].body.message_id.partition == -1
+
+
+@pytest.mark.parametrize("mode", [SHARED, EXCLUSIVE])
+def test_what_had_no_receipt_when_its_connection_ended_is_let_go(server: PulsarServer, topic: str, mode: int) -> None:
+    with Wire(server.port) as first:
+        first.connect().producer(topic, producer_name="n", producer_access_mode=mode)
+        first.send(b"m")
+    with Wire(server.port) as second:
+        second.connect().producer(topic, producer_name="n", producer_access_mode=mode)

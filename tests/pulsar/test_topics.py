@@ -1,0 +1,125 @@
+"""What clients ask about topics, schemas and namespaces, with the gateway's catalog behind it; and without."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.pulsar.servers import PulsarServer, running
+from tests.pulsar.wire import Wire, payload_of
+
+TOPIC_NOT_FOUND, SERVICE_NOT_READY, INCOMPATIBLE = 11, 6, 18
+AVRO = 4
+
+
+def record(*fields: str) -> bytes:
+    text = ",".join(f'{{"name":"{field}","type":"string"}}' for field in fields)
+    return f'{{"type":"record","name":"R","fields":[{text}]}}'.encode()
+
+
+def schema(data: bytes, kind: int = AVRO) -> dict[str, object]:
+    return {"name": "R", "schema_data": data, "type": kind}
+
+
+def test_a_namespace_that_is_not_there_is_told_as_each_command_does(wire: Wire) -> None:
+    name = "persistent://public/nowhere/t"
+    assert wire.ask("lookupTopic", "lookupTopicResponse", topic=name).error == TOPIC_NOT_FOUND
+    assert wire.ask("partitionMetadata", "partitionMetadataResponse", topic=name).error == TOPIC_NOT_FOUND
+    assert wire.ask("producer", "error", topic=name, producer_id=1).error == SERVICE_NOT_READY
+    wanted = {"subscription": "s", "subType": 0, "consumer_id": 1}
+    assert wire.ask("subscribe", "error", topic=name, **wanted).error == SERVICE_NOT_READY
+
+
+def test_a_topic_that_is_not_there_is_not_made_for_who_does_not_want_it(wire: Wire, topic: str) -> None:
+    wanted = {"topic": topic, "subscription": "s", "subType": 0, "consumer_id": 1, "force_topic_creation": False}
+    assert wire.ask("subscribe", "error", **wanted).error == TOPIC_NOT_FOUND
+    wire.producer(topic)
+    wire.ask("subscribe", **wanted)
+
+
+def test_a_topic_without_partitions_has_none(wire: Wire, topic: str) -> None:
+    found = wire.ask("partitionMetadata", "partitionMetadataResponse", topic=topic)
+    assert (found.response, found.partitions) == (0, 0)
+
+
+def test_topics_of_a_namespace_are_listed_by_pattern_and_hash(wire: Wire, topic: str) -> None:
+    for name in ("a", "b", "c"):
+        wire.producer(f"listed-{topic}-{name}", producer=ord(name))
+    wanted = {"namespace": "public/default", "topics_pattern": f"persistent://public/default/listed-{topic}-[ab]"}
+    found = wire.ask("getTopicsOfNamespace", "getTopicsOfNamespaceResponse", **wanted)
+    assert list(found.topics) == [f"persistent://public/default/listed-{topic}-{name}" for name in "ab"]
+    assert found.filtered and found.changed
+    again = wire.ask(
+        "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", topics_hash=found.topics_hash, **wanted
+    )
+    assert not again.topics and not again.changed and again.topics_hash == found.topics_hash
+
+
+def test_who_watches_a_namespace_is_told_of_topics_that_come(wire: Wire, topic: str) -> None:
+    pattern = f"persistent://public/default/watched-{topic}-.*"
+    wanted = {"watcher_id": 7, "namespace": "public/default", "topics_pattern": pattern}
+    found = wire.ask("watchTopicList", "watchTopicListSuccess", **wanted)
+    assert (found.watcher_id, list(found.topic)) == (7, [])
+    wire.producer(f"watched-{topic}-x")
+    update = wire.expect("watchTopicUpdate")
+    assert (update.watcher_id, list(update.new_topics)) == (7, [f"persistent://public/default/watched-{topic}-x"])
+    assert update.topics_hash != found.topics_hash
+    wire.ask("watchTopicListClose", watcher_id=7)
+    wire.producer(f"watched-{topic}-y", producer=2)
+    wire.quiet()
+    assert not wire.pending("watchTopicUpdate")
+
+
+def test_a_schema_has_versions_and_what_does_not_fit_is_refused(wire: Wire, topic: str) -> None:
+    assert wire.ask("getSchema", "getSchemaResponse", topic=topic).error_code == TOPIC_NOT_FOUND
+    assert wire.producer(topic, schema=schema(record("a"))).schema_version == bytes(8)
+    assert wire.producer(topic, producer=2, schema=schema(record("a"))).schema_version == bytes(8)
+    found = wire.ask("getSchema", "getSchemaResponse", topic=topic)
+    assert (found.schema.schema_data, found.schema.type, found.schema_version) == (record("a"), AVRO, bytes(8))
+    refused = wire.ask("producer", "error", topic=topic, producer_id=3, schema=schema(record("b")))
+    assert refused.error == INCOMPATIBLE
+    refused = wire.ask("getOrCreateSchema", "getOrCreateSchemaResponse", topic=topic, schema=schema(record("b")))
+    assert refused.error_code == INCOMPATIBLE
+    wire.producer(topic, producer=4)  # who has none may come
+    wire.subscribe(topic, schema=schema(record("a")))
+
+
+def test_a_gateway_that_is_down_stops_no_traffic(topic: str) -> None:
+    with running() as server, Wire(server.port) as wire:
+        wire.connect().producer(topic)
+        wire.subscribe(topic)
+        wire.flow(10)
+        os.kill(server.pid_of("mq-gateway"), signal.SIGSTOP)
+        try:
+            wire.send(b"m")
+            assert payload_of(wire.message()) == b"m"
+            with Wire(server.port) as other:
+                other.connect().producer(topic)
+                other.ask("subscribe", topic=topic, subscription="other", subType=0, consumer_id=1)
+                refused = other.ask("producer", "error", topic=f"{topic}-new", producer_id=2)
+                assert refused.error == SERVICE_NOT_READY
+                assert other.ask("lookupTopic", "lookupTopicResponse", topic=topic).response == 1
+        finally:
+            os.kill(server.pid_of("mq-gateway"), signal.SIGCONT)
+
+
+@pytest.mark.parametrize("kind", ["AvroSchema", "JsonSchema"])
+def test_the_client_sends_and_receives_records(server: PulsarServer, topic: str, kind: str) -> None:
+    pulsar = pytest.importorskip("pulsar")
+    pytest.importorskip("fastavro") if kind == "AvroSchema" else None
+
+    class Example(pulsar.schema.Record):
+        text = pulsar.schema.String()
+        number = pulsar.schema.Integer()
+
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        wanted = getattr(pulsar.schema, kind)(Example)
+        consumer = client.subscribe(topic, "s", schema=wanted)
+        client.create_producer(topic, schema=wanted).send(Example(text="a", number=5))
+        value = consumer.receive(8000).value()
+        assert (value.text, value.number) == ("a", 5)
+    finally:
+        client.close()
