@@ -81,6 +81,11 @@ class Protocol(ABC):
         removed at the end."""
         return ()
 
+    @classmethod
+    def shards(cls, settings: Settings) -> int | None:
+        """How many there must be for what these options ask; None: any number."""
+        return None
+
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         """`settings`: those of its own section. To be extended by what the codec is to know of them."""
         self._engine = engine

@@ -48,7 +48,7 @@ from mq_shards.supervisor.mesh import join_by_mesh
 from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.operations import Operator
 from mq_shards.supervisor.options.encrypted import SECURE
-from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, worker_count
+from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, shards_in_memory, worker_count
 
 # At a stop: how often it is said what is waited for.
 STOPPING_SAID_S: Final = 3.0
@@ -165,8 +165,9 @@ class Supervisor:
                 privileges.become(privileges.identity(options.user))
             except ValueError as error:
                 raise StartError(str(error)) from None
-        self._open_data(stack)
-        workers = worker_count(options.workers, options.acceptors, self._shards, len(os.sched_getaffinity(0)))
+        cores = len(os.sched_getaffinity(0))
+        self._open_data(stack, cores)
+        workers = worker_count(options.workers, options.acceptors, self._shards, cores)
         self._board_fd = board.create()
         stack.callback(os.close, self._board_fd)
         stack.callback(self._release)
@@ -177,10 +178,10 @@ class Supervisor:
         self._workers = [Child("worker", i, self._entries.worker, shared=True) for i in range(workers)]
         self._links = {(a.index, w.index): Link() for a in self._acceptors for w in self._workers}
 
-    def _open_data(self, stack: contextlib.ExitStack) -> None:
+    def _open_data(self, stack: contextlib.ExitStack, cores: int) -> None:
         """Locks the data directory, if there is one, and learns how many shards it has."""
         if self._options.data_dir is None:
-            self._shards = self._options.shards or DEFAULT_SHARDS
+            self._shards = shards_in_memory(self._options, cores)
             return
         directory = DataDirectory.open_or_create(self._options.data_dir, self._options.shards, DEFAULT_SHARDS)
         stack.callback(directory.close)

@@ -86,6 +86,12 @@ class Server:
                 return pid
         raise LookupError(f"no process {comm} among {[(p, comm_of(p)) for p in self.pids()]}")
 
+    def replace(self, comm: str) -> None:
+        """kill -9 of one process, until there is another in its place."""
+        before = self.pid_of(comm)
+        os.kill(before, signal.SIGKILL)
+        wait_until(lambda: any(comm_of(pid) == comm and pid != before for pid in self.pids()), f"{comm} is back")
+
     def kill(self) -> None:
         """kill -9 of all its processes at once: stopped first, so that none sees another die."""
         pids = self.pids()

@@ -84,7 +84,7 @@ def test_defaults() -> None:
     assert {name: nats[name] for name in NATS_DEFAULTS} == NATS_DEFAULTS  # and what nats-server.conf has beside these
     # What other sections there are has its defaults beside it.
     assert {name: options.settings[name] for name in ("beanstalk", "nsq", "pulsar", "log", "http", "broker")} == {
-        "beanstalk": {"max-job-size": 65535},
+        "beanstalk": {"max-job-size": 65535, "ids": ""},
         "nsq": NSQD_DEFAULTS,
         "pulsar": {"max-message-size": 5 << 20, "keep-alive": 30 * SECOND, "advertised-url": ""},
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
@@ -135,7 +135,7 @@ def test_every_option_of_a_file(config: Path) -> None:
     assert (options.workers, options.acceptors, options.shards) == (3, 2, 128)
     assert (options.data_dir, options.sync, options.log_level, options.log_json) == (Path("/d"), "never", "error", True)
     assert options.listen == (Listen("beanstalk", "h", 1),)
-    assert options.settings["beanstalk"] == {"max-job-size": 10}
+    assert options.settings["beanstalk"] == {"max-job-size": 10, "ids": ""}
     assert options.settings["log"]["sync-interval"] == 7
     assert options.settings["broker"]["ring-bytes"] == 65536
 
@@ -217,7 +217,7 @@ def test_an_address_is_shown_as_it_is_given() -> None:
         ("--set x", '--set: "x" is not SECTION.OPTION=VALUE'),
         ("--set beanstalk.max-job-size", "is not SECTION.OPTION=VALUE"),
         ("--set kafka.x=1", '--set: "kafka" is not a section (there are: beanstalk, nsq, nats, '),
-        ("--set beanstalk.z=1", '--set: "z" is not an option of [beanstalk] (there are: max-job-size)'),
+        ("--set beanstalk.z=1", '--set: "z" is not an option of [beanstalk] (there are: max-job-size, ids)'),
         ("--set beanstalk.max-job-size=big", '--set: beanstalk.max-job-size: "big" is not a whole number'),
         ("--set beanstalk.max-job-size=", '--set: beanstalk.max-job-size: "" is not a whole number'),
         ("--set beanstalk.max-job-size=-1", "--set: beanstalk.max-job-size: -1 is not between 0 and 1073741824"),
@@ -265,7 +265,7 @@ def test_what_is_wrong_is_named(arguments: str, expected: str) -> None:
     [
         ("worker = 3", '"worker" is not an option (there are: workers, acceptors, shards, data-dir, memory'),
         ("[kafka]\nx = 1", "[kafka] is not a section (there are: beanstalk, nsq, nats, "),
-        ("[beanstalk]\nmax = 1", '"max" is not an option of [beanstalk] (there are: max-job-size)'),
+        ("[beanstalk]\nmax = 1", '"max" is not an option of [beanstalk] (there are: max-job-size, ids)'),
         ("beanstalk = 1", "beanstalk is a section, write [beanstalk]"),
         ('workers = "3"', 'workers: "3" is not a whole number'),
         ("workers = 3.0", "workers: 3.0 is not a whole number"),

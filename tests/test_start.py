@@ -11,7 +11,7 @@ import pytest
 from mq_shards.gateway import standby
 from mq_shards.ringbuf.control import Control
 
-from tests.servers import SINGLE, free_port, running, wait_until
+from tests.servers import SINGLE, free_port, running
 
 # Each of these takes milliseconds and megabytes, and nothing that happens before a broker serves needs it.
 LATE = {
@@ -60,9 +60,7 @@ def request(port: int) -> bytes:
 def test_a_gateway_that_nobody_came_to_answers_the_first_and_knows_the_workers_of_now() -> None:
     port = free_port()
     with running(SINGLE, options=["--listen", f"nsq-http://127.0.0.1:{port}"]) as server:
-        worker = server.pid_of("mq-worker-0")
-        subprocess.run(["kill", "-9", str(worker)], check=True)
-        wait_until(lambda: "mq-worker-0 is back" in server.said(), "the worker is back")
+        server.replace("mq-worker-0")
         assert request(port).endswith(b"OK")
         with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
             sock.sendall(b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")

@@ -163,7 +163,7 @@ def test_children_are_told_what_they_need_in_order(start: Start) -> None:
     worker, first, second, _ = broker.told("mq-worker-1")
     assert (worker["index"], worker["workers"], worker["acceptors"], worker["shards"]) == (1, 2, 2, 5)
     assert (worker["own"], worker["data_dir"], worker["sync"]) == ([1, 3], None, "never")
-    assert worker["settings"]["beanstalk"] == {"max-job-size": 77}
+    assert worker["settings"]["beanstalk"]["max-job-size"] == 77
     assert (worker["fds"], first["fds"], first["epoch"], {first["acceptor"], second["acceptor"]}) == (2, 3, 1, {0, 1})
     acceptor, peer, _, listen, _ = broker.told("mq-acceptor-0")
     assert (acceptor["index"], acceptor["workers"], acceptor["shards"], acceptor["fds"]) == (0, 2, 5, 2)

@@ -18,7 +18,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer, Engine, Totals
-from mq_shards.acceptor.option_kinds import MAX_BODY, Kind, Number
+from mq_shards.acceptor.option_kinds import MAX_BODY, Choice, Kind, Number
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
 from mq_shards.csrc._core import ffi, lib
 
@@ -75,7 +75,17 @@ class Beanstalk(Protocol):
     options: ClassVar[Mapping[str, Kind]] = {
         # beanstalkd -z has this default and this maximum, and lowers what is above it with a warning.
         "max-job-size": Number(65535, 0, MAX_BODY, "bytes of the largest job body", clamped=True),
+        "ids": Choice(
+            "",
+            ("", "sequential"),
+            "sequential: job ids count 1, 2, 3, as beanstalkd's; that needs one shard, and so one worker",
+        ),
     }
+
+    @classmethod
+    def shards(cls, settings: Settings) -> int | None:
+        """An id is a counter's number times the number of shards, plus the shard."""
+        return 1 if settings["ids"] == "sequential" else None
 
     def __init__(
         self, engine: Engine, settings: Settings, broker: Broker, wall_ns: Callable[[], int] = time.time_ns

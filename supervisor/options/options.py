@@ -162,6 +162,12 @@ def default_settings() -> Settings:
     return {section: {name: kind.default for name, kind in table.items()} for section, table in SECTIONS.items()}
 
 
+def shards_in_memory(options: Options, cores: int) -> int:
+    """One is as good as many for one worker, and ids count 1, 2, 3. A data directory may have more workers later."""
+    alone = worker_count(options.workers, options.acceptors, DEFAULT_SHARDS, cores) == 1
+    return options.shards or (1 if alone else DEFAULT_SHARDS)
+
+
 def worker_count(wanted: int | None, acceptors: int, shards: int, cores: int) -> int:
     """How many workers to run: what was asked for, or a core for each beside the acceptors'."""
     if wanted is None:
@@ -251,7 +257,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     return Options(
         workers=count("workers", MAX_WORKERS),
         acceptors=count("acceptors", MAX_ACCEPTORS) or DEFAULT_ACCEPTORS,
-        shards=count("shards", MAX_SHARDS),
+        shards=_shards(count("shards", MAX_SHARDS), settings),
         data_dir=None if memory else path(*top.get("data-dir", ("", DEFAULT_DATA_DIR))),
         sync=choice(*top.get("sync", ("", DEFAULT_SYNC)), SYNC_MODES),
         damage=choice(*top.get("damage", ("", DEFAULT_DAMAGE)), DAMAGE_MODES),
@@ -298,6 +304,16 @@ def _check_secure(settings: Settings) -> None:
         secure_context(settings["tls"])
     except ValueError as error:
         raise OptionsError(str(error)) from None
+
+
+def _shards(given: int | None, settings: Settings) -> int | None:
+    """That were given, or that the options of a protocol ask for."""
+    for name, protocol in PROTOCOLS.items():
+        wanted = protocol.shards(settings.get(name, {}))
+        if wanted is not None and given not in (None, wanted):
+            raise OptionsError(f"--shards: {given} are given, and the options of [{name}] ask for {wanted}")
+        given = wanted or given
+    return given
 
 
 def _check_protocols(settings: Settings) -> None:
