@@ -275,7 +275,7 @@ static enum outcome finish_some(struct worker *w, uint32_t client, const struct 
 enum outcome consumer_finish(struct worker *w, uint32_t client, const struct message *m) {
     if (m->flags & MSG_UPTO) return finish_upto(w, client, m);
     if (m->flags & MSG_PARTS) return finish_some(w, client, m);
-    uint32_t delivery = to_finish(w, client, m);
+    uint32_t delivery = m->flags & MSG_BY_SEQ ? to_finish(w, client, m) : in_flight(w, client, m);
     return delivery ? finish(w, client, m, delivery) : DONE;
 }
 
@@ -286,9 +286,13 @@ static enum outcome finish(struct worker *w, uint32_t client, const struct messa
         refuse(w, client, m, STATUS_NO_SPACE);
         return DONE;
     }
-    uint32_t consumer = d->consumer ? d->consumer : consumer_find(w, client, m->consumer);
+    uint32_t consumer = d->consumer ? d->consumer : consumer_find(w, client, m->consumer); /* nobody has it in flight */
     consumer_at(&w->subscriptions, consumer)->finishes++;
-    delivery_drop(w, delivery);
+    uint32_t subscription = d->subscription;
+    uint64_t seq = d->seq;
+    delivery_take(w, delivery);
+    delivery_forget(w, delivery);
+    subscription_release(w, subscription, seq);
     return DONE;
 }
 

@@ -90,7 +90,7 @@ static void send_in_parts(struct channel *channel, struct message *m, const stru
 }
 
 /* Those that are not finished. */
-static int64_t parts_of(const struct worker *w, uint32_t delivery, const struct record *r) {
+__attribute__((cold)) static int64_t parts_of(const struct worker *w, uint32_t delivery, const struct record *r) {
     struct headers h = {0};
     if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
     const struct parts_left *left = delivery_parts(w, delivery);
@@ -131,8 +131,9 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
         peer->full = channel_backlogged(peer->channel);
     }
     c->window_bytes += (uint32_t)(sizeof m + body_bytes);
-    if (c->permits != INT64_MAX) c->permits -= parts_of(w, delivery, r);
-    if (c->window_bytes >= WINDOW_BYTES || c->permits <= 0) consumer_settle(w, consumer);
+    bool counted = c->permits != INT64_MAX;
+    if (counted) c->permits -= parts_of(w, delivery, r);
+    if (counted || c->window_bytes >= WINDOW_BYTES) consumer_settle(w, consumer);
 }
 
 static bool sampled_out(struct worker *w, const struct consumer *c) {
@@ -145,7 +146,7 @@ static bool sampled_out(struct worker *w, const struct consumer *c) {
 }
 
 /* NULL: a reader's, and gone. */
-static const struct record *message_of(const struct worker *w, const struct topic *t, uint64_t seq) {
+static inline const struct record *message_of(const struct worker *w, const struct topic *t, uint64_t seq) {
     return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
 }
 

@@ -207,7 +207,8 @@ void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-static const struct record *record_at(const struct worker *w, const struct topic *t, uint64_t seq) {
+__attribute__((cold)) static const struct record *record_at(const struct worker *w, const struct topic *t,
+                                                            uint64_t seq) {
     return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
 }
 

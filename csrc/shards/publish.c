@@ -45,24 +45,21 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
                   enum stream_entry how) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!goes_to_stream(t)) return;
-    bool delayed = (how & ENTER_DELAYED) != 0;
-    bool waits = !t->subscription_count && !goes_to_queue(t) && !(how & ENTER_UNAWAITED);
-    uint32_t holds = t->subscription_count + (goes_to_queue(t) || waits ? 1 : 0);
+    bool delayed = (how & ENTER_DELAYED) != 0, queued = goes_to_queue(t);
+    bool waits = !t->subscription_count && !queued && !(how & ENTER_UNAWAITED);
+    uint32_t holds = t->subscription_count + (queued || waits);
     if (!stream_put(&t->stream, seq, position, holds, delayed && holds)) worker_die("out of memory");
     if (!holds) shard_count_out(shard_of_topic(w, t), position);
     if (!delayed) t->ahead++;
-    if (t->reader_count) topic_due(w, topic);
     if (!t->subscription_count) {
+        if (t->reader_count) topic_due(w, topic);
         if (waits) *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
         if (waits && t->ephemeral) trim_waiting(w, topic);
         return;
     }
-    if (delayed) {
-        defer_for_all(w, t, seq, id);
-        return;
-    }
-    topic_due(w, topic);
-    if (t->ephemeral_count) trim_ephemeral(w, t);
+    if (delayed) defer_for_all(w, t, seq, id);
+    if (!delayed || t->reader_count) topic_due(w, topic);
+    if (t->ephemeral_count && !delayed) trim_ephemeral(w, t);
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
@@ -86,15 +83,13 @@ static bool split_headers(const struct message *m, struct arrival *one) {
 
 /* Only ephemeral subscriptions get it, and nobody after a restart, ... */
 static bool is_fleeting(const struct topic *t) {
-    return t->subscription_count > 0 && t->subscription_count == t->ephemeral_count && !goes_to_queue(t) && !t->stopped;
+    return t->ephemeral_count > 0 && t->subscription_count == t->ephemeral_count && !goes_to_queue(t) && !t->stopped;
 }
 
 /* ... unless it is retained: then it waits for nobody. */
-static uint16_t record_flags(const struct topic *t, const struct message *m, bool headers, bool more) {
-    uint32_t flags = (more ? PUBLISH_MORE : 0) | (headers ? MESSAGE_HEADERS : 0);
-    if (is_fleeting(t)) flags |= t->stream.retains ? PUBLISH_UNAWAITED : PUBLISH_FLEETING;
-    if (m->flags & MSG_RETAIN) flags |= PUBLISH_UNAWAITED;
-    return (uint16_t)flags;
+static uint32_t who_waits(const struct topic *t, const struct message *m) {
+    if (is_fleeting(t)) return t->stream.retains ? PUBLISH_UNAWAITED : PUBLISH_FLEETING;
+    return m->flags & MSG_RETAIN ? PUBLISH_UNAWAITED : 0;
 }
 
 /* There is room for it in all the tables that have limits. */
@@ -123,7 +118,8 @@ static void enter(struct worker *w, uint32_t topic, const struct message *m, str
     struct shard *s = shard_of_topic(w, t);
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
     uint64_t seq = t->next_seq++;
-    uint16_t flags = record_flags(t, m, one.headers_bytes > 0, more);
+    uint16_t flags =
+        (uint16_t)((more ? PUBLISH_MORE : 0) | (one.headers_bytes ? MESSAGE_HEADERS : 0) | who_waits(t, m));
     log_position position =
         shard_log_publish(w, s, topic, seq, one.id, attributes, one.content, one.content_bytes, flags);
     t->messages++;

@@ -285,9 +285,9 @@ void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_
 /* What is retained, and not below, is there to be read. */
 uint64_t retained_oldest(const struct shard *s);
 /* As subscription_front, of what comes before `until` and the subscription does not hold. */
-bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq);
+__attribute__((cold)) bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uint64_t *seq);
 /* As subscription_pass, of what it does not hold. */
-void position_pass(struct worker *w, uint32_t subscription);
+__attribute__((cold)) void position_pass(struct worker *w, uint32_t subscription);
 /* All from `seq` on is to be delivered, and nothing else. Memory only. */
 void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq);
 /* Whether the segments with what it does not hold are to stay; and they need no more. */
