@@ -197,11 +197,14 @@ static uint32_t in_flight(struct worker *w, uint32_t client, const struct messag
 /* The delivery of a message that the consumer's channel has passed, whoever has it; 0: there is none. */
 static uint32_t passed(const struct worker *w, uint32_t consumer, uint64_t seq) {
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);
-    uint32_t first = c->inflight_first;
-    if (first && delivery_at(&w->subscriptions, first)->seq == seq) return first;
+    uint32_t n = c->inflight_first;
+    if (n && delivery_at(&w->subscriptions, n)->seq == seq) return n;
     const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, c->subscription)->topic);
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
-    return r ? delivery_find(w, c->subscription, r->id) : 0;
+    if (r) return delivery_find(w, c->subscription, r->id);
+    /* A reader's, and the message is gone. */
+    while (n && delivery_at(&w->subscriptions, n)->seq != seq) n = delivery_at(&w->subscriptions, n)->following;
+    return n;
 }
 
 /* What a FINISH is about; else 0, and it has been told if it is to be. */

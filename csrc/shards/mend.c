@@ -56,11 +56,6 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
         for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) give_again(w, n, seq, id, delayed);
         count = t->subscription_count;
     }
-    if (!count && t->stream.retains) { /* it was finished */
-        stream_page(&t->stream, seq)->holds[seq % STREAM_PAGE] = 1;
-        (void)stream_release(&t->stream, seq);
-        return;
-    }
     if (!count) {
         count = 1;
         *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
