@@ -31,7 +31,7 @@ from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int6
 from mq_shards.acceptor.protocols.nats_admission import Admission
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
 from mq_shards.acceptor.protocols.nats_secrets import Secrets
-from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, User, who_of
+from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, AccountLimits, User, who_of
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
@@ -239,8 +239,7 @@ class Nats(Protocol):
         self._set_options(settings)
         self._identity = replace(self._identity, max_payload=settings["max-payload"])
         for conn in list(self._clients):
-            self._engine.call(conn, "max-payload", settings["max-payload"])
-            self._engine.call(conn, "max-subscriptions", settings["max-subscriptions"])
+            self._limit(conn)
         self._cut_forbidden()
         self._cut_excess()
         if any(before[name] != settings[name] for name in ("max-payload", "client-advertise")):
@@ -470,12 +469,30 @@ class Nats(Protocol):
             raise NatsError("invalid client protocol")
         if options.get("no_responders") and not options.get("headers"):
             raise NatsError("no responders requires headers support")
+        limit = self._limits_of(user).connections
+        if user is not None and limit is not None and self._admission.members(user.account, conn) >= limit:
+            raise NatsError("maximum account active connections exceeded")
         client.user = user
         self._admission.admit(conn, user)
+        self._limit(conn)
         self._engine.call(conn, "flags", _flags(options))
         if options["verbose"]:
             self._engine.reply(conn, b"+OK\r\n")
         self._engine.resume(conn)
+
+    def _limits_of(self, user: User | None) -> AccountLimits:
+        return self._who.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())
+
+    def _limit(self, conn: int) -> None:
+        """What all connections may, or less where its account may less. 0 subscriptions are any number."""
+        limits = self._limits_of(self._clients[conn].user)
+        payload, subscriptions = self._settings["max-payload"], self._settings["max-subscriptions"]
+        if limits.payload is not None:
+            payload = min(payload, limits.payload)
+        if limits.subscriptions is not None:
+            subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
+        self._engine.call(conn, "max-payload", payload)
+        self._engine.call(conn, "max-subscriptions", subscriptions)
 
     def _admit_nobody(self, conn: int) -> None:
         user = self._who.for_nobody()

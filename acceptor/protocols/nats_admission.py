@@ -21,17 +21,36 @@ class Admission:
         self._sets: dict[Permissions, int] = {}
         self._references: dict[Permissions, int] = {}
         self._held: dict[int, Permissions] = {}  # by connection
+        self._members: dict[str, set[int]] = {}  # connections by account
+        self._member_of: dict[int, str] = {}
         self._free: list[int] = []
 
     def admit(self, conn: int, user: User | None) -> None:
         """None: nobody in particular, who may do everything in the global account."""
         account = user.account if user is not None else GLOBAL_ACCOUNT
         permissions = user.permissions if user is not None else None
+        self._leave(conn)
+        self._members.setdefault(account, set()).add(conn)
+        self._member_of[conn] = account
         self._engine.call(conn, "account", self.account(account))
         number = self._take(conn, permissions)
         self._engine.call(conn, "permissions", number)
 
+    def members(self, account: str, but: int) -> int:
+        """Connections of an account, at this acceptor, beside that one."""
+        there = self._members.get(account, ())
+        return len(there) - (but in there)
+
     def gone(self, conn: int) -> None:
+        self._leave(conn)
+        self._give_up(conn)
+
+    def _leave(self, conn: int) -> None:
+        account = self._member_of.pop(conn, None)
+        if account is not None:
+            self._members[account].discard(conn)
+
+    def _give_up(self, conn: int) -> None:
         permissions = self._held.pop(conn, None)
         if permissions is None:
             return
@@ -52,7 +71,7 @@ class Admission:
 
     def _take(self, conn: int, permissions: Permissions | None) -> int:
         if permissions is None or permissions == Permissions():
-            self.gone(conn)
+            self._give_up(conn)
             return ALL_IS_ALLOWED
         if permissions not in self._sets:
             number = self._free.pop() if self._free else len(self._sets) + 1
@@ -60,6 +79,6 @@ class Admission:
             self._sets[permissions] = number
             self._references[permissions] = 0
         self._references[permissions] += 1
-        self.gone(conn)
+        self._give_up(conn)
         self._held[conn] = permissions
         return self._sets[permissions]

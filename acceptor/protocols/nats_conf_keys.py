@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mq_shards.acceptor.protocols import nats_conf_auth
+from mq_shards.acceptor.protocols import nats_conf_accounts, nats_conf_auth
 from mq_shards.acceptor.protocols.nats_conf import Value, read
 from mq_shards.acceptor.protocols.nats_conf_operating import OPERATING
 from mq_shards.acceptor.protocols.nats_conf_takers import (
@@ -89,13 +89,12 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "default_js_domain": _JETSTREAM,
     # who may what
     "mappings": _LATER,
-    "system_account": _LATER,
     "no_system_account": _LATER,
 }
 
 # What must not be left out in silence: clients would be let in, or overheard.
 REFUSED: Final = (
-    "accounts", "operator", "resolver", "resolver_tls", "resolver_preload",
+    "operator", "resolver", "resolver_tls", "resolver_preload",
     "resolver_pinned_accounts", "trusted_keys", "default_sentinel",
 )  # fmt: skip
 
@@ -128,6 +127,8 @@ KEYS: Final[dict[str, Taker]] = {
     "authorization": nats_conf_auth.take_authorization,
     **OPERATING,
     "no_auth_user": nats_conf_auth.take_no_auth_user,
+    "accounts": nats_conf_accounts.take_accounts,
+    "system_account": nats_conf_accounts.take_system_account,
 }
 KEYS.update({other: KEYS[key] for other, key in SAME.items()})
 
@@ -136,6 +137,7 @@ def read_conf(path: str) -> Conf:
     """Raises ConfError."""
     conf = Conf()
     take_block(conf, read(path).block(), KEYS)
+    nats_conf_accounts.finish(conf)
     nats_conf_auth.finish(conf)
     conf.ports.setdefault("nats", DEFAULT_PORT)
     return conf

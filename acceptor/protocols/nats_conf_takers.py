@@ -33,6 +33,8 @@ class Conf:
     warnings: list[str] = field(default_factory=list)
     # Found on the way, and put into the content when the whole file has been looked at.
     users: list[dict[str, Any]] = field(default_factory=list)
+    accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    system_account: Value | None = None
     no_auth_user: Value | None = None
     has_authorization: bool = False
 

@@ -68,6 +68,15 @@ class User:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountLimits:
+    """None: any number. Subscriptions and bytes of a payload are of each connection."""
+
+    connections: int | None = None
+    subscriptions: int | None = None
+    payload: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """Who a client says it is, and what has to be compared: a secret, or a signature of the nonce by the user's key."""
 
@@ -89,6 +98,7 @@ class Who:
     no_auth_user: str = ""
     no_auth_is_ours: bool = False  # nobody has asked for it: INFO does not show it
     system_account: str = SYSTEM_ACCOUNT
+    limits: Mapping[str, AccountLimits] = field(default_factory=dict)  # by account
     _names: Mapping[str, User] = field(init=False, repr=False, compare=False)
     _nkeys: Mapping[str, User] = field(init=False, repr=False, compare=False)
 
@@ -171,7 +181,16 @@ def who_of(content: Mapping[str, Any], user: str = "", password: str = "", token
         no_auth_user=content.get("no_auth_user", ""),
         no_auth_is_ours=content.get("no_auth_is_ours", False),
         system_account=content.get("system_account", SYSTEM_ACCOUNT),
+        limits={
+            account["name"]: _account_limits_of(account["limits"])
+            for account in content.get("accounts", ())
+            if "limits" in account
+        },
     )
+
+
+def _account_limits_of(found: Mapping[str, int]) -> AccountLimits:
+    return AccountLimits(found.get("connections"), found.get("subscriptions"), found.get("payload"))
 
 
 def user_of(found: Mapping[str, Any]) -> User:

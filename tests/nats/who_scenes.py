@@ -114,3 +114,33 @@ USERS: Final = (
         (2, ALL + pub("ask.a", reply="in.1")), (1, pub("in.1")),
     )),
 )  # fmt: skip
+
+A: Final = connect("a")
+B: Final = connect("b")
+
+ACCOUNTS: Final = (
+    Scene("accounts do not hear each other", (
+        (0, A + b"SUB > 1\r\n"), (1, B + b"SUB > 1\r\n"), (2, ALL + b"SUB > 1\r\n"),
+        (0, pub("a.x")), (1, pub("a.x")), (2, pub("a.x")),
+    )),
+    Scene("those of one account hear each other", (
+        (0, A + b"SUB a.> 1\r\n"), (1, connect("a2") + pub("a.x") + pub("b")),
+    )),
+    Scene("groups of one name are apart", (
+        (0, A + b"SUB a.x q 1\r\n"), (1, B + b"SUB a.x q 1\r\n"), (2, connect("a2") + pub("a.x") * 3),
+    )),
+    Scene("nobody is there in another account", (
+        (0, A + b"SUB a.x 1\r\n"),
+        (1, connect("b", headers=True, no_responders=True) + b"SUB in 1\r\n" + pub("a.x", reply="in")),
+    )),
+    Scene("into another account", (
+        (0, A + b"SUB a.x 1\r\n"), (1, B + b"SUB a.x 1\r\n"), (0, B + b"SUB a.x 2\r\n" + pub("a.x")), (1, pub("a.x")),
+    )),
+    one("default permissions of an account", A + pub("a.x") + pub("b") + pub("c")),
+    one("subscriptions of an account", B + b"SUB a 1\r\nSUB b 2\r\nSUB c 3\r\nUNSUB 1\r\nSUB d 4\r\n" + pub("d")),
+    one("a payload of an account", B + pub("a", "x" * 1024) + b"PUB a 1025\r\n"),
+    Scene("connections of an account", ((0, connect("c")), (1, connect("c") + b"SUB a 1\r\n"))),
+    Scene("a connection that is again the same", ((0, connect("c")), (0, connect("c") + b"SUB a 1\r\n"))),
+    one("who it is after the first PING",
+        b'CONNECT {"verbose":false,"protocol":0,"user":"sys","pass":"sys"}\r\nSUB a 1\r\n' + pub("a")),
+)  # fmt: skip
