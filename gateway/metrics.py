@@ -71,6 +71,9 @@ class Metrics:
         self._one_at_a_time = asyncio.Lock()  # a scrape costs as much as it has names
 
     async def answer(self, request: Request, fields: dict[str, str]) -> Answer:
+        return await self.scrape()
+
+    async def scrape(self) -> Answer:
         async with self._one_at_a_time:
             topics = await self._topics()
             totals = self._engine.totals()

@@ -24,6 +24,7 @@ from mq_shards.gateway import services
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.metrics import Metrics
 from mq_shards.gateway.nsq.elsewhere import Timeouts
 from mq_shards.gateway.nsq.http import NsqHttp
@@ -92,6 +93,7 @@ class GatewayProcess:
         )
         self._staging_dir = _staging_dir(start, supervisor)
         self._on_disk = start["data_dir"] is not None
+        metrics = self._metrics(start, supervisor)
         self._pipeline_http = PipelineHttp(
             self._broker,
             bodies,
@@ -103,17 +105,20 @@ class GatewayProcess:
             start["settings"]["http"]["staged-bytes"],
             self._lookupd.elsewhere.prepare,
             engine.records_written,
-            {"/metrics": {"GET": self._metrics(start, supervisor).answer}},
+            {"/metrics": {"GET": metrics.answer}},
         )
         self._statsd = self._make_statsd(options, supervisor)
-        self._pulsar = self._make_pulsar(start)
+        self._pulsar = self._make_pulsar(start, bodies, metrics)
 
-    def _make_pulsar(self, start: Message) -> PulsarService | None:
+    def _make_pulsar(self, start: Message, bodies: Bodies, metrics: Metrics) -> PulsarService | None:
         """None: nobody asks for it."""
         if not any(address["protocol"] in services.PULSAR for address in start["addresses"]):
             return None
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
-        return PulsarService(self._engine, self._workers, self._calls, data_dir)
+        return PulsarService(
+            self._engine, self._workers, self._calls, data_dir, start["addresses"], bodies,
+            lambda: self._broker.health, metrics.scrape,
+        )  # fmt: skip
 
     def _metrics(self, start: Message, supervisor: int) -> Metrics:
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
@@ -161,7 +166,7 @@ class GatewayProcess:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._pulsar is not None:
-            await self._pulsar.close()
+            await self._pulsar.close(FINISH_S)
         self._calls.close()
         self._workers.close()
         if not self._on_disk:
@@ -190,9 +195,9 @@ class GatewayProcess:
                     self._workers.detach(message["worker"])
                     log.debug("worker %d is gone", message["worker"])
                 case "listen":
-                    http = self._pipeline_http if message["protocol"] == "http" else self._http
+                    server = self._server_of(message["protocol"])
                     tls = self._secure_context() if message["secure"] else None
-                    self._go_on(http.server.listen(socket.socket(fileno=fds.pop()), message["backlog"], tls))
+                    self._go_on(server.listen(socket.socket(fileno=fds.pop()), message["backlog"], tls))
                 case "calls":
                     self._calls.attach(message["acceptor"], fds.pop())
                     if self._pulsar is not None:
@@ -226,6 +231,12 @@ class GatewayProcess:
         if self._context is None:
             self._context = secure.secure_context(self._tls)
         return self._context
+
+    def _server_of(self, protocol: str) -> HttpServer:
+        if protocol == "pulsar-http":
+            assert self._pulsar is not None
+            return self._pulsar.server
+        return self._pipeline_http.server if protocol == "http" else self._http.server
 
     def _go_on(self, work: Coroutine[Any, Any, None]) -> None:
         """Does it beside everything else; if it fails, so does the process."""

@@ -21,6 +21,7 @@ SERVICES: Final[Mapping[str, Service]] = {
     service.name: service
     for service in (
         Service("nsq-http", 4151, "curl -d hello 'http://{address}/pub?topic=greetings'"),
+        Service("pulsar-http", 8080, "curl 'http://{address}/admin/v2/brokers/health'"),
         Service("http", 4180, "curl 'http://{address}/v1/topics'"),
     )
 }

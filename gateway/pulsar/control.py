@@ -52,7 +52,7 @@ class Control:
         self.clients: Final = clients
         self.on_topics: list[Changed] = []  # given the namespace, what is new in it, what is gone
         self.on_policies: list[Callable[[str], None]] = []
-        self._now_s = now_s
+        self.now_s: Final = now_s
 
     # --- names ------------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class Control:
             version = len(versions)
             if version >= MAX_SCHEMA_VERSIONS or self.store.catalog.schema_bytes + len(new.data) > MAX_SCHEMAS_BYTES:
                 raise too_many("there are as many schemas as there may be")
-            stored = replace(new, version=version, timestamp_ms=int(self._now_s() * 1000))
+            stored = replace(new, version=version, timestamp_ms=int(self.now_s() * 1000))
             self.store.change(schema_record(str(name.base), stored))
         await self.store.settled()
         return version
@@ -341,7 +341,7 @@ class Control:
         versions = self.store.catalog.schemas.get(str(name.base), [])
         if not versions:
             return -1
-        gone = Schema(len(versions), "", "", {}, int(self._now_s() * 1000))
+        gone = Schema(len(versions), "", "", {}, int(self.now_s() * 1000))
         await self.store.commit(schema_record(str(name.base), gone))
         return gone.version
 

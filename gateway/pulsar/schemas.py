@@ -59,7 +59,7 @@ def check(schema: Schema) -> None:
         elif schema.type == "PROTOBUF_NATIVE":
             _root_message(raw)
         elif schema.type == "KEY_VALUE":
-            for part in _key_and_value(schema):
+            for part in key_and_value(schema):
                 check(part)
     except InvalidSchemaError:
         raise
@@ -110,7 +110,7 @@ def raw_data(schema: Schema) -> bytes:
 def _why_not(old: Schema, new: Schema, way: str) -> str:
     """ "": it may follow."""
     if new.type == "KEY_VALUE":
-        pairs = zip(_key_and_value(old), _key_and_value(new), strict=True)
+        pairs = zip(key_and_value(old), key_and_value(new), strict=True)
         for name, (one, other) in zip(("key", "value"), pairs, strict=True):
             if one.type != other.type:
                 return f"{name} schemas have types {one.type} and {other.type}"
@@ -151,7 +151,7 @@ def _root_message(raw: bytes) -> str:
     return str(orjson.loads(raw)["rootMessageTypeName"])
 
 
-def _key_and_value(schema: Schema) -> tuple[Schema, Schema]:
+def key_and_value(schema: Schema) -> tuple[Schema, Schema]:
     """Each with its length before it, in 4 bytes; their types are in the properties."""
     raw, parts, at = raw_data(schema), [], 0
     for name in ("key", "value"):

@@ -2,36 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway.calls import AcceptorCalls
+from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Core
+from mq_shards.gateway.pulsar.http import PulsarHttp
+from mq_shards.gateway.pulsar.http_namespaces import HttpNamespaces
+from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
+from mq_shards.gateway.pulsar.http_subscriptions import HttpSubscriptions
+from mq_shards.gateway.pulsar.http_tenants import HttpTenants, Urls
+from mq_shards.gateway.pulsar.http_topics import HttpTopics
 from mq_shards.gateway.pulsar.questions import Questions
+from mq_shards.gateway.pulsar.stats import Stats
 from mq_shards.gateway.pulsar.store import Store
 from mq_shards.gateway.pulsar.watches import Watches
 from mq_shards.gateway.workers import Workers
+
+Addresses = Sequence[Mapping[str, Any]]
 
 
 class PulsarService:
     """To be made where the event loop runs."""
 
-    def __init__(self, engine: Engine, workers: Workers, calls: AcceptorCalls, data_dir: Path | None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        workers: Workers,
+        calls: AcceptorCalls,
+        data_dir: Path | None,
+        addresses: Addresses,
+        bodies: Bodies,
+        health: Callable[[], str],
+        metrics: Callable[[], Awaitable[Answer]],
+    ) -> None:
         self._store = Store(data_dir)
         self._watches = Watches(calls)
-        self._control = Control(self._store, Core(engine, workers), Clients(calls))
-        self._questions = Questions(self._control, calls, self._watches)
+        control = Control(self._store, Core(engine, workers), Clients(calls))
+        Questions(control, calls, self._watches)
+        urls = urls_of(addresses)
+        stats = Stats(control, urls.broker_id)
+        routes = {
+            **HttpTenants(control, urls, health, metrics).routes,
+            **HttpNamespaces(control).routes,
+            **HttpSchemas(control).routes,
+            **HttpTopics(control, stats).routes,
+            **HttpSubscriptions(control, stats).routes,
+        }
+        self._http = PulsarHttp(self._store, bodies, routes)
+
+    @property
+    def server(self) -> HttpServer:
+        return self._http.server
 
     async def open(self) -> None:
-        """Before anything is asked of it."""
+        """Nothing is answered before."""
         await self._store.open()
 
     def acceptor_came(self, acceptor: int) -> None:
         """Another process than before."""
         self._watches.forget(acceptor)
 
-    async def close(self) -> None:
+    async def close(self, patience_s: float) -> None:
+        await self._http.server.close(patience_s)
         self._watches.close()
         await self._store.close()
+
+
+def urls_of(addresses: Addresses) -> Urls:
+    """Of the first listener of each kind."""
+
+    def url(protocol: str, scheme: str) -> str:
+        found = next((one for one in addresses if one["protocol"] == protocol and one["port"]), None)
+        if found is None:
+            return ""
+        host = f"[{found['host']}]" if ":" in found["host"] else found["host"]
+        return f"{scheme}://{host}:{found['port']}"
+
+    return Urls(url("pulsar", "pulsar"), url("pulsar+ssl", "pulsar+ssl"), url("pulsar-http", "http"))

@@ -21,6 +21,11 @@ class PulsarServer:
     process: subprocess.Popen[bytes]
     stderr: Path
     other_port: int  # of NSQ
+    http_port: int
+
+    @property
+    def http(self) -> str:
+        return f"127.0.0.1:{self.http_port}"
 
     @property
     def url(self) -> str:
@@ -45,10 +50,10 @@ def _answers(port: int) -> bool:
 def running(
     *, workers: int = 1, acceptors: int = 1, data_dir: Path | None = None, settings: Sequence[str] = ()
 ) -> Iterator[PulsarServer]:
-    port, other_port = free_port(), free_port()
+    port, other_port, http_port = free_port(), free_port(), free_port()
     command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", str(workers)]
     command += ["--acceptors", str(acceptors), "--listen", f"pulsar://127.0.0.1:{port}"]
-    command += ["--listen", f"nsq://127.0.0.1:{other_port}"]
+    command += ["--listen", f"nsq://127.0.0.1:{other_port}", "--listen", f"pulsar-http://127.0.0.1:{http_port}"]
     command += ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
     command += [word for setting in settings for word in ("--set", setting)]
     stderr = Path(tempfile.mkdtemp(prefix="pulsar-")) / "stderr"
@@ -56,7 +61,7 @@ def running(
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True
         )
-    server = PulsarServer(port, process, stderr, other_port)
+    server = PulsarServer(port, process, stderr, other_port, http_port)
     try:
         wait_until(lambda: process.poll() is not None or _answers(port), "the broker listens", START_SECONDS)
         assert process.poll() is None, stderr.read_text()

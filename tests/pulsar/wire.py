@@ -96,9 +96,7 @@ class Wire:
         return self.ask("producer", "producer_success", topic=topic, producer_id=producer, **fields)
 
     def subscribe(self, topic: str, name: str = "s", kind: int = 0, consumer: int = 1, **fields: object) -> Message:
-        return self.ask(
-            "subscribe", topic=topic, subscription=name, subType=kind, consumer_id=consumer, **fields
-        )
+        return self.ask("subscribe", topic=topic, subscription=name, subType=kind, consumer_id=consumer, **fields)
 
     def send(self, payload: bytes, producer: int = 1, sequence: int = 0, **fields: object) -> None:
         head = metadata(sequence_id=sequence, **fields)

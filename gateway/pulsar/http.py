@@ -1,0 +1,121 @@
+"""Pulsar's REST API: its sockets, and which request goes to which handler. docs/pulsar-admin.md says what there is.
+
+Statuses, {"reason": ...} and the pages for what is not there are a real broker's.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_server import HttpServer, Request
+from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.requests import Call, Handler, Routes
+from mq_shards.gateway.pulsar.store import Store, StoreError
+
+MAX_CONNECTIONS: Final = 1024
+MAX_QUERY_FIELDS: Final = 32
+MAX_PATH_BYTES: Final = 8192
+
+log = logging.getLogger(__name__)
+
+
+class PulsarHttp:
+    def __init__(self, store: Store, bodies: Bodies, routes: Routes) -> None:
+        """To be made where the event loop runs."""
+        self._store = store
+        self._bodies = bodies
+        self._tree = _Tree(routes)
+        self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS)
+
+    async def _serve(self, request: Request) -> Answer | None:
+        try:
+            return await self._respond(request)
+        except RefusedError as error:
+            return json_answer({"reason": error.reason}, error.status)
+        except StoreError as error:
+            return json_answer({"reason": str(error)}, 503)
+        except HttpError as error:
+            return json_answer({"reason": error.message}, error.status, error.headers)
+        except Exception:
+            log.exception("cannot serve %s %.200r", request.method, request.target)
+            return json_answer({"reason": "An unexpected error occurred in the server"}, 500)
+
+    async def _respond(self, request: Request) -> Answer:
+        raw, _, query = request.target.partition("?")
+        if len(raw) > MAX_PATH_BYTES:
+            return page(414, raw[:64])
+        try:
+            parts = [unquote(part, errors="strict") for part in raw.split("/")[1:]]
+            fields = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS))
+        except ValueError:
+            return page(400, raw)
+        methods, names = self._tree.find(parts)
+        if methods is None:
+            return page(404, raw)
+        handler = methods.get("GET" if request.method == "HEAD" else request.method)
+        if handler is None:
+            return page(405, raw)
+        await self._store.opened()
+        return await handler(Call(request, self._bodies, names, fields))
+
+
+class _Tree:
+    """Paths, a segment at a time: one that is named wins over one that may be anything."""
+
+    def __init__(self, routes: Routes) -> None:
+        self._start = _Node()
+        for path, methods in routes.items():
+            node = self._start
+            for segment in path.split("/")[1:]:
+                if segment.startswith("{"):
+                    node.anything = node.anything or _Node()
+                    node = node.anything
+                    assert node.name in ("", segment[1:-1]), path
+                    node.name = segment[1:-1]
+                else:
+                    node = node.named.setdefault(segment, _Node())
+            assert not node.methods.keys() & methods.keys(), path
+            node.methods.update(methods)
+
+    def find(self, parts: list[str]) -> tuple[dict[str, Handler] | None, dict[str, str]]:
+        """The methods that a path has; and what stands for its names."""
+        # Depth first, bounded by what routes there are.
+        open_: list[tuple[_Node, int, dict[str, str]]] = [(self._start, 0, {})]
+        while open_:
+            node, at, names = open_.pop()
+            if at == len(parts):
+                if node.methods:
+                    return node.methods, names
+                continue
+            if node.anything is not None and parts[at]:
+                open_.append((node.anything, at + 1, {**names, node.anything.name: parts[at]}))
+            if parts[at] in node.named:
+                open_.append((node.named[parts[at]], at + 1, names))
+        return None, {}
+
+
+class _Node:
+    def __init__(self) -> None:
+        self.name = ""  # of what stands here, if it may be anything
+        self.named: dict[str, _Node] = {}
+        self.anything: _Node | None = None
+        self.methods: dict[str, Handler] = {}
+
+
+def page(status: int, uri: str) -> Answer:
+    """As a servlet container says it."""
+    phrase = HTTPStatus(status).phrase
+    text = (
+        f"<html>\n<head>\n<title>Error {status} {phrase}</title>\n</head>\n"
+        f"<body><h2>HTTP ERROR {status} {phrase}</h2>\n"
+        f"<table>\n<tr><th>URI:</th><td>{html.escape(uri[:1000])}</td></tr>\n"
+        f"<tr><th>STATUS:</th><td>{status}</td></tr>\n"
+        f"<tr><th>MESSAGE:</th><td>{phrase}</td></tr>\n</table>\n</body>\n</html>\n"
+    )
+    return Answer(status, text.encode(), {"Content-Type": "text/html;charset=iso-8859-1"})

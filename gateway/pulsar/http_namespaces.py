@@ -1,0 +1,444 @@
+"""REST: namespaces, their policies and permissions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, check_entity
+from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar import policies as policies_module
+from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace
+from mq_shards.gateway.pulsar.control import MAX_NAMESPACES, Control
+from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition, too_many
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of, text_of
+from mq_shards.gateway.pulsar.schemas import STRATEGIES
+
+NO_NAMESPACE: Final = "Namespace does not exist"
+ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
+QUOTA_TYPES: Final = ("destination_storage", "message_age")
+QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+MAX_ROLES: Final = 1000
+
+
+def _whole(what: str, least: int) -> Callable[[Any], Any]:
+    def check(given: Any) -> int:  # noqa: ANN401
+        if isinstance(given, bool) or not isinstance(given, int) or abs(given) >= 1 << 62:
+            raise RefusedError(400, "MetadataError", f"{what} is a whole number")
+        if given < least:
+            raise precondition(f"{what} must be {least} or more")
+        return given
+
+    return check
+
+
+def _ttl(given: Any) -> int:  # noqa: ANN401
+    if isinstance(given, int) and given < 0:
+        raise precondition("Invalid value for message TTL, message TTL must >= 0")
+    found: int = _whole("message TTL", 0)(given)
+    return found
+
+
+def _flag(given: Any) -> bool:  # noqa: ANN401
+    if not isinstance(given, bool):
+        raise RefusedError(400, "MetadataError", "the body is neither true nor false")
+    return given
+
+
+def _numbers(given: Any, names: dict[str, Any]) -> Json:  # noqa: ANN401
+    """An object of numbers, with what is so where nothing is said."""
+    if not isinstance(given, dict):
+        raise RefusedError(400, "MetadataError", "the body is not an object")
+    found = {}
+    for name, default in names.items():
+        value = given.get(name, default)
+        if isinstance(value, bool) != isinstance(default, bool) or not isinstance(value, int | float):
+            raise RefusedError(400, "MetadataError", f"{name} cannot be {value!r}")
+        found[name] = type(default)(value)
+    return found
+
+
+def _retention(given: Any) -> Json | None:  # noqa: ANN401
+    if given is None:
+        return None
+    found = _numbers(given, {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+    time, size = found["retentionTimeInMinutes"], found["retentionSizeInMB"]
+    if time < -1 or size < -1:
+        raise precondition("Invalid retention policy: retention limits are -1 or more")
+    if (time == 0) != (size == 0):
+        raise RefusedError(
+            400, "MetadataError",
+            "Invalid retention policy: Setting a single time or size limit to 0 is invalid when one of the limits has "
+            "a non-zero value. Use the value of -1 instead of 0 to ignore a specific limit. To disable retention both "
+            "limits must be set to 0.",
+        )  # fmt: skip
+    return found
+
+
+def _persistence(given: Any) -> Json:  # noqa: ANN401
+    found = _numbers(
+        given,
+        {
+            "bookkeeperEnsemble": 0,
+            "bookkeeperWriteQuorum": 0,
+            "bookkeeperAckQuorum": 0,
+            "managedLedgerMaxMarkDeleteRate": 0.0,
+        },
+    )
+    if not found["bookkeeperEnsemble"] >= found["bookkeeperWriteQuorum"] >= found["bookkeeperAckQuorum"]:
+        raise precondition("Bookkeeper Ensemble >= WriteQuorum >= AckQuoru")
+    return found
+
+
+def _delayed(given: Any) -> Json:  # noqa: ANN401
+    found = _numbers(given, {"active": False, "tickTime": 0, "maxDeliveryDelayInMillis": 0})
+    if found["maxDeliveryDelayInMillis"] < 0:
+        raise precondition("maxDeliveryDelayInMillis must be 0 or more")
+    return found
+
+
+def _auto_topics(given: Any) -> Json | None:  # noqa: ANN401
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not isinstance(given.get("allowAutoTopicCreation", False), bool):
+        raise RefusedError(400, "MetadataError", "the body is no autoTopicCreationOverride")
+    start = "Invalid configuration for autoTopicCreationOverride. the detail is "
+    kind, partitions = given.get("topicType"), given.get("defaultNumPartitions")
+    if given.get("allowAutoTopicCreation"):
+        if kind not in ("partitioned", "non-partitioned"):
+            raise precondition(f"{start}Unknown topic type [{kind}]")
+        if kind == "partitioned" and partitions is None:
+            raise precondition(f"{start}[defaultNumPartitions] cannot be null when the type is partitioned.")
+        if kind == "partitioned" and not (isinstance(partitions, int) and 0 < partitions <= 4096):
+            raise precondition(f"{start}[defaultNumPartitions] cannot be less than 1 for partition type.")
+        if kind == "non-partitioned" and partitions is not None:
+            raise precondition(
+                f"{start}[defaultNumPartitions] is not allowed to be set when the type is non-partition."
+            )
+    found = {"allowAutoTopicCreation": given.get("allowAutoTopicCreation", False), "topicType": kind}
+    found["defaultNumPartitions"] = partitions
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _auto_subscriptions(given: Any) -> Json | None:  # noqa: ANN401
+    return (
+        None if given is None else {"allowAutoSubscriptionCreation": _flag(given.get("allowAutoSubscriptionCreation"))}
+    )
+
+
+def _types(given: Any) -> list[str]:  # noqa: ANN401
+    if not isinstance(given, list) or not all(one in policies_module.SUBSCRIPTION_TYPES for one in given):
+        raise RefusedError(
+            400, "MetadataError", "subscription types are " + ", ".join(policies_module.SUBSCRIPTION_TYPES)
+        )
+    return sorted(set(given), key=given.index)
+
+
+def _strategy(given: Any) -> str:  # noqa: ANN401
+    """What is no strategy is none."""
+    return given if given in STRATEGIES else "UNDEFINED"
+
+
+def _rate(given: Any) -> Json:  # noqa: ANN401
+    return {CLUSTER: _numbers(given, {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1})}
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    key: str  # as it is stored
+    checked: Callable[[Any], Any]
+    setting: str = "POST"
+    default: Any = None  # what a GET says when it is not set
+    can_go: bool = True
+
+
+_POLICIES: Final[dict[str, _Policy]] = {
+    "retention": _Policy("retention_policies", _retention),
+    "messageTTL": _Policy("message_ttl_in_seconds", _ttl),
+    "deduplication": _Policy("deduplicationEnabled", _flag),
+    "schemaCompatibilityStrategy": _Policy("schema_compatibility_strategy", _strategy, "PUT", "UNDEFINED", False),
+    "schemaValidationEnforced": _Policy("schema_validation_enforced", _flag, "POST", False, False),
+    "isAllowAutoUpdateSchema": _Policy("is_allow_auto_update_schema", _flag, "POST", True, False),
+    "delayedDelivery": _Policy("delayed_delivery_policies", _delayed),
+    "autoTopicCreation": _Policy("autoTopicCreationOverride", _auto_topics),
+    "autoSubscriptionCreation": _Policy("autoSubscriptionCreationOverride", _auto_subscriptions),
+    "subscriptionTypesEnabled": _Policy("subscription_types_enabled", _types, "POST", []),
+    "maxProducersPerTopic": _Policy("max_producers_per_topic", _whole("maxProducersPerTopic", 0)),
+    "maxConsumersPerTopic": _Policy("max_consumers_per_topic", _whole("maxConsumersPerTopic", 0)),
+    "maxConsumersPerSubscription": _Policy("max_consumers_per_subscription", _whole("maxConsumersPerSubscription", 0)),
+    "maxSubscriptionsPerTopic": _Policy("max_subscriptions_per_topic", _whole("maxSubscriptionsPerTopic", 0)),
+    "maxUnackedMessagesPerConsumer": _Policy(
+        "max_unacked_messages_per_consumer", _whole("maxUnackedMessagesPerConsumer", 0)
+    ),
+    "maxUnackedMessagesPerSubscription": _Policy(
+        "max_unacked_messages_per_subscription", _whole("maxUnackedMessagesPerSubscription", 0)
+    ),
+    "maxTopicsPerNamespace": _Policy("max_topics_per_namespace", _whole("maxTopicsPerNamespace", 0), "POST", 0),
+    "encryptionRequired": _Policy("encryption_required", _flag, "POST", False, False),
+    "compactionThreshold": _Policy("compaction_threshold", _whole("compactionThreshold", 0), "PUT"),
+    "persistence": _Policy("persistence", _persistence),
+}
+# Of a real broker's, what this one has not: never set, and cannot be.
+_NOT_HERE: Final = (
+    "dispatchRate", "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate", "inactiveTopicPolicies",
+    "offloadPolicies", "offloadThreshold", "antiAffinity", "resourcegroup", "entryFilters", "migration",
+)  # fmt: skip
+
+
+class HttpNamespaces:
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        ns = "/admin/v2/namespaces/{tenant}/{namespace}"
+        self.routes: Routes = {
+            "/admin/v2/namespaces/{tenant}": {"GET": self._list},
+            ns: {"GET": self._get, "PUT": self._make, "DELETE": self._delete},
+            f"{ns}/topics": {"GET": self._topics},
+            f"{ns}/bundles": {"GET": self._bundles},
+            f"{ns}/unload": {"PUT": self._unload},
+            f"{ns}/replication": {"GET": self._replication},
+            f"{ns}/permissions": {"GET": self._permissions},
+            f"{ns}/permissions/{{role}}": {"POST": self._grant, "DELETE": self._revoke},
+            f"{ns}/properties": {"GET": self._properties, "PUT": self._set_properties, "DELETE": self._no_properties},
+            f"{ns}/property/{{key}}": {"GET": self._property, "DELETE": self._no_property},
+            f"{ns}/property/{{key}}/{{value}}": {"PUT": self._set_property},
+            f"{ns}/publishRate": {"GET": self._rate, "POST": self._set_rate, "DELETE": self._no_rate},
+            f"{ns}/backlogQuotaMap": {"GET": self._quotas},
+            f"{ns}/backlogQuota": {"POST": self._set_quota, "DELETE": self._no_quota},
+        }
+        for name, policy in _POLICIES.items():
+            methods = {"GET": self._getting(policy), policy.setting: self._setting(policy)}
+            if policy.can_go:
+                methods["DELETE"] = self._unsetting(policy)
+            self.routes[f"{ns}/{name}"] = methods
+        for name in _NOT_HERE:
+            self.routes[f"{ns}/{name}"] = {"GET": self._unset, "POST": self._not_here, "PUT": self._not_here}
+
+    # --- namespaces -------------------------------------------------------------------------------------------------
+
+    def _found(self, call: Call, reason: str = NO_NAMESPACE) -> Namespace:
+        return self._control.namespace(call.namespace, reason)
+
+    async def _list(self, call: Call) -> Answer:
+        self._control.store.check()
+        if call.names["tenant"] not in self._control.store.catalog.tenants:
+            raise not_found("Tenant not found")
+        await self._control.store.settled()
+        return json_of(self._control.store.catalog.namespaces_of(call.names["tenant"]))
+
+    async def _get(self, call: Call) -> Answer:
+        found = self._found(call)
+        await self._control.store.settled()
+        return json_of(policies_module.shown(found.policies))
+
+    async def _make(self, call: Call) -> Answer:
+        given = await call.object()
+        self._control.store.check()
+        catalog = self._control.store.catalog
+        if call.names["tenant"] not in catalog.tenants:
+            raise not_found("Tenant does not exist")
+        try:
+            check_entity(call.names["namespace"])
+        except PulsarNameError:
+            raise precondition("Namespace name is not valid") from None
+        if call.namespace in catalog.namespaces:
+            raise conflict("Namespace already exists")
+        if len(catalog.namespaces) >= MAX_NAMESPACES:
+            raise too_many("there are as many namespaces as there may be")
+        await self._control.set_policies(call.namespace, _given_policies(given))
+        return NO_CONTENT
+
+    async def _delete(self, call: Call) -> Answer:
+        self._found(call, f"Namespace {call.namespace} does not exist.")
+        if call.flag("force"):
+            raise RefusedError(405, "NotAllowedError", "Broker doesn't allow forced deletion of namespaces")
+        names = await self._control.topics_of_mode(call.namespace, "ALL")
+        if names or self._found(call).topics:
+            raise conflict("Cannot delete non empty namespace")
+        await self._control.store.commit({"do": "no-namespace", "name": call.namespace})
+        for changed in self._control.on_policies:
+            changed(call.namespace)
+        return NO_CONTENT
+
+    async def _topics(self, call: Call) -> Answer:
+        mode = call.fields.get("mode", "PERSISTENT")
+        if mode not in ("PERSISTENT", "NON_PERSISTENT", "ALL"):
+            raise precondition(f"Invalid query parameter mode: {mode}")
+        names = await self._control.topics_of_mode(call.namespace, mode)
+        await self._control.store.settled()
+        return json_of(names)
+
+    async def _bundles(self, call: Call) -> Answer:
+        self._found(call)
+        return json_of(policies_module.BUNDLES)
+
+    async def _replication(self, call: Call) -> Answer:
+        self._found(call)
+        return json_of([CLUSTER])
+
+    async def _unload(self, call: Call) -> Answer:
+        self._found(call, "Namespace not found")
+        names = await self._control.topics_of_mode(call.namespace, "ALL")
+        await self._control.clients.close(names)
+        return NO_CONTENT
+
+    # --- permissions ------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _granted(found: Namespace) -> dict[str, list[str]]:
+        granted: dict[str, list[str]] = found.policies.get("auth_policies", {}).get("namespace_auth", {})
+        return granted
+
+    async def _permissions(self, call: Call) -> Answer:
+        found = self._granted(self._found(call))
+        await self._control.store.settled()
+        return json_of(found)
+
+    async def _set_granted(self, call: Call, granted: dict[str, list[str]]) -> Answer:
+        auth = {"namespace_auth": granted, "destination_auth": {}, "subscription_auth_roles": {}}
+        return await self._set(call, "auth_policies", auth)
+
+    async def _grant(self, call: Call) -> Answer:
+        actions = await actions_of(call)
+        granted = self._granted(self._found(call))
+        if len(granted) >= MAX_ROLES:
+            raise too_many("there are as many roles as there may be")
+        return await self._set_granted(call, {**granted, call.names["role"]: actions})
+
+    async def _revoke(self, call: Call) -> Answer:
+        granted = self._granted(self._found(call))
+        return await self._set_granted(
+            call, {role: what for role, what in granted.items() if role != call.names["role"]}
+        )
+
+    # --- properties -------------------------------------------------------------------------------------------------
+
+    async def _properties(self, call: Call) -> Answer:
+        return json_of(self._found(call).policies.get("properties", {}))
+
+    async def _set_properties(self, call: Call) -> Answer:
+        given = await call.texts()
+        return await self._put_properties(call, {**self._found(call).policies.get("properties", {}), **given})
+
+    async def _no_properties(self, call: Call) -> Answer:
+        self._found(call)
+        return await self._put_properties(call, {})
+
+    async def _property(self, call: Call) -> Answer:
+        found = self._found(call).policies.get("properties", {}).get(call.names["key"])
+        return json_of(None) if found is None else text_of(found)
+
+    async def _set_property(self, call: Call) -> Answer:
+        properties = self._found(call).policies.get("properties", {})
+        return await self._put_properties(call, {**properties, call.names["key"]: call.names["value"]})
+
+    async def _no_property(self, call: Call) -> Answer:
+        properties = dict(self._found(call).policies.get("properties", {}))
+        before = properties.pop(call.names["key"], None)
+        await self._put_properties(call, properties)
+        return json_of(None) if before is None else text_of(before)
+
+    async def _put_properties(self, call: Call, properties: dict[str, str]) -> Answer:
+        if len(properties) > 64 or sum(len(name) + len(value) for name, value in properties.items()) > 4096:
+            raise precondition("properties are 64 and 4096 bytes at most")
+        return await self._set(call, "properties", properties)
+
+    # --- policies ---------------------------------------------------------------------------------------------------
+
+    async def _set(self, call: Call, key: str, value: Any) -> Answer:  # noqa: ANN401
+        """None: it is not set any more."""
+        policies = {name: what for name, what in self._found(call).policies.items() if name != key}
+        if value is not None:
+            policies[key] = value
+        await self._control.set_policies(call.namespace, policies)
+        return NO_CONTENT
+
+    def _getting(self, policy: _Policy) -> Handler:
+        async def get(call: Call) -> Answer:
+            found = self._found(call).policies.get(policy.key, policy.default)
+            await self._control.store.settled()
+            return json_of(found)
+
+        return get
+
+    def _setting(self, policy: _Policy) -> Handler:
+        async def put(call: Call) -> Answer:
+            given = await call.json()
+            self._found(call)
+            return await self._set(call, policy.key, policy.checked(given))
+
+        return put
+
+    def _unsetting(self, policy: _Policy) -> Handler:
+        async def unset(call: Call) -> Answer:
+            return await self._set(call, policy.key, None)
+
+        return unset
+
+    async def _rate(self, call: Call) -> Answer:
+        return json_of(self._found(call).policies.get("publishMaxMessageRate", {}).get(CLUSTER))
+
+    async def _set_rate(self, call: Call) -> Answer:
+        given = await call.json()
+        return await self._set(call, "publishMaxMessageRate", _rate(given))
+
+    async def _no_rate(self, call: Call) -> Answer:
+        return await self._set(call, "publishMaxMessageRate", None)
+
+    async def _quotas(self, call: Call) -> Answer:
+        return json_of(self._found(call).policies.get("backlog_quota_map", {}))
+
+    @staticmethod
+    def _quota_type(call: Call) -> str:
+        kind = call.fields.get("backlogQuotaType", QUOTA_TYPES[0])
+        if kind not in QUOTA_TYPES:
+            raise precondition(f"there is no backlog quota type {kind}")
+        return kind
+
+    async def _set_quota(self, call: Call) -> Answer:
+        given = await call.object()
+        kind = self._quota_type(call)
+        if given.get("policy") not in QUOTA_POLICIES:
+            raise precondition(f"policy is one of {', '.join(QUOTA_POLICIES)}")
+        sizes = {
+            "limitSize": given.get("limitSize", given.get("limit", 0)) or 0,
+            "limitTime": given.get("limitTime") or 0,
+        }
+        found = _numbers(sizes, {"limitSize": 0, "limitTime": 0})
+        if kind == "message_age" and found["limitTime"] <= 0:
+            raise precondition("limitTime is more than 0")
+        quota = {"limit": found["limitSize"], **found, "policy": given["policy"]}
+        quotas = {**self._found(call).policies.get("backlog_quota_map", {}), kind: quota}
+        return await self._set(call, "backlog_quota_map", quotas)
+
+    async def _no_quota(self, call: Call) -> Answer:
+        kind = self._quota_type(call)
+        quotas = self._found(call).policies.get("backlog_quota_map", {})
+        return await self._set(call, "backlog_quota_map", {name: q for name, q in quotas.items() if name != kind})
+
+    async def _unset(self, call: Call) -> Answer:
+        self._found(call)
+        await asyncio.sleep(0)
+        return json_of(None)
+
+    async def _not_here(self, call: Call) -> Answer:
+        self._found(call)
+        raise RefusedError(501, "NotAllowedError", "this broker has no such policy")
+
+
+async def actions_of(call: Call) -> list[str]:
+    """A real broker lets those fall that it does not know."""
+    given = await call.json()
+    if not isinstance(given, list) or not all(isinstance(one, str) for one in given):
+        raise RefusedError(400, "MetadataError", "the body is not a list of actions")
+    return [action for action in ACTIONS if action in given]
+
+
+def _given_policies(given: Json) -> Json:
+    """Of a namespace that is made with some: those that can be set one by one, checked in the same way."""
+    found: Json = {}
+    for policy in _POLICIES.values():
+        if given.get(policy.key) is not None:
+            found[policy.key] = policy.checked(given[policy.key])
+    return found

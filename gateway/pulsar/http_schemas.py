@@ -1,0 +1,126 @@
+"""REST: schemas."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import orjson
+from mq_shards.acceptor.protocols.pulsar_names import PERSISTENT, TopicName
+from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar.catalog import Json, Schema
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
+from mq_shards.gateway.pulsar.requests import Call, Routes, json_of
+from mq_shards.gateway.pulsar.schemas import TYPES, key_and_value, raw_data
+
+
+class HttpSchemas:
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        topic = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
+        self.routes: Routes = {
+            f"{topic}/schema": {"GET": self._get, "POST": self._put, "DELETE": self._delete},
+            f"{topic}/schema/{{version}}": {"GET": self._get_version},
+            f"{topic}/schemas": {"GET": self._all},
+            f"{topic}/version": {"POST": self._version},
+            f"{topic}/compatibility": {"POST": self._compatibility},
+        }
+
+    def _name(self, call: Call) -> TopicName:
+        names = call.names
+        name = self._control.name(f"{PERSISTENT}://{names['tenant']}/{names['namespace']}/{names['topic']}")
+        self._control.namespace(name.namespace)
+        return name
+
+    async def _get(self, call: Call) -> Answer:
+        found = self._control.store.catalog.schema(str(self._name(call).base))
+        await self._control.store.settled()
+        if found is None:
+            raise not_found("Schema not found")
+        return json_of(_shown(found))
+
+    async def _get_version(self, call: Call) -> Answer:
+        versions = self._control.store.catalog.schemas.get(str(self._name(call).base), [])
+        wanted = call.number("version")
+        found = next((schema for schema in versions if schema.version == wanted), None)
+        if found is None or found.is_deleted:
+            raise not_found("Schema not found")
+        return json_of(_shown(found))
+
+    async def _all(self, call: Call) -> Answer:
+        live = self._control.store.catalog.live_schemas(str(self._name(call).base))
+        if not live:
+            raise not_found("Schema not found")
+        return json_of({"getSchemaResponses": [_shown(schema) for schema in live]})
+
+    async def _put(self, call: Call) -> Answer:
+        new = await _given(call)
+        return json_of({"version": {"version": await self._control.put_schema(self._name(call), new)}})
+
+    async def _version(self, call: Call) -> Answer:
+        return json_of({"version": self._control.schema_version(self._name(call), await _given(call))})
+
+    async def _compatibility(self, call: Call) -> Answer:
+        """A real broker says with status 500 that it is not; so does this one, in one line."""
+        name, new = self._name(call), await _given(call)
+        strategy = self._control.strategy(name)
+        try:
+            self._control.check_schema(name, new)
+        except RefusedError as error:
+            raise RefusedError(500 if error.status == 409 else error.status, error.error, error.reason) from None
+        return json_of({"compatibility": True, "schemaCompatibilityStrategy": strategy}, 202)
+
+    async def _delete(self, call: Call) -> Answer:
+        name = self._name(call)
+        version = await self._control.delete_schema(name)
+        if version < 0:
+            raise not_found("Schema not found")
+        return json_of({"version": version})
+
+
+async def _given(call: Call) -> Schema:
+    given = await call.object()
+    kind, text, properties = given.get("type"), given.get("schema", ""), given.get("properties") or {}
+    if kind not in TYPES:
+        raise RefusedError(422, "IncompatibleSchema", f"there is no schema type {kind}")
+    if not isinstance(text, str) or not isinstance(properties, dict):
+        raise RefusedError(400, "MetadataError", "a schema has a text and properties")
+    if not all(isinstance(value, str) for value in properties.values()):
+        raise RefusedError(400, "MetadataError", "properties are strings")
+    data = _key_value_data(text) if kind == "KEY_VALUE" else text.encode()
+    return Schema(-1, str(kind), base64.b64encode(data).decode(), properties, 0)
+
+
+def _key_value_data(text: str) -> bytes:
+    """REST has both schemas in one object; stored they are one behind the other, with their lengths."""
+    try:
+        found: Any = orjson.loads(text)
+        parts = [_part(found["key"]), _part(found["value"])]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        raise RefusedError(422, "IncompatibleSchema", "Invalid schema definition data for KEY_VALUE schema") from None
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def _part(found: Any) -> bytes:  # noqa: ANN401
+    return found.encode() if isinstance(found, str) else orjson.dumps(found)
+
+
+def _shown(schema: Schema) -> Json:
+    if schema.type == "KEY_VALUE":
+        key, value = key_and_value(schema)
+        data = orjson.dumps({"key": _loaded(key), "value": _loaded(value)}).decode()
+    else:
+        data = raw_data(schema).decode(errors="replace")
+    return {
+        "version": schema.version, "type": schema.type, "timestamp": schema.timestamp_ms, "data": data,
+        "properties": schema.properties,
+    }  # fmt: skip
+
+
+def _loaded(schema: Schema) -> Any:  # noqa: ANN401
+    raw = raw_data(schema)
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return raw.decode(errors="replace")

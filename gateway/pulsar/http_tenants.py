@@ -1,0 +1,261 @@
+"""REST: tenants, clusters, the broker itself, lookup."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, check_entity
+from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
+from mq_shards.gateway.pulsar.control import MAX_TENANTS, Control
+from mq_shards.gateway.pulsar.refusals import conflict, not_found, precondition, too_many, unavailable
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, text_of
+
+MAX_CLUSTERS: Final = 1000
+NO_CLUSTER: Final = "Cluster does not exist"
+NO_TENANT: Final = "Tenant does not exist"
+
+_CLUSTER_FIELDS: Final[dict[str, type]] = {
+    **dict.fromkeys(
+        (
+            "serviceUrl", "serviceUrlTls", "brokerServiceUrl", "brokerServiceUrlTls", "proxyServiceUrl",
+            "proxyProtocol", "authenticationPlugin", "authenticationParameters", "listenerName",
+        ),
+        str,
+    ),
+    **dict.fromkeys(
+        ("brokerClientTlsEnabled", "tlsAllowInsecureConnection", "brokerClientTlsEnabledWithKeyStore"), bool
+    ),
+    "peerClusterNames": list,
+}  # fmt: skip
+_TOPIC: Final = "{tenant}/{namespace}/{topic}"
+_TRANSACTIONS: Final = (
+    "coordinators", "coordinatorStats", "transactionMetadata/{most}/{least}", "transactionBufferStats/" + _TOPIC,
+    f"transactionInBufferStats/{_TOPIC}/{{most}}/{{least}}",
+    f"transactionInPendingAckStats/{_TOPIC}/{{subscription}}/{{most}}/{{least}}",
+)  # fmt: skip
+_CLUSTER_ALWAYS: Final = {
+    "brokerClientTlsEnabled": False,
+    "brokerClientTlsEnabledWithKeyStore": False,
+    "tlsAllowInsecureConnection": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Urls:
+    """Where clients find us; "" where nothing listens."""
+
+    broker: str
+    broker_tls: str
+    web: str
+
+    @property
+    def broker_id(self) -> str:
+        return self.web.partition("://")[2]
+
+
+class HttpTenants:
+    def __init__(
+        self, control: Control, urls: Urls, health: Callable[[], str], metrics: Callable[[], Awaitable[Answer]]
+    ) -> None:
+        """`health`: OK, or why not."""
+        self._control = control
+        self._urls = urls
+        self._health = health
+        self._metrics = metrics
+        self.routes: Routes = {
+            "/admin/v2/tenants": {"GET": self._list},
+            "/admin/v2/tenants/{tenant}": {
+                "GET": self._get, "PUT": self._make, "POST": self._change, "DELETE": self._delete,
+            },
+            "/admin/v2/clusters": {"GET": self._clusters},
+            "/admin/v2/clusters/{cluster}": {
+                "GET": self._cluster, "PUT": self._make_cluster, "POST": self._change_cluster,
+                "DELETE": self._delete_cluster,
+            },
+            "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}": {"GET": self._lookup},
+            "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}/bundle": {"GET": self._bundle},
+            "/admin/v2/brokers/health": {"GET": self._say_health},
+            "/admin/v2/brokers/ready": {"GET": self._say_health},
+            "/admin/v2/brokers/version": {"GET": self._version},
+            "/admin/v2/brokers/leaderBroker": {"GET": self._leader},
+            f"/admin/v2/brokers/{CLUSTER}": {"GET": self._brokers},
+            "/admin/v2/brokers": {"GET": self._brokers},
+            **{f"/admin/v3/transactions/{path}": {"GET": self._no_transactions} for path in _TRANSACTIONS},
+            "/status.html": {"GET": self._say_health},
+            "/metrics": {"GET": self._to_metrics},
+            "/metrics/": {"GET": self._say_metrics},
+        }  # fmt: skip
+
+    # --- tenants ----------------------------------------------------------------------------------------------------
+
+    async def _list(self, call: Call) -> Answer:
+        self._control.store.check()
+        return json_of(sorted(self._control.store.catalog.tenants))
+
+    def _found(self, call: Call, reason: str = NO_TENANT) -> Json:
+        self._control.store.check()
+        found = self._control.store.catalog.tenants.get(call.names["tenant"])
+        if found is None:
+            raise not_found(reason)
+        return found
+
+    async def _get(self, call: Call) -> Answer:
+        found = self._found(call)
+        await self._control.store.settled()
+        return json_of(found)
+
+    def _checked(self, given: Json) -> Json:
+        clusters = given.get("allowedClusters") or []
+        roles = given.get("adminRoles") or []
+        if not _are_texts(clusters) or not clusters or not all(map(str.strip, clusters)):
+            raise precondition("Clusters cannot be empty or blank")
+        if any(cluster != CLUSTER and cluster not in self._control.store.catalog.clusters for cluster in clusters):
+            raise precondition("Clusters do not exist")
+        if not _are_texts(roles):
+            raise precondition("adminRoles are strings")
+        if any(role != role.strip() for role in roles):
+            raise precondition("AdminRoles contains whitespace in the beginning or end.")
+        return {"adminRoles": roles, "allowedClusters": clusters}
+
+    async def _make(self, call: Call) -> Answer:
+        name = _entity(call.names["tenant"], "Tenant name is not valid")
+        given = await call.object()
+        tenants = self._control.store.catalog.tenants
+        data = self._checked(given)
+        if name in tenants:
+            raise conflict("Tenant already exist")
+        if len(tenants) >= MAX_TENANTS:
+            raise too_many("Exceed the maximum number of tenants")
+        await self._control.store.commit({"do": "tenant", "name": name, "data": data})
+        return NO_CONTENT
+
+    async def _change(self, call: Call) -> Answer:
+        given = await call.object()
+        self._found(call, f"Tenant {call.names['tenant']} not found")
+        data = self._checked(given)
+        await self._control.store.commit({"do": "tenant", "name": call.names["tenant"], "data": data})
+        return NO_CONTENT
+
+    async def _delete(self, call: Call) -> Answer:
+        name = call.names["tenant"]
+        self._found(call, "Tenant doesn't exist")
+        if self._control.store.catalog.namespaces_of(name):
+            raise conflict("The tenant still has active namespaces")
+        await self._control.store.commit({"do": "no-tenant", "name": name})
+        return NO_CONTENT
+
+    # --- clusters ---------------------------------------------------------------------------------------------------
+
+    def _all_clusters(self) -> dict[str, Json]:
+        self._control.store.check()
+        ours: Json = {"serviceUrl": self._urls.web, "brokerServiceUrl": self._urls.broker}
+        if self._urls.broker_tls:
+            ours["brokerServiceUrlTls"] = self._urls.broker_tls
+        return {CLUSTER: ours, **self._control.store.catalog.clusters}
+
+    async def _clusters(self, call: Call) -> Answer:
+        return json_of(sorted(self._all_clusters()))
+
+    async def _cluster(self, call: Call) -> Answer:
+        found = self._all_clusters().get(call.names["cluster"])
+        if found is None:
+            raise not_found(NO_CLUSTER)
+        await self._control.store.settled()
+        return json_of({**_CLUSTER_ALWAYS, **found})
+
+    async def _make_cluster(self, call: Call) -> Answer:
+        name = _entity(call.names["cluster"], "Cluster name is not valid")
+        data = _cluster(await call.object())
+        there_are = self._all_clusters()
+        if name in there_are:
+            raise conflict("Cluster already exists")
+        if len(there_are) >= MAX_CLUSTERS:
+            raise too_many("there are as many clusters as there may be")
+        await self._control.store.commit({"do": "cluster", "name": name, "data": data})
+        return Answer(200)
+
+    async def _change_cluster(self, call: Call) -> Answer:
+        name, data = call.names["cluster"], _cluster(await call.object())
+        if name not in self._all_clusters():
+            raise not_found(NO_CLUSTER)
+        await self._control.store.commit({"do": "cluster", "name": name, "data": data})
+        return Answer(200)
+
+    async def _delete_cluster(self, call: Call) -> Answer:
+        name = call.names["cluster"]
+        if name not in self._all_clusters():
+            raise not_found(NO_CLUSTER)
+        if name == CLUSTER or self._is_used(name):
+            raise precondition("Cluster not empty")
+        await self._control.store.commit({"do": "no-cluster", "name": name})
+        return NO_CONTENT
+
+    def _is_used(self, cluster: str) -> bool:
+        return any(cluster in tenant["allowedClusters"] for tenant in self._control.store.catalog.tenants.values())
+
+    # --- the broker -------------------------------------------------------------------------------------------------
+
+    async def _lookup(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        self._control.namespace(name.namespace)
+        urls = self._urls
+        found = {
+            "brokerUrl": urls.broker,
+            "httpUrl": urls.web,
+            "nativeUrl": urls.broker,
+            "brokerUrlSsl": urls.broker_tls,
+        }
+        if urls.broker_tls:
+            found["brokerUrlTls"] = urls.broker_tls
+        return json_of(found)
+
+    async def _bundle(self, call: Call) -> Answer:
+        """There is one owner, so one bundle."""
+        self._control.namespace(call.topic(self._control).namespace)
+        return text_of("0x00000000_0xffffffff")
+
+    async def _say_health(self, call: Call) -> Answer:
+        self._control.store.check()
+        found = self._health()
+        return text_of("ok") if found == "OK" else Answer(503, found.encode(), {"Content-Type": "text/plain"})
+
+    async def _version(self, call: Call) -> Answer:
+        return text_of(f"mq-shards {metadata.version('mq-shards')}")
+
+    async def _leader(self, call: Call) -> Answer:
+        return json_of({"brokerId": self._urls.broker_id, "serviceUrl": self._urls.web})
+
+    async def _brokers(self, call: Call) -> Answer:
+        return json_of([self._urls.broker_id])
+
+    async def _no_transactions(self, call: Call) -> Answer:
+        raise unavailable("This Broker is not configured with transactionCoordinatorEnabled=true.")
+
+    async def _to_metrics(self, call: Call) -> Answer:
+        return Answer(302, b"", {"Location": "/metrics/"})
+
+    async def _say_metrics(self, call: Call) -> Answer:
+        return await self._metrics()
+
+
+def _are_texts(found: Any) -> bool:  # noqa: ANN401
+    return isinstance(found, list) and all(isinstance(one, str) for one in found)
+
+
+def _entity(name: str, reason: str) -> str:
+    try:
+        return check_entity(name)
+    except PulsarNameError:
+        raise precondition(reason) from None
+
+
+def _cluster(given: Json) -> Json:
+    for name, value in given.items():
+        kind = _CLUSTER_FIELDS.get(name)
+        if kind is None or not isinstance(value, kind | None):
+            raise precondition(f"a cluster's {name} cannot be that")
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,257 @@
+"""REST: topics and their partitions, figures, permissions and properties."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from mq_shards.acceptor.protocols.pulsar_names import NON_PERSISTENT, PERSISTENT, TopicName
+from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar.catalog import Topic, topic_record
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import Position
+from mq_shards.gateway.pulsar.http_namespaces import MAX_ROLES, actions_of
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
+from mq_shards.gateway.pulsar.stats import Stats
+
+TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+
+
+class HttpTopics:
+    def __init__(self, control: Control, stats: Stats) -> None:
+        self._control = control
+        self._stats = stats
+        self.routes: Routes = {
+            "/admin/v2/{domain}/{tenant}/{namespace}": {"GET": self._list},
+            "/admin/v2/{domain}/{tenant}/{namespace}/partitioned": {"GET": self._list_partitioned},
+            TOPIC: {"PUT": self._make, "DELETE": self._delete},
+            f"{TOPIC}/partitions": {
+                "GET": self._partitions, "PUT": self._make_partitioned, "POST": self._grow,
+                "DELETE": self._delete_partitioned,
+            },
+            f"{TOPIC}/stats": {"GET": self._stats_of},
+            f"{TOPIC}/partitioned-stats": {"GET": self._partitioned_stats},
+            f"{TOPIC}/internalStats": {"GET": self._internal},
+            f"{TOPIC}/partitioned-internalStats": {"GET": self._partitioned_internal},
+            f"{TOPIC}/unload": {"PUT": self._unload},
+            f"{TOPIC}/terminate": {"POST": self._terminate},
+            f"{TOPIC}/lastMessageId": {"GET": self._last},
+            f"{TOPIC}/compaction": {"GET": self._compaction, "PUT": self._not_here},
+            f"{TOPIC}/offload": {"GET": self._not_here, "PUT": self._not_here},
+            f"{TOPIC}/properties": {
+                "GET": self._properties, "PUT": self._set_properties, "DELETE": self._no_property,
+            },
+            f"{TOPIC}/permissions": {"GET": self._permissions},
+            f"{TOPIC}/permissions/{{role}}": {"POST": self._grant, "DELETE": self._revoke},
+        }  # fmt: skip
+
+    # --- lists ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _domain(call: Call) -> str:
+        domain = call.names["domain"]
+        if domain not in (PERSISTENT, NON_PERSISTENT):
+            raise RefusedError(404, "TopicNotFound", "HTTP 404 Not Found")
+        return domain
+
+    async def _list(self, call: Call) -> Answer:
+        names = await self._control.topics(call.namespace, self._domain(call))
+        await self._control.store.settled()
+        return json_of(names)
+
+    async def _list_partitioned(self, call: Call) -> Answer:
+        names = await self._control.topics(call.namespace, self._domain(call), partitioned=True)
+        await self._control.store.settled()
+        return json_of(names)
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    async def _make(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        properties = await call.texts()
+        self._control.namespace(name.namespace)
+        base = self._control.store.catalog.topic(name.namespace, str(name.base))
+        if name.partition >= 0 and (base is None or not base.partitions):
+            raise precondition(
+                f"Can't create topic {name.local} with \"-partition-\" followed by numeric value if there isn't a "
+                f"partitioned topic {name.base.local} created."
+            )
+        await self._control.create_new(name, 0, properties)
+        return NO_CONTENT
+
+    async def _delete(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        await self._control.delete(name, force=call.flag("force"))
+        return NO_CONTENT
+
+    async def _partitions(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        may_make = call.flag("checkAllowAutoCreation")
+        partitions = await self._control.partitions(name, create=may_make)
+        if not partitions and not may_make:
+            await self._control.check_exists(name)
+        found: dict[str, Any] = {"partitions": partitions, "deleted": False}
+        topic = self._control.store.catalog.topic(name.namespace, str(name))
+        if topic is not None and topic.partitions and topic.properties:
+            found["properties"] = topic.properties
+        return json_of(found)
+
+    async def _make_partitioned(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        partitions, properties = await self._wanted(call)
+        self._control.namespace(name.namespace)
+        self._control.check_partitions(partitions)
+        await self._control.create_new(name, partitions, properties)
+        return NO_CONTENT
+
+    @staticmethod
+    async def _wanted(call: Call) -> tuple[int, dict[str, str]]:
+        """A number; or an object that has properties too."""
+        found = await call.json()
+        properties: dict[str, str] = {}
+        if isinstance(found, dict):
+            properties, found = found.get("properties") or {}, found.get("partitions")
+        if isinstance(found, bool) or not isinstance(found, int) or abs(found) >= 1 << 31:
+            raise RefusedError(400, "MetadataError", "the number of partitions is not a whole number")
+        return found, properties
+
+    async def _grow(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        await self._control.grow(name, await call.integer())
+        return NO_CONTENT
+
+    async def _delete_partitioned(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        await self._control.delete_partitioned(name, force=call.flag("force"))
+        return NO_CONTENT
+
+    # --- figures ----------------------------------------------------------------------------------------------------
+
+    async def _one(self, call: Call) -> TopicName:
+        """One that is no partitioned topic, and is there."""
+        name = call.topic(self._control)
+        namespace = self._control.namespace(name.namespace)
+        topic, base = namespace.topics.get(str(name)), namespace.topics.get(str(name.base))
+        if topic is not None and topic.partitions:
+            raise not_found(f"Topic {name} not found")
+        if name.partition >= 0 and base is not None and name.partition >= base.partitions > 0:
+            raise not_found("Topic partitions were not yet created")
+        await self._control.check_exists(name)
+        return name
+
+    def _of_partitions(self, call: Call) -> tuple[TopicName, Topic]:
+        name = call.topic(self._control)
+        topic = self._control.namespace(name.namespace).topics.get(str(name))
+        if topic is None or not topic.partitions:
+            raise not_found(f"Partitioned Topic {name} not found")
+        return name, topic
+
+    async def _stats_of(self, call: Call) -> Answer:
+        return json_of(await self._stats.topic(await self._one(call)))
+
+    async def _partitioned_stats(self, call: Call) -> Answer:
+        name, _ = self._of_partitions(call)
+        per_partition = call.flag("perPartition", default=True)
+        return json_of(await self._stats.partitioned(name, per_partition=per_partition))
+
+    async def _internal(self, call: Call) -> Answer:
+        return json_of(await self._stats.internal(await self._one(call)))
+
+    async def _partitioned_internal(self, call: Call) -> Answer:
+        name, topic = self._of_partitions(call)
+        parts = {str(part): await self._stats.internal(part) for part in self._control.parts(name)}
+        return json_of({"metadata": {"partitions": topic.partitions, "deleted": False}, "partitions": parts})
+
+    # --- what is done to them ---------------------------------------------------------------------------------------
+
+    async def _unload(self, call: Call) -> Answer:
+        """Clients are told to come again; there is nothing else to unload."""
+        name = call.topic(self._control)
+        await self._control.check_exists(name)
+        await self._control.clients.close([str(part) for part in self._control.parts(name)])
+        return NO_CONTENT
+
+    async def _terminate(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        topic = self._control.namespace(name.namespace).topics.get(str(name))
+        if topic is not None and topic.partitions:
+            raise RefusedError(405, "NotAllowedError", "Termination of a partitioned topic is not allowed")
+        await self._control.check_exists(name)
+        await self._stats.position(name)
+        await self._control.core.terminate(name.core)
+        await self._control.clients.terminated(str(name))
+        return json_of(message_id(name, await self._stats.position(name)))
+
+    async def _last(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        return json_of(message_id(name, await self._stats.position(name)))
+
+    async def _compaction(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        await self._control.check_exists(name)
+        return json_of({"status": "NOT_RUN", "lastError": ""})
+
+    async def _not_here(self, call: Call) -> Answer:
+        await self._control.check_exists(call.topic(self._control))
+        raise RefusedError(501, "NotAllowedError", "this broker cannot do that yet")
+
+    # --- properties and permissions ---------------------------------------------------------------------------------
+
+    def _made(self, call: Call) -> tuple[TopicName, Topic]:
+        name = call.topic(self._control)
+        topic = self._control.namespace(name.namespace).topics.get(str(name))
+        if topic is None:
+            raise not_found(f"Topic {name} not found")
+        return name, topic
+
+    async def _properties(self, call: Call) -> Answer:
+        return json_of(self._made(call)[1].properties)
+
+    async def _set_properties(self, call: Call) -> Answer:
+        given = await call.texts()
+        name, topic = self._made(call)
+        await self._control.set_properties(name, {**topic.properties, **given})
+        return NO_CONTENT
+
+    async def _no_property(self, call: Call) -> Answer:
+        name, topic = self._made(call)
+        key = call.fields.get("key", "")
+        await self._control.set_properties(name, {n: v for n, v in topic.properties.items() if n != key})
+        return NO_CONTENT
+
+    async def _permissions(self, call: Call) -> Answer:
+        name, topic = self._made(call)
+        policies = self._control.namespace(name.namespace).policies
+        of_namespace: dict[str, list[str]] = policies.get("auth_policies", {}).get("namespace_auth", {})
+        return json_of({**of_namespace, **topic.permissions})
+
+    async def _set_permissions(self, name: TopicName, topic: Topic, permissions: dict[str, list[str]]) -> Answer:
+        if len(permissions) > MAX_ROLES:
+            raise too_many("there are as many roles as there may be")
+        record = topic_record(name.namespace, str(name), replace(topic, permissions=permissions))
+        await self._control.store.commit(record)
+        return NO_CONTENT
+
+    async def _grant(self, call: Call) -> Answer:
+        actions = await actions_of(call)
+        name, topic = self._made(call)
+        return await self._set_permissions(name, topic, {**topic.permissions, call.names["role"]: actions})
+
+    async def _revoke(self, call: Call) -> Answer:
+        name, topic = self._made(call)
+        left = {role: what for role, what in topic.permissions.items() if role != call.names["role"]}
+        return await self._set_permissions(name, topic, left)
+
+
+def message_id(name: TopicName, position: Position) -> dict[str, int]:
+    """Of the last message; entry -1 when there is none of this incarnation."""
+    empty = position.next_seq == position.began_seq
+    parts = position.last_parts
+    return {
+        "ledgerId": position.incarnation,
+        "entryId": -1 if empty else position.next_seq - 1,
+        "partitionIndex": name.partition,
+        "batchIndex": parts - 1 if parts > 0 and not empty else -1,
+        "batchSize": 0,
+    }

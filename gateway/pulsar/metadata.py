@@ -1,0 +1,134 @@
+"""What a stored entry of Pulsar's says of itself: the fields of its metadata that the REST API shows.
+
+An entry's headers are the client's bytes before the payload: a magic and a checksum, or not; the size of the metadata;
+the metadata, which is protobuf. The numbers of fields are Pulsar's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+PULSAR_TAG: Final = 2  # HEADERS_PULSAR, csrc/ringbuf/message.h
+_MAGIC: Final = b"\x0e\x01"
+_MAX_FIELDS: Final = 10_000
+
+
+@dataclass(slots=True)
+class Metadata:
+    producer_name: str = ""
+    sequence_id: int = 0
+    publish_time_ms: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    partition_key: str | None = None
+    compression: int = 0
+    uncompressed_bytes: int = 0
+    batch_messages: int | None = None  # None: it is no batch
+    event_time_ms: int = 0
+    is_encrypted: bool = False
+    deliver_at_ms: int = 0
+    chunk_id: int | None = None
+
+
+def read(headers: bytes) -> Metadata | None:
+    """None: it is no metadata of Pulsar's."""
+    rest = headers[6:] if headers[:2] == _MAGIC else headers
+    size = int.from_bytes(rest[:4], "big")
+    if len(rest) < 4 or size > len(rest) - 4:
+        return None
+    try:
+        return _read(rest[4 : 4 + size])
+    except (ValueError, IndexError):
+        return None
+
+
+def _read(data: bytes) -> Metadata:
+    found = Metadata()
+    for number, value in _fields(data):
+        if isinstance(value, bytes):
+            if number == 1:
+                found.producer_name = value.decode(errors="replace")
+            elif number == 4:
+                pair = {n: v for n, v in _fields(value) if isinstance(v, bytes)}
+                found.properties[pair.get(1, b"").decode(errors="replace")] = pair.get(2, b"").decode(errors="replace")
+            elif number == 6:
+                found.partition_key = value.decode(errors="replace")
+            elif number == 13:
+                found.is_encrypted = True
+        elif (name := _NUMBERS.get(number)) is not None:
+            setattr(found, name, value)
+    return found
+
+
+_NUMBERS: Final = {
+    2: "sequence_id", 3: "publish_time_ms", 8: "compression", 9: "uncompressed_bytes", 11: "batch_messages",
+    12: "event_time_ms", 19: "deliver_at_ms", 28: "chunk_id",
+}  # fmt: skip
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Numbers and values, of varints and of what has a length. ValueError, IndexError when it is no protobuf."""
+    at = count = 0
+    while at < len(data):
+        count += 1
+        if count > _MAX_FIELDS:
+            raise ValueError("too many fields")
+        key, at = _varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield key >> 3, value
+        elif kind == 2:
+            size, at = _varint(data, at)
+            if size > len(data) - at:
+                raise ValueError("a field is cut off")
+            yield key >> 3, data[at : at + size]
+            at += size
+        elif kind in (1, 5):
+            at += 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"fields of kind {kind}")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number is too long")
+
+
+def uncompressed(metadata: Metadata, payload: bytes, most: int) -> bytes:
+    """As it is when it cannot be, or would be more than `most` bytes."""
+    size = metadata.uncompressed_bytes
+    if metadata.is_encrypted or metadata.compression == 0 or not 0 < size <= most:
+        return payload
+    try:
+        match metadata.compression:
+            case 1:
+                import cramjam
+
+                return bytes(cramjam.lz4.decompress_block(payload, output_len=size))
+            case 2:
+                import zlib
+
+                return zlib.decompressobj().decompress(payload, size)
+            case 3:
+                import cramjam
+
+                into = cramjam.Buffer(bytes(size))
+                cramjam.zstd.decompress_into(payload, into)
+                return bytes(into)
+            case 4:
+                import cramjam
+
+                return bytes(cramjam.snappy.decompress_raw(payload))
+    except Exception:  # of the library: what is stored is shown as it is stored
+        return payload
+    return payload

@@ -1,0 +1,96 @@
+"""What the handlers of Pulsar's REST API have in common: a request taken apart, its body, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import orjson
+from mq_shards.acceptor.protocols.pulsar_names import NON_PERSISTENT, PERSISTENT, TopicName
+from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_server import Request
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.refusals import RefusedError
+
+MAX_BODY_BYTES: Final = 2 << 20
+JSON: Final = {"Content-Type": "application/json"}
+
+NO_CONTENT: Final = Answer(204)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request; `names` are what its path has for those of its route."""
+
+    request: Request
+    bodies: Bodies
+    names: Mapping[str, str]
+    fields: Mapping[str, str]
+
+    async def json(self) -> Any:  # noqa: ANN401
+        """None when there is no body."""
+        async with self.bodies.read_whole(self.request, MAX_BODY_BYTES) as body:
+            if not body.strip():
+                return None
+            try:
+                return orjson.loads(body)
+            except orjson.JSONDecodeError as error:
+                raise RefusedError(400, "MetadataError", f"the body is no JSON: {error}") from None
+
+    async def object(self) -> dict[str, Any]:
+        """A body that is an object, or none at all."""
+        found = await self.json()
+        if found is None:
+            return {}
+        if not isinstance(found, dict):
+            raise RefusedError(400, "MetadataError", "the body is not an object")
+        return found
+
+    async def texts(self) -> dict[str, str]:
+        found = await self.object()
+        if not all(isinstance(value, str) for value in found.values()):
+            raise RefusedError(400, "MetadataError", "the body has values that are no strings")
+        return found
+
+    async def integer(self) -> int:
+        found = await self.json()
+        if isinstance(found, bool) or not isinstance(found, int) or abs(found) > 1 << 62:
+            raise RefusedError(400, "MetadataError", "the body is not a whole number")
+        return found
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        found = self.fields.get(name)
+        return default if found is None else found.lower() == "true"
+
+    def topic(self, control: Control) -> TopicName:
+        names = self.names
+        if names["domain"] not in (PERSISTENT, NON_PERSISTENT):
+            raise RefusedError(404, "InvalidTopicName", "HTTP 404 Not Found")
+        return control.name(f"{names['domain']}://{names['tenant']}/{names['namespace']}/{names['topic']}")
+
+    @property
+    def namespace(self) -> str:
+        return f"{self.names['tenant']}/{self.names['namespace']}"
+
+    def number(self, name: str) -> int:
+        """Of the path."""
+        text = self.names[name]
+        digits = text.removeprefix("-")
+        if not digits.isascii() or not digits.isdigit() or len(digits) > 18:
+            raise RefusedError(404, "MetadataError", "HTTP 404 Not Found")
+        return int(text)
+
+
+Handler: TypeAlias = Callable[[Call], Awaitable[Answer]]
+Routes: TypeAlias = dict[str, dict[str, Handler]]
+
+
+def json_of(data: Any, status: int = 200) -> Answer:  # noqa: ANN401
+    """Nothing at all for what is not set."""
+    return Answer(status, b"" if data is None else orjson.dumps(data), JSON)
+
+
+def text_of(text: str) -> Answer:
+    return Answer(200, text.encode(), {"Content-Type": "text/plain"})

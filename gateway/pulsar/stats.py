@@ -1,0 +1,294 @@
+"""Figures of topics as a real broker's `stats` and `internalStats` have them: what workers and acceptors say.
+
+A field that a real broker has and nothing here stands for is what it is for a topic that has none of it (0, empty).
+Rates are those since somebody last looked, if that was not long ago.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from mq_shards.acceptor.protocols.pulsar_names import PERSISTENT, TopicName
+from mq_shards.gateway.catalog import Channel
+from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.clients import Connected
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, Position
+from mq_shards.gateway.pulsar.refusals import not_found
+
+REMEMBERED: Final = 10_000  # topics whose figures are kept, for rates
+RATE_S: Final = (1.0, 120.0)  # between two looks that make a rate
+
+_TOPIC: Final[Json] = {
+    "msgRateIn": 0.0, "msgThroughputIn": 0.0, "msgRateOut": 0.0, "msgThroughputOut": 0.0, "bytesInCounter": 0,
+    "msgInCounter": 0, "systemTopicBytesInCounter": 0, "bytesOutCounter": 0, "msgOutCounter": 0,
+    "bytesOutInternalCounter": 0, "averageMsgSize": 0.0, "msgChunkPublished": False, "storageSize": 0,
+    "backlogSize": 0, "backlogQuotaLimitSize": -1, "backlogQuotaLimitTime": -1, "oldestBacklogMessageAgeSeconds": -1,
+    "publishRateLimitedTimes": 0, "earliestMsgPublishTimeInBacklogs": 0, "offloadedStorageSize": 0,
+    "lastOffloadLedgerId": 0, "lastOffloadSuccessTimeStamp": 0, "lastOffloadFailureTimeStamp": 0, "ongoingTxnCount": 0,
+    "abortedTxnCount": 0, "committedTxnCount": 0, "publishers": [], "waitingPublishers": 0, "subscriptions": {},
+    "replication": {}, "deduplicationStatus": "Disabled", "nonContiguousDeletedMessagesRanges": 0,
+    "nonContiguousDeletedMessagesRangesSerializedSize": 0, "delayedMessageIndexSizeInBytes": 0,
+    "compaction": {
+        "lastCompactionRemovedEventCount": 0, "lastCompactionSucceedTimestamp": 0,
+        "lastCompactionFailedTimestamp": 0, "lastCompactionDurationTimeInMills": 0,
+    },
+}  # fmt: skip
+_SUBSCRIPTION: Final[Json] = {
+    "msgRateOut": 0.0, "msgThroughputOut": 0.0, "bytesOutCounter": 0, "msgOutCounter": 0, "msgRateRedeliver": 0.0,
+    "messageAckRate": 0.0, "chunkedMessageRate": 0.0, "msgBacklog": 0, "backlogSize": 0,
+    "earliestMsgPublishTimeInBacklog": 0, "msgBacklogNoDelayed": 0, "blockedSubscriptionOnUnackedMsgs": False,
+    "type": "None", "msgDelayed": 0, "msgInReplay": 0, "unackedMessages": 0, "msgRateExpired": 0.0,
+    "totalMsgExpired": 0,
+    "lastExpireTimestamp": 0, "lastConsumedFlowTimestamp": 0, "lastConsumedTimestamp": 0, "lastAckedTimestamp": 0,
+    "lastMarkDeleteAdvancedTimestamp": 0, "consumers": [], "isDurable": True, "isReplicated": False,
+    "allowOutOfOrderDelivery": False, "consumersAfterMarkDeletePosition": {}, "drainingHashesCount": 0,
+    "drainingHashesClearedTotal": 0, "drainingHashesUnackedMessages": 0, "nonContiguousDeletedMessagesRanges": 0,
+    "nonContiguousDeletedMessagesRangesSerializedSize": 0, "delayedMessageIndexSizeInBytes": 0,
+    "subscriptionProperties": {}, "filterProcessedMsgCount": 0, "filterAcceptedMsgCount": 0,
+    "filterRejectedMsgCount": 0, "filterRescheduledMsgCount": 0, "durable": True, "replicated": False,
+    **{
+        f"dispatchThrottled{what}EventsBy{by}Limit": 0
+        for by in ("Subscription", "Topic", "Broker") for what in ("Msg", "Bytes")
+    },
+}  # fmt: skip
+_PUBLISHER: Final[Json] = {
+    "msgRateIn": 0.0, "msgThroughputIn": 0.0, "averageMsgSize": 0.0, "chunkedMessageRate": 0.0,
+    "supportsPartialProducer": False, "metadata": {},
+}  # fmt: skip
+_CONSUMER: Final[Json] = {
+    "msgRateOut": 0.0, "msgThroughputOut": 0.0, "bytesOutCounter": 0, "msgOutCounter": 0, "msgRateRedeliver": 0.0,
+    "messageAckRate": 0.0, "chunkedMessageRate": 0.0, "availablePermits": 0, "unackedMessages": 0,
+    "avgMessagesPerEntry": 1, "blockedConsumerOnUnackedMsgs": False, "drainingHashesCount": 0,
+    "drainingHashesClearedTotal": 0, "drainingHashesUnackedMessages": 0, "lastAckedTimestamp": 0,
+    "lastConsumedTimestamp": 0, "lastConsumedFlowTimestamp": 0, "metadata": {},
+    "lastAckedTime": "1970-01-01T00:00:00Z", "lastConsumedTime": "1970-01-01T00:00:00Z",
+}  # fmt: skip
+# Of several partitions: what is added up; everything else is that of none.
+_NOT_ADDED: Final = ("last", "backlogQuota")
+_ADDED: Final = tuple(
+    name for name, value in _TOPIC.items() if type(value) in (int, float) and not name.startswith(_NOT_ADDED)
+)
+_ADDED_OF_SUBSCRIPTION: Final = tuple(
+    name for name, value in _SUBSCRIPTION.items() if type(value) in (int, float) and not name.startswith("last")
+)
+_NO_TIME: Final = "1970-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at_s: float
+    messages: int
+    message_bytes: int
+    delivered: int
+
+
+class Stats:
+    def __init__(self, control: Control, broker_id: str, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._control = control
+        self._broker_id = broker_id
+        self._clock_s = clock_s
+        self._looks: OrderedDict[str, _Look] = OrderedDict()
+
+    # --- stats ------------------------------------------------------------------------------------------------------
+
+    async def topic(self, name: TopicName) -> Json:
+        """Of one without partitions, or a partition."""
+        figures = await self._figures(name)
+        connected = (await self._control.clients.of([str(name)]))[str(name)]
+        found: Json = {**_TOPIC, "ownerBroker": self._broker_id}
+        policies = self._control.namespace(name.namespace).policies
+        if policies.get("deduplicationEnabled"):
+            found["deduplicationStatus"] = "Enabled"
+        quota = policies.get("backlog_quota_map", {})
+        found["backlogQuotaLimitSize"] = quota.get("destination_storage", {}).get("limitSize", -1)
+        found["backlogQuotaLimitTime"] = quota.get("message_age", {}).get("limitTime", -1)
+        found["publishers"] = [_publisher(one) for one in connected.producers]
+        if figures is not None:
+            found["msgInCounter"], found["bytesInCounter"] = figures.messages, figures.message_bytes
+            found["averageMsgSize"] = figures.message_bytes / figures.messages if figures.messages else 0.0
+            found["subscriptions"] = {c.name: _subscription(c, connected, figures) for c in figures.channels}
+            delivered = sum(s["msgOutCounter"] for s in found["subscriptions"].values())
+            found["msgOutCounter"] = delivered
+            found["backlogSize"] = max((s["backlogSize"] for s in found["subscriptions"].values()), default=0)
+            found.update(self._rates(str(name), figures, delivered))
+        found["bytesOutCounter"] = sum(one.get("bytes", 0) for one in connected.consumers)
+        return found
+
+    async def partitioned(self, name: TopicName, *, per_partition: bool) -> Json:
+        parts = {str(part): await self.topic(part) for part in self._control.parts(name)}
+        found: Json = {**_TOPIC, **{key: sum(part[key] for part in parts.values()) for key in _ADDED}}
+        found["averageMsgSize"] = found["bytesInCounter"] / found["msgInCounter"] if found["msgInCounter"] else 0.0
+        found["oldestBacklogMessageAgeSeconds"] = -1
+        del found["deduplicationStatus"]
+        subscriptions: dict[str, Json] = {}
+        for part in parts.values():
+            for sub, figures in part["subscriptions"].items():
+                before = subscriptions.get(sub)
+                subscriptions[sub] = figures if before is None else _added(before, figures)
+        found["subscriptions"] = subscriptions
+        topic = self._control.namespace(name.namespace).topics[str(name)]
+        found["metadata"] = {"partitions": topic.partitions, "deleted": False}
+        if topic.properties:
+            found["metadata"]["properties"] = topic.properties
+        found["partitions"] = parts if per_partition else {}
+        return found
+
+    async def _figures(self, name: TopicName) -> Figures | None:
+        """None: it is made, and nothing has been done with it."""
+        if not await self._control.exists(name):
+            raise not_found(f"Topic {name} not found")
+        return await self._control.core.figures(name.core) if name.domain == PERSISTENT else None
+
+    def _rates(self, name: str, figures: Figures, delivered: int) -> Json:
+        now_s = self._clock_s()
+        before = self._looks.get(name)
+        look = _Look(now_s, figures.messages, figures.message_bytes, delivered)
+        if before is None or not RATE_S[0] <= now_s - before.at_s <= RATE_S[1] or before.messages > figures.messages:
+            if before is None or now_s - before.at_s > RATE_S[0]:
+                self._remember(name, look)
+            return {}
+        self._remember(name, look)
+        seconds = now_s - before.at_s
+        return {
+            "msgRateIn": (look.messages - before.messages) / seconds,
+            "msgThroughputIn": (look.message_bytes - before.message_bytes) / seconds,
+            "msgRateOut": max(0, look.delivered - before.delivered) / seconds,
+        }
+
+    def _remember(self, name: str, look: _Look) -> None:
+        self._looks[name] = look
+        self._looks.move_to_end(name)
+        if len(self._looks) > REMEMBERED:
+            self._looks.popitem(last=False)
+
+    # --- internalStats ----------------------------------------------------------------------------------------------
+
+    async def internal(self, name: TopicName) -> Json:
+        figures = await self._figures(name)
+        position = await self.position(name)
+        incarnation, end = position.incarnation, position.next_seq
+        entries = end - position.first_seq
+        cursors = {}
+        for channel in figures.channels if figures is not None else ():
+            try:
+                where = await self._control.core.position(name.core, channel.name)
+            except (NoTopicError, NoSubscriptionError):
+                continue
+            cursors[channel.name] = _cursor(where, channel)
+        return {
+            "entriesAddedCounter": end - position.began_seq,
+            "numberOfEntries": entries,
+            "totalSize": figures.message_bytes if figures is not None else 0,
+            "currentLedgerEntries": entries,
+            "currentLedgerSize": figures.message_bytes if figures is not None else 0,
+            "lastLedgerCreatedTimestamp": _NO_TIME,
+            "waitingCursorsCount": 0,
+            "pendingAddEntriesCount": 0,
+            "lastConfirmedEntry": f"{incarnation}:{end - 1}",
+            "state": "Terminated" if position.terminated else "LedgerOpened",
+            "ledgers": [
+                {"ledgerId": incarnation, "entries": entries, "size": 0, "offloaded": False, "underReplicated": False}
+            ],
+            "cursors": cursors,
+            "schemaLedgers": [],
+            "compactedLedger": {
+                "ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False,
+            },
+        }  # fmt: skip
+
+    async def position(self, name: TopicName) -> Position:
+        """Of a topic that is there; one that no worker has yet is made."""
+        await self._control.check_exists(name)
+        try:
+            found = await self._control.core.position(name.core)
+            if found.incarnation:
+                return found
+        except NoTopicError:
+            pass
+        await self._control.core.make(name.core)
+        return await self._control.core.position(name.core)
+
+
+def _publisher(client: Json) -> Json:
+    return {
+        **_PUBLISHER,
+        "accessMode": client.get("access_mode", "Shared"), "producerId": client.get("id", 0),
+        "producerName": client.get("name", ""), "address": client.get("address", ""),
+        "connectedSince": client.get("connected_since", ""), "clientVersion": client.get("client_version", ""),
+    }  # fmt: skip
+
+
+def _consumer(client: Json) -> Json:
+    return {
+        **_CONSUMER,
+        "consumerName": client.get("name", ""), "address": client.get("address", ""),
+        "connectedSince": client.get("connected_since", ""), "clientVersion": client.get("client_version", ""),
+        "availablePermits": client.get("permits", 0), "unackedMessages": client.get("unacked", 0),
+        "msgOutCounter": client.get("messages", 0), "bytesOutCounter": client.get("bytes", 0),
+    }  # fmt: skip
+
+
+def _subscription(channel: Channel, connected: Connected, topic: Figures) -> Json:
+    mine = [client for client in connected.consumers if client.get("subscription") == channel.name]
+    backlog = channel.depth + channel.in_flight + channel.deferred
+    average = topic.message_bytes / topic.messages if topic.messages else 0
+    found: Json = {
+        **_SUBSCRIPTION,
+        "msgBacklog": backlog,
+        "msgBacklogNoDelayed": backlog - channel.deferred,
+        "backlogSize": int(backlog * average),
+        "msgDelayed": channel.deferred,
+        "unackedMessages": channel.in_flight,
+        "msgOutCounter": max(0, channel.messages - channel.depth),
+        "bytesOutCounter": sum(client.get("bytes", 0) for client in mine),
+        "consumers": [_consumer(client) for client in mine],
+    }
+    kinds = [client["type"] for client in mine if "type" in client]
+    if kinds:
+        found["type"] = kinds[0]
+    durable = all(client.get("durable", True) for client in mine)
+    found["isDurable"] = found["durable"] = durable
+    return found
+
+
+def _added(first: Json, second: Json) -> Json:
+    both = {**first, **{key: first[key] + second[key] for key in _ADDED_OF_SUBSCRIPTION}}
+    both["consumers"] = [*first["consumers"], *second["consumers"]]
+    if both["type"] == "None":
+        both["type"] = second["type"]
+    return both
+
+
+def _cursor(where: Position, channel: Channel) -> Json:
+    ledger = where.incarnation
+    return {
+        "markDeletePosition": f"{ledger}:{where.unfinished - 1}",
+        "readPosition": f"{ledger}:{where.cursor}",
+        "waitingReadOp": where.depth == 0 and channel.consumer_count > 0,
+        "pendingReadOps": 0,
+        "messagesConsumedCounter": max(0, where.unfinished - where.began_seq),
+        "cursorLedger": -1,
+        "cursorLedgerLastEntry": -1,
+        "individuallyDeletedMessages": "[]",
+        "lastLedgerSwitchTimestamp": _NO_TIME,
+        "state": "NoLedger",
+        "active": channel.consumer_count > 0,
+        "numberOfEntriesSinceFirstNotAckedMessage": where.cursor - where.unfinished + 1,
+        "totalNonContiguousDeletedMessagesRange": 0,
+        "subscriptionHavePendingRead": where.depth == 0 and channel.consumer_count > 0,
+        "subscriptionHavePendingReplayRead": False,
+        "properties": {},
+    }
+
+
+def iso(time_ms: int) -> str:
+    """As Java writes an instant."""
+    text = datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{time_ms % 1000:03d}Z" if time_ms % 1000 else f"{text}Z"

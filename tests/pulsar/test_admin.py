@@ -1,0 +1,73 @@
+"""The REST API beside what a real 4.0.7 answered to the same requests: statuses, reasons, and keys of every object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.pulsar.record_admin import TRANSCRIPTS, play
+from tests.pulsar.servers import PulsarServer
+
+RECORDED: Final[dict[str, list[dict[str, Any]]]] = json.loads(TRANSCRIPTS.read_text())
+
+# Where we do otherwise, and why.
+DIFFERS: Final = {
+    "GET brokers/configuration": "a real broker's options: there is no such thing here",
+    "GET brokers/configuration/values": "the same",
+    "GET brokers/internal-configuration": "the same",
+    "GET bookies/all": "there are none",
+    "GET /status.html": "a standalone has no file for it; a broker behind a balancer says ok",
+    "PUT persistent/public/default/ended/compaction": "is not there yet: 501",
+    "GET persistent/public/default/ended/backlogSize": "is not there: 404",
+    "DELETE persistent/public/default/ended": "a real broker's compaction is a client, here there is none",
+    "GET namespaces/public/pol/schemaAutoUpdateCompatibilityStrategy": "of old clients: is not there",
+    "POST schemas/public/default/withschema/schema NOSUCHTYPE": "422 and a reason, where a real broker has a stack",
+}
+# Of Java's key stores; of a subscription nobody has been connected to.
+MISSING: Final = {".brokerClientSslFactoryPlugin", ".brokerClientTlsKeyStoreType", ".brokerClientTlsTrustStoreType"}
+# Lists of what is elsewhere, or numbers of moments.
+ANY: Final = {"GET brokers/standalone"}
+
+
+def said(step: list[Any]) -> str:
+    text = f"{step[0]} {step[1]}"
+    kind = step[2].get("type") if len(step) > 2 and isinstance(step[2], dict) else None
+    return f"{text} {kind}" if kind == "NOSUCHTYPE" else text
+
+
+def differences(theirs: Any, ours: Any, where: str = "") -> Iterator[str]:  # noqa: ANN401
+    """Of keys and kinds; values are of other brokers and moments."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        yield from (f"{where}.{key} is missing" for key in theirs.keys() - ours.keys() if f".{key}" not in MISSING)
+        yield from (f"{where}.{key} is too much" for key in ours.keys() - theirs.keys())
+        for key in theirs.keys() & ours.keys():
+            yield from differences(theirs[key], ours[key], f"{where}.{key}")
+    elif isinstance(theirs, bool) != isinstance(ours, bool) or isinstance(theirs, str) != isinstance(ours, str):
+        yield f"{where} is {ours!r} and not {theirs!r}"
+
+
+@pytest.mark.parametrize("scene", RECORDED)
+def test_requests_are_answered_as_by_a_real_broker(server: PulsarServer, scene: str) -> None:
+    wrong = []
+    for step in RECORDED[scene]:
+        what = said(step["step"])
+        ours = play(server.http, tuple(step["step"]))  # type: ignore[arg-type]
+        if what in DIFFERS:
+            assert (ours["status"] in (404, 405, 501)) or ours["status"] != step["status"], f"{what}: as a real one now"
+            continue
+        found = [] if ours["status"] == step["status"] else [f"{ours} and not {step['status']}"]
+        if "json" in step:
+            theirs = step["json"]
+            if isinstance(theirs, dict) and "reason" in theirs:
+                # Its stacks, and what Avro says in Java, are its own.
+                if not theirs["reason"].startswith("\n") and ours.get("json") != theirs:
+                    found.append(f"{ours} and not {theirs}")
+            elif isinstance(theirs, dict):
+                found += differences(theirs, ours.get("json"))
+            elif what not in ANY and ours.get("json") != theirs:
+                found.append(f"{ours} and not {theirs}")
+        wrong += [f"{what}: {one}" for one in found]
+    assert not wrong, "\n".join(wrong)
