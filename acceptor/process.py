@@ -43,7 +43,8 @@ class AcceptorProcess:
         self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)
         self._watched = Watched()
         self._calls = Calls(self._watched, time.monotonic_ns, expected=start["gateway"])
-        broker = Broker(start["instance"], start["started_wall_ns"], start["index"], self._calls, control.send)
+        identity = start["instance"], start["started_wall_ns"], start["index"], start["acceptors"]
+        broker = Broker(*identity, self._calls, control.send)
         self._protocols: dict[int, Protocol] = {
             protocol_number(name): protocol(self._engine, protocol.settings_of(settings), broker)
             for name, protocol in PROTOCOLS.items()

@@ -27,6 +27,7 @@ class Broker(NamedTuple):
     instance: str  # 16 hex digits
     started_wall_ns: int
     acceptor: int = 0  # which of its acceptors this is
+    acceptors: int = 1
     calls: Calls | None = None  # to the gateway and from it; None where no acceptor's process is around it
     say: Callable[[dict[str, Any]], None] = lambda message: None  # to the supervisor
 

@@ -26,6 +26,8 @@ from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.metrics import Metrics
+from mq_shards.gateway.nats.http import MonitoringHttp
+from mq_shards.gateway.nats.monitoring import Monitoring
 from mq_shards.gateway.nsq.elsewhere import Timeouts
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.lookupd import Lookupd, identity
@@ -108,6 +110,8 @@ class GatewayProcess:
             {"/metrics": {"GET": metrics.answer}},
         )
         self._statsd = self._make_statsd(options, supervisor)
+        self._monitoring = Monitoring(start, engine, self._calls, supervisor)
+        self._monitoring_http = MonitoringHttp(self._monitoring, bodies, start["settings"]["nats"]["http-base-path"])
         self._pulsar = self._make_pulsar(start, bodies, metrics)
 
     def _make_pulsar(self, start: Message, bodies: Bodies, metrics: Metrics) -> PulsarService | None:
@@ -161,7 +165,11 @@ class GatewayProcess:
             if failure.done():
                 failure.result()
         loop.remove_reader(self._control.fileno())
-        await asyncio.gather(self._http.server.close(FINISH_S), self._pipeline_http.close(FINISH_S))
+        await asyncio.gather(
+            self._http.server.close(FINISH_S),
+            self._monitoring_http.server.close(FINISH_S),
+            self._pipeline_http.close(FINISH_S),
+        )
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -203,6 +211,7 @@ class GatewayProcess:
                     if self._pulsar is not None:
                         self._pulsar.acceptor_came(message["acceptor"])
                 case "reload":
+                    self._monitoring.reload(message["settings"]["nats"])
                     self._tls = message["settings"]["tls"]
                     if self._context is not None:
                         secure.renew(self._context, self._tls)
@@ -236,7 +245,8 @@ class GatewayProcess:
         if protocol == "pulsar-http":
             assert self._pulsar is not None
             return self._pulsar.server
-        return self._pipeline_http.server if protocol == "http" else self._http.server
+        others = {"http": self._pipeline_http.server, "nats-http": self._monitoring_http.server}
+        return others.get(protocol, self._http.server)
 
     def _go_on(self, work: Coroutine[Any, Any, None]) -> None:
         """Does it beside everything else; if it fails, so does the process."""

@@ -23,6 +23,7 @@ SERVICES: Final[Mapping[str, Service]] = {
         Service("nsq-http", 4151, "curl -d hello 'http://{address}/pub?topic=greetings'"),
         Service("pulsar-http", 8080, "curl 'http://{address}/admin/v2/brokers/health'"),
         Service("http", 4180, "curl 'http://{address}/v1/topics'"),
+        Service("nats-http", 8222, "curl 'http://{address}/varz'"),
     )
 }
 

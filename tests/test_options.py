@@ -79,7 +79,7 @@ def test_defaults() -> None:
     assert [str(listen) for listen in options.listen] == [
         "beanstalk://127.0.0.1:11300", "nsq://127.0.0.1:4150", "nats://127.0.0.1:4222",
         "pulsar://127.0.0.1:6650", "nsq-http://127.0.0.1:4151", "pulsar-http://127.0.0.1:8080",
-        "http://127.0.0.1:4180",
+        "http://127.0.0.1:4180", "nats-http://127.0.0.1:8222",
     ]  # fmt: skip
     nats = options.settings["nats"]
     assert {name: nats[name] for name in NATS_DEFAULTS} == NATS_DEFAULTS  # and what nats-server.conf has beside these

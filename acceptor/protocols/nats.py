@@ -30,6 +30,7 @@ from mq_shards.acceptor.protocols import nats_cluster_options, nats_nkeys, nats_
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
 from mq_shards.acceptor.protocols.nats_admission import Admission
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
+from mq_shards.acceptor.protocols.nats_monitor import Known, Monitor, tls_row
 from mq_shards.acceptor.protocols.nats_secrets import Secrets
 from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, AccountLimits, User, who_of
 
@@ -72,6 +73,8 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "write-deadline": Duration(10 * SECOND, MS, YEAR, "a client that takes no output for so long is cut off"),
     "ping-interval": Duration(2 * MINUTE, MS, YEAR, "a client that is silent for so long is sent a PING"),
     "ping-max": Number(2, 0, 1 << 20, "unanswered PINGs; one more, and the client is cut off"),
+    "max-closed-clients": Number(10_000, 0, 1 << 20, "connections that have ended and are shown by monitoring"),
+    "http-base-path": Text("", "what the paths of monitoring begin with", "a path"),
     "max-connections": Number(64 << 10, 0, 1 << 31, "clients of all acceptors together; 0: any number"),
     "client-advertise": Text("", "HOST[:PORT] that INFO's connect_urls says of this server"),
     "lame-duck-duration": Duration(2 * MINUTE, MS, YEAR, "on SIGUSR2: until all clients are cut off"),
@@ -136,6 +139,7 @@ class Client:
 
     client_id: int
     connected_wall_ns: int
+    remote: str
     options: dict[str, Any] = field(default_factory=lambda: dict(DEFAULTS))
     connects: int = 0
     user: User | None = None  # nobody in particular, as long as nobody has to be
@@ -160,7 +164,10 @@ class Nats(Protocol):
     options = OPTIONS
     meshed = True
     has_lame_duck = True
-    reloadable = frozenset(OPTIONS) - {"server-name", "pid-file", "ports-file-dir", *nats_cluster_options.OPTIONS}
+    reloadable = frozenset(OPTIONS) - {
+        "server-name", "pid-file", "ports-file-dir", "max-closed-clients", "http-base-path",
+        *nats_cluster_options.OPTIONS,
+    }  # fmt: skip
     secrets = frozenset({"user", "password", "token", "routes", "cluster-user", "cluster-password"})
     config_of = "nats-server"
 
@@ -208,6 +215,12 @@ class Nats(Protocol):
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._lame_duck: LameDuck | None = None
         self._cluster: Mapping[str, Any] = {}  # see cluster_changed
+        self._monitor = Monitor(
+            engine, self._number, self._known, self._described, time.time_ns,
+            -(-settings["max-closed-clients"] // broker.acceptors),
+        )  # fmt: skip
+        if broker.calls is not None:
+            self._monitor.serve(broker.calls)
         self._set_options(settings)
 
     def _set_options(self, settings: Settings) -> None:
@@ -312,6 +325,33 @@ class Nats(Protocol):
     def poked(self) -> None:
         self._secrets.settle()
 
+    # --- what monitoring shows --------------------------------------------------------------------------------------
+
+    def _known(self, conn: int) -> Known | None:
+        client = self._clients.get(conn)
+        if client is None:
+            return None
+        host, _, port = client.remote.rpartition(":")
+        row: dict[str, Any] = {"type": "nats", "ip": host.strip("[]"), "port": int(port or 0)}
+        row |= {name: value for name in ("name", "lang", "version") if (value := client.options.get(name))}
+        row |= tls_row(self._greetings.tls(conn), self._greetings.is_tls_first(conn))
+        user = client.user
+        auth = {"authorized_user": name} if user is not None and (name := user.nkey or user.name) else {}
+        return Known(client.client_id, client.account, client.connected_wall_ns, row, auth)
+
+    def _described(self) -> dict[str, Any]:
+        """What the gateway is told of this server: see nats_monitor.py."""
+        terms = self._greetings.terms
+        return {
+            **self._identity.info(),
+            "auth_required": self._who.announced,
+            "tls_required": terms is not None and terms.required,
+            "tls_verify": terms is not None and terms.verify,
+            "connect_urls": self._connect_urls(),
+            "accounts": sorted({GLOBAL_ACCOUNT, self._who.system_account, *(user.account for user in self._who.users)}),
+            "system_account": self._who.system_account,
+        }
+
     # --- what the engine says ---------------------------------------------------------------------------------------
 
     def listening(self, host: str, port: int) -> None:
@@ -335,6 +375,9 @@ class Nats(Protocol):
                 self._connect(conn, command[len("CONNECT") :].strip(b" \t"))
         except NatsError as error:
             self._end(conn, str(error))
+
+    def last_words(self, conn: int, words: bytes) -> None:
+        self._monitor.ended(conn, words)
 
     def closed(self, conn: int) -> None:
         self._clients.pop(conn, None)
@@ -363,7 +406,9 @@ class Nats(Protocol):
     def _opened(self, conn: int) -> None:
         self._made += 1
         # A number of its own among all acceptors.
-        client = self._clients[conn] = Client(self._made << 6 | self._broker.acceptor, time.time_ns())
+        client = Client(self._made << 6 | self._broker.acceptor, time.time_ns(), self._engine.remote(conn))
+        self._clients[conn] = client
+        self._engine.call(conn, "client-id", client.client_id)
         if self._who.nonce:
             client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
         most = self._settings["max-connections"]
@@ -394,14 +439,20 @@ class Nats(Protocol):
             info["auth_required"] = True
         if self._cluster.get("name"):
             info["cluster"] = self._cluster["name"]
-        if others := self._cluster.get("urls"):
-            info["connect_urls"] = [*self.own_urls(), *others]
+        if urls := self._connect_urls():
+            info["connect_urls"] = urls
         info["client_id"] = client.client_id
         if client.nonce:
             info["nonce"] = client.nonce
-        host, _, _ = self._engine.remote(conn).rpartition(":")
-        info["client_ip"] = host.strip("[]")
+        info["client_ip"] = client.remote.rpartition(":")[0].strip("[]")
         return info
+
+    def _connect_urls(self) -> list[str]:
+        """None as long as there is nobody else."""
+        others = self._cluster.get("urls")
+        if not others:
+            return []
+        return [*self.own_urls(), *others]
 
     def _first_ping(self, conn: int) -> None:
         client = self._clients[conn]

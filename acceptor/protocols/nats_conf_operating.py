@@ -11,6 +11,7 @@ from mq_shards.acceptor.protocols.nats_conf_takers import (
     Conf,
     Taker,
     duration_option,
+    listen,
     option,
     take_block,
     unsupported,
@@ -89,7 +90,20 @@ def _take_tls(conf: Conf, value: Value) -> None:
             raise value.error(f"tls has no {name.removeprefix('tls-').replace('-', '_')}")
 
 
+def _take_http(conf: Conf, value: Value) -> None:
+    """A port, or HOST:PORT; 0 is nowhere."""
+    if value.content == 0:
+        return
+    listen("nats-http")(conf, value)
+    if isinstance(value.content, int):
+        del conf.hosts["nats-http"]  # where clients are served
+
+
 OPERATING: Final[Mapping[str, Taker]] = {
+    "http": _take_http,
+    "http_port": _take_http,
+    "http_base_path": option("http-base-path", Value.text),
+    "max_closed_clients": option("max-closed-clients", Value.whole),
     "tls": _take_tls,
     "allow_non_tls": option("allow-non-tls", Value.flag),
     "max_connections": option("max-connections", Value.whole),

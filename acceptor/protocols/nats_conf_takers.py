@@ -45,7 +45,7 @@ class Conf:
             self.options[name] = (f"{where.file}:{where.line}", content)
 
     def address(self, scheme: str) -> str:
-        host = self.hosts.get(scheme, DEFAULT_HOST)
+        host = self.hosts.get(scheme) or self.hosts.get("nats", DEFAULT_HOST)
         return f"[{host}]:{self.ports[scheme]}" if ":" in host else f"{host}:{self.ports[scheme]}"
 
     def error_at(self, where: str, text: str) -> ConfError:

@@ -371,6 +371,12 @@ void slots_changed(struct acceptor *a, struct connection *c);
 /* Requests of a connection that are counted in a->expected, and are not to be any more. */
 void slots_forget(struct acceptor *a, struct connection *c);
 
+uint64_t clock_ns(void);
+/* What time it is: a->now_ns is a little behind, and exact enough for whatever is not measured. */
+static inline uint64_t exact_now(const struct acceptor *a) {
+    return a->live ? clock_ns() : a->now_ns;
+}
+
 /* --- turn.c ------------------------------------------------------------------------------------------------------- */
 
 void listeners_update(struct acceptor *a);

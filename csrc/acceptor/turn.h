@@ -13,7 +13,6 @@
 /* Waits for events only if there is nothing else to do. False if there was nothing to do. */
 bool turn(struct acceptor *a, int timeout_ms);
 
-uint64_t clock_ns(void);
 /* Of a process that is about to wait: says so to the workers. False if there is something to do first. */
 bool all_may_sleep(struct acceptor *a);
 void all_awake(struct acceptor *a);

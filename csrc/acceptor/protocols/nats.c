@@ -132,6 +132,9 @@ static void count_in(struct acceptor *a, struct connection *c, const struct nats
     n->in_messages++;
     n->in_bytes += m->payload_bytes;
     n->active_ns = a->now_ns;
+    struct nats_account *account = nats_account_of(a, c);
+    account->taken_messages++;
+    account->taken_bytes += m->payload_bytes;
     codec_count_add(a, c, NATS_IN_MESSAGES, 1);
     codec_count_add(a, c, NATS_IN_BYTES, m->payload_bytes);
 }
@@ -266,7 +269,8 @@ static void take_ping(struct acceptor *a, struct connection *c, const uint8_t *l
 
 static void take_pong(struct acceptor *a, struct connection *c) {
     struct nats *n = nats_of(c);
-    if (n->pings > 0) n->rtt_ns = a->now_ns > n->asked_ns ? a->now_ns - n->asked_ns : 1;
+    uint64_t now = exact_now(a);
+    if (n->pings > 0) n->rtt_ns = now > n->asked_ns ? now - n->asked_ns : 1;
     n->pings = 0;
 }
 
@@ -463,6 +467,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     codec_count_add(a, c, NATS_TOTAL_CONNECTIONS, 1);
     codec_count_add(a, c, NATS_CONNECTIONS, 1);
     n->active_ns = a->now_ns;
+    n->opened_ns = exact_now(a);
     n->account = GLOBAL_ACCOUNT;
     n->flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO;
     n->max_payload = server->max_payload;
@@ -536,6 +541,8 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     } else if (strcmp(what, "must-connect-by-ns") == 0) {
         n->deadline_ns = k->value;
         nats_schedule(a, c);
+    } else if (strcmp(what, "client-id") == 0) {
+        n->client_id = k->value;
     } else if (strcmp(what, "sniff-until-ns") == 0) {
         n->flags |= NATS_SNIFF;
         n->deadline_ns = k->value;

@@ -79,6 +79,9 @@ struct nats_account {
     uint32_t name_bytes;
     uint32_t name_hash; /* its place in a pool of routes */
     bool has_route;     /* of its own, to servers that know such things */
+    /* Since the acceptor began; `taken` of publishers, `given` to clients. */
+    uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
+    uint64_t inserts, removes; /* of subscriptions */
 };
 
 struct nats_subscription {
@@ -189,6 +192,8 @@ struct nats {
     uint64_t asked_ns;    /* when the last PING was sent */
     uint64_t rtt_ns;      /* until it was answered; 0: not known */
     uint64_t told;        /* what others must know before it is answered */
+    uint64_t client_id;   /* by which monitoring knows it */
+    uint64_t opened_ns;   /* exactly */
     uint32_t pings;       /* unanswered */
     uint8_t reason;       /* enum nats_reason, or another of Python's; 0: it has not been ended by us */
     struct connection *next_orphaned;

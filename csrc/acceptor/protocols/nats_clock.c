@@ -41,7 +41,7 @@ static void ping(struct acceptor *a, struct connection *c) {
     /* While Python has a command, the connection may be about to be encrypted. */
     if (c->stall == STALL_PYTHON || nats_is(c, NATS_SNIFF)) return;
     n->pings++;
-    n->asked_ns = a->now_ns;
+    n->asked_ns = exact_now(a);
     nats_say(a, c, PING, sizeof PING - 1);
 }
 
@@ -49,6 +49,7 @@ void nats_due(struct acceptor *a, struct connection *c) {
     struct nats *n = nats_of(c);
     if (n->stalled_ns > 0 && a->now_ns >= n->stalled_ns + nats_server_of(a, c)->write_deadline_ns) {
         codec_count_add(a, c, NATS_SLOW_CONSUMERS, 1);
+        nats_account_of(a, c)->slow_consumers++;
         if (n->reason == 0) n->reason = NATS_SLOW_WRITE_DEADLINE;
         socket_close(a, c);
         return;

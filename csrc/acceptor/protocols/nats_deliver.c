@@ -24,6 +24,7 @@ struct delivery {
     struct line whole, without;  /* headers and all; what a client has that does not know headers */
     struct shared_bytes *shared; /* the payload and what ends it; NULL: it is copied */
     uint64_t delivered, bytes;
+    struct nats_account *account;
 };
 
 /* xorshift64*: any will do, to be fair among members. */
@@ -94,6 +95,7 @@ static void expire(struct nats_server *server, struct nats_subscription *s) {
 static void cut_off(struct delivery *d, struct connection *c) {
     codec_count_add(d->a, c, NATS_SLOW_CONSUMERS, 1);
     nats_of(c)->reason = NATS_SLOW_PENDING_BYTES;
+    nats_account_of(d->a, c)->slow_consumers++;
     socket_close(d->a, c);
 }
 
@@ -321,6 +323,8 @@ static void made_all(struct delivery *d) {
         uint64_t *counters = d->a->count->counters[d->server->protocol - 1];
         board_add(&counters[NATS_OUT_MESSAGES], d->delivered);
         board_add(&counters[NATS_OUT_BYTES], d->bytes);
+        d->account->given_messages += d->delivered;
+        d->account->given_bytes += d->bytes;
     }
     if (d->shared != NULL) shared_drop(&d->a->blocks, d->shared);
     settle(d->a, d->server);
@@ -349,7 +353,8 @@ static void pass_on(struct delivery *d, struct abroad *abroad) {
 
 bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message) {
     struct nats_server *server = nats_server_of(a, from);
-    struct delivery d = {.a = a, .server = server, .from = from, .message = message};
+    struct delivery d = {
+        .a = a, .server = server, .from = from, .message = message, .account = nats_account_of(a, from)};
     struct abroad abroad;
     begin_abroad(&abroad, nats_of(from)->account, 0);
     bool any = hand_out(&d, nats_account_of(a, from), &abroad);
@@ -374,7 +379,7 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
                          const struct nats_message *message, bool alone, struct text *groups, size_t count) {
     struct nats_account *account = &server->accounts[number];
     uint8_t ends[2][NATS_LINE_END_BYTES];
-    struct delivery d = {.a = a, .server = server, .message = message};
+    struct delivery d = {.a = a, .server = server, .message = message, .account = account};
     struct subject_pattern *const *patterns;
     size_t matching =
         subjects_match(account->subjects, server->walk, message->subject.at, message->subject.bytes, &patterns);
@@ -440,7 +445,7 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
                          const struct nats_message *message, const struct text *groups, size_t count) {
     struct nats_account *account = &server->accounts[number];
     uint8_t ends[2][NATS_LINE_END_BYTES];
-    struct delivery d = {.a = a, .server = server, .message = message};
+    struct delivery d = {.a = a, .server = server, .message = message, .account = account};
     struct subject_pattern *const *patterns;
     struct abroad abroad;
     begin_abroad(&abroad, number, PASSED_FROM_ROUTE);

@@ -7,8 +7,15 @@ struct nats_figures {
     uint32_t conn, account;
     uint32_t subscriptions, reason;
     uint64_t in_messages, in_bytes, out_messages, out_bytes;
-    uint64_t pending_bytes, rtt_ns, idle_ns;
+    uint64_t pending_bytes, rtt_ns, idle_ns, opened_ns, client_id;
 };
+
+/* Of one account, since the acceptor began but for what there is now: subscriptions. */
+struct nats_account_figures {
+    uint64_t number;
+    uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
+    uint64_t subscriptions, inserts, removes, looked, hits, name_bytes;
+}; /* behind it the name */
 
 /* Of one subscription; behind it subject, queue and sid. */
 struct nats_subscription_figures {
@@ -31,6 +38,8 @@ static struct nats_figures figures_of(const struct acceptor *a, const struct con
         .pending_bytes = connection_unsent(c),
         .rtt_ns = n->rtt_ns,
         .idle_ns = a->now_ns - n->active_ns,
+        .opened_ns = n->opened_ns,
+        .client_id = n->client_id,
     };
 }
 
@@ -78,9 +87,37 @@ static size_t put_subscriptions(const struct nats *n, uint32_t from, uint8_t *ou
     return at;
 }
 
+static int64_t put_accounts(const struct nats_server *server, const struct codec_question *q) {
+    size_t at = 0;
+    for (uint64_t i = q->value; i < server->account_count; i++) {
+        const struct nats_account *account = &server->accounts[i];
+        if (account->subjects == NULL) continue;
+        struct nats_account_figures figures = {
+            .number = i,
+            .taken_messages = account->taken_messages,
+            .taken_bytes = account->taken_bytes,
+            .given_messages = account->given_messages,
+            .given_bytes = account->given_bytes,
+            .slow_consumers = account->slow_consumers,
+            .subscriptions = subjects_count(account->subjects),
+            .inserts = account->inserts,
+            .removes = account->removes,
+            .looked = subjects_looked(account->subjects),
+            .hits = subjects_hits(account->subjects),
+            .name_bytes = account->name_bytes,
+        };
+        if (at + sizeof figures + account->name_bytes > q->out_limit) break;
+        memcpy(q->out + at, &figures, sizeof figures);
+        memcpy(q->out + at + sizeof figures, account->name, account->name_bytes);
+        at += sizeof figures + account->name_bytes;
+    }
+    return (int64_t)at;
+}
+
 int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct codec_question *q) {
     const struct nats_server *server = state;
     if (strcmp(what, "figures") == 0) return put_figures(a, server->protocol, q);
+    if (strcmp(what, "accounts") == 0) return put_accounts(server, q);
     if (strcmp(what, "subscriptions") != 0) return CALL_REFUSED;
     const struct connection *c = connection_find(a, (uint32_t)q->value);
     uint32_t from = 0;

@@ -97,7 +97,8 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     s->sid_bytes = (uint32_t)sid.bytes;
     memcpy(s->sid, sid.at, sid.bytes);
     bool first;
-    struct subjects *subjects = nats_account_of(a, c)->subjects;
+    struct nats_account *account = nats_account_of(a, c);
+    struct subjects *subjects = account->subjects;
     if (!subjects_add(subjects, &s->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) {
         free(s);
         return NATS_NO_MEMORY;
@@ -105,6 +106,7 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     n->sids[place_of(n, s->sid_hash, sid)] = s;
     n->sid_count++;
     n->active_ns = a->now_ns;
+    account->inserts++;
     server->subscriptions++;
     codec_count_add(a, c, NATS_SUBSCRIPTIONS, 1);
     if (nats_has_others(a, server)) {
@@ -123,6 +125,7 @@ static void withdraw(struct acceptor *a, struct nats_subscription *s) {
         nats_of(c)->told = nats_server_of(a, c)->told;
     }
     subjects_remove(nats_account_of(a, c)->subjects, &s->entry);
+    nats_account_of(a, c)->removes++;
     nats_server_of(a, c)->subscriptions--;
     codec_count_add(a, c, NATS_SUBSCRIPTIONS, (uint64_t)-1);
 }

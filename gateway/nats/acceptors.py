@@ -1,0 +1,130 @@
+"""What acceptors know of NATS clients, asked piece by piece (acceptor/protocols/nats_monitor.py answers)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+from mq_shards.acceptor.protocols.nats_monitor import (
+    CLIENTS_AT_ONCE,
+    CLOSED_AT_ONCE,
+    FIGURES_AT_ONCE,
+    INDEX_BITS,
+    Figures,
+    figures_of,
+)
+from mq_shards.gateway.calls import AcceptorCalls
+
+
+class Located(NamedTuple):
+    """A connection: which acceptor has it, and its account's name."""
+
+    acceptor: int
+    figures: Figures
+    account: str
+
+
+class UnavailableError(Exception):
+    """No acceptor answers."""
+
+
+class Acceptors:
+    def __init__(self, calls: AcceptorCalls, count: int) -> None:
+        self._calls = calls
+        self.count: Final = count
+
+    async def server(self) -> dict[str, Any]:
+        """What they say of the broker, each being the whole server to its clients. Raises UnavailableError."""
+        for acceptor in range(self.count):
+            if (said := await self._ask(acceptor, "server", {})) is not None:
+                found: dict[str, Any] = orjson.loads(said)
+                return found
+        raise UnavailableError
+
+    async def figures(self) -> list[Located]:
+        """Of all connections."""
+        found = await asyncio.gather(*(self._located(acceptor) for acceptor in range(self.count)))
+        return [one for some in found for one in some]
+
+    async def _located(self, acceptor: int) -> list[Located]:
+        figures = await self._figures_of(acceptor)
+        names = {one["number"]: name for name, one in (await self._accounts_of(acceptor)).items()}
+        return [Located(acceptor, one, names.get(one.account, "")) for one in figures]
+
+    async def _figures_of(self, acceptor: int) -> list[Figures]:
+        found: list[Figures] = []
+        place = 0
+        while (said := await self._ask(acceptor, "figures", {"from": place})) is not None:
+            piece = figures_of(said)
+            found += piece
+            if len(piece) < FIGURES_AT_ONCE:
+                break
+            place = (piece[-1].conn & ((1 << INDEX_BITS) - 1)) + 1
+        return found
+
+    async def clients(
+        self, wanted: Sequence[Located], *, subs: bool
+    ) -> AsyncIterator[tuple[Figures, dict[str, Any]]]:
+        """Of each that is still there, what is known beside its figures; in the order in which they were wanted."""
+        known: dict[tuple[int, int], dict[str, Any]] = {}
+        for acceptor in {one.acceptor for one in wanted}:
+            conns = [one.figures.conn for one in wanted if one.acceptor == acceptor]
+            for start in range(0, len(conns), CLIENTS_AT_ONCE):
+                piece = conns[start : start + CLIENTS_AT_ONCE]
+                said = await self._ask(acceptor, "clients", {"conns": piece, "subs": subs})
+                rows = orjson.loads(said)["clients"] if said is not None else []
+                known.update({(acceptor, conn): row for conn, row in zip(piece, rows, strict=False) if row})
+        for one in wanted:
+            if (row := known.get((one.acceptor, one.figures.conn))) is not None:
+                yield one.figures, row
+
+    async def closed(self) -> list[dict[str, Any]]:
+        """Connections that have ended, as far as they are remembered."""
+        found: list[dict[str, Any]] = []
+        for acceptor in range(self.count):
+            number = 0
+            while (said := await self._ask(acceptor, "closed", {"from": number})) is not None:
+                piece = orjson.loads(said)
+                found += (one["closed"] for one in piece)
+                if len(piece) < CLOSED_AT_ONCE:
+                    break
+                number = piece[-1]["number"] + 1
+        return found
+
+    async def subscriptions(self, most: int) -> list[dict[str, Any]]:
+        """Of all connections, up to so many."""
+        found: list[dict[str, Any]] = []
+        for one in await self.figures():
+            place = 0
+            while one.figures.subscriptions and len(found) < most:
+                said = await self._ask(one.acceptor, "subscriptions", {"conn": one.figures.conn, "from": place})
+                piece = orjson.loads(said or b"[]")
+                if not piece:
+                    break
+                found += piece
+                place = piece[-1]["place"] + 1
+        return found
+
+    async def accounts(self) -> dict[str, dict[str, int]]:
+        """Figures by account, of all acceptors together."""
+        found: dict[str, dict[str, int]] = {}
+        for acceptor in range(self.count):
+            for account, figures in (await self._accounts_of(acceptor)).items():
+                sums = found.setdefault(account, {})
+                for name, value in figures.items():
+                    sums[name] = sums.get(name, 0) + value
+        return found
+
+    async def _accounts_of(self, acceptor: int) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        number = 0
+        while said := orjson.loads(await self._ask(acceptor, "accounts", {"from": number}) or b"{}"):
+            found |= said
+            number = max(one["number"] for one in said.values()) + 1
+        return found
+
+    async def _ask(self, acceptor: int, what: str, question: Mapping[str, Any]) -> bytes | None:
+        reply = await self._calls.ask(acceptor, f"nats.{what}", orjson.dumps(question), again=True)
+        return reply.body if reply.ok else None

@@ -1,0 +1,175 @@
+"""/connz: connections that are there or have ended, filtered, sorted, and a page of them in detail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mq_shards.csrc._core import lib
+from mq_shards.gateway.nats.acceptors import Acceptors, Located
+from mq_shards.gateway.nats.go_values import instant, round_trip, uptime
+
+DEFAULT_LIMIT: Final = 1024
+MAX_LIMIT: Final = 65_536
+GLOBAL_ACCOUNT: Final = "$G"
+
+Row = dict[str, Any]
+
+# By what connections may be sorted: what of them, and whether the greatest comes first.
+SORTS: Final[Mapping[str, tuple[Callable[[Row], Any], bool]]] = {
+    "cid": (lambda row: row["cid"], False),
+    "start": (lambda row: row["opened_ns"], False),
+    "subs": (lambda row: row["subscriptions"], True),
+    "pending": (lambda row: row["pending_bytes"], True),
+    "msgs_to": (lambda row: row["out_messages"], True),
+    "msgs_from": (lambda row: row["in_messages"], True),
+    "bytes_to": (lambda row: row["out_bytes"], True),
+    "bytes_from": (lambda row: row["in_bytes"], True),
+    "last": (lambda row: -row["idle_ns"], True),
+    "idle": (lambda row: row["idle_ns"], True),
+    "uptime": (lambda row: row["opened_ns"], True),
+    "stop": (lambda row: row["stop_ns"], True),
+    "reason": (lambda row: row["reason"], False),
+    "rtt": (lambda row: row["rtt_ns"], True),
+}
+
+
+class ConnzError(ValueError):
+    """What nats-server says of options that do not go together."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnzOptions:
+    sort: str = ""
+    auth: bool = False
+    subs: bool = False
+    subs_detail: bool = False
+    offset: int = 0
+    limit: int = 0
+    cid: int = 0
+    state: str = "open"  # open, closed, all
+    user: str = ""
+    account: str = ""
+    filter_subject: str = ""
+
+    def check(self) -> None:
+        """Raises ConnzError."""
+        if self.sort and self.sort not in SORTS:
+            raise ConnzError(f"invalid sorting option: {self.sort}")
+        for name in ("stop", "reason"):
+            if self.sort == name and self.state != "closed":
+                raise ConnzError(f"sort by {name} only valid on closed connections")
+        if self.filter_subject and self.filter_subject != ">" and not self.account:
+            raise ConnzError("filter by subject only valid with account filtering")
+
+
+async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
+    """`server`: what the acceptors say of it. Raises ConnzError."""
+    options.check()
+    limit = 1 if options.cid else options.limit if options.limit > 0 else DEFAULT_LIMIT
+    offset = max(options.offset, 0)
+    answer: Row = {
+        "server_id": server["server_id"],
+        "now": instant(now_ns),
+        "num_connections": 0,
+        "total": 0,
+        "offset": offset,
+        "limit": limit,
+        "connections": [],
+    }
+    if options.account and options.account not in server["accounts"]:
+        return {**answer, "server_id": "", "connections": None}
+    found: list[Row] = []
+    if options.state in ("open", "all"):
+        found += await _open(options, acceptors)
+    total = len(found)
+    if options.state in ("closed", "all"):
+        rows = [row for row in await acceptors.closed() if _is_account(options, row["account"])]
+        total += len(rows)
+        found += [row for row in rows if options.user in ("", row["auth"].get("authorized_user", ""))]
+    if options.cid:
+        found = [row for row in found if row["cid"] == options.cid]
+    key, descending = SORTS[options.sort or "cid"]
+    found.sort(key=key, reverse=descending)
+    page = found[offset : offset + min(limit, MAX_LIMIT)]
+    await _complete([row for row in page if "located" in row], acceptors, options)
+    rows = [shown(row, options, now_ns) for row in page if "row" in row]
+    return {**answer, "num_connections": len(rows), "total": total, "connections": rows}
+
+
+def _is_account(options: ConnzOptions, account: str) -> bool:
+    return options.account in ("", account)
+
+
+async def _open(options: ConnzOptions, acceptors: Acceptors) -> list[Row]:
+    """Of those that are there their figures; more only if it is looked at."""
+    rows = [_row(one) for one in await acceptors.figures() if _is_account(options, one.account)]
+    if not options.user and not options.filter_subject:
+        return rows
+    await _complete(rows, acceptors, options)
+    rows = [row for row in rows if "row" in row]
+    if options.user:
+        rows = [row for row in rows if row["auth"].get("authorized_user", "") == options.user]
+    if options.filter_subject:
+        rows = [row for row in rows if any(_overlap(options.filter_subject, sub["subject"]) for sub in row["subs"])]
+    return rows
+
+
+def _row(one: Located) -> Row:
+    return {**one.figures._asdict(), "cid": one.figures.client_id, "located": one}
+
+
+def _overlap(one: str, other: str) -> bool:
+    first, second = one.encode(), other.encode()
+    return bool(lib.subject_overlaps(first, len(first), second, len(second)))
+
+
+async def _complete(rows: list[Row], acceptors: Acceptors, options: ConnzOptions) -> None:
+    """Adds what is known beside figures, to those that are still there."""
+    incomplete = [row for row in rows if "row" not in row]
+    with_subs = options.subs or options.subs_detail or bool(options.filter_subject)
+    by_cid = {row["cid"]: row for row in incomplete}
+    async for figures, known in acceptors.clients([row["located"] for row in incomplete], subs=with_subs):
+        by_cid[figures.client_id].update(known)
+
+
+def shown(row: Row, options: ConnzOptions, now_ns: int) -> Row:
+    """As nats-server shows a connection."""
+    end_ns = row.get("stop_ns", now_ns)
+    known: Row = row["row"]
+    found: Row = {
+        "cid": row["cid"],
+        "kind": "Client",
+        "type": known["type"],
+        "ip": known["ip"],
+        "port": known["port"],
+        "start": instant(row["start_ns"]),
+        "last_activity": instant(end_ns - row["idle_ns"]),
+    }
+    if "stop_ns" in row:
+        found |= {"stop": instant(row["stop_ns"]), "reason": row["reason"]}
+    found |= {
+        "rtt": round_trip(row["rtt_ns"]),
+        "uptime": uptime(end_ns - row["start_ns"]),
+        "idle": uptime(row["idle_ns"]),
+        "pending_bytes": row["pending_bytes"],
+        "in_msgs": row["in_messages"],
+        "out_msgs": row["out_messages"],
+        "in_bytes": row["in_bytes"],
+        "out_bytes": row["out_bytes"],
+        "subscriptions": row["subscriptions"],
+        **{name: value for name, value in known.items() if name not in ("type", "ip", "port")},
+    }
+    subs = row.get("subs") or []
+    if options.auth:
+        found |= row["auth"]
+        if row["account"] != GLOBAL_ACCOUNT:
+            found["account"] = row["account"]
+    if subs and options.subs_detail:
+        found["subscriptions_list_detail"] = subs
+    elif subs and options.subs:
+        found["subscriptions_list"] = [sub["subject"] for sub in subs]
+    if options.auth:
+        found["name_tag"] = row["account"]
+    return found

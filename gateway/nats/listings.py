@@ -1,0 +1,182 @@
+"""What monitoring shows besides /varz and /connz: subscriptions, accounts, and what there is none of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mq_shards.csrc._core import lib
+from mq_shards.gateway.nats.acceptors import Acceptors
+from mq_shards.gateway.nats.go_values import instant
+
+Row = dict[str, Any]
+
+DEFAULT_LIMIT: Final = 1024
+LISTED: Final = 100_000  # subscriptions that are looked at
+
+
+class ListingError(ValueError):
+    """What nats-server says of options that it does not take."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubszOptions:
+    subscriptions: bool = False
+    offset: int = 0
+    limit: int = 0
+    account: str = ""
+    test: str = ""
+
+
+def head(server: Mapping[str, Any], now_ns: int, *names: str) -> Row:
+    return {"server_id": server["server_id"], **{name: server[name] for name in names}, "now": instant(now_ns)}
+
+
+async def subsz(options: SubszOptions, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
+    """Raises ListingError."""
+    test = options.test.encode()
+    if test and (not lib.subject_pattern_is_valid(test, len(test)) or lib.subject_has_wildcard(test, len(test))):
+        raise ListingError(f"invalid test subject, must be valid publish subject: {options.test}")
+    offset = max(options.offset, 0)
+    limit = options.limit if options.limit > 0 else DEFAULT_LIMIT
+    accounts = await acceptors.accounts()
+    wanted = [figures for name, figures in accounts.items() if options.account in ("", name)]
+    answer = {**head(server, now_ns), **_stats(wanted), "total": 0, "offset": offset, "limit": limit}
+    if options.subscriptions:
+        subs = [
+            {"account": sub.pop("account"), **{name: value for name, value in sub.items() if name != "place"}}
+            for sub in await acceptors.subscriptions(LISTED)
+        ]
+        found = [
+            {"account": sub["account"], "account_tag": sub["account"], **sub}
+            for sub in subs
+            if options.account in ("", sub["account"]) and (not test or _covers(sub["subject"], test))
+        ]
+        answer["total"] = len(found)
+        if page := found[offset : offset + limit]:
+            answer["subscriptions_list"] = page
+    return answer
+
+
+def _covers(pattern: str, subject: bytes) -> bool:
+    outer = pattern.encode()
+    return bool(lib.subject_covers(outer, len(outer), subject, len(subject)))
+
+
+def _stats(accounts: list[dict[str, int]]) -> Row:
+    """What is counted of subjects; an answer to a match is patterns, so how many have a message is not among it."""
+
+    def total(name: str) -> int:
+        return sum(figures[name] for figures in accounts)
+
+    looked, hits = total("looked"), total("hits")
+    given, taken = total("given_messages"), total("taken_messages")
+    return {
+        "num_subscriptions": total("subscriptions"),
+        "num_cache": 0,
+        "num_inserts": total("inserts"),
+        "num_removes": total("removes"),
+        "num_matches": looked,
+        "cache_hit_rate": hits / looked if looked else 0,
+        "max_fanout": 0,
+        "avg_fanout": given / taken if taken else 0,
+    }
+
+
+async def accountz(account: str, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
+    """Raises ListingError."""
+    answer = {**head(server, now_ns), "system_account": server["system_account"]}
+    if not account:
+        return {**answer, "accounts": server["accounts"]}
+    if account not in server["accounts"]:
+        raise ListingError(f"Account {account} does not exist")
+    accounts = await acceptors.accounts()
+    figures = accounts.get(account, {})
+    row: Row = {
+        "account_name": account,
+        "update_time": instant(server["loaded_ns"]),
+        **({"is_system": True} if account == server["system_account"] else {}),
+        "expired": False,
+        "complete": True,
+        "jetstream_enabled": False,
+        "leafnode_connections": 0,
+        "client_connections": await _connections(acceptors, account),
+        "subscriptions": figures.get("subscriptions", 0),
+        "name_tag": account,
+        "sublist_stats": _stats([figures] if figures else []),
+    }
+    return {**answer, "account_detail": row}
+
+
+async def _connections(acceptors: Acceptors, account: str) -> int:
+    return sum(one.account == account for one in await acceptors.figures())
+
+
+async def accstatz(
+    unused: bool, wanted: list[str], acceptors: Acceptors, server: Mapping[str, Any], now_ns: int
+) -> Row:
+    accounts = await acceptors.accounts()
+    counts: dict[str, int] = {}
+    for one in await acceptors.figures():
+        counts[one.account] = counts.get(one.account, 0) + 1
+    rows = []
+    for name in server["accounts"]:
+        connections = counts.get(name, 0)
+        if (wanted and name not in wanted) or (connections == 0 and not unused):
+            continue
+        rows.append(account_stat(name, connections, accounts.get(name, {})))
+    return {**head(server, now_ns), "account_statz": rows}
+
+
+def account_stat(name: str, connections: int, figures: Mapping[str, int]) -> Row:
+    def data(what: str) -> Row:
+        messages, size = figures.get(f"{what}_messages", 0), figures.get(f"{what}_bytes", 0)
+        none = {"msgs": 0, "bytes": 0}
+        return {"msgs": messages, "bytes": size, "gateways": none, "routes": none, "leafs": none}
+
+    return {
+        "acc": name,
+        "name": name,
+        "conns": connections,
+        "leafnodes": 0,
+        "total_conns": connections,
+        "num_subscriptions": figures.get("subscriptions", 0),
+        "sent": data("given"),
+        "received": data("taken"),
+        "slow_consumers": figures.get("slow_consumers", 0),
+    }
+
+
+def leafz(server: Mapping[str, Any], now_ns: int) -> Row:
+    return {**head(server, now_ns), "leafnodes": 0, "leafs": []}
+
+
+def gatewayz(server: Mapping[str, Any], now_ns: int) -> Row:
+    return {**head(server, now_ns), "outbound_gateways": {}, "inbound_gateways": {}}
+
+
+def routez(server: Mapping[str, Any], now_ns: int) -> Row:
+    routes = server.get("route_list", [])
+    return {**head(server, now_ns, "server_name"), "num_routes": len(routes), "routes": routes}
+
+
+def jsz(server: Mapping[str, Any], now_ns: int) -> Row:
+    """Of a server without JetStream."""
+    return {
+        "memory": 0,
+        "storage": 0,
+        "reserved_memory": 0,
+        "reserved_storage": 0,
+        "accounts": 0,
+        "ha_assets": 0,
+        "api": {"level": 0, "total": 0, "errors": 0},
+        **head(server, now_ns),
+        "disabled": True,
+        "config": {"max_memory": 0, "max_storage": 0},
+        "streams": 0,
+        "consumers": 0,
+        "messages": 0,
+        "bytes": 0,
+        "total": 0,
+    }

@@ -1,0 +1,78 @@
+"""What nats-server's monitoring shows, whoever asks: over HTTP, or as a user of the system account."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mq_shards.acceptor.engine import Engine, protocol_number
+from mq_shards.gateway.calls import AcceptorCalls
+from mq_shards.gateway.nats import listings
+from mq_shards.gateway.nats.acceptors import Acceptors, UnavailableError
+from mq_shards.gateway.nats.connz import ConnzOptions, connz
+from mq_shards.gateway.nats.listings import SubszOptions
+from mq_shards.gateway.nats.varz import Served, Usage, varz
+from mq_shards.ringbuf.control import Message
+
+Row = dict[str, Any]
+
+
+class Monitoring:
+    def __init__(
+        self,
+        start: Message,
+        engine: Engine,
+        calls: AcceptorCalls,
+        supervisor: int,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._engine = engine
+        self._acceptors = Acceptors(calls, start["acceptors"])
+        self._settings: Mapping[str, Any] = start["settings"]["nats"]
+        self._started_ns: int = start["started_wall_ns"]
+        self._loaded_ns = self._started_ns
+        self._wall_ns = wall_ns
+        self._usage = Usage(supervisor)
+        self._requests: dict[str, int] = {}
+        addresses = [one for one in start["addresses"] if one["protocol"] == "nats-http" and one["port"]]
+        self._http = (addresses[0]["host"], addresses[0]["port"]) if addresses else ("", 0)
+
+    def reload(self, settings: Mapping[str, Any]) -> None:
+        self._settings = settings
+        self._loaded_ns = self._wall_ns()
+
+    def count(self, path: str) -> None:
+        """A request of one of a few paths."""
+        self._requests[path] = self._requests.get(path, 0) + 1
+
+    async def server(self) -> Row:
+        """What acceptors say of it. Raises UnavailableError."""
+        return {**await self._acceptors.server(), "loaded_ns": self._loaded_ns}
+
+    def counters(self) -> dict[str, int]:
+        return self._engine.counters(protocol_number("nats"))
+
+    async def varz(self) -> Row:
+        served = Served(self._started_ns, self._loaded_ns, self._wall_ns(), self._http, self._requests)
+        return varz(await self.server(), self._settings, self.counters(), self._usage.now(), served)
+
+    async def connz(self, options: ConnzOptions) -> Row:
+        return await connz(options, self._acceptors, await self.server(), self._wall_ns())
+
+    async def subsz(self, options: SubszOptions) -> Row:
+        return await listings.subsz(options, self._acceptors, await self.server(), self._wall_ns())
+
+    async def accountz(self, account: str) -> Row:
+        return await listings.accountz(account, self._acceptors, await self.server(), self._wall_ns())
+
+    async def accstatz(self, unused: bool, wanted: list[str]) -> Row:
+        return await listings.accstatz(unused, wanted, self._acceptors, await self.server(), self._wall_ns())
+
+    async def healthz(self) -> tuple[int, Row]:
+        """Whether clients are served: the status of an answer over HTTP, and its body."""
+        try:
+            await self.server()
+        except UnavailableError:
+            return 503, {"status": "unavailable", "error": "no acceptor answers"}
+        return 200, {"status": "ok"}

@@ -1,0 +1,125 @@
+"""/varz: what the server is, how it is set, and what it has done."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from mq_shards.gateway.nats.go_values import SECOND_NS, instant, uptime
+from mq_shards.gateway.processes import processes
+
+Row = dict[str, Any]
+Settings = Mapping[str, Any]
+
+
+class Usage:
+    """Memory and processor of all processes of the broker; of the processor since it was looked at last."""
+
+    def __init__(self, supervisor: int, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._supervisor = supervisor
+        self._now_ns = now_ns
+        self._before = self._look()[0], now_ns()
+
+    def _look(self) -> tuple[float, int]:
+        found = list(processes(self._supervisor))
+        return sum(one.cpu_s for one in found), sum(one.resident_bytes for one in found)
+
+    def now(self) -> tuple[float, int]:
+        """Per cent of one core, and bytes."""
+        cpu_s, resident = self._look()
+        (before_s, before_ns), now_ns = self._before, self._now_ns()
+        self._before = cpu_s, now_ns
+        passed_s = (now_ns - before_ns) / SECOND_NS
+        return (round(max(0.0, cpu_s - before_s) / passed_s * 100, 1) if passed_s > 0 else 0.0), resident
+
+
+class Served(NamedTuple):
+    """Beside what acceptors say."""
+
+    started_ns: int
+    loaded_ns: int  # its options, last
+    now_ns: int
+    http: tuple[str, int]  # where monitoring is served
+    requests: Mapping[str, int]  # so far, by path
+
+
+def varz(
+    server: Mapping[str, Any], settings: Settings, counters: Mapping[str, int], usage: tuple[float, int], served: Served
+) -> Row:
+    """`server`: what acceptors say of it; `counters`: what the protocol counts; `usage`: Usage.now()."""
+    cores = len(os.sched_getaffinity(0))
+    return {
+        **_configured(server, settings, served.http),
+        "start": instant(served.started_ns),
+        "now": instant(served.now_ns),
+        "uptime": uptime(served.now_ns - served.started_ns),
+        "mem": usage[1],
+        "cores": cores,
+        "gomaxprocs": cores,
+        "cpu": _whole(usage[0]),
+        **_counted(server, counters),
+        "http_req_stats": dict(sorted(served.requests.items())),
+        "config_load_time": instant(served.loaded_ns),
+        "system_account": server["system_account"],
+        **_by_kind("slow_consumer_stats", counters["slow-consumers"]),
+        **_by_kind("stale_connection_stats", counters["stale-connections"]),
+        "disk_io_wait_stats": {"waiters": 0, "waits": 0, "wait_time": 0, "max_wait_time": 0},
+    }
+
+
+def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, int]) -> Row:
+    limits = {"max_subscriptions": settings["max-subscriptions"]} if settings["max-subscriptions"] else {}
+    return {
+        **{name: server[name] for name in ("server_id", "server_name", "version", "proto", "go", "host", "port")},
+        **{name: True for name in ("auth_required", "tls_required", "tls_verify") if server.get(name)},
+        **({"connect_urls": server["connect_urls"]} if server.get("connect_urls") else {}),
+        "max_connections": settings["max-connections"],
+        **limits,
+        "ping_interval": settings["ping-interval"],
+        "ping_max": settings["ping-max"],
+        "http_host": http[0],
+        "http_port": http[1],
+        "http_base_path": settings["http-base-path"],
+        "https_port": 0,
+        "auth_timeout": _whole(settings["auth-timeout"] / SECOND_NS),
+        "max_control_line": settings["max-control-line"],
+        "max_payload": settings["max-payload"],
+        "max_pending": settings["max-pending"],
+        "cluster": server.get("cluster_options") or {},
+        **{name: {} for name in ("gateway", "leaf", "mqtt", "websocket", "jetstream")},
+        "tls_timeout": _whole(settings["tls-timeout"] / SECOND_NS),
+        "write_deadline": settings["write-deadline"],
+    }
+
+
+def _counted(server: Mapping[str, Any], counters: Mapping[str, int]) -> Row:
+    found: Row = {
+        "connections": counters["connections"],
+        "total_connections": counters["total-connections"],
+        "routes": server.get("routes", 0),
+        "remotes": server.get("remotes", 0),
+        "leafnodes": 0,
+    }
+    for way in ("in", "out"):
+        for kind in ("", "_client"):
+            for what in ("msgs", "bytes"):
+                others = counters.get(f"route-{way}-{what}", 0) if not kind else 0
+                found[f"{way}{kind}_{what}"] = counters[f"{way}-{what}"] + others
+    return {
+        **found,
+        "slow_consumers": counters["slow-consumers"],
+        "stale_connections": counters["stale-connections"],
+        "stalled_clients": 0,
+        "subscriptions": counters["subscriptions"],
+    }
+
+
+def _by_kind(name: str, clients: int) -> Row:
+    return {name: {"clients": clients, "routes": 0, "gateways": 0, "leafs": 0}}
+
+
+def _whole(number: float) -> int | float:
+    """As Go writes a number: without a fraction that is 0."""
+    return int(number) if number == int(number) else number
