@@ -11,6 +11,7 @@ from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, Permissions, User
 
 ALL_IS_ALLOWED: Final = 0
+ROUTES_SET: Final = 1  # what may pass between servers: nats_routing.py
 
 
 class Admission:
@@ -74,7 +75,7 @@ class Admission:
             self._give_up(conn)
             return ALL_IS_ALLOWED
         if permissions not in self._sets:
-            number = self._free.pop() if self._free else len(self._sets) + 1
+            number = self._free.pop() if self._free else len(self._sets) + 1 + ROUTES_SET
             self._engine.configure(self._protocol, "permissions", number, permissions.lines())
             self._sets[permissions] = number
             self._references[permissions] = 0

@@ -47,6 +47,10 @@ def is_cluster_name(text: str) -> bool:
     return text == "" or re.fullmatch(r"[^\s]{1,256}", text) is not None
 
 
+def is_pattern(text: str) -> bool:
+    return bool(text) and not any(blank in text for blank in " \t\r\n")
+
+
 OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-name": Text(
         "", "the cluster that routes make; servers of another are refused", "without blanks", is_cluster_name,
@@ -64,6 +68,10 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-connect-retries": Number(0, 0, 1 << 31, "to a server that was found through others, and does not answer"),
     "cluster-connect-backoff": Flag(False, "the time between attempts doubles, from 1s up to 30s"),
     "cluster-pool-size": Number(3, -1, 256, "connections to each server; -1: one, as servers before 2.10 do"),
+    "cluster-import-allow": TextList("subjects that others' messages may have; none: any", "a subject", is_pattern),
+    "cluster-import-deny": TextList("subjects that they may not have", "a subject", is_pattern),
+    "cluster-export-allow": TextList("subjects that others may listen to; none: any", "a subject", is_pattern),
+    "cluster-export-deny": TextList("subjects that they may not", "a subject", is_pattern),
     "cluster-accounts": TextList("have a connection of their own to each server", "an account", bool),
 }  # fmt: skip
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from mq_shards.acceptor.protocols import nats_conf_accounts, nats_conf_auth
 from mq_shards.acceptor.protocols.nats_conf import Value, read
+from mq_shards.acceptor.protocols.nats_conf_cluster import take_cluster
 from mq_shards.acceptor.protocols.nats_conf_operating import OPERATING
 from mq_shards.acceptor.protocols.nats_conf_takers import (
     DEFAULT_PORT,
@@ -76,7 +77,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "ocsp_cache": _LATER,
     "websocket": _LATER,
     # others that it speaks with
-    "cluster": _LATER,
     "gateway": "there are no superclusters",
     "leafnodes": "there are no leaf nodes",
     "mqtt": "there is no MQTT",
@@ -125,6 +125,7 @@ KEYS: Final[dict[str, Taker]] = {
     "no_auth_user": nats_conf_auth.take_no_auth_user,
     "accounts": nats_conf_accounts.take_accounts,
     "system_account": nats_conf_accounts.take_system_account,
+    "cluster": take_cluster,
 }
 KEYS.update({other: KEYS[key] for other, key in SAME.items()})
 

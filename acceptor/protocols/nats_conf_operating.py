@@ -18,7 +18,7 @@ from mq_shards.acceptor.protocols.nats_conf_takers import (
 )
 
 
-def _timeout(name: str) -> Taker:
+def timeout(name: str) -> Taker:
     """A number is of seconds."""
 
     def take(conf: Conf, value: Value) -> None:
@@ -56,7 +56,7 @@ def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
         "key_file": option(f"{prefix}key-file", Value.text),
         "ca_file": option(f"{prefix}ca-file", Value.text),
         "verify": option(f"{prefix}verify", Value.flag),
-        "timeout": _timeout(f"{prefix}timeout"),
+        "timeout": timeout(f"{prefix}timeout"),
         "pinned_certs": option(f"{prefix}pinned-certs", Value.texts),
         "cipher_suites": option(f"{prefix}cipher-suites", Value.texts),
         "min_version": option(f"{prefix}min-version", Value.text),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -99,7 +98,7 @@ class Own:
     connect_urls: tuple[str, ...] = ()
     ws_connect_urls: tuple[str, ...] = ()
     ldm: bool = False
-    permissions: Mapping[str, Any] = field(default_factory=dict)
+    permissions: dict[str, Any] = field(default_factory=dict)
 
     def info(self, nonce: str = "", pool_index: int = 0, account: str = "", gossip_mode: int = 0) -> dict[str, Any]:
         """In the order in which nats-server has it; what is not so is left out."""

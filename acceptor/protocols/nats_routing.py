@@ -24,6 +24,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats import NATS_SERVER_VERSION, Nats, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats_admission import ROUTES_SET
 from mq_shards.acceptor.protocols.nats_cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats_cluster_options import RouteUrl, advertised, route_url
 from mq_shards.acceptor.protocols.nats_dial import Dialer, Wish, is_ours
@@ -71,9 +72,23 @@ class Routing:
             settings["cluster-connect-backoff"], self._is_own,
         )  # fmt: skip
         self._begun = False
+        self._limited = self._set_permissions()
         if settings["cluster-advertise"]:
             self._own.host, self._own.port = advertised(settings["cluster-advertise"], port)
             self._own.advertised = str(RouteUrl(self._own.host, self._own.port))
+
+    def _set_permissions(self) -> bool:
+        """Whether there are any: what is imported and exported, as other servers are told and as the codec takes it."""
+        lines = []
+        for name, letter in (("import", "p"), ("export", "s")):
+            limits = {which: self._settings[f"cluster-{name}-{which}"] for which in ("allow", "deny")}
+            if limits := {which: subjects for which, subjects in limits.items() if subjects}:
+                self._own.permissions[name] = limits
+            lines += [f"{letter}{which[0]} {subject}\n" for which in limits for subject in limits[which]]
+        if lines:
+            number = protocol_number("nats")
+            self._engine.configure(number, "permissions", ROUTES_SET, "".join(lines).encode(errors="surrogateescape"))
+        return bool(lines)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -265,6 +280,8 @@ class Routing:
             self._say_info(route, index)
         flags = (HEADERS if info.flag("headers") else 0) | (0 if route.pool or route.account else NO_POOL)
         size = max(self._own.pool_size, 0)
+        if self._limited:
+            self._engine.call(route.conn, "permissions", ROUTES_SET)
         try:
             joined = self._engine.call(route.conn, "join", flags | index << 16 | size << 32, route.account.encode())
         except ValueError:

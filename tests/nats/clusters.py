@@ -57,6 +57,7 @@ class Member:
     routes: Sequence[str] = ()
     cluster: str = "xyz"
     extra: Sequence[str] = ()
+    conf: str = ""  # nats-server's configuration, in place of all these
     port: int = field(default_factory=free_port)
     route_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -77,6 +78,8 @@ class Member:
         return self.log.read_text(errors="replace")
 
     def _command(self) -> list[str]:
+        if self.conf:
+            return self._command_of_conf()
         if self.kind not in ACCEPTORS:
             found = program(self.kind)
             assert found is not None
@@ -88,6 +91,16 @@ class Member:
         settings = [f"nats.cluster-name={self.cluster}"] if self.cluster else []
         settings += [f"nats.routes={url}" for url in self.routes]
         return [*command, *(word for setting in (*settings, *self.extra) for word in ("--set", setting))]
+
+    def _command_of_conf(self) -> list[str]:
+        path = self.log.with_suffix(".conf")
+        path.write_text(self.conf.replace("$ROUTE_PORT", str(self.route_port)).replace("$PORT", str(self.port)))
+        if self.kind not in ACCEPTORS:
+            found = program(self.kind)
+            assert found is not None
+            return [found, "-c", str(path)]
+        command = [sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--workers", "1"]
+        return [*command, "--acceptors", str(ACCEPTORS[self.kind]), "--listen", self.url, "--nats-config", str(path)]
 
     def start(self) -> None:
         with self.log.open("ab") as sink:
@@ -130,6 +143,20 @@ class Member:
         wire.send(CONNECT + said)
         wire.barrier()
         return wire
+
+
+@contextlib.contextmanager
+def configured(kind: str, conf: str) -> Iterator[Member]:
+    """One, by a configuration file in which $PORT and $ROUTE_PORT are its ports."""
+    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
+    member = Member(kind, directory, conf=conf)
+    try:
+        member.start()
+        member.wait()
+        yield member
+    finally:
+        member.stop()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -111,7 +111,9 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
         if (wanted) nats_route_say(a, c, "-ERR 'Invalid Subscription'\r\n", 29);
         return true;
     }
-    nats_hear_interest(a, server, r->other, account, subject, queue, (uint32_t)weight);
+    bool may = !wanted || r->permissions == NULL ||
+               nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
+    if (may) nats_hear_interest(a, server, r->other, account, subject, queue, (uint32_t)weight);
     return true;
 }
 
@@ -331,6 +333,10 @@ static void opened(struct acceptor *a, struct connection *c) {
     if (!c->closed) reply_by_python(a, c, (const uint8_t *)"", 0);
 }
 
+static void freed(struct connection *c) {
+    nats_permissions_drop(route_of(c)->permissions);
+}
+
 static void closed(struct acceptor *a, struct connection *c) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
@@ -371,7 +377,10 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats_route *r = route_of(c);
     if (strcmp(what, "join") == 0) return join(a, c, k);
-    if (strcmp(what, "solicited") == 0) {
+    if (strcmp(what, "permissions") == 0) {
+        nats_permissions_drop(r->permissions);
+        r->permissions = nats_permissions_take(&route_server(a, c)->permissions, k->value);
+    } else if (strcmp(what, "solicited") == 0) {
         r->flags &= ~(uint32_t)ROUTE_MUST_CONNECT;
     } else if (strcmp(what, "ping") == 0) {
         r->flags |= ROUTE_TELLS_PONG;
@@ -401,4 +410,5 @@ const struct codec nats_route_codec = {
     .sent = sent,
     .due = due,
     .closed = closed,
+    .freed = freed,
 };

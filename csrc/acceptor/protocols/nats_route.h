@@ -40,12 +40,13 @@ struct nats_route {
     uint32_t account;   /* it is for that one alone, which is not named on it; 0: for several */
     uint32_t pool_size; /* ours, and its place in it: that says for which */
     uint32_t pool_index;
-    uint32_t last_account; /* of the message that came last */
-    uint32_t pings;        /* unanswered */
-    uint64_t ping_ns;      /* when one is due */
-    uint64_t asked_ns;     /* when the last was sent */
-    uint64_t rtt_ns;       /* until it was answered; 0: not known */
-    uint64_t stalled_ns;   /* since when nothing has left of what is to be sent; 0: nothing waits */
+    uint32_t last_account;                /* of the message that came last */
+    uint32_t pings;                       /* unanswered */
+    uint64_t ping_ns;                     /* when one is due */
+    uint64_t asked_ns;                    /* when the last was sent */
+    uint64_t rtt_ns;                      /* until it was answered; 0: not known */
+    uint64_t stalled_ns;                  /* since when nothing has left of what is to be sent; 0: nothing waits */
+    struct nats_permissions *permissions; /* NULL: every subject may pass */
     uint64_t counted[ROUTE_COUNTERS];
     uint64_t patterns; /* that it wants */
 };

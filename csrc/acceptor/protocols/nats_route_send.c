@@ -54,6 +54,8 @@ void nats_route_say(struct acceptor *a, struct connection *c, const void *text, 
 void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t number,
                              struct text subject, struct text queue, uint64_t weight) {
     struct text account = account_of(server, c, number);
+    struct nats_permissions *permissions = route_of(c)->permissions;
+    if (permissions != NULL && !nats_may_publish(&server->permissions, permissions, subject)) return;
     uint8_t *out = socket_room(a, c, account.bytes + subject.bytes + queue.bytes + DECIMAL_MAX_BYTES + 16);
     if (out == NULL) return;
     out = put(out, weight > 0 ? "RS+ " : "RS- ", 4);

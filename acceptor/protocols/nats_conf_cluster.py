@@ -1,0 +1,109 @@
+"""The block "cluster" of nats-server's configuration file: which servers are one, and how they are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mq_shards.acceptor.protocols import nats_conf_auth
+from mq_shards.acceptor.protocols.nats_cluster_options import is_cluster_name, route_url
+from mq_shards.acceptor.protocols.nats_conf import Value
+from mq_shards.acceptor.protocols.nats_conf_operating import timeout
+from mq_shards.acceptor.protocols.nats_conf_takers import (
+    Conf,
+    Taker,
+    host,
+    listen,
+    option,
+    port,
+    refused,
+    take_block,
+    unsupported,
+)
+
+SCHEME: Final = "nats-route"
+NOT_COMPRESSED: Final = ("accept", "off", "not supported", "not_supported", "disabled", "false", "none")
+
+
+def _name(value: Value) -> str:
+    if not is_cluster_name(value.text()):
+        raise value.error("a cluster's name has no blanks")
+    return value.text()
+
+
+def _route(value: Value) -> str:
+    if route_url(value.text()) is None:
+        raise value.error(f'"{value.content}" is not nats-route://HOST:PORT')
+    return value.text()
+
+
+def _take_routes(conf: Conf, value: Value) -> None:
+    many = isinstance(value.content, list)
+    conf.set("routes", value, [_route(one) for one in (value.items() if many else [value])])
+
+
+def _take_permissions(conf: Conf, value: Value) -> None:
+    """What is imported is published to the other servers' clients here, what is exported is subscribed to by them."""
+    found = nats_conf_auth.permissions(value)
+    for name, kind in (("import", "publish"), ("export", "subscribe")):
+        for which, subjects in found.get(kind, {}).items():
+            conf.set(f"cluster-{name}-{which}", value, subjects)
+
+
+def _take_compression(conf: Conf, value: Value) -> None:
+    mode = value.content
+    if isinstance(mode, dict):
+        mode = mode["mode"].content if "mode" in mode else "s2_auto"
+    if mode is not False and str(mode).lower() not in NOT_COMPRESSED:
+        conf.warn(value, "compression is not supported: routes are not compressed")
+
+
+def _take_pool_size(conf: Conf, value: Value) -> None:
+    """0 is the usual."""
+    conf.set("cluster-pool-size", value, -1 if value.whole() < 0 else value.whole())
+
+
+AUTHORIZATION: Final[Mapping[str, Taker]] = {
+    "user": option("cluster-user", Value.text),
+    "username": option("cluster-user", Value.text),
+    "pass": option("cluster-password", Value.text),
+    "password": option("cluster-password", Value.text),
+    "timeout": timeout("cluster-auth-timeout"),
+    "permissions": _take_permissions,
+    "default_permissions": _take_permissions,
+    "users": refused("more than one user in cluster.authorization"),
+    "token": refused("a token in cluster.authorization"),
+}
+
+
+def _take_authorization(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), AUTHORIZATION, " in cluster.authorization")
+
+
+CLUSTER: Final[Mapping[str, Taker]] = {
+    "name": option("cluster-name", _name),
+    "listen": listen(SCHEME),
+    "port": port(SCHEME),
+    "host": host(SCHEME),
+    "net": host(SCHEME),
+    "authorization": _take_authorization,
+    "routes": _take_routes,
+    "tls": refused("cluster.tls"),
+    "cluster_advertise": option("cluster-advertise", Value.text),
+    "advertise": option("cluster-advertise", Value.text),
+    "no_advertise": option("cluster-no-advertise", Value.flag),
+    "connect_retries": option("cluster-connect-retries", Value.whole),
+    "connect_backoff": option("cluster-connect-backoff", Value.flag),
+    "permissions": _take_permissions,
+    "pool_size": _take_pool_size,
+    "accounts": option("cluster-accounts", Value.texts),
+    "compression": _take_compression,
+    "ping_interval": unsupported("cluster.ping_interval", "routes have the clients', and 30 s at most"),
+    "ping_max": unsupported("cluster.ping_max", "routes have the clients'"),
+    "write_deadline": unsupported("cluster.write_deadline", "routes have the clients'"),
+    "write_timeout": unsupported("cluster.write_timeout", "a server that takes no output is always closed"),
+}
+
+
+def take_cluster(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), CLUSTER, " in cluster")

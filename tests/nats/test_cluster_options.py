@@ -1,0 +1,99 @@
+"""What an operator may say of a cluster, in nats-server's own file: ours and a real one with the same file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.nats.clusters import NEW_REAL, OURS, Member, bodies, configured, mixtures
+from tests.nats.route_wire import CONNECT, INFO, RouteWire, line
+
+CONF = """
+host: 127.0.0.1
+port: $PORT
+cluster {
+    name: xyz
+    listen: "127.0.0.1:$ROUTE_PORT"
+    authorization { user: route, password: secret, timeout: 0.7
+        permissions { import: {allow: ["in.>"]}, export: {allow: "out.*", deny: ["out.no"]} } }
+    no_advertise: true
+    pool_size: 2
+}
+"""
+LOGIN = {**CONNECT, "user": "route", "pass": "secret"}
+
+
+@pytest.fixture(params=mixtures((NEW_REAL,), (OURS,)), scope="module")
+def member(request: pytest.FixtureRequest) -> Iterator[Member]:
+    with configured(request.param[0], CONF) as member:
+        yield member
+
+
+def test_info_says_so(member: Member) -> None:
+    wire = RouteWire(member.route_port)
+    assert wire.info["auth_required"] is True
+    assert wire.info["import"] == {"allow": ["in.>"]}
+    assert wire.info["export"] == {"allow": ["out.*"], "deny": ["out.no"]}
+    assert wire.info["route_pool_size"] == 2
+    assert "connect_urls" not in wire.info
+    wire.close()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{}, {"user": "route"}, {"user": "route", "pass": "other"}, {"user": "x", "pass": "secret"}]
+)
+def test_who_does_not_know_the_password_is_refused(member: Member, wrong: dict[str, str]) -> None:
+    wire = RouteWire(member.route_port)
+    wire.send(line("CONNECT", {**CONNECT, **wrong}) + line("INFO", INFO))
+    assert wire.rest() == b"-ERR 'Authorization Violation'\r\n"
+    wire.close()
+
+
+def test_who_says_nothing_is_refused_in_time(member: Member) -> None:
+    wire = RouteWire(member.route_port)
+    began = time.monotonic()
+    assert wire.rest() == b"-ERR 'Authentication Timeout'\r\n"
+    assert 0.3 < time.monotonic() - began < 3
+    wire.close()
+
+
+def test_only_what_is_imported_is_asked_for_and_only_what_is_exported_is_given(member: Member) -> None:
+    client = member.client(b"SUB in.a 1\r\nSUB other 2\r\nSUB > 3\r\nSUB in.q q 4\r\n")
+    wire = RouteWire.joined(member.route_port, connect=LOGIN)
+    assert sorted(said for said in wire.told if b" $G " in said) == [b"RS+ $G in.a", b"RS+ $G in.q q 1"]
+    wire.send(b"RS+ $G out.a\r\nRS+ $G out.no\r\nRS+ $G other\r\nRS+ $G out.b.c\r\n")
+    wire.barrier()
+    client.send(b"".join(b"PUB %s 1\r\nx\r\n" % s for s in (b"out.no", b"other", b"out.b.c", b"out.a")))
+    client.barrier()
+    assert wire.barrier() == [b"RMSG $G out.a 1", b"x"]
+    client.heard.data = b""
+    wire.send(b"RMSG $G in.a 1\r\ny\r\n")
+    wire.barrier()
+    client.send(b"")
+    client.asked = 0
+    client.barrier()
+    assert bodies(client) == [b"y", b"y"]
+    client.close()
+    wire.close()
+
+
+def test_it_finds_the_servers_of_its_file_and_tells_who_it_is() -> None:
+    conf = CONF.replace('import: {allow: ["in.>"]}, ', "")
+    with configured(OURS, conf) as first:
+        routes = f"routes: [ nats-route://route:secret@127.0.0.1:{first.route_port} ]"
+        with configured(OURS, conf.replace("pool_size: 2", routes)) as second:
+            listener = first.client(b"SUB out.x 1\r\n")
+            talker = second.client()
+            until = time.monotonic() + 20
+            listener.socket.settimeout(0.1)
+            while not bodies(listener):
+                assert time.monotonic() < until, (first.said(), second.said())
+                talker.send(b"PUB out.x 1\r\nx\r\n")
+                try:
+                    listener.receive()
+                except TimeoutError:
+                    continue
+            listener.close()
+            talker.close()
