@@ -6,6 +6,7 @@ its connection has with Python, of which there are only so many.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -86,6 +87,12 @@ class Desk:
     def __init__(self, engine: Engine) -> None:
         self.engine: Final = engine
         self.clients: Final[dict[int, Client]] = {}
+        self.used: Final[Counter[str]] = Counter()  # producers and consumers of a topic, by the core's name for it
+
+    def use(self, topic: TopicName, by: int) -> None:
+        self.used[topic.core] += by
+        if not self.used[topic.core]:
+            del self.used[topic.core]
 
     def say(self, client: Client, name: str, **fields: object) -> None:
         if client.conn in self.clients:

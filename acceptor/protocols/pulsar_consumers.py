@@ -172,6 +172,7 @@ class Consumers:
             ledger = answer.incarnation.to_bytes(8, "little")
             self._desk.engine.call(client.conn, "open-consumer", consumer.id, ledger)
             consumer.ledger, consumer.open = answer.incarnation, True
+            self._desk.use(consumer.topic, 1)
             self._holders.setdefault((consumer.topic.core, consumer.subscription), []).append((client, consumer))
             request.succeed()
             return
@@ -227,7 +228,9 @@ class Consumers:
 
     def _forget(self, client: Client, consumer: Consumer) -> None:
         key = (consumer.topic.core, consumer.subscription)
-        left = [pair for pair in self._holders.get(key, ()) if pair[1] is not consumer]
+        there = self._holders.get(key, [])
+        left = [pair for pair in there if pair[1] is not consumer]
+        self._desk.use(consumer.topic, len(left) - len(there))
         if left:
             self._holders[key] = left
         else:

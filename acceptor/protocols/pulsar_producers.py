@@ -93,7 +93,7 @@ class Producers:
             return
         if producer.mode == WAIT_FOR_EXCLUSIVE and (place.exclusive is not None or place.by_name):
             place.waiting.append((request, holder))
-            holder.client.producers[producer.id] = producer
+            self._add(holder)
             place.by_name.setdefault(producer.name, holder)
             self._desk.say(
                 holder.client, "producer_success", request_id=request.body.request_id, producer_name=producer.name,
@@ -142,7 +142,12 @@ class Producers:
             place.epoch += 1
             producer.topic_epoch = place.epoch
         place.by_name[producer.name] = holder
-        holder.client.producers[producer.id] = producer
+        self._add(holder)
+
+    def _add(self, holder: Holder) -> None:
+        if holder.client.producers.get(holder.producer.id) is not holder.producer:
+            holder.client.producers[holder.producer.id] = holder.producer
+            self._desk.use(holder.producer.topic, 1)
 
     def _throw_out(self, holder: Holder) -> None:
         """Silently: its next SEND closes its connection."""
@@ -207,7 +212,8 @@ class Producers:
             self._leave(client, producer)
 
     def _leave(self, client: Client, producer: Producer) -> None:
-        client.producers.pop(producer.id, None)
+        if client.producers.pop(producer.id, None) is not None:
+            self._desk.use(producer.topic, -1)
         place = self._topics.get(producer.topic.core)
         if place is None:
             return

@@ -135,15 +135,10 @@ class Topics:
         def located(answer: Answer) -> None:
             # A consumer's schema becomes the topic's only where nobody has anything yet.
             where = position_of(answer.body) if answer.status == engine.OK else None
-            idle = (where is None or where.next_seq == where.began_seq) and not self._is_used(topic)
+            idle = (where is None or where.next_seq == where.began_seq) and not self._desk.used[topic.core]
             self._catalog.ask("put-schema", heard, again=False, consumer=True, idle=idle, **fields)
 
         request.ask(lib.MSG_POSITION, topic, located, topic=self._desk.engine.bind(topic.core.encode()))
-
-    def _is_used(self, topic: TopicName) -> bool:
-        clients = self._desk.clients.values()
-        things = (thing for client in clients for thing in (*client.producers.values(), *client.consumers.values()))
-        return any(thing.topic == topic for thing in things)
 
     # --- where a topic is -------------------------------------------------------------------------------------------
 
