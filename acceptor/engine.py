@@ -241,11 +241,11 @@ class Engine:
         result = lib.acceptor_configure(self._acceptor, protocol, what.encode(), value, data, len(data))
         return _called(what, value, int(result))
 
-    def call_for_list(self, conn: int, what: str) -> list[int]:
+    def call_for_list(self, conn: int, what: str, value: int = 0) -> list[int]:
         """As call(), of what is answered with a list."""
-        count = self.call(conn, what)
+        count = self.call(conn, what, value)
         numbers = ffi.new("uint32_t[]", max(count, 1))
-        lib.acceptor_call(self._acceptor, conn, what.encode(), 0, b"", 0, numbers, count)
+        lib.acceptor_call(self._acceptor, conn, what.encode(), value, b"", 0, numbers, count)
         return [int(numbers[i]) for i in range(count)]
 
     def ask(self, protocol: int, what: str, value: int = 0, data: bytes = b"", *, most: int = 64 << 10) -> bytes:

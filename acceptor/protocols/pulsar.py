@@ -12,12 +12,14 @@ What is accepted and said is what a standalone broker 4.0 does.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 
-from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.engine import FOREVER, Answer, Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MS, SECOND, YEAR, Duration, Kind, Number, Text
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols.pulsar_answers import Answers
 from mq_shards.acceptor.protocols.pulsar_catalog import Catalog
 from mq_shards.acceptor.protocols.pulsar_clients import INVALID_TOPIC_NAME, Client, Desk, Request
 from mq_shards.acceptor.protocols.pulsar_consumers import Consumers
@@ -47,7 +49,8 @@ class Pulsar(Protocol):
         self._desk = Desk(engine)
         self._liveness = Liveness(engine)
         self._producers = Producers(self._desk, broker, self._liveness)
-        self._consumers = Consumers(self._desk, self._liveness)
+        self._answers = Answers(self._desk, broker.calls)
+        self._consumers = Consumers(self._desk, self._liveness, self._answers.ends)
         self._catalog = Catalog(broker.calls)
         self._topics = Topics(self._desk, self._catalog, broker.calls, self._url)
         self._address = ("localhost", self.port)
@@ -114,9 +117,11 @@ class Pulsar(Protocol):
     # --- time -------------------------------------------------------------------------------------------------------
 
     def wait_ns(self) -> int:
-        return self._liveness.wait_ns()
+        waits = [wait for wait in (self._liveness.wait_ns(), self._answers.wait_ns()) if wait != FOREVER]
+        return min(waits, default=FOREVER)
 
     def expire(self) -> None:
+        self._answers.expire()
         for conn in self._liveness.expired():
             # What it had is another's now; the end of its connection says so to whoever else has something of it.
             self._engine.close_connection(conn)
@@ -127,7 +132,7 @@ class Pulsar(Protocol):
     def _connect(self, request: Request) -> None:
         body, client = request.body, request.client
         client.version, client.protocol_version = body.client_version, body.protocol_version
-        client.connected = True
+        client.connected, client.since_s = True, time.time()
         self._engine.call(client.conn, "connected")
         flags = {"supports_topic_watchers": True, "supports_get_partitioned_metadata_without_auto_creation": True}
         self._desk.say(

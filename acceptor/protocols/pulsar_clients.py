@@ -74,6 +74,7 @@ class Client:
     version: str = ""
     protocol_version: int = 0
     role: str = ""
+    since_s: float = 0.0  # wall clock
     connected: bool = False
     producers: dict[int, Producer] = field(default_factory=dict)
     consumers: dict[int, Consumer] = field(default_factory=dict)

@@ -79,6 +79,11 @@ class Position:
     depth: int
     in_flight: int
 
+    @property
+    def is_at_end(self) -> bool:
+        """Nothing more will come, and all is acknowledged."""
+        return bool(self.terminated) and self.unfinished >= self.next_seq
+
 
 def position_of(body: bytes) -> Position:
     return Position(*_POSITION.unpack_from(body))
@@ -97,8 +102,10 @@ def start_at(message_id: Message, incarnation: int) -> Start:
 
 
 class Consumers:
-    def __init__(self, desk: Desk, liveness: Liveness) -> None:
+    def __init__(self, desk: Desk, liveness: Liveness, ends: Callable[[Client, Consumer], None]) -> None:
+        """`ends` is told of a consumer of a terminated topic."""
         self._desk = desk
+        self._ends = ends
         self._liveness = liveness
         # Those here of each subscription that has room for one: who may be in the way of another.
         self._holders: dict[tuple[str, str], list[tuple[Client, Consumer]]] = {}
@@ -175,6 +182,7 @@ class Consumers:
             self._desk.use(consumer.topic, 1)
             self._holders.setdefault((consumer.topic.core, consumer.subscription), []).append((client, consumer))
             request.succeed()
+            self._look_for_end(client, consumer)
             return
         self._drop(client, consumer)
         in_the_way = self._in_the_way(client, consumer) if may_look and answer.status == engine.FULL else None
@@ -186,6 +194,16 @@ class Consumers:
             return
         code, text = _refusal(answer.status, consumer)
         request.fail(code, text)
+
+    def _look_for_end(self, client: Client, consumer: Consumer) -> None:
+        def heard(answer: Answer) -> None:
+            if answer.status == engine.OK and position_of(answer.body).terminated:
+                self._ends(client, consumer)
+
+        self._desk.ask(
+            client, lib.MSG_POSITION, consumer.topic, heard,
+            topic=self._desk.engine.bind(consumer.topic.core.encode()),
+        )  # fmt: skip
 
     def _in_the_way(self, client: Client, consumer: Consumer) -> Client | None:
         holders = self._holders.get((consumer.topic.core, consumer.subscription), ())

@@ -14,12 +14,14 @@ from mq_shards.acceptor.protocols.pulsar_clients import (
     PRODUCER_BUSY,
     PRODUCER_FENCED,
     SERVICE_NOT_READY,
+    TOPIC_TERMINATED,
     Client,
     Desk,
     Producer,
     PulsarError,
     Request,
 )
+from mq_shards.acceptor.protocols.pulsar_consumers import position_of
 from mq_shards.acceptor.protocols.pulsar_liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar_names import TopicName
 from mq_shards.csrc._core import lib
@@ -156,6 +158,25 @@ class Producers:
 
     def _make(self, request: Request, holder: Holder) -> None:
         """The topic is there from then on, if it was not."""
+        topic = holder.producer.topic
+        number = self._desk.engine.bind(topic.core.encode())
+        asked = request.ask(
+            lib.MSG_POSITION, topic, lambda answer: self._located(request, holder, answer), topic=number
+        )
+        if not asked:
+            self._leave(holder.client, holder.producer)
+
+    def _located(self, request: Request, holder: Holder, answer: Answer) -> None:
+        where = position_of(answer.body) if answer.status == engine.OK else None
+        if where is not None and where.terminated:
+            self._leave(holder.client, holder.producer)
+            request.fail(TOPIC_TERMINATED, "Topic was already terminated")
+        elif where is not None and where.incarnation:
+            self._made_topic(request, holder, answer)
+        else:
+            self._make_topic(request, holder)
+
+    def _make_topic(self, request: Request, holder: Holder) -> None:
         name = holder.producer.topic.core.encode()
         shard = self._desk.engine.shard_of_name(name)
         asked = request.ask(
@@ -169,8 +190,7 @@ class Producers:
         client, producer = holder.client, holder.producer
         if client.producers.get(producer.id) is not producer:
             request.done()  # closed meanwhile
-            return
-        if answer.status != engine.OK:
+        elif answer.status != engine.OK:
             self._leave(client, producer)
             request.fail(SERVICE_NOT_READY, "The topic could not be made")
         elif not self._desk.engine.call(client.conn, "add-producer", producer.id, producer.topic.core.encode()):

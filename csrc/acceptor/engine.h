@@ -72,6 +72,7 @@ struct acceptor {
     bool polled; /* by acceptor_poll: nobody takes the next turn unless poke_fd says so */
     bool live;   /* turns read the clock */
     uint64_t now_ns;
+    uint64_t wall_ns; /* the same by the wall clock; 0: time is passed in */
     struct board *board;
     struct acceptor_board *count;
     void *codec_states[BOARD_PROTOCOLS]; /* by protocol - 1 */

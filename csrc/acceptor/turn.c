@@ -144,6 +144,8 @@ static void read_clock(struct acceptor *a) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
     a->now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    a->wall_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 static void publish_all(struct acceptor *a) {

@@ -52,6 +52,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         pytest.param("fuzz_nsq", SECONDS * 0.6, id="nsq"),
         pytest.param("fuzz_shard", SECONDS * 0.4, id="shard"),
         pytest.param("fuzz_damage", SECONDS * 0.6, id="damage"),
+        pytest.param("fuzz_pulsar", SECONDS * 0.2, id="pulsar"),
     ],
 )
 def test_no_script_breaks(objects: dict[str, Path], tmp_path: Path, target: str, seconds: float) -> None:

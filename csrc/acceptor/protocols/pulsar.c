@@ -283,6 +283,14 @@ static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
 
 /* --- what Python says of a connection -------------------------------------------------------------------------------- */
 
+int64_t pulsar_put_counts(const struct codec_call *call, const uint64_t *counts, size_t count) {
+    for (size_t i = 0; i < count && 2 * i + 1 < call->out_limit; i++) {
+        call->out[2 * i] = (uint32_t)counts[i];
+        call->out[2 * i + 1] = (uint32_t)(counts[i] >> 32);
+    }
+    return (int64_t)(2 * count);
+}
+
 /* "connected"; "done": one of its commands; "hang-up"; "is-alive" (a PING: PULSAR_ALIVE is said when anything comes); and what
  * pulsar_producer.c and pulsar_consumer.c know. */
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {

@@ -39,6 +39,7 @@ enum pulsar_upcall { PULSAR_DO = 'd', PULSAR_PRODUCER_GONE = 'p', PULSAR_CONSUME
 
 struct pulsar_producer {
     uint64_t id;
+    uint64_t messages, bytes; /* ever */
     uint32_t number, topic;
     uint32_t pending; /* SENDs without a receipt */
     uint8_t worker;
@@ -50,6 +51,8 @@ struct pulsar_consumer {
     uint64_t id;
     uint64_t ledger;
     uint64_t epoch;
+    uint64_t messages, bytes; /* ever */
+    int64_t permits;          /* that it has given and nothing has taken */
     uint32_t number, topic;
     int32_t partition;
     uint8_t worker;
@@ -138,6 +141,8 @@ struct pulsar_pending *pulsar_pend(struct acceptor *a, struct connection *c, uin
 void pulsar_settle(struct acceptor *a, struct connection *c, struct pulsar_pending *pending);
 /* Its input may go on, if it waits for that. */
 void pulsar_wake(struct acceptor *a, struct connection *c);
+/* Puts 64-bit numbers into what a call is to return. */
+int64_t pulsar_put_counts(const struct codec_call *call, const uint64_t *counts, size_t count);
 /* Whether a worker may be sent more; else the connection is stalled. */
 bool pulsar_may_send(struct acceptor *a, struct connection *c, uint32_t worker);
 

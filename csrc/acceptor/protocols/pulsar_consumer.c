@@ -25,6 +25,7 @@ bool pulsar_flow(struct acceptor *a, struct connection *c, const struct pulsar_f
     struct pulsar_consumer *consumer = consumer_of(c, flow->consumer);
     if (consumer == NULL) return true;
     if (!pulsar_may_send(a, c, consumer->worker)) return false;
+    consumer->permits += flow->permits;
     tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = flow->permits}, NULL);
     return true;
 }
@@ -132,7 +133,7 @@ struct delivery {
     const uint8_t *words; /* of parts that are left, 64 bits each */
     uint32_t word_count;
     bool is_pulsar;
-    uint32_t key_hash;
+    uint32_t key_hash, parts;
     struct pulsar_bytes entry; /* or another protocol's body */
 };
 
@@ -152,6 +153,7 @@ static void split(const struct message *message, struct delivery *out) {
         at += sizeof headers;
         out->is_pulsar = headers.tag == HEADERS_PULSAR;
         out->key_hash = headers.key_hash;
+        if (out->is_pulsar) out->parts = headers.parts;
         if (!out->is_pulsar) at += headers.bytes;
     }
     out->entry = (struct pulsar_bytes){at, end};
@@ -198,6 +200,16 @@ static uint8_t *put_foreign(uint8_t *out, const struct delivery *d) {
     return end;
 }
 
+/* How many permits it takes. */
+static uint64_t parts_left(const struct delivery *d) {
+    uint64_t left = 0, word;
+    for (uint32_t i = 0; i < d->word_count; i++) {
+        memcpy(&word, d->words + i * sizeof word, sizeof word);
+        left += (uint64_t)__builtin_popcountll(word);
+    }
+    return d->word_count > 0 ? left : d->parts > 0 ? d->parts : 1;
+}
+
 /* What is to be reported as sent when all that is in the output by now has left. */
 static void mark(struct connection *c, struct pulsar_consumer *consumer) {
     if (consumer->marked || consumer->delivered_bytes < SENT_REPORT_BYTES) return;
@@ -234,6 +246,9 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     pulsar_put_be32(room, (uint32_t)(end - room - 4));
     pulsar_put_be32(room + 4, (uint32_t)(behind - command));
     socket_written(a, c, end);
+    consumer->messages += d.parts > 0 ? d.parts : 1;
+    consumer->permits -= (int64_t)parts_left(&d);
+    consumer->bytes += bytes;
     mark(c, consumer);
 }
 
@@ -322,7 +337,8 @@ static int64_t add_consumer(struct acceptor *a, struct connection *c, const stru
 /* All of a consumer's that is asked for by its id (the value):
  * "add-consumer": bytes: a struct consumer_wish and the topic; its number, 0: there can be no more.
  * "open-consumer": it has been subscribed; bytes: its ledger, 64 bits.
- * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": the same, and the client is told. */
+ * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": the same, and the client is told.
+ * "count-consumer": its messages, bytes and permits (which may be negative), the low half of each first. */
 int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const char *what,
                              const struct codec_call *call) {
     if (strcmp(what, "add-consumer") == 0) return add_consumer(a, c, call);
@@ -337,6 +353,10 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
     } else if (strcmp(what, "lose-consumer") == 0) {
         if (consumer == NULL) return CALL_CLOSED;
         pulsar_consumer_lose(a, c, consumer);
+    } else if (strcmp(what, "count-consumer") == 0) {
+        const struct pulsar_consumer none = {0}, *from = consumer != NULL ? consumer : &none;
+        const uint64_t counts[] = {from->messages, from->bytes, (uint64_t)from->permits};
+        return pulsar_put_counts(call, counts, sizeof counts / sizeof *counts);
     } else {
         return CALL_REFUSED;
     }

@@ -38,8 +38,9 @@ static void say_error(struct acceptor *a, struct connection *c, uint64_t produce
 /* --- SEND ---------------------------------------------------------------------------------------------------------- */
 
 /* What others than Pulsar's consumers do not see, and what a worker has to know. */
-static struct headers headers_of(const struct pulsar_entry *entry) {
+static struct headers headers_of(const struct pulsar_entry *entry, uint64_t *deliver_at_ms) {
     struct pulsar_metadata metadata;
+    *deliver_at_ms = 0;
     size_t bytes = (size_t)(entry->payload.at - entry->all.at);
     struct headers headers = {.bytes = bytes < HEADERS_MAX_BYTES ? (uint32_t)bytes : HEADERS_MAX_BYTES,
                               .tag = HEADERS_PULSAR};
@@ -47,7 +48,16 @@ static struct headers headers_of(const struct pulsar_entry *entry) {
     if (!entry->is_whole || !pulsar_scan_metadata(entry->metadata, &metadata)) return headers;
     headers.parts = metadata.messages < UINT16_MAX ? (uint16_t)metadata.messages : UINT16_MAX;
     headers.key_hash = pulsar_key_hash(&metadata);
+    *deliver_at_ms = metadata.deliver_at;
     return headers;
+}
+
+/* Until a time that a client means by the wall clock. */
+static uint64_t delay_until(const struct acceptor *a, uint64_t deliver_at_ms) {
+    const uint64_t ms = 1000000, longest_ms = ((uint64_t)1 << LONGEST_TIME_NS_BITS) / ms;
+    uint64_t now_ms = a->wall_ns / ms;
+    if (deliver_at_ms <= now_ms || a->wall_ns == 0 || deliver_at_ms > INT64_MAX) return 0;
+    return (deliver_at_ms - now_ms < longest_ms ? deliver_at_ms - now_ms : longest_ms) * ms;
 }
 
 /* Copied once, to the ring, if it is not so large that it goes in pieces. */
@@ -74,7 +84,8 @@ static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct mes
 
 static void publish(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
                     const struct pulsar_send *send, const struct pulsar_entry *entry) {
-    struct headers headers = headers_of(entry);
+    uint64_t deliver_at_ms;
+    struct headers headers = headers_of(entry, &deliver_at_ms);
     uint32_t place;
     struct pulsar_pending *pending = pulsar_pend(a, c, MSG_PUBLISH, producer->worker, &place);
     if (pending == NULL) return;
@@ -82,6 +93,8 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     pending->sequence = send->sequence;
     pending->highest = send->highest;
     producer->pending++;
+    producer->messages += headers.parts > 0 ? headers.parts : 1;
+    producer->bytes += pulsar_length(entry->all);
     struct message request = {.kind = MSG_PUBLISH,
                               .flags = MSG_DURABLE | MSG_RETAIN | MSG_HEADERS,
                               .conn = c->number,
@@ -89,6 +102,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
                               .topic = producer->topic,
                               .id = ids_take(a, binding_at(&a->bindings, producer->topic), 1),
                               .pri = PRIORITY,
+                              .delay_ns = delay_until(a, deliver_at_ms),
                               .ttr_ns = TTR_NS,
                               .body_bytes = (uint32_t)(sizeof headers + pulsar_length(entry->all))};
     c->touched_workers |= bit_of(producer->worker);
@@ -184,7 +198,8 @@ static int64_t add_producer(struct acceptor *a, struct connection *c, const stru
 /* All of a producer's that is asked for by its id (the value):
  * "add-producer": bytes: its topic; its number, 0: there can be no more.
  * "close-producer": PULSAR_PRODUCER_GONE is said when the last receipt has been; 0: there is none.
- * "lose-producer": it is none any more, and the client is told. */
+ * "lose-producer": it is none any more, and the client is told.
+ * "count-producer": its messages and bytes, the low half of each first. */
 int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const char *what,
                              const struct codec_call *call) {
     if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);
@@ -199,6 +214,9 @@ int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const cha
     } else if (strcmp(what, "lose-producer") == 0) {
         if (producer == NULL) return CALL_CLOSED;
         pulsar_producer_lose(a, c, producer);
+    } else if (strcmp(what, "count-producer") == 0) {
+        const uint64_t counts[] = {producer != NULL ? producer->messages : 0, producer != NULL ? producer->bytes : 0};
+        return pulsar_put_counts(call, counts, sizeof counts / sizeof *counts);
     } else {
         return CALL_REFUSED;
     }
