@@ -31,6 +31,7 @@ RELEASE = ["-O3", "-g", "-fno-omit-frame-pointer", "-fno-plt", "-UNDEBUG"]
 # lies in an arena is seen by several types at once then. It takes long to link: while working on the core, do without.
 WHOLE = ["-flto=auto", "-fno-strict-aliasing"]
 DEBUG = ["-O1", "-g", "-fno-omit-frame-pointer"]
+QUICK = ["-O0"]  # to build: half of the time
 
 
 def sources() -> list[str]:
@@ -133,6 +134,7 @@ def compile_in(out: Path, name: str, files: list[str], only: list[str] | None, f
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description="build csrc._core in place")
     parser.add_argument("--debug", action="store_true", help="optimise little")
+    parser.add_argument("--quick", action="store_true", help="optimise nothing")
     parser.add_argument("--whole", action="store_true", help="as one unit: as what is installed, slower to build")
     parser.add_argument("--out", type=Path, default=HERE, help="where to put the module")
     parser.add_argument("--name", default="_core")
@@ -141,7 +143,9 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     only = options.sections.split(",") if options.sections else None
     files = options.files.split(",") if options.files else sources()
-    flags = DEBUG if options.debug else [*RELEASE, *WHOLE] if options.whole else RELEASE
+    flags = [*RELEASE, *WHOLE] if options.whole else RELEASE
+    if options.debug or options.quick:
+        flags = DEBUG if options.debug else QUICK
     print(compile_in(options.out, options.name, files, only, flags))
     return 0
 

@@ -29,20 +29,27 @@ def add_line(table: Path, pattern: str, replacement: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def with_echo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where there is an mq_shards with one protocol more."""
-    home = tmp_path_factory.mktemp("toy")
+def with_echo() -> Path:
+    """Where there is an mq_shards with one protocol more. What was compiled the last time and is as it was is kept."""
+    home = ROOT / "build" / "toy"
     package = home / "mq_shards"
-    package.mkdir()
+    package.mkdir(parents=True, exist_ok=True)
     for name in LINKED:
+        (package / name).unlink(missing_ok=True)
         (package / name).symlink_to(ROOT / name)
+    wrapper, kept = package / "csrc" / "_core.c", package / "_core.c"
+    if wrapper.exists():
+        wrapper.replace(kept)
     for name in ("acceptor", "csrc"):
+        shutil.rmtree(package / name, ignore_errors=True)
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("*.so", "_core.c", "__pycache__"))
+    if kept.exists():
+        kept.replace(wrapper)
     shutil.copy(TOY / "echo.c", package / "csrc" / "acceptor" / "protocols")
     shutil.copy(TOY / "echo.py", package / "acceptor" / "protocols")
     add_line(package / "csrc/acceptor/protocols/table.c", r"(    CODEC\(nsq\))", r"    CODEC(echo) \\\n\1")
     add_line(package / "acceptor/protocols/table.py", r'(    "nsq",)', r'    "echo",\n\1')
-    subprocess.run([sys.executable, package / "csrc" / "build.py", "--debug"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([sys.executable, package / "csrc" / "build.py", "--quick"], check=True, stdout=subprocess.DEVNULL)
     return home
 
 

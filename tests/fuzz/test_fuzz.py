@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from mq_shards.csrc.build import compile_one
 
 HERE = Path(__file__).resolve().parent
 CORE = HERE.parent.parent / "csrc"
@@ -28,20 +29,19 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     if not shutil.which(compiler()):
         pytest.skip("no C compiler")
     out = tmp_path_factory.mktemp("fuzz")
+    kept = CORE.parent / "build" / "objects" / "fuzz"
+    kept.mkdir(parents=True, exist_ok=True)
     probe = out / "probe.c"
     probe.write_text("int main(void) { return 0; }\n")
     probed = subprocess.run([compiler(), *SANITIZERS, str(probe), "-o", str(out / "probe")], capture_output=True)
     if probed.returncode or subprocess.run([out / "probe"], capture_output=True).returncode:
         pytest.skip("the compiler has no sanitizers")
 
-    def compile_one(source: Path) -> Path:
-        into = out / f"{source.stem}.o"
-        subprocess.run([compiler(), *FLAGS, *SANITIZERS, "-c", str(source), "-o", str(into)], check=True)
-        return into
-
+    command = [compiler(), *FLAGS, *SANITIZERS]
     sources = [*HERE.glob("*.c"), *CORE.glob("*/**/*.c")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return {source.stem: compiled for source, compiled in zip(sources, pool.map(compile_one, sources), strict=True)}
+        made = list(pool.map(lambda source: compile_one(command, source, kept), sources))
+        return {source.stem: compiled for source, compiled in zip(sources, made, strict=True)}
 
 
 @pytest.mark.parametrize(
