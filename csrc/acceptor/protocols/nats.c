@@ -196,7 +196,7 @@ static void wait_for_route(struct acceptor *a, struct connection *c) {
 /* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
 static size_t take_publish(struct acceptor *a, struct connection *c, const struct arguments *k, bool headers,
                            const uint8_t *data, size_t line_bytes, size_t bytes) {
-    struct nats_message m = {.payload = data + line_bytes};
+    struct nats_message m = {.payload = data + line_bytes, .from = nats_sender(a, c)};
     const struct nats *n = nats_of(c);
     if ((headers && !nats_is(c, NATS_HEADERS)) || !read_publish(k, headers, &m)) {
         hang_up(a, c, NATS_PROTOCOL_VIOLATION);

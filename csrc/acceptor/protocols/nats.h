@@ -229,7 +229,14 @@ struct nats_message {
     struct text size, header_size; /* as the publisher wrote them */
     const uint8_t *payload;
     size_t payload_bytes, header_bytes;
+    uint64_t from;  /* nats_sender(); 0: somebody behind a route */
+    uint64_t tried; /* acceptors that were to choose a member of a group and had none, as bits */
 };
+
+/* A client, as it is known to all acceptors. */
+static inline uint64_t nats_sender(const struct acceptor *a, const struct connection *c) {
+    return ((uint64_t)a->index + 1) << 32 | c->number;
+}
 
 /* --- nats.c ------------------------------------------------------------------------------------------------------- */
 
@@ -302,7 +309,7 @@ struct nats_alone {
     uint16_t other[NATS_OTHERS];
 };
 
-enum { PASSED_ALONE = 1, PASSED_ON = 2, PASSED_FROM_ROUTE = 4 };
+enum { PASSED_ALONE = 1, PASSED_FROM_ROUTE = 4 };
 
 /* Sends a message to others, to all there who stand alone, and to those that were chosen for a group. `flags`: what is said
  * of it beside that. */

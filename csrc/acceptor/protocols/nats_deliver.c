@@ -379,7 +379,10 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
                          const struct nats_message *message, bool alone, struct text *groups, size_t count) {
     struct nats_account *account = &server->accounts[number];
     uint8_t ends[2][NATS_LINE_END_BYTES];
-    struct delivery d = {.a = a, .server = server, .message = message, .account = account};
+    /* What nobody else had a member for comes back to where it was published: who wants no echo has none. */
+    bool is_own = message->from >> 32 == (uint64_t)a->index + 1;
+    struct connection *from = is_own ? connection_find(a, (uint32_t)message->from) : NULL;
+    struct delivery d = {.a = a, .server = server, .from = from, .message = message, .account = account};
     struct subject_pattern *const *patterns;
     size_t matching =
         subjects_match(account->subjects, server->walk, message->subject.at, message->subject.bytes, &patterns);
@@ -395,26 +398,31 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
 
 /* --- from a route ------------------------------------------------------------------------------------------------- */
 
-static uint64_t other_weight(struct subject_entries *entries, uint32_t end) {
+static bool may_choose(uint32_t other, uint32_t end, uint64_t tried) {
+    return other < end && (other >= BOARD_MAX_ACCEPTORS || (tried & bit_of(other)) == 0);
+}
+
+static uint64_t other_weight(struct subject_entries *entries, uint32_t end, uint64_t tried) {
     struct subject_entry **items = subject_entries_items(entries);
     uint64_t weight = 0;
     for (uint32_t i = 0; i < entries->count; i++)
-        if (other_of(items[i]) < end) weight += items[i]->weight;
+        if (may_choose(other_of(items[i]), end, tried)) weight += items[i]->weight;
     return weight;
 }
 
-static uint64_t others_weight(struct subject_pattern *const *patterns, size_t count, struct text name, uint32_t end) {
+static uint64_t others_weight(struct subject_pattern *const *patterns, size_t count, struct text name, uint32_t end,
+                              uint64_t tried) {
     uint64_t weight = 0;
     for (size_t i = 0; i < count; i++) {
         struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
-        if (g != NULL) weight += other_weight(&g->entries, end);
+        if (g != NULL) weight += other_weight(&g->entries, end, tried);
     }
     return weight;
 }
 
 struct subject_entry *nats_pick_other(struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
-                                      struct text name, uint32_t end) {
-    uint64_t weight = others_weight(patterns, count, name, end);
+                                      struct text name, uint32_t end, uint64_t tried) {
+    uint64_t weight = others_weight(patterns, count, name, end, tried);
     if (weight == 0) return NULL;
     uint64_t left = nats_random(server) % weight;
     for (size_t i = 0; i < count; i++) {
@@ -422,7 +430,7 @@ struct subject_entry *nats_pick_other(struct nats_server *server, struct subject
         if (g == NULL) continue;
         struct subject_entry **items = subject_entries_items(&g->entries);
         for (uint32_t n = 0; n < g->entries.count; n++) {
-            if (other_of(items[n]) >= end) continue;
+            if (!may_choose(other_of(items[n]), end, tried)) continue;
             if (left < items[n]->weight) return items[n];
             left -= items[n]->weight;
         }
@@ -434,11 +442,13 @@ struct subject_entry *nats_pick_other(struct nats_server *server, struct subject
 static void deliver_named(struct delivery *d, struct subject_pattern *const *patterns, size_t count, struct text name,
                           struct abroad *abroad) {
     uint64_t here = weight_of(patterns, 0, count, name);
-    uint64_t there = abroad->count > 0 ? others_weight(abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS) : 0;
+    uint64_t there =
+        abroad->count > 0 ? others_weight(abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS, 0) : 0;
     bool is_here = here > 0 && (there == 0 || nats_random(d->server) % (here + there) < here);
     if (is_here && deliver_to_named(d, patterns, count, name)) return;
     if (there > 0)
-        choose(d, abroad, nats_pick_other(d->server, abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS), name);
+        choose(d, abroad, nats_pick_other(d->server, abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS, 0),
+               name);
 }
 
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t number,

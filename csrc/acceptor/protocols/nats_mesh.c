@@ -2,7 +2,8 @@
  *
  * Each tells the others which patterns its clients want, and how many members it has of a group; a message goes once to each
  * acceptor that wants it, with the names of the groups of which that one is to choose a member. A group that has nobody
- * there any more when the message comes is passed on once, to an acceptor that has members still.
+ * there any more when the message comes is passed on to an acceptor that has members still, and so on until all have been
+ * asked: members come and go faster than others hear of it.
  *
  * A client that has subscribed and hears PONG (or, if it wants that, +OK) may count on it that what anybody publishes after
  * that reaches it; one that has published and hears PONG, that the message is in the outputs of all who are to have it. So
@@ -35,6 +36,7 @@ struct interest {
 
 /* Behind it: subject, reply, size, header_size, for each group a uint32_t of its bytes and its name, payload. */
 struct passed {
+    uint64_t from, tried; /* as in struct nats_message */
     uint32_t account, flags;
     uint32_t route; /* for whom; 0: for the acceptor's clients */
     uint32_t subject_bytes, reply_bytes, size_bytes, header_size_bytes;
@@ -354,7 +356,9 @@ static void pass(struct acceptor *a, const struct nats_server *server, uint32_t 
 static void pass_to(struct acceptor *a, const struct nats_server *server, uint32_t account, uint32_t other,
                     uint32_t flags, const struct nats_message *m, const struct nats_chosen *chosen) {
     uint8_t groups[NATS_GROUPS_BYTES];
-    struct passed head = {.account = account,
+    struct passed head = {.from = m->from,
+                          .tried = m->tried,
+                          .account = account,
                           .flags = flags,
                           .route = nats_is_route(other) ? other : 0,
                           .subject_bytes = (uint32_t)m->subject.bytes,
@@ -415,7 +419,7 @@ static bool take_groups(struct text names, uint32_t count, struct text *groups) 
     return true;
 }
 
-/* To an acceptor, or a server, that has members still. */
+/* To an acceptor, or a server, that has members still, as far as is known here. */
 static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t number, const struct nats_message *m,
                       struct text name, bool from_route) {
     const struct nats_account *account = &server->accounts[number];
@@ -423,14 +427,14 @@ static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t n
     if (account->remote == NULL) return;
     size_t count = subjects_match(account->remote, server->remote_walk, m->subject.at, m->subject.bytes, &patterns);
     uint32_t end = from_route ? BOARD_MAX_ACCEPTORS : NATS_OTHERS;
-    const struct subject_entry *e = nats_pick_other(server, patterns, count, name, end);
+    const struct subject_entry *e = nats_pick_other(server, patterns, count, name, end, m->tried);
     if (e == NULL) return;
     struct nats_chosen chosen;
     chosen.count = 1;
     chosen.bytes = nats_group_bytes(name.bytes);
     chosen.other[0] = ((const struct nats_remote *)(const void *)e)->other;
     chosen.name[0] = name;
-    send_to(a, server, number, chosen.other[0], PASSED_ON | (from_route ? (uint32_t)PASSED_FROM_ROUTE : 0), m, &chosen);
+    send_to(a, server, number, chosen.other[0], from_route ? PASSED_FROM_ROUTE : 0, m, &chosen);
 }
 
 /* What another acceptor has for a server behind one of our routes. Returns how many groups it could not be sent for. */
@@ -469,10 +473,11 @@ static void hear_message(struct acceptor *a, struct nats_server *server, uint32_
     m.payload = payload.at;
     m.payload_bytes = head.payload_bytes;
     m.header_bytes = head.header_bytes;
+    m.from = head.from;
+    m.tried = head.tried | bit_of(a->index);
     bool alone = (head.flags & PASSED_ALONE) != 0;
     size_t lost = head.route != 0 ? forward(a, server, &head, &m, groups)
                                   : nats_deliver_here(a, server, head.account, &m, alone, groups, head.groups);
-    if ((head.flags & PASSED_ON) != 0) return;
     for (size_t i = 0; i < lost; i++)
         hand_over(a, server, head.account, &m, groups[i], (head.flags & PASSED_FROM_ROUTE) != 0);
     server->full_route = 0;

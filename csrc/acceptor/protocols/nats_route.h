@@ -95,8 +95,9 @@ void nats_tell_route(struct acceptor *a, struct nats_server *server, struct conn
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 
-/* One of the others before `end` who have members of a group, in proportion; NULL when there is none. */
+/* One of the others before `end` who have members of a group, in proportion, but for acceptors that were `tried`; NULL when
+ * there is none. */
 struct subject_entry *nats_pick_other(struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
-                                      struct text name, uint32_t end);
+                                      struct text name, uint32_t end, uint64_t tried);
 
 #endif
