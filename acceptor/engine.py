@@ -255,6 +255,10 @@ class Engine:
         count = int(lib.acceptor_ask(self._acceptor, protocol, what.encode(), value, data, len(data), room, most))
         return bytes(ffi.buffer(room, _called(what, value, count)))
 
+    def tell_published(self, topic: bytes, body: bytes) -> None:
+        """What was published elsewhere in the broker, to whoever listens here and now."""
+        lib.acceptor_tell_published(self._acceptor, topic, len(topic), body, len(body))
+
     def topic_name(self, topic: int) -> bytes:
         count = lib.acceptor_topic_name(self._acceptor, topic, self._name)
         return bytes(ffi.buffer(self._name, count))

@@ -13,7 +13,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
 from mq_shards.acceptor.protocol import Broker, Protocol
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.acceptor.watched import Watched
-from mq_shards.ringbuf.calls import Calls
+from mq_shards.ringbuf.calls import Asked, Calls
 from mq_shards.ringbuf.control import Control, Message
 
 # At a stop: how long replies may take to get out, and how often it is looked whether they have.
@@ -52,6 +52,7 @@ class AcceptorProcess:
         by_name = {protocol.name: protocol for protocol in self._protocols.values()}
         for protocol in self._protocols.values():
             protocol.meet(by_name)
+        self._calls.serve("published", self._published)
         self._tls = settings["tls"]
         self._secure: dict[int, SecureConnections] = {}  # by protocol: where whole connections are encrypted
         self._serving = False
@@ -155,6 +156,18 @@ class AcceptorProcess:
             what = upcall.answer or upcall.line[:LOGGED_BYTES]
             log.exception("cannot handle %r of connection %#x", what, upcall.conn)
             protocol.failed(upcall.conn)
+
+    def _published(self, asked: Asked) -> None:
+        """Through the gateway: a topic's name, and bodies, each behind its size."""
+        parts = []
+        at = 0
+        while at < len(asked.body):
+            end = at + 4 + int.from_bytes(asked.body[at : at + 4], "big")
+            parts.append(asked.body[at + 4 : end])
+            at = end
+        for body in parts[1:]:
+            self._engine.tell_published(parts[0], body)
+        asked.answer(b"")
 
     def _send_clients_away(self) -> None:
         for number, protocol in self._protocols.items():

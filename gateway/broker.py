@@ -11,6 +11,7 @@ from mq_shards.acceptor.engine import Answer, Engine
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Topic
+from mq_shards.gateway.live import Live, with_size
 from mq_shards.gateway.names import MAX_TOPIC_BYTES
 from mq_shards.gateway.workers import Workers, WorkersError
 
@@ -69,9 +70,10 @@ class Once:
 
 
 class Broker:
-    def __init__(self, engine: Engine, workers: Workers, message_timeout_ns: int) -> None:
+    def __init__(self, engine: Engine, workers: Workers, message_timeout_ns: int, live: Live | None = None) -> None:
         self.workers: Final = workers
         self._engine = engine
+        self._live = live
         self._message_timeout_ns = message_timeout_ns
         self._catalogs = asyncio.Semaphore(CATALOGS_AT_ONCE)
         self._refused_by: set[int] = set()  # workers whose disk refused the last write
@@ -92,6 +94,8 @@ class Broker:
     async def publish(self, topic: str, body: bytes, delay_ns: int = 0) -> None:
         """Raises BrokerError, WorkersError."""
         await self._publish(lib.MSG_PUBLISH, topic, PRIORITY, body, delay_ns, count=1)
+        if self._live is not None and self._live.wants(topic):
+            await self._live.tell(topic, with_size(body))
 
     async def publish_many(self, topic: str, count: int, bodies: bytes, once: Once | None = None) -> None:
         """All or none; `bodies` has the size of each, big-endian in 4 bytes, before it. Raises as publish does.
@@ -99,10 +103,13 @@ class Broker:
         A part that is there already is not written again; one whose turn has not come is refused: OutOfTurnError.
         """
         flags = lib.MSG_DURABLE
+        message = bodies
         if once is not None:
-            bodies = once.encode() + bodies
+            message = once.encode() + bodies
             flags |= lib.MSG_IDEMPOTENT
-        await self._publish(lib.MSG_PUBLISH_MANY, topic, count, bodies, 0, count, flags)
+        await self._publish(lib.MSG_PUBLISH_MANY, topic, count, message, 0, count, flags)
+        if self._live is not None and self._live.wants(topic):
+            await self._live.tell(topic, bodies)
 
     def shard_of(self, topic: str) -> int:
         return self._engine.shard_of_name(topic.encode())

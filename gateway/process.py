@@ -25,6 +25,7 @@ from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
+from mq_shards.gateway.live import Live
 from mq_shards.gateway.metrics import Metrics
 from mq_shards.gateway.nats.http import MonitoringHttp
 from mq_shards.gateway.nats.monitoring import Monitoring
@@ -70,7 +71,9 @@ class GatewayProcess:
         self._tasks: list[asyncio.Task[None]] = []
         self._workers = Workers(engine)
         self._calls = AcceptorCalls(start["acceptors"])
-        self._broker = Broker(engine, self._workers, options.nsq["msg-timeout"])
+        patterns = start["settings"]["nats"]["topics"]
+        live = Live(self._calls, patterns) if patterns else None
+        self._broker = Broker(engine, self._workers, options.nsq["msg-timeout"], live)
         self._lookupd = Lookupd(
             self._broker,
             engine.catalog_versions,

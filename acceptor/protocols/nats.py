@@ -26,7 +26,7 @@ import orjson
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
-from mq_shards.acceptor.protocols import nats_cluster_options, nats_nkeys, nats_tls_options
+from mq_shards.acceptor.protocols import nats_cluster_options, nats_nkeys, nats_tls_options, nats_topics
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
 from mq_shards.acceptor.protocols.nats_admission import Admission
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
@@ -82,6 +82,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "pid-file": Text("", "a file that the process's number is written to", "a path"),
     "ports-file-dir": Text("", "where to write a file that says what is listened on", "a path"),
     **nats_tls_options.OPTIONS,
+    **nats_topics.OPTIONS,
     **nats_cluster_options.OPTIONS,
 }
 
@@ -234,6 +235,7 @@ class Nats(Protocol):
             self._greetings.terms = nats_tls.terms(settings)
         for option in ("max-payload", "max-control-line", "max-pending", "max-subscriptions", "ping-max"):
             engine.set(f"nats.{option}", settings[option])
+        nats_topics.bind(engine, self._number, settings)
         engine.set("nats.write-deadline-ns", settings["write-deadline"])
         engine.set("nats.ping-interval-ns", settings["ping-interval"])
 

@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "acceptor/bridge.h"
 #include "acceptor/mesh.h"
 #include "acceptor/turn.h"
 
@@ -288,7 +289,10 @@ uint32_t topic_look_up(struct acceptor *a, const void *name, size_t name_bytes) 
     bool is_new;
     forget_surplus(a);
     uint32_t topic = bindings_look_up(&a->bindings, name, name_bytes, &is_new);
-    if (topic != 0 && is_new) topic_open(a, topic);
+    if (topic != 0 && is_new) {
+        bridge_bound(a, binding_at(&a->bindings, topic));
+        topic_open(a, topic);
+    }
     return topic;
 }
 

@@ -121,6 +121,9 @@ int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint6
  * `out`, or -1 when there is no such thing. */
 int64_t acceptor_ask(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
                      size_t bytes_count, void *out, size_t out_limit);
+/* What was published to a topic elsewhere in the broker is told to whoever listens here and now: see bridge.h. */
+void acceptor_tell_published(struct acceptor *a, const char *topic, size_t topic_bytes, const void *body,
+                             size_t body_bytes);
 /* Copies a topic's name (at most TOPIC_NAME_BYTES) and returns its length; 0 when the number is not bound. */
 size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
 uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);

@@ -43,6 +43,15 @@ struct codec_question {
     size_t out_limit;
 };
 
+/* A message that another protocol has published to a topic. The body begins with `header_bytes` of headers. */
+struct published {
+    const uint8_t *topic;
+    size_t topic_bytes;
+    const uint8_t *body;
+    size_t body_bytes, header_bytes;
+    uint32_t headers_tag; /* enum headers_tag */
+};
+
 struct codec {
     const char *name; /* as --listen has it, and before the dot of an option */
     size_t acceptor_bytes;
@@ -127,6 +136,11 @@ struct codec {
      * again what it has not answered. */
     void (*heard)(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply);
     void (*ask_again)(struct acceptor *a, struct connection *c, uint32_t worker);
+
+    /* Whether it is to hear of what other protocols publish to a topic of that name, and what they have published; see
+     * bridge.h. */
+    bool (*wants_topic)(struct acceptor *a, void *state, const uint8_t *name, size_t bytes);
+    void (*topic_published)(struct acceptor *a, void *state, const struct published *message);
 
     /* Of other acceptors (mesh.h): one has come, is gone, says something. */
     void (*mesh_joined)(struct acceptor *a, void *state, uint32_t other);

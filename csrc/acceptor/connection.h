@@ -30,8 +30,9 @@ struct slot {
     uint8_t worker;
     uint8_t status; /* of the reply, once answered */
     bool answered : 1;
-    bool python : 1; /* Python asked: the reply is an upcall */
-    bool unsent : 1; /* the worker is gone: `body` is the message, for when it is back */
+    bool python : 1;  /* Python asked: the reply is an upcall */
+    bool bridged : 1; /* `body` is a copy of what is published, for whom that concerns: see bridge.h */
+    bool unsent : 1;  /* the worker is gone: `body` is the message, for when it is back */
     uint32_t body_bytes;
     uint64_t value; /* the id published; how long to reserve, then what it delivered; ... */
     uint8_t *body;  /* NULL: none */

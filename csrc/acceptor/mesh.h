@@ -25,9 +25,6 @@ enum { MESH_PARTS = 8 };
 void mesh_send(struct acceptor *a, uint32_t other, uint32_t protocol, struct message head,
                const struct mesh_part *parts, size_t count);
 
-/* Whether none of these acceptors has a backlog; else the connection stalls until that is over. */
-bool mesh_may_send(struct acceptor *a, struct connection *c, uint64_t others);
-
 /* Takes in what other acceptors sent; false if that was nothing. */
 bool mesh_hear(struct acceptor *a);
 /* Notes who has a backlog, and wakes the connections that wait for those who have none any more. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "acceptor/engine.h"
+#include "acceptor/bridge.h"
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
@@ -32,6 +32,7 @@ void peer_ask(struct acceptor *a, struct connection *c, uint32_t worker, struct 
     slot->value = value;
     a->expected++;
     send_request(a, c, worker, request, body, body_bytes, last_slot(c));
+    if (request->kind == MSG_PUBLISH || request->kind == MSG_PUBLISH_MANY) bridge_asked(a, c, slot, request, body);
 }
 
 static void send_reserve(struct acceptor *a, struct connection *c, const struct slot *slot, uint32_t number) {
@@ -175,6 +176,7 @@ static void hear(struct acceptor *a, uint32_t worker, const struct message *repl
         settle_reserve(a, c);
     else
         a->expected--;
+    if (slot->bridged) bridge_answered(a, c, slot, reply->status);
     if (c->codec->replied != NULL) c->codec->replied(a, c, worker, slot, reply);
     if (slot->python) {
         if (reply->kind == MSG_SUBSCRIBE && c->codec->subscribed != NULL) c->codec->subscribed(a, c, reply->status);

@@ -25,6 +25,7 @@ struct binding {
     uint32_t next_free;
     uint32_t newer, older; /* among the idle */
     uint8_t worker;
+    bool bridged; /* the user's mark */
     bool listed; /* for good, and topics that are listed have it among them */
 };
 

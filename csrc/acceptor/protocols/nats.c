@@ -8,6 +8,7 @@
 
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats_topics.h"
 
 #define SECOND_NS ((uint64_t)1000000000)
 
@@ -158,6 +159,7 @@ static void publish(struct acceptor *a, struct connection *c, const struct nats_
     }
     say_ok(a, c);
     bool delivered = nats_deliver(a, c, m);
+    if (nats_keep(a, c, m)) return;
     if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) say_no_responders(a, c, m);
 }
 
@@ -214,7 +216,7 @@ static size_t take_publish(struct acceptor *a, struct connection *c, const struc
         nats_end(a, c, NATS_PROTOCOL_VIOLATION, UNKNOWN_OPERATION);
         return bytes;
     }
-    if (there < m.payload_bytes + 2 || !mesh_may_send(a, c, a->mesh_there)) return 0;
+    if (there < m.payload_bytes + 2 || !mesh_may_send(a, c, a->mesh_there) || !nats_may_keep(a, c, &m)) return 0;
     if (nats_is(c, NATS_PEDANTIC) && !is_literal(m.subject)) say_error(a, c, "Invalid Publish Subject");
     if (!c->closed) publish(a, c, &m);
     if (nats_server_of(a, c)->full_route != 0) wait_for_route(a, c);
@@ -295,11 +297,12 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     case VERB_SUB: good = take_sub(a, c, &k); break;
     case VERB_UNSUB: good = take_unsub(a, c, &k); break;
     case VERB_PING:
-        if (!nats_is_known(a, c)) return 0;
+        if (!nats_is_known(a, c) || (!nats_is(c, NATS_GREETED) && !may_do_alone(c))) return 0;
         take_ping(a, c, data, (size_t)(end - data));
         break;
     case VERB_PONG: take_pong(a, c); break;
     case VERB_CONNECT:
+        if (!may_do_alone(c)) return 0;
         nats_of(c)->flags |= NATS_CONNECTED;
         reply_by_python(a, c, data, (size_t)(end - data));
         break;
@@ -366,19 +369,13 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     return at;
 }
 
-/* Nothing is asked of workers yet. */
-static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes) {
-    (void)a, (void)c, (void)kind, (void)status, (void)value, (void)id, (void)body, (void)body_bytes;
-}
-
 /* --- the life of an acceptor and of a connection ------------------------------------------------------------------ */
 
-enum { GLOBAL_ACCOUNT = 1, SYSTEM_ACCOUNT = 2 };
+enum { SYSTEM_ACCOUNT = 2 };
 
 static bool open_first_accounts(struct nats_server *server) {
     const struct text global = {(const uint8_t *)"$G", 2}, system = {(const uint8_t *)"$SYS", 4};
-    if (nats_open_account(server, global) != GLOBAL_ACCOUNT) return false;
+    if (nats_open_account(server, global) != NATS_GLOBAL_ACCOUNT) return false;
     if (nats_open_account(server, system) != SYSTEM_ACCOUNT) return false;
     server->accounts[SYSTEM_ACCOUNT].has_route = true;
     return true;
@@ -436,6 +433,8 @@ static void stopped(void *state) {
     nats_accounts_close(server);
     subject_walk_free(server->remote_walk);
     free(server->expired);
+    free(server->kept);
+    nats_unbind_topics(server);
     subject_walk_free(server->walk);
 }
 
@@ -468,7 +467,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     codec_count_add(a, c, NATS_CONNECTIONS, 1);
     n->active_ns = a->now_ns;
     n->opened_ns = exact_now(a);
-    n->account = GLOBAL_ACCOUNT;
+    n->account = NATS_GLOBAL_ACCOUNT;
     n->flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO;
     n->max_payload = server->max_payload;
     n->max_subscriptions = server->max_subscriptions;
@@ -573,7 +572,10 @@ const struct codec nats_codec = {
     .counter_count = NATS_COUNTERS,
     .first_gauge = NATS_SUBSCRIPTIONS,
     .python_keeps = true,
-    .answer = answer,
+    .answer = nats_not_kept,
+    .replied = nats_kept,
+    .wants_topic = nats_wants_topic,
+    .topic_published = nats_topic_published,
     .parse = parse,
     .started = started,
     .stopped = stopped,

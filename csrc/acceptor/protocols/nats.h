@@ -37,6 +37,8 @@ enum {
     CRLF_BYTES = 2,
 };
 
+enum { NATS_GLOBAL_ACCOUNT = 1 };
+
 /* What it counts on the board. */
 enum nats_counter {
     NATS_SLOW_CONSUMERS,
@@ -134,6 +136,9 @@ struct nats_server {
     uint32_t *account_names; /* numbers by names: open addressing, 0 is free */
     uint32_t account_mask;
     struct subject_walk *walk, *remote_walk;
+    struct subjects *bound; /* subjects whose messages are kept in topics; NULL: none */
+    uint8_t *kept;          /* scratch for what is to be kept, with its headers */
+    size_t kept_room;
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
     struct nats_remote *remotes[NATS_OTHERS];
     struct nats_route_link links[NATS_ROUTES]; /* by the number that each is among others, less that of the first */
@@ -272,6 +277,9 @@ bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats
  * that has nobody here any more is left in `groups`; returns how many are. */
 size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
                          const struct nats_message *message, bool alone, struct text *groups, size_t count);
+/* Hands out what this server says itself. */
+void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
+                            const struct nats_message *message);
 /* Hands a message that came over a route out to all on this server: to those who stand alone, and to one of each group named. */
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account,
                          const struct nats_message *message, const struct text *groups, size_t count);

@@ -365,6 +365,17 @@ bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats
     return any;
 }
 
+void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
+                            const struct nats_message *message) {
+    struct delivery d = {.a = a, .server = server, .message = message, .account = &server->accounts[account]};
+    struct abroad abroad;
+    begin_abroad(&abroad, account, 0);
+    hand_out(&d, &server->accounts[account], &abroad);
+    pass_on(&d, &abroad);
+    if (a->mesh_there != 0 && (abroad.alone.count > 0 || abroad.any)) server->told++;
+    made_all(&d);
+}
+
 /* The groups of that name among patterns, from the first that has one. */
 static bool deliver_to_named(struct delivery *d, struct subject_pattern *const *patterns, size_t count,
                              struct text name) {

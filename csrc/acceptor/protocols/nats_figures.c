@@ -1,6 +1,6 @@
 /* What is known of connections, for monitoring: records one behind the other, as many as there is room for; Python asks
  * for the next from where the last one ended. Nothing is counted for this that a message would have to wait for. */
-#include "acceptor/protocols/nats.h"
+#include "acceptor/protocols/nats_topics.h"
 
 /* Of one connection. */
 struct nats_figures {
@@ -115,7 +115,8 @@ static int64_t put_accounts(const struct nats_server *server, const struct codec
 }
 
 int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct codec_question *q) {
-    const struct nats_server *server = state;
+    struct nats_server *server = state;
+    if (strcmp(what, "bind-topics") == 0) return nats_bind_topics(a, server, q->bytes, q->bytes_count);
     if (strcmp(what, "figures") == 0) return put_figures(a, server->protocol, q);
     if (strcmp(what, "accounts") == 0) return put_accounts(server, q);
     if (strcmp(what, "subscriptions") != 0) return CALL_REFUSED;

@@ -1,0 +1,28 @@
+"""The section nats's options about subjects whose messages are kept in topics: see nats_topics.c."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.option_kinds import Kind, TextList
+
+
+def is_pattern(text: str) -> bool:
+    """
+    >>> [is_pattern(text) for text in ("events.>", "jobs.*", "a.b", "a..b", ">.a", "")]
+    [True, True, True, False, False, False]
+    """
+    tokens = text.split(".")
+    return all(tokens) and ">" not in tokens[:-1] and not any(c.isspace() for c in text)
+
+
+OPTIONS: Final[Mapping[str, Kind]] = {
+    "topics": TextList("subjects whose messages are kept in topics of the same names", "a subject", is_pattern),
+}
+
+
+def bind(engine: Engine, protocol: int, settings: Mapping[str, Any]) -> None:
+    if settings["topics"]:
+        engine.ask(protocol, "bind-topics", data="\n".join(settings["topics"]).encode())
