@@ -44,7 +44,7 @@ class AcceptorProcess:
         self._watched = Watched()
         self._calls = Calls(self._watched, time.monotonic_ns, expected=start["gateway"])
         identity = start["instance"], start["started_wall_ns"], start["index"], start["acceptors"]
-        broker = Broker(*identity, self._calls, control.send)
+        broker = Broker(*identity, self._calls, control.send, self._watched)
         self._protocols: dict[int, Protocol] = {
             protocol_number(name): protocol(self._engine, protocol.settings_of(settings), broker)
             for name, protocol in PROTOCOLS.items()

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import Kind, Setting
+from mq_shards.acceptor.watched import Watched
 from mq_shards.ringbuf.calls import Calls
 
 Settings = Mapping[str, Any]
@@ -30,6 +31,7 @@ class Broker(NamedTuple):
     acceptors: int = 1
     calls: Calls | None = None  # to the gateway and from it; None where no acceptor's process is around it
     say: Callable[[dict[str, Any]], None] = lambda message: None  # to the supervisor
+    watched: Watched | None = None  # descriptors beside the engine's
 
     def share(self, protocol: str, what: str, message: Mapping[str, Any]) -> None:
         """With all acceptors and the gateway, also those that start later: the last that was said of `what` holds."""
@@ -75,6 +77,11 @@ class Protocol(ABC):
     def read_config(cls, path: str) -> OwnConfig:
         """Raises ValueError of one line."""
         raise NotImplementedError
+
+    @classmethod
+    def asks_gateway(cls, content: bytes) -> bool:
+        """Whether what is asked of it is answered by a gateway; `content` is what read_config() made of a file."""
+        return False
 
     @classmethod
     def write_files(cls, settings: Settings, listening: Sequence[tuple[str, str]]) -> Sequence[str]:

@@ -29,6 +29,7 @@ from mq_shards.gateway.live import Live
 from mq_shards.gateway.metrics import Metrics
 from mq_shards.gateway.nats.http import MonitoringHttp
 from mq_shards.gateway.nats.monitoring import Monitoring
+from mq_shards.gateway.nats.system import System as NatsSystem
 from mq_shards.gateway.nsq.elsewhere import Timeouts
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.lookupd import Lookupd, identity
@@ -114,8 +115,12 @@ class GatewayProcess:
         )
         self._statsd = self._make_statsd(options, supervisor)
         self._monitoring = Monitoring(start, engine, self._calls, supervisor)
-        self._monitoring_http = MonitoringHttp(self._monitoring, bodies, start["settings"]["nats"]["http-base-path"])
+        self._monitoring_http = self._make_monitoring_http(start, bodies)
         self._pulsar = self._make_pulsar(start, bodies, metrics)
+
+    def _make_monitoring_http(self, start: Message, bodies: Bodies) -> MonitoringHttp:
+        self._calls.serve("nats.system", NatsSystem(self._monitoring).answer)
+        return MonitoringHttp(self._monitoring, bodies, start["settings"]["nats"]["http-base-path"])
 
     def _make_pulsar(self, start: Message, bodies: Bodies, metrics: Metrics) -> PulsarService | None:
         """None: nobody asks for it."""

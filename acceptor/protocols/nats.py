@@ -36,6 +36,7 @@ from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, AccountLimits,
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
+    from mq_shards.acceptor.protocols.nats_system import System
 
 # The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
@@ -214,6 +215,7 @@ class Nats(Protocol):
         self._admission = Admission(engine, self._number)
         self._secrets = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted)
+        self._system: System | None = None
         self._lame_duck: LameDuck | None = None
         self._cluster: Mapping[str, Any] = {}  # see cluster_changed
         self._monitor = Monitor(
@@ -248,6 +250,7 @@ class Nats(Protocol):
     def _set_who(self) -> None:
         settings = self._settings
         self._who = who_of(self._found, settings["user"], settings["password"], settings["token"])
+        self._set_system()
 
     def reload(self, settings: Settings) -> None:
         before = self._settings
@@ -323,9 +326,48 @@ class Nats(Protocol):
 
     def close(self) -> None:
         self._secrets.close()
+        if self._system is not None:
+            self._system.close()
 
     def poked(self) -> None:
         self._secrets.settle()
+
+    # --- the system account -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def asks_gateway(cls, content: bytes) -> bool:
+        from mq_shards.acceptor.protocols.nats_system import has_users
+
+        return has_users(content)
+
+    def _set_system(self) -> None:
+        """The server is there as long as anybody else can be."""
+        broker = self._broker
+        is_wanted = any(user.account == self._who.system_account for user in self._who.users)
+        if self._system is not None or not is_wanted or broker.calls is None or broker.watched is None:
+            return
+        from mq_shards.acceptor.protocols.nats_system import System
+
+        answers = broker.acceptor == 0
+        server_id = self._identity.server_id
+        self._system = System(self._engine, self._number, broker.watched, broker.calls, server_id, answers=answers)
+
+    def _admit_system(self, conn: int) -> None:
+        self._engine.call(conn, "of-server")
+        self._engine.call(conn, "flags", 0)
+        self._admission.admit(conn, User(account=self._who.system_account))
+        self._engine.resume(conn)
+
+    def _say_connected(self, conn: int) -> None:
+        known = self._known(conn)
+        if self._system is not None and known is not None:
+            self._system.connected(known, self._server_row())
+
+    def _server_row(self) -> dict[str, Any]:
+        identity = self._identity
+        cluster = {"cluster": self._cluster["name"]} if self._cluster.get("name") else {}
+        named = {"name": identity.server_name, "host": identity.host, "id": identity.server_id}
+        return {**named, **cluster, "ver": NATS_SERVER_VERSION, "jetstream": False, "flags": 0}
 
     # --- what monitoring shows --------------------------------------------------------------------------------------
 
@@ -379,7 +421,9 @@ class Nats(Protocol):
             self._end(conn, str(error))
 
     def last_words(self, conn: int, words: bytes) -> None:
-        self._monitor.ended(conn, words)
+        row, known = self._monitor.ended(conn, words), self._known(conn)
+        if self._system is not None and row is not None and known is not None and self._clients[conn].connects:
+            self._system.disconnected(known, self._server_row(), row)
 
     def closed(self, conn: int) -> None:
         self._clients.pop(conn, None)
@@ -406,6 +450,9 @@ class Nats(Protocol):
     # --- INFO -------------------------------------------------------------------------------------------------------
 
     def _opened(self, conn: int) -> None:
+        if self._system is not None and conn == self._system.conn:
+            self._admit_system(conn)
+            return
         self._made += 1
         # A number of its own among all acceptors.
         client = Client(self._made << 6 | self._broker.acceptor, time.time_ns(), self._engine.remote(conn))
@@ -532,6 +579,7 @@ class Nats(Protocol):
         if options["verbose"]:
             self._engine.reply(conn, b"+OK\r\n")
         self._engine.resume(conn)
+        self._say_connected(conn)
 
     def _limits_of(self, user: User | None) -> AccountLimits:
         return self._who.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())

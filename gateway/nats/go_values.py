@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 import orjson
+from mq_shards.acceptor.protocols.go_time import instant as instant
 
 _BOOLEANS: Final = {
     **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
@@ -55,17 +55,6 @@ def dumps(value: Mapping[str, Any], *, indented: bool) -> bytes:
     """JSON, with what Go escapes so that it may stand in HTML."""
     data = orjson.dumps(value, option=orjson.OPT_INDENT_2 if indented else 0)
     return data.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
-
-
-def instant(wall_ns: int) -> str:
-    """UTC, to the nanosecond, without zeros at the end.
-
-    >>> instant(1_500_000_000)
-    '1970-01-01T00:00:01.5Z'
-    """
-    seconds, rest = divmod(wall_ns, SECOND_NS)
-    fraction = f".{rest:09d}".rstrip("0") if rest else ""
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + fraction + "Z"
 
 
 def uptime(ns: int) -> str:

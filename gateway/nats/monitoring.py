@@ -69,6 +69,36 @@ class Monitoring:
     async def accstatz(self, unused: bool, wanted: list[str]) -> Row:
         return await listings.accstatz(unused, wanted, self._acceptors, await self.server(), self._wall_ns())
 
+    async def statsz(self) -> Row:
+        """As servers tell each other, in the system account."""
+        shown = await self.varz()
+        figures = await self._acceptors.figures()
+
+        def data(name: str) -> Row:
+            return {"msgs": shown[f"{name}_msgs"], "bytes": shown[f"{name}_bytes"]}
+
+        kinds = "slow_consumer_stats", "stale_connection_stats"
+        same = ("start", "mem", "cores", "cpu", "connections", "total_connections")
+        return {
+            **{name: shown[name] for name in same},
+            "active_accounts": len({one.account for one in figures}),
+            "subscriptions": shown["subscriptions"],
+            "sent": data("out"),
+            "sent_to_clients": data("out_client"),
+            "received": data("in"),
+            "received_from_clients": data("in_client"),
+            "slow_consumers": shown["slow_consumers"],
+            **{name: shown[name] for name in kinds if shown[name]["clients"]},
+            "active_servers": 1 + shown["routes"],
+            "gomaxprocs": shown["gomaxprocs"],
+        }
+
+    async def account_conns(self, account: str) -> Row:
+        """What servers tell each other of an account: how many connections it has, and what they did."""
+        accounts = await self._acceptors.accounts()
+        connections = sum(one.account == account for one in await self._acceptors.figures())
+        return listings.account_stat(account, connections, accounts.get(account, {}))
+
     async def healthz(self) -> tuple[int, Row]:
         """Whether clients are served: the status of an answer over HTTP, and its body."""
         try:

@@ -155,7 +155,8 @@ class Options:
     @property
     def gateway(self) -> bool:
         """Whether there is work for one."""
-        return services.is_needed([_plain(listen) for listen in self.listen], self.settings)
+        asked = any(PROTOCOLS[name].asks_gateway(content) for name, content in self.contents.items())
+        return asked or services.is_needed([_plain(listen) for listen in self.listen], self.settings)
 
 
 def default_settings() -> Settings:

@@ -155,7 +155,7 @@ def test_a_connection_is_shown_with_true_values(monitored: Monitored) -> None:
     ]
     (row,) = connections(monitored, "subs=1", with_closing)
     assert sorted(row["subscriptions_list"]) == ["a.*", "a.b"]
-    assert row["uptime"] == "0s"
+    assert row["uptime"].endswith("s")
     with_closing.close()
 
 

@@ -130,6 +130,7 @@ static void say_no_responders(struct acceptor *a, struct connection *c, const st
 
 static void count_in(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     struct nats *n = nats_of(c);
+    if (nats_is(c, NATS_OF_SERVER)) return;
     n->in_messages++;
     n->in_bytes += m->payload_bytes;
     n->active_ns = a->now_ns;
@@ -482,7 +483,7 @@ static void opened(struct acceptor *a, struct connection *c) {
 
 static void closed(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
-    codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);
+    if (!nats_is(c, NATS_OF_SERVER)) codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);
     if (!server->delivering) {
         nats_let_go(a, c);
         return;
@@ -540,6 +541,11 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     } else if (strcmp(what, "must-connect-by-ns") == 0) {
         n->deadline_ns = k->value;
         nats_schedule(a, c);
+    } else if (strcmp(what, "of-server") == 0 && !nats_is(c, NATS_OF_SERVER)) {
+        n->flags |= NATS_OF_SERVER;
+        n->ping_ns = 0;
+        codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);
+        codec_count_add(a, c, NATS_TOTAL_CONNECTIONS, (uint64_t)-1);
     } else if (strcmp(what, "client-id") == 0) {
         n->client_id = k->value;
     } else if (strcmp(what, "sniff-until-ns") == 0) {

@@ -47,7 +47,7 @@ static int64_t put_figures(const struct acceptor *a, uint32_t protocol, const st
     size_t at = 0;
     for (uint64_t i = q->value; i < a->highest_index && at + sizeof(struct nats_figures) <= q->out_limit; i++) {
         const struct connection *c = a->table[i];
-        if (c == NULL || c->protocol != protocol || c->closed) continue;
+        if (c == NULL || c->protocol != protocol || c->closed || nats_is(c, NATS_OF_SERVER)) continue;
         struct nats_figures figures = figures_of(a, c);
         memcpy(q->out + at, &figures, sizeof figures);
         at += sizeof figures;

@@ -1,0 +1,19 @@
+"""Times as Go writes them in JSON."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+SECOND_NS: Final = 1_000_000_000
+
+
+def instant(wall_ns: int) -> str:
+    """UTC, to the nanosecond, without zeros at the end.
+
+    >>> instant(1_500_000_000)
+    '1970-01-01T00:00:01.5Z'
+    """
+    seconds, rest = divmod(wall_ns, SECOND_NS)
+    fraction = f".{rest:09d}".rstrip("0") if rest else ""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + fraction + "Z"

@@ -1,0 +1,174 @@
+"""What the server itself says and hears in the system account: it is a client of its own there, over a socket pair.
+
+    $SYS.REQ.SERVER.PING[.X], $SYS.REQ.SERVER.<id>.X, $SYS.REQ.ACCOUNT.<name>.X    the gateway answers
+    $SYS.ACCOUNT.<name>.CONNECT, .DISCONNECT                                       events, from each acceptor
+
+Its connection is shown by no monitoring and counts nowhere. Where nobody can be a user of that account there is none.
+What is not taken in time is dropped: nobody waits for it. The gateway's half is gateway/nats/system.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from mq_shards.acceptor.protocols.go_time import instant
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.engine import Engine
+    from mq_shards.acceptor.protocols.nats_monitor import Known
+    from mq_shards.acceptor.watched import Watched
+    from mq_shards.ringbuf.calls import Calls, Reply
+
+UNSENT_BYTES: Final = 4 << 20
+UNDER_WAY: Final = 256  # requests; one more has no answer
+RECEIVE_BYTES: Final = 64 << 10
+CONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_connect"
+DISCONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_disconnect"
+
+Row = dict[str, Any]
+
+
+class System:
+    def __init__(
+        self, engine: Engine, protocol: int, watched: Watched, calls: Calls, server_id: str, *, answers: bool
+    ) -> None:
+        """`answers`: requests; of several acceptors one does."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        self.conn: Final = engine.adopt(theirs.detach(), protocol)
+        self._socket = ours
+        self._watched = watched
+        self._calls = calls
+        self._server_id = server_id
+        self._answers = answers
+        self._in = bytearray()
+        self._out = bytearray()
+        self._under_way = 0
+        self._sequence = 0
+        watched.watch(ours.fileno(), self._ready)
+        if answers:
+            subjects = "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.*", f"$SYS.REQ.SERVER.{server_id}.*"
+            for number, subject in enumerate((*subjects, "$SYS.REQ.ACCOUNT.*.*"), 1):
+                self._send(f"SUB {subject} {number}\r\n".encode())
+
+    def close(self) -> None:
+        self._watched.forget(self._socket.fileno())
+        self._socket.close()
+
+    def publish(self, subject: str, content: bytes) -> None:
+        self._send(f"PUB {subject} {len(content)}\r\n".encode() + content + b"\r\n")
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def connected(self, known: Known, server: Row) -> None:
+        event = self._event(CONNECT_TYPE, server, client_row(known))
+        self.publish(f"$SYS.ACCOUNT.{known.account}.CONNECT", orjson.dumps(event))
+
+    def disconnected(self, known: Known, server: Row, row: Mapping[str, Any]) -> None:
+        """`row`: what monitoring keeps of it."""
+        event = self._event(DISCONNECT_TYPE, server, {**client_row(known), "stop": instant(row["stop_ns"])})
+        # By the client.
+        event["sent"] = {"msgs": row["in_messages"], "bytes": row["in_bytes"]}
+        event["received"] = {"msgs": row["out_messages"], "bytes": row["out_bytes"]}
+        event["reason"] = row["reason"]
+        self.publish(f"$SYS.ACCOUNT.{known.account}.DISCONNECT", orjson.dumps(event))
+
+    def _event(self, kind: str, server: Row, client: Row) -> Row:
+        self._sequence += 1
+        now = instant(time.time_ns())
+        number = base64.b32encode(hashlib.sha256(os.urandom(16)).digest()).decode()[:22]
+        stamp = {"seq": self._sequence, "time": now}
+        return {"type": kind, "id": number, "timestamp": now, "server": {**server, **stamp}, "client": client}
+
+    # --- the socket -------------------------------------------------------------------------------------------------
+
+    def _send(self, data: bytes) -> None:
+        if len(self._out) + len(data) > UNSENT_BYTES:
+            return
+        self._out += data
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._out:
+                del self._out[: self._socket.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._out.clear()
+        self._watched.watch(self._socket.fileno(), self._ready, bool(self._out))
+
+    def _ready(self) -> None:
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            data = b""
+        except OSError:
+            return
+        self._in += data
+        while self._take():
+            pass
+        self._flush()
+
+    def _take(self) -> bool:
+        """One line, and the payload behind it; false if it is not all there."""
+        line_end = self._in.find(b"\r\n")
+        if line_end < 0:
+            return False
+        words = bytes(self._in[:line_end]).decode(errors="replace").split(" ")
+        if words[0] != "MSG":
+            del self._in[: line_end + 2]
+            if words[0] == "PING":
+                self._send(b"PONG\r\n")
+            return True
+        size = int(words[-1])
+        end = line_end + 2 + size + 2
+        if len(self._in) < end:
+            return False
+        body = bytes(self._in[line_end + 2 : end - 2])
+        del self._in[:end]
+        if len(words) == 5:
+            self._asked(words[1], words[3], body)
+        return True
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _asked(self, subject: str, reply: str, body: bytes) -> None:
+        if self._under_way >= UNDER_WAY:
+            return
+        self._under_way += 1
+        question = orjson.dumps({"subject": subject, "body": body.decode(errors="replace")})
+        self._calls.ask("nats.system", question, self._heard(reply), again=True)
+
+    def _heard(self, reply: str) -> Callable[[Reply], None]:
+        def heard(answer: Reply) -> None:
+            self._under_way -= 1
+            if answer.ok and answer.body:
+                self.publish(reply, answer.body)
+
+        return heard
+
+
+def client_row(known: Known) -> Row:
+    """What an event says of a client."""
+    shown, account = known.row, known.account
+    found: Row = {"start": instant(known.start_ns), "host": shown["ip"], "id": known.cid, "acc": account}
+    if user := known.auth.get("authorized_user"):
+        found["user"] = user
+    named = {"name": shown.get("name"), "lang": shown.get("lang"), "ver": shown.get("version")}
+    found |= {name: value for name, value in named.items() if value}
+    return {**found, "name_tag": account, "kind": "Client", "client_type": shown["type"]}
+
+
+def has_users(content: bytes) -> bool:
+    """Whether a configuration file has anybody in the system account."""
+    who = orjson.loads(content).get("who", {})
+    return any(user.get("account") == who.get("system_account", "$SYS") for user in who.get("users", ()))

@@ -1,0 +1,184 @@
+"""Requests in the system account: `$SYS.REQ.SERVER.PING[.X]`, `$SYS.REQ.SERVER.<id>.X`, `$SYS.REQ.ACCOUNT.<name>.X`.
+
+An answer has the form that nats-server's has; no answer is one too, to whom a filter leaves out. Acceptors hand
+requests over by calls (acceptor/protocols/nats_system.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import orjson
+from mq_shards.gateway.nats import listings
+from mq_shards.gateway.nats.acceptors import UnavailableError
+from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
+from mq_shards.gateway.nats.go_values import dumps, instant
+from mq_shards.gateway.nats.listings import ListingError, SubszOptions
+from mq_shards.gateway.nats.monitoring import Monitoring
+
+Row = dict[str, Any]
+
+STATES: Final = ("open", "closed", "all")
+NO_ANSWER: Final = b""
+
+
+class System:
+    def __init__(self, monitoring: Monitoring) -> None:
+        self._monitoring = monitoring
+        self._sequence = 0
+        self._endpoints: Mapping[str, Callable[[Row], Awaitable[Row]]] = {
+            "VARZ": lambda asked: self._monitoring.varz(),
+            "CONNZ": self._connz,
+            "SUBSZ": self._subsz,
+            "ACCOUNTZ": lambda asked: self._monitoring.accountz(asked.get("account", "")),
+            "ACCSTATZ": self._accstatz,
+            "HEALTHZ": self._healthz,
+            "ROUTEZ": self._listing(listings.routez),
+            "LEAFZ": self._listing(listings.leafz),
+            "GATEWAYZ": self._listing(listings.gatewayz),
+            "JSZ": self._listing(listings.jsz),
+        }
+
+    async def answer(self, acceptor: int, question: bytes) -> bytes:
+        asked = orjson.loads(question)
+        words = asked["subject"].split(".")
+        try:
+            return await self._answer(words, asked["body"])
+        except UnavailableError:
+            return NO_ANSWER
+
+    async def _answer(self, words: list[str], body: str) -> bytes:
+        server = await self._monitoring.server()
+        try:
+            options = orjson.loads(body) if body.strip() else {}
+        except orjson.JSONDecodeError as error:
+            return self._error(server, 400, str(error))
+        if not isinstance(options, dict):
+            return self._error(server, 400, "json: cannot unmarshal into an object")
+        if is_left_out(server, options):
+            return NO_ANSWER
+        what = words[4] if len(words) == 5 else "STATSZ"
+        if words[2] == "ACCOUNT":
+            return await self._about_account(server, words[3], what, options)
+        if what == "STATSZ":
+            return self._said(server, {"statsz": await self._monitoring.statsz()})
+        if what == "IDZ":
+            named = {"name": server["server_name"], "host": server["host"], "id": server["server_id"]}
+            return dumps(named, indented=False)
+        endpoint = self._endpoints.get(what)
+        return NO_ANSWER if endpoint is None else await self._tried(server, lambda: endpoint(options))
+
+    async def _about_account(self, server: Row, account: str, what: str, options: Row) -> bytes:
+        if what == "CONNZ":
+            return await self._tried(server, lambda: self._connz({**options, "acc": account}))
+        if what == "SUBSZ":
+            of_account = {**options, "account": account, "subscriptions": True}
+            return await self._tried(server, lambda: self._subsz(of_account))
+        if what == "INFO":
+            return await self._tried(server, lambda: self._account_info(account))
+        if what == "STATZ":
+            wanted = options.get("accounts") or [] if account == "PING" else [account]
+            return await self._tried(
+                server, lambda: self._monitoring.accstatz(bool(options.get("include_unused")), wanted)
+            )
+        if what == "CONNS":
+            return self._said(server, await self._monitoring.account_conns(account))
+        listing = {"LEAFZ": "LEAFZ", "JSZ": "JSZ"}.get(what)
+        return NO_ANSWER if listing is None else await self._tried(server, lambda: self._endpoints[listing](options))
+
+    async def _tried(self, server: Row, endpoint: Callable[[], Awaitable[Row]]) -> bytes:
+        try:
+            return self._said(server, {"data": await endpoint()})
+        except (ConnzError, ListingError) as error:
+            return self._error(server, 500, str(error))
+
+    # --- endpoints --------------------------------------------------------------------------------------------------
+
+    async def _connz(self, asked: Row) -> Row:
+        state = asked.get("state", 0)
+        options = ConnzOptions(
+            sort=_text(asked, "sort"),
+            auth=bool(asked.get("auth")),
+            subs=bool(asked.get("subscriptions")),
+            subs_detail=bool(asked.get("subscriptions_detail")),
+            offset=_number(asked, "offset"),
+            limit=_number(asked, "limit"),
+            cid=_number(asked, "cid"),
+            state=STATES[state] if isinstance(state, int) and 0 <= state < len(STATES) else "open",
+            user=_text(asked, "user"),
+            account=_text(asked, "acc"),
+            filter_subject=_text(asked, "filter_subject"),
+        )
+        return await self._monitoring.connz(options)
+
+    async def _subsz(self, asked: Row) -> Row:
+        options = SubszOptions(
+            subscriptions=bool(asked.get("subscriptions")),
+            offset=_number(asked, "offset"),
+            limit=_number(asked, "limit"),
+            account=_text(asked, "account"),
+            test=_text(asked, "test"),
+        )
+        return await self._monitoring.subsz(options)
+
+    async def _accstatz(self, asked: Row) -> Row:
+        return await self._monitoring.accstatz(bool(asked.get("include_unused")), asked.get("accounts") or [])
+
+    async def _healthz(self, asked: Row) -> Row:
+        status, health = await self._monitoring.healthz()
+        return {**health, "status_code": status}
+
+    async def _account_info(self, account: str) -> Row:
+        detail: Row = (await self._monitoring.accountz(account))["account_detail"]
+        return detail
+
+    def _listing(self, of: Callable[[Row, int], Row]) -> Callable[[Row], Awaitable[Row]]:
+        async def listing(asked: Row) -> Row:
+            return of(await self._monitoring.server(), time.time_ns())
+
+        return listing
+
+    # --- what is said -----------------------------------------------------------------------------------------------
+
+    def _said(self, server: Row, content: Row) -> bytes:
+        self._sequence += 1
+        head: Row = {**server_row(server), "seq": self._sequence, "time": instant(time.time_ns())}
+        return dumps({"server": head, **content}, indented=False)
+
+    def _error(self, server: Row, code: int, description: str) -> bytes:
+        return self._said(server, {"data": None, "error": {"code": code, "description": description}})
+
+
+def server_row(server: Mapping[str, Any]) -> Row:
+    cluster = {"cluster": server["cluster"]} if server.get("cluster") else {}
+    return {
+        "name": server["server_name"],
+        "host": server["host"],
+        "id": server["server_id"],
+        **cluster,
+        "ver": server["version"],
+        "jetstream": False,
+        "flags": 0,
+    }
+
+
+def is_left_out(server: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
+    """A filter of the request is for other servers."""
+    ours = {"server_name": server["server_name"], "host": server["host"], "cluster": server.get("cluster", "")}
+    for name, value in ours.items():
+        wanted = _text(options, name)
+        if wanted and (wanted != value if options.get("exact_match") else wanted not in value):
+            return True
+    return bool(options.get("tags") or options.get("domain"))
+
+
+def _text(asked: Mapping[str, Any], name: str) -> str:
+    value = asked.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def _number(asked: Mapping[str, Any], name: str) -> int:
+    value = asked.get(name, 0)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

@@ -1,0 +1,183 @@
+"""What users of the system account ask servers and hear of them: beside a real nats-server, key by key."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nats.servers import NatsServer, nats_server, running
+from tests.nats.test_monitoring import shape
+from tests.nats.test_operating import until_true
+
+CONF = """
+server_name: here
+accounts {
+  A { users: [ {user: a, password: a} ] }
+  SYS { users: [ {user: sys, password: sys} ] }
+}
+system_account: SYS
+"""
+KINDS = [
+    pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
+    pytest.param(1, id="shards-1"),
+    pytest.param(2, id="shards-2"),
+]
+
+
+class User:
+    """A client as raw bytes, one request at a time."""
+
+    def __init__(self, server: NatsServer, user: str, name: str = "test") -> None:
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        self.file = self.socket.makefile("rb")
+        self.info = json.loads(self.file.readline()[5:])
+        hello = {"verbose": False, "user": user, "pass": user, "name": name, "lang": "raw", "version": "1"}
+        self.send(b"CONNECT " + json.dumps(hello).encode() + b"\r\n")
+        self.sync()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def sync(self) -> None:
+        self.send(b"PING\r\n")
+        while self.file.readline() != b"PONG\r\n":
+            pass
+
+    def message(self) -> tuple[str, bytes]:
+        while True:
+            words = self.file.readline().split()
+            assert words, "the connection has ended"
+            if words[0] == b"MSG":
+                body = self.file.read(int(words[-1]) + 2)
+                return words[1].decode(), body[:-2]
+
+    def ask(self, subject: str, body: bytes = b"") -> dict[str, Any]:
+        self.send(b"SUB answer 9\r\nPUB %b answer %d\r\n%b\r\n" % (subject.encode(), len(body), body))
+        _, said = self.message()
+        self.send(b"UNSUB 9\r\n")
+        found: dict[str, Any] = json.loads(said)
+        return found
+
+    def close(self) -> None:
+        self.file.close()
+        self.socket.close()
+
+
+def start(kind: int, directory: Path) -> Iterator[NatsServer]:
+    conf = directory / f"system-{kind}.conf"
+    conf.write_text(CONF)
+    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(conf)]) as server:
+        yield server
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    yield from start(request.param, tmp_path_factory.mktemp("system"))
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    if nats_server() is None:
+        pytest.skip("no nats-server")
+    yield from start(0, tmp_path_factory.mktemp("real"))
+
+
+@pytest.mark.parametrize(
+    ("subject", "body"),
+    [
+        ("$SYS.REQ.SERVER.PING", b""),
+        ("$SYS.REQ.SERVER.PING.IDZ", b""),
+        ("$SYS.REQ.SERVER.PING.STATSZ", b'{"server_name":"her"}'),
+        ("$SYS.REQ.SERVER.PING.VARZ", b""),
+        ("$SYS.REQ.SERVER.PING.CONNZ", b'{"auth":true,"subscriptions_detail":true,"acc":"A"}'),
+        ("$SYS.REQ.SERVER.PING.CONNZ", b'{"sort":"nonsense"}'),
+        ("$SYS.REQ.SERVER.PING.CONNZ", b'{"acc":"A","filter_subject":"a.b"}'),
+        ("$SYS.REQ.SERVER.PING.SUBSZ", b'{"subscriptions":true,"account":"A"}'),
+        ("$SYS.REQ.SERVER.PING.ACCOUNTZ", b""),
+        ("$SYS.REQ.SERVER.PING.HEALTHZ", b""),
+        ("$SYS.REQ.SERVER.PING.ROUTEZ", b""),
+        ("$SYS.REQ.SERVER.PING.GATEWAYZ", b""),
+        ("$SYS.REQ.SERVER.PING.LEAFZ", b""),
+        ("$SYS.REQ.SERVER.PING.JSZ", b""),
+        ("$SYS.REQ.SERVER.ID.VARZ", b""),
+        ("$SYS.REQ.ACCOUNT.A.CONNZ", b""),
+        ("$SYS.REQ.ACCOUNT.A.SUBSZ", b""),
+        ("$SYS.REQ.ACCOUNT.A.STATZ", b""),
+        ("$SYS.REQ.ACCOUNT.A.INFO", b""),
+    ],
+)
+def test_answers_have_the_keys_of_a_nats_server(
+    real: NatsServer, server: NatsServer, subject: str, body: bytes
+) -> None:
+    shapes = []
+    for one in (real, server):
+        client, system = User(one, "a"), User(one, "sys")
+        client.send(b"SUB a.* 1\r\nPUB a.b 1\r\nx\r\n")
+        client.sync()
+        shapes.append(shape(system.ask(subject.replace(".ID.", f".{system.info['server_id']}."), body)))
+        client.close()
+        system.close()
+    assert shapes[1] == shapes[0]
+
+
+def test_a_filter_leaves_servers_out(server: NatsServer) -> None:
+    system = User(server, "sys")
+    system.send(b"SUB none 8\r\n")
+    for body in (b'{"server_name":"elsewhere"}', b'{"server_name":"her","exact_match":true}', b'{"tags":["x"]}'):
+        system.send(b"PUB $SYS.REQ.SERVER.PING.IDZZ none %d\r\n%b\r\n" % (len(body), body))
+        system.send(b"PUB $SYS.REQ.SERVER.PING.VARZ none %d\r\n%b\r\n" % (len(body), body))
+    # What was asked behind those is answered, and they are not.
+    assert system.ask("$SYS.REQ.SERVER.PING.IDZ")["name"] == "here"
+    system.close()
+
+
+def test_the_system_account_hears_who_comes_and_goes(server: NatsServer) -> None:
+    system = User(server, "sys")
+    system.send(b"SUB $SYS.ACCOUNT.A.* 1\r\n")
+    system.sync()
+    client = User(server, "a", "a name")
+    client.send(b"PUB x 3\r\nabc\r\n")
+    client.sync()
+    event = next_event(system, "CONNECT")
+    assert event["type"] == "io.nats.server.advisory.v1.client_connect"
+    assert (event["client"]["acc"], event["client"]["user"], event["client"]["name"]) == ("A", "a", "a name")
+    assert event["client"]["id"] == client.info["client_id"]
+    assert event["server"]["id"] == system.info["server_id"]
+    client.close()
+    event = next_event(system, "DISCONNECT")
+    assert event["client"]["id"] == client.info["client_id"]
+    assert (event["sent"]["msgs"], event["sent"]["bytes"]) == (1, 3)
+    assert event["reason"] in ("Client Closed", "Read Error")
+    system.close()
+
+
+def next_event(system: User, kind: str) -> dict[str, Any]:
+    while True:
+        subject, body = system.message()
+        if subject == f"$SYS.ACCOUNT.A.{kind}":
+            found: dict[str, Any] = json.loads(body)
+            return found
+
+
+def test_who_is_not_of_the_system_account_has_no_answer(server: NatsServer) -> None:
+    client = User(server, "a")
+    client.send(b"SUB answer 1\r\nPUB $SYS.REQ.SERVER.PING.IDZ answer 0\r\n\r\nPUB answer 4\r\nmine\r\n")
+    assert client.message() == ("answer", b"mine")
+    client.close()
+
+
+def test_the_server_itself_is_not_among_its_clients(server: NatsServer) -> None:
+    system = User(server, "sys")
+
+    def connections() -> list[int]:
+        return [row["cid"] for row in system.ask("$SYS.REQ.SERVER.PING.CONNZ")["data"]["connections"]]
+
+    until_true(lambda: connections() == [system.info["client_id"]])
+    varz = system.ask("$SYS.REQ.SERVER.PING.VARZ")["data"]
+    assert varz["connections"] == 1
+    system.close()
