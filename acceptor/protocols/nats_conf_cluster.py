@@ -12,6 +12,7 @@ from mq_shards.acceptor.protocols.nats_conf_operating import timeout
 from mq_shards.acceptor.protocols.nats_conf_takers import (
     Conf,
     Taker,
+    duration_option,
     host,
     listen,
     option,
@@ -98,9 +99,9 @@ CLUSTER: Final[Mapping[str, Taker]] = {
     "pool_size": _take_pool_size,
     "accounts": option("cluster-accounts", Value.texts),
     "compression": _take_compression,
-    "ping_interval": unsupported("cluster.ping_interval", "routes have the clients', and 30 s at most"),
-    "ping_max": unsupported("cluster.ping_max", "routes have the clients'"),
-    "write_deadline": unsupported("cluster.write_deadline", "routes have the clients'"),
+    "ping_interval": duration_option("cluster-ping-interval"),
+    "ping_max": option("cluster-ping-max", Value.whole),
+    "write_deadline": duration_option("cluster-write-deadline"),
     "write_timeout": unsupported("cluster.write_timeout", "a server that takes no output is always closed"),
 }
 

@@ -72,6 +72,9 @@ class Routing:
             settings["cluster-connect-backoff"], self._is_own,
         )  # fmt: skip
         self._begun = False
+        engine.set("nats-route.ping-interval-ns", settings["cluster-ping-interval"])
+        engine.set("nats-route.ping-max", settings["cluster-ping-max"])
+        engine.set("nats-route.write-deadline-ns", settings["cluster-write-deadline"])
         self._limited = self._set_permissions()
         if settings["cluster-advertise"]:
             self._own.host, self._own.port = advertised(settings["cluster-advertise"], port)

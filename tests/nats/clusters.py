@@ -18,7 +18,7 @@ import pytest
 
 from tests.nats.servers import nats_server
 from tests.nats.wire import Wire
-from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, free_port
+from tests.servers import ROOT, START_SECONDS, STOP_SECONDS, children, free_port
 
 OLD = ROOT / "build" / "nats" / "2.9.25" / "nats-server"
 # The kinds: ours with so many acceptors, and real ones.
@@ -121,7 +121,12 @@ class Member:
     def kill(self, number: int) -> None:
         """To all its processes."""
         assert self.process is not None
-        os.killpg(self.process.pid, number)
+        pids = [self.process.pid]
+        for pid in pids:
+            pids += children(pid)
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def stop(self, number: int = signals.SIGTERM) -> None:
         if self.process is None:

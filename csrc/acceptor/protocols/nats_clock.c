@@ -59,7 +59,9 @@ void nats_due(struct acceptor *a, struct connection *c) {
     } else if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns) {
         n->deadline_ns = n->ping_ns = 0;
         nats_end(a, c, NATS_AUTHENTICATION_TIMEOUT, "Authentication Timeout");
-    } else if (n->ping_ns > 0 && a->now_ns >= n->ping_ns && !c->closing) {
+    } else if (c->closing) {
+        n->ping_ns = 0; /* what is past must not stay due */
+    } else if (n->ping_ns > 0 && a->now_ns >= n->ping_ns) {
         ping(a, c);
     }
     if (!c->closed) nats_schedule(a, c);

@@ -264,8 +264,10 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
 
 /* --- time --------------------------------------------------------------------------------------------------------- */
 
-static uint64_t ping_interval_ns(const struct nats_server *server) {
-    return server->ping_interval_ns < MOST_PING_NS ? server->ping_interval_ns : MOST_PING_NS;
+static uint64_t ping_interval_ns(const struct acceptor *a, const struct connection *c) {
+    const struct nats_routes *routes = codec_state(a, c->protocol);
+    uint64_t interval = routes->ping_interval_ns > 0 ? routes->ping_interval_ns : routes->server->ping_interval_ns;
+    return interval < MOST_PING_NS ? interval : MOST_PING_NS;
 }
 
 static void send_ping(struct acceptor *a, struct connection *c) {
@@ -277,10 +279,10 @@ static void send_ping(struct acceptor *a, struct connection *c) {
 
 /* Servers are asked whether or not they have said something lately. */
 static void ping(struct acceptor *a, struct connection *c) {
-    const struct nats_server *server = route_server(a, c);
+    const struct nats_routes *routes = codec_state(a, c->protocol);
     struct nats_route *r = route_of(c);
-    r->ping_ns = a->now_ns + ping_interval_ns(server);
-    if (r->pings >= server->ping_max) {
+    r->ping_ns = a->now_ns + ping_interval_ns(a, c);
+    if (r->pings >= (routes->ping_max > 0 ? routes->ping_max : routes->server->ping_max)) {
         r->ping_ns = 0;
         end(a, c, "Stale Connection");
         return;
@@ -290,13 +292,16 @@ static void ping(struct acceptor *a, struct connection *c) {
 }
 
 static void due(struct acceptor *a, struct connection *c) {
-    const struct nats_route *r = route_of(c);
-    if (r->stalled_ns > 0 && a->now_ns >= r->stalled_ns + route_server(a, c)->write_deadline_ns) {
+    struct nats_route *r = route_of(c);
+    if (r->stalled_ns > 0 && a->now_ns >= r->stalled_ns + route_write_deadline_ns(a, c)) {
         codec_count_add(a, c, ROUTE_SLOW, 1);
         socket_close(a, c);
         return;
     }
-    if (r->ping_ns > 0 && a->now_ns >= r->ping_ns && !c->closing) ping(a, c);
+    if (c->closing)
+        r->ping_ns = 0; /* what is past must not stay due */
+    else if (r->ping_ns > 0 && a->now_ns >= r->ping_ns)
+        ping(a, c);
     if (!c->closed) nats_route_schedule(a, c);
 }
 
@@ -322,10 +327,24 @@ static bool started(struct acceptor *a, void *state) {
     return true;
 }
 
+static bool set(void *state, const char *option, uint64_t value) {
+    struct nats_routes *routes = state;
+    bool is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
+    if (strcmp(option, "ping-interval-ns") == 0 && is_time)
+        routes->ping_interval_ns = value;
+    else if (strcmp(option, "write-deadline-ns") == 0 && is_time)
+        routes->write_deadline_ns = value;
+    else if (strcmp(option, "ping-max") == 0 && value <= UINT32_MAX)
+        routes->ping_max = (uint32_t)value;
+    else
+        return false;
+    return true;
+}
+
 static void opened(struct acceptor *a, struct connection *c) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
-    uint64_t first = ping_interval_ns(server) < FIRST_PING_NS ? ping_interval_ns(server) : FIRST_PING_NS;
+    uint64_t interval = ping_interval_ns(a, c), first = interval < FIRST_PING_NS ? interval : FIRST_PING_NS;
     r->flags = ROUTE_MUST_CONNECT;
     r->ping_ns = a->now_ns + first + nats_random(server) % (first / 5 + 1);
     nats_route_schedule(a, c);
@@ -405,6 +424,7 @@ const struct codec nats_route_codec = {
     .answer = answer,
     .parse = parse,
     .started = started,
+    .set = set,
     .call = call,
     .opened = opened,
     .sent = sent,

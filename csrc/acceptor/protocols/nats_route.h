@@ -54,10 +54,18 @@ struct nats_route {
 /* What an acceptor keeps of its routes is in struct nats_server. */
 struct nats_routes {
     struct nats_server *server;
+    /* 0: as clients' are. */
+    uint64_t ping_interval_ns, write_deadline_ns;
+    uint32_t ping_max;
 };
 
 static inline struct nats_route *route_of(const struct connection *c) {
     return connection_state(c);
+}
+
+static inline uint64_t route_write_deadline_ns(const struct acceptor *a, const struct connection *c) {
+    const struct nats_routes *routes = codec_state(a, c->protocol);
+    return routes->write_deadline_ns > 0 ? routes->write_deadline_ns : routes->server->write_deadline_ns;
 }
 
 static inline struct nats_server *route_server(const struct acceptor *a, const struct connection *c) {

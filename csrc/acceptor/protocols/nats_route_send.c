@@ -26,7 +26,7 @@ void nats_route_schedule(struct acceptor *a, struct connection *c) {
     const struct nats_route *r = route_of(c);
     uint64_t due = r->ping_ns;
     if (r->stalled_ns > 0) {
-        uint64_t deadline = r->stalled_ns + route_server(a, c)->write_deadline_ns;
+        uint64_t deadline = r->stalled_ns + route_write_deadline_ns(a, c);
         if (due == 0 || deadline < due) due = deadline;
     }
     if (due > 0)
