@@ -95,24 +95,64 @@ static bool is_listed(const struct topic *t) {
     return t->durable || topic_jobs(t) > 0;
 }
 
-void catalog(struct worker *w, uint32_t client, const struct message *m) {
-    struct sheet sheet = {0};
-    const struct map *names = &w->topics.names;
-    bool consumers = m->pri != 0;
-    if (m->body_bytes) {
-        uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);
-        if (topic && is_listed(topic_at(&w->topics, topic)))
-            put_topic(w, &sheet, topic_at(&w->topics, topic), consumers);
-    } else {
-        for (uint32_t i = 0; names->slots && i <= names->mask; i++) {
-            uint32_t topic = names->slots[i].number;
-            if (topic && is_listed(topic_at(&w->topics, topic)))
-                put_topic(w, &sheet, topic_at(&w->topics, topic), consumers);
-        }
+/* What a request about all topics has gathered in the turns so far. */
+static struct sheet *sheet_of(struct client *c) {
+    if (!c->sheet) c->sheet = calloc(1, sizeof *c->sheet);
+    return c->sheet;
+}
+
+void sheet_free(struct client *c) {
+    if (c->sheet) free(c->sheet->bytes);
+    free(c->sheet);
+    c->sheet = NULL;
+}
+
+static enum outcome answer(struct worker *w, uint32_t client, const struct message *m) {
+    struct client *c = client_at(&w->clients, client);
+    const struct sheet *sheet = c->sheet;
+    bool failed = !sheet || sheet->short_of_memory;
+    struct message a = request_answer_of(w, client, m, failed ? STATUS_NO_SPACE : STATUS_OK);
+    request_send(w, client, &a, failed ? NULL : sheet->bytes, failed ? 0 : sheet->count);
+    sheet_free(c);
+    c->done = 0;
+    return DONE;
+}
+
+/* Of the topics that there are, from the one that the turn before came to. */
+static enum outcome gather(struct worker *w, uint32_t client, const struct message *m,
+                           void (*put_one)(const struct worker *, struct sheet *, const struct topic *, bool)) {
+    struct client *c = client_at(&w->clients, client);
+    struct sheet *sheet = sheet_of(c);
+    for (uint32_t left = WORKER_TURN_STEPS; sheet && c->done + 1 < w->topics.arena.end; left--) {
+        if (!left) return MORE;
+        const struct topic *t = topic_at(&w->topics, (uint32_t)++c->done);
+        worker_step(w);
+        if (t->name) put_one(w, sheet, t, m->with_consumers != 0);
     }
-    struct message answer = request_answer_of(w, client, m, sheet.short_of_memory ? STATUS_NO_SPACE : STATUS_OK);
-    request_send(w, client, &answer, sheet.bytes, sheet.short_of_memory ? 0 : sheet.count);
-    free(sheet.bytes);
+    return answer(w, client, m);
+}
+
+static void put_listed(const struct worker *w, struct sheet *sheet, const struct topic *t, bool consumers) {
+    if (is_listed(t)) put_topic(w, sheet, t, consumers);
+}
+
+enum outcome catalog(struct worker *w, uint32_t client, const struct message *m) {
+    if (!m->body_bytes) return gather(w, client, m, put_listed);
+    struct sheet *sheet = sheet_of(client_at(&w->clients, client));
+    uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);
+    if (sheet && topic) put_listed(w, sheet, topic_at(&w->topics, topic), m->with_consumers != 0);
+    return answer(w, client, m);
+}
+
+static void put_name(const struct worker *w, struct sheet *sheet, const struct topic *t, bool consumers) {
+    (void)w, (void)consumers;
+    if (!topic_seen(t)) return;
+    put(sheet, t->name, t->name_bytes);
+    put(sheet, "\n", 1);
+}
+
+enum outcome list(struct worker *w, uint32_t client, const struct message *m) {
+    return gather(w, client, m, put_name);
 }
 
 void catalog_changed(struct worker *w) {

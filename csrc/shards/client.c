@@ -47,11 +47,15 @@ uint32_t clients_get(struct clients *clients, uint32_t acceptor, uint32_t conn) 
     return number;
 }
 
+void clients_unname(struct clients *clients, uint32_t client) {
+    const struct client *c = client_at(clients, client);
+    map_remove(&clients->by_conn, key_of(c->acceptor, c->conn));
+}
+
 void clients_remove(struct clients *clients, uint32_t client) {
     struct client *c = client_at(clients, client);
     assert(!c->waiting && !c->inflight && !c->watches && !c->used && !c->consumer);
     free(c->parked.bytes);
-    map_remove(&clients->by_conn, key_of(c->acceptor, c->conn));
     arena_give(&clients->arena, client);
 }
 

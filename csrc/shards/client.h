@@ -43,7 +43,11 @@ struct client {
     bool waiting;
     bool wants_headers; /* in the reply to its last request for a message */
     bool runnable;
+    bool unfinished; /* its first parked request has been begun */
+    uint32_t next_unfinished;
     uint64_t wait_until_ns;
+    uint64_t done;       /* of that request, ... */
+    struct sheet *sheet; /* ... and what it will answer; NULL: nothing yet */
     struct parked parked;
 };
 
@@ -66,7 +70,9 @@ static inline struct watch *watch_at(const struct clients *c, uint32_t watch) {
 uint32_t clients_get(struct clients *clients, uint32_t acceptor, uint32_t conn);
 /* 0 when there is none. */
 uint32_t clients_find(const struct clients *clients, uint32_t acceptor, uint32_t conn);
-/* Its watches, waits and jobs in flight must have been let go. */
+/* Its connection goes by another number, or none. */
+void clients_unname(struct clients *clients, uint32_t client);
+/* It was unnamed, and its watches, waits and jobs in flight have been let go. */
 void clients_remove(struct clients *clients, uint32_t client);
 
 /* The watch of a client on a topic, or 0. */

@@ -91,16 +91,46 @@ static void leave_client(struct worker *w, const struct consumer *c, uint32_t co
     map_remove(&w->subscriptions.numbers, number_key(c->client, c->number));
 }
 
-void consumer_remove(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
-    struct subscription *s = at(w, c->subscription);
-    c->credit = 0;
-    while (c->inflight_first) {
+/* Some of what it has in flight is to be delivered again. False: all is. */
+static bool give_back(struct worker *w, const struct consumer *c, uint32_t most) {
+    for (; c->inflight_first && most; most--) {
         uint32_t delivery = c->inflight_first;
         delivery_take(w, delivery);
         if (c->uncounted) delivery_at(&w->subscriptions, delivery)->attempts--;
         delivery_again(w, delivery);
     }
+    return c->inflight_first != 0;
+}
+
+/* Those that left with more in flight than one turn gives back. `of` 0: of all subscriptions. */
+static void give_back_left(struct worker *w, uint32_t of, uint32_t most) {
+    for (uint32_t *link = &w->leaving_consumers; *link;) {
+        uint32_t consumer = *link;
+        struct consumer *c = consumer_of(w, consumer);
+        if ((of && c->subscription != of) || give_back(w, c, most)) {
+            link = &c->next;
+            continue;
+        }
+        *link = c->next;
+        arena_give(&w->subscriptions.consumers, consumer);
+    }
+}
+
+bool consumers_leave(struct worker *w) {
+    if (!w->leaving_consumers) return false;
+    give_back_left(w, 0, WORKER_TURN_STEPS);
+    return w->leaving_consumers != 0;
+}
+
+void consumers_have_left(struct worker *w, uint32_t subscription) {
+    if (w->leaving_consumers) give_back_left(w, subscription, UINT32_MAX);
+}
+
+void consumer_remove(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    struct subscription *s = at(w, c->subscription);
+    c->credit = 0;
+    bool leaves = give_back(w, c, WORKER_TURN_STEPS);
     leave_turns(w, c, consumer);
     flights_forget(w, consumer);
     if (c->previous)
@@ -113,6 +143,12 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
     free(c->description);
     free(c->rank);
     uint32_t subscription = c->subscription;
-    arena_give(&w->subscriptions.consumers, consumer);
+    c->description = NULL;
+    c->rank = NULL;
+    c->next = w->leaving_consumers;
+    if (leaves)
+        w->leaving_consumers = consumer;
+    else
+        arena_give(&w->subscriptions.consumers, consumer);
     policy_left(w, subscription, consumer);
 }

@@ -187,6 +187,7 @@ static void reset_all(struct worker *w, uint32_t first, uint64_t from) {
 
 void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
     struct subscription *s = at(w, subscription);
+    consumers_have_left(w, subscription);
     reset_all(w, s->again_first, seq);
     reset_all(w, s->deferred_first, seq);
     for (uint32_t c = s->consumer_first; c; c = consumer_at(&w->subscriptions, c)->next)
@@ -311,6 +312,7 @@ void tell_position(struct worker *w, uint32_t client, uint32_t topic, const stru
     }
     if (subscription) {
         const struct subscription *s = at(w, subscription);
+        consumers_have_left(w, subscription);
         p.cursor = s->cursor;
         p.unfinished = first_unfinished(w, s);
         p.depth = subscription_depth(w, s);

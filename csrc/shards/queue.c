@@ -197,6 +197,7 @@ static void take_buried(struct worker *w, const struct job *j) {
 void queue_take(struct worker *w, uint32_t job) {
     struct job *j = job_at(w, job);
     struct topic *t = topic_at(&w->topics, j->topic);
+    worker_step(w);
     switch (j->state) {
     case JOB_READY:
         ready_remove(&t->ready, &w->jobs, job);
@@ -340,9 +341,9 @@ void queue_settle(struct worker *w, uint32_t topic, bool was_seen) {
     if (!seen || t->asleep) shard_settle_topic(w, topic);
 }
 
-static void delays_due(struct worker *w) {
+static void delays_due(struct worker *w, uint64_t most) {
     const struct heap_entry *first;
-    while ((first = heap_top(&w->delays)) && first->high <= w->now_ns) {
+    while ((first = heap_top(&w->delays)) && first->high <= w->now_ns && w->steps < most) {
         uint32_t topic = heap_item(*first);
         uint32_t job = heap_item(*heap_top(&topic_at(&w->topics, topic)->delayed));
         queue_take(w, job);
@@ -394,16 +395,18 @@ static void wait_over(struct worker *w, uint32_t client) {
         if (end != UINT64_MAX) push(&w->waits, wait_places(w), heap_key(end, 0, client));
         return;
     }
+    worker_step(w);
     queue_stop_waiting(w, client);
     request_answer(w, client, c->wait_slot, MSG_RESERVE, status, 0);
 }
 
 bool queue_tick(struct worker *w) {
     if (queue_next_ns(w) > w->now_ns) return false;
-    delays_due(w);
+    uint64_t most = w->steps + WORKER_TURN_STEPS;
+    delays_due(w, most);
     pauses_due(w);
     (void)wheel_advance(&w->inflight, reservation_timers(w), w->now_ns); /* the rest in the next turn */
-    for (;;) {
+    while (w->steps < most) {                                            /* what is left is due in the next turn too */
         uint32_t due = wheel_due(&w->inflight, w->now_ns);
         struct reservation *reservation = reservation_at(w, due);
         const struct heap_entry *wait = heap_top(&w->waits);

@@ -1,4 +1,5 @@
-/* What each message of the shard protocol asks for: those of the job queue here, those of subscriptions in consume.c. */
+/* What each message of the shard protocol asks for: those of the job queue here, those of subscriptions in consume.c, figures in
+ * stats.c and catalog.c. */
 #include "shards/requests.h"
 
 #include <assert.h>
@@ -366,24 +367,27 @@ static uint32_t kickable(const struct topic *t, uint8_t state) {
     return t->delayed.count ? heap_item(*heap_top(&t->delayed)) : 0;
 }
 
-/* Room for the states of all that a KICK asks for, as far as one reservation goes. */
-enum { KICK_RESERVED = 1 << 16 };
+/* Of those of one kind, as it was when the request was begun. */
+enum { KICK_IN_TURN = 1024 };
+#define KICKS_DELAYED ((uint64_t)1 << 63)
 
 static enum outcome kick(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    uint64_t kicked = 0;
+    struct client *c = client_at(&w->clients, client);
     const struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
-    uint8_t state = t && t->buried_first ? JOB_BURIED : JOB_DELAYED;
-    while (t && kicked < m->most && kickable(t, state)) {
+    if (t && !c->done && !t->buried_first) c->done = KICKS_DELAYED;
+    uint8_t state = c->done & KICKS_DELAYED ? JOB_DELAYED : JOB_BURIED, status = STATUS_OK;
+    uint64_t kicked = c->done & ~KICKS_DELAYED, wanted = 0;
+    if (t && kicked < m->most && kickable(t, state)) {
         uint64_t there = state == JOB_BURIED ? t->buried : t->delayed.count;
-        uint64_t wanted = m->most - kicked < there ? m->most - kicked : there;
-        if (wanted > KICK_RESERVED) wanted = KICK_RESERVED;
-        uint8_t status;
-        enum outcome outcome = requests_reserve(w, shard_of_topic(w, t), (uint32_t)wanted,
-                                                wanted * sizeof(struct state_attributes), false, &status);
-        if (outcome == LATER && !kicked) return LATER;
-        if (outcome == LATER || status != STATUS_OK) break; /* the rest stay as they are; the answer says how many */
-        for (; wanted; wanted--, kicked++) kick_one(w, kickable(t, state));
+        wanted = m->most - kicked < there ? m->most - kicked : there;
+        if (wanted > KICK_IN_TURN) wanted = KICK_IN_TURN;
+        uint64_t bytes = wanted * sizeof(struct state_attributes);
+        if (requests_reserve(w, shard_of_topic(w, t), (uint32_t)wanted, bytes, false, &status) == LATER) return LATER;
     }
+    /* Without room the rest stay as they are; the answer says how many do not. */
+    for (; wanted && status == STATUS_OK; wanted--, kicked++, c->done++) kick_one(w, kickable(t, state));
+    if (t && status == STATUS_OK && kicked < m->most && kickable(t, state)) return MORE;
+    c->done = 0;
     request_answer(w, client, m->slot, m->kind, STATUS_OK, kicked);
     return DONE;
 }
@@ -402,110 +406,6 @@ static uint32_t peeked(const struct worker *w, uint32_t topic, uint8_t kind) {
     struct heap_entry first;
     if (kind == MSG_PEEK_READY) return ready_first(&t->ready, &w->jobs, &first) ? heap_item(first) : 0;
     return kickable(t, kind == MSG_PEEK_BURIED ? JOB_BURIED : JOB_DELAYED);
-}
-
-/* --- what is asked for by name, and statistics -------------------------------------------------------------------- */
-
-static uint32_t seen_by_name(const struct worker *w, const struct message *m) {
-    uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);
-    return topic && topic_seen(topic_at(&w->topics, topic)) ? topic : 0;
-}
-
-static void pause_topic(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t topic = seen_by_name(w, m);
-    if (topic) queue_pause(w, topic, m->delay_ns);
-    answer(w, client, m, topic ? STATUS_OK : STATUS_NOT_FOUND);
-}
-
-static void stats_topic(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t topic = seen_by_name(w, m);
-    if (!topic) {
-        answer(w, client, m, STATUS_NOT_FOUND);
-        return;
-    }
-    const struct topic *t = topic_at(&w->topics, topic);
-    struct topic_stats stats = {
-        .urgent = t->urgent,
-        .ready = ready_count(&t->ready),
-        .reserved = t->reserved,
-        .delayed = t->delayed.count,
-        .buried = t->buried,
-        .total = t->total,
-        .using = t->using,
-        .watching = t->watching,
-        .waiting = t->waiting,
-        .deletes = t->deletes,
-        .pauses = t->pauses,
-        .pause_ns = t->pause_ns,
-        .pause_left_ns = queue_paused(w, t) ? t->unpause_ns - w->now_ns : 0,
-    };
-    struct message a = answer_of(w, client, m->slot, m->kind, STATUS_OK);
-    send_answer(w, client, &a, &stats, sizeof stats);
-}
-
-static void stats_id(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
-    if (!job) {
-        answer(w, client, m, STATUS_NOT_FOUND);
-        return;
-    }
-    const struct job *j = job_at(w, job);
-    const struct record *r = job_record(w, j);
-    struct publish_attributes attributes = publish_attributes_of(r);
-    struct {
-        struct job_stats job;
-        char name[TOPIC_NAME_MAX];
-    } stats = {.job = {
-                   .id = j->id,
-                   .state = j->state,
-                   .pri = j->pri,
-                   .age_ns = w->wall_ns > r->time_ns ? w->wall_ns - r->time_ns : 0,
-                   .delay_ns = attributes.delay_ns,
-                   .ttr_ns = attributes.ttr_ns,
-                   .file = (uint32_t)(j->position >> 32),
-               }};
-    if (j->reservation) {
-        const struct reservation *reservation = reservation_at(w, j->reservation);
-        bool timed = j->state == JOB_RESERVED || j->state == JOB_DELAYED;
-        stats.job.delay_ns = reservation->delay_ns;
-        stats.job.time_left_ns =
-            timed && reservation->deadline_ns > w->now_ns ? reservation->deadline_ns - w->now_ns : 0;
-        stats.job.reserves = reservation->reserves;
-        stats.job.timeouts = reservation->timeouts;
-        stats.job.releases = reservation->releases;
-        stats.job.buries = reservation->buries;
-        stats.job.kicks = reservation->kicks;
-    }
-    const struct topic *t = topic_at(&w->topics, j->topic);
-    memcpy(stats.name, t->name, t->name_bytes);
-    struct message a = answer_of(w, client, m->slot, m->kind, STATUS_OK);
-    send_answer(w, client, &a, &stats, sizeof stats.job + t->name_bytes);
-}
-
-static void list(struct worker *w, uint32_t client, const struct message *m) {
-    size_t bytes = 0;
-    const struct map *names = &w->topics.names;
-    for (uint32_t i = 0; names->slots && i <= names->mask; i++) {
-        uint32_t topic = names->slots[i].number;
-        if (topic && topic_seen(topic_at(&w->topics, topic))) bytes += topic_at(&w->topics, topic)->name_bytes + 1;
-    }
-    char *all = malloc(bytes + 1);
-    if (!all) {
-        answer(w, client, m, STATUS_NO_SPACE);
-        return;
-    }
-    char *at = all;
-    for (uint32_t i = 0; names->slots && i <= names->mask; i++) {
-        uint32_t topic = names->slots[i].number;
-        if (!topic || !topic_seen(topic_at(&w->topics, topic))) continue;
-        const struct topic *t = topic_at(&w->topics, topic);
-        memcpy(at, t->name, t->name_bytes);
-        at += t->name_bytes;
-        *at++ = '\n';
-    }
-    struct message a = answer_of(w, client, m->slot, m->kind, STATUS_OK);
-    send_answer(w, client, &a, all, bytes);
-    free(all);
 }
 
 /* --- dispatch ----------------------------------------------------------------------------------------------------- */
@@ -532,10 +432,10 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_PEEK_BURIED: peek(w, client, peeked(w, topic, m->kind), m); break;
     case MSG_KICK: return kick(w, client, topic, m);
     case MSG_KICK_ID: return kick_id(w, client, m);
-    case MSG_PAUSE: pause_topic(w, client, m); break;
+    case MSG_PAUSE: tube_pause(w, client, m); break;
     case MSG_STATS_ID: stats_id(w, client, m); break;
     case MSG_STATS_TOPIC: stats_topic(w, client, m); break;
-    case MSG_LIST: list(w, client, m); break;
+    case MSG_LIST: return list(w, client, m);
     case MSG_PUBLISH_MANY: return publish_many(w, client, topic, m);
     case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
     case MSG_UNSUBSCRIBE: consumer_close(w, client, m); break;
@@ -543,7 +443,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_POSITION: tell_position(w, client, topic, m); break;
     case MSG_PEEK_SEQ: peek_seq(w, client, topic, m); break;
     case MSG_CHANGE: return change(w, client, m);
-    case MSG_CATALOG: catalog(w, client, m); break;
+    case MSG_CATALOG: return catalog(w, client, m);
     case MSG_BARRIER: answer(w, client, m, STATUS_OK); break;
     case MSG_CREDIT: consumer_credit(w, client, m); break;
     case MSG_SENT: consumer_sent(w, client, m); break;
@@ -596,21 +496,70 @@ static void remove_runnable(struct worker *w, uint32_t client) {
     if (!next) w->runnable_last = previous;
 }
 
-void client_gone(struct worker *w, uint32_t client) {
+/* Its request goes on in the next turn. */
+static void put_off(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
-    if (c->waiting) queue_stop_waiting(w, client);
-    if (c->runnable) remove_runnable(w, client);
-    while (c->parked.head != c->parked.tail) drop_parked(w, &c->parked);
-    while (c->watches) ignore(w, client, watch_at(&w->clients, c->watches)->topic);
-    if (c->used) use(w, client, 0, false);
-    consumers_gone(w, client);
-    while (c->inflight_first) {
+    c->unfinished = true;
+    c->next_unfinished = w->unfinished;
+    w->unfinished = client;
+}
+
+static void finished(struct worker *w, uint32_t client) {
+    struct client *c = client_at(&w->clients, client);
+    c->unfinished = false;
+    c->done = 0;
+    sheet_free(c);
+}
+
+static void forget_unfinished(struct worker *w, uint32_t client) {
+    uint32_t *link = &w->unfinished;
+    while (*link != client) link = &client_at(&w->clients, *link)->next_unfinished;
+    *link = client_at(&w->clients, client)->next_unfinished;
+    finished(w, client);
+}
+
+/* Some of the jobs it has are ready again. False: all are. */
+static bool give_back_some(struct worker *w, uint32_t client) {
+    const struct client *c = client_at(&w->clients, client);
+    for (uint32_t left = WORKER_TURN_STEPS; c->inflight_first && left; left--) {
         uint32_t job = c->inflight_first;
         queue_take(w, job);
         queue_make_ready(w, job);
         queue_serve(w, job_at(w, job)->topic);
     }
-    clients_remove(&w->clients, client);
+    return c->inflight_first != 0;
+}
+
+void client_gone(struct worker *w, uint32_t client) {
+    struct client *c = client_at(&w->clients, client);
+    if (c->waiting) queue_stop_waiting(w, client);
+    if (c->runnable) remove_runnable(w, client);
+    if (c->unfinished) forget_unfinished(w, client);
+    while (c->parked.head != c->parked.tail) drop_parked(w, &c->parked);
+    while (c->watches) ignore(w, client, watch_at(&w->clients, c->watches)->topic);
+    if (c->used) use(w, client, 0, false);
+    consumers_gone(w, client);
+    clients_unname(&w->clients, client);
+    if (!give_back_some(w, client)) {
+        clients_remove(&w->clients, client);
+        return;
+    }
+    c->next_unfinished = w->leaving_clients;
+    w->leaving_clients = client;
+}
+
+static bool clients_leave(struct worker *w) {
+    for (uint32_t *link = &w->leaving_clients; *link;) {
+        uint32_t client = *link;
+        struct client *c = client_at(&w->clients, client);
+        if (give_back_some(w, client)) {
+            link = &c->next_unfinished;
+            continue;
+        }
+        *link = c->next_unfinished;
+        clients_remove(&w->clients, client);
+    }
+    return w->leaving_clients != 0;
 }
 
 /* True for what does not stand in line behind a waiting RESERVE. */
@@ -640,21 +589,54 @@ bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m
         park(w, acceptor, client, m);
         return true;
     }
-    return execute(w, client, resolve(w, acceptor, m), m) == DONE;
+    enum outcome outcome = execute(w, client, resolve(w, acceptor, m), m);
+    if (outcome == MORE) {
+        park(w, acceptor, client, m);
+        put_off(w, client);
+    }
+    return outcome != LATER;
+}
+
+/* The parked requests of a client, until one has to wait. False: for a segment. */
+static bool run_parked(struct worker *w, uint32_t client) {
+    struct client *c = client_at(&w->clients, client);
+    while (!c->waiting && !c->unfinished && c->parked.head != c->parked.tail) {
+        const struct parked_request *first = parked_first(&c->parked);
+        enum outcome outcome = execute(w, client, first->topic, &first->message);
+        if (outcome == LATER) return false;
+        if (outcome == MORE) {
+            put_off(w, client);
+            return true;
+        }
+        finished(w, client);
+        drop_parked(w, &c->parked);
+    }
+    return true;
 }
 
 bool requests_run_parked(struct worker *w) {
     while (w->runnable_first) {
         uint32_t client = w->runnable_first;
         struct client *c = client_at(&w->clients, client);
-        while (!c->waiting && c->parked.head != c->parked.tail) {
-            const struct parked_request *first = parked_first(&c->parked);
-            if (execute(w, client, first->topic, &first->message) == LATER) return false;
-            drop_parked(w, &c->parked);
-        }
+        if (!run_parked(w, client)) return false;
         w->runnable_first = c->next_runnable;
         if (!w->runnable_first) w->runnable_last = 0;
         c->runnable = false;
     }
     return true;
+}
+
+bool requests_resume(struct worker *w) {
+    bool more = clients_leave(w);
+    uint32_t client = w->unfinished;
+    w->unfinished = 0;
+    while (client) {
+        struct client *c = client_at(&w->clients, client);
+        uint32_t next = c->next_unfinished;
+        more = true;
+        c->unfinished = false;
+        if (!run_parked(w, client)) put_off(w, client);
+        client = next;
+    }
+    return more;
 }

@@ -1,12 +1,13 @@
 /* What the files that carry out requests share; see requests.c for the dispatch. Each function that takes a message of
- * the shard protocol does what it asks for and answers it; LATER: nothing was done, ask again when there is a segment.
+ * the shard protocol does what it asks for and answers it; LATER: nothing was done, ask again when there is a segment; MORE: some
+ * was done, as client.done and client.sheet say, ask again in the next turn.
  */
 #ifndef MQ_REQUESTS_H
 #define MQ_REQUESTS_H
 
 #include "shards/worker.h"
 
-enum outcome { DONE, LATER };
+enum outcome { DONE, LATER, MORE };
 
 /* Room in the log, or why not: LATER if a segment is on its way, else the status to answer with. */
 enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
@@ -91,9 +92,17 @@ enum outcome consumer_finish(struct worker *w, uint32_t client, const struct mes
 enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct message *m);
 void consumer_extend(struct worker *w, uint32_t client, const struct message *m);
 
+/* --- stats.c --- */
+
+void tube_pause(struct worker *w, uint32_t client, const struct message *m);
+void stats_topic(struct worker *w, uint32_t client, const struct message *m);
+void stats_id(struct worker *w, uint32_t client, const struct message *m);
+
 /* --- catalog.c --- */
 
-void catalog(struct worker *w, uint32_t client, const struct message *m);
+enum outcome catalog(struct worker *w, uint32_t client, const struct message *m);
+enum outcome list(struct worker *w, uint32_t client, const struct message *m);
+void sheet_free(struct client *c);
 /* What is made or deleted is to be noticed by who follows it. */
 void catalog_changed(struct worker *w);
 

@@ -114,6 +114,7 @@ static void leave_lists(struct worker *w, uint32_t subscription) {
 void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position position = stream_position(&t->stream, seq);
+    worker_step(w);
     /* What was said of it before was damaged. */
     if (w->replaying && !position) return;
     if (stream_release(&t->stream, seq)) shard_count_out(shard_of_topic(w, t), position);
@@ -305,6 +306,7 @@ void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_
 
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until) {
     struct subscription *s = at(w, subscription);
+    consumers_have_left(w, subscription);
     while (s->again_first) delivery_drop(w, s->again_first);
     while (s->deferred_first) delivery_drop(w, s->deferred_first);
     for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
@@ -326,6 +328,7 @@ static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq) {
 uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct subscription *s = at(w, subscription);
     if (!s->cursor) return 0;
+    consumers_have_left(w, subscription);
     if (seq >= s->cursor) seq = s->cursor - 1;
     uint32_t count = drop_upto(w, s->again_first, seq) + drop_upto(w, s->deferred_first, seq);
     for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
@@ -361,6 +364,7 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     struct topic *t = topic_of(w, s);
     assert(!s->consumer_first);
+    consumers_have_left(w, subscription);
     bool leaves = t->subscription_count == 1 && t->stopped && !s->reader;
     if (leaves) leave_waiting(w, subscription);
     subscription_empty(w, subscription, subscription_horizon(t));
@@ -561,6 +565,7 @@ static void take_deferred(struct worker *w, struct subscription *s, const struct
 void delivery_take(struct worker *w, uint32_t delivery) {
     struct delivery *d = delivery_of(w, delivery);
     struct subscription *s = at(w, d->subscription);
+    worker_step(w);
     switch (d->state) {
     case DELIVERY_AGAIN: take_again(w, s, d); break;
     case DELIVERY_DEFERRED: take_deferred(w, s, d); break;
@@ -579,10 +584,10 @@ void delivery_take(struct worker *w, uint32_t delivery) {
 
 /* --- time --------------------------------------------------------------------------------------------------------- */
 
-static void flights_due(struct worker *w, uint32_t consumer) {
+static void flights_due(struct worker *w, uint32_t consumer, uint64_t most_steps) {
     struct consumer *c = consumer_of(w, consumer);
     heap_remove(&w->subscriptions.flights, flight_places(w), c->flight_place);
-    while (c->inflight_first && delivery_of(w, c->inflight_first)->deadline_ns <= w->now_ns) {
+    while (c->inflight_first && delivery_of(w, c->inflight_first)->deadline_ns <= w->now_ns && w->steps < most_steps) {
         uint32_t delivery = c->inflight_first;
         delivery_take(w, delivery);
         at(w, c->subscription)->timeouts++;
@@ -606,8 +611,10 @@ uint64_t subscriptions_next_ns(const struct worker *w) {
 bool subscriptions_tick(struct worker *w) {
     if (subscriptions_next_ns(w) > w->now_ns) return false;
     const struct heap_entry *first;
-    while ((first = heap_top(&w->subscriptions.flights)) && first->high <= w->now_ns) flights_due(w, heap_item(*first));
-    while ((first = heap_top(&w->subscriptions.deferred)) && first->high <= w->now_ns) {
+    uint64_t most = w->steps + WORKER_TURN_STEPS;
+    while ((first = heap_top(&w->subscriptions.flights)) && first->high <= w->now_ns && w->steps < most)
+        flights_due(w, heap_item(*first), most);
+    while ((first = heap_top(&w->subscriptions.deferred)) && first->high <= w->now_ns && w->steps < most) {
         uint32_t delivery = heap_item(*first);
         delivery_take(w, delivery);
         delivery_again(w, delivery);

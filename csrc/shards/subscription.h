@@ -212,8 +212,12 @@ void delivery_extend(struct worker *w, uint32_t delivery);
 uint32_t consumer_find(const struct worker *w, uint32_t client, uint32_t number);
 /* 0 when a limit or memory is reached. The number must be free. */
 uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint32_t subscription);
-/* What it has in flight is to be delivered again. */
+/* What it has in flight is to be delivered again: the last of much of it in the next turns. */
 void consumer_remove(struct worker *w, uint32_t consumer);
+/* In each turn. True if there is more. */
+bool consumers_leave(struct worker *w);
+/* All that consumers who left had of this subscription is to be delivered again now. */
+void consumers_have_left(struct worker *w, uint32_t subscription);
 /* After a change of what it has in flight, of its credit or its window: it comes to take turns, or does so no more. */
 void consumer_settle(struct worker *w, uint32_t consumer);
 

@@ -79,5 +79,6 @@ void topics_remove(struct topics *topics, uint32_t topic) {
     heap_free(&t->delayed);
     stream_free(&t->stream);
     free(t->name);
+    t->name = NULL;
     arena_give(&topics->arena, topic);
 }

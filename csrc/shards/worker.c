@@ -441,8 +441,12 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;
     bool busy = false;
+    if (w->steps > w->most_steps) w->most_steps = w->steps;
+    w->steps = 0;
     if (!w->failing) {
-        busy = queue_tick(w);
+        busy = requests_resume(w);
+        busy |= consumers_leave(w);
+        busy |= queue_tick(w);
         busy |= subscriptions_tick(w);
         requests_run_parked(w);
         for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
@@ -480,6 +484,12 @@ bool worker_flush(struct worker *w) {
         }
     }
     return true;
+}
+
+uint64_t worker_longest_turn(struct worker *w) {
+    uint64_t most = w->steps > w->most_steps ? w->steps : w->most_steps;
+    w->steps = w->most_steps = 0;
+    return most;
 }
 
 /* --- the loop ----------------------------------------------------------------------------------------------------- */

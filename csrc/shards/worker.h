@@ -38,6 +38,8 @@ enum {
     WORKER_TURN_MESSAGES = 4096,      /* of one acceptor in one turn */
     WORKER_MAX_SUBSCRIPTIONS = 1 << 20,
     WORKER_MAX_DELIVERIES = 1 << 26,
+    WORKER_TURN_STEPS =
+        4096, /* messages or topics that one request, or time alone, touches in one turn; the rest in the next */
     WORKER_MAX_SLOTS = 1 << 22,    /* of which messages are in flight */
     WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries of which parts are finished */
 };
@@ -92,6 +94,10 @@ struct worker {
     struct heap pauses;                     /* topics, by the end of their pause */
     struct heap waits;                      /* waiting clients with something to wait no longer for */
     uint32_t runnable_first, runnable_last; /* clients with parked requests that may go on */
+    uint32_t unfinished;                    /* the first of those whose request goes on in the next turn */
+    uint32_t leaving_clients;               /* gone, and what they had is given back in pieces; consumers too */
+    uint32_t leaving_consumers;
+    uint64_t steps, most_steps; /* messages and topics touched in this turn, and ever in one */
 
     struct peer peers[BOARD_MAX_ACCEPTORS];
     struct board *board;
@@ -186,6 +192,8 @@ void worker_peer_gone(struct worker *w, uint32_t acceptor);
 bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns);
 /* When time alone will give it something to do; UINT64_MAX: never. */
 uint64_t worker_next_ns(const struct worker *w);
+/* The most messages and topics that one turn has touched since this was asked last. */
+uint64_t worker_longest_turn(struct worker *w);
 /* Turns until Python is needed: returns enum worker_event bits. */
 uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
 /* Writes and syncs all that was appended; false if that failed. */
@@ -223,11 +231,18 @@ static inline uint64_t worker_deadline(const struct worker *w, uint64_t due_wall
 /* A failure of the program or of memory that leaves no way on: the supervisor starts anew from the log. */
 _Noreturn void worker_die(const char *why);
 
+/* One of a turn's, as few as a request needs. */
+static inline void worker_step(struct worker *w) {
+    w->steps++;
+}
+
 /* requests.c. False: it cannot be done before a segment comes; ask again. */
 bool request_handle(struct worker *w, uint32_t acceptor, const struct message *m);
 void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id);
 void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job);
 bool requests_run_parked(struct worker *w);
+/* What the turn before has left over comes again. True if there is any. */
+bool requests_resume(struct worker *w);
 void client_gone(struct worker *w, uint32_t client);
 
 #endif

@@ -1,0 +1,81 @@
+/* What beanstalkd's clients ask of a tube and a job by name: figures, and a pause. */
+#include <string.h>
+
+#include "shards/queue.h"
+#include "shards/requests.h"
+
+static uint32_t seen_by_name(const struct worker *w, const struct message *m) {
+    uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);
+    return topic && topic_seen(topic_at(&w->topics, topic)) ? topic : 0;
+}
+
+void tube_pause(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t topic = seen_by_name(w, m);
+    if (topic) queue_pause(w, topic, m->delay_ns);
+    request_done(w, client, m, topic ? STATUS_OK : STATUS_NOT_FOUND);
+}
+
+void stats_topic(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t topic = seen_by_name(w, m);
+    if (!topic) {
+        request_done(w, client, m, STATUS_NOT_FOUND);
+        return;
+    }
+    const struct topic *t = topic_at(&w->topics, topic);
+    struct topic_stats stats = {
+        .urgent = t->urgent,
+        .ready = ready_count(&t->ready),
+        .reserved = t->reserved,
+        .delayed = t->delayed.count,
+        .buried = t->buried,
+        .total = t->total,
+        .using = t->using,
+        .watching = t->watching,
+        .waiting = t->waiting,
+        .deletes = t->deletes,
+        .pauses = t->pauses,
+        .pause_ns = t->pause_ns,
+        .pause_left_ns = queue_paused(w, t) ? t->unpause_ns - w->now_ns : 0,
+    };
+    struct message a = request_answer_of(w, client, m, STATUS_OK);
+    request_send(w, client, &a, &stats, sizeof stats);
+}
+
+void stats_id(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    if (!job) {
+        request_done(w, client, m, STATUS_NOT_FOUND);
+        return;
+    }
+    const struct job *j = job_at(w, job);
+    const struct record *r = job_record(w, j);
+    struct publish_attributes attributes = publish_attributes_of(r);
+    struct {
+        struct job_stats job;
+        char name[TOPIC_NAME_MAX];
+    } stats = {.job = {
+                   .id = j->id,
+                   .state = j->state,
+                   .pri = j->pri,
+                   .age_ns = w->wall_ns > r->time_ns ? w->wall_ns - r->time_ns : 0,
+                   .delay_ns = attributes.delay_ns,
+                   .ttr_ns = attributes.ttr_ns,
+                   .file = (uint32_t)(j->position >> 32),
+               }};
+    if (j->reservation) {
+        const struct reservation *reservation = reservation_at(w, j->reservation);
+        bool timed = j->state == JOB_RESERVED || j->state == JOB_DELAYED;
+        stats.job.delay_ns = reservation->delay_ns;
+        stats.job.time_left_ns =
+            timed && reservation->deadline_ns > w->now_ns ? reservation->deadline_ns - w->now_ns : 0;
+        stats.job.reserves = reservation->reserves;
+        stats.job.timeouts = reservation->timeouts;
+        stats.job.releases = reservation->releases;
+        stats.job.buries = reservation->buries;
+        stats.job.kicks = reservation->kicks;
+    }
+    const struct topic *t = topic_at(&w->topics, j->topic);
+    memcpy(stats.name, t->name, t->name_bytes);
+    struct message a = request_answer_of(w, client, m, STATUS_OK);
+    request_send(w, client, &a, &stats, sizeof stats.job + t->name_bytes);
+}
