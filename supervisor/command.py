@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(translation.said, end="")
                 return 0
             given, notes = translation.arguments, translation.notes
+            checking |= translation.checks_only
         options = parse(given)
         if checking:
             return _checked(options, notes)

@@ -11,7 +11,9 @@ from mq_shards.supervisor import VERSION
 from mq_shards.supervisor.moving.translation import Translation, own_arguments
 
 # By the program's name: the module that reads its command line.
-SERVERS: Final[Mapping[str, str]] = {"beanstalkd": "beanstalkd", "nsqd": "nsqd"}
+SERVERS: Final[Mapping[str, str]] = {
+    "beanstalkd": "beanstalkd", "nsqd": "nsqd", "nats-server": "nats_server",
+}  # fmt: skip
 
 
 def translate(arguments: Sequence[str]) -> Translation:

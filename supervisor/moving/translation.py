@@ -19,6 +19,7 @@ class Translation:
     arguments: list[str] = field(default_factory=list)  # of mq-shards
     notes: list[str] = field(default_factory=list)  # what is not as it was there, one line each
     said: str | None = None  # there is nothing to run, only this to say
+    checks_only: bool = False  # the configuration is to be looked at
 
     def option(self, name: str, value: str | None = None) -> None:
         self.arguments += [f"--{name}"] if value is None else [f"--{name}", value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import subprocess
@@ -66,7 +67,8 @@ def test_what_has_no_meaning_or_is_left_behind_is_one_line(tmp_path: Path) -> No
     "arguments",
     [["beanstalkd", "-x"], ["beanstalkd", "-p", "x"], ["beanstalkd", "here"], ["beanstalkd", "-b"], ["rabbitmq"], [],
      ["nsqd", "-nonsense"], ["nsqd", "--tcp-address"], ["nsqd", "-tcp-address=4150"], ["nsqd", "what"],
-     ["nsqd", "--config=/nowhere.toml"]],
+     ["nsqd", "--config=/nowhere.toml"], ["nats-server", "--what"], ["nats-server", "-p"], ["nats-server", "-p", "x"],
+     ["nats-server", "here"]],
 )  # fmt: skip
 def test_what_the_server_would_refuse_is_refused(arguments: list[str]) -> None:
     with pytest.raises(OptionsError):
@@ -136,6 +138,51 @@ def test_every_flag_of_the_real_beanstalkd_is_known() -> None:
             flag, value, *_ = line.split()
             takes_value = value.isupper() and len(value) > 1
             translate(["beanstalkd", flag, *(["1"] if takes_value else [])])
+
+
+def test_nats_server_without_flags_is_what_nats_server_is() -> None:
+    options = options_of("nats-server")
+    assert listens(options) == ["nats://0.0.0.0:4222"] and options.data_dir is None
+
+
+def test_nats_servers_flags() -> None:
+    options = options_of(
+        "nats-server", "-a", "127.0.0.1", "--port=5000", "-m", "8222", "-n", "one", "--user", "u", "--pass=p", "-D",
+        "--cluster", "nats://127.0.0.1:6222", "--routes", "nats-route://h:1,nats-route://i:2", "--cluster_name=c",
+    )  # fmt: skip
+    nats = options.settings["nats"]
+    assert sorted(listens(options)) == [
+        "nats-http://127.0.0.1:8222", "nats-route://127.0.0.1:6222", "nats://127.0.0.1:5000",
+    ]  # fmt: skip
+    assert (nats["server-name"], nats["user"], nats["password"], nats["cluster-name"]) == ("one", "u", "p", "c")
+    assert nats["routes"] == ["nats-route://h:1", "nats-route://i:2"] and options.log_level == "debug"
+
+
+def test_nats_servers_file_and_flags_that_win_over_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "nats.conf"
+    file.write_text("listen: 127.0.0.1:5001\nserver_name: filed\nmax_payload: 2KB\n")
+    options = options_of("nats-server", "-c", str(file), "-p", "5002", "--name", "flagged")
+    assert listens(options) == ["nats://127.0.0.1:5002"]
+    assert (options.settings["nats"]["server-name"], options.settings["nats"]["max-payload"]) == ("flagged", 2048)
+    assert main(["as", "nats-server", "-t", "-c", str(file)]) == 0
+    assert "the configuration is good" in capsys.readouterr().out
+    assert main(["as", "nats-server", "-c", "/nowhere.conf"]) == 2
+
+
+def test_jetstream_is_one_line() -> None:
+    assert ["JetStream" in note for note in translate(["nats-server", "-js"]).notes] == [True]
+
+
+@pytest.mark.skipif(not (nats_server := shutil.which(str(ROOT / "build/nats/nats-server"))), reason="it is not here")
+def test_every_flag_of_the_real_nats_server_is_known() -> None:
+    said = subprocess.run([nats_server or "", "--help"], capture_output=True, text=True)
+    flags = re.findall(r"(?:^    |, )(-{1,2}\w+)", said.stdout + said.stderr, re.MULTILINE)
+    assert len(flags) > 35
+    for flag in flags:
+        try:
+            translate(["nats-server", f"{flag}=1"])
+        except OptionsError as error:
+            assert "no option" not in str(error)
 
 
 def test_ones_own_options_follow_two_dashes() -> None:

@@ -1,0 +1,133 @@
+"""nats-server's command line (2.15's)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.acceptor.protocols.nats import Nats
+from mq_shards.supervisor.moving.translation import LISTENS_ON_ONE_ADDRESS, Translation, ignored
+
+CLIENTS: Final = "nats"
+ROUTES: Final = "nats-route"
+MONITORING: Final = "nats-http"
+HELP: Final = """\
+Usage: mq-shards as nats-server [options of nats-server 2.15] [-- options of mq-shards]
+"""
+# By all their names, the first of which is the one that the rest goes by.
+NAMES: Final = (
+    ("a", "addr", "net"), ("p", "port"), ("n", "name", "server_name"), ("P", "pid"), ("m", "http_port"),
+    ("ms", "https_port"), ("c", "config"), ("sl", "signal"), ("l", "log"), ("r", "remote_syslog"), ("sd", "store_dir"),
+    ("client_advertise",), ("ports_file_dir",), ("log_size_limit",), ("max_traced_msg_len",), ("user",), ("pass",),
+    ("auth",), ("tlscert",), ("tlskey",), ("tlscacert",), ("routes",), ("cluster", "cluster_listen"), ("cluster_name",),
+    ("cluster_advertise",), ("connect_retries",), ("profile",),
+)  # fmt: skip
+SWITCHES: Final = (
+    ("t",), ("T", "logtime"), ("logtime_utc",), ("s", "syslog"), ("D", "debug"), ("V", "trace"), ("VV",), ("DV",),
+    ("DVV",), ("js", "jetstream"), ("tls",), ("tlsverify",), ("no_advertise",), ("h", "help"), ("v", "version"),
+    ("help_tls",),
+)  # fmt: skip
+BY_NAME: Final = {name: names[0] for names in (*NAMES, *SWITCHES) for name in names}
+ARE_SWITCHES: Final = frozenset(names[0] for names in SWITCHES)
+SETTINGS: Final[Mapping[str, str]] = {
+    "n": "server-name", "P": "pid-file", "client_advertise": "client-advertise", "ports_file_dir": "ports-file-dir",
+    "user": "user", "pass": "password", "auth": "token", "tlscert": "tls-cert-file", "tlskey": "tls-key-file",
+    "tlscacert": "tls-ca-file", "tlsverify": "tls-verify", "cluster_name": "cluster-name",
+    "cluster_advertise": "cluster-advertise", "connect_retries": "cluster-connect-retries",
+    "no_advertise": "cluster-no-advertise",
+}  # fmt: skip
+JOURNAL: Final = "lines go to stderr, which the service manager keeps"
+NO_EFFECT: Final[Mapping[str, str]] = {
+    "js": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
+    "sd": "there is no JetStream here; nats.topics keeps messages of subjects, see docs/nats.md",
+    "l": JOURNAL, "s": JOURNAL, "r": JOURNAL, "log_size_limit": JOURNAL, "T": "every line has its time",
+    "logtime_utc": "every line has its time", "max_traced_msg_len": "messages are not logged",
+    "V": "messages are not logged", "VV": "messages are not logged", "profile": "use py-spy",
+    "ms": "put a proxy that ends TLS before nats-http://",
+}  # fmt: skip
+
+
+class Address(NamedTuple):
+    host: str
+    port: str
+
+
+def translate(arguments: Sequence[str], version: str) -> Translation:
+    """Raises OptionsError."""
+    t = Translation()
+    given = dict(_flags(arguments))
+    if given.keys() & {"h", "v", "help_tls"}:
+        t.said = f"nats-server: mq-shards {version}\n" if "v" in given else HELP
+        return t
+    if "sl" in given:
+        raise OptionsError(
+            "nats-server: send the signal to mq-shards itself: SIGHUP reloads, SIGUSR2 is lame duck mode"
+        )
+    addresses = _addresses(given)
+    t.option("memory")  # of core NATS nothing is kept
+    if "c" in given:
+        t.option("nats-config", given["c"])
+    for scheme, address in addresses.items():
+        t.listen(scheme, address.host, address.port)
+    for name, value in given.items():
+        if name in SETTINGS:
+            t.setting(f"nats.{SETTINGS[name]}", value)
+        elif name in ("D", "DV", "DVV"):
+            t.option("log-level", "debug")
+        else:
+            ignored(t, name, NO_EFFECT)
+    for route in filter(None, (part.strip() for part in given.get("routes", "").split(","))):
+        t.setting("nats.routes", route)
+    t.checks_only = "t" in given
+    return t
+
+
+def _addresses(given: Mapping[str, str]) -> dict[str, Address]:
+    """Those of the file, and what flags say of them. Raises OptionsError."""
+    found = {CLIENTS: Address(LISTENS_ON_ONE_ADDRESS, "4222")}
+    if "c" in given:
+        try:
+            listening = Nats.read_config(given["c"]).listen
+        except ValueError as error:
+            raise OptionsError(str(error)) from None
+        for one in listening:
+            url = urlsplit(one)
+            found[url.scheme] = Address(url.hostname or "", str(url.port or 0))
+    host, port = given.get("a", found[CLIENTS].host), given.get("p", found[CLIENTS].port)
+    found[CLIENTS] = Address(host, "0" if port == "-1" else _port(port, "-p"))
+    if "m" in given:
+        found[MONITORING] = Address(host, _port(given["m"], "-m"))
+    if "cluster" in given:
+        url = urlsplit(given["cluster"])
+        if url.scheme not in ("nats", ROUTES) or url.port is None:
+            raise OptionsError(f'nats-server: "{given["cluster"]}" is not nats://HOST:PORT')
+        found[ROUTES] = Address(url.hostname or "", str(url.port))
+    return found
+
+
+def _port(text: str, flag: str) -> str:
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise OptionsError(f'nats-server: {flag} "{text}" is not a port')
+    return text
+
+
+def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """As Go reads them; by the first of their names."""
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            raise OptionsError(f'nats-server takes no "{word}"')
+        name, equals, value = word.lstrip("-").partition("=")
+        if name not in BY_NAME:
+            raise OptionsError(f"nats-server has no option {word}")
+        name = BY_NAME[name]
+        if name in ARE_SWITCHES:
+            if not equals or value.lower() in ("true", "1", "t"):
+                yield name, "true"
+        elif equals or rest:
+            yield name, value if equals else rest.pop(0)
+        else:
+            raise OptionsError(f"nats-server: -{name} needs a value")
