@@ -53,6 +53,11 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         pytest.param("fuzz_shard", SECONDS * 0.4, id="shard"),
         pytest.param("fuzz_damage", SECONDS * 0.6, id="damage"),
         pytest.param("fuzz_pulsar", SECONDS * 0.2, id="pulsar"),
+        pytest.param("fuzz_nats", SECONDS * 0.6, id="nats"),
+        *(
+            pytest.param(target, SECONDS * 12, id=f"{target[5:]}-by-the-minute", marks=pytest.mark.long)
+            for target in ("fuzz_beanstalk", "fuzz_nsq", "fuzz_shard", "fuzz_nats")
+        ),
     ],
 )
 def test_no_script_breaks(objects: dict[str, Path], tmp_path: Path, target: str, seconds: float) -> None:

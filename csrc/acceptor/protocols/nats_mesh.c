@@ -254,7 +254,7 @@ static uint32_t account_of(const struct nats_server *server, uint32_t other, uin
 static void hear_account(struct acceptor *a, struct nats_server *server, uint32_t other, uint64_t number,
                          const uint8_t *name, size_t bytes) {
     struct nats_peer *peer = &server->peers[other];
-    if (number >= NATS_MAX_ACCOUNTS) return;
+    if (number >= NATS_MAX_ACCOUNTS || bytes == 0) return;
     if (number >= peer->account_count) {
         uint32_t count = (uint32_t)number + 1, *larger = realloc(peer->accounts, count * sizeof *larger);
         if (larger == NULL) abort();

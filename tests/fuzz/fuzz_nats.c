@@ -1,0 +1,826 @@
+/* Scripts of bytes against the NATS codec, its tries and the mesh: clients on three acceptors, and a fourth that is made up.
+ *
+ * An input is a script: each byte chooses what happens next (a client connects, subscribes, publishes, sends garbage, reads
+ * nothing, closes; an acceptor takes a turn; time passes; an acceptor dies; the made-up one says something, right or wrong), the
+ * bytes after it are its parameters. Everything runs in this process, one turn at a time, so a script does the same each
+ * time.
+ *
+ * What is looked for: assertions, and what the sanitizers see; and, of clients that said nothing wrong, that
+ *   - each gets whole lines of known words, and payloads that were published to a subject that its pattern matches
+ *   - when nothing is on its way, a message comes to all who want it, once, and to one of each group
+ *   - who has subscribed and heard PONG gets what anybody publishes after that; who has published and heard PONG knows
+ *     that all have it before their next PONG
+ */
+#define _GNU_SOURCE
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "acceptor/protocols/nats.h"
+#include "remote.h"
+#include "ringbuf/channel.h"
+#include "ringbuf/ring.h"
+#include "script.h"
+#include "world.h"
+
+enum {
+    ACCEPTORS = 3,
+    MADE_UP = ACCEPTORS, /* the index of the one that the harness plays */
+    CLIENTS = 6,
+    SIDS = 24,
+    ACCOUNTS = 3,
+    SAID = 4096,
+    SUBJECT_BYTES = 256,
+    MAX_PAYLOAD = 5000,
+    MAX_PENDING = 40000,
+    MAX_LINE = 1000,
+};
+
+/* As in nats_mesh.c. */
+enum { MESH_INTEREST = 1, MESH_MESSAGE, MESH_CONFIRM, MESH_CONFIRMED, MESH_ACCOUNT, MESH_TOLD, MESH_LOST };
+
+/* By their numbers from 1 on. */
+static const char *const account_names[] = {"$G", "$SYS", "third"};
+
+struct wanted {
+    bool there;
+    bool used; /* messages of it may still come */
+    char pattern[SUBJECT_BYTES], queue[16];
+    uint32_t max, delivered;
+    uint32_t heard; /* of the message that is looked for */
+};
+
+struct nats_client {
+    struct remote remote;
+    uint32_t acceptor;
+    bool crooked; /* has said what it should not: nothing is expected */
+    uint32_t account, flags;
+    uint32_t pongs;
+    uint32_t told_of_nobody; /* 503s */
+    struct wanted wanted[SIDS];
+};
+
+/* What was published, by number. */
+struct said {
+    char subject[SUBJECT_BYTES];
+    uint32_t account, bytes;
+};
+
+static struct acceptor *acceptors[ACCEPTORS];
+static int wakes[ACCEPTORS];
+static struct channel *made_up[ACCEPTORS]; /* its ends of the links */
+static bool made_up_wants[ACCOUNTS + 1];
+static struct nats_client clients[CLIENTS];
+static struct said said[SAID];
+static uint32_t said_count, looked_for;
+static bool must_connect, sniffs;
+
+/* --- subjects ----------------------------------------------------------------------------------------------------- */
+
+static const char *some_token(bool wild) {
+    static const char *const tokens[] = {"a", "b", "c", "a", "b", "aa", "foo*", ">>"};
+    static const char long_token[] = "tttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttttt";
+    if (wild && pick(3) == 0) return "*";
+    return pick(24) ? tokens[pick(sizeof tokens / sizeof *tokens)] : long_token;
+}
+
+static void some_subject(char out[SUBJECT_BYTES], bool wild) {
+    size_t at = 0;
+    uint32_t count = 1 + pick(3);
+    for (uint32_t i = 0; i < count; i++) at += (size_t)sprintf(out + at, "%s%s", i ? "." : "", some_token(wild));
+    if (wild && pick(6) == 0) strcpy(out + at, ".>");
+    if (wild && pick(24) == 0) strcpy(out, ">");
+    if (pick(48) == 0) strcpy(out, ((const char *const[]){"a..b", ".a", "a.", "a.>.b", "."})[pick(5)]);
+}
+
+static size_t token_bytes(const char *at) {
+    return strcspn(at, ".");
+}
+
+static bool is_valid(const char *pattern) {
+    for (const char *at = pattern;; at++) {
+        size_t bytes = token_bytes(at);
+        if (bytes == 0 || (bytes == 1 && *at == '>' && at[1])) return false;
+        if (!*(at += bytes)) return true;
+    }
+}
+
+static bool has_empty_token(const char *subject) {
+    size_t bytes = strlen(subject);
+    return bytes == 0 || subject[0] == '.' || subject[bytes - 1] == '.' || strstr(subject, "..");
+}
+
+/* Token by token, as the protocol says it. */
+static bool matches(const char *pattern, const char *subject) {
+    if (has_empty_token(subject)) return false;
+    for (;; pattern++, subject++) {
+        size_t p = token_bytes(pattern), s = token_bytes(subject);
+        if (p == 1 && *pattern == '>' && !pattern[1]) return true;
+        bool any = p == 1 && *pattern == '*';
+        if (!any && (p != s || memcmp(pattern, subject, s) != 0)) return false;
+        pattern += p;
+        subject += s;
+        if (!*pattern || !*subject) return !*pattern && !*subject;
+    }
+}
+
+/* --- what Python does --------------------------------------------------------------------------------------------- */
+
+static void handle(const struct upcall *u) {
+    static const char info[] = "INFO {\"max_payload\":5000} \r\n";
+    if (u->kind != UPCALL_COMMAND) {
+        assert(u->kind == UPCALL_CLOSED);
+        return;
+    }
+    char text[64] = {0};
+    memcpy(text, u->bytes, u->bytes_count < sizeof text - 1 ? u->bytes_count : sizeof text - 1);
+    unsigned account = 1, flags = NATS_ECHO;
+    if (text[0] == 0 && sniffs) {
+        (void)acceptor_call(world.acceptor, u->conn, "sniff-until-ns", world.now + SECOND, NULL, 0, NULL, 0);
+    } else if (text[0] == 0 || !memcmp(text, "SNIFF", 5)) {
+        acceptor_reply(world.acceptor, u->conn, info, sizeof info - 1);
+        flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_MUST_CONNECT;
+        if (must_connect) {
+            (void)acceptor_call(world.acceptor, u->conn, "flags", flags, NULL, 0, NULL, 0);
+            (void)acceptor_call(world.acceptor, u->conn, "must-connect-by-ns", world.now + SECOND, NULL, 0, NULL, 0);
+        }
+    } else if ((text[0] | 32) == 'c') {
+        if (sscanf(text, "%*s %u %u", &account, &flags) != 2 || account < 1 || account > ACCOUNTS) {
+            acceptor_reply(world.acceptor, u->conn, "-ERR 'no'\r\n", 11);
+            acceptor_close(world.acceptor, u->conn);
+            return;
+        }
+        (void)acceptor_call(world.acceptor, u->conn, "let-go", 0, NULL, 0, NULL, 0);
+        (void)acceptor_call(world.acceptor, u->conn, "must-connect-by-ns", 0, NULL, 0, NULL, 0);
+        (void)acceptor_call(world.acceptor, u->conn, "account", account, NULL, 0, NULL, 0);
+        (void)acceptor_call(world.acceptor, u->conn, "flags", flags & 31, NULL, 0, NULL, 0);
+    } else {
+        assert((text[0] | 32) == 'p');
+        acceptor_reply(world.acceptor, u->conn, info, sizeof info - 1);
+    }
+    acceptor_resume(world.acceptor, u->conn);
+}
+
+static bool turn(uint32_t which) {
+    struct upcall u;
+    world.acceptor = acceptors[which];
+    acceptor_set_now(world.acceptor, world.now);
+    bool alive = acceptor_turn(world.acceptor) > 0;
+    while (acceptor_upcall(world.acceptor, &u)) handle(&u);
+    return alive;
+}
+
+/* --- what clients hear -------------------------------------------------------------------------------------------- */
+
+static size_t number(const char *text) {
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+    assert(end > text && !*end && "a size is a number");
+    return value;
+}
+
+static void take_payload(struct nats_client *c, struct wanted *w, const char *subject, const uint8_t *payload,
+                         size_t bytes) {
+    unsigned which;
+    char head[16] = {0};
+    memcpy(head, payload, bytes < 15 ? bytes : 15);
+    if (sscanf(head, "#%6u", &which) != 1) return; /* of a crooked one, or of the acceptor that is made up */
+    assert(which < said_count && which + SAID >= said_count);
+    const struct said *s = &said[which % SAID];
+    assert(s->bytes == bytes && !strcmp(s->subject, subject) && "what was published came");
+    for (size_t i = 7; i < bytes; i++) assert(payload[i] == 'a' + which % 26 && "whole, and nothing else");
+    if (c->crooked || !w) return;
+    assert(s->account == c->account && "accounts do not see each other");
+    assert(w->used && matches(w->pattern, subject) && "somebody wanted it");
+    w->heard += which == looked_for;
+    w->delivered++;
+    assert((!w->max || w->delivered <= w->max) && "no more than were wanted");
+    if (w->max && w->delivered == w->max) w->there = false;
+}
+
+/* MSG subject sid [reply] size, or HMSG with two sizes; false if it is not whole yet. */
+static bool take_message(struct nats_client *c, char *line, size_t line_bytes, size_t *whole) {
+    char *words[6];
+    size_t count = 0;
+    bool headers = line[0] == 'H';
+    for (char *word = strtok(line, " "); word && count < 6; word = strtok(NULL, " ")) words[count++] = word;
+    assert(count == (headers ? 5 : 4) || count == (headers ? 6 : 5));
+    size_t bytes = number(words[count - 1]), header = headers ? number(words[count - 2]) : 0;
+    assert(bytes <= MAX_PAYLOAD + 1000 && header <= bytes);
+    if (c->remote.got.count < line_bytes + bytes + 2) return false;
+    const uint8_t *payload = c->remote.got.at + line_bytes;
+    assert(!memcmp(payload + bytes, "\r\n", 2) && "a payload ends where its line said");
+    assert((!headers || c->crooked || (c->flags & NATS_HEADERS) != 0) && "headers are for who asked for them");
+    *whole = line_bytes + bytes + 2;
+    bool ours = words[2][0] == 's' && !c->crooked;
+    struct wanted *w = ours ? &c->wanted[number(words[2] + 1)] : NULL;
+    if (header >= 12 && !memcmp(payload, "NATS/1.0 503", 12)) {
+        c->told_of_nobody++;
+        assert(c->crooked || (w && w->used && !w->queue[0] && matches(w->pattern, words[1])));
+        return true;
+    }
+    take_payload(c, w, words[1], payload + header, bytes - header);
+    return true;
+}
+
+static size_t take_line(struct nats_client *c) {
+    static const char *const words[] = {"INFO {", "PING", "PONG", "+OK", "-ERR '"};
+    const uint8_t *end = memmem(c->remote.got.at, c->remote.got.count, "\r\n", 2);
+    if (!end) return 0;
+    size_t bytes = (size_t)(end - c->remote.got.at) + 2, whole;
+    char *line = strndup((const char *)c->remote.got.at, bytes - 2);
+    if (!strncmp(line, "MSG ", 4) || !strncmp(line, "HMSG ", 5)) {
+        whole = take_message(c, line, bytes, &whole) ? whole : 0;
+        free(line);
+        return whole;
+    }
+    bool known = false;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) known |= !strncmp(line, words[i], strlen(words[i]));
+    assert(known && "a client was sent something that is no line");
+    if (!strcmp(line, "PONG")) c->pongs++;
+    if (!strcmp(line, "PING") && !c->crooked) remote_say(&c->remote, "PONG\r\n");
+    free(line);
+    return bytes;
+}
+
+static bool receive(struct nats_client *c) {
+    if (!remote_receive(&c->remote)) return false;
+    for (size_t taken; c->remote.got.count && (taken = take_line(c)) != 0;) bytes_drop(&c->remote.got, taken);
+    return true;
+}
+
+/* --- the acceptor that is made up --------------------------------------------------------------------------------- */
+
+static bool made_up_hears(uint32_t from) {
+    const struct message *m;
+    bool any = false;
+    if (!made_up[from]) return false;
+    (void)channel_backlogged(made_up[from]);
+    while ((m = channel_receive(made_up[from])) != NULL) {
+        any = true;
+        if (m->kind != MESH_CONFIRM) continue;
+        struct message confirmed = {.kind = MESH_CONFIRMED, .id = m->id, .conn = m->conn};
+        channel_send(made_up[from], &confirmed, NULL, 0);
+    }
+    if (any) channel_release(made_up[from]);
+    (void)channel_publish(made_up[from]);
+    return any;
+}
+
+static size_t put_u32(uint8_t *to, uint32_t value) {
+    memcpy(to, &value, sizeof value);
+    return sizeof value;
+}
+
+static size_t put_text(uint8_t *to, const char *text) {
+    memcpy(to, text, strlen(text));
+    return strlen(text);
+}
+
+/* Of, or for, a server behind a route that there may be: hardly ever, since then nothing is known of what comes to whom. */
+static uint32_t some_route(void) {
+    return pick(200) ? 0 : ((const uint32_t[]){1, BOARD_MAX_ACCEPTORS, BOARD_MAX_ACCEPTORS + 1, NATS_OTHERS})[pick(4)];
+}
+
+static size_t some_interest(uint8_t *body) {
+    char pattern[SUBJECT_BYTES], queue[16] = "";
+    some_subject(pattern, true);
+    if (pick(2)) sprintf(queue, "q%u", pick(2));
+    uint32_t account = 1 + pick(ACCOUNTS), weight = pick(4);
+    if (pick(40) == 0) account = ((const uint32_t[]){0, 7, NATS_MAX_ACCOUNTS, UINT32_MAX})[pick(4)];
+    if (account >= 1 && account <= ACCOUNTS) made_up_wants[account] = true;
+    size_t at = put_u32(body, account);
+    at += put_u32(body + at, weight);
+    at += put_u32(body + at, some_route());
+    at += put_u32(body + at, (uint32_t)strlen(pattern) + (pick(40) ? 0 : pick(300)));
+    at += put_u32(body + at, (uint32_t)strlen(queue));
+    at += put_text(body + at, pattern);
+    return at + put_text(body + at, queue);
+}
+
+static size_t some_passed(uint8_t *body) {
+    char subject[SUBJECT_BYTES], names[2][8], size[8];
+    some_subject(subject, false);
+    uint32_t groups = pick(3), payload = pick(40), header = pick(4) ? 0 : pick(payload + 1);
+    size_t groups_bytes = 0;
+    for (uint32_t i = 0; i < groups; i++) groups_bytes += 4 + (size_t)sprintf(names[i], "q%u", pick(3));
+    sprintf(size, "%u", payload);
+    char header_size[8] = "";
+    if (header) sprintf(header_size, "%u", header);
+    uint32_t wrong = pick(16) ? 0 : 1 + pick(8);
+    const uint32_t heads[] = {pick(40) ? 1 + pick(ACCOUNTS) : pick(256),
+                              pick(4),
+                              some_route(),
+                              (uint32_t)strlen(subject),
+                              0,
+                              (uint32_t)strlen(size),
+                              (uint32_t)strlen(header_size),
+                              groups,
+                              (uint32_t)groups_bytes,
+                              header,
+                              payload};
+    size_t at = 16;
+    memset(body, 0, at); /* from, tried */
+    if (pick(4) == 0) body[4] = (uint8_t)(1 + pick(ACCEPTORS)), body[0] = byte();
+    if (pick(4) == 0) body[8] = byte();
+    for (size_t i = 0; i < sizeof heads / sizeof *heads; i++)
+        at += put_u32(body + at, i >= 3 && i == wrong + 2 ? heads[i] + 1 + pick(70) : heads[i]);
+    at += put_text(body + at, subject);
+    at += put_text(body + at, size);
+    at += put_text(body + at, header_size);
+    for (uint32_t i = 0; i < groups; i++) {
+        at += put_u32(body + at, (uint32_t)strlen(names[i]) + (pick(60) ? 0 : pick(250)));
+        at += put_text(body + at, names[i]);
+    }
+    memset(body + at, '!', payload);
+    return at + payload;
+}
+
+static void made_up_says(uint32_t to) {
+    uint8_t body[2048];
+    size_t bytes = 0;
+    if (!made_up[to]) return;
+    struct message m = {.conn = acceptor_protocol("nats")};
+    switch (pick(10)) {
+    case 0:
+    case 1:
+    case 2: m.kind = MESH_INTEREST, bytes = some_interest(body); break;
+    case 3:
+    case 4:
+    case 5: m.kind = MESH_MESSAGE, bytes = some_passed(body); break;
+    case 6: m.kind = MESH_CONFIRM, m.id = byte(); break;
+    case 7: m.kind = (uint8_t)(MESH_LOST + pick(3)), m.id = some_route(); break;
+    case 8:
+        m.kind = MESH_ACCOUNT, m.id = 4 + pick(3);
+        bytes = (size_t)sprintf((char *)body, "n%u", pick(3));
+        break;
+    default: m.kind = byte() | 16, m.conn = pick(2) ? m.conn : byte(); break;
+    }
+    if (bytes && pick(20) == 0) bytes = pick((uint32_t)bytes);
+    m.body_bytes = (uint32_t)bytes;
+    trace("the made-up acceptor says %u, %zu bytes, to %u", m.kind, bytes, to);
+    channel_send(made_up[to], &m, body, bytes);
+    (void)channel_publish(made_up[to]);
+}
+
+/* --- links -------------------------------------------------------------------------------------------------------- */
+
+static void link_acceptors(uint32_t one, uint32_t other) {
+    int there, back;
+    rings_make(&there, &back);
+    bool joined = !acceptor_mesh(acceptors[one], other, there, back, wakes[other]) &&
+                  !acceptor_mesh(acceptors[other], one, back, there, wakes[one]);
+    assert(joined);
+    close(there);
+    close(back);
+}
+
+static void link_made_up(uint32_t to) {
+    int there, back;
+    rings_make(&there, &back);
+    made_up[to] = channel_open(there, back, wakes[to], 1 << 20);
+    assert(made_up[to]);
+    bool joined = !acceptor_mesh(acceptors[to], MADE_UP, back, there, -1);
+    assert(joined);
+    close(there);
+    close(back);
+    for (uint32_t i = 0; i < ACCOUNTS; i++) {
+        size_t bytes = strlen(account_names[i]);
+        struct message m = {.kind = MESH_ACCOUNT, .id = i + 1, .conn = acceptor_protocol("nats")};
+        m.body_bytes = (uint32_t)bytes;
+        channel_send(made_up[to], &m, account_names[i], bytes);
+    }
+    struct message told = {.kind = MESH_TOLD, .conn = acceptor_protocol("nats")};
+    channel_send(made_up[to], &told, NULL, 0);
+    (void)channel_publish(made_up[to]);
+}
+
+static void made_up_leaves(uint32_t to) {
+    if (!made_up[to]) return;
+    acceptor_mesh_gone(acceptors[to], MADE_UP);
+    channel_close(made_up[to]);
+    made_up[to] = NULL;
+}
+
+static void start(uint32_t which) {
+    wakes[which] = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    acceptors[which] = acceptor_new(which, 1, SHARDS, world.board, wakes[which]);
+    assert(acceptors[which]);
+    acceptor_set_now(acceptors[which], world.now);
+    bool set = !acceptor_set(acceptors[which], "nats.max-payload", MAX_PAYLOAD) &&
+               !acceptor_set(acceptors[which], "nats.max-pending", MAX_PENDING) &&
+               !acceptor_set(acceptors[which], "nats.max-control-line", MAX_LINE);
+    assert(set);
+    uint32_t nats = acceptor_protocol("nats");
+    for (uint32_t i = 0; i < ACCOUNTS; i++) {
+        const char *name = account_names[i];
+        int64_t number = acceptor_configure(acceptors[which], nats, "account", 0, name, strlen(name));
+        assert(number == i + 1);
+    }
+}
+
+static void stop(uint32_t which) {
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        if (clients[i].acceptor == which) remote_disconnect(&clients[i].remote);
+    made_up_leaves(which);
+    acceptor_free(acceptors[which]);
+    acceptors[which] = NULL;
+    close(wakes[which]);
+}
+
+static void crash(uint32_t which) {
+    trace("acceptor %u dies", which);
+    stop(which);
+    for (uint32_t i = 0; i < ACCEPTORS; i++)
+        if (i != which) acceptor_mesh_gone(acceptors[i], which);
+    if (pick(2)) (void)turn((which + 1) % ACCEPTORS);
+    start(which);
+    for (uint32_t i = 0; i < ACCEPTORS; i++)
+        if (i != which) link_acceptors(which, i);
+    if (pick(2)) link_made_up(which);
+}
+
+/* --- time --------------------------------------------------------------------------------------------------------- */
+
+static bool take_turns(void) {
+    bool alive = false;
+    for (uint32_t i = 0; i < ACCEPTORS; i++) alive |= turn(i) | made_up_hears(i);
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        alive |= remote_flush(&clients[i].remote, SIZE_MAX);
+        while (receive(&clients[i])) alive = true;
+    }
+    return alive;
+}
+
+/* Nothing is on its way any more. */
+static void run_until_quiet(void) {
+    for (int turns = 0, quiet = 0; quiet < 4; turns++) {
+        assert(turns < UNTIL_QUIET && "the acceptors keep each other busy for ever");
+        quiet = take_turns() ? 0 : quiet + 1;
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        for (uint32_t sid = 0; sid < SIDS; sid++)
+            if (!clients[i].wanted[sid].there) clients[i].wanted[sid].used = false;
+}
+
+/* --- what clients say --------------------------------------------------------------------------------------------- */
+
+static void say_connect(struct nats_client *c) {
+    c->account = 1 + pick(8) / 6 + pick(24) / 23;
+    c->flags = NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS;
+    if (pick(3) == 0) c->flags = byte() & 31;
+    if (!(c->flags & NATS_HEADERS)) c->flags &= ~(uint32_t)NATS_NO_RESPONDERS;
+    memset(c->wanted, 0, sizeof c->wanted);
+    remote_say(&c->remote, "CONNECT %u %u\r\n", c->account, c->flags);
+}
+
+static void connect_client(struct nats_client *c) {
+    struct remote remote = c->remote;
+    *c = (struct nats_client){.remote = remote, .acceptor = pick(ACCEPTORS)};
+    world.acceptor = acceptors[c->acceptor];
+    (void)remote_connect(&c->remote, acceptor_protocol("nats"));
+    say_connect(c);
+    trace("client %zu on acceptor %u, account %u, flags %u", (size_t)(c - clients), c->acceptor, c->account, c->flags);
+}
+
+static void subscribe(struct nats_client *c) {
+    char pattern[SUBJECT_BYTES], queue[16] = "";
+    some_subject(pattern, true);
+    if (pick(3) == 0) sprintf(queue, "q%u", pick(3));
+    uint32_t sid = pick(SIDS);
+    struct wanted *w = &c->wanted[sid];
+    if (w->used && !w->there) return; /* it would not be known which one a message is for */
+    trace("client %zu SUB %s %s s%u", (size_t)(c - clients), pattern, queue, sid);
+    remote_say(&c->remote, "SUB %s %s s%u\r\n", pattern, queue, sid);
+    if (w->there || !is_valid(pattern)) return;
+    *w = (struct wanted){.there = true, .used = true};
+    strcpy(w->pattern, pattern);
+    strcpy(w->queue, queue);
+}
+
+/* How many have come is known only when nothing is on its way. */
+static void unsubscribe(struct nats_client *c) {
+    run_until_quiet();
+    uint32_t sid = pick(SIDS), max = pick(2) ? 0 : pick(6);
+    struct wanted *w = &c->wanted[sid];
+    if (c->remote.fd < 0) return;
+    trace("client %zu UNSUB s%u %u", (size_t)(c - clients), sid, max);
+    if (max || pick(2))
+        remote_say(&c->remote, "UNSUB s%u %u\r\n", sid, max);
+    else
+        remote_say(&c->remote, "UNSUB s%u\r\n", sid);
+    if (w->there) {
+        w->max = max > w->delivered ? max : 0;
+        if (!w->max) w->there = false;
+    }
+    run_until_quiet();
+}
+
+static uint32_t publish_to(struct nats_client *c, const char *subject, const char *reply) {
+    static const uint32_t sizes[] = {0, 0, 1, 20, 200, 1000, MAX_PAYLOAD - 50};
+    uint32_t which = said_count++, size = 7 + sizes[pick(sizeof sizes / sizeof *sizes)];
+    char payload[MAX_PAYLOAD + 10];
+    bool headers = (c->flags & NATS_HEADERS) != 0 && pick(3) == 0;
+    struct said *s = &said[which % SAID];
+    *s = (struct said){.account = c->account, .bytes = size};
+    snprintf(s->subject, sizeof s->subject, "%s", subject);
+    memset(payload, 'a' + (int)(which % 26), size);
+    char head[16];
+    snprintf(head, sizeof head, "%c%06u", c->crooked ? '!' : '#', which % 1000000);
+    memcpy(payload, head, 7);
+    static const char header[] = "NATS/1.0\r\nA: b\r\n\r\n";
+    if (headers)
+        remote_say(&c->remote, "HPUB %s %s %zu %zu\r\n%s", subject, reply, sizeof header - 1, sizeof header - 1 + size,
+                   header);
+    else
+        remote_say(&c->remote, "PUB %s %s %u\r\n", subject, reply, size);
+    bytes_add(&c->remote.unsent, payload, size);
+    bytes_add(&c->remote.unsent, "\r\n", 2);
+    trace("client %zu PUB %s %s #%u, %u bytes", (size_t)(c - clients), subject, reply, which, size);
+    return which;
+}
+
+static void some_publish(struct nats_client *c) {
+    char subject[SUBJECT_BYTES], reply[SUBJECT_BYTES] = "";
+    some_subject(subject, false);
+    if (pick(3) == 0) some_subject(reply, false);
+    (void)publish_to(c, subject, reply);
+}
+
+static void garbage(struct nats_client *c) {
+    static const char *const lines[] = {
+        "PUB a\r\n",
+        "PUB a 99999999\r\n",
+        "PUB a 5\r\nhello!\r\n",
+        "HPUB a 9 3\r\nabc\r\n",
+        "SUB\r\n",
+        "SUB a b c d\r\n",
+        "UNSUB\r\n",
+        "UNSUB x 1 2\r\n",
+        "pub a 0\r\n\r\n",
+        "PUB a b c 0\r\n\r\n",
+        "+OK\r\n",
+        "-ERR 'you'\r\n",
+        "INFO {}\r\n",
+        "PING x\r\n",
+        "CONNECT {\r\n",
+        "CONNECT 2 31\r\n",
+        "PUB $NRG.x 0\r\n\r\n",
+        "PUB a _R_.x 0\r\n\r\n",
+        "SUB x\r y\r\n",
+        "\r\n",
+        "PUB a.* 0\r\n\r\n",
+        "HPUB a 0 0\r\n\r\n",
+        "SUB > s0\r\nUNSUB s0 1\r\n",
+        "PONG\r\nPONG\r\n",
+        "SUB a 1\r\n",
+    };
+    c->crooked = true;
+    trace("client %zu says nonsense", (size_t)(c - clients));
+    uint8_t bytes[64];
+    switch (pick(6)) {
+    case 0: {
+        size_t count = pick(sizeof bytes);
+        for (size_t i = 0; i < count; i++) bytes[i] = byte();
+        bytes_add(&c->remote.unsent, bytes, count);
+        if (pick(2)) remote_say(&c->remote, "\r\n");
+        break;
+    }
+    case 1:
+        remote_say(&c->remote, "SUB ");
+        for (uint32_t n = pick(MAX_LINE); n; n--) bytes_add(&c->remote.unsent, pick(9) ? "*." : "a.", 2);
+        remote_say(&c->remote, "> 7\r\n");
+        break;
+    case 2: bytes_drop(&c->remote.unsent, c->remote.unsent.count ? pick((uint32_t)c->remote.unsent.count) : 0); break;
+    default: remote_say(&c->remote, "%s", lines[pick(sizeof lines / sizeof *lines)]); break;
+    }
+}
+
+static void some_command(struct nats_client *c) {
+    switch (pick(12)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: subscribe(c); break;
+    case 4: unsubscribe(c); break;
+    case 5: remote_say(&c->remote, "PING\r\n"); break;
+    default: some_publish(c); break;
+    }
+}
+
+/* --- what has to be so -------------------------------------------------------------------------------------------- */
+
+static struct nats_client *some_straight(void) {
+    struct nats_client *c = &clients[pick(CLIENTS)];
+    if (c->remote.fd < 0) connect_client(c);
+    return c->crooked ? NULL : c;
+}
+
+static void look_for(uint32_t which) {
+    looked_for = which;
+    for (uint32_t i = 0; i < CLIENTS; i++)
+        for (uint32_t sid = 0; sid < SIDS; sid++) clients[i].wanted[sid].heard = 0;
+}
+
+static bool may_have(const struct nats_client *c, const struct nats_client *from) {
+    return c->remote.fd >= 0 && c->account == from->account && (c != from || (c->flags & NATS_ECHO) != 0);
+}
+
+/* How many of a group got it, and whether anybody was to. */
+static void check_group(const struct nats_client *from, const char *queue, const char *subject, bool others) {
+    uint32_t heard = 0;
+    bool any = false;
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        struct nats_client *c = &clients[i];
+        for (uint32_t sid = 0; sid < SIDS && !c->crooked; sid++) {
+            struct wanted *w = &c->wanted[sid];
+            if (!w->used || strcmp(w->queue, queue) || !matches(w->pattern, subject)) continue;
+            any |= may_have(c, from);
+            heard += w->heard;
+        }
+    }
+    assert(heard <= 1 && "one of a group, and no more");
+    assert((heard == 1 || !any || others) && "one of a group");
+}
+
+/* Nothing is on its way; one message is, and comes to all who are to have it. */
+static void publish_alone(void) {
+    char subject[SUBJECT_BYTES], reply[SUBJECT_BYTES] = "";
+    struct nats_client *from = some_straight();
+    run_until_quiet();
+    if (!from || from->remote.fd < 0) return;
+    some_subject(subject, false);
+    if (pick(2)) some_subject(reply, false);
+    look_for(said_count);
+    uint32_t nobody_before = from->told_of_nobody;
+    /* What was wanted when it was said; `used` stays while it is looked at. */
+    bool plain = false, own_reply = false, others = made_up_wants[from->account], own_queue = false;
+    for (uint32_t i = 0; i < CLIENTS; i++) others |= clients[i].remote.fd >= 0 && clients[i].crooked;
+    (void)publish_to(from, subject, reply);
+    for (uint32_t turns = 0, quiet = 0; quiet < 4; turns++) {
+        assert(turns < UNTIL_QUIET);
+        quiet = take_turns() ? 0 : quiet + 1;
+    }
+    for (uint32_t i = 0; i < CLIENTS; i++) {
+        struct nats_client *c = &clients[i];
+        for (uint32_t sid = 0; sid < SIDS && !c->crooked; sid++) {
+            struct wanted *w = &c->wanted[sid];
+            if (c == from && w->used && !w->queue[0] && reply[0] && matches(w->pattern, reply)) own_reply = true;
+            if (!w->used || !matches(w->pattern, subject)) continue;
+            bool may = may_have(c, from);
+            if (w->queue[0]) {
+                own_queue |= may;
+                continue;
+            }
+            assert((c->remote.fd < 0 || w->heard == may) && "all who want it get it, once");
+            plain |= may;
+        }
+    }
+    for (uint32_t q = 0; q < 3; q++) check_group(from, (const char *const[]){"q0", "q1", "q2"}[q], subject, others);
+    if (from->remote.fd >= 0 && !others) {
+        bool told = (from->flags & NATS_NO_RESPONDERS) != 0 && reply[0] && !plain && !own_queue && own_reply;
+        assert(from->told_of_nobody - nobody_before == told && "who asks nobody is told so");
+    }
+    run_until_quiet();
+}
+
+/* Until a PONG more has come, with whatever order of turns; false if the connection ended. */
+static bool await_pong(struct nats_client *c) {
+    uint32_t before = c->pongs;
+    remote_say(&c->remote, "PING\r\n");
+    for (int turns = 0; c->pongs == before; turns++) {
+        assert(turns < UNTIL_QUIET && "a PING is answered");
+        if (c->remote.fd < 0) return false;
+        (void)remote_flush(&c->remote, SIZE_MAX);
+        (void)turn(pick(ACCEPTORS));
+        (void)turn((uint32_t)turns % ACCEPTORS);
+        (void)made_up_hears((uint32_t)turns % ACCEPTORS);
+        (void)receive(c);
+    }
+    return true;
+}
+
+/* Who has subscribed and heard PONG gets what is published after that; and when the publisher has heard PONG, it is ahead of
+ * the subscriber's next one. */
+static void keep_promises(void) {
+    char subject[SUBJECT_BYTES];
+    struct nats_client *to = some_straight(), *from = some_straight();
+    some_subject(subject, false);
+    if (!to || !from || to == from || !is_valid(subject)) return;
+    run_until_quiet(); /* a connection that is new has said who it is */
+    if (to->remote.fd < 0 || from->remote.fd < 0 || to->account != from->account) return;
+    struct wanted *w = &to->wanted[SIDS - 1];
+    remote_say(&to->remote, "UNSUB s%u\r\n", SIDS - 1);
+    w->there = false;
+    run_until_quiet();
+    if (to->remote.fd < 0 || from->remote.fd < 0) return;
+    *w = (struct wanted){.there = true, .used = true};
+    strcpy(w->pattern, subject);
+    remote_say(&to->remote, "SUB %s s%u\r\n", subject, SIDS - 1);
+    trace("client %zu is promised %s by client %zu", (size_t)(to - clients), subject, (size_t)(from - clients));
+    if (!await_pong(to)) return;
+    look_for(said_count);
+    (void)publish_to(from, subject, "");
+    if (!await_pong(from) || !await_pong(to)) return;
+    assert(w->heard == 1 && "PONG was a promise");
+}
+
+/* --- a script ----------------------------------------------------------------------------------------------------- */
+
+static void flood(struct nats_client *c) {
+    for (uint32_t n = pick(200); n; n--) some_publish(c);
+}
+
+static void pass_time(void) {
+    static const uint64_t spans[] = {1, SECOND / 1000, SECOND, 3 * SECOND, 11 * SECOND, 130 * SECOND};
+    world.now += spans[pick(6)];
+}
+
+static void step(void) {
+    struct nats_client *c = &clients[pick(CLIENTS)];
+    uint32_t which = pick(ACCEPTORS);
+    if (c->remote.fd < 0) connect_client(c);
+    switch (pick(40)) {
+    case 0: remote_disconnect(&c->remote); break;
+    case 1:
+        if (pick(3) == 0) garbage(c);
+        break;
+    case 2:
+        if (pick(6) == 0) crash(which);
+        break;
+    case 3:
+        c->crooked |= pick(4) == 0;
+        if (c->crooked) (void)shutdown(c->remote.fd, SHUT_WR);
+        break;
+    case 4:
+        run_until_quiet();
+        if (c->remote.fd < 0) break;
+        say_connect(c);
+        run_until_quiet();
+        break;
+    case 5:
+    case 6: run_until_quiet(); break;
+    case 7:
+    case 8:
+    case 9: (void)turn(which); break;
+    case 10:
+    case 11: (void)receive(c); break;
+    case 12: pass_time(); break;
+    case 13:
+        if (pick(4) == 0) flood(c);
+        break;
+    case 14: (void)made_up_hears(which); break;
+    case 15:
+    case 16: made_up_says(which); break;
+    case 17:
+        if (pick(4) == 0) made_up_leaves(which);
+        if (pick(2) && !made_up[which]) link_made_up(which);
+        break;
+    case 18:
+    case 19: (void)remote_flush(&c->remote, 1 + pick(300)); break;
+    case 20:
+    case 21:
+    case 22:
+    case 23:
+    case 24:
+    case 25: publish_alone(); break;
+    case 26:
+    case 27: keep_promises(); break;
+    default:
+        for (uint32_t n = pick(5); n < 5 && c->remote.fd >= 0; n++) some_command(c);
+        if (pick(4)) (void)remote_flush(&c->remote, SIZE_MAX);
+        break;
+    }
+}
+
+void run_script(void) {
+    uint8_t kind = byte();
+    world_begin(1 << 16);
+    for (uint32_t i = 0; i < CLIENTS; i++) clients[i] = (struct nats_client){.remote.fd = -1};
+    memset(made_up_wants, 0, sizeof made_up_wants);
+    said_count = 0;
+    must_connect = (kind & 3) == 0;
+    sniffs = (kind & 12) == 0;
+    uint32_t acceptors_with_made_up = (kind & 0x30) ? 0 : ACCEPTORS;
+    for (uint32_t i = 0; i < ACCEPTORS; i++) start(i);
+    for (uint32_t i = 0; i < ACCEPTORS; i++)
+        for (uint32_t other = i + 1; other < ACCEPTORS; other++) link_acceptors(i, other);
+    for (uint32_t i = 0; i < acceptors_with_made_up; i++) link_made_up(i);
+    while (script_goes_on()) step();
+    run_until_quiet();
+    for (uint32_t i = 0; i < CLIENTS; i++) remote_disconnect(&clients[i].remote);
+    run_until_quiet();
+    uint64_t left = 0;
+    for (uint32_t place = 0; place < NATS_COUNTERS; place++) {
+        uint64_t sum;
+        const char *name = acceptor_counter(acceptors[0], acceptor_protocol("nats"), place, &sum);
+        if (!strcmp(name, "subscriptions")) left = sum;
+    }
+    assert(left == 0 && "nobody is there, and nothing is kept for anybody");
+    for (uint32_t i = 0; i < ACCEPTORS; i++) stop(i);
+    world_end();
+}
