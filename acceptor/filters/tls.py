@@ -147,6 +147,11 @@ class VerifyingTls:
         """The client's, in DER."""
         return self._object.getpeercert(binary_form=True)
 
+    @property
+    def certificate_fields(self) -> dict[str, Any]:
+        """Of a client's certificate that was verified, as ssl.SSLSocket.getpeercert() has them."""
+        return self._object.getpeercert() or {}
+
 
 class UnverifyingTls:
     """By pyOpenSSL, whose contexts may ask for a certificate and take any."""

@@ -32,7 +32,7 @@ from mq_shards.acceptor.protocols.nats_admission import Admission
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
 from mq_shards.acceptor.protocols.nats_monitor import Known, Monitor, tls_row
 from mq_shards.acceptor.protocols.nats_secrets import Secrets
-from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, AccountLimits, User, who_of
+from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, AccountLimits, Claim, User, who_of
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
@@ -531,7 +531,7 @@ class Nats(Protocol):
         if not self._who.required:
             self._admit(conn, client, None)
             return
-        claim = self._who.claim(options)
+        claim = self._claim(conn, options)
         if claim is None:
             raise NatsError("Authorization Violation")
         right: bool | None = claim.proven
@@ -546,6 +546,21 @@ class Nats(Protocol):
             right = self._secrets.compare(claim.secret, claim.said, compared)
         if right is not None:
             self._proven(conn, client, claim.user, right)
+
+    def _claim(self, conn: int, options: Mapping[str, Any]) -> Claim | None:
+        terms, tls = self._greetings.terms, self._greetings.tls(conn)
+        if terms is None or not terms.maps or not self._who.users or options.get("nkey"):
+            return self._who.claim(options)
+        if tls is None:
+            return None
+        from mq_shards.acceptor.protocols import nats_tls
+
+        certificate = tls.certificate_fields
+        subject = nats_tls.subject_of(certificate)
+        user = self._who.named_by(
+            nats_tls.names_of(certificate), lambda name: nats_tls.parse_subject(name) == subject
+        )
+        return None if user is None else Claim(user, proven=True)
 
     def _compared(self, conn: int, client: Client, user: User, right: bool) -> None:
         """Later: it may be gone, and another be there by its number."""

@@ -76,6 +76,7 @@ def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
 
 TLS: Final[Mapping[str, Taker]] = {
     **tls_block("tls-", {"verify_cert_and_check_known_urls": "it is about routes"}),
+    "verify_and_map": option("tls-verify-and-map", Value.flag),
     "handshake_first": option("tls-handshake-first", _first),
     "first": option("tls-handshake-first", _first),
     "immediate": option("tls-handshake-first", _first),

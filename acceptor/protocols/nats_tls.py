@@ -6,6 +6,7 @@ Needs neither the C core nor a connection, so that the supervisor can ask before
 from __future__ import annotations
 
 import hashlib
+import re
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ class TlsTerms:
     context: ssl.SSLContext
     required: bool
     verify: bool
+    maps: bool  # a certificate says which user somebody is
     timeout_ns: int
     first_ns: int  # see first_ns()
     pinned: frozenset[str]
@@ -55,7 +57,8 @@ def terms(settings: Mapping[str, Any]) -> TlsTerms | None:
     return TlsTerms(
         context=server_context(settings),
         required=not settings["allow-non-tls"],
-        verify=settings["tls-verify"],
+        verify=bool(settings["tls-verify"] or settings["tls-verify-and-map"]),
+        maps=settings["tls-verify-and-map"],
         timeout_ns=settings["tls-timeout"],
         first_ns=first,
         pinned=frozenset(pin.lower() for pin in settings["tls-pinned-certs"]),
@@ -75,7 +78,7 @@ def server_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
     except (ssl.SSLError, OSError, ValueError) as error:
         files = f"nats.tls-cert-file {settings['tls-cert-file']}, nats.tls-key-file {settings['tls-key-file']}"
         raise ValueError(f"{files}: {_said(error)}") from None
-    if settings["tls-verify"]:
+    if settings["tls-verify"] or settings["tls-verify-and-map"]:
         context.verify_mode = ssl.CERT_REQUIRED
         _trust(context, settings["tls-ca-file"])
     return context
@@ -144,3 +147,37 @@ def _content(der: bytes, at: int) -> tuple[int, int]:
 def _end(der: bytes, at: int) -> int:
     begin, length = _content(der, at)
     return begin + length
+
+
+# By ssl's names the attributes of a subject that people write otherwise (RFC 4514, 3).
+SHORT_NAMES: Final[Mapping[str, str]] = {
+    "commonName": "CN", "localityName": "L", "stateOrProvinceName": "ST", "organizationName": "O",
+    "organizationalUnitName": "OU", "countryName": "C", "streetAddress": "STREET", "domainComponent": "DC",
+    "userId": "UID", "serialNumber": "SERIALNUMBER", "postalCode": "POSTALCODE",
+}  # fmt: skip
+
+Subject = Sequence[tuple[str, str]]
+
+
+def names_of(certificate: Mapping[str, Any]) -> list[str]:
+    """What a certificate, as ssl has it, calls its owner beside its subject: in the order in which a nats-server looks
+    for a user of such a name."""
+    names = certificate.get("subjectAltName", ())
+    return [name for wanted in ("email", "DNS", "URI") for kind, name in names if kind == wanted]
+
+
+def subject_of(certificate: Mapping[str, Any]) -> Subject:
+    """Sorted: in which order its parts are written says nothing."""
+    parts = (part for together in certificate.get("subject", ()) for part in together)
+    return sorted((SHORT_NAMES.get(kind, kind).upper(), value) for kind, value in parts)
+
+
+def parse_subject(text: str) -> Subject | None:
+    """Of a user's name that is written as a subject, CN=one,OU=two; None if it is not. RFC 4514, without #hex."""
+    found: list[tuple[str, str]] = []
+    for part in re.split(r"(?<!\\)[,+]", text):
+        kind, equals, value = part.partition("=")
+        if not equals or not kind.strip():
+            return None
+        found.append((kind.strip().upper(), re.sub(r"\\(.)", r"\1", value.strip())))
+    return sorted(found)

@@ -8,7 +8,7 @@ In what order a client is looked for is nats-server's: by its key, then by its n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -148,6 +148,14 @@ class Who:
     def _anybody(self) -> User:
         """Who all clients are, where there are no users."""
         return User(self.user, self.token or self.password)
+
+    def named_by(
+        self, names: Sequence[str], is_subject: Callable[[str], bool], connection_type: str = STANDARD
+    ) -> User | None:
+        """Who a certificate is of: the user of one of these names, or of one that is its subject."""
+        users = [self._names[name] for name in names if name in self._names]
+        users += [user for name, user in self._names.items() if is_subject(name)]
+        return next((user for user in users if _may_come(user, connection_type)), None)
 
     def for_nobody(self, connection_type: str = STANDARD) -> User | None:
         """Who a client is that does not begin with CONNECT."""

@@ -19,7 +19,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from tests.nats.servers import NatsServer, nats_server, running, settings_of
-from tests.nsq.certificates import Certificates, make
+from tests.nsq.certificates import CLIENT_NAME, Certificates, make
 
 CONNECT = b'CONNECT {"verbose":false,"pedantic":false,"lang":"raw","protocol":1}\r\n'
 KINDS = [
@@ -227,3 +227,29 @@ def test_certificates_may_be_pinned(kind: int, certificates: Certificates, tmp_p
     with tls_server(kind, certificates, tmp_path, **options) as server:
         assert not is_refused(server, certificates.context(certificates.client))
         assert is_refused(server, certificates.context(certificates.server)), "signed, but another's key"
+
+
+CONF = """
+{users}
+tls {{ cert_file: "{cert}", key_file: "{key}", ca_file: "{ca}", verify_and_map: true }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("user", "is_let_in"),
+    [("localhost", True), (f"CN={CLIENT_NAME}", True), ("CN=somebody else", False), (CLIENT_NAME, False)],
+)
+def test_a_certificate_may_say_who_it_is(
+    kind: int, certificates: Certificates, tmp_path: Path, user: str, is_let_in: bool
+) -> None:
+    users = f'authorization {{ users: [ {{ user: "{user}", permissions: {{ publish: "allowed" }} }} ] }}'
+    pair = certificates.server
+    conf = tmp_path / "map.conf"
+    conf.write_text(CONF.format(users=users, cert=pair.cert, key=pair.key, ca=certificates.authority))
+    arguments = ["-c" if kind == 0 else "--nats-config", str(conf)]
+    with running(kind, arguments=arguments) as server, client(server) as raw:
+        raw.info()
+        raw.encrypt(certificates.context(certificates.client))
+        raw.sock.sendall(CONNECT + b"PUB forbidden 0\r\n\r\nPING\r\n")
+        expected = b"Permissions Violation" if is_let_in else b"Authorization Violation"
+        assert expected in raw.line()
