@@ -1,0 +1,46 @@
+"""deploy/: what Prometheus and Grafana are given speaks of figures that there are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from mq_shards.gateway import metrics
+
+from tests.servers import ROOT
+
+DEPLOY = ROOT / "deploy"
+NAME = re.compile(r"\bmq_shards_\w+")
+
+
+def names() -> set[str]:
+    """As Prometheus has them: a counter ends in _total."""
+    source = Path(metrics.__file__).read_text()
+    found = {(name, rises) for _, rises, name, _ in (*metrics._TOTALS, *metrics._TOPIC, *metrics._CHANNEL)}
+    found |= {(name, rises == "True") for rises, name in re.findall(r'_metric\(\s*(True|False), "(\w+)"', source)}
+    return {f"mq_shards_{name}{'_total' if rises else ''}" for name, rises in found}
+
+
+def test_every_rule_is_about_figures_that_there_are() -> None:
+    yaml = pytest.importorskip("yaml")
+    groups = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) > 5
+    for rule in rules:
+        assert rule["annotations"]["summary"] and rule["labels"]["severity"] in ("page", "warn")
+        assert set(NAME.findall(rule["expr"])) <= names(), rule["alert"]
+
+
+def test_every_panel_is_about_figures_that_there_are() -> None:
+    board = json.loads((DEPLOY / "grafana.json").read_text())
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    assert len(expressions) > 10
+    for expression in expressions:
+        assert NAME.search(expression) and set(NAME.findall(expression)) <= names(), expression
+
+
+def test_the_unit_starts_what_is_installed() -> None:
+    unit = (DEPLOY / "mq-shards.service").read_text()
+    assert "Type=notify" in unit and "/bin/mq-shards" in unit
