@@ -14,7 +14,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test test-long lint bench bench-check pipeline-demo setup beanstalkd nsq nats nats-old spark java
+.PHONY: run test test-long lint bench bench-check pipeline-demo setup beanstalkd nsq nats nats-old pulsar spark java
 
 CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -153,6 +153,10 @@ nats-old: setup
 			go install github.com/nats-io/nats-server/v2@$(NATS_OLD_VERSION) >/dev/null 2>&1 ||
 			echo "nats-server $(NATS_OLD_VERSION) cannot be built: comparisons with it are skipped"
 	fi
+
+# The real Pulsar comes through Maven: a standalone broker, pulsar-admin and pulsar-perf, 330 MB. Not by itself: `make pulsar`.
+pulsar: setup
+	@.venv/bin/python -m tests.pulsar.real fetch
 
 # pip has just built the core when it installed; setuptools and make do not agree on when that is too old.
 .venv/.built: .venv/.packages $(CORE)

@@ -37,7 +37,6 @@ from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http import PipelineHttp
-from mq_shards.gateway.pulsar.service import PulsarService
 from mq_shards.gateway.standby import Told
 from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import Control, Message
@@ -46,6 +45,8 @@ from mq_shards.shards.store import read_meta
 
 if TYPE_CHECKING:
     import ssl
+
+    from mq_shards.gateway.pulsar.service import PulsarService
 
 # At most so often it is said that no connection can be accepted.
 FULL_SAID_S: Final = 60.0
@@ -126,6 +127,8 @@ class GatewayProcess:
         """None: nobody asks for it."""
         if not any(address["protocol"] in services.PULSAR for address in start["addresses"]):
             return None
+        from mq_shards.gateway.pulsar.service import PulsarService  # loaded where it is needed
+
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
         return PulsarService(
             self._engine, self._workers, self._calls, data_dir, start["addresses"], bodies,

@@ -81,6 +81,7 @@ class HttpTenants:
             "/admin/v2/brokers/health": {"GET": self._say_health},
             "/admin/v2/brokers/ready": {"GET": self._say_health},
             "/admin/v2/brokers/version": {"GET": self._version},
+            "/admin/v2/brokers/configuration/runtime": {"GET": self._runtime},
             "/admin/v2/brokers/leaderBroker": {"GET": self._leader},
             f"/admin/v2/brokers/{CLUSTER}": {"GET": self._brokers},
             "/admin/v2/brokers": {"GET": self._brokers},
@@ -226,6 +227,10 @@ class HttpTenants:
     async def _version(self, call: Call) -> Answer:
         return text_of(f"mq-shards {metadata.version('mq-shards')}")
 
+    async def _runtime(self, call: Call) -> Answer:
+        """Of a real broker's configuration what is so here: by it pulsar-admin tells which cluster this is."""
+        return json_of({"clusterName": CLUSTER, "brokerServicePort": _port(self._urls.broker)})
+
     async def _leader(self, call: Call) -> Answer:
         return json_of({"brokerId": self._urls.broker_id, "serviceUrl": self._urls.web})
 
@@ -240,6 +245,10 @@ class HttpTenants:
 
     async def _say_metrics(self, call: Call) -> Answer:
         return await self._metrics()
+
+
+def _port(url: str) -> str | None:
+    return url.rpartition(":")[2] or None
 
 
 def _are_texts(found: Any) -> bool:  # noqa: ANN401

@@ -51,9 +51,7 @@ def test_topics_of_a_namespace_are_listed_by_pattern_and_hash(wire: Wire, topic:
     found = wire.ask("getTopicsOfNamespace", "getTopicsOfNamespaceResponse", **wanted)
     assert list(found.topics) == [f"persistent://public/default/listed-{topic}-{name}" for name in "ab"]
     assert found.filtered and found.changed
-    again = wire.ask(
-        "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", topics_hash=found.topics_hash, **wanted
-    )
+    again = wire.ask("getTopicsOfNamespace", "getTopicsOfNamespaceResponse", topics_hash=found.topics_hash, **wanted)
     assert not again.topics and not again.changed and again.topics_hash == found.topics_hash
 
 

@@ -1,0 +1,188 @@
+"""The real Pulsar, to compare with: a standalone broker and its command-line tools, fetched by Maven (`make pulsar`).
+
+    python -m tests.pulsar.real fetch             about 330 MB, once
+    python -m tests.pulsar.real serve [HTTP-PORT] a standalone on 127.0.0.1, until it is interrupted; 1.5 to 3 GB
+    python -m tests.pulsar.real admin ADMIN-URL COMMAND...
+
+Where there is no Java 17 or no Maven, what needs it is skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.servers import ROOT
+
+VERSION: Final = "4.0.7"
+TOOLS_VERSION: Final = "4.0.8"  # the last whose tools are whole, but for what is taken from the other
+BUILD: Final = ROOT / "build" / "pulsar"
+FETCH_S: Final = 1800
+
+_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
+<groupId>peer</groupId><artifactId>{name}</artifactId><version>1</version><packaging>pom</packaging>
+<dependencyManagement><dependencies>{managed}</dependencies></dependencyManagement>
+<dependencies>{dependencies}</dependencies></project>
+"""
+# Some of the poms name repositories that are not asked: everything is in the one that Maven knows by itself.
+_SETTINGS: Final = (
+    "<settings><mirrors><mirror><id>only</id><mirrorOf>*</mirrorOf><url>{url}</url></mirror></mirrors></settings>"
+)
+_CONF: Final = """brokerServicePort={port}
+webServicePort={http}
+bindAddress=127.0.0.1
+advertisedAddress=127.0.0.1
+clusterName=standalone
+managedLedgerDefaultEnsembleSize=1
+managedLedgerDefaultWriteQuorum=1
+managedLedgerDefaultAckQuorum=1
+managedLedgerCacheSizeMB=64
+loadBalancerEnabled=false
+defaultNumberOfNamespaceBundles=4
+allowAutoTopicCreationType=non-partitioned
+backlogQuotaDefaultLimitGB=-1
+journalSyncData=false
+allowLoopback=true
+diskUsageThreshold=0.99
+diskUsageWarnThreshold=0.98
+numIOThreads=2
+numHttpServerThreads=8
+"""
+_OPENED: Final = (
+    "jdk.internal.loader", "jdk.internal.platform", "java.lang", "java.nio", "jdk.internal.misc", "sun.net",
+    "java.util.zip", "java.io", "java.util",
+)  # fmt: skip
+
+
+def missing(what: str) -> str | None:
+    """Why "broker" or "tools" cannot be run, or None."""
+    if shutil.which("java") is None:
+        return "there is no Java"
+    return None if (BUILD / f"{what}.classpath").exists() else "make pulsar has not fetched it"
+
+
+def _java(what: str) -> list[str]:
+    opened = [word for package in _OPENED for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
+    opened += ["--add-opens", "java.management/sun.management=ALL-UNNAMED"]
+    opened += ["--add-opens", "jdk.management/com.sun.management.internal=ALL-UNNAMED"]
+    classpath = (BUILD / f"{what}.classpath").read_text().strip()
+    return ["nice", "java", "-XX:TieredStopAtLevel=1", *opened, "-cp", classpath]
+
+
+def admin(admin_url: str, service_url: str, commands: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Commands of pulsar-admin, all in one JVM. One that fails says "Reason:"; its shell's status says nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, script = Path(folder) / "client.conf", Path(folder) / "commands"
+        config.write_text(f"webServiceUrl={admin_url}\nbrokerServiceUrl={service_url}\n")
+        script.write_text("".join(f"admin {command}\n" for command in commands))
+        command = [*_java("tools"), f"-Duser.home={folder}", "org.apache.pulsar.shell.PulsarShell"]
+        command += ["--config", str(config), "-f", str(script), "--no-progress"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def tool(main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program of Pulsar's by its main class, as org.apache.pulsar.testclient.PulsarPerfTestTool."""
+    command = [*_java("tools"), main, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+
+def serve(port: int, http: int, folder: Path) -> subprocess.Popen[bytes]:
+    conf = folder / "standalone.conf"
+    conf.write_text(_CONF.format(port=port, http=http))
+    command = [*_java("broker")[:-2], "-Xms256m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", *_java("broker")[-2:]]
+    command += ["org.apache.pulsar.PulsarStandaloneStarter", "-c", str(conf)]
+    command += ["--metadata-dir", str(folder / "metadata"), "--bookkeeper-dir", str(folder / "bookkeeper")]
+    command += ["--no-functions-worker", "--no-stream-storage"]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder)
+
+
+# --- fetching ---------------------------------------------------------------------------------------------------------
+
+
+def _dependency(name: str, version: str, more: str = "") -> str:
+    group = "<groupId>org.apache.pulsar</groupId>"
+    return f"<dependency>{group}<artifactId>{name}</artifactId><version>{version}</version>{more}</dependency>"
+
+
+def _pom(name: str, version: str, artifacts: Sequence[str], first: str = "") -> str:
+    imported = _dependency("pulsar", version, "<type>pom</type><scope>import</scope>")
+    wanted = "".join(_dependency(artifact, version) for artifact in artifacts)
+    return _POM.format(name=name, managed=first + imported, dependencies=wanted)
+
+
+def _poms() -> dict[str, str]:
+    older = _dependency("jetcd-core-shaded", VERSION, "<classifier>shaded</classifier>")
+    older += _dependency("jetcd-core-shaded", VERSION) + _dependency("pulsar-opentelemetry", VERSION)
+    return {
+        "broker": _pom("broker", VERSION, ["pulsar-broker"]),
+        "tools": _pom("tools", TOOLS_VERSION, ["pulsar-client-tools", "pulsar-testclient"], older),
+    }
+
+
+def _maven(*arguments: str) -> str:
+    done = subprocess.run(
+        ["nice", "mvn", "-B", "-q", *arguments], capture_output=True, text=True, timeout=FETCH_S, check=False
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"mvn: {done.stdout[-500:]}{done.stderr[-500:]}")
+    return done.stdout
+
+
+def fetch() -> None:
+    """Raises RuntimeError, TimeoutExpired."""
+    if missing("broker") is None and missing("tools") is None:
+        return
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=BUILD) as work:
+        pom, settings = Path(work) / "pom.xml", Path(work) / "settings.xml"
+        pom.write_text(_POM.format(name="none", managed="", dependencies=""))
+        url = _maven("-f", str(pom), "help:evaluate", "-Dexpression=project.repositories[0].url", "-DforceStdout")
+        found = re.search(r"https://[\w./-]+", url)
+        if found is None:
+            raise RuntimeError(f"mvn knows no repository: {url}")
+        settings.write_text(_SETTINGS.format(url=found[0]))
+        for name, text in _poms().items():
+            pom.write_text(text)
+            into = Path(work) / f"{name}.classpath"
+            _maven("-s", str(settings), "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={into}")
+            into.replace(BUILD / into.name)
+
+
+def main() -> int:
+    match sys.argv[1:]:
+        case ["fetch"]:
+            if shutil.which("mvn") is None or shutil.which("java") is None:
+                print("there is no Maven or no Java: comparisons with the real Pulsar are skipped")
+                return 0
+            try:
+                fetch()
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(f"the real Pulsar cannot be fetched: {error}")
+        case ["serve", *rest]:
+            http = int(rest[0]) if rest else 18080
+            with tempfile.TemporaryDirectory(dir=os.environ.get("TMPDIR")) as folder:
+                broker = serve(http - 1430, http, Path(folder))
+                try:
+                    return broker.wait()
+                except KeyboardInterrupt:
+                    broker.terminate()
+                    return broker.wait()
+        case ["admin", url, *command]:
+            done = admin(url, "pulsar://127.0.0.1:6650", [" ".join(command)])
+            print(done.stdout + done.stderr)
+            return done.returncode
+        case _:
+            print(__doc__)
+            return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The REST API while clients are connected, and the catalog when processes are killed."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from tests.pulsar.record_admin import play
+from tests.pulsar.servers import PulsarServer, running
+from tests.servers import wait_until
+
+P = "persistent/public/default"
+T = "persistent://public/default/"
+
+
+@pytest.fixture
+def client(server: PulsarServer) -> Iterator[pulsar.Client]:
+    client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    yield client
+    client.close()
+
+
+def ask(server: PulsarServer, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401
+    found = play(server.http, (method, path) if body is None else (method, path, body))
+    assert found["status"] < 300, found
+    return found.get("json")
+
+
+def received(consumer: pulsar.Consumer, count: int) -> list[bytes]:
+    bodies = []
+    for _ in range(count):
+        message = consumer.receive(10_000)
+        bodies.append(message.data())
+        consumer.acknowledge(message)
+    return bodies
+
+
+def peek(server: PulsarServer, path: str) -> tuple[bytes, dict[str, str]]:
+    connection = http.client.HTTPConnection(server.http, timeout=20)
+    connection.request("GET", f"/admin/v2/{path}")
+    response = connection.getresponse()
+    found = response.read(), {name.lower(): value for name, value in response.getheaders()}
+    assert response.status == 200, found
+    connection.close()
+    return found
+
+
+def test_a_partitioned_topic_made_by_rest_is_produced_to_and_read_by_partitions(
+    server: PulsarServer, client: pulsar.Client, topic: str
+) -> None:
+    ask(server, "PUT", f"{P}/{topic}/partitions", 3)
+    assert sorted(client.get_topic_partitions(T + topic)) == [f"{T}{topic}-partition-{i}" for i in range(3)]
+    ask(server, "PUT", f"{P}/{topic}/subscription/s")
+    producer = client.create_producer(
+        T + topic, message_routing_mode=pulsar.PartitionsRoutingMode.RoundRobinDistribution
+    )
+    for i in range(9):
+        producer.send(b"%d" % i)
+    stats = ask(server, "GET", f"{P}/{topic}/partitioned-stats")
+    assert stats["msgInCounter"] == 9
+    assert [part["msgInCounter"] for part in stats["partitions"].values()] == [3, 3, 3]
+    assert stats["subscriptions"]["s"]["msgBacklog"] == 9, "it was there before the messages"
+    consumer = client.subscribe(T + topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+    assert sorted(received(consumer, 9)) == [b"%d" % i for i in range(9)]
+    wait_until(
+        lambda: ask(server, "GET", f"{P}/{topic}/partitioned-stats")["subscriptions"]["s"]["msgBacklog"] == 0,
+        "nothing is left",
+    )
+
+
+def test_single_messages_are_shown_with_what_they_say_of_themselves(
+    server: PulsarServer, client: pulsar.Client, topic: str
+) -> None:
+    producer = client.create_producer(T + topic, producer_name=f"of-{topic}")
+    ids = [producer.send(b"body %d" % i, properties={"a": "b"}, partition_key="k") for i in range(3)]
+    ask(server, "PUT", f"{P}/{topic}/subscription/s", "earliest")
+    body, headers = peek(server, f"{P}/{topic}/subscription/s/position/2")
+    assert body == b"body 1"
+    assert headers["x-pulsar-message-id"] == f"{ids[1].ledger_id()}:{ids[1].entry_id()}"
+    assert json.loads(headers["x-pulsar-property"]) == {"a": "b"}
+    assert headers["x-pulsar-partition-key"] == "k"
+    assert (headers["x-pulsar-producer-name"], headers["x-pulsar-sequence-id"]) == (f"of-{topic}", "1")
+    same, _ = peek(server, f"{P}/{topic}/ledger/{ids[2].ledger_id()}/entry/{ids[2].entry_id()}")
+    assert same == b"body 2"
+    for missing in (f"ledger/{ids[2].ledger_id()}/entry/99", f"ledger/{ids[2].ledger_id() + 1}/entry/0"):
+        assert play(server.http, ("GET", f"{P}/{topic}/{missing}"))["status"] == 404
+    last = ask(server, "GET", f"{P}/{topic}/lastMessageId")
+    assert (last["ledgerId"], last["entryId"]) == (ids[2].ledger_id(), ids[2].entry_id())
+    internal = ask(server, "GET", f"{P}/{topic}/internalStats")
+    assert internal["numberOfEntries"] == 3
+    assert internal["lastConfirmedEntry"] == f"{ids[2].ledger_id()}:{ids[2].entry_id()}"
+    assert internal["cursors"]["s"]["markDeletePosition"].endswith(":-1")
+
+
+def test_compressed_and_batched_messages_are_shown(server: PulsarServer, client: pulsar.Client, topic: str) -> None:
+    for number, kind in enumerate(
+        [
+            pulsar.CompressionType.LZ4,
+            pulsar.CompressionType.ZLib,
+            pulsar.CompressionType.ZSTD,
+            pulsar.CompressionType.SNAPPY,
+        ]
+    ):
+        producer = client.create_producer(T + topic, compression_type=kind, batching_enabled=False)
+        sent = producer.send(b"x" * 5000 + b"%d" % number)
+        body, headers = peek(server, f"{P}/{topic}/ledger/{sent.ledger_id()}/entry/{sent.entry_id()}")
+        assert body == b"x" * 5000 + b"%d" % number, kind
+        assert headers["x-pulsar-uncompressed-size"] == "5001"
+        producer.close()
+
+
+def test_a_cursor_is_moved_by_rest(server: PulsarServer, client: pulsar.Client, topic: str) -> None:
+    producer = client.create_producer(T + topic)
+    ids = [producer.send(b"%d" % i) for i in range(4)]
+    time.sleep(0.02)
+    middle_ms = int(time.time() * 1000)
+    time.sleep(0.02)
+    ids += [producer.send(b"%d" % i) for i in range(4, 6)]
+    sub = f"{P}/{topic}/subscription/s"
+    ask(server, "PUT", sub, "earliest")
+    ask(server, "POST", f"{sub}/skip/2")
+    consumer = client.subscribe(T + topic, "s")
+    assert received(consumer, 4) == [b"2", b"3", b"4", b"5"]
+    ask(server, "POST", f"{sub}/resetcursor/{middle_ms}")
+    assert received(consumer, 2) == [b"4", b"5"], "the consumer came again by itself"
+    ask(server, "POST", f"{sub}/resetcursor", {"ledgerId": ids[1].ledger_id(), "entryId": ids[1].entry_id()})
+    assert received(consumer, 5) == [b"1", b"2", b"3", b"4", b"5"]
+    consumer.close()
+    ask(server, "POST", f"{sub}/resetcursor", {"ledgerId": -1, "entryId": -1})
+    ask(server, "POST", f"{sub}/skip_all")
+    assert ask(server, "GET", f"{P}/{topic}/stats")["subscriptions"]["s"]["msgBacklog"] == 0
+    ask(server, "DELETE", sub)
+    assert ask(server, "GET", f"{P}/{topic}/subscriptions") == []
+
+
+def test_a_terminated_topic_says_so(server: PulsarServer, client: pulsar.Client, topic: str) -> None:
+    sent = client.create_producer(T + topic).send(b"last")
+    said = ask(server, "POST", f"{P}/{topic}/terminate")
+    assert (said["ledgerId"], said["entryId"]) == (sent.ledger_id(), sent.entry_id())
+    assert ask(server, "GET", f"{P}/{topic}/internalStats")["state"] == "Terminated"
+
+
+def test_what_other_protocols_make_is_a_topic_of_pulsars(server: PulsarServer, topic: str) -> None:
+    import socket
+
+    with socket.create_connection(("127.0.0.1", server.other_port), 5) as nsq:
+        nsq.sendall(b"  V2PUB %s\n" % topic.encode() + (5).to_bytes(4, "big") + b"hello")
+        assert nsq.recv(100)[8:] == b"OK"
+    wait_until(lambda: T + topic in ask(server, "GET", P), "it is listed")
+    assert ask(server, "GET", f"{P}/{topic}/stats")["msgInCounter"] == 1
+    assert play(server.http, ("PUT", f"{P}/{topic}"))["status"] == 409
+    ask(server, "DELETE", f"{P}/{topic}")
+    assert play(server.http, ("GET", f"{P}/{topic}/stats"))["status"] == 404
+
+
+def test_kill_9_of_gateway_and_acceptor_costs_nothing_that_was_answered(tmp_path: Path) -> None:
+    """What REST made is there with the next gateway, and traffic goes on without one."""
+    with running(data_dir=tmp_path / "data") as server:
+        client = pulsar.Client(server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        ask(server, "PUT", "tenants/acme", {"adminRoles": ["boss"], "allowedClusters": ["standalone"]})
+        ask(server, "PUT", "namespaces/acme/apps")
+        ask(server, "POST", "namespaces/acme/apps/messageTTL", 60)
+        ask(server, "PUT", "persistent/acme/apps/orders/partitions", 2)
+        producer = client.create_producer("persistent://acme/apps/orders")
+        producer.send(b"1")
+        made = 0
+        for _ in range(3):
+            os.kill(server.pid_of("mq-gateway"), signal.SIGKILL)
+            producer.send(b"without a gateway")
+            ask(server, "PUT", f"persistent/acme/apps/topic{made}")  # its queue waits for the next
+            made += 1
+            assert ask(server, "GET", "namespaces/acme/apps/messageTTL") == 60
+            assert ask(server, "GET", "tenants/acme")["adminRoles"] == ["boss"]
+            names = ask(server, "GET", "persistent/acme/apps")
+            assert len(names) == 2 + made
+        os.kill(server.pid_of("mq-acceptor-0"), signal.SIGKILL)
+        consumer = client.subscribe(
+            "persistent://acme/apps/orders", "s", initial_position=pulsar.InitialPosition.Earliest
+        )
+        assert sorted(received(consumer, 4)) == [b"1", *[b"without a gateway"] * 3]
+        client.close()
+    with running(data_dir=tmp_path / "data") as server:
+        assert ask(server, "GET", "persistent/acme/apps/orders/partitions")["partitions"] == 2
+        assert len(ask(server, "GET", "persistent/acme/apps")) == 2 + made
+        assert ask(server, "GET", "namespaces/acme/apps/messageTTL") == 60

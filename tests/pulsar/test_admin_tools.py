@@ -1,0 +1,81 @@
+"""pulsar-admin's everyday commands, by the real program. Long: each JVM takes seconds."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pulsar import real
+from tests.pulsar.servers import PulsarServer
+
+COMMANDS = """tenants create shop --admin-roles boss
+tenants get shop
+namespaces create shop/apps
+namespaces list shop
+namespaces set-retention shop/apps --time 2h --size 1G
+namespaces get-retention shop/apps
+namespaces set-message-ttl shop/apps -ttl 3600
+namespaces get-message-ttl shop/apps
+namespaces set-backlog-quota shop/apps --limit 10M --policy producer_request_hold
+namespaces get-backlog-quotas shop/apps
+namespaces remove-backlog-quota shop/apps
+namespaces set-deduplication shop/apps --enable
+namespaces set-schema-compatibility-strategy shop/apps -c BACKWARD
+namespaces get-schema-compatibility-strategy shop/apps
+namespaces set-auto-topic-creation shop/apps --enable --type partitioned -n 2
+namespaces remove-auto-topic-creation shop/apps
+namespaces set-publish-rate shop/apps -m 100 -b 100000
+namespaces set-delayed-delivery shop/apps --enable --time 1s
+namespaces grant-permission shop/apps --role r --actions produce,consume
+namespaces permissions shop/apps
+namespaces revoke-permission shop/apps --role r
+namespaces policies shop/apps
+topics create-partitioned-topic persistent://shop/apps/orders -p 3
+topics update-partitioned-topic persistent://shop/apps/orders -p 4
+topics get-partitioned-topic-metadata persistent://shop/apps/orders
+topics list-partitioned-topics shop/apps
+topics create persistent://shop/apps/plain
+topics list shop/apps
+topics create-subscription persistent://shop/apps/plain -s sub
+topics subscriptions persistent://shop/apps/plain
+topics stats persistent://shop/apps/plain
+topics stats-internal persistent://shop/apps/plain
+topics partitioned-stats persistent://shop/apps/orders
+topics lookup persistent://shop/apps/plain
+topics partitioned-lookup persistent://shop/apps/orders
+topics clear-backlog persistent://shop/apps/plain -s sub
+topics skip persistent://shop/apps/plain -s sub -n 1
+topics reset-cursor persistent://shop/apps/plain -s sub -t 10m
+topics last-message-id persistent://shop/apps/plain
+topics unload persistent://shop/apps/plain
+topics compaction-status persistent://shop/apps/plain
+topics terminate persistent://shop/apps/plain
+topics unsubscribe persistent://shop/apps/plain -s sub
+topics delete persistent://shop/apps/plain
+topics delete-partitioned-topic persistent://shop/apps/orders
+brokers healthcheck
+brokers list standalone
+brokers version
+clusters list
+clusters get standalone
+namespaces delete shop/apps
+tenants delete shop
+""".splitlines()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(real.missing("tools") is not None, reason=real.missing("tools") or "")
+def test_everyday_commands_of_pulsar_admin_work(server: PulsarServer) -> None:
+    done = real.admin(f"http://{server.http}", server.url, COMMANDS)
+    assert "Reason:" not in done.stdout + done.stderr, done.stdout
+    assert "Unmatched argument" not in done.stdout + done.stderr, done.stdout
+    assert f"[{len(COMMANDS)}/{len(COMMANDS)}]" in done.stdout
+    assert '"retentionTimeInMinutes" : 120' in done.stdout
+    assert "persistent://shop/apps/orders-partition-3" in done.stdout
+    assert "shop/apps" in done.stdout
+
+
+@pytest.mark.long
+@pytest.mark.skipif(real.missing("tools") is not None, reason=real.missing("tools") or "")
+def test_a_command_that_is_refused_says_why(server: PulsarServer) -> None:
+    done = real.admin(f"http://{server.http}", server.url, ["topics stats persistent://public/default/there-is-none"])
+    assert "there-is-none not found" in done.stdout + done.stderr
