@@ -87,7 +87,12 @@ def test_defaults() -> None:
     assert {name: options.settings[name] for name in ("beanstalk", "nsq", "pulsar", "log", "http", "broker")} == {
         "beanstalk": {"max-job-size": 65535, "ids": ""},
         "nsq": NSQD_DEFAULTS,
-        "pulsar": {"max-message-size": 5 << 20, "keep-alive": 30 * SECOND, "advertised-url": ""},
+        "pulsar": {
+            "max-message-size": 5 << 20, "keep-alive": 30 * SECOND, "advertised-url": "",
+            "tls-cert-file": "", "tls-key-file": "", "tls-trust-certs-file": "",
+            "token-secret-key-file": "", "token-public-key-file": "", "token-public-alg": "rs256",
+            "token-auth-claim": "sub",
+        },
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
         "http": {"staged-bytes": 16 << 30, "metrics-topics": 1000},
         "broker": {

@@ -5,6 +5,7 @@ letter before them:
 
     d...    a command; the connection's next ones are parsed meanwhile, except before it is connected
     p, c    a producer or consumer (its id: 8 bytes) is none any more
+    t       a connection begins with TLS
     a       a connection that was asked whether it is alive, is
 
 What is accepted and said is what a standalone broker 4.0 does.
@@ -12,26 +13,33 @@ What is accepted and said is what a standalone broker 4.0 does.
 
 from __future__ import annotations
 
+import logging
+import ssl
 import time
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine
-from mq_shards.acceptor.option_kinds import MAX_BODY, MS, SECOND, YEAR, Duration, Kind, Number, Text
+from mq_shards.acceptor.option_kinds import MAX_BODY, MS, SECOND, YEAR, Duration, File, Kind, Number, Setting, Text
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols import pulsar_auth
 from mq_shards.acceptor.protocols.pulsar_answers import Answers
+from mq_shards.acceptor.protocols.pulsar_auth import NOBODY, Authentication, Tokens
 from mq_shards.acceptor.protocols.pulsar_catalog import Catalog
-from mq_shards.acceptor.protocols.pulsar_clients import INVALID_TOPIC_NAME, Client, Desk, Request
+from mq_shards.acceptor.protocols.pulsar_clients import INVALID_TOPIC_NAME, Client, Desk, PulsarError, Request
 from mq_shards.acceptor.protocols.pulsar_consumers import Consumers
 from mq_shards.acceptor.protocols.pulsar_liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar_messages import decode
 from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, TopicName, topic_name
 from mq_shards.acceptor.protocols.pulsar_producers import Producers
 from mq_shards.acceptor.protocols.pulsar_topics import Topics
+from mq_shards.acceptor.upgrade import Upgrades
 
 # The release that clients are told they speak with, and the version of the protocol that it speaks.
 SERVER_VERSION: Final = "Pulsar Server 4.0.7 (mq-shards)"
 PROTOCOL_VERSION: Final = 21
+
+log = logging.getLogger(__name__)
 
 
 class Pulsar(Protocol):
@@ -41,14 +49,26 @@ class Pulsar(Protocol):
     options: ClassVar[Mapping[str, Kind]] = {
         "max-message-size": Number(5 << 20, 1, MAX_BODY // 2, "bytes of the largest message, as clients are told"),
         "keep-alive": Duration(30 * SECOND, MS, YEAR, "between two PINGs; who is silent for two of these is cut off"),
-        "advertised-url": Text("", "where clients are told that a topic is; empty: where they are connected already"),
+        "advertised-url": Text("", "where clients are told that a topic is; empty: the address that is listened on"),
+        "tls-cert-file": File("the certificate (PEM) for pulsar+ssl://, which is spoken on the same ports"),
+        "tls-key-file": File("the key of that certificate"),
+        "tls-trust-certs-file": File("who signs clients' certificates; they must then have one"),
+        **pulsar_auth.OPTIONS,
     }
+
+    @classmethod
+    def check(cls, settings: dict[str, Setting]) -> None:
+        pulsar_auth.check(settings)
+        _context(settings)
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)
         self._desk = Desk(engine)
         self._liveness = Liveness(engine)
         self._producers = Producers(self._desk, broker, self._liveness)
+        self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
+        self._context = _context(settings)
+        self._authentication = Authentication(self._desk, Tokens.of(settings), SERVER_VERSION)
         self._answers = Answers(self._desk, broker.calls)
         self._consumers = Consumers(self._desk, self._liveness, self._answers.ends)
         self._catalog = Catalog(broker.calls)
@@ -58,6 +78,7 @@ class Pulsar(Protocol):
         engine.set("pulsar.keep-alive-ns", settings["keep-alive"])
         self._commands: dict[str, Callable[[Request], None]] = {
             "connect": self._connect,
+            "authResponse": self._auth_response,
             "lookupTopic": self._about_topic(self._topics.look_up),
             "partitionMetadata": self._about_topic(self._topics.partitions),
             "producer": self._about_topic(self._producer),
@@ -86,6 +107,8 @@ class Pulsar(Protocol):
             if client is None:
                 client = self._desk.clients[conn] = Client(conn)
             self._do(client, command[1:])
+        elif what == b"t":
+            self._begin_tls(conn)
         elif what == b"a":
             self._liveness.alive(conn)
         elif client is not None:
@@ -113,15 +136,22 @@ class Pulsar(Protocol):
             self._consumers.client_gone(client)
             self._topics.client_gone(client)
         self._liveness.closed(conn)
+        self._upgrades.closed(conn)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
     def wait_ns(self) -> int:
-        waits = [wait for wait in (self._liveness.wait_ns(), self._answers.wait_ns()) if wait != FOREVER]
+        waits = [wait for wait in self._waits() if wait != FOREVER]
         return min(waits, default=FOREVER)
+
+    def _waits(self) -> tuple[int, ...]:
+        parts = (self._liveness, self._answers, self._authentication, self._upgrades)
+        return tuple(part.wait_ns() for part in parts)
 
     def expire(self) -> None:
         self._answers.expire()
+        self._authentication.expire(self._end)
+        self._upgrades.expire()
         for conn in self._liveness.expired():
             # What it had is another's now; the end of its connection says so to whoever else has something of it.
             self._engine.close_connection(conn)
@@ -132,9 +162,18 @@ class Pulsar(Protocol):
     def _connect(self, request: Request) -> None:
         body, client = request.body, request.client
         client.version, client.protocol_version = body.client_version, body.protocol_version
+        try:
+            self._authentication.admit(client, body)
+        except PulsarError as error:
+            self._desk.say(client, "error", request_id=NOBODY, error=error.code, message=str(error))
+            self._engine.close_connection(client.conn)
+            return
         client.connected, client.since_s = True, time.time()
         self._engine.call(client.conn, "connected")
-        flags = {"supports_topic_watchers": True, "supports_get_partitioned_metadata_without_auto_creation": True}
+        flags = {
+            "supports_auth_refresh": True, "supports_topic_watchers": True,
+            "supports_get_partitioned_metadata_without_auto_creation": True,
+        }  # fmt: skip
         self._desk.say(
             client, "connected", server_version=SERVER_VERSION,
             protocol_version=min(body.protocol_version, PROTOCOL_VERSION),
@@ -142,6 +181,38 @@ class Pulsar(Protocol):
         )  # fmt: skip
         request.done()
         self._engine.resume(client.conn)
+
+    def _auth_response(self, request: Request) -> None:
+        self._authentication.refresh(request, self._end)
+
+    def _end(self, client: Client) -> None:
+        self._desk.hang_up(client)
+
+    # --- TLS --------------------------------------------------------------------------------------------------------
+
+    def _begin_tls(self, conn: int) -> None:
+        if self._context is None:
+            self._engine.close_connection(conn)
+            return
+        from mq_shards.acceptor.filters.tls import VerifyingTls
+
+        self._upgrades.begin(conn)
+        self._upgrades.shake_hands(conn, VerifyingTls(self._context))
+
+    def _shaken(self, conn: int) -> None:
+        self._engine.resume(conn)
+
+    def _handshake_failed(self, conn: int, alert: bytes, why: str) -> None:
+        log.debug("%s: %s", self._engine.remote(conn), why)
+        if alert:
+            self._engine.send(conn, alert)
+        self._engine.close_connection(conn)
+
+    def input(self, conn: int, data: bytes) -> None:
+        self._upgrades.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        self._upgrades.output(conn, data)
 
     def _topic(self, request: Request) -> TopicName | None:
         """The topic that a command names; None, and it has been refused, if it cannot be one."""
@@ -163,12 +234,13 @@ class Pulsar(Protocol):
         else:
             request.fail(code, text)
 
-    def _url(self, client: Client) -> str:
-        """Where clients find all topics: every acceptor has them."""
+    def _url(self) -> tuple[str, str | None]:
+        """Where clients find all topics, without TLS and with it: every acceptor has them."""
         host, port = self._address
         host = f"[{host}]" if ":" in host else host
-        url: str = self._settings["advertised-url"]
-        return url or f"pulsar://{host}:{port}"
+        plain: str = self._settings["advertised-url"] or f"pulsar://{host}:{port}"
+        encrypted = plain.replace("pulsar://", "pulsar+ssl://", 1) if self._context is not None else None
+        return plain, encrypted
 
     def _about_topic(self, does: Callable[[Request, TopicName], None]) -> Callable[[Request], None]:
         def do(request: Request) -> None:
@@ -189,6 +261,25 @@ class Pulsar(Protocol):
         self._topics.open(
             request, topic, create=create, consumer=True, then=lambda _version: self._consumers.open(request, topic)
         )
+
+
+def _context(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """Raises ValueError."""
+    files = settings["tls-cert-file"], settings["tls-key-file"], settings["tls-trust-certs-file"]
+    if not any(files):
+        return None
+    if not files[0] or not files[1]:
+        raise ValueError("pulsar.tls-cert-file and pulsar.tls-key-file go together")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(files[0], files[1], password="")
+        if files[2]:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(files[2])
+    except (OSError, ValueError) as error:
+        raise ValueError(f"pulsar.tls-cert-file {files[0]}, pulsar.tls-key-file {files[1]}: {error}") from None
+    return context
 
 
 PROTOCOL: Final = Pulsar

@@ -74,6 +74,9 @@ class Client:
     version: str = ""
     protocol_version: int = 0
     role: str = ""
+    expires_s: float | None = None  # its token, by the wall clock
+    refreshes: bool = False  # it can be asked for another
+    challenged: bool = False  # and has been
     since_s: float = 0.0  # wall clock
     connected: bool = False
     producers: dict[int, Producer] = field(default_factory=dict)

@@ -175,9 +175,8 @@ class Consumers:
         if client.consumers.get(consumer.id) is not consumer:
             request.done()
             return
-        if answer.status == engine.OK:
-            ledger = answer.incarnation.to_bytes(8, "little")
-            self._desk.engine.call(client.conn, "open-consumer", consumer.id, ledger)
+        ledger = answer.incarnation.to_bytes(8, "little")
+        if answer.status == engine.OK and self._desk.engine.call(client.conn, "open-consumer", consumer.id, ledger):
             consumer.ledger, consumer.open = answer.incarnation, True
             self._desk.use(consumer.topic, 1)
             self._holders.setdefault((consumer.topic.core, consumer.subscription), []).append((client, consumer))

@@ -29,6 +29,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Calls
 
 Opened: TypeAlias = Callable[[bytes], None]
+Url: TypeAlias = Callable[[], tuple[str, str | None]]
 
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 CONNECT, FAILED = 1, 2  # of a LOOKUP; of PARTITIONED_METADATA:
@@ -72,7 +73,8 @@ def version_bytes(version: int) -> bytes:
 
 
 class Topics:
-    def __init__(self, desk: Desk, catalog: Catalog, calls: Calls | None, url: Callable[[Client], str]) -> None:
+    def __init__(self, desk: Desk, catalog: Catalog, calls: Calls | None, url: Url) -> None:
+        """`url`: where clients find all topics, without TLS and with it."""
         self._desk = desk
         self._catalog = catalog
         self._url = url
@@ -147,8 +149,9 @@ class Topics:
             if isinstance(found, PulsarError) and not isinstance(found, GatewayDownError):
                 request.reply("lookupTopicResponse", response=FAILED, error=found.code, message=str(found))
                 return
+            plain, encrypted = self._url()
             request.reply(
-                "lookupTopicResponse", response=CONNECT, brokerServiceUrl=self._url(request.client),
+                "lookupTopicResponse", response=CONNECT, brokerServiceUrl=plain, brokerServiceUrlTls=encrypted,
                 authoritative=True, proxy_through_service_url=True,
             )  # fmt: skip
 

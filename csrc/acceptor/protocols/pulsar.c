@@ -185,6 +185,17 @@ static bool take_command(struct acceptor *a, struct connection *c, struct pulsar
     }
 }
 
+enum { TLS_HANDSHAKE = 0x16 };
+
+/* TLS from the first byte, which no frame can begin with: Python's, bytes and all. */
+static bool begins_tls(struct acceptor *a, struct connection *c, uint8_t first) {
+    static const uint8_t tls[] = {PULSAR_TLS};
+    if (first != TLS_HANDSHAKE || pulsar_of(c)->connected || c->filter != NULL) return false;
+    reply_by_python(a, c, tls, sizeof tls);
+    c->known = true;
+    return true;
+}
+
 /* How much of the input it was; 0: it is not all there, or may not be done now. */
 static size_t take_frame(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     if (bytes < 4) return 0;
@@ -213,6 +224,7 @@ static void heard(struct acceptor *a, struct connection *c) {
 
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     size_t at = 0;
+    if (bytes > 0 && begins_tls(a, c, data[0])) return 0;
     while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
         size_t used = take_frame(a, c, data + at, bytes - at);
         if (used == 0) break;
@@ -270,7 +282,7 @@ static void freed(struct connection *c) {
 static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
     struct pulsar *p = pulsar_of(c);
     const struct pulsar_producer *producer;
-    const struct pulsar_consumer *consumer;
+    struct pulsar_consumer *consumer;
     for (uint32_t i = 0; i < p->pending_capacity; i++) {
         struct pulsar_pending *pending = &p->pending[i];
         if (pending->owner != 0 && pending->worker == worker) pulsar_settle(a, c, pending);
@@ -278,7 +290,10 @@ static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
     for (uint32_t i = 0; (producer = next_of(&p->producers, &i)) != NULL;)
         if (producer->worker == worker) pulsar_producer_lose(a, c, p->producers.items[i - 1]);
     for (uint32_t i = 0; (consumer = next_of(&p->consumers, &i)) != NULL;)
-        if (consumer->worker == worker && consumer->open) pulsar_consumer_lose(a, c, p->consumers.items[i - 1]);
+        if (consumer->worker == worker) {
+            consumer->lost = true;
+            if (consumer->open) pulsar_consumer_lose(a, c, consumer);
+        }
 }
 
 /* --- what Python says of a connection -------------------------------------------------------------------------------- */

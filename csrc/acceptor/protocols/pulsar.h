@@ -35,7 +35,13 @@ struct pulsar_options {
     uint64_t keep_alive_ns;
 };
 
-enum pulsar_upcall { PULSAR_DO = 'd', PULSAR_PRODUCER_GONE = 'p', PULSAR_CONSUMER_GONE = 'c', PULSAR_ALIVE = 'a' };
+enum pulsar_upcall {
+    PULSAR_DO = 'd',
+    PULSAR_PRODUCER_GONE = 'p',
+    PULSAR_CONSUMER_GONE = 'c',
+    PULSAR_ALIVE = 'a',
+    PULSAR_TLS = 't'
+};
 
 struct pulsar_producer {
     uint64_t id;
@@ -58,6 +64,7 @@ struct pulsar_consumer {
     uint8_t worker;
     bool shared;    /* its subscription is Shared or Key_Shared */
     bool open;      /* its SUBSCRIBE has been answered */
+    bool lost;      /* ... by a worker that is gone */
     bool has_epoch; /* its SUBSCRIBE had one */
     bool marked;    /* in the list of those with a mark */
     /* What was delivered and not reported SENT; and of the first `mark_bytes` of it, where in the output they end. */

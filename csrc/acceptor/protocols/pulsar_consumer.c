@@ -336,7 +336,7 @@ static int64_t add_consumer(struct acceptor *a, struct connection *c, const stru
 
 /* All of a consumer's that is asked for by its id (the value):
  * "add-consumer": bytes: a struct consumer_wish and the topic; its number, 0: there can be no more.
- * "open-consumer": it has been subscribed; bytes: its ledger, 64 bits.
+ * "open-consumer": it has been subscribed; bytes: its ledger, 64 bits; 0: who said so is gone by now.
  * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": the same, and the client is told.
  * "count-consumer": its messages, bytes and permits (which may be negative), the low half of each first. */
 int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const char *what,
@@ -344,7 +344,7 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
     if (strcmp(what, "add-consumer") == 0) return add_consumer(a, c, call);
     struct pulsar_consumer *consumer = pulsar_table_find(&pulsar_of(c)->consumers, call->value);
     if (strcmp(what, "open-consumer") == 0 && call->bytes_count == sizeof consumer->ledger) {
-        if (consumer == NULL) return CALL_CLOSED;
+        if (consumer == NULL || consumer->lost) return CALL_CLOSED;
         memcpy(&consumer->ledger, call->bytes, sizeof consumer->ledger);
         consumer->open = true;
     } else if (strcmp(what, "drop-consumer") == 0) {

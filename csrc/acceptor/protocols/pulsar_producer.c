@@ -119,6 +119,11 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
     }
     /* The client has been told, and sends it again. */
     if (producer->closed) return true;
+    /* Its worker went while Python was about to open it. */
+    if (a->links[producer->worker].channel == NULL) {
+        pulsar_producer_lose(a, c, producer);
+        return true;
+    }
     if (!pulsar_may_send(a, c, producer->worker)) return false;
     pulsar_split_entry(bytes, &entry);
     uint32_t crc = entry.has_checksum ? crc32c_extend(0, entry.checked.at, pulsar_length(entry.checked)) : 0;
