@@ -22,7 +22,7 @@ from tests.nats.wire import Wire
 HELLO = b'CONNECT {"verbose":false,"pedantic":false,"protocol":1,"lang":"raw"}\r\nPING\r\n'
 KINDS = [
     pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
-    pytest.param(1, id="shards-1"),
+    pytest.param(1, id="shards-1", marks=pytest.mark.long),
     pytest.param(2, id="shards-2"),
 ]
 SECOND_NS = 1_000_000_000
