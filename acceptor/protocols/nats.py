@@ -20,6 +20,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -32,6 +33,7 @@ from mq_shards.acceptor.protocols.nats_admission import Admission
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
 from mq_shards.acceptor.protocols.nats_monitor import Known, Monitor, tls_row
 from mq_shards.acceptor.protocols.nats_secrets import Secrets
+from mq_shards.acceptor.protocols.nats_shares import needs_info
 from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, AccountLimits, Claim, User, who_of
 
 if TYPE_CHECKING:
@@ -211,6 +213,7 @@ class Nats(Protocol):
         self._made = 0
         server_id = server_id_of(broker.instance)
         self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
+        self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
         self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
         self._admission = Admission(engine, self._number)
         self._secrets = Secrets(engine.poke)
@@ -246,6 +249,8 @@ class Nats(Protocol):
     def configure(self, content: bytes) -> None:
         self._found = orjson.loads(content).get("who", {})
         self._set_who()
+        self._admission.share(self._found.get("accounts", ()))
+        self._told_of_askers = {one["name"] for one in self._found.get("accounts", ()) if needs_info(one)}
 
     def _set_who(self) -> None:
         settings = self._settings
@@ -590,11 +595,31 @@ class Nats(Protocol):
         client.user = user
         self._admission.admit(conn, user)
         self._limit(conn)
+        self._engine.call(conn, "info", 0, self._asker(conn, client))
         self._engine.call(conn, "flags", _flags(options))
         if options["verbose"]:
             self._engine.reply(conn, b"+OK\r\n")
         self._engine.resume(conn)
         self._say_connected(conn)
+
+    def _asker(self, conn: int, client: Client) -> bytes:
+        """What services of other accounts are told of it, where that is to be: JSON around the time to its answers."""
+        if client.account not in self._told_of_askers:
+            return b""
+        options = client.options
+        started = datetime.fromtimestamp(client.connected_wall_ns / 1e9, UTC).isoformat().replace("+00:00", "Z")
+        first = {
+            "start": started, "host": self._engine.remote(conn).rpartition(":")[0].strip("[]"), "id": client.client_id,
+            "acc": client.account, "user": client.user.name or client.user.nkey if client.user else "",
+            "name": options.get("name", ""), "lang": options.get("lang", ""), "ver": options.get("version", ""),
+        }  # fmt: skip
+        last = {
+            "server": self._identity.server_name, "cluster": self._cluster.get("name", ""),
+            "kind": "Client", "client_type": "nats",
+        }  # fmt: skip
+        before = orjson.dumps({key: value for key, value in first.items() if value}).rstrip(b"}")
+        behind = orjson.dumps({key: value for key, value in last.items() if value}).replace(b"{", b",", 1)
+        return before + b"\n" + behind
 
     def _limits_of(self, user: User | None) -> AccountLimits:
         return self._who.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())

@@ -5,9 +5,11 @@ A set of permissions is made when the first connection has it, and given up with
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.protocols.nats_shares import Account, all_lines
 from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, Permissions, User
 
 ALL_IS_ALLOWED: Final = 0
@@ -25,6 +27,7 @@ class Admission:
         self._members: dict[str, set[int]] = {}  # connections by account
         self._member_of: dict[int, str] = {}
         self._free: list[int] = []
+        self._sharing: set[str] = set()  # accounts
 
     def admit(self, conn: int, user: User | None) -> None:
         """None: nobody in particular, who may do everything in the global account."""
@@ -69,6 +72,16 @@ class Admission:
             encoded = name.encode(errors="surrogateescape")
             number = self._accounts[name] = self._engine.configure(self._protocol, "account", 0, encoded)
         return number
+
+    def share(self, accounts: Sequence[Account]) -> None:
+        """What accounts share from now on, instead of what they did."""
+        for account in accounts:
+            self.account(account["name"])
+        lines = all_lines(accounts, self.account)
+        for name in {*self._sharing, *lines}:
+            text = lines.get(name, "").encode(errors="surrogateescape")
+            self._engine.configure(self._protocol, "shares", self.account(name), text)
+        self._sharing = set(lines)
 
     def _take(self, conn: int, permissions: Permissions | None) -> int:
         if permissions is None or permissions == Permissions():

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols import nats_nkeys
+from mq_shards.acceptor.protocols import nats_conf_shares, nats_nkeys
 from mq_shards.acceptor.protocols.nats_conf import Block, Value
 from mq_shards.acceptor.protocols.nats_conf_auth import apply_defaults, name_of, permissions, take_users
 from mq_shards.acceptor.protocols.nats_conf_takers import Conf
+from mq_shards.acceptor.protocols.nats_shares import ShareError, all_lines
+from mq_shards.acceptor.protocols.nats_transforms import TransformError
 from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
 
 # Whoever says nothing is this one in the global account, where there are only users of the system account.
@@ -24,6 +26,7 @@ LIMITS: Final = {
 
 
 def take_accounts(conf: Conf, value: Value) -> None:
+    conf.accounts_value = value
     if isinstance(value.content, list):
         for item in value.content:
             _add(conf, item, item.text())
@@ -62,8 +65,12 @@ def _take_account(conf: Conf, value: Value, name: str) -> None:
                     conf.warn(item, "jetstream is not supported: topics of this broker are durable")
             case "msg_trace" | "trace_dest":
                 conf.warn(item, f"{key} is not supported: messages are not traced")
-            case "exports" | "imports" | "mappings" | "maps":
-                raise item.error(f"{key} is not supported")
+            case "exports":
+                found["exports"] = [nats_conf_shares.export(conf, one) for one in item.items()]
+            case "imports":
+                found["imports"] = [nats_conf_shares.import_(conf, one) for one in item.items()]
+            case "mappings" | "maps":
+                found["mappings"] = nats_conf_shares.mappings(conf, item)
             case _ if not item.referenced:
                 raise item.error(f'unknown key "{key}" of an account')
     apply_defaults(users, defaults)
@@ -79,6 +86,12 @@ def _limits(block: Block) -> dict[str, int]:
         elif not item.referenced:
             raise item.error(f'unknown key "{key}" of limits')
     return found
+
+
+def take_mappings(conf: Conf, value: Value) -> None:
+    """Those of the global account."""
+    conf.accounts_value = conf.accounts_value or value
+    conf.mappings = nats_conf_shares.mappings(conf, value)
 
 
 def take_system_account(conf: Conf, value: Value) -> None:
@@ -102,3 +115,10 @@ def finish(conf: Conf) -> None:
         who["no_auth_is_ours"] = True
     who["system_account"] = system or SYSTEM_ACCOUNT
     who["accounts"] = list(conf.accounts.values())
+    if conf.mappings:
+        who["accounts"].append({"name": GLOBAL_ACCOUNT, "mappings": conf.mappings})
+    if conf.accounts_value is not None:
+        try:
+            all_lines(who["accounts"], lambda name: 1)
+        except (ShareError, TransformError) as error:
+            raise conf.accounts_value.error(str(error)) from None

@@ -84,7 +84,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "store_dir": _JETSTREAM,
     "default_js_domain": _JETSTREAM,
     # who may what
-    "mappings": _LATER,
     "no_system_account": _LATER,
 }
 
@@ -124,6 +123,7 @@ KEYS: Final[dict[str, Taker]] = {
     **OPERATING,
     "no_auth_user": nats_conf_auth.take_no_auth_user,
     "accounts": nats_conf_accounts.take_accounts,
+    "mappings": nats_conf_accounts.take_mappings,
     "system_account": nats_conf_accounts.take_system_account,
     "cluster": take_cluster,
 }

@@ -34,6 +34,8 @@ class Conf:
     # Found on the way, and put into the content when the whole file has been looked at.
     users: list[dict[str, Any]] = field(default_factory=list)
     accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    accounts_value: Value | None = None  # where what is wrong among accounts is said to be
+    mappings: dict[str, Any] = field(default_factory=dict)  # of the global account
     system_account: Value | None = None
     no_auth_user: Value | None = None
     has_authorization: bool = False

@@ -9,12 +9,12 @@ from typing import Final
 
 from tests.nats.scenes import SCENES, Scene
 from tests.nats.servers import running
-from tests.nats.who_scenes import ACCOUNTS, USERS
+from tests.nats.who_scenes import ACCOUNTS, SHARED, USERS
 from tests.nats.wire import play
 
 HERE: Final = Path(__file__).parent
 TRANSCRIPTS: Final = HERE / "transcripts.json"
-WHO: Final = (*USERS, *ACCOUNTS)
+WHO: Final = (*USERS, *ACCOUNTS, *SHARED)
 WHO_TRANSCRIPTS: Final = HERE / "who_transcripts.json"
 
 

@@ -144,3 +144,78 @@ ACCOUNTS: Final = (
     one("who it is after the first PING",
         b'CONNECT {"verbose":false,"protocol":0,"user":"sys","pass":"sys"}\r\nSUB a 1\r\n' + pub("a")),
 )  # fmt: skip
+
+GIVER: Final = connect("giver", headers=True, no_responders=True)
+TAKER: Final = connect("taker", headers=True, no_responders=True)
+MAPPED: Final = connect("mapped")
+
+SHARED: Final = (
+    # --- streams
+    Scene("a stream is imported", (
+        (0, TAKER + b"SUB public.> 1\r\nSUB > 2\r\n"), (1, GIVER + pub("public.a") + pub("other") + pub("public.a.b")),
+    )),
+    Scene("a stream is imported with its reply", ((0, TAKER + b"SUB public.a 1\r\n"),
+        (1, GIVER + pub("public.a", reply="in.1"))
+    )),
+    Scene("headers of a stream", (
+        (0, connect("taker") + b"SUB public.a 1\r\n"), (1, TAKER + b"SUB public.* 1\r\n"),
+        (2, GIVER + b"HPUB public.a 12 14\r\nNATS/1.0\r\n\r\nhi\r\n"),
+    )),
+    Scene("a stream under another subject", (
+        (0, TAKER + b"SUB mine.*.y 1\r\nSUB private.> 2\r\nSUB from.giver.> 3\r\nSUB mine.c.y 4\r\n"),
+        (1, GIVER + pub("private.a.x") + pub("private.a.y") + pub("private.b.c") + pub("private.c.x")),
+    )),
+    Scene("a stream that has the name of who may have it", (
+        (0, TAKER + b"SUB mine.IMPORTER.a 1\r\nSUB mine.> 2\r\n"),
+        (1, GIVER + pub("mine.IMPORTER.a") + pub("mine.OTHER.a")),
+    )),
+    Scene("who imports publishes for itself", (
+        (0, GIVER + b"SUB public.> 1\r\n"), (1, TAKER + b"SUB public.> 1\r\n"), (2, TAKER + pub("public.a")),
+    )),
+    Scene("a queue of an imported stream", ((0, TAKER + b"SUB public.* q 1\r\n"), (1, GIVER + pub("public.a") * 3))),
+    Scene("what is denied of an imported stream", (
+        (0, connect("taker2") + b"SUB public.* 1\r\n"), (1, GIVER + pub("public.no") + pub("public.yes")),
+    )),
+    Scene("an imported stream is somebody", (
+        (0, TAKER + b"SUB public.a 1\r\n"), (1, GIVER + b"SUB in.* 1\r\n" + pub("public.a", reply="in.1")
+            + pub("public.b", reply="in.2")),
+    )),
+    # --- services
+    Scene("a service is asked without a reply", (
+        (0, GIVER + b"SUB ask.single 1\r\n"), (1, TAKER + pub("ask.single")),
+    )),
+    Scene("a service is not there", ((0, TAKER + b"SUB in.* 1\r\n" + pub("ask.single", reply="in.1")),)),
+    Scene("a service under another subject", (
+        (0, GIVER + b"SUB ask.> 1\r\n"), (1, TAKER + pub("many.a") + pub("ask.many.a") + pub("many.a.b")),
+    )),
+    Scene("a service is asked by who knows no headers", (
+        (0, connect("giver") + b"SUB ask.single 1\r\n"), (1, TAKER + pub("ask.single", "hello")),
+    )),
+    Scene("headers of a request stay", (
+        (0, GIVER + b"SUB ask.single 1\r\n"),
+        (1, TAKER + b"HPUB ask.single 18 20\r\nNATS/1.0\r\nA: b\r\n\r\nhi\r\n"),
+    )),
+    Scene("whoever says who asks is not believed", (
+        (0, GIVER + b"SUB ask.single 1\r\n"),
+        (1, TAKER + b"HPUB ask.single 44 46\r\nNATS/1.0\r\nNats-Request-Info: {\"a\":1}\r\nB: c\r\n\r\nhi\r\n"),
+    )),
+    Scene("a service of a service", ((0, GIVER + b"SUB ask.chain 1\r\n"), (1, connect("chained") + pub("far")))),
+    # --- mappings
+    one("mapped to another subject", MAPPED + b"SUB > 1\r\n" + pub("plain") + pub("other") + pub("plain.x")),
+    one("mapped with wildcards", MAPPED + b"SUB > 1\r\n" + pub("one.a.b") + pub("new.a.b") + pub("tail.a.b.c")
+        + pub("tail.a")),
+    one("mapped to partitions", MAPPED + b"SUB > 1\r\n" + pub("part.a.b") + pub("part.c.d") + pub("whole.x")),
+    one("mapped to parts", MAPPED + b"SUB > 1\r\n" + pub("split.a-b--c-") + pub("split.-a") + pub("split.--")
+        + pub("split.a") + pub("left.12345") + pub("left.12") + pub("right.12345") + pub("right.123")
+        + pub("slices.1234567890") + pub("slices.123456") + pub("slices.1234") + pub("slicer.1234567890")
+        + pub("slicer.123456") + pub("slicer.12") + pub("head.abc") + pub("head.a") + pub("end.abc") + pub("end.a")
+        + pub("random.x")),
+    one("mapped to nobody", MAPPED + b"SUB > 1\r\n" + pub("lost")),
+    one("mapped always", MAPPED + b"SUB > 1\r\n" + pub("all") * 5),
+    one("mapped in the global account", ALL + b"SUB > 1\r\n" + pub("global.a")),
+    one("permissions are of what it is mapped to", connect("mapped2") + b"SUB > 1\r\n" + pub("may")
+        + pub("allowed.not") + pub("allowed.so")),
+    one("nobody is there where it is mapped to", connect("mapped", headers=True, no_responders=True)
+        + b"SUB in.* 1\r\n" + pub("plain", reply="in.1")),
+    Scene("a mapped request", ((0, MAPPED + b"SUB other 1\r\n"), (1, MAPPED + pub("plain", reply="in.1")))),
+)  # fmt: skip

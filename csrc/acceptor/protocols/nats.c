@@ -8,6 +8,7 @@
 
 #include "acceptor/mesh.h"
 #include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats_shares.h"
 #include "acceptor/protocols/nats_topics.h"
 
 #define SECOND_NS ((uint64_t)1000000000)
@@ -147,9 +148,8 @@ static bool may_publish(struct acceptor *a, struct connection *c, struct text su
            nats_reply_allowed(a, c, subject);
 }
 
-static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+static void publish_here(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     const struct text no_queue = {NULL, 0};
-    count_in(a, c, m);
     if (is_reserved_subject(m->subject) || !may_publish(a, c, m->subject)) {
         say_violation(a, c, "Publish to ", m->subject, no_queue);
         return;
@@ -162,6 +162,22 @@ static void publish(struct acceptor *a, struct connection *c, const struct nats_
     bool delivered = nats_deliver(a, c, m);
     if (nats_keep(a, c, m)) return;
     if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) say_no_responders(a, c, m);
+}
+
+/* Mappings come before all that is said of a subject. */
+static void publish_mapped(struct acceptor *a, struct connection *c, const struct nats_message *message) {
+    uint8_t room[NATS_MAX_CONTROL_LINE];
+    struct nats_message m = *message;
+    m.subject = nats_map(nats_server_of(a, c), nats_account_of(a, c)->shares, m.subject, room);
+    publish_here(a, c, &m);
+}
+
+static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    count_in(a, c, m);
+    if (nats_account_of(a, c)->shares == NULL)
+        publish_here(a, c, m);
+    else
+        publish_mapped(a, c, m);
 }
 
 /* The sizes and names of a PUB or HPUB; false if they are none. */
@@ -403,6 +419,7 @@ static bool started(struct acceptor *a, void *state) {
 static void freed(struct connection *c) {
     nats_permissions_drop(nats_of(c)->permissions);
     nats_replies_free(nats_of(c)->replies);
+    free(nats_of(c)->info);
 }
 
 /* The number of an account, by its name; all acceptors know of it then. */
@@ -419,6 +436,8 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
     if (strcmp(what, "permissions") == 0)
         return nats_permissions_make(&server->permissions, value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
     if (strcmp(what, "account") == 0) return open_account(a, server, bytes, bytes_count);
+    if (strcmp(what, "shares") == 0)
+        return nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
     return CALL_REFUSED;
 }
 
@@ -436,6 +455,7 @@ static void stopped(void *state) {
     free(server->expired);
     free(server->kept);
     nats_unbind_topics(server);
+    for (size_t i = 0; i < 2; i++) free(server->scratch[i].at);
     subject_walk_free(server->walk);
 }
 
@@ -529,6 +549,22 @@ static int64_t set_permissions(struct acceptor *a, struct connection *c, uint64_
     return CALL_DONE;
 }
 
+/* Who it is, as services of other accounts are told: JSON, with a line's end where the time to its answers goes. */
+static int64_t set_info(struct acceptor *a, struct connection *c, const struct codec_call *k) {
+    struct nats *n = nats_of(c);
+    free(n->info);
+    n->info_bytes = 0;
+    n->info = k->bytes_count > 0 ? malloc(k->bytes_count) : NULL;
+    if (k->bytes_count == 0) return CALL_DONE;
+    if (n->info == NULL) {
+        engine_oom(a, c);
+        return CALL_CLOSED;
+    }
+    memcpy(n->info, k->bytes, k->bytes_count);
+    n->info_bytes = k->bytes_count;
+    return CALL_DONE;
+}
+
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats *n = nats_of(c);
     const uint32_t asked = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS |
@@ -536,6 +572,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     if (strcmp(what, "account") == 0) return set_account(a, c, k->value);
     if (strcmp(what, "end") == 0) return end_by_python(a, c, k);
     if (strcmp(what, "permissions") == 0) return set_permissions(a, c, k->value);
+    if (strcmp(what, "info") == 0) return set_info(a, c, k);
     if (strcmp(what, "flags") == 0 && (k->value & ~(uint64_t)asked) == 0) {
         n->flags = (n->flags & ~asked) | (uint32_t)k->value;
     } else if (strcmp(what, "must-connect-by-ns") == 0) {

@@ -5,6 +5,9 @@
  *   nats_subscription.c    a connection's subscriptions, by the names (sids) it gave them
  *   nats_account.c         accounts by their names
  *   nats_permissions.c     what a user may publish and subscribe to
+ *   nats_shares.c          what becomes of a message besides: mappings, and other accounts that import it
+ *   nats_transform.c       ... under which subject
+ *   nats_answers.c         ... and how answers find the way back
  *   nats_replies.c         ... and answer, because it was asked
  *   nats_deliver.c         from one publisher to all who are interested
  *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
@@ -75,9 +78,11 @@ static inline bool nats_is_route(uint32_t other) {
 /* Subjects of one account, on this acceptor. Accounts do not see each other. Its number is this acceptor's own: to others
  * its name is said. */
 struct nats_account {
-    struct subjects *subjects; /* of our clients */
-    struct subjects *remote;   /* of others: struct nats_remote; NULL as long as none wants anything */
-    char *name;                /* that all servers of a cluster know it by */
+    struct nats_shares *shares;        /* NULL: nothing */
+    struct nats_subscription *answers; /* from it to others come here; NULL: others ask nothing of it */
+    struct subjects *subjects;         /* of our clients */
+    struct subjects *remote;           /* of others: struct nats_remote; NULL as long as none wants anything */
+    char *name;                        /* that all servers of a cluster know it by */
     uint32_t name_bytes;
     uint32_t name_hash; /* its place in a pool of routes */
     bool has_route;     /* of its own, to servers that know such things */
@@ -87,8 +92,8 @@ struct nats_account {
 };
 
 struct nats_subscription {
-    struct subject_entry entry; /* first: what a match gives is this */
-    struct connection *connection;
+    struct subject_entry entry;    /* first: what a match gives is this */
+    struct connection *connection; /* NULL: it is ours, for answers */
     uint64_t delivered;
     uint64_t max; /* 0: any number */
     uint32_t sid_hash;
@@ -147,6 +152,12 @@ struct nats_server {
     uint64_t stamps[NATS_OTHERS], stamp;       /* who has been seen to */
     uint64_t told;                             /* the number of what was told, or passed on, to others last */
     struct nats_permission_sets permissions;
+    struct nats_answers *answers; /* that are waited for; NULL as long as no account asks another */
+    /* A message that is said otherwise in another account, and one that is made of that for a third. */
+    struct {
+        uint8_t *at;
+        size_t bytes;
+    } scratch[2];
     struct siphash_key key;
     uint64_t random;
 
@@ -182,6 +193,8 @@ struct nats {
 
     struct nats_permissions *permissions; /* NULL: all is allowed */
     struct nats_replies *replies;         /* that it may send; NULL: none yet */
+    uint8_t *info;                        /* who it is, for services that are told; NULL: none is */
+    size_t info_bytes;
 
     struct nats_subscription **sids; /* open addressing */
     uint32_t sid_count, sid_mask;

@@ -2,7 +2,7 @@
  * operator's to make, and never as many as the limit. */
 #include <stdlib.h>
 
-#include "acceptor/protocols/nats.h"
+#include "acceptor/protocols/nats_shares.h"
 
 enum { FIRST_ACCOUNTS = 8 };
 
@@ -71,10 +71,12 @@ uint32_t nats_open_account(struct nats_server *server, struct text name) {
 }
 
 void nats_accounts_close(struct nats_server *server) {
+    nats_answers_close(server);
     for (uint32_t i = 1; i < server->account_count; i++) {
         subjects_free(server->accounts[i].subjects);
         subjects_free(server->accounts[i].remote);
         free(server->accounts[i].name);
+        nats_shares_free(server->accounts[i].shares);
     }
     free(server->accounts);
     free(server->account_names);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats_route.h"
+#include "acceptor/protocols/nats_shares.h"
 #include "base/decimal.h"
 
 /* What stands before and behind a subscription's sid; for a client that wants headers and for one that does not. */
@@ -25,6 +26,7 @@ struct delivery {
     struct shared_bytes *shared; /* the payload and what ends it; NULL: it is copied */
     uint64_t delivered, bytes;
     struct nats_account *account;
+    bool answers; /* to what another account asked */
 };
 
 /* xorshift64*: any will do, to be fair among members. */
@@ -115,6 +117,10 @@ static void expect_reply(struct delivery *d, struct connection *c) {
 
 static void deliver_to(struct delivery *d, struct nats_subscription *s) {
     struct connection *c = s->connection;
+    if (c == NULL) {
+        d->answers = true;
+        return;
+    }
     struct nats *n = nats_of(c);
     if (c->closed || c->closing || (c == d->from && !nats_is(c, NATS_ECHO))) return;
     if (s->max > 0 && s->delivered >= s->max) return;
@@ -351,18 +357,25 @@ static void pass_on(struct delivery *d, struct abroad *abroad) {
         nats_pass_on(d->a, d->server, abroad->account, d->message, abroad->flags, &abroad->alone, &abroad->chosen);
 }
 
-bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message) {
-    struct nats_server *server = nats_server_of(a, from);
+bool nats_deliver_in(struct acceptor *a, struct nats_server *server, uint32_t number, struct connection *from,
+                     struct connection *asker, const struct nats_message *message, uint32_t depth) {
     struct delivery d = {
-        .a = a, .server = server, .from = from, .message = message, .account = nats_account_of(a, from)};
+        .a = a, .server = server, .from = from, .message = message, .account = &server->accounts[number]};
     struct abroad abroad;
-    begin_abroad(&abroad, nats_of(from)->account, 0);
-    bool any = hand_out(&d, nats_account_of(a, from), &abroad);
+    begin_abroad(&abroad, number, 0);
+    bool any = hand_out(&d, &server->accounts[number], &abroad);
     pass_on(&d, &abroad);
     /* Who hears PONG after this may count on it that all who were to have the message have it before their next PONG. */
-    if (a->mesh_there != 0 && (abroad.alone.count > 0 || abroad.any)) nats_of(from)->told = ++server->told;
+    if (asker != NULL && a->mesh_there != 0 && (abroad.alone.count > 0 || abroad.any))
+        nats_of(asker)->told = ++server->told;
     made_all(&d);
+    if (d.answers && nats_answer(a, server, message, depth + 1)) any = true;
+    if (server->accounts[number].shares != NULL && nats_hand_on(a, server, number, asker, message, depth)) any = true;
     return any;
+}
+
+bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message) {
+    return nats_deliver_in(a, nats_server_of(a, from), nats_of(from)->account, from, from, message, 0);
 }
 
 void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
@@ -404,6 +417,7 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
     for (size_t i = 0; i < count; i++)
         if (!deliver_to_named(&d, patterns, matching, groups[i])) groups[left++] = groups[i];
     made_all(&d);
+    if (d.answers) nats_answer(a, server, message, 0);
     return left;
 }
 
@@ -480,6 +494,7 @@ void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_
     for (size_t i = 0; i < count; i++) deliver_named(&d, patterns, matching, groups[i], &abroad);
     pass_on(&d, &abroad);
     made_all(&d);
+    if (d.answers) nats_answer(a, server, message, 0);
 }
 
 /* --- one's own ---------------------------------------------------------------------------------------------------- */

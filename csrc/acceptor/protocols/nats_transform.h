@@ -1,0 +1,30 @@
+/* Subjects made of others: tokens that a pattern's wildcards stood for, put into a new subject, whole or in parts.
+ *
+ * Python reads what an operator writes ($1, {{partition(10,1)}}, ...) and checks it; here comes what is left of it to do. A
+ * transform is pieces with blanks between them, each of a letter, numbers with commas, and perhaps a text:
+ *
+ *   =text        this                               w3           token 3 (the first is 0)
+ *   >3           token 3 and all behind it          p10,1,2      a number below 10, by the hash of tokens 1 and 2 (or of all)
+ *   n10          a random number below 10           s3=-         token 3, cut at each "-"
+ *   L3,2  R3,2   token 3, cut once, behind 2 bytes from the left, from the right
+ *   l3,2  r3,2   cut into parts of 2 bytes, from the left, from the right
+ *   h3,2  t3,2   its first 2 bytes, its last
+ */
+#ifndef MQ_NATS_TRANSFORM_H
+#define MQ_NATS_TRANSFORM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct text;
+struct nats_transform;
+
+/* NULL when it is none, or memory is short. */
+struct nats_transform *nats_transform_new(const uint8_t *pieces, size_t bytes);
+void nats_transform_free(struct nats_transform *t);
+/* Writes what becomes of a subject, which its pattern matches; how long that is. 0 when it is longer than `limit`. */
+size_t nats_transform_apply(const struct nats_transform *t, struct text subject, uint64_t random, uint8_t *out,
+                            size_t limit);
+
+#endif

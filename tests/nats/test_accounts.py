@@ -1,0 +1,144 @@
+"""Requests from one account to another, with the official client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
+
+from tests.nats.conftest import KINDS
+from tests.nats.servers import NatsServer
+from tests.nats.test_who import serving
+
+
+@pytest.fixture(params=KINDS, scope="module")
+def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
+    with serving(request.param, "who.conf") as server:
+        yield server
+
+
+async def client(server: NatsServer, user: str) -> Client:
+    return await nats.connect(server.url, user=user, password=user, allow_reconnect=False)
+
+
+def play(server: NatsServer, scene: Callable[[Client, Client], Awaitable[None]]) -> None:
+    """The one who gives, and the one who takes."""
+
+    async def run() -> None:
+        giver, taker = await client(server, "giver"), await client(server, "taker")
+        try:
+            await asyncio.wait_for(scene(giver, taker), 20)
+        finally:
+            await giver.close()
+            await taker.close()
+
+    asyncio.run(run())
+
+
+def test_a_request_is_answered_from_another_account(server: NatsServer) -> None:
+    async def scene(giver: Client, taker: Client) -> None:
+        seen: list[str] = []
+
+        async def answer(message: Msg) -> None:
+            seen.append(message.reply)
+            await message.respond(b"re: " + message.data)
+            await message.respond(b"once more")
+
+        await giver.subscribe("ask.single", cb=answer)
+        await giver.flush()
+        for n in range(200):
+            reply = await taker.request("ask.single", b"%d" % n, timeout=5)
+            assert reply.data == b"re: %d" % n
+        assert all(reply.startswith("_R_.") for reply in seen)
+        assert len(set(seen)) == 200
+
+    play(server, scene)
+
+
+def test_many_answers_come_where_the_export_says_so(server: NatsServer) -> None:
+    async def scene(giver: Client, taker: Client) -> None:
+        async def answer(message: Msg) -> None:
+            for n in range(5):
+                await giver.publish(message.reply, b"%d" % n)
+
+        await giver.subscribe("ask.many.*", cb=answer)
+        await giver.flush()
+        inbox = taker.new_inbox()
+        answers = await taker.subscribe(inbox)
+        await taker.publish("many.a", b"", reply=inbox)
+        assert [(await answers.next_msg(timeout=5)).data for _ in range(5)] == [b"%d" % n for n in range(5)]
+
+    play(server, scene)
+
+
+def test_a_service_of_a_service_answers(server: NatsServer) -> None:
+    async def scene(giver: Client, taker: Client) -> None:
+        async def answer(message: Msg) -> None:
+            await message.respond(b"from afar")
+
+        await giver.subscribe("ask.chain", cb=answer)
+        await giver.flush()
+        chained = await client(server, "chained")
+        assert (await chained.request("far", b"", timeout=5)).data == b"from afar"
+        await chained.close()
+
+    play(server, scene)
+
+
+def test_a_service_that_is_not_there_is_said_not_to_be(server: NatsServer) -> None:
+    async def scene(giver: Client, taker: Client) -> None:
+        with pytest.raises(NoRespondersError):
+            await taker.request("ask.single", b"", timeout=5)
+
+    play(server, scene)
+
+
+def test_a_service_is_told_who_asks(server: NatsServer) -> None:
+    async def scene(giver: Client, taker: Client) -> None:
+        asked = await giver.subscribe("ask.told")
+        await giver.flush()
+        named = await nats.connect(server.url, user="taker", password="taker", name="me", allow_reconnect=False)
+        await named.publish("told", b"x", reply="in.1", headers={"A": "b"})
+        message = await asked.next_msg(timeout=5)
+        assert message.data == b"x"
+        assert message.headers is not None
+        assert message.headers["A"] == "b"
+        info = json.loads(message.headers["Nats-Request-Info"])
+        assert info["start"].endswith("Z")
+        assert {key: info[key] for key in ("host", "acc", "user", "name", "lang", "kind", "client_type")} == {
+            "host": "127.0.0.1", "acc": "IMPORTER", "user": "taker", "name": "me", "lang": "python3",
+            "kind": "Client", "client_type": "nats",
+        }  # fmt: skip
+        await named.close()
+
+    play(server, scene)
+
+
+def test_members_of_a_service_share_requests(server: NatsServer) -> None:
+    async def scene(giver: Client, taker: Client) -> None:
+        other = await client(server, "giver")
+        counts = [0, 0]
+
+        def member(number: int) -> Callable[[Msg], Awaitable[None]]:
+            async def answer(message: Msg) -> None:
+                counts[number] += 1
+                await message.respond(b"")
+
+            return answer
+
+        for number, each in enumerate((giver, other)):
+            await each.subscribe("ask.single", "workers", cb=member(number))
+            await each.flush()
+        for _ in range(100):
+            await taker.request("ask.single", b"", timeout=5)
+        assert sum(counts) == 100
+        assert min(counts) > 5
+        await other.close()
+
+    play(server, scene)
