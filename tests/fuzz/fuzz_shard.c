@@ -154,7 +154,7 @@ static void replied(struct relation *r, const struct message *m) {
            "replies come in the order of the requests, one for each");
     struct consuming *as = consuming_of(r, r->awaited[0].consumer);
     memmove(r->awaited, r->awaited + 1, --r->awaited_count * sizeof *r->awaited);
-    assert(m->status <= STATUS_INVALID);
+    assert(m->status <= STATUS_TERMINATED);
     if (m->flags & MSG_HEADERS) check_content(m);
     if (m->kind == MSG_CATALOG && m->status == STATUS_OK) catalog_check((const uint8_t *)(m + 1), m->body_bytes);
     if (!as || m->status != STATUS_OK) return;
@@ -185,7 +185,7 @@ static bool hear(uint32_t acceptor, uint32_t worker) {
 /* --- what is sent ------------------------------------------------------------------------------------------------- */
 
 static bool has_reply(uint8_t kind) {
-    return kind >= MSG_PUBLISH && kind <= MSG_UNSUBSCRIBE;
+    return kind >= MSG_PUBLISH && kind < MSG_DELIVER;
 }
 
 /* Of no reply, so that the place of the slot is a consumer's number. */
