@@ -529,6 +529,8 @@ uint64_t log_flushed(const struct log *log);
 uint64_t log_synced(const struct log *log);
 size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *upto);
 void log_mark_synced(struct log *log, uint64_t upto);
+bool log_keep_copies(struct log *log, int fd, uint32_t segment);
+void log_copy(struct log *log, log_position position);
 
 /* == pipeline/decode == */
 

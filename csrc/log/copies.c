@@ -60,6 +60,7 @@ void copies_flush(struct copies *c) {
     if (!c->bytes) return;
     if (!c->cut) c->cut = ftruncate(c->fd, (off_t)c->end) == 0;
     size_t from = 0;
+    c->written = true;
     while (from < c->bytes) {
         ssize_t n = pwrite(c->fd, c->staged + from, c->bytes - from, (off_t)(c->end + from));
         if (n < 0 && errno == EINTR) continue;

@@ -18,8 +18,10 @@
 
 /* Of one segment. All zeros: none are kept. */
 struct copies {
-    int fd;   /* 0: none */
-    bool cut; /* nothing of an earlier process lies behind `end` */
+    uint64_t mark; /* what the log's `flushed` was after the last write to the file; 0 if there was none yet */
+    bool written;  /* since the mark was set */
+    int fd;        /* 0: none */
+    bool cut;      /* nothing of an earlier process lies behind `end` */
     uint64_t end;
     uint8_t *staged;
     size_t bytes, capacity;

@@ -377,6 +377,8 @@ enum log_result log_flush(struct log *log) {
         s->mark = log->flushed;
     }
     copies_flush(&s->copies);
+    if (s->copies.written) s->copies.mark = log->flushed;
+    s->copies.written = false;
     log->error = 0;
     size_t flushed = log->to;
     log->base += flushed;
@@ -445,7 +447,9 @@ static enum log_result switch_segment(struct log *log, uint64_t now_wall_ns) {
     struct segment *sealed = log->current;
     /* The room allocated ahead goes back to the disk; if that fails, zeros remain, which are an end like any other. */
     if (cut(sealed->fd, sealed->end)) sealed->allocated = sealed->end;
-    copies_close(&sealed->copies);
+    /* It is synced with the segment, and closed then; where nothing is synced, when the next is sealed. */
+    if (sealed->copies.mark <= log->synced) copies_close(&sealed->copies);
+    if (log->active > 0) copies_close(&log->segments[log->active - 1].copies);
     activate(log, log->active + 1);
     stage_header(log, (uint32_t)sealed->end, now_wall_ns);
     return LOG_OK;
@@ -743,15 +747,21 @@ size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *u
     uint32_t i = log->active;
     while (i > 0 && log->segments[i - 1].mark > log->synced) i--;
     size_t count = 0;
-    for (; i <= log->active && count < max; i++) {
-        if (log->segments[i].mark <= log->synced) continue;
-        fds[count++] = log->segments[i].fd;
-        *upto = log->segments[i].mark;
+    for (; i <= log->active; i++) {
+        const struct segment *s = &log->segments[i];
+        if (s->mark <= log->synced) continue;
+        bool copies = s->copies.mark > log->synced && max > 1;
+        if (count + copies >= max) break;
+        if (copies) fds[count++] = s->copies.fd;
+        fds[count++] = s->fd;
+        *upto = s->mark;
     }
     return count;
 }
 
 void log_mark_synced(struct log *log, uint64_t upto) {
     assert(upto <= log->flushed);
+    for (uint32_t i = log->active; i > 0 && log->segments[i - 1].mark > log->synced; i--)
+        if (log->segments[i - 1].copies.mark <= upto) copies_close(&log->segments[i - 1].copies);
     if (upto > log->synced) log->synced = upto;
 }

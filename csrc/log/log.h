@@ -186,8 +186,8 @@ int log_errno(const struct log *log);
 uint64_t log_appended(const struct log *log);
 uint64_t log_flushed(const struct log *log);
 uint64_t log_synced(const struct log *log);
-/* The descriptors to sync: of the segments that were written to since they were last synced, oldest first, `max` at
- * most. *upto is what to pass to log_mark_synced when all of them are synced. 0 if everything flushed is synced. */
+/* The descriptors to sync: of the segments that were written to since they were last synced, and of their copies, oldest
+ * first, `max` at most, which is 2 or more. *upto is what to pass to log_mark_synced when all of them are synced. 0 if everything flushed is synced. */
 size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *upto);
 void log_mark_synced(struct log *log, uint64_t upto);
 
