@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from mq_shards.csrc._core import lib
+from mq_shards.csrc._core import ffi, lib
 
 from tests.test_shard_protocol import ask
 from tests.test_subscriptions import Channels
@@ -24,13 +24,18 @@ def bench() -> Iterator[Channels]:
     b.dispose()
 
 
+def was_short(bench: Channels) -> bool:
+    """Each turn since this, or `turns`, was called last; and something was done in them."""
+    return 0 < lib.worker_longest_turn(bench.worker) <= MOST
+
+
 def turns(bench: Channels, count: int = 12, seconds: float = 0) -> list[Answer]:
     """What comes in so many, and that none was long."""
     lib.worker_longest_turn(bench.worker)
     answers = bench.turn(seconds)
     for _ in range(count):
         answers += bench.turn()
-    assert 0 < lib.worker_longest_turn(bench.worker) <= MOST
+    assert was_short(bench)
     return answers
 
 
@@ -134,3 +139,38 @@ def test_many_topics_are_listed_in_pieces(bench: Channels) -> None:
     assert sorted(answers[0].body.split()) == sorted(b"topic-%d" % n for n in range(MANY))
     assert gone not in {a.slot for a in answers}
     assert len(bench.catalog()) == MANY
+
+
+def test_a_topic_of_many_messages_is_deleted_in_pieces_and_made_again_meanwhile(bench: Channels) -> None:
+    bench.sub(1, "t", "c")
+    bench.sub(1, "u", "kept")
+    bench.mpub("t", [b""] * MANY)
+    held = bench.mpub("u", [b"u"])
+    lib.worker_longest_turn(bench.worker)
+    bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_DELETE, body=b"t")
+    assert bench.sub(2, "t", "c") == OK
+    again = bench.mpub("t", [b"x"])
+    bench.turn()
+    assert was_short(bench)
+    assert lib.worker_live_jobs(bench.worker, 0, 1, ffi.new("uint64_t *")) == 2
+    assert deliver(bench, 2) == again
+    bench.restart()
+    bench.sub(2, "t", "c")
+    assert deliver(bench, 2) == again
+    bench.sub(3, "u", "kept")
+    assert deliver(bench, 3) == held
+
+
+def test_a_channel_is_emptied_in_pieces_and_goes_on_at_once(bench: Channels) -> None:
+    bench.sub(1, "t", "c")
+    bench.mpub("t", [b""] * MANY)
+    lib.worker_longest_turn(bench.worker)
+    bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_EMPTY, body=b"t\nc")
+    ids = bench.mpub("t", [b"x"] * 3)
+    assert bench.catalog()["t"].channels["c"].depth == 3
+    bench.turn()
+    assert was_short(bench)
+    assert lib.worker_live_jobs(bench.worker, 0, 1, ffi.new("uint64_t *")) == 3
+    bench.restart()
+    bench.sub(1, "t", "c")
+    assert deliver(bench, 1) == ids

@@ -14,6 +14,21 @@ void stream_free(struct stream *s) {
     *s = (struct stream){0};
 }
 
+bool stream_dismantle(struct stream *s, uint32_t pages, void (*held)(void *context, uint64_t position), void *context) {
+    for (; s->count && pages; pages--, s->begin++, s->count--) {
+        struct stream_page *page = s->pages[s->begin];
+        for (uint32_t i = 0; page && page->live && i < STREAM_PAGE; i++) {
+            uint64_t position = page->positions[i];
+            if (position && !(position & STREAM_RETAINED)) held(context, position);
+        }
+        free(page);
+    }
+    if (s->count) return true;
+    free(s->pages);
+    *s = (struct stream){0};
+    return false;
+}
+
 /* Room for `before` pages in front of the first and `after` behind the last. */
 static bool make_room(struct stream *s, uint64_t before, uint64_t after) {
     if (s->begin >= before && s->capacity - s->begin - s->count >= after) return true;

@@ -65,6 +65,10 @@ static inline bool stream_delayed(const struct stream *s, uint64_t seq) {
     return page && page->holds[seq % STREAM_PAGE] > STREAM_MAX_REFERENCES;
 }
 
+/* Frees at most so many of its pages, the first of them first, and tells the position of each message held in them. True if
+ * there are more. Nothing else may be done with it from the first call on. */
+bool stream_dismantle(struct stream *s, uint32_t pages, void (*held)(void *context, uint64_t position), void *context);
+
 /* The first seq from this one on that is held; s->end if there is none. */
 uint64_t stream_next(const struct stream *s, uint64_t seq);
 

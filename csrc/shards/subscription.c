@@ -115,8 +115,8 @@ void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position position = stream_position(&t->stream, seq);
     worker_step(w);
-    /* What was said of it before was damaged. */
-    if (w->replaying && !position) return;
+    /* Its stream is buried; or what was said of it before was damaged. */
+    if ((w->replaying || t->ending) && !position) return;
     if (stream_release(&t->stream, seq)) shard_count_out(shard_of_topic(w, t), position);
 }
 
@@ -304,6 +304,13 @@ void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_
     if (until > s->cursor) s->cursor = until;
 }
 
+/* All that its topic has before `until` nobody else holds, and there is nothing behind that. */
+static bool stream_is_of(const struct worker *w, const struct subscription *s, uint64_t until) {
+    const struct topic *t = topic_of(w, s);
+    return t->subscription_count == 1 && !s->reader && !t->tube && !t->stopped && !t->stream.retains &&
+           until >= t->stream.end && t->stream.live > STREAM_PAGE;
+}
+
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until) {
     struct subscription *s = at(w, subscription);
     consumers_have_left(w, subscription);
@@ -311,7 +318,13 @@ void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until)
     while (s->deferred_first) delivery_drop(w, s->deferred_first);
     for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
         while (consumer_of(w, c)->inflight_first) delivery_drop(w, consumer_of(w, c)->inflight_first);
-    subscription_release_ahead(w, subscription, until);
+    if (!stream_is_of(w, s, until)) {
+        subscription_release_ahead(w, subscription, until);
+        return;
+    }
+    stream_bury(w, s->topic);
+    s->cursor = until;
+    s->taken = topic_of(w, s)->ahead;
 }
 
 static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq) {

@@ -284,6 +284,14 @@ static inline uint64_t subscription_held_from(const struct subscription *s) {
 /* It holds nothing ahead of it before this seq, and its cursor does not stand before it. */
 void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_t until);
 
+/* --- tomb.c --- */
+
+/* A topic's stream is empty from now on; what was in it is let go in the next turns, whoever held it. */
+void stream_bury(struct worker *w, uint32_t topic);
+/* So many pages of them. True if there are more. */
+bool tombs_clear(struct worker *w, uint32_t pages);
+void tombs_free(struct worker *w);
+
 /* --- position.c --- */
 
 /* What is retained, and not below, is there to be read. */

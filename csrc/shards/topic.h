@@ -57,6 +57,7 @@ struct topic {
     bool tube;                   /* somebody put into, used, watched or reserved from its job queue */
     bool end_unwritten;          /* it is durable no more, but the log does not say so yet */
     bool stopped;                /* its subscriptions get nothing from stopped_seq on (what NSQ calls a paused topic) */
+    bool ending;                 /* its stream is buried already */
     bool terminated;             /* nothing is published to it any more */
     uint32_t subscriptions;      /* first of the list */
     uint32_t subscription_count; /* those that hold what is published: all but ... */

@@ -295,7 +295,6 @@ void topic_end(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     bool was_seen = topic_seen(t);
     t->stopped = false;
-    while (t->subscriptions) unsubscribe(w, t->subscriptions);
     struct numbers jobs = jobs_of(w, topic);
     for (size_t i = 0; i < jobs.count; i++) {
         uint64_t seq = job_record(w, job_at(w, jobs.items[i]))->seq;
@@ -303,9 +302,11 @@ void topic_end(struct worker *w, uint32_t topic) {
         job_done(w, jobs.items[i], seq);
     }
     free(jobs.items);
-    /* Nobody is left who could hold it but the topic. */
-    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
-        while (stream_position(&t->stream, seq)) message_release(w, topic, seq);
+    /* Nobody is left who could get it. */
+    if (t->stream.count) stream_bury(w, topic);
+    t->ending = true;
+    while (t->subscriptions) unsubscribe(w, t->subscriptions);
+    t->ending = false;
     topic_retains_no_more(w, topic);
     t->durable = t->ephemeral = t->tube = t->terminated = false;
     t->waiting_messages = t->waiting_delayed = t->ahead = t->messages = t->message_bytes = t->replayed_jobs = 0;

@@ -103,6 +103,7 @@ struct worker {
     struct board *board;
     struct worker_board *count;
 
+    struct tomb *tombs;   /* what is to be freed piece by piece */
     bool forgetting;      /* some shard has to forget what was retained */
     struct shard *drowsy; /* the first of those with topics to be forgotten */
     struct shard *dirty[WORKER_MAX_SHARDS];
