@@ -14,10 +14,9 @@ What is accepted and said is what a standalone broker 4.0 does.
 from __future__ import annotations
 
 import logging
-import ssl
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MS, SECOND, YEAR, Duration, File, Kind, Number, Setting, Text
@@ -34,6 +33,9 @@ from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, TopicName
 from mq_shards.acceptor.protocols.pulsar_producers import Producers
 from mq_shards.acceptor.protocols.pulsar_topics import Topics
 from mq_shards.acceptor.upgrade import Upgrades
+
+if TYPE_CHECKING:
+    import ssl
 
 # The release that clients are told they speak with, and the version of the protocol that it speaks.
 SERVER_VERSION: Final = "Pulsar Server 4.0.7 (mq-shards)"
@@ -270,6 +272,8 @@ def _context(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
         return None
     if not files[0] or not files[1]:
         raise ValueError("pulsar.tls-cert-file and pulsar.tls-key-file go together")
+    import ssl  # most brokers have no certificate, and it takes long to load
+
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
