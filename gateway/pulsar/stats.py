@@ -216,11 +216,16 @@ class Stats:
         return await self._control.core.position(name.core)
 
 
+def _address(client: Json) -> str:
+    """As Java writes one."""
+    return f"/{client.get('address', '')}"
+
+
 def _publisher(client: Json) -> Json:
     return {
         **_PUBLISHER,
         "accessMode": client.get("access_mode", "Shared"), "producerId": client.get("id", 0),
-        "producerName": client.get("name", ""), "address": client.get("address", ""),
+        "producerName": client.get("name", ""), "address": _address(client),
         "connectedSince": client.get("connected_since", ""), "clientVersion": client.get("client_version", ""),
     }  # fmt: skip
 
@@ -228,7 +233,7 @@ def _publisher(client: Json) -> Json:
 def _consumer(client: Json) -> Json:
     return {
         **_CONSUMER,
-        "consumerName": client.get("name", ""), "address": client.get("address", ""),
+        "consumerName": client.get("name", ""), "address": _address(client),
         "connectedSince": client.get("connected_since", ""), "clientVersion": client.get("client_version", ""),
         "availablePermits": client.get("permits", 0), "unackedMessages": client.get("unacked", 0),
         "msgOutCounter": client.get("messages", 0), "bytesOutCounter": client.get("bytes", 0),

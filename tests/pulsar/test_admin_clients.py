@@ -142,6 +142,35 @@ def test_a_cursor_is_moved_by_rest(server: PulsarServer, client: pulsar.Client, 
     assert ask(server, "GET", f"{P}/{topic}/subscriptions") == []
 
 
+def test_a_topic_in_use_says_by_whom_and_goes_only_by_force(
+    server: PulsarServer, client: pulsar.Client, topic: str
+) -> None:
+    producer = client.create_producer(T + topic, producer_name=f"of-{topic}")
+    consumer = client.subscribe(T + topic, "s", consumer_type=pulsar.ConsumerType.Shared, consumer_name="me")
+    for _ in range(3):
+        producer.send(b"x" * 100)
+    received(consumer, 1)
+    stats = ask(server, "GET", f"{P}/{topic}/stats")
+    assert [one["producerName"] for one in stats["publishers"]] == [f"of-{topic}"]
+    sub = stats["subscriptions"]["s"]
+    assert (sub["type"], [one["consumerName"] for one in sub["consumers"]]) == ("Shared", ["me"])
+    assert sub["consumers"][0]["address"].startswith("/127.0.0.1:")
+    wait_until(
+        lambda: ask(server, "GET", f"{P}/{topic}/stats")["subscriptions"]["s"]["msgBacklog"] == 2, "one is acknowledged"
+    )
+    refused = play(server.http, ("DELETE", f"{P}/{topic}"))
+    assert refused == {"status": 412, "json": {"reason": "Topic has 2 connected producers/consumers"}}
+    refused = play(server.http, ("DELETE", f"{P}/{topic}/subscription/s"))
+    assert refused == {"status": 412, "json": {"reason": "Subscription has active connected consumers"}}
+    ask(server, "PUT", f"{P}/{topic}/unload")
+    producer.send(b"after the client came again")
+    wait_until(lambda: len(ask(server, "GET", f"{P}/{topic}/stats")["publishers"]) == 1, "it is there again")
+    consumer.close()
+    producer.close()
+    ask(server, "DELETE", f"{P}/{topic}")
+    assert play(server.http, ("GET", f"{P}/{topic}/stats"))["status"] == 404
+
+
 def test_a_terminated_topic_says_so(server: PulsarServer, client: pulsar.Client, topic: str) -> None:
     sent = client.create_producer(T + topic).send(b"last")
     said = ask(server, "POST", f"{P}/{topic}/terminate")
