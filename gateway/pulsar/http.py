@@ -11,6 +11,8 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
+from mq_shards.acceptor.protocols.pulsar_auth import Tokens
+from mq_shards.acceptor.protocols.pulsar_clients import PulsarError
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
@@ -21,14 +23,17 @@ from mq_shards.gateway.pulsar.store import Store, StoreError
 MAX_CONNECTIONS: Final = 1024
 MAX_QUERY_FIELDS: Final = 32
 MAX_PATH_BYTES: Final = 8192
+# As a real broker has it: who watches over it need not be somebody.
+OPEN_TO_ALL: Final = ("/metrics", "/metrics/", "/status.html")
 
 log = logging.getLogger(__name__)
 
 
 class PulsarHttp:
-    def __init__(self, store: Store, bodies: Bodies, routes: Routes) -> None:
-        """To be made where the event loop runs."""
+    def __init__(self, store: Store, bodies: Bodies, routes: Routes, tokens: Tokens | None) -> None:
+        """To be made where the event loop runs. With `tokens` each request needs one."""
         self._store = store
+        self._tokens = tokens
         self._bodies = bodies
         self._tree = _Tree(routes)
         self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS)
@@ -58,11 +63,24 @@ class PulsarHttp:
         methods, names = self._tree.find(parts)
         if methods is None:
             return page(404, raw)
+        if self._tokens is not None and raw not in OPEN_TO_ALL and not self._is_somebody(self._tokens, request):
+            return page(401, raw)
         handler = methods.get("GET" if request.method == "HEAD" else request.method)
         if handler is None:
             return page(405, raw)
         await self._store.opened()
         return await handler(Call(request, self._bodies, names, fields))
+
+    @staticmethod
+    def _is_somebody(tokens: Tokens, request: Request) -> bool:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer":
+            return False
+        try:
+            tokens.role(token.strip().encode())
+        except PulsarError:
+            return False
+        return True
 
 
 class _Tree:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.protocols.pulsar_auth import Tokens
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.http_bodies import Bodies
@@ -42,6 +43,7 @@ class PulsarService:
         bodies: Bodies,
         health: Callable[[], str],
         metrics: Callable[[], Awaitable[Answer]],
+        tokens: Tokens | None,
     ) -> None:
         self._store = Store(data_dir)
         self._watches = Watches(calls)
@@ -56,7 +58,7 @@ class PulsarService:
             **HttpTopics(control, stats).routes,
             **HttpSubscriptions(control, stats).routes,
         }
-        self._http = PulsarHttp(self._store, bodies, routes)
+        self._http = PulsarHttp(self._store, bodies, routes, tokens)
 
     @property
     def server(self) -> HttpServer:

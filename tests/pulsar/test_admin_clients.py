@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pulsar
 import pytest
 
@@ -221,3 +222,26 @@ def test_kill_9_of_gateway_and_acceptor_costs_nothing_that_was_answered(tmp_path
         assert ask(server, "GET", "persistent/acme/apps/orders/partitions")["partitions"] == 2
         assert len(ask(server, "GET", "persistent/acme/apps")) == 2 + made
         assert ask(server, "GET", "namespaces/acme/apps/messageTTL") == 60
+
+
+def test_rest_wants_a_token_where_clients_need_one(tmp_path: Path) -> None:
+    secret = b"a secret of more than thirty-two bytes, as HS256 wants"
+    (tmp_path / "key").write_bytes(secret)
+
+    def status(path: str, token: str | None) -> int:
+        connection = http.client.HTTPConnection(server.http, timeout=20)
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        connection.request("GET", path, headers=headers)
+        found = connection.getresponse().status
+        connection.close()
+        return found
+
+    good, other = jwt.encode({"sub": "boss"}, secret), jwt.encode({"sub": "boss"}, b"x" * 40)
+    late = jwt.encode({"sub": "boss", "exp": 1}, secret)
+    with running(settings=[f"pulsar.token-secret-key-file={tmp_path / 'key'}"]) as server:
+        assert status("/admin/v2/tenants", good) == 200
+        for token in (None, other, late, "", "x"):
+            assert status("/admin/v2/tenants", token) == 401
+            assert status("/lookup/v2/topic/persistent/public/default/t", token) == 401
+        assert status("/status.html", None) == 200
+        assert status("/metrics/", None) == 200
