@@ -432,6 +432,8 @@ class Nats(Protocol):
 
     def closed(self, conn: int) -> None:
         self._clients.pop(conn, None)
+        if self._lame_duck is not None and not self._clients:
+            self._lame_duck.end()
         self._admission.gone(conn)
         self._greetings.closed(conn)
 

@@ -50,5 +50,10 @@ class LameDuck:
         if self._left:
             self._next_ns = self._now_ns() + self._random.randrange(self._step_ns // 2, self._step_ns)
         else:
+            self.end()
+
+    def end(self) -> None:
+        """Nobody is there any more: all have been cut, or have gone by themselves."""
+        if not self._is_over:
             self._is_over = True
             self._over()

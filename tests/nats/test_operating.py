@@ -203,6 +203,18 @@ class TestLameDuck:
         os.kill(server.process.pid, signal.SIGUSR2)
         assert server.process.wait(5) == 0
 
+    def test_the_broker_does_not_wait_when_all_have_gone_by_themselves(self) -> None:
+        with running(2) as server:
+            clients = [Wire(server.port) for _ in range(3)]
+            for client in clients:
+                client.send(HELLO)
+                until(client, b"connect_info")
+            os.kill(server.process.pid, signal.SIGUSR2)
+            for client in clients:
+                until(client, b'"ldm":true')
+                client.close()
+            assert server.process.wait(8) == 0  # before the ten seconds that clients are given
+
     def test_clients_go_one_after_the_other(self) -> None:
         now = 0
         cut: list[int] = []
