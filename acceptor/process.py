@@ -173,7 +173,7 @@ class AcceptorProcess:
         for number, protocol in self._protocols.items():
             if protocol.has_lame_duck:
                 self._engine.stop_listening(number)
-                protocol.lame_duck()
+            protocol.lame_duck()
 
     def _do(self, message: Message, fds: list[int]) -> None:
         try:

@@ -18,7 +18,7 @@ import base64
 import hashlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
@@ -221,6 +221,7 @@ class Nats(Protocol):
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
         self._cluster: Mapping[str, Any] = {}  # see cluster_changed
+        self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
         self._monitor = Monitor(
             engine, self._number, self._known, self._described, time.time_ns,
             -(-settings["max-closed-clients"] // broker.acceptors),
@@ -391,8 +392,11 @@ class Nats(Protocol):
     def _described(self) -> dict[str, Any]:
         """What the gateway is told of this server: see nats_monitor.py."""
         terms = self._greetings.terms
+        routes = self.list_routes()
         return {
             **self._identity.info(),
+            "routes": len(routes),
+            "route_list": routes,
             "auth_required": self._who.announced,
             "tls_required": terms is not None and terms.required,
             "tls_verify": terms is not None and terms.verify,

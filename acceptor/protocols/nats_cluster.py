@@ -70,7 +70,7 @@ class Route:
         assert info is not None
         host, _, port = self.remote.rpartition(":")
         return {
-            "conn": self.conn, "remote_id": self.remote_id, "remote_name": self.remote_name,
+            "rid": self.conn, "remote_id": self.remote_id, "remote_name": self.remote_name,
             "did_solicit": self.wish is not None, "is_configured": self.explicit, "ip": host.strip("[]"),
             "port": int(port) if port.isdigit() else 0, "started_wall_ns": self.began_wall_ns,
             "import": info.values.get("import"), "export": info.values.get("export"), "account": self.account,

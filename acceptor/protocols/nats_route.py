@@ -43,6 +43,10 @@ class NatsRoute(Protocol):
         """Of this acceptor; as /routez shows them."""
         return self._routing.routes() if self._routing is not None else []
 
+    def lame_duck(self) -> None:
+        if self._routing is not None:
+            self._routing.lame_duck()
+
     def close(self) -> None:
         if self._routing is not None:
             self._routing.close()

@@ -34,6 +34,9 @@ from mq_shards.acceptor.protocols.nats_route_info import GOSSIP_DISABLED, GOSSIP
 HEADERS: Final = 2
 NO_POOL: Final = 4
 
+# What the codec says of a route, in its order.
+FIGURES: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions")
+
 SYSTEM_ACCOUNT: Final = "$SYS"
 WILDCARD_HOSTS: Final = ("", "0.0.0.0", "::")
 
@@ -51,6 +54,8 @@ class Routing:
         """`host` and `port`: where servers come to."""
         self._engine, self._settings = engine, settings
         self._nats = nats
+        if nats is not None:
+            nats.list_routes = self.routes
         self._bound = host, port
         server_id = server_id_of(broker.instance)
         # The same for as long as the broker runs, whichever process of it has the routes.
@@ -375,6 +380,12 @@ class Routing:
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
+    def lame_duck(self) -> None:
+        """The other servers are told: they tell their clients not to come here."""
+        self._own.ldm = True
+        for route in self._cluster.one_of_each(""):
+            self._engine.reply(route.conn, json_line("INFO", self._own.info()))
+
     def _tell_clients(self) -> None:
         """Of the cluster, and where else they can go."""
         if self._nats is not None:
@@ -387,7 +398,12 @@ class Routing:
 
     def routes(self) -> list[dict[str, Any]]:
         """As /routez shows them."""
-        return [route.shown() for route in self._routes.values() if route.registered]
+        return [{**route.shown(), **self._figures(route)} for route in self._routes.values() if route.registered]
+
+    def _figures(self, route: Route) -> dict[str, int]:
+        parts = self._engine.call_for_list(route.conn, "figures")
+        numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
+        return dict(zip(FIGURES, numbers, strict=False))
 
 
 def _same(given: str, wanted: str) -> bool:

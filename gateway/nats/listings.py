@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.nats.acceptors import Acceptors
-from mq_shards.gateway.nats.go_values import instant
+from mq_shards.gateway.nats.go_values import duration, instant, uptime
 
 Row = dict[str, Any]
 
@@ -156,8 +156,18 @@ def gatewayz(server: Mapping[str, Any], now_ns: int) -> Row:
     return {**head(server, now_ns), "outbound_gateways": {}, "inbound_gateways": {}}
 
 
+def _route(row: Mapping[str, Any], now_ns: int) -> Row:
+    """What is not known of a route is left out, as nats-server does."""
+    began_ns = row["started_wall_ns"]
+    shown = {name: value for name, value in row.items() if name not in ("started_wall_ns", "rtt_ns", "pool_index")}
+    times = {"start": instant(began_ns), "uptime": uptime(now_ns - began_ns)}
+    rtt = {"rtt": duration(row["rtt_ns"])} if row.get("rtt_ns") else {}
+    optional = ("import", "export", "account")
+    return {**{name: value for name, value in shown.items() if value or name not in optional}, **times, **rtt}
+
+
 def routez(server: Mapping[str, Any], now_ns: int) -> Row:
-    routes = server.get("route_list", [])
+    routes = [_route(row, now_ns) for row in server.get("route_list", [])]
     return {**head(server, now_ns, "server_name"), "num_routes": len(routes), "routes": routes}
 
 

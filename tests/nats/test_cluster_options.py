@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
 from tests.nats.clusters import NEW_REAL, OURS, Member, bodies, configured, mixtures
 from tests.nats.route_wire import CONNECT, INFO, RouteWire, line
+from tests.servers import free_port
 
 CONF = """
 host: 127.0.0.1
@@ -97,3 +101,44 @@ def test_it_finds_the_servers_of_its_file_and_tells_who_it_is() -> None:
                     continue
             listener.close()
             talker.close()
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,)))
+def test_routez_shows_each_route(kinds: tuple[str, ...]) -> None:
+    http = free_port()
+    with configured(kinds[0], CONF + f'http: "127.0.0.1:{http}"\n') as member:
+        client = member.client(b"SUB in.a 1\r\n")
+        wire = RouteWire.joined(member.route_port, connect=LOGIN)
+        wire.send(b"RS+ $G out.a\r\nRMSG $G in.a 3\r\nxyz\r\n")
+        wire.barrier()
+        client.send(b"PUB out.a 2\r\nhi\r\n")
+        client.barrier()
+        wire.barrier()
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/routez", timeout=10) as answer:
+            shown = json.load(answer)
+        assert shown["num_routes"] == 1
+        (route,) = shown["routes"]
+        wanted = {
+            "remote_id": wire.server_id, "did_solicit": False, "is_configured": False, "ip": "127.0.0.1",
+            "port": wire.socket.getsockname()[1], "in_msgs": 1, "in_bytes": 3, "out_msgs": 1, "out_bytes": 2,
+            "subscriptions": 1, "pending_size": 0, "compression": "not supported",
+        }  # fmt: skip
+        assert {name: route[name] for name in wanted} == wanted
+        client.close()
+        wire.close()
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,)))
+def test_a_server_that_sends_its_clients_away_says_so_to_the_others(kinds: tuple[str, ...]) -> None:
+    with configured(kinds[0], CONF) as member:
+        client = member.client()
+        wire = RouteWire.joined(member.route_port, connect=LOGIN)
+        assert member.process is not None
+        member.process.send_signal(signal.SIGUSR2)
+        said = wire.line()
+        while not said.startswith(b"INFO"):
+            said = wire.line()
+        info = json.loads(said.partition(b" ")[2])
+        assert (info["server_id"], info["ldm"]) == (wire.info["server_id"], True)
+        client.close()
+        wire.close()

@@ -393,9 +393,30 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
+/* For monitoring: 64-bit numbers in two parts each, the lower first. */
+static int64_t figures(const struct acceptor *a, const struct connection *c, const struct codec_call *k) {
+    const struct nats_route *r = route_of(c);
+    uint64_t patterns = 0;
+    const struct nats_remote *wanted = r->other != 0 ? route_server(a, c)->remotes[r->other] : NULL;
+    for (; wanted != NULL; wanted = wanted->next) patterns++;
+    const uint64_t numbers[] = {
+        r->counted[ROUTE_IN_MESSAGES],
+        r->counted[ROUTE_IN_BYTES],
+        r->counted[ROUTE_OUT_MESSAGES],
+        r->counted[ROUTE_OUT_BYTES],
+        connection_unsent(c),
+        r->rtt_ns,
+        patterns,
+    };
+    enum { PARTS = 2 * sizeof numbers / sizeof *numbers };
+    for (size_t i = 0; i < PARTS && i < k->out_limit; i++) k->out[i] = (uint32_t)(numbers[i / 2] >> (i % 2 * 32));
+    return PARTS;
+}
+
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats_route *r = route_of(c);
     if (strcmp(what, "join") == 0) return join(a, c, k);
+    if (strcmp(what, "figures") == 0) return figures(a, c, k);
     if (strcmp(what, "permissions") == 0) {
         nats_permissions_drop(r->permissions);
         r->permissions = nats_permissions_take(&route_server(a, c)->permissions, k->value);

@@ -48,7 +48,6 @@ struct nats_route {
     uint64_t stalled_ns;                  /* since when nothing has left of what is to be sent; 0: nothing waits */
     struct nats_permissions *permissions; /* NULL: every subject may pass */
     uint64_t counted[ROUTE_COUNTERS];
-    uint64_t patterns; /* that it wants */
 };
 
 /* What an acceptor keeps of its routes is in struct nats_server. */
