@@ -89,6 +89,7 @@ class Pulsar(Protocol):
             "close_consumer": self._consumers.close,
             "unsubscribe": self._consumers.unsubscribe,
             "seek": self._consumers.seek,
+            "consumerStats": self._answers.stats,
             "getLastMessageId": self._consumers.last_message_id,
             "getTopicsOfNamespace": self._topics.of_namespace,
             "watchTopicList": self._topics.watch,

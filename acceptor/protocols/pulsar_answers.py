@@ -10,8 +10,8 @@ from typing import Any, Final, TypeAlias
 import orjson
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import FOREVER, Answer
-from mq_shards.acceptor.protocols.pulsar_clients import Client, Consumer, Desk, Producer
-from mq_shards.acceptor.protocols.pulsar_consumers import position_of
+from mq_shards.acceptor.protocols.pulsar_clients import Client, Consumer, Desk, Producer, Request
+from mq_shards.acceptor.protocols.pulsar_consumers import EXCLUSIVE, position_of
 from mq_shards.acceptor.protocols.pulsar_names import topic_name
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Asked, Calls
@@ -99,6 +99,29 @@ class Answers:
             "type": KINDS[consumer.kind], "durable": consumer.durable, "messages": messages, "bytes": count,
             "permits": permits_of(permits), **self._client_fields(client),
         }  # fmt: skip
+
+    def stats(self, request: Request) -> None:
+        """CONSUMER_STATS. Who asks about a consumer that is none is cut off."""
+        client, consumer = request.client, request.client.consumers.get(request.body.consumer_id)
+        if consumer is None or not consumer.open:
+            self._desk.hang_up(client)
+            return
+        fields = self._consumer_fields(client, consumer)
+
+        def heard(answer: Answer) -> None:
+            where = position_of(answer.body) if answer.status == engine.OK else None
+            request.reply(
+                "consumerStatsResponse", consumerName=consumer.name, availablePermits=max(fields["permits"], 0),
+                address=fields["address"], connectedSince=fields["connected_since"], type=fields["type"],
+                msgBacklog=where and where.depth + where.in_flight,
+                # Of a subscription of several, workers count it for all of them.
+                unackedMessages=where and where.in_flight if consumer.kind == EXCLUSIVE else None,
+            )  # fmt: skip
+
+        request.ask(
+            lib.MSG_POSITION, consumer.topic, heard, body=consumer.subscription.encode(),
+            topic=self._desk.engine.bind(consumer.topic.core.encode()),
+        )  # fmt: skip
 
     # --- what is to be done with them -------------------------------------------------------------------------------
 

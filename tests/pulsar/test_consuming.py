@@ -411,3 +411,15 @@ def test_a_long_backlog_passes_the_window(wire: Wire, topic: str) -> None:
         wire.message()
     wire.send(b"last", 100, 200)
     assert payload_of(wire.message()) == b"last"
+
+
+def test_a_consumer_is_told_how_it_stands_and_who_asks_about_none_is_cut_off(wire: Wire, topic: str) -> None:
+    publish(wire, topic, 5)
+    wire.subscribe(topic, initialPosition=EARLIEST, consumer_name="c")
+    wire.flow(3)
+    wire.ack(place(wire.messages(3)[0]))
+    found = wire.ask("consumerStats", "consumerStatsResponse", consumer_id=1)
+    assert (found.consumerName, found.type, found.availablePermits) == ("c", "Exclusive", 0)
+    assert (found.unackedMessages, found.msgBacklog) == (2, 4)
+    wire.say("consumerStats", request_id=99, consumer_id=5)
+    assert wire.is_closed()

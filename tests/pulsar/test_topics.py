@@ -84,6 +84,7 @@ def test_a_schema_has_versions_and_what_does_not_fit_is_refused(wire: Wire, topi
     wire.subscribe(topic, schema=schema(record("a")))
 
 
+@pytest.mark.long
 def test_a_gateway_that_is_down_stops_no_traffic(topic: str) -> None:
     with running() as server, Wire(server.port) as wire:
         wire.connect().producer(topic)
