@@ -63,7 +63,9 @@ def running(
         )
     server = PulsarServer(port, process, stderr, other_port, http_port)
     try:
-        wait_until(lambda: process.poll() is not None or _answers(port), "the broker listens", START_SECONDS)
+        # One after the other, as they are given.
+        for one in (port, other_port, http_port):
+            wait_until(lambda one=one: process.poll() is not None or _answers(one), "the broker listens", START_SECONDS)
         assert process.poll() is None, stderr.read_text()
         yield server
     finally:
