@@ -270,10 +270,16 @@ class Nats(Protocol):
             self._say_info_again()
 
     def _cut_forbidden(self) -> None:
-        """Those that would not be let in any more."""
+        """Those that would not be let in any more; what others may is what it is now."""
         for conn, client in list(self._clients.items()):
-            if client.connects and self._who.required and not self._who.has(client.user):
+            if not client.connects or not self._who.required:
+                continue
+            user = self._who.now(client.user)
+            if user is None:
                 self._end(conn, "Authorization Violation")
+            elif user != client.user:
+                client.user = user
+                self._admission.admit(conn, user)
 
     def _cut_excess(self) -> None:
         """Of what are too many clients now, this acceptor's part."""

@@ -9,7 +9,7 @@ In what order a client is looked for is nats-server's: by its key, then by its n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 GLOBAL_ACCOUNT: Final = "$G"
@@ -162,13 +162,16 @@ class Who:
         found = self._names.get(self.no_auth_user) if self.no_auth_user else None
         return found if found is not None and _may_come(found, connection_type) else None
 
-    def has(self, user: User | None) -> bool:
-        """It is there still, and as it was: else whoever is that has to go."""
-        if user is None or not self.required:
-            return not self.required
+    def now(self, user: User | None) -> User | None:
+        """What has become of a user: None if there is none that would be let in with the same words, so that whoever is
+        that has to go. What it may can be something else than before."""
+        if user is None:
+            return None
         if not self.users:
-            return user == self._anybody
-        return (self._nkeys.get(user.nkey) if user.nkey else self._names.get(user.name)) == user
+            return user if user == self._anybody else None
+        found = self._nkeys.get(user.nkey) if user.nkey else self._names.get(user.name)
+        same = found is not None and replace(found, permissions=user.permissions) == user
+        return found if same else None
 
 
 def _may_come(user: User, connection_type: str) -> bool:

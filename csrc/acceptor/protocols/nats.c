@@ -536,7 +536,19 @@ static int64_t end_by_python(struct acceptor *a, struct connection *c, const str
     return CALL_DONE;
 }
 
-/* 0: all is allowed. What it has subscribed to is gone. */
+/* -ERR 'Permissions Violation for Subscription to "subject" using queue "queue" (sid "sid")', and it is gone. */
+static void take_away(struct acceptor *a, struct connection *c, struct nats_subscription *s) {
+    const struct subject_group *g = s->entry.group;
+    const struct subject_pattern *p = s->entry.pattern;
+    nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
+    say_quoted(a, c, "Subscription to ", (struct text){(const uint8_t *)p->text, p->bytes});
+    if (g != NULL) say_quoted(a, c, " using queue ", (struct text){(const uint8_t *)g->name, g->name_bytes});
+    say_quoted(a, c, " (sid ", (struct text){(const uint8_t *)s->sid, s->sid_bytes});
+    nats_say(a, c, ")'\r\n", 4);
+    if (!c->closed) nats_unsubscribe(a, s);
+}
+
+/* 0: all is allowed. What it may not have any more is taken away. */
 static int64_t set_permissions(struct acceptor *a, struct connection *c, uint64_t number) {
     struct nats *n = nats_of(c);
     struct nats_permissions *set = nats_permissions_take(&nats_server_of(a, c)->permissions, number);
@@ -546,6 +558,11 @@ static int64_t set_permissions(struct acceptor *a, struct connection *c, uint64_
     n->permissions = set;
     n->replies = NULL;
     n->flags &= ~(uint32_t)NATS_DENIED_SOME;
+    uint32_t place = 0;
+    for (struct nats_subscription *s; (s = nats_next_forbidden(a, c, &place)) != NULL;) {
+        take_away(a, c, s);
+        if (c->closed) return CALL_CLOSED;
+    }
     return CALL_DONE;
 }
 

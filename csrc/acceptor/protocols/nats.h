@@ -280,6 +280,9 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
                                     struct text sid);
 struct nats_subscription *nats_find(const struct acceptor *a, const struct connection *c, struct text sid);
 void nats_unsubscribe(struct acceptor *a, struct nats_subscription *subscription);
+/* The next, from a place on that begins with 0, that it may not have any more. It stays at its place: another is there when it
+ * is gone. NULL when there is none left. */
+struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place);
 /* All of a connection's. */
 void nats_let_go(struct acceptor *a, struct connection *c);
 

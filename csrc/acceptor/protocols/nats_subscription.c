@@ -79,6 +79,19 @@ static bool may_subscribe(const struct acceptor *a, struct connection *c, struct
     return true;
 }
 
+struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place) {
+    const struct nats *n = nats_of(c);
+    for (; n->sids != NULL && *place <= n->sid_mask; ++*place) {
+        struct nats_subscription *s = n->sids[*place];
+        if (s == NULL) continue;
+        const struct subject_group *g = s->entry.group;
+        struct text subject = {(const uint8_t *)s->entry.pattern->text, s->entry.pattern->bytes}, queue = {NULL, 0};
+        if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+        if (!may_subscribe(a, c, subject, queue)) return s;
+    }
+    return NULL;
+}
+
 enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue,
                                     struct text sid) {
     struct nats *n = nats_of(c);
