@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "acceptor/acceptor.h"
+#include "acceptor/protocols/nats.h"
 #include "measure.h"
 #include "ringbuf/ring.h"
 #include "shards/worker.h"
@@ -32,6 +33,7 @@ static struct acceptor *acceptor;
 static uint64_t now_then = 1000 * NS;
 static struct remote remotes[MAX_REMOTES];
 static uint64_t done;
+static uint32_t nats_protocol;
 
 /* Both are what is counted: --toggle-collect names them. */
 __attribute__((noipa)) static int acceptor_counted(void) {
@@ -75,13 +77,22 @@ static void subscribe(const struct upcall *u) {
     acceptor_request(acceptor, 0, u->conn, &request, body, sizeof s + sizeof channel - 1);
 }
 
+/* INFO, and that a client has said CONNECT, and who it is. */
+static void greet_nats(const struct upcall *u) {
+    static const char info[] = "INFO {}\r\n";
+    if (u->bytes_count == 0) acceptor_reply(acceptor, u->conn, info, sizeof info - 1);
+    if (u->bytes_count > 0 && *u->bytes == 'C')
+        acceptor_call(acceptor, u->conn, "flags", NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS, NULL, 0, NULL, 0);
+    acceptor_resume(acceptor, u->conn);
+}
+
 static void turns(void) {
     for (int i = 0; i < 4; i++) {
         now_then += 20000;
         acceptor_set_now(acceptor, now_then);
         struct upcall u;
         if (acceptor_counted() != 0)
-            while (acceptor_upcall(acceptor, &u)) subscribe(&u);
+            while (acceptor_upcall(acceptor, &u)) u.protocol == nats_protocol ? greet_nats(&u) : subscribe(&u);
         worker_counted();
         give_segments();
     }
@@ -250,10 +261,51 @@ static void nsq(unsigned rounds, unsigned batch, unsigned depth, unsigned consum
     turns();
 }
 
+/* ---- NATS ---- */
+
+static void connect_nats(struct remote *c, const char *said) {
+    connect_as(c, nats_protocol);
+    say(c, "CONNECT {}\r\n", 12);
+    say(c, said, strlen(said));
+    turns();
+    hear(c);
+    c->got_bytes = 0;
+}
+
+/* Payloads of 128 bytes; those who get them count them by their first line. */
+static void nats_publish(unsigned rounds, unsigned subjects, unsigned subscribers, const char *said) {
+    enum { DEPTH = 200, PAYLOAD = 128 };
+    unsigned copies = subscribers > 0 && strstr(said, "group") == NULL ? subscribers : 1;
+    char *block = allocate(DEPTH, PAYLOAD + 64);
+    size_t bytes = 0;
+    for (unsigned i = 0; i < DEPTH; i++) {
+        unsigned number = subjects > 1 ? i * 7919 % subjects : 0;
+        bytes += (size_t)sprintf(block + bytes, "PUB load.%07u %d\r\n%0*d\r\n", number, PAYLOAD, PAYLOAD, 0);
+    }
+    for (unsigned i = 0; i <= subscribers; i++) connect_nats(&remotes[i], i ? said : "");
+    for (unsigned round = 0; round < rounds; round++) {
+        uint64_t wanted = done + DEPTH * copies;
+        say(&remotes[0], block, bytes);
+        for (int turn = 0; turn < (subscribers ? TURNS : 4) && done < wanted; turn++) {
+            turns();
+            for (unsigned i = 1; i <= subscribers; i++) {
+                struct remote *c = &remotes[i];
+                hear(c);
+                for (const char *at = c->got; (at = memmem(at, (size_t)(c->got + c->got_bytes - at), "MSG ", 4)); at++)
+                    done++;
+                c->got_bytes = 0;
+            }
+        }
+        if (subscribers == 0) done = wanted;
+        if (done != wanted) die("%llu messages instead of %llu", (unsigned long long)done, (unsigned long long)wanted);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc != 3) die("usage: instructions LOAD ROUNDS");
     unsigned rounds = (unsigned)number(argv[2], 1, 1e9);
     begin();
+    nats_protocol = acceptor_protocol("nats");
     if (strcmp(argv[1], "pipelined") == 0)
         beanstalk(rounds, 64);
     else if (strcmp(argv[1], "unpipelined") == 0)
@@ -264,6 +316,16 @@ int main(int argc, char **argv) {
         nsq(rounds, 200, 4, 0);
     else if (strcmp(argv[1], "nsq-mpub-consumed") == 0)
         nsq(rounds, 200, 4, 4);
+    else if (strcmp(argv[1], "nats-unwanted") == 0)
+        nats_publish(rounds, 1, 0, "");
+    else if (strcmp(argv[1], "nats-one") == 0)
+        nats_publish(rounds, 1, 1, "SUB load.0000000 1\r\n");
+    else if (strcmp(argv[1], "nats-fan-out") == 0)
+        nats_publish(rounds, 1, 8, "SUB load.0000000 1\r\n");
+    else if (strcmp(argv[1], "nats-queue") == 0)
+        nats_publish(rounds, 1, 8, "SUB load.0000000 group 1\r\n");
+    else if (strcmp(argv[1], "nats-subjects") == 0)
+        nats_publish(rounds, 100000, 1, "SUB load.> 1\r\n");
     else
         die("no load %s", argv[1]);
     printf("%llu\n", (unsigned long long)done);

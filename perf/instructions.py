@@ -25,7 +25,10 @@ CORE: Final = HERE.parent / "csrc"
 FLAGS: Final = ("-std=gnu11", "-pthread", *build_flags.RELEASE, *build_flags.WHOLE)
 COUNTED: Final = ("acceptor_counted", "worker_counted")
 # By load: rounds, enough for the start not to count.
-LOADS: Final = {"pipelined": 10, "unpipelined": 300, "nsq-pub": 60, "nsq-mpub": 5, "nsq-mpub-consumed": 5}
+LOADS: Final = {
+    "pipelined": 10, "unpipelined": 300, "nsq-pub": 60, "nsq-mpub": 5, "nsq-mpub-consumed": 5,
+    "nats-unwanted": 50, "nats-one": 50, "nats-fan-out": 10, "nats-queue": 50, "nats-subjects": 50,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
