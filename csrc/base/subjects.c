@@ -136,8 +136,10 @@ bool subject_overlaps(const void *one, size_t one_bytes, const void *other, size
 
 /* --- hash tables of nodes and of patterns without wildcards ------------------------------------------------------- */
 
+/* Never 0. */
 static uint64_t hash_of_token(const struct subjects *s, const char *token, size_t bytes) {
-    return siphash(s->key, token, bytes);
+    uint64_t hash = siphash(s->key, token, bytes);
+    return hash != 0 ? hash : 1;
 }
 
 /* A node's place depends on its parent too: the address is as good as a number. */
@@ -252,7 +254,7 @@ static void prune(struct subjects *s, struct subject_node *n) {
 /* --- patterns ----------------------------------------------------------------------------------------------------- */
 
 static struct subject_pattern *new_pattern(const char *text, size_t bytes, uint64_t hash) {
-    struct subject_pattern *p = calloc(1, sizeof *p + bytes);
+    struct subject_pattern *p = calloc(1, offsetof(struct subject_pattern, text) + bytes);
     if (!p) return NULL;
     p->hash = hash;
     p->bytes = (uint32_t)bytes;
@@ -313,7 +315,7 @@ static bool is_unused(const struct subject_pattern *p) {
 }
 
 static void forget_pattern(struct subjects *s, struct subject_pattern *p) {
-    if (p->node) {
+    if (p->hash == 0) {
         struct subject_node *n = p->node;
         *slot_of(n, p->text, p->bytes) = NULL;
         prune(s, n);
@@ -485,7 +487,13 @@ static size_t walk_trie(const struct subjects *s, struct subject_walk *walk, con
 }
 
 static bool has_empty_token(const char *text, size_t bytes) {
-    return bytes == 0 || text[0] == '.' || text[bytes - 1] == '.' || memmem(text, bytes, "..", 2) != NULL;
+    for (size_t at = 0; at < bytes;) {
+        size_t end = token_end(text, at, bytes);
+        if (end == at) return true;
+        if (end == bytes) return false;
+        at = end + 1;
+    }
+    return true; /* nothing, or nothing behind the last dot */
 }
 
 /* Room for all patterns there are: a match can have no more. */

@@ -64,11 +64,13 @@ struct subject_node;
 struct subject_pattern {
     struct subject_entries alone;
     struct subject_group *groups;
-    struct subject_node *node;         /* of the trie; NULL: it has no wildcard */
-    struct subject_pattern *next_hash; /* of those without */
-    uint64_t hash;
+    union {
+        struct subject_node *node;         /* of the trie, if it has a wildcard */
+        struct subject_pattern *next_hash; /* of those without */
+    };
+    uint64_t hash; /* 0: it has a wildcard */
     uint32_t bytes;
-    char text[];
+    char text[]; /* there may be millions: it begins right behind */
 };
 
 /* Room for a walk through a trie: one for all that a thread matches. */

@@ -267,7 +267,7 @@ static bool take_unsub(struct acceptor *a, struct connection *c, const struct ar
     uint64_t max = 0;
     if (k->count == 2 && !nats_get_size(k->items[1], &max)) max = 0;
     if (s != NULL && max > s->delivered)
-        s->max = max;
+        s->max = (uint32_t)max; /* of nine digits at most */
     else if (s != NULL)
         nats_unsubscribe(a, s);
     say_ok(a, c);

@@ -95,11 +95,12 @@ struct nats_subscription {
     struct subject_entry entry;    /* first: what a match gives is this */
     struct connection *connection; /* NULL: it is ours, for answers */
     uint64_t delivered;
-    uint64_t max; /* 0: any number */
+    uint32_t max; /* 0: any number */
     uint32_t sid_hash;
-    uint32_t sid_bytes;
-    char sid[];
+    uint16_t sid_bytes;
+    char sid[]; /* there may be millions: it begins right behind */
 };
+_Static_assert(NATS_MAX_CONTROL_LINE <= UINT16_MAX + 1, "a sid is shorter than the line of its SUB");
 
 /* That another acceptor, or a server behind a route, wants something: it stands for all its subscriptions of one pattern, or
  * for its members of a group. */

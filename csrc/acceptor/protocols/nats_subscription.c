@@ -102,12 +102,12 @@ enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, st
     if (nats_find(a, c, sid) != NULL) return NATS_SID_IN_USE;
     if (!subject_pattern_is_valid(subject.at, subject.bytes)) return NATS_INVALID_SUBJECT;
     if ((n->sids == NULL || n->sid_count >= (n->sid_mask + 1) / 4 * 3) && !grow(n)) return NATS_NO_MEMORY;
-    struct nats_subscription *s = calloc(1, sizeof *s + sid.bytes);
+    struct nats_subscription *s = calloc(1, offsetof(struct nats_subscription, sid) + sid.bytes);
     if (s == NULL) return NATS_NO_MEMORY;
     s->entry.weight = 1;
     s->connection = c;
     s->sid_hash = hash_of(a, c, sid);
-    s->sid_bytes = (uint32_t)sid.bytes;
+    s->sid_bytes = (uint16_t)sid.bytes;
     memcpy(s->sid, sid.at, sid.bytes);
     bool first;
     struct nats_account *account = nats_account_of(a, c);
