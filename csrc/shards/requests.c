@@ -451,8 +451,8 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_REQUEUE: return consumer_requeue(w, client, m);
     case MSG_EXTEND: consumer_extend(w, client, m); break;
     default:
-        /* Of a later version. */
-        if (m->kind >= MSG_PUBLISH) answer(w, client, m, STATUS_INVALID);
+        /* Of a later version, if it is a request at all. */
+        if (m->kind >= MSG_PUBLISH && m->kind < MSG_DELIVER) answer(w, client, m, STATUS_INVALID);
     }
     return DONE;
 }

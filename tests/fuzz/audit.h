@@ -9,7 +9,7 @@
 #include "shards/worker.h"
 
 /* Every count is what it counts; every message of a stream is held by those who say that they hold it. */
-void audit_worker(const struct worker *w);
+void audit_worker(struct worker *w);
 /* Nobody who could be given a message waits for one: of a worker that has nothing to do, whose consumers have taken all
  * that was sent to them. */
 void audit_at_rest(const struct worker *w);
