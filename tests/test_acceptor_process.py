@@ -35,6 +35,7 @@ def test_the_engine_runs_between_commands_that_take_long_and_none_is_lost() -> N
     loop = AcceptorProcess.__new__(AcceptorProcess)
     loop._engine = cast(Any, engine)
     loop._protocols = {}
+    loop._secure = {}
     loop._more = False
     loop._calls = Calls(Watched(), time.monotonic_ns)
 

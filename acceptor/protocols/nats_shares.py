@@ -44,7 +44,7 @@ def export_of(exporter: Account, kind: str, subject: str, importer: str) -> Acco
 def _may(export: Account, subject: str, importer: str) -> bool:
     if (place := export.get("token_position", 0)) > 0:
         tokens = tokens_of(subject)
-        return place <= len(tokens) and tokens[place - 1] == importer
+        return bool(place <= len(tokens) and tokens[place - 1] == importer)
     accounts: Sequence[str] | None = export.get("accounts")
     return accounts is None or importer in accounts
 

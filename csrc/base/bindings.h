@@ -26,7 +26,7 @@ struct binding {
     uint32_t newer, older; /* among the idle */
     uint8_t worker;
     bool bridged; /* the user's mark */
-    bool listed; /* for good, and topics that are listed have it among them */
+    bool listed;  /* for good, and topics that are listed have it among them */
 };
 
 struct bindings {

@@ -419,13 +419,15 @@ def serving(settings: Settings) -> Iterator[int]:
     wake = os.eventfd(0, os.EFD_NONBLOCK)
     start = {
         "index": 0, "workers": 1, "acceptors": 1, "shards": 8, "instance": "0" * 16, "started_wall_ns": 0,
-        "settings": {**default_settings(), "nsq": settings},
+        "gateway": False, "settings": {**default_settings(), "nsq": settings},
     }  # fmt: skip
     process = AcceptorProcess(theirs, start, board, wake)
     thread = threading.Thread(target=process.run)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        control.send({"do": "listen", "protocol": "nsq", "host": "127.0.0.1", "port": 0}, [listener.fileno()])
+        control.send(
+            {"do": "listen", "protocol": "nsq", "secure": False, "host": "127.0.0.1", "port": 0}, [listener.fileno()]
+        )
         control.send({"do": "go"})
         thread.start()
         assert control.receive(10) == ({"did": "ready"}, [])

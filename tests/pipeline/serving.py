@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import crc32c
-from mq_shards.shards import store
+from mq_shards.shards import dump
 
 TOPIC, PUBLISH, MOVED = 1, 3, 6
 
@@ -97,8 +97,8 @@ def kept_in(directory: Path) -> dict[str, Kept]:
         content = path.read_bytes()
         if not any(content[:64]):
             continue  # it waits for its first record
-        for entry in store.decode(content):
-            assert isinstance(entry, store.Record)
+        for entry in dump.decode(content):
+            assert isinstance(entry, dump.Record)
             if entry.kind == TOPIC:
                 names[entry.topic] = entry.body.decode()
                 topic = found.setdefault(names[entry.topic], Kept(shard))
