@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from mq_shards.gateway.calls import AcceptorCalls
 
 ACCEPTOR: Final = 0  # any would do, but those of one topic in their order
 SIZE: Final = struct.Struct(">I")
+# At once: an acceptor has others to serve, and hands each of them out in one turn.
+PIECE_MESSAGES: Final = 256
+PIECE_BYTES: Final = 256 << 10
+# What is published is there already: its publisher waits no longer for an acceptor that is being restarted.
+TIMEOUT_NS: Final = 500_000_000
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +27,7 @@ class Live:
     def __init__(self, calls: AcceptorCalls, patterns: Sequence[str]) -> None:
         self._calls = calls
         self._patterns = [pattern.split(".") for pattern in patterns]
-        self._missed = 0
+        self._hears = True
 
     def wants(self, topic: str) -> bool:
         tokens = topic.split(".")
@@ -30,17 +35,36 @@ class Live:
 
     async def tell(self, topic: str, bodies: bytes) -> None:
         """`bodies`: each behind its size. Whoever cannot be told misses them, as one who is not there does."""
-        name = topic.encode()
-        reply = await self._calls.ask(ACCEPTOR, "published", SIZE.pack(len(name)) + name + bodies)
-        if reply.ok:
-            self._missed = 0
-        elif not self._missed:
-            log.warning("acceptor %d does not hear what is published: live subscribers miss it", ACCEPTOR)
-        self._missed += not reply.ok
+        name = with_size(topic.encode())
+        for piece in pieces(bodies):
+            reply = await self._calls.ask(ACCEPTOR, "published", name + piece, timeout_ns=TIMEOUT_NS)
+            if not reply.ok:
+                if self._hears:
+                    log.warning("acceptor %d does not hear what is published: live subscribers miss it", ACCEPTOR)
+                self._hears = False
+                return
+            self._hears = True
 
 
 def with_size(body: bytes) -> bytes:
     return SIZE.pack(len(body)) + body
+
+
+def pieces(bodies: bytes) -> Iterator[bytes]:
+    """Whole messages, few enough for a turn of an acceptor's.
+
+    >>> [len(piece) for piece in pieces(with_size(b"x") * 600)]
+    [1280, 1280, 440]
+    """
+    begin = at = messages = 0
+    while at < len(bodies):
+        size = SIZE.size + int.from_bytes(bodies[at : at + SIZE.size], "big")
+        if messages and (messages == PIECE_MESSAGES or at + size - begin > PIECE_BYTES):
+            yield bodies[begin:at]
+            begin, messages = at, 0
+        at += size
+        messages += 1
+    yield bodies[begin:]
 
 
 def matches(pattern: Sequence[str], tokens: Sequence[str]) -> bool:
