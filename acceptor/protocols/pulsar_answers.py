@@ -11,8 +11,9 @@ import orjson
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import FOREVER, Answer
 from mq_shards.acceptor.protocols.pulsar_clients import Client, Consumer, Desk, Producer, Request
-from mq_shards.acceptor.protocols.pulsar_consumers import EXCLUSIVE, position_of
+from mq_shards.acceptor.protocols.pulsar_consumers import EXCLUSIVE
 from mq_shards.acceptor.protocols.pulsar_names import topic_name
+from mq_shards.acceptor.protocols.pulsar_position import position_of
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Asked, Calls
 

@@ -29,6 +29,7 @@ from mq_shards.acceptor.protocols.pulsar_keys import failover_order
 from mq_shards.acceptor.protocols.pulsar_liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar_messages import Message
 from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.acceptor.protocols.pulsar_position import position_of
 from mq_shards.csrc._core import ffi, lib
 
 EXCLUSIVE: Final = 0
@@ -47,8 +48,7 @@ NAME_BYTES: Final = 1024
 
 # struct consumer_wish, csrc/acceptor/protocols/pulsar_consumer.c
 _WISH: Final = struct.Struct("=IiQII")
-# struct position, subscribe_start, subscribe_policy and key_range, csrc/ringbuf/message.h
-_POSITION: Final = struct.Struct("=QQQQQHHIQQQQ")
+# struct subscribe_start, subscribe_policy and key_range, csrc/ringbuf/message.h
 _START: Final = struct.Struct("=IIQ")
 _POLICY: Final = struct.Struct("=HHIII")
 _RANGE: Final = struct.Struct("=HH")
@@ -60,33 +60,6 @@ class Start:
 
     start: int
     at: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """struct position."""
-
-    incarnation: int
-    began_seq: int
-    first_seq: int
-    next_seq: int
-    last_time_ns: int
-    last_tag: int
-    last_parts: int
-    terminated: int
-    cursor: int
-    unfinished: int
-    depth: int
-    in_flight: int
-
-    @property
-    def is_at_end(self) -> bool:
-        """Nothing more will come, and all is acknowledged."""
-        return bool(self.terminated) and self.unfinished >= self.next_seq
-
-
-def position_of(body: bytes) -> Position:
-    return Position(*_POSITION.unpack_from(body))
 
 
 def start_at(message_id: Message, incarnation: int) -> Start:

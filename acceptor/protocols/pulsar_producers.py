@@ -21,9 +21,9 @@ from mq_shards.acceptor.protocols.pulsar_clients import (
     PulsarError,
     Request,
 )
-from mq_shards.acceptor.protocols.pulsar_consumers import position_of
 from mq_shards.acceptor.protocols.pulsar_liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.acceptor.protocols.pulsar_position import position_of
 from mq_shards.csrc._core import lib
 
 SHARED: Final = 0

@@ -22,9 +22,9 @@ from mq_shards.acceptor.protocols.pulsar_clients import (
     PulsarError,
     Request,
 )
-from mq_shards.acceptor.protocols.pulsar_consumers import position_of
 from mq_shards.acceptor.protocols.pulsar_messages import Message
 from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.acceptor.protocols.pulsar_position import position_of
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Calls
 

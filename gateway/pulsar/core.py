@@ -6,11 +6,12 @@ It knows a topic by the core's name (pulsar_names.TopicName.core). A worker that
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.protocols.pulsar_position import Position, position_of
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Channel
@@ -25,24 +26,6 @@ AT_TIME: Final[int] = lib.START_TIME
 
 # How long the names of all topics are believed: pattern consumers ask again and again.
 NAMES_S: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """struct position of csrc/ringbuf/message.h."""
-
-    incarnation: int
-    began_seq: int
-    first_seq: int
-    next_seq: int
-    last_time_ns: int
-    last_tag: int
-    last_parts: int
-    terminated: int
-    cursor: int
-    unfinished: int
-    depth: int
-    in_flight: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +93,10 @@ class Core:
         worker = self._engine.worker_of_topic(number)
         answer = await self._ask(worker, lib.MSG_POSITION, topic=number, body=subscription.encode())
         _check(answer)
-        found: Any = ffi.new("struct position *")
-        size = ffi.sizeof("struct position")
-        if len(answer.body) < size:
-            raise unavailable("a worker's answer is cut off")
-        ffi.memmove(found, answer.body[:size], size)
-        return Position(*(int(getattr(found, field.name)) for field in fields(Position)))
+        try:
+            return position_of(answer.body)
+        except ValueError:
+            raise unavailable("a worker's answer is cut off") from None
 
     async def entry(self, topic: str, seq: int) -> Entry | None:
         number = self._bind(topic)

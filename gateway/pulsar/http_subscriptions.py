@@ -6,11 +6,12 @@ import json
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.acceptor.protocols.pulsar_position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicError, Position
+from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of

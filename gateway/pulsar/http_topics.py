@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 from mq_shards.acceptor.protocols.pulsar_names import NON_PERSISTENT, PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar_position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import Position
 from mq_shards.gateway.pulsar.http_namespaces import MAX_ROLES, actions_of
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of

@@ -14,12 +14,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar_names import PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar_position import Position
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, Position
+from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.refusals import not_found
 
 REMEMBERED: Final = 10_000  # topics whose figures are kept, for rates

@@ -1,0 +1,41 @@
+"""Where a topic begins and ends, and a subscription of it stands: what a worker answers to a POSITION."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mq_shards.csrc._core import ffi
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """struct position of csrc/ringbuf/message.h."""
+
+    incarnation: int
+    began_seq: int
+    first_seq: int
+    next_seq: int
+    last_time_ns: int
+    last_tag: int
+    last_parts: int
+    terminated: int
+    cursor: int
+    unfinished: int
+    depth: int
+    in_flight: int
+
+    @property
+    def is_at_end(self) -> bool:
+        """Nothing more will come, and all is acknowledged."""
+        return bool(self.terminated) and self.unfinished >= self.next_seq
+
+
+def position_of(body: bytes) -> Position:
+    """Raises ValueError when it is not a whole one."""
+    found: Any = ffi.new("struct position *")
+    size = ffi.sizeof("struct position")
+    if len(body) < size:
+        raise ValueError("a position is cut off")
+    ffi.memmove(found, body[:size], size)
+    return Position(*(int(getattr(found, field.name)) for field in fields(Position)))
