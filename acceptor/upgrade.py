@@ -68,12 +68,18 @@ class Upgrades:
         """One that was filtered from the beginning."""
         self._upgrades[conn] = Upgrade()
 
-    def shake_hands(self, conn: int, tls: Tls, timeout_ns: int = HANDSHAKE_NS) -> None:
+    def shake_hands(
+        self, conn: int, tls: Tls, timeout_ns: int = HANDSHAKE_NS, *, speaks_first: bool = False
+    ) -> None:
+        """`speaks_first`: it is we who have connected."""
         upgrade = self._upgrades[conn]
         upgrade.chain, upgrade.tls = None, tls
         upgrade.until_ns = self._now_ns() + timeout_ns
         self._handshakes[conn] = upgrade
         heapq.heappush(self._deadlines, (upgrade.until_ns, conn))
+        if speaks_first:
+            tls.handshake(b"")
+            self._engine.send(conn, tls.outgoing())
 
     def add(self, conn: int, filter: Filter) -> None:
         chain = self._upgrades[conn].chain

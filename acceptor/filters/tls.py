@@ -1,4 +1,4 @@
-"""TLS, the server's side, without a socket: what the handshake and the stream need is passed in and handed out.
+"""TLS without a socket: what the handshake and the stream need is passed in and handed out.
 
 OpenSSL through the standard library does it, with one exception. "A certificate, whoever signed it" is a demand that
 `ssl` cannot make of a client, since it verifies every certificate that it asks for; pyOpenSSL can, and is needed for
@@ -74,10 +74,13 @@ class TlsFactory(Protocol):
 class VerifyingTls:
     """By the standard library."""
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, server_hostname: str | None = None) -> None:
+        """`server_hostname`: this is the client's side, and that is the server; None: it is the server's."""
         self._in = ssl.MemoryBIO()
         self._out = ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._in, self._out, server_side=True)
+        self._object = context.wrap_bio(
+            self._in, self._out, server_side=server_hostname is None, server_hostname=server_hostname
+        )
         self._ended = False
         self._pending = False
 

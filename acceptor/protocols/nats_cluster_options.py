@@ -6,7 +6,20 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from mq_shards.acceptor.option_kinds import MS, SECOND, YEAR, Duration, Flag, Kind, Number, Text, TextList, is_host
+from mq_shards.acceptor.option_kinds import (
+    MS,
+    SECOND,
+    YEAR,
+    Duration,
+    File,
+    Flag,
+    Kind,
+    Number,
+    Text,
+    TextList,
+    is_host,
+)
+from mq_shards.acceptor.protocols import nats_tls_options
 
 DEFAULT_PORT: Final = 6222
 SCHEMES: Final = ("nats-route", "nats", "tls")
@@ -51,6 +64,20 @@ def is_pattern(text: str) -> bool:
     return bool(text) and not any(blank in text for blank in " \t\r\n")
 
 
+TLS_OPTIONS: Final[Mapping[str, Kind]] = {
+    "cluster-tls-cert-file": File("this server's certificate: servers encrypt to each other"),
+    "cluster-tls-key-file": File("its key"),
+    "cluster-tls-ca-file": File("who may have signed other servers' certificates; none: whom the system trusts"),
+    "cluster-tls-insecure": Flag(False, "a server that we connect to is not asked who it is"),
+    "cluster-tls-verify-and-map": Flag(False, "a certificate names cluster-user, and no password is said"),
+    "cluster-tls-check-known-urls": Flag(False, "or it names the host of one of nats.routes"),
+    "cluster-tls-timeout": Duration(2 * SECOND, MS, YEAR, "for a handshake"),
+    **{
+        f"cluster-{name}": nats_tls_options.OPTIONS[name]
+        for name in ("tls-pinned-certs", "tls-cipher-suites", "tls-min-version")
+    },
+}  # fmt: skip
+
 OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-name": Text(
         "", "the cluster that routes make; servers of another are refused", "without blanks", is_cluster_name,
@@ -76,6 +103,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-export-allow": TextList("subjects that others may listen to; none: any", "a subject", is_pattern),
     "cluster-export-deny": TextList("subjects that they may not", "a subject", is_pattern),
     "cluster-accounts": TextList("have a connection of their own to each server", "an account", bool),
+    **TLS_OPTIONS,
 }  # fmt: skip
 
 
@@ -85,6 +113,10 @@ def check(settings: Mapping[str, Any]) -> None:
         raise ValueError("nats.cluster-user and nats.cluster-password go together")
     if settings["cluster-pool-size"] == 0:
         raise ValueError("nats.cluster-pool-size is -1, or at least 1")
+    if any(settings[name] != kind.default for name, kind in TLS_OPTIONS.items()):
+        from mq_shards.acceptor.protocols import nats_route_tls
+
+        nats_route_tls.terms(settings)
 
 
 def advertised(text: str, port: int) -> tuple[str, int]:

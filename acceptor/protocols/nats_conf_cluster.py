@@ -8,7 +8,7 @@ from typing import Final
 from mq_shards.acceptor.protocols import nats_conf_auth
 from mq_shards.acceptor.protocols.nats_cluster_options import is_cluster_name, route_url
 from mq_shards.acceptor.protocols.nats_conf import Value
-from mq_shards.acceptor.protocols.nats_conf_operating import timeout
+from mq_shards.acceptor.protocols.nats_conf_operating import timeout, tls_block
 from mq_shards.acceptor.protocols.nats_conf_takers import (
     Conf,
     Taker,
@@ -23,6 +23,8 @@ from mq_shards.acceptor.protocols.nats_conf_takers import (
 )
 
 SCHEME: Final = "nats-route"
+FIRST: Final = ("handshake_first", "first", "immediate")
+ALWAYS_FIRST: Final = "routes are encrypted before INFO, always"
 NOT_COMPRESSED: Final = ("accept", "off", "not supported", "not_supported", "disabled", "false", "none")
 
 
@@ -59,6 +61,11 @@ def _take_compression(conf: Conf, value: Value) -> None:
         conf.warn(value, "compression is not supported: routes are not compressed")
 
 
+def _take_verify(conf: Conf, value: Value) -> None:
+    """Servers always verify each other."""
+    value.flag()
+
+
 def _take_pool_size(conf: Conf, value: Value) -> None:
     """0 is the usual."""
     conf.set("cluster-pool-size", value, -1 if value.whole() < 0 else value.whole())
@@ -81,6 +88,22 @@ def _take_authorization(conf: Conf, value: Value) -> None:
     take_block(conf, value.block(), AUTHORIZATION, " in cluster.authorization")
 
 
+TLS: Final[Mapping[str, Taker]] = {
+    **tls_block("cluster-tls-", {"connection_rate_limit": "routes are few", **dict.fromkeys(FIRST, ALWAYS_FIRST)}),
+    "verify": _take_verify,
+    "insecure": option("cluster-tls-insecure", Value.flag),
+    "verify_and_map": option("cluster-tls-verify-and-map", Value.flag),
+    "verify_cert_and_check_known_urls": option("cluster-tls-check-known-urls", Value.flag),
+}
+
+
+def _take_tls(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), TLS, " in cluster.tls")
+    for name in ("cluster-tls-cert-file", "cluster-tls-key-file"):
+        if name not in conf.options:
+            raise value.error(f"cluster.tls has no {name.removeprefix('cluster-tls-').replace('-', '_')}")
+
+
 CLUSTER: Final[Mapping[str, Taker]] = {
     "name": option("cluster-name", _name),
     "listen": listen(SCHEME),
@@ -89,7 +112,7 @@ CLUSTER: Final[Mapping[str, Taker]] = {
     "net": host(SCHEME),
     "authorization": _take_authorization,
     "routes": _take_routes,
-    "tls": refused("cluster.tls"),
+    "tls": _take_tls,
     "cluster_advertise": option("cluster-advertise", Value.text),
     "advertise": option("cluster-advertise", Value.text),
     "no_advertise": option("cluster-no-advertise", Value.flag),

@@ -55,6 +55,14 @@ class NatsRoute(Protocol):
         assert self._routing is not None
         self._routing.command(conn, command)
 
+    def input(self, conn: int, data: bytes) -> None:
+        if self._routing is not None:
+            self._routing.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        if self._routing is not None:
+            self._routing.output(conn, data)
+
     def closed(self, conn: int) -> None:
         if self._routing is not None:
             self._routing.closed(conn)

@@ -18,7 +18,8 @@ import hmac
 import logging
 import secrets
 import time
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker, Settings
@@ -29,6 +30,9 @@ from mq_shards.acceptor.protocols.nats_cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats_cluster_options import RouteUrl, advertised, route_url
 from mq_shards.acceptor.protocols.nats_dial import Dialer, Wish, is_ours
 from mq_shards.acceptor.protocols.nats_route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own, read_connect
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.protocols.nats_route_tls import RouteEncryption
 
 # enum nats_route_flag, csrc/acceptor/protocols/nats_route.h
 HEADERS: Final = 2
@@ -77,6 +81,8 @@ class Routing:
             settings["cluster-connect-backoff"], self._is_own,
         )  # fmt: skip
         self._begun = False
+        self._encryption: RouteEncryption | None = None
+        self._set_tls()
         engine.set("nats-route.ping-interval-ns", settings["cluster-ping-interval"])
         engine.set("nats-route.ping-max", settings["cluster-ping-max"])
         engine.set("nats-route.write-deadline-ns", settings["cluster-write-deadline"])
@@ -84,6 +90,16 @@ class Routing:
         if settings["cluster-advertise"]:
             self._own.host, self._own.port = advertised(settings["cluster-advertise"], port)
             self._own.advertised = str(RouteUrl(self._own.host, self._own.port))
+
+    def _set_tls(self) -> None:
+        if self._encryption is None and not self._settings["cluster-tls-cert-file"]:
+            return
+        from mq_shards.acceptor.protocols.nats_route_tls import RouteEncryption, terms
+
+        if self._encryption is None:
+            self._encryption = RouteEncryption(self._engine, self._shaken)
+        self._encryption.set(terms(self._settings), self._urls)
+        self._own.tls = self._encryption.terms is not None
 
     def _set_permissions(self) -> bool:
         """Whether there are any: what is imported and exported, as other servers are told and as the codec takes it."""
@@ -106,14 +122,18 @@ class Routing:
     def wait_ns(self) -> int:
         if not self._begun:
             return 0
-        waits = [wait for wait in (self._dialer.wait_ns(), self._auth_wait_ns()) if wait != FOREVER]
-        return min(waits, default=FOREVER)
+        waits = [self._dialer.wait_ns(), self._auth_wait_ns()]
+        if self._encryption is not None:
+            waits.append(self._encryption.upgrades.wait_ns())
+        return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
         if not self._begun:
             self._begun = True
             self._begin()
         self._dialer.expire()
+        if self._encryption is not None:
+            self._encryption.upgrades.expire()
         now_ns = time.monotonic_ns()
         for route in list(self._routes.values()):
             if 0 < route.auth_by_ns <= now_ns:
@@ -147,7 +167,8 @@ class Routing:
     def command(self, conn: int, command: bytes) -> None:
         if not command:
             self._opened(conn)
-        elif (route := self._routes.get(conn)) is not None:
+            return
+        if (route := self._routes.get(conn)) is not None:
             try:
                 self._hear(route, command)
             except RouteError as error:
@@ -170,7 +191,17 @@ class Routing:
         except DecodeError as error:
             raise RouteError("") from error
 
+    def input(self, conn: int, data: bytes) -> None:
+        if self._encryption is not None:
+            self._encryption.upgrades.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        if self._encryption is not None:
+            self._encryption.upgrades.output(conn, data)
+
     def closed(self, conn: int) -> None:
+        if self._encryption is not None:
+            self._encryption.upgrades.closed(conn)
         route = self._routes.pop(conn, None)
         if route is None:
             self._dialer.ended(conn)
@@ -213,6 +244,21 @@ class Routing:
     def _opened(self, conn: int) -> None:
         wish = self._dialer.opened(conn)
         route = self._routes[conn] = Route(conn, wish, self._engine.remote(conn) or (str(wish.url) if wish else "?"))
+        if self._encryption is not None and self._encryption.terms is not None:
+            self._encryption.begin(conn, wish.url.host if wish is not None else "")
+        else:
+            self._greet(route)
+
+    def _shaken(self, conn: int) -> None:
+        if (route := self._routes.get(conn)) is not None:
+            self._greet(route)
+
+    def _greet(self, route: Route) -> None:
+        self._say_first(route)
+        self._engine.resume(route.conn)
+
+    def _say_first(self, route: Route) -> None:
+        conn, wish = route.conn, route.wish
         if wish is None:
             if self._own.auth_required:
                 route.auth_by_ns = time.monotonic_ns() + self._settings["cluster-auth-timeout"]
@@ -236,10 +282,8 @@ class Routing:
     def _connect(self, route: Route, body: bytes) -> None:
         said = read_connect(body)
         route.auth_by_ns = 0
-        if self._own.auth_required:
-            known = _same(said.get("user", ""), self._settings["cluster-user"])
-            if not _same(said.get("pass", ""), self._settings["cluster-password"]) or not known:
-                raise RouteError("Authorization Violation")
+        if not self._is_authorized(route, said):
+            raise RouteError("Authorization Violation")
         if said.get("lang"):
             raise RouteError("attempted to connect to route port")
         if said.get("gateway"):
@@ -249,6 +293,15 @@ class Routing:
         # A server of the time when clusters had no names says none.
         if name and name != self._own.cluster and not self._takes_name(name, bool(said.get("cluster_dynamic")), route):
             raise RouteError(f'Rejecting connection, cluster name "{name}" does not match "{self._own.cluster}"')
+
+    def _is_authorized(self, route: Route, said: Mapping[str, Any]) -> bool:
+        terms = self._encryption.terms if self._encryption is not None else None
+        if self._encryption is not None and terms is not None and terms.names_who:
+            return self._encryption.is_known(route.conn, self._urls)
+        if not self._own.auth_required:
+            return True
+        known = _same(said.get("user", ""), self._settings["cluster-user"])
+        return _same(said.get("pass", ""), self._settings["cluster-password"]) and known
 
     def _takes_name(self, name: str, dynamic: bool, route: Route) -> bool:
         """A name that was made up gives way to one that was not, or to a greater one."""

@@ -66,47 +66,66 @@ def terms(settings: Mapping[str, Any]) -> TlsTerms | None:
     )
 
 
-def server_context(settings: Mapping[str, Any]) -> ssl.SSLContext:
-    """Raises ValueError as terms() does."""
+def server_context(settings: Mapping[str, Any], prefix: str = "", *, verify: bool | None = None) -> ssl.SSLContext:
+    """`prefix`: what stands before the names of the options. `verify`: a certificate must be shown; None: as they say.
+    Raises ValueError as terms() does."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.minimum_version = VERSIONS[settings["tls-min-version"]]
-    _choose_ciphers(context, settings["tls-cipher-suites"])
-    try:
-        # No password: an empty one fails, where none would be asked for on the terminal.
-        context.load_cert_chain(settings["tls-cert-file"], settings["tls-key-file"], password="")
-    except (ssl.SSLError, OSError, ValueError) as error:
-        files = f"nats.tls-cert-file {settings['tls-cert-file']}, nats.tls-key-file {settings['tls-key-file']}"
-        raise ValueError(f"{files}: {_said(error)}") from None
-    if settings["tls-verify"] or settings["tls-verify-and-map"]:
+    _complete(context, settings, prefix)
+    if verify or (verify is None and (settings["tls-verify"] or settings["tls-verify-and-map"])):
         context.verify_mode = ssl.CERT_REQUIRED
-        _trust(context, settings["tls-ca-file"])
+        _trust(context, settings, prefix, ssl.Purpose.CLIENT_AUTH)
     return context
 
 
-def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
+def client_context(settings: Mapping[str, Any], prefix: str, *, verify: bool) -> ssl.SSLContext:
+    """For connections that are made. Raises ValueError as terms() does."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    _complete(context, settings, prefix)
+    _trust(context, settings, prefix, ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def _complete(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str) -> None:
+    context.minimum_version = VERSIONS[settings[f"{prefix}tls-min-version"]]
+    _choose_ciphers(context, settings[f"{prefix}tls-cipher-suites"], prefix)
+    cert, key = f"{prefix}tls-cert-file", f"{prefix}tls-key-file"
+    try:
+        # No password: an empty one fails, where none would be asked for on the terminal.
+        context.load_cert_chain(settings[cert], settings[key], password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        files = f"nats.{cert} {settings[cert]}, nats.{key} {settings[key]}"
+        raise ValueError(f"{files}: {_said(error)}") from None
+
+
+def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str], prefix: str) -> None:
     """Those of TLS 1.3 are always allowed: ssl has no way to choose among them."""
     for name in names:
         if name not in OPENSSL_NAMES and name not in VERSION_1_3:
-            raise ValueError(f"nats.tls-cipher-suites: {name} is not known here")
+            raise ValueError(f"nats.{prefix}tls-cipher-suites: {name} is not known here")
     older = [OPENSSL_NAMES[name] for name in names if name in OPENSSL_NAMES]
     try:
         if older:
             context.set_ciphers(":".join(older))
     except ssl.SSLError as error:
-        raise ValueError(f"nats.tls-cipher-suites: {_said(error)}") from None
+        raise ValueError(f"nats.{prefix}tls-cipher-suites: {_said(error)}") from None
     if names and not older:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
 
 
-def _trust(context: ssl.SSLContext, path: str) -> None:
+def _trust(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str, purpose: ssl.Purpose) -> None:
+    option = f"{prefix}tls-ca-file"
+    path = settings[option]
     if not path:
-        context.load_default_certs(ssl.Purpose.CLIENT_AUTH)
+        context.load_default_certs(purpose)
         return
     try:
         context.load_verify_locations(cafile=path)
     except (ssl.SSLError, OSError) as error:
-        raise ValueError(f"nats.tls-ca-file: {path}: {_said(error)}") from None
+        raise ValueError(f"nats.{option}: {path}: {_said(error)}") from None
 
 
 def _said(error: Exception) -> str:
