@@ -69,7 +69,7 @@ struct protocol {
     void (*gone)(struct connection *c);
 };
 
-extern const struct protocol bare_beanstalk, bare_nsq, bare_nats;
+extern const struct protocol bare_beanstalk, bare_nsq, bare_nats, bare_pulsar;
 
 /* The decimal number at `at`; *end is set behind it. */
 uint64_t read_number(const char *at, const char **end);

@@ -1,4 +1,4 @@
-"""`python -m perf.bench`: measures mq-shards beside beanstalkd, nsqd and nats-server. See docs/benchmarks.md."""
+"""`python -m perf.bench`: measures mq-shards beside beanstalkd, nsqd, nats-server, Pulsar. See docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal, NoReturn, TypeAlias
 
-from perf import load, scenarios, scenarios_nats, scenarios_nsq, scenarios_spark
+from perf import load, scenarios, scenarios_nats, scenarios_nsq, scenarios_pulsar, scenarios_spark
 from perf.brokers import (
     Bare,
     BrokerError,
@@ -29,6 +29,7 @@ from perf.brokers import (
     installed_beanstalkd,
     installed_nats_server,
     installed_nsqd,
+    installed_pulsar,
     this_mq_shards,
 )
 from perf.figures import Report, table
@@ -44,6 +45,7 @@ SCENARIOS: Final[Mapping[Subject, Mapping[str, Scenario]]] = {
     "beanstalk": scenarios.SCENARIOS,
     "nsq": scenarios_nsq.SCENARIOS,
     "nats": scenarios_nats.SCENARIOS,
+    "pulsar": scenarios_pulsar.SCENARIOS,
     "spark": scenarios_spark.SCENARIOS,
 }
 
@@ -135,6 +137,8 @@ def peer_of(wire: Wire) -> tuple[str, Product | None]:
     """The program that it is compared with, if that is installed."""
     if wire == "beanstalk":
         return "beanstalkd", installed_beanstalkd()
+    if wire == "pulsar":
+        return "Pulsar", installed_pulsar()
     return ("nsqd", installed_nsqd()) if wire == "nsq" else ("nats-server", installed_nats_server())
 
 

@@ -11,19 +11,21 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol, TypeAlias
 
-from perf import load
+from perf import load, pulsar_standalone
 from perf.peers import nats_server, nsq_program
 
 START_LIMIT_S: Final = 20.0
+STANDALONE_START_LIMIT_S: Final = 120.0
 STOP_LIMIT_S: Final = 10.0
 POLL_S: Final = 0.002
 QUIET_S: Final = 0.1  # a broker that uses no more than QUIET_SHARE of a core for as long as this has nothing to do
@@ -37,7 +39,7 @@ class BrokerError(Exception):
     """A broker that did not start, ended on its own, or did not answer as it should."""
 
 
-Wire: TypeAlias = Literal["beanstalk", "nsq", "nats"]
+Wire: TypeAlias = Literal["beanstalk", "nsq", "nats", "pulsar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,23 @@ class NatsServer:
 
 
 @dataclass(frozen=True, slots=True)
+class PulsarStandalone:
+    """Pulsar's standalone broker with a bookie of its own, synced as often as --sync interval is at least."""
+
+    name: str = "pulsar"
+    protocol: Wire = "pulsar"
+
+    def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
+        # Its own defaults for this memory and two cores, which tests of it make smaller.
+        more = {"managedLedgerCacheSizeMB": "200", "numIOThreads": "4"}
+        more["journalSyncData"] = "true" if keeping.sync_always else "false"
+        return pulsar_standalone.command(port, free_port(), directory, more=more)
+
+    def version(self) -> str:
+        return f"Pulsar {pulsar_standalone.VERSION}"
+
+
+@dataclass(frozen=True, slots=True)
 class MqShards:
     program: tuple[str, ...]
     workers: int = 1
@@ -135,6 +154,8 @@ class MqShards:
         command = [*self.program, "--workers", str(self.workers), "--listen", f"{self.protocol}://127.0.0.1:{port}"]
         command += self.more
         command += ["--data-dir", str(directory)] if keeping.on_disk else ["--memory"]
+        if self.protocol == "pulsar":  # who asks for a topic needs who keeps them
+            command += ["--listen", "pulsar-http://127.0.0.1:0"]
         if self.protocol == "nsq":
             command += ["--set", f"nsq.max-rdy-count={MAX_RDY}"]
         if keeping.sync_always:
@@ -173,6 +194,10 @@ def installed_nsqd() -> Nsqd | None:
 def installed_nats_server() -> NatsServer | None:
     program = nats_server()
     return NatsServer(program) if program else None
+
+
+def installed_pulsar() -> PulsarStandalone | None:
+    return PulsarStandalone() if pulsar_standalone.missing("broker") is None else None
 
 
 def this_mq_shards(workers: int = 1, protocol: Wire = "beanstalk") -> MqShards:
@@ -234,14 +259,15 @@ class Broker:
 
     def wait_until_served(self, ready_jobs: int = 0, limit_s: float = START_LIMIT_S) -> None:
         """Returns when the broker answers, and a beanstalkd says that it has so many ready jobs."""
+        if isinstance(self.product, PulsarStandalone):
+            limit_s = STANDALONE_START_LIMIT_S
         deadline = time.monotonic() + limit_s
         found: object = "no answer"
         while time.monotonic() < deadline:
             self._check_running()
             try:
                 if self.product.protocol != "beanstalk":
-                    greet = greet_nsq if self.product.protocol == "nsq" else greet_nats
-                    greet(self.port, deadline - time.monotonic())
+                    GREET[self.product.protocol](self.port, deadline - time.monotonic())
                     return
                 found = stats(self.port, deadline - time.monotonic()).get("current-jobs-ready")
             except OSError:
@@ -343,6 +369,35 @@ def greet_nats(port: int, timeout_s: float = 5.0) -> None:
         greeting = connection.recv(5, socket.MSG_WAITALL)
     if greeting != b"INFO ":
         raise ConnectionError(f"the first line begins {greeting!r}")
+
+
+def greet_pulsar(port: int, timeout_s: float = 5.0) -> None:
+    """Asks a Pulsar broker where a topic is. Raises OSError when it does not know."""
+    topic = b"persistent://public/default/greeting"
+    look_up = b"\x0a" + bytes([len(topic)]) + topic + b"\x10\x01\x18\x00"
+    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
+        connection.settimeout(max(min(timeout_s, 5.0), 0.01))
+        for kind, body in ((2, b"\x0a\x04load\x20\x15"), (23, look_up)):
+            command = bytes([8, kind]) + bytes([kind << 3 & 0x7F | 2 | (0x80 if kind > 15 else 0)])
+            command += (b"\x01" if kind > 15 else b"") + bytes([len(body)]) + body
+            connection.sendall(struct.pack(">II", len(command) + 4, len(command)) + command)
+            size = struct.unpack(">I", _exactly(connection, 4))[0]
+            answer = _exactly(connection, size)
+    # CommandLookupTopicResponse: its response is Connect.
+    if b"\x18\x01\x20\x01" not in answer:
+        raise ConnectionError(f"a lookup was answered {answer!r}")
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = connection.recv(size, socket.MSG_WAITALL)
+    if len(data) != size:
+        raise ConnectionError("the broker closed the connection")
+    return data
+
+
+GREET: Final[Mapping[Wire, Callable[[int, float], None]]] = {
+    "nsq": greet_nsq, "nats": greet_nats, "pulsar": greet_pulsar
+}  # fmt: skip
 
 
 def process_tree(root: int) -> list[int]:

@@ -1,4 +1,5 @@
-"""Builds and runs the load generators (load_beanstalk.c, load_nsq.c, load_nats.c), and builds the bare server (bare.c).
+"""Builds and runs the load generators (load_beanstalk.c, load_nsq.c, load_nats.c, load_pulsar.c), and builds the bare
+server (bare.c).
 
 Each program is compiled when first needed and kept in the user's cache directory under a hash of its sources and flags,
 so that a measurement never runs an old build.
@@ -16,13 +17,25 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
+CHECKSUM: Final = "../csrc/base/crc32c.c"
+CHECKSUM_HEADER: Final = "../csrc/base/crc32c.h"
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "load_beanstalk": ("load_beanstalk.c", "measure.c", "stream.c"),
     "load_nsq": ("load_nsq.c", "measure.c", "stream.c"),
     "load_nats": ("load_nats.c", "measure.c", "stream.c"),
-    "bare": ("bare.c", "bare_beanstalk.c", "bare_nsq.c", "bare_nats.c", "measure.c"),
+    "load_pulsar": ("load_pulsar.c", "pulsar_block.c", "pulsar_frames.c", "loop.c", "measure.c", "stream.c", CHECKSUM),
+    "bare": (
+        "bare.c",
+        "bare_beanstalk.c",
+        "bare_nsq.c",
+        "bare_nats.c",
+        "bare_pulsar.c",
+        "pulsar_frames.c",
+        "measure.c",
+    ),
 }
-HEADERS: Final = ("measure.h", "stream.h", "bare.h")
+HEADERS: Final = ("measure.h", "stream.h", "loop.h", "bare.h", "pulsar_block.h", "pulsar_frames.h", CHECKSUM_HEADER)
+INCLUDED: Final = f"-I{HERE.parent / 'csrc'}"
 FLAGS: Final = ("-std=c11", "-O3", "-g", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wvla", "-Werror")
 # A run that has not ended by then, over its own window, hangs: a generator itself gives up after 20 s without a reply.
 GRACE_S: Final = 60.0
@@ -92,6 +105,23 @@ class Nats:
     latency: Latency | None  # sent, or due in an open loop, to delivery; asked to answered
 
 
+@dataclass(frozen=True, slots=True)
+class Pulsar:
+    """What one run of load_pulsar measured in its window. A message is one that was delivered and acknowledged, or
+    one that got a receipt without consumers."""
+
+    messages: int
+    seconds: float
+    rate: float
+    server_cpu_us_per_message: float | None  # None if no processes were named
+    own_cpu_us_per_message: float
+    published: int
+    consumed: int
+    redelivered: int
+    publish: Latency | None  # SEND to receipt
+    message: Latency | None  # sent, or due in an open loop, to delivery
+
+
 def cache_dir() -> Path:
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mq-shards"
@@ -110,7 +140,7 @@ def build(name: str = "load_beanstalk") -> Path:
     partial = target.with_name(f"{target.name}.{os.getpid()}")
     try:
         done = subprocess.run(
-            [compiler, *FLAGS, *map(str, sources), "-o", str(partial)], capture_output=True, text=True
+            [compiler, *FLAGS, INCLUDED, *map(str, sources), "-o", str(partial)], capture_output=True, text=True
         )
     except OSError as error:
         raise LoadError(f"{compiler}: {error.strerror}") from None
@@ -169,6 +199,23 @@ def run_nats(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (),
     )
 
 
+def run_pulsar(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), limit_s: float = GRACE_S) -> Pulsar:
+    """As run(), for Pulsar's binary protocol."""
+    fields = _execute("load_pulsar", port, arguments, pids, limit_s)
+    return Pulsar(
+        messages=fields["messages"],
+        seconds=fields["seconds"],
+        rate=fields["rate"],
+        server_cpu_us_per_message=fields.get("server_cpu_us_per_message"),
+        own_cpu_us_per_message=fields["own_cpu_us_per_message"],
+        published=fields["published"],
+        consumed=fields["consumed"],
+        redelivered=fields["redelivered"],
+        publish=_latency(fields.get("publish_us")),
+        message=_latency(fields.get("message_us")),
+    )
+
+
 def _execute(name: str, port: int, arguments: Sequence[str], pids: Sequence[int], limit_s: float) -> dict[str, Any]:
     """The line of JSON that a generator prints."""
     command = [str(build(name)), "--port", str(port), *arguments]
@@ -191,14 +238,20 @@ def _latency(fields: dict[str, Any] | None) -> Latency | None:
 
 
 class IdleConnections:
-    """`count` connections that say nothing, for as long as the context lasts. Those of NATS have introduced
-    themselves, and have subscribed to `subscriptions` subjects together."""
+    """`count` connections that say nothing, for as long as the context lasts. Those of NATS and Pulsar have introduced
+    themselves; NATS' have subscribed to `subscriptions` subjects together, each of Pulsar's has a producer and a
+    consumer on each of `topics` topics of its own."""
 
-    def __init__(self, port: int, count: int, protocol: str = "beanstalk", subscriptions: int = 0) -> None:
+    def __init__(
+        self, port: int, count: int, protocol: str = "beanstalk", subscriptions: int = 0, topics: int = 1
+    ) -> None:
         self._command = [str(build()), "--port", str(port), "--idle", str(count)]
         if protocol == "nats":
             self._command = [str(build("load_nats")), "--port", str(port), "--mode", "idle"]
             self._command += ["--subscribers", str(count), "--subscriptions", str(subscriptions)]
+        if protocol == "pulsar":
+            self._command = [str(build("load_pulsar")), "--port", str(port), "--mode", "idle"]
+            self._command += ["--producers", str(count), "--topics", str(topics)]
 
     def __enter__(self) -> IdleConnections:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -15,15 +15,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.servers import ROOT
+from perf import pulsar_standalone
+from perf.pulsar_standalone import CLASSPATHS, VERSION, java, missing
 
-VERSION: Final = "4.0.7"
 TOOLS_VERSION: Final = "4.0.8"  # the last whose tools are whole, but for what is taken from the other
-BUILD: Final = ROOT / "build" / "pulsar"
+QUICK_START: Final = "-XX:TieredStopAtLevel=1"
 FETCH_S: Final = 1800
 
 _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -35,45 +35,6 @@ _POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersio
 _SETTINGS: Final = (
     "<settings><mirrors><mirror><id>only</id><mirrorOf>*</mirrorOf><url>{url}</url></mirror></mirrors></settings>"
 )
-_CONF: Final = """brokerServicePort={port}
-webServicePort={http}
-bindAddress=127.0.0.1
-advertisedAddress=127.0.0.1
-clusterName=standalone
-managedLedgerDefaultEnsembleSize=1
-managedLedgerDefaultWriteQuorum=1
-managedLedgerDefaultAckQuorum=1
-managedLedgerCacheSizeMB=64
-loadBalancerEnabled=false
-defaultNumberOfNamespaceBundles=4
-allowAutoTopicCreationType=non-partitioned
-backlogQuotaDefaultLimitGB=-1
-journalSyncData=false
-allowLoopback=true
-diskUsageThreshold=0.99
-diskUsageWarnThreshold=0.98
-numIOThreads=2
-numHttpServerThreads=8
-"""
-_OPENED: Final = (
-    "jdk.internal.loader", "jdk.internal.platform", "java.lang", "java.nio", "jdk.internal.misc", "sun.net",
-    "java.util.zip", "java.io", "java.util",
-)  # fmt: skip
-
-
-def missing(what: str) -> str | None:
-    """Why "broker" or "tools" cannot be run, or None."""
-    if shutil.which("java") is None:
-        return "there is no Java"
-    return None if (BUILD / f"{what}.classpath").exists() else "make pulsar has not fetched it"
-
-
-def _java(what: str) -> list[str]:
-    opened = [word for package in _OPENED for word in ("--add-opens", f"java.base/{package}=ALL-UNNAMED")]
-    opened += ["--add-opens", "java.management/sun.management=ALL-UNNAMED"]
-    opened += ["--add-opens", "jdk.management/com.sun.management.internal=ALL-UNNAMED"]
-    classpath = (BUILD / f"{what}.classpath").read_text().strip()
-    return ["nice", "java", "-XX:TieredStopAtLevel=1", *opened, "-cp", classpath]
 
 
 def admin(admin_url: str, service_url: str, commands: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -82,24 +43,24 @@ def admin(admin_url: str, service_url: str, commands: Sequence[str]) -> subproce
         config, script = Path(folder) / "client.conf", Path(folder) / "commands"
         config.write_text(f"webServiceUrl={admin_url}\nbrokerServiceUrl={service_url}\n")
         script.write_text("".join(f"admin {command}\n" for command in commands))
-        command = [*_java("tools"), f"-Duser.home={folder}", "org.apache.pulsar.shell.PulsarShell"]
+        command = [
+            "nice",
+            *java("tools", [QUICK_START]),
+            f"-Duser.home={folder}",
+            "org.apache.pulsar.shell.PulsarShell",
+        ]
         command += ["--config", str(config), "-f", str(script), "--no-progress"]
         return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
 def tool(main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A program of Pulsar's by its main class, as org.apache.pulsar.testclient.PulsarPerfTestTool."""
-    command = [*_java("tools"), main, *arguments]
+    command = ["nice", *java("tools", [QUICK_START]), main, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
 
 
-def serve(port: int, http: int, folder: Path) -> subprocess.Popen[bytes]:
-    conf = folder / "standalone.conf"
-    conf.write_text(_CONF.format(port=port, http=http))
-    command = [*_java("broker")[:-2], "-Xms256m", "-Xmx1g", "-XX:MaxDirectMemorySize=1g", *_java("broker")[-2:]]
-    command += ["org.apache.pulsar.PulsarStandaloneStarter", "-c", str(conf)]
-    command += ["--metadata-dir", str(folder / "metadata"), "--bookkeeper-dir", str(folder / "bookkeeper")]
-    command += ["--no-functions-worker", "--no-stream-storage"]
+def serve(port: int, http: int, folder: Path, more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+    command = ["nice", *pulsar_standalone.command(port, http, folder, options=[QUICK_START], more=more)]
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, cwd=folder)
 
 
@@ -139,8 +100,8 @@ def fetch() -> None:
     """Raises RuntimeError, TimeoutExpired."""
     if missing("broker") is None and missing("tools") is None:
         return
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=BUILD) as work:
+    CLASSPATHS.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CLASSPATHS) as work:
         pom, settings = Path(work) / "pom.xml", Path(work) / "settings.xml"
         pom.write_text(_POM.format(name="none", managed="", dependencies=""))
         url = _maven("-f", str(pom), "help:evaluate", "-Dexpression=project.repositories[0].url", "-DforceStdout")
@@ -152,7 +113,7 @@ def fetch() -> None:
             pom.write_text(text)
             into = Path(work) / f"{name}.classpath"
             _maven("-s", str(settings), "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={into}")
-            into.replace(BUILD / into.name)
+            into.replace(CLASSPATHS / into.name)
 
 
 def main() -> int:

@@ -1,0 +1,202 @@
+"""What is measured of Pulsar's binary protocol, beside a real standalone broker. See scenarios.py for how products are
+compared.
+
+Both keep their messages on disk and sync them behind the receipt. A topic is to a broker what a partition is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from perf import load
+from perf.brokers import DISK, MEMORY, Broker, Product, PulsarStandalone
+from perf.figures import Figures
+from perf.scenarios import Measurement, Plan, Scenario, Units, in_turn
+
+BATCH: Final = 100
+RATE: Final = 10_000
+BACKLOG_PER_S: Final = 100_000  # bodies of 1 KB: some 100 MB a second
+WARMUP_S: Final = 6.0  # a JVM compiles what is hot meanwhile; ours gets as much
+FILL_LIMIT_S: Final = 120.0
+TOPICS_PER_CONNECTION: Final = 10
+
+UNITS: Final[Units] = {
+    "rate": ("messages/s", "higher", True),
+    "cpu_us_per_message": ("us", "lower", True),
+    "publish_p50": ("us", "lower", True),
+    "publish_p99": ("us", "lower", True),
+    "own_cpu_us_per_message": ("us", "lower", False),  # of the load generator: see whether it was the limit
+}
+LATENCY_UNITS: Final[Units] = {
+    "rate": ("messages/s", "higher", False),  # given, not found
+    "message_p50": ("us", "lower", True),
+    "message_p99": ("us", "lower", True),
+    "message_max": ("us", "lower", False),
+    "cpu_us_per_message": ("us", "lower", True),
+    "own_cpu_us_per_message": ("us", "lower", False),
+}
+TARGETS: Final[Mapping[str, float]] = {"rate": 5.0, "cpu_us_per_message": 0.1}
+MEMORY_TARGET: Final = 4096.0
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Producers that nobody consumes from."""
+
+    name: str
+    variant: str
+    arguments: tuple[str, ...]
+
+    def measure(self, plan: Plan) -> Figures:
+        arguments = ("--mode", "publish", *self.arguments, "--seconds", str(plan.seconds))
+
+        def once(product: Product) -> Measurement:
+            with Broker(product, DISK, plan.base) as broker:
+                result = load.run_pulsar(broker.port, (*arguments, *_warmup(plan, product)), broker.pids())
+            return _measured(plan, product, result)
+
+        return in_turn(plan, self.name, self.variant, once, UNITS, TARGETS, limit=plan.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How fast messages are taken that wait already."""
+
+    name: str
+    variant: str
+    consumers: int
+    batch: int = 1
+
+    def measure(self, plan: Plan) -> Figures:
+        shape = ("--batch", str(self.batch), "--keys", "1000")
+        fill = ("--mode", "fill", "--producers", "4", "--depth", "250" if self.batch == 1 else "10", *shape)
+        consume = ("--mode", "consume", "--type", self.variant, "--consumers", str(self.consumers), *shape)
+        messages = max(int(BACKLOG_PER_S * plan.seconds) // BATCH, 1) * BATCH
+        number = ("--messages", str(messages))
+
+        def once(product: Product) -> Measurement:
+            with Broker(product, DISK, plan.base) as broker:
+                if isinstance(product, PulsarStandalone):  # the first time is for its compiler
+                    few = ("--topic", "warm", "--messages", str(messages // 2 // BATCH * BATCH))
+                    load.run_pulsar(broker.port, (*fill, *few), limit_s=FILL_LIMIT_S)
+                    load.run_pulsar(broker.port, (*consume, *few), limit_s=FILL_LIMIT_S)
+                load.run_pulsar(broker.port, (*fill, *number), limit_s=FILL_LIMIT_S)
+                broker.wait_until_quiet()
+                result = load.run_pulsar(broker.port, (*consume, *number), broker.pids(), limit_s=FILL_LIMIT_S)
+            return _measured(plan, product, result)
+
+        return in_turn(plan, self.name, self.variant, once, UNITS, TARGETS, limit=plan.limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """From when a message is due to be sent to its delivery, at a given rate, or at half of the highest that the last
+    product reaches with the same connections in a closed loop."""
+
+    name: str
+    variant: str
+    arguments: tuple[str, ...]
+    rate: float = 0.0
+
+    def measure(self, plan: Plan) -> Figures:
+        rate = self.rate or self._highest(plan) / 2
+        paced = (*self.arguments, "--depth", "2000", "--rate", str(rate), "--seconds", str(plan.seconds))
+
+        def once(product: Product) -> Measurement:
+            with Broker(product, DISK, plan.base) as broker:
+                result = load.run_pulsar(broker.port, (*paced, *_warmup(plan, product)), broker.pids())
+            measured = dict(_measured(plan, product, result))
+            latency = result.message
+            assert latency is not None  # every message that was delivered has a stamp
+            plan.say(f"{'':14}p50 {latency.p50:,.0f} us, p99 {latency.p99:,.0f} us, max {latency.max:,.0f} us")
+            return measured | {
+                "message_p50": latency.p50, "message_p99": latency.p99, "message_max": latency.max,
+            }  # fmt: skip
+
+        targets = {"message_p99": 0.25}
+        return in_turn(plan, self.name, self.variant, once, LATENCY_UNITS, targets, limit=plan.limit)
+
+    def _highest(self, plan: Plan) -> float:
+        plan.say(f"{self.name}, {self.variant}: the highest rate")
+        product = plan.products[-1]
+        window = ("--depth", "250", "--seconds", str(plan.seconds), *_warmup(plan, product))
+        with Broker(product, DISK, plan.base) as broker:
+            result = load.run_pulsar(broker.port, (*self.arguments, *window), broker.pids())
+        return float(_measured(plan, product, result)["rate"])
+
+
+def measure_topics(plan: Plan) -> Figures:
+    """What a topic with a producer and a consumer costs in memory, over connections of ten topics each; without what
+    the kernel keeps for sockets."""
+
+    def once(product: Product) -> Measurement:
+        connections = plan.connections // (10 if isinstance(product, PulsarStandalone) else 1)  # so that it ends
+        with Broker(product, MEMORY, plan.base) as broker:
+            before = broker.memory()
+            with load.IdleConnections(broker.port, connections, "pulsar", topics=TOPICS_PER_CONNECTION):
+                held = (broker.memory().held - before.held) / (connections * TOPICS_PER_CONNECTION)
+        plan.say(f"  {product.name:<12}{held:8.1f} bytes/topic")
+        return {"held_per_topic": held}
+
+    units: Units = {"held_per_topic": ("bytes", "lower", True)}
+    return in_turn(plan, "pulsar-topics", MEMORY.name, once, units, {}, rounds=1)
+
+
+def _warmup(plan: Plan, product: Product) -> tuple[str, ...]:
+    return ("--warmup", str(WARMUP_S if isinstance(product, PulsarStandalone) else plan.warmup))
+
+
+def _measured(plan: Plan, product: Product, result: load.Pulsar) -> Measurement:
+    if result.messages == 0:
+        raise load.LoadError(f"{product.name} answered nothing in the window")
+    assert result.server_cpu_us_per_message is not None
+    measured = {
+        "rate": result.rate,
+        "cpu_us_per_message": result.server_cpu_us_per_message,
+        "own_cpu_us_per_message": result.own_cpu_us_per_message,
+    }
+    if result.publish is not None:
+        measured |= {"publish_p50": result.publish.p50, "publish_p99": result.publish.p99}
+    plan.say(
+        f"  {product.name:<12}{result.rate:>10,.0f} messages/s {result.server_cpu_us_per_message:>8.2f} us CPU/message"
+        f" (load generator: {result.own_cpu_us_per_message:.2f}, {own_share(result):.0%} of a core)"
+    )
+    return measured
+
+
+def own_share(result: load.Pulsar) -> float:
+    """Of one core, how much the load generator used."""
+    return result.own_cpu_us_per_message * result.messages / result.seconds / 1e6
+
+
+def _publish(name: str, variant: str, body: int, batch: int, topics: int) -> Publish:
+    # As many messages outstanding over all topics as a client allows by itself for one: 1,000.
+    depth = {(1, 1): 250, (1, 16): 64, (BATCH, 1): 10, (BATCH, 16): 2}[batch, topics]
+    shape = ("--body", str(body), "--batch", str(batch), "--topics", str(topics), "--depth", str(depth))
+    return Publish(name, variant, ("--producers", "4", *shape))
+
+
+LOADS: Final = (
+    _publish("pulsar-publish-1k", "1 KB", 1024, 1, 1),
+    _publish("pulsar-publish-1k-16", "1 KB, 16 topics", 1024, 1, 16),
+    _publish("pulsar-publish-100", "100 B", 100, 1, 1),
+    _publish("pulsar-publish-100-16", "100 B, 16 topics", 100, 1, 16),
+    _publish("pulsar-batch-1k", "1 KB, batches", 1024, BATCH, 1),
+    _publish("pulsar-batch-1k-16", "1 KB, batches, 16 topics", 1024, BATCH, 16),
+    _publish("pulsar-batch-100", "100 B, batches", 100, BATCH, 1),
+    _publish("pulsar-batch-100-16", "100 B, batches, 16 topics", 100, BATCH, 16),
+    Publish("pulsar-publish-wait", "one outstanding", ("--producers", "1", "--depth", "1")),
+    Backlog("pulsar-consume", "exclusive", 1),
+    Backlog("pulsar-consume-shared", "shared", 4),
+    Backlog("pulsar-consume-key-shared", "key-shared", 4),
+    Backlog("pulsar-consume-batches", "exclusive", 1, BATCH),
+    Latency("pulsar-latency", "10,000/s", ("--producers", "4", "--consumers", "4"), RATE),
+    Latency("pulsar-latency-half", "half of the highest", ("--producers", "4", "--consumers", "4")),
+)
+
+SCENARIOS: Final[Mapping[str, Scenario]] = {
+    **{each.name: each.measure for each in LOADS},
+    "pulsar-topics": measure_topics,
+}
