@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mq_shards.acceptor.engine import Engine
-from mq_shards.acceptor.option_kinds import Kind, TextList
+from mq_shards.acceptor.option_kinds import Kind, Text, TextList
 
 
 def is_pattern(text: str) -> bool:
@@ -20,9 +20,13 @@ def is_pattern(text: str) -> bool:
 
 OPTIONS: Final[Mapping[str, Kind]] = {
     "topics": TextList("subjects whose messages are kept in topics of the same names", "a subject", is_pattern),
-}
+    "topics-queue": Text(
+        "", "of the servers of a cluster that say the same name one keeps each message", "without blanks",
+        lambda text: not any(c.isspace() for c in text), "each keeps all",
+    ),
+}  # fmt: skip
 
 
 def bind(engine: Engine, protocol: int, settings: Mapping[str, Any]) -> None:
-    if settings["topics"]:
-        engine.ask(protocol, "bind-topics", data="\n".join(settings["topics"]).encode())
+    lines = [settings["topics-queue"], *settings["topics"]]
+    engine.ask(protocol, "bind-topics", data="".join(f"{line}\n" for line in lines).encode())

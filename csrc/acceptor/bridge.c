@@ -32,7 +32,7 @@ void bridge_look(struct acceptor *a) {
 void bridge_asked(struct acceptor *a, struct connection *c, struct slot *slot, const struct message *request,
                   const void *body) {
     const struct binding *to = binding_at(&a->bindings, request->topic);
-    if (!to->bridged || c->codec->wants_topic != NULL || slot->body != NULL) return;
+    if (!to->bridged || c->codec->tells_live || slot->body != NULL) return;
     struct copy copy = {.name_bytes = to->name_bytes, .flags = request->flags, .kind = request->kind};
     uint8_t *room = connection_body(c, &a->blocks, slot, sizeof copy + to->name_bytes + request->body_bytes);
     if (room == NULL) return; /* who listens misses it: it is only live */

@@ -62,6 +62,8 @@ struct codec {
     const char *const *counters;
     uint32_t counter_count, first_gauge;
 
+    /* What it publishes it has told to live subscribers itself: see bridge.h. */
+    bool tells_live;
     /* Python's half keeps something of a connection that it has had a command of: it is told when that is closed. */
     bool python_keeps;
     /* Python's commands do not hold up the others of a connection: it makes requests for one that is not stalled for it. */

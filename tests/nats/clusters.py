@@ -58,6 +58,7 @@ class Member:
     cluster: str = "xyz"
     extra: Sequence[str] = ()
     conf: str = ""  # nats-server's configuration, in place of all these
+    options: Sequence[str] = ()  # of ours, on the command line
     port: int = field(default_factory=free_port)
     route_port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
@@ -86,8 +87,7 @@ class Member:
             command = [found, "-a", "127.0.0.1", "-p", str(self.port), "--cluster", self.route_url]
             command += ["--cluster_name", self.cluster] if self.cluster else []
             return [*command, *(["--routes", ",".join(self.routes)] if self.routes else []), *self.extra]
-        command = [sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--workers", "1"]
-        command += ["--acceptors", str(ACCEPTORS[self.kind]), "--listen", self.url, "--listen", self.route_url]
+        command = [*self._ours(), "--listen", self.route_url, *self.options]
         settings = [f"nats.cluster-name={self.cluster}"] if self.cluster else []
         settings += [f"nats.routes={url}" for url in self.routes]
         return [*command, *(word for setting in (*settings, *self.extra) for word in ("--set", setting))]
@@ -99,8 +99,12 @@ class Member:
             found = program(self.kind)
             assert found is not None
             return [found, "-c", str(path)]
-        command = [sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--workers", "1"]
-        return [*command, "--acceptors", str(ACCEPTORS[self.kind]), "--listen", self.url, "--nats-config", str(path)]
+        return [*self._ours(), "--nats-config", str(path), *self.options]
+
+    def _ours(self) -> list[str]:
+        command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", "1"]
+        command += [] if "--data-dir" in self.options else ["--memory"]
+        return [*command, "--acceptors", str(ACCEPTORS[self.kind]), "--listen", self.url]
 
     def start(self) -> None:
         with self.log.open("ab") as sink:

@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from tests.nats.clusters import NEW_REAL, OURS, Member, cluster, meshed, mixtures
+from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, Member, cluster, meshed, mixtures
 
 SERVERS = 3
 
@@ -78,7 +78,7 @@ async def replace(members: list[Member], place: int, kind: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS)))
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS), (OLD_REAL, OURS)))
 def test_each_server_becomes_ours_and_real_again_and_no_work_is_lost(kinds: tuple[str, ...]) -> None:
     real, ours = kinds
     with cluster((real,) * SERVERS) as members:

@@ -127,6 +127,15 @@ struct nats_route_link {
     bool full;
 };
 
+/* Subjects whose messages are kept in topics. */
+struct nats_bound {
+    struct subjects *subjects; /* NULL: none */
+    struct subject_entry *entries;
+    size_t count;
+    uint8_t *queue; /* the group of servers of which one keeps a message; NULL: each keeps all */
+    size_t queue_bytes;
+};
+
 /* What this acceptor knows of NATS. */
 struct nats_server {
     uint32_t protocol;
@@ -142,8 +151,8 @@ struct nats_server {
     uint32_t *account_names; /* numbers by names: open addressing, 0 is free */
     uint32_t account_mask;
     struct subject_walk *walk, *remote_walk;
-    struct subjects *bound; /* subjects whose messages are kept in topics; NULL: none */
-    uint8_t *kept;          /* scratch for what is to be kept, with its headers */
+    struct nats_bound bound;
+    uint8_t *kept; /* scratch for what is to be kept, with its headers */
     size_t kept_room;
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
     struct nats_remote *remotes[NATS_OTHERS];

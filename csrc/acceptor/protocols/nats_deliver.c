@@ -5,6 +5,7 @@
 
 #include "acceptor/protocols/nats_route.h"
 #include "acceptor/protocols/nats_shares.h"
+#include "acceptor/protocols/nats_topics.h"
 #include "base/decimal.h"
 
 /* What stands before and behind a subscription's sid; for a client that wants headers and for one that does not. */
@@ -27,6 +28,7 @@ struct delivery {
     uint64_t delivered, bytes;
     struct nats_account *account;
     bool answers; /* to what another account asked */
+    bool kept;    /* here, and so by no other server of the group that shares that */
 };
 
 /* xorshift64*: any will do, to be fair among members. */
@@ -269,11 +271,17 @@ static void choose_by_name(struct delivery *d, struct abroad *abroad, struct tex
     }
 }
 
+/* Of the servers that keep such messages, one has this one already. */
+static bool is_keepers(const struct delivery *d, const struct subject_group *group) {
+    return d->kept && group->name_bytes == d->server->bound.queue_bytes &&
+           memcmp(group->name, d->server->bound.queue, group->name_bytes) == 0;
+}
+
 /* Groups that have members here, and perhaps abroad: all members count, wherever they are. */
 static void deliver_groups(struct delivery *d, struct subject_pattern *const *patterns, size_t at, size_t count,
                            struct abroad *abroad) {
     for (struct subject_group *g = patterns[at]->groups; g != NULL; g = g->next) {
-        if (at > 0 && subject_group_seen(patterns, at, g)) continue;
+        if ((at > 0 && subject_group_seen(patterns, at, g)) || is_keepers(d, g)) continue;
         struct text name = {(const uint8_t *)g->name, g->name_bytes};
         uint64_t here = weight_of(patterns, at, count, name);
         uint64_t there = abroad->count > 0 ? weight_of(abroad->patterns, 0, abroad->count, name) : 0;
@@ -293,7 +301,7 @@ static void choose_groups_abroad(struct delivery *d, struct abroad *abroad, stru
                                  size_t count) {
     for (size_t i = 0; i < abroad->count; i++) {
         for (struct subject_group *g = abroad->patterns[i]->groups; g != NULL; g = g->next) {
-            if (i > 0 && subject_group_seen(abroad->patterns, i, g)) continue;
+            if ((i > 0 && subject_group_seen(abroad->patterns, i, g)) || is_keepers(d, g)) continue;
             if (!is_any_here(patterns, count, g)) choose_abroad(d, abroad, i, g);
         }
     }
@@ -361,6 +369,7 @@ bool nats_deliver_in(struct acceptor *a, struct nats_server *server, uint32_t nu
                      struct connection *asker, const struct nats_message *message, uint32_t depth) {
     struct delivery d = {
         .a = a, .server = server, .from = from, .message = message, .account = &server->accounts[number]};
+    d.kept = from != NULL && nats_is_shared(server, number, message->subject);
     struct abroad abroad;
     begin_abroad(&abroad, number, 0);
     bool any = hand_out(&d, &server->accounts[number], &abroad);
@@ -381,6 +390,7 @@ bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats
 void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
                             const struct nats_message *message) {
     struct delivery d = {.a = a, .server = server, .message = message, .account = &server->accounts[account]};
+    d.kept = nats_is_shared(server, account, message->subject);
     struct abroad abroad;
     begin_abroad(&abroad, account, 0);
     hand_out(&d, &server->accounts[account], &abroad);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nats_line.h"
+#include "acceptor/protocols/nats_topics.h"
 
 #define SECOND_NS ((uint64_t)1000000000)
 
@@ -155,6 +156,16 @@ static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, 
     struct nats_server *server = route_server(a, c);
     if (server->accounts[account].subjects != NULL) nats_deliver_routed(a, server, account, m, groups, count);
     server->full_route = 0;
+    if (!c->closed && nats_is_kept_routed(server, account, m->subject, groups, count))
+        nats_keep_routed(a, c, server, m);
+}
+
+/* What is to be kept waits for its worker, and all that the server says behind it: workers wait for no server. */
+static bool may_hand_on(struct acceptor *a, struct connection *c, uint32_t account, const struct nats_message *m,
+                        const struct text *groups, size_t count) {
+    return account == 0 || route_of(c)->other == 0 ||
+           !nats_is_kept_routed(route_server(a, c), account, m->subject, groups, count) ||
+           nats_may_keep_routed(a, c, m);
 }
 
 /* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
@@ -179,7 +190,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
         end(a, c, "Unknown Protocol Operation");
         return bytes;
     }
-    if (there < m.payload_bytes + 2) return 0;
+    if (there < m.payload_bytes + 2 || !may_hand_on(a, c, account, &m, groups, group_count)) return 0;
     hand_on(a, c, account, &m, groups, group_count);
     return line_bytes + m.payload_bytes + 2;
 }
@@ -200,7 +211,9 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     const uint8_t *last = data + line_bytes - 1;
     struct text items[MAX_ARGUMENTS];
     size_t count = 0;
-    bool good = true;
+    bool good = true, for_python = verb == VERB_CONNECT || verb == VERB_INFO || verb == VERB_ERR;
+    for_python |= verb == VERB_PONG && (route_of(c)->flags & ROUTE_TELLS_PONG) != 0;
+    if (for_python && !may_do_alone(c)) return 0;
     if (last > data && last[-1] == '\r') last--;
     if (verb < VERB_PING) count = nats_split(data + word_bytes, last, items, MAX_ARGUMENTS);
     switch (verb) {
@@ -255,11 +268,6 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
         at += used;
     }
     return at;
-}
-
-static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
-                   const uint8_t *body, uint32_t body_bytes) {
-    (void)a, (void)c, (void)kind, (void)status, (void)value, (void)id, (void)body, (void)body_bytes;
 }
 
 /* --- time --------------------------------------------------------------------------------------------------------- */
@@ -441,8 +449,10 @@ const struct codec nats_route_codec = {
     .counters = counters,
     .counter_count = ROUTE_COUNTERS,
     .first_gauge = ROUTE_COUNTERS,
+    .tells_live = true,
     .python_keeps = true,
-    .answer = answer,
+    .answer = nats_not_kept_routed,
+    .replied = nats_kept_routed,
     .parse = parse,
     .started = started,
     .set = set,

@@ -98,7 +98,8 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
                          uint32_t weight);
 /* All that is wanted here, to a server that has come. */
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c);
-/* The number of an account that the servers call so; 0 when there is none. */
+/* Which subjects are bound has changed: it was these. */
+void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, const struct nats_bound *before);
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 

@@ -24,6 +24,18 @@ static uint64_t weight_here(const struct nats_account *account, struct text subj
     return g != NULL ? g->entries.count : 0;
 }
 
+/* A bound subject is wanted as if a client did: once, whatever the number of acceptors. */
+static uint64_t weight_bound(const struct nats_bound *bound, struct text subject, struct text queue) {
+    if (bound->subjects == NULL || queue.bytes != bound->queue_bytes) return 0;
+    if (queue.bytes > 0 && memcmp(queue.at, bound->queue, queue.bytes) != 0) return 0;
+    return subjects_find(bound->subjects, subject.at, subject.bytes) != NULL;
+}
+
+static uint64_t weight_kept(const struct nats_server *server, uint32_t account, struct text subject,
+                            struct text queue) {
+    return account == NATS_GLOBAL_ACCOUNT ? weight_bound(&server->bound, subject, queue) : 0;
+}
+
 /* By acceptors other than `except`. */
 static uint64_t weight_there(const struct nats_account *account, struct text subject, struct text queue,
                              uint32_t except) {
@@ -64,7 +76,8 @@ static void say_if_new(struct acceptor *a, struct nats_server *server, uint32_t 
 
 void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
                       struct text queue, uint32_t weight) {
-    uint64_t others = weight_there(&server->accounts[account], subject, queue, NATS_OTHERS);
+    uint64_t others = weight_there(&server->accounts[account], subject, queue, NATS_OTHERS) +
+                      weight_kept(server, account, subject, queue);
     say_if_new(a, server, account, subject, queue, weight, others);
 }
 
@@ -75,8 +88,49 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
     const struct subject_group *g = r->entry.group;
     struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
     if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
-    uint64_t others = weight_here(account, subject, queue) + weight_there(account, subject, queue, r->other);
+    uint64_t others = weight_here(account, subject, queue) + weight_there(account, subject, queue, r->other) +
+                      weight_kept(server, r->account, subject, queue);
     say_if_new(a, server, r->account, subject, queue, weight, others);
+}
+
+/* --- bound subjects ----------------------------------------------------------------------------------------------- */
+
+struct rebinding {
+    struct acceptor *a;
+    struct nats_server *server;
+    const struct nats_bound *before;
+};
+
+static struct text queue_of(const struct nats_bound *bound) {
+    return (struct text){bound->queue, bound->queue_bytes};
+}
+
+/* With clients that want the same of a plain subject nothing changes. */
+static void tell_changed(const struct rebinding *r, const struct subject_pattern *p, struct text queue) {
+    const struct nats_account *account = &r->server->accounts[NATS_GLOBAL_ACCOUNT];
+    struct text subject = {(const uint8_t *)p->text, p->bytes};
+    uint64_t before = weight_bound(r->before, subject, queue), now = weight_bound(&r->server->bound, subject, queue);
+    uint64_t others = weight_here(account, subject, queue) + weight_there(account, subject, queue, NATS_OTHERS);
+    if (before == now || (queue.bytes == 0 && others > 0)) return;
+    say_to_all(r->a, r->server, NATS_GLOBAL_ACCOUNT, subject, queue, others + now);
+}
+
+static void tell_bound(void *context, struct subject_pattern *p) {
+    const struct rebinding *r = context;
+    tell_changed(r, p, queue_of(&r->server->bound));
+}
+
+/* Those that are bound still have been told. */
+static void tell_unbound(void *context, struct subject_pattern *p) {
+    const struct rebinding *r = context;
+    struct text subject = {(const uint8_t *)p->text, p->bytes};
+    if (weight_bound(&r->server->bound, subject, queue_of(r->before)) == 0) tell_changed(r, p, queue_of(r->before));
+}
+
+void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, const struct nats_bound *before) {
+    struct rebinding r = {a, server, before};
+    if (server->bound.subjects != NULL) subjects_each(server->bound.subjects, tell_bound, &r);
+    if (before->subjects != NULL) subjects_each(before->subjects, tell_unbound, &r);
 }
 
 /* --- to one that has come ----------------------------------------------------------------------------------------- */
@@ -86,15 +140,17 @@ struct telling {
     struct nats_server *server;
     struct connection *c;
     uint32_t account;
-    bool remote; /* of other acceptors */
+    enum { OF_CLIENTS_HERE, OF_OTHER_ACCEPTORS, OF_BINDINGS } what;
 };
 
-/* What our clients want is said with what other acceptors' want of the same. */
+/* What several want is said of the first of them, for all. */
 static void tell(const struct telling *t, struct text subject, struct text queue) {
     const struct nats_account *account = &t->server->accounts[t->account];
     uint64_t here = weight_here(account, subject, queue);
-    if (t->remote && here > 0) return;
-    uint64_t weight = here + weight_there(account, subject, queue, NATS_OTHERS);
+    uint64_t there = weight_there(account, subject, queue, NATS_OTHERS);
+    if (t->what != OF_CLIENTS_HERE && here > 0) return;
+    if (t->what == OF_BINDINGS && there > 0) return;
+    uint64_t weight = here + there + weight_kept(t->server, t->account, subject, queue);
     if (weight > 0) nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, weight);
 }
 
@@ -107,13 +163,21 @@ static void tell_pattern(void *context, struct subject_pattern *p) {
         tell(t, subject, (struct text){(const uint8_t *)g->name, g->name_bytes});
 }
 
+static void tell_binding(void *context, struct subject_pattern *p) {
+    const struct telling *t = context;
+    if (!t->c->closed) tell(t, (struct text){(const uint8_t *)p->text, p->bytes}, queue_of(&t->server->bound));
+}
+
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c) {
     for (uint32_t n = 1; n < server->account_count; n++) {
         const struct nats_account *account = &server->accounts[n];
         if (account->subjects == NULL || !carries(server, c, n)) continue;
-        struct telling t = {a, server, c, n, false};
+        struct telling t = {a, server, c, n, OF_CLIENTS_HERE};
         subjects_each(account->subjects, tell_pattern, &t);
-        t.remote = true;
+        t.what = OF_OTHER_ACCEPTORS;
         if (account->remote != NULL && a->mesh_there != 0) subjects_each(account->remote, tell_pattern, &t);
+        t.what = OF_BINDINGS;
+        if (server->bound.subjects != NULL && n == NATS_GLOBAL_ACCOUNT)
+            subjects_each(server->bound.subjects, tell_binding, &t);
     }
 }

@@ -1,6 +1,9 @@
 /* Bound topics: what is published to subjects that an option names is kept in durable topics of the same names too, where
  * consumers of all protocols find it. Who publishes with a reply subject is told there what became of it, and so can
  * wait until nothing can be lost; who does not is told nothing, as ever.
+ *
+ * To other servers a binding is one more subscription: what is published there comes over a route. Bound with a group,
+ * each message goes to one server of it; what is published here is always kept here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +11,7 @@
 #include "acceptor/protocols/nats_topics.h"
 
 #include "acceptor/bridge.h"
+#include "acceptor/protocols/nats_route.h"
 
 /* What clients of other protocols see of it. */
 #define PRIORITY 1024u
@@ -20,44 +24,87 @@ struct waiting {
 
 /* --- which they are ----------------------------------------------------------------------------------------------- */
 
-int64_t nats_bind_topics(struct acceptor *a, struct nats_server *server, const uint8_t *patterns, size_t bytes) {
-    if (server->bound == NULL) server->bound = subjects_new(server->key);
-    if (server->bound == NULL) return CALL_REFUSED;
-    const uint8_t *end = patterns + bytes;
-    for (const uint8_t *at = patterns; at < end;) {
-        const uint8_t *stop = memchr(at, '\n', (size_t)(end - at));
-        if (stop == NULL) stop = end;
-        struct subject_entry *entry = calloc(1, sizeof *entry);
-        size_t length = (size_t)(stop - at);
-        bool first, valid = entry != NULL && subject_pattern_is_valid(at, length);
-        if (valid) entry->weight = 1;
-        if (!valid || !subjects_add(server->bound, entry, at, length, NULL, 0, &first)) {
-            free(entry);
-            return CALL_REFUSED;
-        }
-        at = stop + 1;
+/* Entries without a pattern are of lines that said one again. */
+static void unbind(struct nats_bound *bound) {
+    for (size_t i = 0; i < bound->count; i++)
+        if (bound->entries[i].pattern != NULL) subjects_remove(bound->subjects, &bound->entries[i]);
+    subjects_free(bound->subjects);
+    free(bound->entries);
+    free(bound->queue);
+}
+
+static bool bind_all(struct subjects *bound, struct subject_entry *entries, const uint8_t *lines, const uint8_t *end) {
+    for (; lines < end; entries++) {
+        const uint8_t *stop = memchr(lines, '\n', (size_t)(end - lines));
+        size_t bytes = (size_t)((stop != NULL ? stop : end) - lines);
+        bool first;
+        if (!subject_pattern_is_valid(lines, bytes)) return false;
+        entries->weight = 1;
+        if (subjects_find(bound, lines, bytes) == NULL && !subjects_add(bound, entries, lines, bytes, NULL, 0, &first))
+            return false;
+        lines += bytes + 1;
     }
+    return true;
+}
+
+static size_t count_lines(const uint8_t *lines, const uint8_t *end) {
+    size_t count = lines < end;
+    for (; lines < end; lines++) count += *lines == '\n' && lines + 1 < end;
+    return count;
+}
+
+/* False when memory is short; what there is then is to be unbound. */
+static bool make_room_for(struct nats_server *server, struct nats_bound *bound) {
+    if (bound->count > 0) {
+        bound->entries = calloc(bound->count, sizeof *bound->entries);
+        bound->subjects = subjects_new(server->key);
+        if (bound->entries == NULL) bound->count = 0;
+        if (bound->entries == NULL || bound->subjects == NULL) return false;
+    }
+    if (bound->queue_bytes > 0) bound->queue = malloc(bound->queue_bytes);
+    return bound->queue_bytes == 0 || bound->queue != NULL;
+}
+
+int64_t nats_bind_topics(struct acceptor *a, struct nats_server *server, const uint8_t *lines, size_t bytes) {
+    const uint8_t *end = lines + bytes, *stop = bytes > 0 ? memchr(lines, '\n', bytes) : NULL;
+    if (stop == NULL) return CALL_REFUSED;
+    struct nats_bound before = server->bound,
+                      bound = {.count = count_lines(stop + 1, end), .queue_bytes = (size_t)(stop - lines)};
+    if (!make_room_for(server, &bound) || !bind_all(bound.subjects, bound.entries, stop + 1, end)) {
+        unbind(&bound);
+        return CALL_REFUSED;
+    }
+    if (bound.queue != NULL) memcpy(bound.queue, lines, bound.queue_bytes);
+    server->bound = bound;
+    if (server->route_count > 0) nats_tell_routes_bound(a, server, &before);
+    unbind(&before);
     bridge_look(a);
     return 0;
 }
 
-static void free_entries(void *context, struct subject_pattern *pattern) {
-    (void)context;
-    struct subject_entry **items = subject_entries_items(&pattern->alone);
-    for (uint32_t i = 0; i < pattern->alone.count; i++) free(items[i]);
-}
-
 void nats_unbind_topics(struct nats_server *server) {
-    if (server->bound == NULL) return;
-    subjects_each(server->bound, free_entries, NULL);
-    subjects_free(server->bound);
+    unbind(&server->bound);
 }
 
 bool nats_is_bound(struct nats_server *server, struct text subject) {
     struct subject_pattern *const *patterns;
-    if (server->bound == NULL || subject_has_wildcard(subject.at, subject.bytes)) return false;
+    if (server->bound.subjects == NULL || subject_has_wildcard(subject.at, subject.bytes)) return false;
     return subject_pattern_is_valid(subject.at, subject.bytes) &&
-           subjects_match(server->bound, server->walk, subject.at, subject.bytes, &patterns) > 0;
+           subjects_match(server->bound.subjects, server->walk, subject.at, subject.bytes, &patterns) > 0;
+}
+
+bool nats_is_shared(struct nats_server *server, uint32_t account, struct text subject) {
+    return server->bound.queue != NULL && account == NATS_GLOBAL_ACCOUNT && nats_is_bound(server, subject);
+}
+
+bool nats_is_kept_routed(struct nats_server *server, uint32_t account, struct text subject, const struct text *groups,
+                         size_t count) {
+    if (server->bound.subjects == NULL || account != NATS_GLOBAL_ACCOUNT) return false;
+    bool is_named = server->bound.queue == NULL;
+    for (size_t i = 0; i < count && !is_named; i++)
+        is_named = groups[i].bytes == server->bound.queue_bytes &&
+                   memcmp(groups[i].at, server->bound.queue, groups[i].bytes) == 0;
+    return is_named && nats_is_bound(server, subject);
 }
 
 static bool is_to_be_kept(struct acceptor *a, const struct connection *c, struct text subject) {
@@ -114,7 +161,11 @@ static void say_kept(struct acceptor *a, struct nats_server *server, struct text
 /* --- keeping it --------------------------------------------------------------------------------------------------- */
 
 bool nats_may_keep(struct acceptor *a, struct connection *c, const struct nats_message *m) {
-    if (!is_to_be_kept(a, c, m->subject) || m->subject.bytes > TOPIC_NAME_BYTES || draining(a)) return true;
+    return !is_to_be_kept(a, c, m->subject) || nats_may_keep_routed(a, c, m);
+}
+
+bool nats_may_keep_routed(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    if (m->subject.bytes > TOPIC_NAME_BYTES || draining(a)) return true;
     uint32_t topic = topic_look_up(a, m->subject.at, m->subject.bytes);
     return topic == 0 || may_ask(a, c, binding_at(&a->bindings, topic)->worker);
 }
@@ -144,7 +195,8 @@ static void wait_for(struct acceptor *a, struct connection *c, const struct nats
     put(put(room, m->reply.at, m->reply.bytes), m->subject.at, m->subject.bytes);
 }
 
-static const char *ask_to_keep(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+static const char *ask_to_keep(struct acceptor *a, struct connection *c, struct nats_server *server,
+                               const struct nats_message *m) {
     if (m->subject.bytes > TOPIC_NAME_BYTES) return "the subject is too long for a topic's name";
     if (draining(a)) return "the server takes no more messages";
     if (m->header_bytes > HEADERS_MAX_BYTES) return "the headers are too large to be kept";
@@ -153,7 +205,7 @@ static const char *ask_to_keep(struct acceptor *a, struct connection *c, const s
     const struct binding *to = binding_at(&a->bindings, topic);
     const uint8_t *body = m->payload;
     size_t bytes = m->payload_bytes;
-    if (m->header_bytes > 0) body = with_headers(nats_server_of(a, c), m, &bytes);
+    if (m->header_bytes > 0) body = with_headers(server, m, &bytes);
     if (body == NULL) return reason_of(STATUS_NO_SPACE);
     struct message request = {.kind = MSG_PUBLISH,
                               .flags = (uint16_t)(MSG_DURABLE | (m->header_bytes > 0 ? MSG_HEADERS : 0)),
@@ -168,31 +220,48 @@ static const char *ask_to_keep(struct acceptor *a, struct connection *c, const s
 
 bool nats_keep(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     if (c->closed || !is_to_be_kept(a, c, m->subject)) return false;
-    const char *failed = ask_to_keep(a, c, m);
-    if (failed != NULL && m->reply.bytes > 0) say_kept(a, nats_server_of(a, c), m->reply, m->subject, 0, failed);
+    nats_keep_routed(a, c, nats_server_of(a, c), m);
     return true;
 }
 
-static void tell(struct acceptor *a, struct connection *c, const uint8_t *body, uint32_t bytes, uint64_t seq,
+void nats_keep_routed(struct acceptor *a, struct connection *c, struct nats_server *server,
+                      const struct nats_message *m) {
+    const char *failed = ask_to_keep(a, c, server, m);
+    if (failed != NULL && m->reply.bytes > 0) say_kept(a, server, m->reply, m->subject, 0, failed);
+}
+
+static void tell(struct acceptor *a, struct nats_server *server, const uint8_t *body, uint32_t bytes, uint64_t seq,
                  const char *failed) {
     struct waiting waiting;
     if (body == NULL || bytes < sizeof waiting) return;
     memcpy(&waiting, body, sizeof waiting);
     const uint8_t *reply = body + sizeof waiting;
-    say_kept(a, nats_server_of(a, c), (struct text){reply, waiting.reply_bytes},
+    say_kept(a, server, (struct text){reply, waiting.reply_bytes},
              (struct text){reply + waiting.reply_bytes, waiting.topic_bytes}, seq, failed);
 }
 
 void nats_kept(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
                const struct message *reply) {
     (void)worker;
-    if (reply->status == STATUS_OK) tell(a, c, slot->body, slot->body_bytes, reply->seq, NULL);
+    if (reply->status == STATUS_OK) tell(a, nats_server_of(a, c), slot->body, slot->body_bytes, reply->seq, NULL);
 }
 
 void nats_not_kept(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
                    const uint8_t *body, uint32_t body_bytes) {
     (void)kind, (void)value, (void)id;
-    if (status != STATUS_OK) tell(a, c, body, body_bytes, 0, reason_of(status));
+    if (status != STATUS_OK) tell(a, nats_server_of(a, c), body, body_bytes, 0, reason_of(status));
+}
+
+void nats_kept_routed(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
+                      const struct message *reply) {
+    (void)worker;
+    if (reply->status == STATUS_OK) tell(a, route_server(a, c), slot->body, slot->body_bytes, reply->seq, NULL);
+}
+
+void nats_not_kept_routed(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
+                          uint64_t id, const uint8_t *body, uint32_t body_bytes) {
+    (void)kind, (void)value, (void)id;
+    if (status != STATUS_OK) tell(a, route_server(a, c), body, body_bytes, 0, reason_of(status));
 }
 
 /* --- what others publish there ------------------------------------------------------------------------------------ */
