@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 from mq_shards.pipeline.filters import UNBOUNDED, Pushed
 from mq_shards.pipeline.options import AtSeq, OptionError, ReadOptions
-from mq_shards.pipeline.ranges import split
-from mq_shards.pipeline.reading import DataLossError, Range, RangeReader
+from mq_shards.pipeline.reading import DataLossError, Range
+from mq_shards.pipeline.task import Task, read, tasks
 from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -36,24 +36,21 @@ class BatchReader(DataSourceReader):
         options = self._options
         brokers = Brokers(options)
         try:
-            streams = brokers.streams(options.selection)
+            streams = brokers.streams()
             _complain_of_missing(options, streams)
             streams = {key: s for key, s in streams.items() if self._pushed.has(s.topic.topic)}
             ranges = [r for s in streams.values() if (r := self._range(s, brokers)) is not None]
         finally:
             brokers.close()
         sizes = {key: s.topic.message_bytes for key, s in streams.items()}
-        found = split(ranges, sizes, options.min_partitions, options.max_records_per_partition)
+        found = tasks(ranges, sizes, options.min_partitions, options.max_records_per_partition)
         # Spark takes an empty list for one partition of its own.
         return [*found] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Range):
+        if not isinstance(partition, Task):
             return iter(())
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        return RangeReader(
-            partition, schema, fail_on_data_loss=self._options.fail_on_data_loss, patience_s=self._options.patience_s
-        ).batches()
+        return read(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options)
 
     def _range(self, stream: Stream, brokers: Brokers) -> Range | None:
         options, topic, one = self._options, stream.topic, {stream.key: stream}

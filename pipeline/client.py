@@ -90,15 +90,21 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a broker has, and which it is."""
+    """What a broker has, and which it is. If it is not `whole` it has only what changed since the one before, and
+    which are `gone`. `changes`: what the next is to say that it has seen."""
 
     broker: str
     topics: list[Topic]
+    changes: str
+    whole: bool
+    gone: list[str]
 
     @staticmethod
     def decode(body: Mapping[str, Any]) -> Listing:
         names = [field.name for field in fields(Topic)]
-        return Listing(body["broker"], [Topic(*(topic[name] for name in names)) for topic in body["topics"]])
+        topics = [Topic(*(topic[name] for name in names)) for topic in body["topics"]]
+        # A broker from before there were changes tells all, each time.
+        return Listing(body["broker"], topics, body.get("changes", ""), body.get("whole", True), body.get("gone", []))
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +201,13 @@ class Client:
         self.broker = self._json("GET", "/v1/broker", lambda body: str(body["broker"]))
         return self.broker
 
-    def listing(self) -> Listing:
-        """Of what answers here now: from now on it is meant."""
+    def listing(self, since: str = "", names: Sequence[str] = (), prefix: str = "") -> Listing:
+        """Of what answers here now: from now on it is meant. `since`: what the last listing said of changes. With
+        `names` only those topics, with `prefix` those that begin so: always the same, as long as `since` goes on."""
         self.broker = ""
-        found = self._json("GET", "/v1/topics", Listing.decode)
+        query = {"since": since, "topics": ",".join(names), "prefix": prefix}
+        path = "/v1/topics?" + urlencode({name: value for name, value in query.items() if value})
+        found = self._json("GET", path, Listing.decode)
         self.broker = found.broker
         return found
 

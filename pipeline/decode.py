@@ -16,6 +16,7 @@ from mq_shards.csrc._core import ffi, lib
 
 BATCH_MESSAGES: Final = 32768
 BATCH_BODY_BYTES: Final = 4 << 20
+SMALL_MESSAGE_BYTES: Final = 4096
 MAX_BODY_BYTES: Final = (1 << 31) - 1  # what an Arrow binary column of 32-bit offsets, and so Spark, can hold
 UTC_US: Final = pa.timestamp("us", tz="UTC")
 
@@ -33,10 +34,9 @@ class Progress(Enum):
 
 
 class _Buffers:
-    """The memory of one batch. A column that is not wanted has none."""
+    """The memory of one batch of up to `n` messages. A column that is not wanted has none."""
 
-    def __init__(self, wanted: frozenset[str], body_capacity: int, id_prefix: bytes) -> None:
-        n = BATCH_MESSAGES
+    def __init__(self, wanted: frozenset[str], n: int, body_capacity: int, id_prefix: bytes) -> None:
         entries = n * lib.DECODE_MAX_ATTRIBUTES + lib.DECODE_HEADERS_ENTRIES
         name_bytes = n * lib.DECODE_ATTRIBUTE_NAME_BYTES + lib.DECODE_HEADERS_NAME_BYTES
         value_bytes = n * lib.DECODE_ATTRIBUTE_VALUE_BYTES + lib.DECODE_HEADERS_VALUE_BYTES
@@ -76,16 +76,18 @@ class Decoder:
     ) -> None:
         self._schema = schema
         self._wanted = frozenset(schema.names)
-        self._constant = _Constant(broker, topic, shard, self._wanted)
+        self._most = min(end - start, BATCH_MESSAGES)
+        self._constant = _Constant(broker, topic, shard, self._wanted, self._most)
         self._id_prefix = id_prefix(broker)
         self._d = ffi.new("struct decoder *")
         self._d.next_seq, self._d.end_seq, self._d.gaps_from = start, end, gaps_from
         self._used = ffi.new("size_t *")
-        self._body_capacity = BATCH_BODY_BYTES
+        # A range of a few messages, of which there may be thousands, takes no megabytes.
+        self._body_capacity = min(BATCH_BODY_BYTES, self._most * SMALL_MESSAGE_BYTES)
         self._buffers = self._new_buffers(self._body_capacity)
 
     def _new_buffers(self, body_capacity: int) -> _Buffers:
-        return _Buffers(self._wanted, body_capacity, self._id_prefix)
+        return _Buffers(self._wanted, self._most, body_capacity, self._id_prefix)
 
     @property
     def next_seq(self) -> int:
@@ -172,8 +174,8 @@ class Decoder:
 class _Constant:
     """What is the same in every batch of a topic."""
 
-    def __init__(self, broker: str, topic: str, shard: int, wanted: frozenset[str]) -> None:
-        n = BATCH_MESSAGES
+    def __init__(self, broker: str, topic: str, shard: int, wanted: frozenset[str], n: int) -> None:
+        """`n`: of the largest batch."""
         if "topic" in wanted:
             self.topics = _repeated(topic, n)
         if "broker" in wanted:

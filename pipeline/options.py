@@ -20,13 +20,20 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 # The names of a setting, the first of which errors speak of.
 _TOPICS: Final = ("topic", "topics", "subscribe")
 _PATTERN: Final = ("topicPattern", "subscribePattern")
-_STREAM_ONLY: Final = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "subscription")
+_ASSIGN: Final = "assign"
+_STREAM_ONLY: Final = (
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscription",
+)  # fmt: skip
+_DEFAULT_TRIGGER_DELAY: Final = "15m"
+_UNITS_S: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _BOUNDS: Final = ("Offsets", "Timestamp", "OffsetsByTimestamp", "OffsetsByTimestampStrategy")
 _OPTIONS: Final = (
-    "brokers", *_TOPICS, *_PATTERN, *(f"{which}{what}" for which in ("starting", "ending") for what in _BOUNDS),
+    "brokers", *_TOPICS, *_PATTERN, _ASSIGN,
+    *(f"{which}{what}" for which in ("starting", "ending") for what in _BOUNDS),
     "minPartitions", "maxRecordsPerPartition", *_STREAM_ONLY, "failOnDataLoss", "pollTimeoutMs",
 )  # fmt: skip
 _BOOLEANS: Final = {"true": True, "false": False}
+_ASKED_BYTES: Final = 2048  # of names in a request
 
 
 log = logging.getLogger(__name__)
@@ -38,13 +45,38 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True)
 class Selection:
-    """Which topics: these, or those whose whole name matches."""
+    """Which topics: these, or those whose whole name matches. `of`: of these brokers only, by their address or id."""
 
     names: tuple[str, ...] = ()
     pattern: re.Pattern[str] | None = None
+    of: Mapping[str, tuple[str, ...]] | None = None
 
     def has(self, topic: str) -> bool:
         return self.pattern.fullmatch(topic) is not None if self.pattern else topic in self.names
+
+    def takes(self, address: Address, broker: str, topic: str) -> bool:
+        return self.of is None or any(which in (str(address), broker) for which in self.of[topic])
+
+    @property
+    def asked(self) -> tuple[tuple[str, ...], str]:
+        """Names and prefix with which a broker may be asked: for these topics, and perhaps others."""
+        if self.pattern is not None:
+            return (), literal_prefix(self.pattern.pattern)
+        short = len(",".join(self.names)) <= _ASKED_BYTES and not any("," in name for name in self.names)
+        return (self.names if short else ()), ""
+
+
+def literal_prefix(pattern: str) -> str:
+    """With which each name begins that a pattern can match, as far as that is plain to see."""
+    if "|" in pattern or "(?" in pattern:
+        return ""
+    prefix = ""
+    for match in re.finditer(r"(?:([\w/:-])|\\([^\w])|\[([^\]\\^])\])([?*+{]?)|.", pattern, re.ASCII | re.DOTALL):
+        letter = match[1] or match[2] or match[3]
+        if not letter or match[4]:
+            break
+        prefix += letter
+    return prefix
 
 
 @dataclass(frozen=True)
@@ -78,6 +110,8 @@ class ReadOptions:
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
     max_bytes_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_s: float
     fail_on_data_loss: bool
     subscription: str | None
     patience_s: float
@@ -106,6 +140,8 @@ class ReadOptions:
             max_records_per_partition=parse_positive(given, "maxRecordsPerPartition"),
             max_offsets_per_trigger=parse_positive(given, "maxOffsetsPerTrigger"),
             max_bytes_per_trigger=parse_positive(given, "maxBytesPerTrigger"),
+            min_offsets_per_trigger=parse_positive(given, "minOffsetsPerTrigger"),
+            max_trigger_delay_s=_duration(given, "maxTriggerDelay", _DEFAULT_TRIGGER_DELAY),
             fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
             subscription=given.get("subscription") or None,
             patience_s=(parse_positive(given, "pollTimeoutMs") or DEFAULT_PATIENCE_MS) / 1000,
@@ -140,11 +176,13 @@ def parse_brokers(given: Mapping[str, str]) -> tuple[Address, ...]:
 
 
 def _selection(given: Mapping[str, str]) -> Selection:
-    names = [name for name in (*_TOPICS, *_PATTERN) if name.lower() in given]
+    names = [name for name in (*_TOPICS, *_PATTERN, _ASSIGN) if name.lower() in given]
     if len(names) != 1:
         said = f"{' and '.join(names)} contradict each other" if names else "none is given"
-        raise OptionError(f"one of topic, topics or topicPattern is wanted: {said}")
+        raise OptionError(f"one of topic, topics, topicPattern or assign is wanted: {said}")
     name, value = names[0], given[names[0].lower()]
+    if name == _ASSIGN:
+        return _assigned(value)
     if name in _PATTERN:
         try:
             return Selection(pattern=re.compile(value))
@@ -154,6 +192,30 @@ def _selection(given: Mapping[str, str]) -> Selection:
     if not topics or not all(topics):
         raise OptionError(f"{name}: {value!r} names no topic")
     return Selection(names=tuple(dict.fromkeys(topics)))
+
+
+def _assigned(value: str) -> Selection:
+    problem = OptionError(f'{_ASSIGN}: {value!r} should be brokers by topic, as {{"orders": ["a:4180"]}}')
+    try:
+        found = orjson.loads(value)
+    except ValueError:
+        raise problem from None
+    if not isinstance(found, dict) or not found:
+        raise problem
+    of: dict[str, tuple[str, ...]] = {}
+    for topic, brokers in found.items():
+        if not topic or not isinstance(brokers, list) or not brokers or not all(isinstance(b, str) for b in brokers):
+            raise problem
+        of[topic] = tuple(_plain(broker) for broker in brokers)
+    return Selection(names=tuple(of), of=of)
+
+
+def _plain(broker: str) -> str:
+    """An address as it is printed; an id as it is."""
+    try:
+        return str(Address.parse(broker)) if ":" in broker else broker
+    except ValueError as error:
+        raise OptionError(f"{_ASSIGN}: {error}") from None
 
 
 def _list(name: str, value: str) -> list[str]:
@@ -221,6 +283,14 @@ def parse_positive(given: Mapping[str, str], name: str) -> int | None:
     if not text.strip().isdecimal() or int(text) == 0:
         raise OptionError(f"{name}: {text!r} is no positive number")
     return int(text)
+
+
+def _duration(given: Mapping[str, str], name: str, default: str) -> float:
+    text = given.get(name.lower(), default).strip().lower()
+    match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)", text)
+    if match is None:
+        raise OptionError(f"{name}: {text!r} is no duration, such as 90s or 15m")
+    return int(match[1]) * _UNITS_S[match[2]]
 
 
 def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:

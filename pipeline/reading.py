@@ -21,6 +21,7 @@ from pyspark.sql.datasource import InputPartition
 
 REPLY_BYTES: Final = 64 << 20  # asked for at once
 PIECE_BYTES: Final = 512 << 10  # read at once: small enough for the processor's cache
+SMALL_RECORD_BYTES: Final = 16 << 10  # the buffer of a range of a few messages: it grows when one needs more
 MAX_RECORD_BYTES: Final = (1 << 30) + (64 << 10)  # the largest body a broker takes, and its frame
 CORRUPT_TRIES: Final = 3
 NOT_FOUND: Final = 404
@@ -67,43 +68,42 @@ class RangeReader:
         self._fail_on_data_loss = fail_on_data_loss
         self._patience_s = patience_s
         self._decoder = Decoder(of.broker, of.topic, of.shard, schema, of.start, of.end, of.gaps_from)
-        self._buffer: Bytes = np.empty(PIECE_BYTES, np.uint8)
+        self._buffer: Bytes = np.empty(min(PIECE_BYTES, (of.end - of.start) * SMALL_RECORD_BYTES), np.uint8)
         self._filled = 0
         self._missing = 0
         self._damage = ""
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Raises DataLossError, BrokerError."""
+    def batches(self, client: Client) -> Iterator[pa.RecordBatch]:
+        """`client`: of the range's broker. Raises DataLossError, BrokerError."""
         give_up, tries = time.monotonic() + self._patience_s, CORRUPT_TRIES
-        with Client(self._range.address, self._patience_s, self._range.broker) as client:
-            while (start := self._decoder.next_seq) < self._range.end:
-                broken: Exception | None = None
-                try:
-                    with client.records(self._range.topic, start, self._range.end, REPLY_BYTES) as records:
-                        yield from self._reply(records)
-                except BrokerError as error:
-                    if error.status != NOT_FOUND:
-                        raise
-                    # All of the topic went since the range was planned.
-                    self._decoder.skip_to(self._range.end)
-                    self._lost(start, self._range.end)
-                    break
-                except (BrokenOffError, DecodeError) as error:
-                    broken = error
-                progress = self._decoder.next_seq > start
-                if broken is None and not progress:
-                    broken = BrokenOffError("a reply has nothing and says nothing of what comes next")
-                if isinstance(broken, BrokenOffError):
-                    if not progress and time.monotonic() > give_up:
-                        raise BrokerError(f"{self._range}: {broken}") from broken
-                elif broken is not None:
-                    tries = CORRUPT_TRIES if progress else tries - 1
-                    if tries == 0:
-                        self._skip_corrupt(broken)
-                if progress:
-                    give_up = time.monotonic() + self._patience_s
-                elif broken is not None:
-                    time.sleep(PAUSE_S)
+        while (start := self._decoder.next_seq) < self._range.end:
+            broken: Exception | None = None
+            try:
+                with client.records(self._range.topic, start, self._range.end, REPLY_BYTES) as records:
+                    yield from self._reply(records)
+            except BrokerError as error:
+                if error.status != NOT_FOUND:
+                    raise
+                # All of the topic went since the range was planned.
+                self._decoder.skip_to(self._range.end)
+                self._lost(start, self._range.end)
+                break
+            except (BrokenOffError, DecodeError) as error:
+                broken = error
+            progress = self._decoder.next_seq > start
+            if broken is None and not progress:
+                broken = BrokenOffError("a reply has nothing and says nothing of what comes next")
+            if isinstance(broken, BrokenOffError):
+                if not progress and time.monotonic() > give_up:
+                    raise BrokerError(f"{self._range}: {broken}") from broken
+            elif broken is not None:
+                tries = CORRUPT_TRIES if progress else tries - 1
+                if tries == 0:
+                    self._skip_corrupt(broken)
+            if progress:
+                give_up = time.monotonic() + self._patience_s
+            elif broken is not None:
+                time.sleep(PAUSE_S)
         if (batch := self._decoder.take()) is not None:
             yield batch
 

@@ -13,7 +13,9 @@ of it had been read its offset becomes [seq, GONE], and it comes back as a topic
 from __future__ import annotations
 
 import logging
+import math
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -23,8 +25,9 @@ from mq_shards.pipeline import identity
 from mq_shards.pipeline.client import CONFLICT, BrokerError
 from mq_shards.pipeline.offsets import Json, Offset
 from mq_shards.pipeline.options import AtSeq, OptionError, ReadOptions
-from mq_shards.pipeline.ranges import ends, split
-from mq_shards.pipeline.reading import DataLossError, Range, RangeReader
+from mq_shards.pipeline.ranges import ends
+from mq_shards.pipeline.reading import DataLossError, Range
+from mq_shards.pipeline.task import Task, read, tasks
 from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -33,6 +36,7 @@ from pyspark.sql.streaming.datasource import (
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -57,6 +61,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Of this checkpoint, once it is kept there: who has another is another query. Spark may ask for the first
         # offset more than once.
         self._new_owner = "" if options.subscription is None else secrets.token_hex(8)
+        self._triggered_s = -math.inf  # when the last micro-batch with something in it was begun
         self._held_as = ""  # the owner under which this process has committed last
 
     def _connected(self) -> Brokers:
@@ -65,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._brokers
 
     def _look(self) -> dict[Key, Stream]:
-        found = self._connected().streams(self._options.selection)
+        found = self._connected().streams()
         self._streams |= found
         return found
 
@@ -91,6 +96,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
         return ReadAllAvailable()
 
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:  # noqa: N802
@@ -102,6 +109,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         owner = offset.owner or self._new_owner
         self._commit(replace(offset, owner=owner), begin=not offset.owner)
         seqs, complete = self._next(offset, found, anew, limit)
+        if self._waits(offset, seqs, limit):
+            return start
         end = identity.of_now(replace(offset, seqs=seqs, complete=complete, owner=owner), found, {})
         if end.encode() == start:
             return start
@@ -140,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         anew = identity.begun_anew(until, self._streams, self._lost)
         ranges = [r for key in until.seqs if key not in anew and (r := self._range(key, begin, until)) is not None]
         sizes = {r.key: self._streams[r.key].topic.message_bytes for r in ranges}
-        return [*split(ranges, sizes, self._options.min_partitions, self._options.max_records_per_partition)]
+        return [*tasks(ranges, sizes, self._options.min_partitions, self._options.max_records_per_partition)]
 
     def _range(self, key: Key, begin: Offset, until: Offset) -> Range | None:
         end = until.seqs[key]
@@ -168,11 +177,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- in the tasks -----------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Range)
-        schema = to_arrow_schema(self._schema, timezone="UTC")
-        return RangeReader(
-            partition, schema, fail_on_data_loss=self._options.fail_on_data_loss, patience_s=self._options.patience_s
-        ).batches()
+        assert isinstance(partition, Task)
+        return read(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options)
 
     # --- the named reader -------------------------------------------------------------------------------------------
 
@@ -210,7 +216,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _limited(self, start: Seqs, latest: Seqs, limit: ReadLimit) -> Seqs:
         """Both limits hold if both are given; Spark knows of one."""
-        if isinstance(limit, ReadAllAvailable):
+        if isinstance(limit, ReadAllAvailable | ReadMinRows):
             return latest
         if (messages := self._options.max_offsets_per_trigger) is not None:
             latest = ends(start, latest, dict.fromkeys(start, 1.0), messages)
@@ -219,6 +225,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             sizes = {key: s.topic.message_bytes if s else 1.0 for key, s in streams.items()}
             latest = ends(start, latest, sizes, count)
         return latest
+
+    def _waits(self, start: Offset, end: Seqs, limit: ReadLimit) -> bool:
+        """Whether too little has come for a micro-batch. Trigger.AvailableNow does not wait for more."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+            return False
+        come = sum(max(0, seq - start.seqs.get(key, seq)) for key, seq in end.items())
+        now = time.monotonic()
+        if 0 < come < least and now - self._triggered_s < self._options.max_trigger_delay_s:
+            return True
+        if come > 0:
+            self._triggered_s = now
+        return False
 
     def _check(self, stream: Stream, seq: int) -> None:
         topic = stream.topic

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from mq_shards.pipeline.client import Address, Client, Topic
-from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, Bound, OptionError, ReadOptions, Selection
+from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, Bound, OptionError, ReadOptions
 
 MS_NS: Final = 1_000_000
 
@@ -38,12 +38,23 @@ class Stream:
         return f"topic {self.topic.topic} of {self.address}"
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What a broker had when it was asked last."""
+
+    broker: str
+    changes: str
+    topics: Mapping[str, Topic]
+
+
 class Brokers:
     """Connections to all brokers of a query, for what its driver asks."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._clients = {address: Client(address, options.patience_s) for address in options.brokers}
         self._by_id: dict[str, Address] = {}
+        self._selection = options.selection
+        self._known: dict[Address, _Known] = {}
 
     def close(self) -> None:
         for client in self._clients.values():
@@ -60,17 +71,28 @@ class Brokers:
         """Of a broker's id."""
         return self._clients[self.by_id[broker]]
 
-    def streams(self, selection: Selection) -> dict[Key, Stream]:
-        """In the order of keys. Raises BrokerError, OptionError."""
-        listed = {address: client.listing() for address, client in self._clients.items()}
-        self._by_id = by_id([(listing.broker, address) for address, listing in listed.items()])
+    def streams(self) -> dict[Key, Stream]:
+        """Those of the query's selection, in the order of keys. Raises BrokerError, OptionError."""
+        self._known = {address: self._look(address, client) for address, client in self._clients.items()}
+        self._by_id = by_id([(known.broker, address) for address, known in self._known.items()])
         found = {
-            Key(listing.broker, topic.topic): Stream(listing.broker, address, topic)
-            for address, listing in listed.items()
-            for topic in listing.topics
-            if selection.has(topic.topic)
+            Key(known.broker, topic.topic): Stream(known.broker, address, topic)
+            for address, known in self._known.items()
+            for topic in known.topics.values()
+            if self._selection.takes(address, known.broker, topic.topic)
         }
         return dict(sorted(found.items()))
+
+    def _look(self, address: Address, client: Client) -> _Known:
+        """A broker of many topics is asked for what has changed."""
+        before = self._known.get(address)
+        names, prefix = self._selection.asked
+        found = client.listing(before.changes if before else "", names, prefix)
+        topics = {topic.topic: topic for topic in found.topics if self._selection.has(topic.topic)}
+        if before is not None and not found.whole:
+            gone = set(found.gone)
+            topics = {name: topic for name, topic in before.topics.items() if name not in gone} | topics
+        return _Known(found.broker, found.changes, topics)
 
 
 def by_id(found: list[tuple[str, Address]]) -> dict[str, Address]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.reader.changes import Changes, Listing
 from mq_shards.shards.reader.runs import Runs, runs_of
 from mq_shards.shards.reader.scan import Columns
 from mq_shards.shards.reader.segment import Damage
@@ -40,6 +41,8 @@ class DataView:
         columns = Columns()
         self.shards: Final = shards
         self._views = [ShardView(directory, shard, shards, columns) for shard in range(shards)]
+        self._changes = Changes()
+        self._listed: list[object] = [None] * shards  # the state in which the topics of each were looked at last
         self._lock = threading.Lock()
 
     def shard_of(self, topic: str) -> int | None:
@@ -51,12 +54,18 @@ class DataView:
 
     def topics(self) -> list[Topic]:
         """Of all shards, by name. Raises OSError."""
-        found: list[Topic] = []
-        for view in self._views:
+        return self.listing("").topics
+
+    def listing(self, token: str) -> Listing:
+        """What has changed since the listing with this token, or all (Changes.listing). Raises OSError."""
+        for shard, view in enumerate(self._views):
             with self._lock:
                 view.refresh()
-                found += view.topics()
-        return sorted(found, key=lambda topic: topic.name)
+                if (state := view.state()) != self._listed[shard]:
+                    self._changes.take(shard, view.topics())
+                    self._listed[shard] = state
+        with self._lock:
+            return self._changes.listing(token)
 
     def topic(self, name: str) -> Topic | None:
         shard = self.shard_of(name)

@@ -124,6 +124,9 @@ class Gateway:
         self.spoil: Callable[[str, int, bytes], bytes] = lambda topic, start, reply: reply
         self.refuse = 0  # so many calls from now on are answered 503
         self.calls: list[str] = []
+        self.listed_bytes = 0
+        self.tells_changes = True
+        self._told: dict[str, dict[str, dict[str, Any]]] = {}  # what was told with each token
         self.reply_bytes = 64 << 20
         self.lock = threading.Lock()
         gateway = self
@@ -174,7 +177,9 @@ class Gateway:
             elif url.path == "/v1/broker":
                 self._send(call, 200, json.dumps({"broker": self.broker}).encode())
             elif url.path == "/v1/topics":
-                self._send(call, 200, self._topics())
+                listing = self._topics(query)
+                self.listed_bytes += len(listing)
+                self._send(call, 200, listing)
             elif url.path == "/v1/offsets":
                 self._send(call, 200, self._offsets(query))
             elif url.path == "/v1/records":
@@ -194,9 +199,18 @@ class Gateway:
         self.readers[reader] = offsets
         self._send(call, 200, b"")
 
-    def _topics(self) -> bytes:
+    def _topics(self, query: dict[str, str]) -> bytes:
+        """As a broker from before there were changes, or with them."""
         topics = [self._topic(name, kept) for name, kept in self.topics.items()]
-        return json.dumps({"broker": self.broker, "topics": topics}).encode()
+        if not self.tells_changes:
+            return json.dumps({"broker": self.broker, "topics": topics}).encode()
+        told = self._told.get(query.get("since", ""))
+        token = f"{self.broker}.{len(self._told) + 1}"
+        self._told[token] = {topic["topic"]: topic for topic in topics}
+        new = [topic for topic in topics if told is None or told.get(topic["topic"]) != topic]
+        gone = sorted(set(told or ()) - set(self.topics))
+        found = {"broker": self.broker, "changes": token, "whole": told is None, "topics": new, "gone": gone}
+        return json.dumps(found).encode()
 
     def _topic(self, name: str, kept: Kept) -> dict[str, Any]:
         return {

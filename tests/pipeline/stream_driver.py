@@ -33,7 +33,7 @@ class Driver:
     def __init__(self, checkpoint: Checkpoint, options: Mapping[str, object]) -> None:
         given = {"startingOffsets": "earliest", "pollTimeoutMs": "2000", "topicPattern": ".*"}
         given |= {name: str(value) for name, value in options.items()}
-        if "topic" in given:
+        if "topic" in given or "assign" in given:
             del given["topicPattern"]
         self._reader = StreamReader(ReadOptions.parse(given, streaming=True), SCHEMA)
         self._checkpoint = checkpoint
@@ -65,6 +65,11 @@ class Driver:
 
     def _start_of(self, batch: int) -> str:
         return self._checkpoint.offsets[batch - 1] if batch else self._first
+
+    def tasks(self) -> int:
+        """Of the micro-batch that was begun last."""
+        start, end = (json.loads(self._start_of(len(self._checkpoint.offsets) - 1 + n)) for n in (0, 1))
+        return len(self._reader.partitions(start, end))
 
     def do_begun(self) -> Rows:
         """What has been begun and is not done."""

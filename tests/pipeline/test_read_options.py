@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import pytest
-from mq_shards.pipeline.options import OptionError, ReadOptions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mq_shards.pipeline.options import OptionError, ReadOptions, literal_prefix
 from mq_shards.pipeline.write_options import WriteOptions
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("name", "meant"),
     [
         ("broker", "did you mean brokers?"),
         ("startingOffset", "did you mean startingOffsets?"),
@@ -19,11 +22,11 @@ from mq_shards.pipeline.write_options import WriteOptions
         ("path", "there are brokers, topic, "),
     ],
 )
-def test_an_unknown_option_is_refused_with_the_nearest(given: str, meant: str) -> None:
+def test_an_unknown_option_is_refused_with_the_nearest(name: str, meant: str) -> None:
     for streaming in (False, True):
         with pytest.raises(OptionError) as refused:
-            ReadOptions.parse({"topic": "t", given: "1"}, streaming=streaming)
-        assert str(refused.value).startswith(f"{given}: there is no such option; {meant}")
+            ReadOptions.parse({"topic": "t", name: "1"}, streaming=streaming)
+        assert str(refused.value).startswith(f"{name}: there is no such option; {meant}")
 
 
 def test_names_count_without_case(caplog: pytest.LogCaptureFixture) -> None:
@@ -41,3 +44,55 @@ def test_writers_refuse_what_they_do_not_know_and_take_what_is_sparks() -> None:
         WriteOptions.parse({"topics": "t"}, streaming=False)
     told = {"topic": "t", "checkpointLocation": "/tmp/x", "queryName": "q"}
     assert WriteOptions.parse(told, streaming=True).topic == "t"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("assign", "orders", "should be brokers by topic"),
+        ("assign", "{}", "should be brokers by topic"),
+        ("assign", '{"orders": []}', "should be brokers by topic"),
+        ("assign", '{"orders": [0]}', "should be brokers by topic"),
+        ("assign", '{"orders": ["a:99999"]}', "is not host:port"),
+        ("maxTriggerDelay", "soon", "is no duration"),
+        ("minOffsetsPerTrigger", "0", "no positive number"),
+    ],
+)
+def test_a_malformed_option_is_named(name: str, value: str, said: str) -> None:
+    topics = {} if name == "assign" else {"topic": "t"}
+    with pytest.raises(OptionError, match=f"{name}: .*{said}"):
+        ReadOptions.parse({**topics, name: value}, streaming=True)
+
+
+def test_assign_and_topics_contradict_each_other() -> None:
+    with pytest.raises(OptionError, match="topic and assign contradict each other"):
+        ReadOptions.parse({"topic": "t", "assign": '{"t": ["a"]}'}, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix"),
+    [
+        ("orders[.].*", "orders."),
+        (r"a\.b.*", "a.b"),
+        ("ab?c", "a"),
+        ("a|b", ""),
+        ("(?i)a", ""),
+        ("a{0,2}b", ""),
+        (r"\d", ""),
+    ],  # fmt: skip
+)
+def test_a_pattern_has_a_prefix_as_far_as_it_is_plain(pattern: str, prefix: str) -> None:
+    assert literal_prefix(pattern) == prefix
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_whatever_a_pattern_matches_begins_with_its_prefix(data: st.DataObject) -> None:
+    pieces = ["a", "b", "[.]", r"\.", ".", ".*", "?", "+", "{2}", "(ab)", "|", "[ab]", r"\w", "^", "$", "-", "/"]
+    pattern = "".join(data.draw(st.lists(st.sampled_from(pieces), max_size=6)))
+    try:
+        compiled = re.compile(pattern)
+    except re.error:
+        return
+    name = data.draw(st.from_regex(compiled, fullmatch=True))
+    assert name.startswith(literal_prefix(pattern))

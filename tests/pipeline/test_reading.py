@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mq_shards.pipeline import decode
-from mq_shards.pipeline.client import Address, BrokerError
+from mq_shards.pipeline.client import Address, BrokerError, Client
 from mq_shards.pipeline.reading import PIECE_BYTES, DataLossError, Range, RangeReader
 
 from tests.pipeline.serving import Gateway, Kept, Message, record, run, runs, serving
@@ -27,10 +27,17 @@ BROKER = "0123456789abcdef" + "f" * 16
 MS = 10**6
 
 
+def read_range(
+    of: Range, schema: pa.Schema = SCHEMA, *, strict: bool = True, patience_s: float = 2.0
+) -> list[pa.RecordBatch]:
+    with Client(of.address, patience_s, of.broker) as client:
+        return list(RangeReader(of, schema, fail_on_data_loss=strict, patience_s=patience_s).batches(client))
+
+
 def read(gateway: Gateway, topic: str, start: int, end: int, *, gaps_from: int = 0, strict: bool = True,
          patience_s: float = 2.0, schema: pa.Schema = SCHEMA) -> pa.Table:  # fmt: skip
     of = Range(gateway.broker, Address.parse(gateway.address), topic, 7, "1", start, end, gaps_from)
-    batches = list(RangeReader(of, schema, fail_on_data_loss=strict, patience_s=patience_s).batches())
+    batches = read_range(of, schema, strict=strict, patience_s=patience_s)
     for batch in batches:
         batch.validate(full=True)
     return pa.Table.from_batches(batches, schema)
@@ -282,7 +289,7 @@ def test_a_broker_that_is_gone_is_named(gateway: Gateway) -> None:
         address = Address.parse(other.address)
     of = Range("b", address, "a", 0, "1", 0, 1, 0)
     with pytest.raises(BrokerError, match=str(address.port)):
-        list(RangeReader(of, SCHEMA, fail_on_data_loss=True, patience_s=0.2).batches())
+        read_range(of, patience_s=0.2)
     gateway.topics["a"] = Kept(0)
     gateway.topics["a"].add(b"1")
     gateway.spoil = lambda topic, start, reply: b""
@@ -294,7 +301,7 @@ def test_another_broker_that_answers_at_the_address_is_not_read(gateway: Gateway
     gateway.topic("a").add(b"1")
     of = Range("of another data directory", Address.parse(gateway.address), "a", 7, "1", 0, 1, 0)
     with pytest.raises(BrokerError, match="412 another broker"):
-        list(RangeReader(of, SCHEMA, fail_on_data_loss=False, patience_s=2).batches())
+        read_range(of, strict=False)
 
 
 def test_a_log_that_was_begun_anew_since_the_range_was_planned_is_not_read(gateway: Gateway) -> None:

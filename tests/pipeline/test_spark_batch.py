@@ -105,7 +105,7 @@ def test_a_topic_is_split_as_asked(spark: SparkSession, gateway: Gateway) -> Non
     fill(gateway, "a", 90)
     fill(gateway, "b", 10)
     whole = [("a", seq) for seq in range(90)] + [("b", seq) for seq in range(10)]
-    for options, partitions in (({}, 2), ({"minPartitions": 10}, 10), ({"maxRecordsPerPartition": 25}, 5)):
+    for options, partitions in (({}, 1), ({"minPartitions": 10}, 10), ({"maxRecordsPerPartition": 25}, 5)):
         frame = load(spark, gateway, topics="a,b", **options)
         assert frame.rdd.getNumPartitions() == partitions
         assert seqs(frame) == whole

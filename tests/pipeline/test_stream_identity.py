@@ -228,3 +228,12 @@ def test_a_stream_that_died_before_its_first_offset_was_kept_begins_again(gatewa
         Driver(begun, options).begin()
         begun.done = done
         assert len(run(begun, **options)) == 3 * (1 - done)
+
+
+def test_topics_may_be_assigned_to_brokers(two: tuple[Gateway, Gateway]) -> None:
+    one, other = two
+    for gateway in two:
+        fill(gateway, "a", 2)
+        fill(gateway, "b", 1)
+    assign = json.dumps({"a": [one.address], "b": [one.address, other.broker]})
+    assert run(Checkpoint(), brokers=both(*two), assign=assign) == seqs("a", 0, 1) + seqs("b", 0, 0)

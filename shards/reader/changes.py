@@ -1,0 +1,94 @@
+"""Which topics have changed since somebody looked last.
+
+Each change has a number. Who comes again with the last one that they were told gets what changed since: with 20,000
+topics, of which ten are written to, ten. The numbers begin anew with the process, and a token says which it is of.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from mq_shards.shards.reader.shard import Topic
+
+# Names that are gone are remembered, so many of them; who looked longer ago is told all that there is.
+MAX_GONE: Final = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """`topics` are all that there are if it is `whole`, else those that changed since, and `gone` the names that went.
+    `token` is what to come again with."""
+
+    token: str
+    whole: bool
+    topics: list[Topic]
+    gone: list[str]
+
+
+class _Change(NamedTuple):
+    number: int
+    topic: Topic | None  # None: it is gone
+
+
+class Changes:
+    """Not for several threads at a time."""
+
+    def __init__(self, max_gone: int = MAX_GONE) -> None:
+        self._start = secrets.token_hex(8)
+        self._number = 0
+        self._last: dict[str, _Change] = {}  # by name, in the order of their numbers
+        self._of_shard: dict[int, set[str]] = {}
+        self._gone: dict[str, None] = {}  # the oldest first
+        self._max_gone = max_gone
+        self._floor = 0  # what went up to this number is forgotten
+
+    def take(self, shard: int, topics: Iterable[Topic]) -> None:
+        """All topics of a shard, as they are now."""
+        before, now = self._of_shard.get(shard, set()), set()
+        for topic in topics:
+            now.add(topic.name)
+            last = self._last.get(topic.name)
+            if last is None or last.topic != topic:
+                self._note(topic.name, topic)
+        for name in before - now:
+            self._note(name, None)
+        self._of_shard[shard] = now
+
+    def listing(self, token: str) -> Listing:
+        """What changed since the listing with this token; all if it is of another process, or too old."""
+        since = self._since(token)
+        told = f"{self._start}.{self._number}"
+        if since is None:
+            topics = [change.topic for change in self._last.values() if change.topic is not None]
+            return Listing(told, True, sorted(topics, key=lambda topic: topic.name), [])
+        topics, gone = [], []
+        for name, change in reversed(self._last.items()):
+            if change.number <= since:
+                break
+            if change.topic is None:
+                gone.append(name)
+            else:
+                topics.append(change.topic)
+        return Listing(told, False, sorted(topics, key=lambda topic: topic.name), sorted(gone))
+
+    def _since(self, token: str) -> int | None:
+        start, _, number = token.partition(".")
+        if start != self._start or not number.isdecimal():
+            return None
+        since = int(number)
+        return since if self._floor <= since <= self._number else None
+
+    def _note(self, name: str, topic: Topic | None) -> None:
+        self._number += 1
+        self._last.pop(name, None)  # so that it is the last of them
+        self._last[name] = _Change(self._number, topic)
+        self._gone.pop(name, None)
+        if topic is None:
+            self._gone[name] = None
+            if len(self._gone) > self._max_gone:
+                oldest = next(iter(self._gone))
+                del self._gone[oldest]
+                self._floor = self._last.pop(oldest).number
