@@ -79,7 +79,7 @@ def test_assign_and_topics_contradict_each_other() -> None:
         ("(?i)a", ""),
         ("a{0,2}b", ""),
         (r"\d", ""),
-    ],  # fmt: skip
+    ],
 )
 def test_a_pattern_has_a_prefix_as_far_as_it_is_plain(pattern: str, prefix: str) -> None:
     assert literal_prefix(pattern) == prefix
