@@ -158,7 +158,7 @@ class Broker:
             answers = await asyncio.gather(*asked)
         if any(answer.status == engine_module.FAILED for answer in answers):
             raise WorkersError("a worker died while it was asked")
-        topics = [found for answer in answers for found in catalog.decode(answer.body)]
+        topics = [found for answer in answers for found in await catalog.decode_in_pieces(answer.body)]
         return sorted(topics, key=lambda found: found.name)
 
     def _check(self, worker: int, answer: Answer) -> None:

@@ -379,7 +379,8 @@ class _Refused(asyncio.Protocol):
 class HttpServer:
     def __init__(self, handler: Handler, bodies: Bodies, max_connections: int, unsent_bytes: int | None = None) -> None:
         """`handler` raises nothing. Of `unsent_bytes` in the kernel a connection is told that it may write on."""
-        self.handle: Final = handler
+        self._handler: Final = handler
+        self.refusal: Callable[[Request], Answer | None] = lambda request: None  # what is not served, and why
         self.bodies: Final = bodies
         self.connections: Final[set[_Connection]] = set()
         self.scratch: Final = memoryview(bytearray(BODY_READ_BYTES))
@@ -387,6 +388,10 @@ class HttpServer:
         self._max_connections = max_connections
         self._unsent_bytes = unsent_bytes
         self._listening: list[asyncio.Server] = []
+
+    async def handle(self, request: Request) -> Answer | None:
+        refused = self.refusal(request)
+        return await self._handler(request) if refused is None else refused
 
     async def listen(self, sock: socket.socket, backlog: int, tls: SSLContext | None = None) -> None:
         """Takes a listening socket over."""

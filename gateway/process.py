@@ -22,7 +22,10 @@ from mq_shards.acceptor import secure
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway import services
 from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.browsers import Browsers
 from mq_shards.gateway.calls import AcceptorCalls
+from mq_shards.gateway.console.overview import Identity
+from mq_shards.gateway.console.service import Console, address_text
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.live import Live
@@ -112,12 +115,40 @@ class GatewayProcess:
             start["settings"]["http"]["staged-bytes"],
             self._lookupd.elsewhere.prepare,
             engine.records_written,
-            {"/metrics": {"GET": metrics.answer}},
         )
         self._statsd = self._make_statsd(options, supervisor)
-        self._monitoring = Monitoring(start, engine, self._calls, supervisor)
+        self._serve_more(start, bodies, metrics, supervisor)
+
+    def _serve_more(self, start: Message, bodies: Bodies, metrics: Metrics, supervisor: int) -> None:
+        self._console = self._make_console(start, bodies, supervisor)
+        self._pipeline_http.serve_too({"/metrics": {"GET": metrics.answer}, **self._console.http.routes})
+        self._monitoring = Monitoring(start, self._engine, self._calls, supervisor)
         self._monitoring_http = self._make_monitoring_http(start, bodies)
         self._pulsar = self._make_pulsar(start, bodies, metrics)
+        self._guard_from_pages(start["settings"]["http"]["hosts"])
+
+    def _make_console(self, start: Message, bodies: Bodies, supervisor: int) -> Console:
+        identity = Identity(
+            version=metadata.version("mq-shards"),
+            broker=_broker_id(start, supervisor),
+            started_wall_ns=start["started_wall_ns"],
+            data_dir=start["data_dir"] or "",
+            sync=start["sync"] if start["data_dir"] else "never",
+            addresses=[address_text(address) for address in start["addresses"]],
+            supervisor=supervisor,
+        )
+        return Console(
+            self._engine, self._workers, self._broker, bodies, identity,
+            view=self._pipeline_http.view, reading=self._pipeline_http.reading,
+            prepare_topic=self._lookupd.elsewhere.prepare,
+            max_message_bytes=start["settings"]["nsq"]["max-msg-size"],
+        )  # fmt: skip
+
+    def _guard_from_pages(self, hosts: list[str]) -> None:
+        """What NATS's monitoring shows may be read by pages of others, as nats-server's may."""
+        self._pipeline_http.server.refusal = Browsers(hosts, reading=True).refusal
+        for server in (self._http.server, *([] if self._pulsar is None else [self._pulsar.server])):
+            server.refusal = Browsers(hosts, reading=False).refusal
 
     def _make_monitoring_http(self, start: Message, bodies: Bodies) -> MonitoringHttp:
         self._calls.serve("nats.system", NatsSystem(self._monitoring).answer)
@@ -232,6 +263,7 @@ class GatewayProcess:
                 case "go":
                     self._go_on(self._lookupd.run())
                     self._go_on(self._pipeline_http.run())
+                    self._go_on(self._console.figures.run())
                     if self._pulsar is not None:
                         self._go_on(self._pulsar.open())
                     if self._statsd is not None:

@@ -5,10 +5,11 @@ For the supervisor, which must know of it before it starts a gateway: nothing of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from mq_shards.acceptor.option_kinds import Kind, Number
+from mq_shards.acceptor.option_kinds import Kind, Number, TextList
 
 
 class Service(NamedTuple):
@@ -27,9 +28,15 @@ SERVICES: Final[Mapping[str, Service]] = {
     )
 }
 
+
+def _is_host(text: str) -> bool:
+    return re.fullmatch("[A-Za-z0-9_.-]{1,253}", text) is not None
+
+
 SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
     "http": {
         "staged-bytes": Number(16 << 30, 0, 1 << 50, "bytes of messages that are staged and not published yet, in all"),
+        "hosts": TextList("names under which browsers come to the console, beside addresses", "a name", _is_host),
         "metrics-topics": Number(1000, 0, 1 << 20, "topics with figures of their own in /metrics"),
     },
 }

@@ -94,7 +94,7 @@ def test_defaults() -> None:
             "token-auth-claim": "sub",
         },
         "log": {"sync-interval": 50, "retention-hours": 24, "retention-bytes": 1 << 30, "reader-bytes": 4 << 30},
-        "http": {"staged-bytes": 16 << 30, "metrics-topics": 1000},
+        "http": {"staged-bytes": 16 << 30, "metrics-topics": 1000, "hosts": []},
         "broker": {
             "ring-bytes": 4 << 20,
             "worker-spin-us": 100,

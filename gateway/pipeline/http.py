@@ -77,15 +77,16 @@ class PipelineHttp:
         max_staged_bytes: int,
         prepare_topic: PrepareTopic,
         written: Callable[[], int],
-        more_routes: Mapping[str, Mapping[str, Handler]],
     ) -> None:
         """`broker_id`: the data directory's, or, with --memory, one of this start. `written`: how many records the
-        workers have written so far. `more_routes`: what else answers at these addresses. To be made where the event
-        loop runs. What writers had under way goes on at once."""
+        workers have written so far. To be made where the event loop runs. What writers had under way goes on at
+        once."""
         reading = ThreadPoolExecutor(READER_THREADS, "reader")
         writing = ThreadPoolExecutor(STAGING_THREADS, "staging")
         checking = ThreadPoolExecutor(CHECK_THREADS, "check")
         self._threads = reading, writing, checking
+        self.reading: Final = reading
+        self.view: Final = None if data_dir is None else _View(data_dir, shards)
         self._readers: HttpReaders | None = None
         staging = Staging(staging_dir, max_staged_bytes, max_message_bytes, writing)
         self._writers = Writers(staging_dir, staging, broker, prepare_topic, writing)
@@ -93,17 +94,19 @@ class PipelineHttp:
         self._broker_id = broker_id
         # By path; one that ends in a / is a collection's, and the name of a member follows.
         self._routes: dict[str, Mapping[str, Handler]] = {
-            **more_routes,
             "/v1/broker": {"GET": self._identify},
             **HttpPublish(broker, prepare_topic, max_message_bytes, bodies, checking).routes,
             **HttpWriters(staging, self._writers, bodies).routes,
         }
-        if data_dir is not None:
-            view = _View(data_dir, shards)
-            self._routes |= HttpRecords(broker_id, view, reading, self._way).routes
-            self._readers = HttpReaders(data_dir, view, bodies, reading)
+        if data_dir is not None and self.view is not None:
+            self._routes |= HttpRecords(broker_id, self.view, reading, self._way).routes
+            self._readers = HttpReaders(data_dir, self.view, bodies, reading)
             self._routes |= self._readers.routes
         self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS, UNSENT_BYTES)
+
+    def serve_too(self, routes: Mapping[str, Mapping[str, Handler]]) -> None:
+        """What else answers at these addresses."""
+        self._routes |= routes
 
     async def run(self) -> None:
         """What is done beside requests. Goes on until it is cancelled."""

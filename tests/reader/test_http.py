@@ -95,8 +95,8 @@ def test_of_a_body_with_something_wrong_nothing_is_published(broker: Broker) -> 
 @pytest.mark.parametrize(
     ("method", "target", "body", "status", "said"),
     [
-        ("GET", "/", b"", 404, "there is no /"),
-        ("GET", "/v1/topic", b"", 404, "there is no"),
+        ("GET", "/none", b"", 404, "there is no /none"),
+        ("GET", "/v1/none", b"", 404, "there is no"),
         ("POST", "/v1/topics", b"", 405, "takes GET"),
         ("GET", "/v1/publish", b"", 405, "takes POST"),
         ("PATCH", "/v1/readers/x", b"", 405, "takes GET, PUT, DELETE"),

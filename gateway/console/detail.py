@@ -1,0 +1,94 @@
+"""One topic: its channels and their consumers, its tube, where it begins and ends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mq_shards.acceptor import engine as engine_module
+from mq_shards.acceptor.engine import Engine
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.catalog import Channel, Topic
+from mq_shards.gateway.console.figures import Figures
+from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.http_answers import HttpError
+from mq_shards.gateway.nsq.stats import client_json
+from mq_shards.gateway.workers import Workers
+
+MAX_CONSUMERS = 500  # of one channel that are shown
+_OF_CLIENTS = ("client_id", "hostname", "remote_address", "user_agent", "connect_ts", "tls")
+
+
+class Detail:
+    def __init__(self, engine: Engine, workers: Workers, broker: Broker, figures: Figures) -> None:
+        self._engine = engine
+        self._workers = workers
+        self._broker = broker
+        self._figures = figures
+
+    async def json(self, name: str) -> dict[str, Any]:
+        """Raises HttpError, WorkersError."""
+        found = await self._broker.topics(name, consumers=True)
+        if not found:
+            raise HttpError(404, f"there is no topic {name}")
+        topic = found[0]
+        published, backlog = self._figures.history(name)
+        return {
+            "name": shown(topic.name),
+            "shard": self._engine.shard_of_name(name.encode()),
+            "worker": self._engine.worker_of_name(name.encode()),
+            "published": topic.messages,
+            "bytes": topic.message_bytes,
+            "waiting": topic.depth,
+            "jobs": topic.jobs,
+            "paused": topic.paused,
+            "is_nsq": topic.visible,
+            "history": {"in": published, "backlog": backlog},
+            "channels": [_channel_json(channel) for channel in topic.channels],
+            "tube": await self._tube(topic, name),
+        }
+
+    async def _tube(self, topic: Topic, name: str) -> dict[str, int] | None:
+        """None: no beanstalkd client knows it."""
+        worker = self._engine.worker_of_name(name.encode())
+        answer = await self._workers.ask(worker, lib.MSG_STATS_TOPIC, body=name.encode())
+        stats = ffi.new("struct topic_stats *")
+        if answer.status != engine_module.OK or len(answer.body) < ffi.sizeof(stats[0]):
+            return None
+        ffi.memmove(stats, answer.body, ffi.sizeof(stats[0]))
+        tube = {
+            field: int(getattr(stats, field))
+            for field in (
+                "urgent", "ready", "reserved", "delayed", "buried", "total", "using", "watching", "waiting", "deletes"
+            )
+        }  # fmt: skip
+        tube["pause_left_s"] = int(stats.pause_left_ns) // 1_000_000_000
+        is_one = topic.jobs or any(tube[field] for field in ("total", "using", "watching", "waiting"))
+        return tube if is_one else None
+
+
+def _channel_json(channel: Channel) -> dict[str, Any]:
+    return {
+        "name": shown(channel.name),
+        "backlog": channel.depth,
+        "in_flight": channel.in_flight,
+        "deferred": channel.deferred,
+        "messages": channel.messages,
+        "finished": max(0, channel.messages - channel.depth - channel.in_flight - channel.deferred),
+        "requeued": channel.requeues,
+        "timed_out": channel.timeouts,
+        "paused": channel.paused,
+        "consumers": channel.consumer_count,
+        "clients": [
+            {
+                **{name: value for name, value in client_json(consumer).items() if name in _OF_CLIENTS},
+                "ready": consumer.credit,
+                "in_flight": consumer.in_flight,
+                "messages": consumer.messages,
+                "finished": consumer.finishes,
+                "requeued": consumer.requeues,
+                "leaving": consumer.is_leaving,
+            }
+            for consumer in channel.consumers[:MAX_CONSUMERS]
+        ],
+    }

@@ -1,0 +1,184 @@
+"""The broker's figures as somebody looks at them: samples of all topics, their rates, and what came before.
+
+Topics are asked of the workers once for all who look, and so rarely that it costs the gateway at most a twentieth of
+its time; while nobody looks, only where they are few. What is remembered of each topic has a limit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from heapq import nlargest
+from typing import Any, Final, TypeVar
+
+from mq_shards.acceptor.engine import Engine
+from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.catalog import Topic
+from mq_shards.gateway.console.history import History
+from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.workers import WorkersError
+
+SAMPLE_S: Final = 2.0
+COST: Final = 20  # a sample that takes a second is followed by so many without
+LOOKED_S: Final = 15.0  # without a question they end,
+CHEAP_S: Final = 0.005  # unless they cost less than this: then what was before is there for whoever comes to look
+HISTORIES: Final = 1000  # topics whose last minutes are remembered: those with the most messages
+AT_ONCE: Final = 5000  # topics that are sorted in the event loop
+PIECE: Final = 500  # topics that are looked at in one go
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One topic. Rates are of messages a second, since the sample before."""
+
+    name: str
+    shard: int
+    published: int
+    published_bytes: int
+    finished: int  # by the channels, all together
+    backlog: int  # of who has most to do: a channel, the tube, or the topic that waits for a channel
+    jobs: int
+    in_flight: int
+    deferred: int
+    channels: int
+    consumers: int
+    paused: bool
+    requeued: int
+    timed_out: int
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    at: float  # monotonic
+    rows: dict[str, Row]
+    cost_s: float
+
+
+class Figures:
+    def __init__(self, engine: Engine, broker: Broker) -> None:
+        """To be made where the event loop runs."""
+        self._engine = engine
+        self._broker = broker
+        self._sample: Sample | None = None
+        self._topics: dict[str, tuple[History, History]] = {}  # of publishing, and of the backlog
+        self.published = History()
+        self.finished = History()
+        self.backlog = History()
+        self.connections = History()
+        self.rate_in = 0.0
+        self.rate_out = 0.0
+        self._looked_at = -LOOKED_S
+        self._sampling = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Goes on until it is cancelled."""
+        while True:
+            begun = time.monotonic()
+            if begun < self._looked_at + LOOKED_S or (self._sample is not None and self._sample.cost_s < CHEAP_S):
+                with suppress(WorkersError):
+                    await self._take()
+            rest = SAMPLE_S if self._sample is None else max(SAMPLE_S, COST * self._sample.cost_s)
+            await asyncio.sleep(max(0.1, begun + rest - time.monotonic()))
+
+    async def sample(self) -> Sample:
+        """The last one, which is not old. Raises WorkersError."""
+        now = time.monotonic()
+        self._looked_at = now
+        sample = self._sample
+        if sample is None or now > sample.at + max(SAMPLE_S, COST * sample.cost_s) + SAMPLE_S:
+            sample = await self._take()
+        return sample
+
+    def history(self, topic: str) -> tuple[list[float], list[float]]:
+        found = self._topics.get(topic)
+        return ([], []) if found is None else (found[0].values(), found[1].values())
+
+    async def _take(self) -> Sample:
+        async with self._sampling:
+            before = self._sample
+            now = time.monotonic()
+            if before is not None and now < before.at + 0.5:
+                return before  # whoever had the lock has just made it
+            topics = await self._broker.topics(consumers=False)
+            asked = time.monotonic()
+            rows: dict[str, Row] = {}
+            for begin in range(0, len(topics), PIECE):
+                for topic in topics[begin : begin + PIECE]:
+                    row = self._row(topic, before, asked)
+                    rows[row.name] = row
+                await asyncio.sleep(0)
+            self._sample = sample = Sample(asked, rows, time.monotonic() - now)
+            await aside(len(rows), self._remember, sample)
+            return sample
+
+    def _row(self, topic: Topic, before: Sample | None, now: float) -> Row:
+        channels = topic.channels
+        finished = sum(max(0, c.messages - c.depth - c.in_flight - c.deferred) for c in channels)
+        name = shown(topic.name)
+        rate_in = rate_out = 0.0
+        if before is not None and (earlier := before.rows.get(name)) is not None and now > before.at:
+            rate_in = max(0, topic.messages - earlier.published) / (now - before.at)
+            rate_out = max(0, finished - earlier.finished) / (now - before.at)
+        return Row(
+            name=name,
+            shard=self._engine.shard_of_name(topic.name.encode("latin-1")),
+            published=topic.messages,
+            published_bytes=topic.message_bytes,
+            finished=finished,
+            backlog=max((c.depth + c.deferred for c in channels), default=0) if channels else topic.depth,
+            jobs=topic.jobs,
+            in_flight=sum(c.in_flight for c in channels),
+            deferred=sum(c.deferred for c in channels),
+            channels=len(channels),
+            consumers=sum(c.consumer_count for c in channels),
+            paused=topic.paused or any(c.paused for c in channels),
+            requeued=sum(c.requeues for c in channels),
+            timed_out=sum(c.timeouts for c in channels),
+            rate_in=rate_in,
+            rate_out=rate_out,
+        )
+
+    def _remember(self, sample: Sample) -> None:
+        rows = sample.rows.values()
+        self.rate_in = sum(row.rate_in for row in rows)
+        self.rate_out = sum(row.rate_out for row in rows)
+        self.published.add(self.rate_in)
+        self.connections.add(self._engine.totals().connections)
+        self.finished.add(self.rate_out)
+        self.backlog.add(sum(max(row.backlog, row.jobs) for row in rows))
+        most = rows if len(rows) <= HISTORIES else nlargest(HISTORIES, rows, key=activity)
+        remembered: dict[str, tuple[History, History]] = {}
+        for row in most:
+            one = remembered[row.name] = self._topics.get(row.name) or (History(), History())
+            one[0].add(row.rate_in)
+            one[1].add(max(row.backlog, row.jobs))
+        self._topics = remembered
+
+
+async def aside(topics: int, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401
+    """Does it at once, or, when there is much to do, in a thread: the event loop has its turns meanwhile."""
+    if topics <= AT_ONCE:
+        return work(*arguments)
+    return await asyncio.to_thread(work, *arguments)
+
+
+def activity(row: Row) -> tuple[float, int, int]:
+    return row.rate_in + row.rate_out, max(row.backlog, row.jobs), row.published
+
+
+def by_shard(rows: Iterable[Row], shards: int) -> Sequence[list[float]]:
+    """Of each shard: topics, messages published a second, backlog."""
+    found = [[0.0, 0.0, 0.0] for _ in range(shards)]
+    for row in rows:
+        one = found[row.shard]
+        one[0] += 1
+        one[1] += row.rate_in
+        one[2] += max(row.backlog, row.jobs)
+    return found

@@ -1,0 +1,130 @@
+"""The console's paths: its pages, what they ask, and the one through which they change something.
+
+A change is a POST of JSON: no page of another site can send that without asking first, which nobody here answers. Who
+asks from a browser has been looked at before (gateway/browsers.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+import orjson
+from mq_shards.gateway.console.actions import Actions
+from mq_shards.gateway.console.detail import Detail
+from mq_shards.gateway.console.figures import Figures
+from mq_shards.gateway.console.listing import Listing, Wanted
+from mq_shards.gateway.console.overview import Overview
+from mq_shards.gateway.console.peek import Peek
+from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_server import Request
+from mq_shards.gateway.pipeline.handling import Handler
+from mq_shards.gateway.workers import WorkersError
+
+PAGES: Final = "pages"
+KINDS: Final = {
+    ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}  # fmt: skip
+START: Final = "index.html"
+# Nothing but what comes from here, in no other site's frame; who is clicked away to is not told where from.
+POLICY: Final = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+class ConsoleHttp:
+    def __init__(
+        self,
+        figures: Figures,
+        overview: Overview,
+        detail: Detail,
+        peek: Peek,
+        actions: Actions,
+        bodies: Bodies,
+        max_body_bytes: int,
+    ) -> None:
+        self._figures = figures
+        self._overview = overview
+        self._detail = detail
+        self._peek = peek
+        self._actions = actions
+        self._bodies = bodies
+        self._max_body_bytes = max_body_bytes
+        self._listing = Listing(figures)
+        self.routes: Final[dict[str, dict[str, Handler]]] = {
+            "/": {"GET": _page(START)},
+            **{f"/console/{name}": {"GET": _page(name)} for name in pages()},
+            "/v1/health": {"GET": _asking(self._health)},
+            "/v1/overview": {"GET": _asking(self._overview_json)},
+            "/v1/find": {"GET": _asking(self._find)},
+            "/v1/topic": {"GET": _asking(self._topic)},
+            "/v1/peek": {"GET": _asking(self._peek_json)},
+            "/v1/act": {"POST": self._act},
+        }
+
+    async def _health(self, fields: dict[str, str]) -> dict[str, Any]:
+        return self._overview.health()
+
+    async def _overview_json(self, fields: dict[str, str]) -> dict[str, Any]:
+        return await self._overview.json(await self._figures.sample())
+
+    async def _find(self, fields: dict[str, str]) -> dict[str, Any]:
+        wanted = Wanted.of(fields)
+        return await self._listing.page(await self._figures.sample(), wanted)
+
+    async def _topic(self, fields: dict[str, str]) -> dict[str, Any]:
+        if not fields.get("name"):
+            raise HttpError(400, "which topic?")
+        await self._figures.sample()
+        return await self._detail.json(fields["name"])
+
+    async def _peek_json(self, fields: dict[str, str]) -> dict[str, Any]:
+        return await self._peek.json(fields)
+
+    async def _act(self, request: Request, fields: dict[str, str]) -> Answer:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":
+            raise HttpError(415, "Content-Type has to be application/json")
+        async with self._bodies.read_whole(request, self._max_body_bytes) as body:
+            try:
+                said = orjson.loads(body)
+            except ValueError:
+                raise HttpError(400, "the body is not JSON") from None
+        return json_answer({"ok": True, **await self._actions.do(request, said)})
+
+
+def _asking(ask: Callable[[dict[str, str]], Any]) -> Handler:
+    async def handle(request: Request, fields: dict[str, str]) -> Answer:
+        try:
+            return json_answer(await ask(fields), headers={"Cache-Control": "no-store"})
+        except WorkersError as error:
+            raise HttpError(503, str(error)) from None
+
+    return handle
+
+
+@cache
+def pages() -> dict[str, bytes]:
+    """All files that the console is made of, by name."""
+    folder = resources.files("mq_shards.gateway.console") / PAGES
+    return {one.name: one.read_bytes() for one in folder.iterdir() if one.name.endswith(tuple(KINDS))}
+
+
+def _page(name: str) -> Handler:
+    async def handle(request: Request, fields: dict[str, str]) -> Answer:
+        content = pages()[name]
+        tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+        headers = {**POLICY, "ETag": tag, "Content-Type": KINDS[name[name.rindex(".") :]]}
+        if request.headers.get("if-none-match") == tag:
+            return Answer(304, b"", headers)
+        return Answer(200, content, headers)
+
+    return handle

@@ -1,0 +1,36 @@
+// Numbers, sizes and times as people read them.
+
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+
+export const count = (n) => whole.format(n);
+
+export function short(n) {
+  if (n < 10_000) return n < 10 && n > 0 && n % 1 ? n.toFixed(1) : whole.format(n);
+  for (const [size, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
+    if (n >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)} ${unit}`;
+  }
+  return whole.format(n);
+}
+
+export function bytes(n) {
+  for (const [size, unit] of [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
+    if (n >= size) return `${(n / size).toFixed(n / size < 100 ? 1 : 0)} ${unit}`;
+  }
+  return `${whole.format(n)} B`;
+}
+
+export function duration(seconds) {
+  const parts = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+  const first = parts.findIndex(([size]) => seconds >= size);
+  if (first < 0) return "0 s";
+  const [size, unit] = parts[first];
+  const rest = parts[first + 1];
+  const text = `${Math.floor(seconds / size)} ${unit}`;
+  return rest && seconds % size >= rest[0] ? `${text} ${Math.floor((seconds % size) / rest[0])} ${rest[1]}` : text;
+}
+
+export function moment(ns) {
+  const at = new Date(ns / 1e6);
+  const day = new Date().toDateString() === at.toDateString() ? "" : at.toLocaleDateString("sv-SE") + " ";
+  return day + at.toLocaleTimeString("sv-SE") + "." + String(at.getMilliseconds()).padStart(3, "0");
+}

@@ -1,0 +1,43 @@
+// Who reads and writes in batches: named readers, and writers.
+import { ask, drop } from "./api.js";
+import { sure } from "./dialogs.js";
+import { h, refill, say } from "./dom.js";
+import { count, moment } from "./format.js";
+
+export function pipeline() {
+  const readers = h("div", { class: "scroll" });
+  const writers = h("div", { class: "scroll" });
+  const element = h("div", { class: "stack" },
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Readers"), h("span", { class: "soft" }, "the log keeps what they have not read")), readers),
+    h("section", { class: "card" }, h("header", {}, h("h2", {}, "Writers"), h("span", { class: "soft" }, "batches that are published once")), writers));
+
+  async function remove(kind, name, text) {
+    if (!(await sure(`Forget ${kind} ${name}?`, text, "Forget"))) return;
+    try {
+      await drop(`/v1/${kind}s/${encodeURIComponent(name)}`);
+      say(`${name} is forgotten`);
+      await refresh();
+    } catch (error) { say(error.message, true); }
+  }
+
+  function rows(heads, all, none) {
+    if (!all.length) return h("p", { class: "note" }, none);
+    return h("table", {}, h("thead", {}, h("tr", {}, heads.map((title) => h("th", {}, title)))), h("tbody", {}, all.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell))))));
+  }
+
+  async function refresh() {
+    const [found, writing] = await Promise.all([
+      ask("/v1/readers").catch((error) => { if (error.status === 503) return { readers: [], none: error.message }; throw error; }),
+      ask("/v1/writers")]);
+    refill(readers, rows(["Reader", "Topics", "Unread", "Heard of", ""], found.readers.map((one) => [one.name, count(Object.keys(one.topics).length),
+      count(Object.values(one.unread).reduce((sum, n) => sum + n, 0)), moment(one.changed_ns),
+      h("button", { class: "small danger", onclick: () => remove("reader", one.name, "What it has not read is kept for it no longer.") }, "Forget")]),
+    found.none ?? "Nobody reads under a name. Spark does with the option subscription."));
+    refill(writers, rows(["Writer", "Batch", "State", "Messages", "Heard of", ""], writing.writers.map((one) => [one.writer, count(one.batch),
+      h("span", { class: `pill ${one.state === "published" ? "good" : one.state === "failed" ? "bad" : "warn"}`, title: one.error ?? "" }, one.state), count(one.messages), moment(one.changed_ns),
+      h("button", { class: "small danger", onclick: () => remove("writer", one.writer, "A batch of its that is sent again would be published again.") }, "Forget")]),
+    "Nobody has written a batch."));
+  }
+
+  return { element, refresh };
+}

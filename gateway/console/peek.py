@@ -1,0 +1,220 @@
+"""Bodies of messages, as they lie in the log: nobody's delivery, nobody's credit, nothing is taken.
+
+With a data directory all that retention has kept is there, finished or not; with --memory what somebody still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from mq_shards.acceptor import engine as engine_module
+from mq_shards.acceptor.engine import Engine
+from mq_shards.csrc._core import ffi, lib
+from mq_shards.gateway.console.names import raw
+from mq_shards.gateway.http_answers import HttpError
+from mq_shards.gateway.pipeline.handling import number
+from mq_shards.gateway.workers import Workers
+from mq_shards.shards.store import RECORD_HEADER
+
+if TYPE_CHECKING:  # numpy comes with it: not before somebody reads
+    from mq_shards.shards.reader.runs import Runs
+    from mq_shards.shards.reader.view import DataView
+
+MAX_MESSAGES: Final = 200
+MAX_BODY_BYTES: Final = 1 << 20  # shown of one message
+DEFAULT_BODY_BYTES: Final = 4096
+MAX_ANSWER_BYTES: Final = 4 << 20
+SCAN_BYTES: Final = 4 << 20  # of the log, for one answer
+MESSAGE_HEADERS: Final = 8  # csrc/log/records.h
+TAGS: Final[Mapping[int, str]] = {1: "nats", 2: "pulsar", 3: "spark"}  # enum headers_tag
+HEADERS_BYTES: Final = 16 + 65536  # a struct headers, and as many as there may be; csrc/ringbuf/message.h
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    seq: int
+    id: int
+    time_ns: int
+    size: int  # of the body
+    body: bytes  # as much of it as was asked for
+    headers: bytes
+    tag: int
+    parts: int
+    pri: int | None = None
+    ttr_ms: int | None = None
+    delay_ms: int | None = None
+
+    def json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {
+            "seq": self.seq, "id": f"{self.id:016x}", "job": self.id, "time_ns": self.time_ns, "bytes": self.size
+        }  # fmt: skip
+        try:
+            found["text"] = self.body.decode()
+        except UnicodeDecodeError as error:
+            # Cut off in the middle of a character it is text still.
+            if len(self.body) < self.size and error.start > len(self.body) - 4:
+                found["text"] = self.body[: error.start].decode()
+            else:
+                found["base64"] = base64.b64encode(self.body).decode()
+        for name in ("pri", "ttr_ms", "delay_ms"):
+            if (value := getattr(self, name)) is not None:
+                found[name] = value
+        if self.headers:
+            found["headers"] = {"of": TAGS.get(self.tag, str(self.tag)), "text": self.headers.decode("latin-1")}
+        if self.parts:
+            found["parts"] = self.parts
+        return found
+
+
+class Peek:
+    def __init__(
+        self, engine: Engine, workers: Workers, view: Callable[[], DataView] | None, threads: Executor
+    ) -> None:
+        """`view`: of the data directory, if there is one."""
+        self._engine = engine
+        self._workers = workers
+        self._view = view
+        self._threads = threads
+
+    async def json(self, fields: Mapping[str, str]) -> dict[str, Any]:
+        """Raises HttpError, OSError."""
+        topic = fields.get("topic")
+        if not topic:
+            raise HttpError(400, "which topic?")
+        limit = max(1, min(number(fields, "limit", 20), MAX_MESSAGES))
+        most = min(number(fields, "body", DEFAULT_BODY_BYTES), MAX_BODY_BYTES)
+        first = number(fields, "from") if "from" in fields else None
+        if self._view is None:
+            return await self._of_workers(topic, first, limit, most)
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._threads, self._of_log, raw(topic), first, limit, most)
+        if found is None:
+            raise HttpError(404, f"there is no topic {topic}")
+        return {"topic": topic, **found}
+
+    # --- out of the log ---------------------------------------------------------------------------------------------
+
+    def _of_log(self, topic: str, first: int | None, limit: int, most: int) -> dict[str, Any] | None:
+        """In a thread. None: there is no such topic."""
+        assert self._view is not None
+        view = self._view()
+        known = view.topic(topic)
+        if known is None:
+            return None
+        begin = max(known.earliest, known.latest - limit) if first is None else first
+        messages: list[Message] = []
+        following, room = begin, MAX_ANSWER_BYTES
+        while len(messages) < limit and following < known.latest and room > 0:
+            found = view.records(topic, following, following + limit - len(messages), SCAN_BYTES)
+            if found is None:
+                break
+            with found.runs as runs:
+                for message in messages_of(runs, most):
+                    if len(messages) == limit or room <= 0:
+                        break
+                    messages.append(message)
+                    room -= len(message.body) + len(message.headers)
+                following = max(following + 1, runs.next)
+        following = messages[-1].seq + 1 if messages else following
+        return {
+            "earliest": known.earliest,
+            "latest": known.latest,
+            "next": following,
+            "messages": [message.json() for message in messages],
+        }
+
+    # --- of the workers ---------------------------------------------------------------------------------------------
+
+    async def _of_workers(self, topic: str, first: int | None, limit: int, most: int) -> dict[str, Any]:
+        name = topic.encode()
+        worker = self._engine.worker_of_name(name)
+        listed = await self._workers.ask(worker, lib.MSG_CATALOG, body=name)
+        if listed.status != engine_module.OK or not listed.body:
+            raise HttpError(404, f"there is no topic {topic}")
+        bound = self._engine.bind(name)
+        if bound == 0:
+            raise HttpError(503, "there are as many topics as there may be")
+        asked = await self._workers.ask(worker, lib.MSG_POSITION, topic=bound)
+        position = ffi.new("struct position *")
+        if asked.status != engine_module.OK or len(asked.body) < ffi.sizeof(position[0]):
+            raise HttpError(404, f"there is no topic {topic}")
+        ffi.memmove(position, asked.body, ffi.sizeof(position[0]))
+        latest, earliest = int(position.next_seq), int(position.first_seq)
+        begin = max(earliest, latest - limit) if first is None else max(first, earliest)
+        messages: list[Message] = []
+        room = MAX_ANSWER_BYTES
+        for seq in range(begin, min(latest, begin + limit)):
+            answer = await self._workers.ask(
+                worker, lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, flags=lib.MSG_HEADERS
+            )
+            if answer.status == engine_module.OK and room > 0:
+                headers, tag, parts, size, body = taken_apart(answer.body, bool(answer.flags & lib.MSG_HEADERS), most)
+                messages.append(Message(seq, answer.id, answer.incarnation, size, body, headers, tag, parts))
+                room -= len(body) + len(headers)
+        return {
+            "topic": topic,
+            "earliest": earliest,
+            "latest": latest,
+            "next": min(latest, begin + limit),
+            "messages": [message.json() for message in messages],
+        }
+
+
+def messages_of(runs: Runs, most: int) -> list[Message]:
+    """No more of a body than `most` bytes is read."""
+    found: list[Message] = []
+    for run in runs.runs:
+        for offset, length in zip(run.offsets, run.lengths, strict=True):
+            at, end = offset, offset + length
+            while at < end and len(found) < MAX_MESSAGES:
+                message, size = _message_at(run.fd, at, most)
+                found.append(message)
+                at += (size + 7) // 8 * 8
+    return found
+
+
+def _message_at(fd: int, at: int, most: int) -> tuple[Message, int]:
+    """And the record's length. OSError: what is there is no record."""
+    head = os.pread(fd, RECORD_HEADER.size + 256, at)
+    if len(head) < RECORD_HEADER.size:
+        raise OSError(f"the record at {at} ends in the middle")
+    size, _, _, attribute_bytes, flags, _, seq, time_ns, identity = RECORD_HEADER.unpack_from(head)
+    begin = RECORD_HEADER.size + attribute_bytes
+    if size < begin:
+        raise OSError(f"the record at {at} is damaged")
+    attributes = head[RECORD_HEADER.size : begin]
+    wanted = min(size - begin, most + HEADERS_BYTES if flags & MESSAGE_HEADERS else most)
+    content = os.pread(fd, wanted, at + begin)
+    headers, tag, parts, left, body = taken_apart(content, bool(flags & MESSAGE_HEADERS), most, size - begin)
+    return Message(seq, identity, time_ns, left, body, headers, tag, parts, *_times(attributes)), size
+
+
+def taken_apart(
+    content: bytes, has_headers: bool, most: int, size: int | None = None
+) -> tuple[bytes, int, int, int, bytes]:
+    """Headers, their tag, parts, how long the body is, and `most` of it. `size`: of what `content` begins."""
+    size = len(content) if size is None else size
+    if not has_headers or len(content) < 16:
+        return b"", 0, 0, size, content[:most]
+    count = int.from_bytes(content[0:4], "little")
+    tag, parts = int.from_bytes(content[4:6], "little"), int.from_bytes(content[6:8], "little")
+    begin = 16 + count
+    return content[16:begin], tag, parts, size - begin, content[begin : begin + most]
+
+
+def _times(attributes: bytes) -> tuple[int | None, int | None, int | None]:
+    """Priority, time to run and delay, in either of their forms (csrc/log/records.h)."""
+    if len(attributes) in (8, 12):
+        words = [int.from_bytes(attributes[at : at + 4], "little") for at in range(0, len(attributes), 4)]
+        return words[0], words[1], words[2] if len(words) == 3 else 0
+    if len(attributes) >= 24:
+        pri = int.from_bytes(attributes[0:4], "little")
+        delay, ttr = (int.from_bytes(attributes[at : at + 8], "little") for at in (8, 16))
+        return pri, ttr // 1_000_000, delay // 1_000_000
+    return None, None, None

@@ -1,0 +1,57 @@
+"""The console's parts, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, Final
+
+from mq_shards.acceptor.engine import Engine
+from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.console.actions import Actions
+from mq_shards.gateway.console.detail import Detail
+from mq_shards.gateway.console.figures import Figures
+from mq_shards.gateway.console.http import ConsoleHttp
+from mq_shards.gateway.console.overview import Identity, Overview
+from mq_shards.gateway.console.peek import Peek
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.workers import Workers
+
+if TYPE_CHECKING:
+    from mq_shards.shards.reader.view import DataView
+
+
+class Console:
+    """To be made where the event loop runs."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        workers: Workers,
+        broker: Broker,
+        bodies: Bodies,
+        identity: Identity,
+        *,
+        view: Callable[[], DataView] | None,
+        reading: Executor,
+        prepare_topic: Callable[[str], Awaitable[None]],
+        max_message_bytes: int,
+    ) -> None:
+        self.figures: Final = Figures(engine, broker)
+        self.http: Final = ConsoleHttp(
+            self.figures,
+            Overview(engine, broker, self.figures, identity),
+            Detail(engine, workers, broker, self.figures),
+            Peek(engine, workers, view, reading),
+            Actions(engine, workers, broker, prepare_topic, max_message_bytes),
+            bodies,
+            2 * max_message_bytes + 65536,  # as JSON has it, a body is a third longer and more
+        )
+
+
+def address_text(address: Mapping[str, Any]) -> str:
+    """Of a listener, as --listen has it."""
+    if address.get("path"):
+        return f"{address['protocol']}://unix:{address['path']}"
+    host = f"[{address['host']}]" if ":" in address["host"] else address["host"]
+    return f"{address['protocol']}://{host}:{address['port']}"

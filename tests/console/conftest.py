@@ -1,0 +1,27 @@
+"""A broker with something in it, for all tests of the console; and one browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.console.browser import Browser, program
+from tests.reader.broker import Broker, started
+
+
+@pytest.fixture(scope="package")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    with started(Path(tmp_path_factory.mktemp("console")) / "data", "--set", "http.hosts=mq.example.com") as broker:
+        yield broker
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    chromium = program()
+    if chromium is None:
+        pytest.skip("there is no chromium, and it cannot be installed")
+    browser = Browser(chromium)
+    yield browser
+    browser.close()
