@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import tomllib
 from collections import Counter
@@ -52,11 +53,27 @@ LONG_FUNCTIONS: Final[Mapping[str, int]] = {}
 PACKAGES: Final = tuple(PYTHON_ARROWS)
 
 
-def files(*patterns: str) -> list[Path]:
+@cache
+def all_files() -> tuple[Path, ...]:
     """Of this repository's own."""
-    skipped = {".venv", "build", "__pycache__", "data"}
-    found = (path for pattern in patterns for path in ROOT.glob(pattern))
-    return sorted(p for p in found if not skipped & set(p.relative_to(ROOT).parts) and p.name != "_core.c")
+    skipped = {".git", ".venv", "build", "__pycache__", "data"}
+    found: list[Path] = []
+    for directory, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in skipped]
+        found += (Path(directory, name) for name in names if name != "_core.c")
+    return tuple(sorted(found))
+
+
+def files(*patterns: str) -> list[Path]:
+    wanted = re.compile("|".join(f"(?:{fnmatch_of(pattern)})" for pattern in patterns))
+    return [path for path in all_files() if wanted.fullmatch(name_of(path))]
+
+
+def fnmatch_of(pattern: str) -> str:
+    """As a regular expression: `**/` is any folders, none among them."""
+    parts = re.split(r"(\*\*/|\*)", pattern)
+    kinds = {"**/": r"(?:[^/]+/)*", "*": "[^/]*"}
+    return "".join(kinds.get(part) or re.escape(part).replace(r"\[", "[").replace(r"\]", "]") for part in parts)
 
 
 def name_of(path: Path) -> str:
@@ -66,6 +83,11 @@ def name_of(path: Path) -> str:
 @cache
 def text_of(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
 
 
 def c_files() -> list[Path]:
@@ -111,7 +133,7 @@ def test_imports_go_down() -> None:
     wrong = []
     for path in package_files():
         folder = path.relative_to(ROOT).parts[0]
-        for name in imported(ast.parse(text_of(path))):
+        for name in imported(tree_of(path)):
             first, _, rest = name.partition(".")
             to = rest.split(".")[0]
             if first == "mq_shards" and to != folder and to not in PYTHON_ARROWS[folder]:
@@ -121,11 +143,11 @@ def test_imports_go_down() -> None:
 
 def test_nobody_imports_the_bare_names() -> None:
     """Installed there is one package: a user's own `pipeline.py` must not come in its place."""
+    # The build runs before anything is installed.
+    bare = re.compile(rf"^\s*(?:import|from) ({'|'.join(set(PACKAGES) - {'csrc'})})\b", re.MULTILINE)
     wrong = []
     for path in files("**/*.py"):
-        names = {name.split(".")[0] for name in imported(ast.parse(text_of(path)))}
-        # The build runs before anything is installed.
-        wrong += [f"{name_of(path)} imports {name}" for name in names & set(PACKAGES) - {"csrc"}]
+        wrong += [f"{name_of(path)} imports {name}" for name in bare.findall(text_of(path))]
     assert not wrong
 
 
@@ -173,7 +195,7 @@ def c_functions(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def python_functions(path: Path) -> Iterator[tuple[str, int]]:
-    for node in ast.walk(ast.parse(text_of(path))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             yield node.name, node.end_lineno - node.lineno + 1
@@ -228,9 +250,9 @@ def test_what_is_declared_is_used() -> None:
     inside = {path: without_comments(text_of(path)) for path in c_files() if path.name != "surface.h"}
     used: Counter[str] = Counter()
     for text in inside.values():
-        used += words_of(text)
+        used.update(words_of(text))
     for path in [*files("**/*.py"), *files("tests/**/*.[ch]", "perf/*.[ch]")]:
-        used += words_of(text_of(path))
+        used.update(words_of(text_of(path)))
     dead = [
         f"{name_of(path)}: {name}"
         for path, text in inside.items()
@@ -247,7 +269,7 @@ def test_what_python_can_call_is_called() -> None:
     names |= set(re.findall(r"^#define (\w+)", surface, re.MULTILINE))
     used: Counter[str] = Counter()
     for path in files("**/*.py"):
-        used += words_of(text_of(path))
+        used.update(words_of(text_of(path)))
     assert len(names) > 100, "they are found"
     assert not sorted(name for name in names - KEPT_SYMBOLS if not used[name])
 
