@@ -23,25 +23,39 @@ WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 
 run: setup
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
-test: setup spark build/spark-classes.jsa beanstalkd nsq nats
+PEERS := beanstalkd nsq nats
+STREAMS := pipeline wires others
+WIRES := tests/beanstalk tests/nsq tests/nats tests/pulsar
+pipeline_TESTS := tests/pipeline
+wires_TESTS := $(WIRES)
+others_TESTS := $(addprefix --ignore=, tests/pipeline $(WIRES))
+
 ifneq ($(strip $(ARGS)),)
+test: spark build/spark-classes.jsa $(PEERS)
 	@.venv/bin/python -m pytest $(ARGS)
 else
-	@# Those of the pipeline, which take half of the time, run beside the others, which mostly wait. Some measure time, which
-	# the JVMs beside them can spoil: what fails is run again when nothing else runs, and has to pass then.
-	one() { cache=build/pytest-$$1; shift; .venv/bin/python -m pytest -o cache_dir=$$cache "$$@"; }
-	one pipeline tests/pipeline >build/pipeline.log 2>&1 &
-	pipeline=$$!
-	trap 'kill $$pipeline 2>/dev/null || true' EXIT
-	others=0 status=0
-	one others --ignore=tests/pipeline || others=$$?
-	wait $$pipeline || status=$$?
-	cat build/pipeline.log
-	[ $$others = 0 ] || one others --ignore=tests/pipeline --last-failed
-	[ $$status = 0 ] || one pipeline tests/pipeline --last-failed
+test: setup java beanstalkd
+	@$(MAKE) --no-print-directory -j 3 spark nsq nats
+	# Those of the wires mostly wait, those of the pipeline have a JVM, the others the tests' own process. Some measure time,
+	# which the rest can spoil: what fails is run again when nothing else runs, and has to pass then.
+	$(MAKE) --no-print-directory -j $(words $(STREAMS)) $(STREAMS:%=stream-%)
+	failed=$$(cd build && grep -Lx 0 $(STREAMS:%=%.status)) || true
+	cat $(STREAMS:%=build/%.log)
+	for status in $$failed; do $(MAKE) --no-print-directory again-$${status%.status}; done
 endif
 
-test-long: setup spark build/spark-classes.jsa beanstalkd nsq nats
+# Ends well whatever its tests say: so that the others do not end with it.
+stream-pipeline: build/spark-classes.jsa
+$(STREAMS:%=stream-%): stream-%:
+	@status=0
+	.venv/bin/python -m pytest -o cache_dir=build/pytest-$* $($*_TESTS) >build/$*.log 2>&1 || status=$$?
+	echo $$status >build/$*.status
+	echo "$*: $$(tail -n 1 build/$*.log)"
+
+$(STREAMS:%=again-%): again-%:
+	@.venv/bin/python -m pytest -o cache_dir=build/pytest-$* $($*_TESTS) --last-failed
+
+test-long: spark build/spark-classes.jsa $(PEERS)
 	@.venv/bin/python -m pytest --long -m long $(ARGS)
 
 lint: setup spark
