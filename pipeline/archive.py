@@ -69,7 +69,7 @@ class Tally:
 
 
 def run(options: argparse.Namespace, master: str, brokers: str) -> int:
-    spark = open_session(master, "mq-pipeline archive")
+    spark = open_session(master, "mq-pipeline archive", nice=options.nice)
     subscription = options.subscription or subscription_of(options.to)
     source = {
         "brokers": brokers,
@@ -102,10 +102,13 @@ def run(options: argparse.Namespace, master: str, brokers: str) -> int:
         while not query.awaitTermination(POLL_S) and not stopping:
             tally.add(query)
     finally:
-        tally.add(query)
         query.stop()
+        tally.add(query)
         print(f"archived {tally}", flush=True)
     spark.stop()
+    if stopping:
+        print(f"stopped by {signal.Signals(stopping[0]).name}; the next run goes on from here", flush=True)
+        return 128 + stopping[0]
     return 0
 
 

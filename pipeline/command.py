@@ -1,4 +1,8 @@
-"""The mq-pipeline command: one job of Spark on the broker's topics for each of its words."""
+"""The mq-pipeline command: one job of Spark on the broker's topics for each of its words.
+
+Its exit status is for schedulers: 0, all was done; 1, it failed; 2, it was called wrongly; 128 and the signal's number,
+it was stopped, and the next run goes on from there.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from mq_shards.pipeline import archive, readers_command, replay, report
+from mq_shards.pipeline import archive, offsets_command, readers_command, replay, report
 from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.events import FieldError
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.project import ProjectError
+from mq_shards.pipeline.session import NICENESS
 from pyspark.errors import PySparkException
 
 
@@ -28,13 +33,14 @@ JOBS: Final[Mapping[str, tuple[Job, str]]] = {
     "replay": (replay, "an archive back into topics, each message once"),
     "run": (run_job, "the declarative project: tables of messages, rates and delays"),
     "report": (report, "rates, sizes, delay and backlog of topics: tables and plots"),
+    "offsets": (offsets_command, "where a streaming query is, by its checkpoint; --move-to moves it"),
     "readers": (readers_command, "for whom brokers keep messages; --drop ends that"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mq-pipeline", description="Spark jobs on the topics of mq-shards brokers.")
-    parser.set_defaults(master="local[*]", brokers="127.0.0.1:4180")
+    parser.set_defaults(master="local[*]", brokers="127.0.0.1:4180", nice=NICENESS)
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     # Before the job's word and behind it: whichever somebody thinks of.
     _add_common_arguments(parser)
@@ -50,8 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+def _niceness(text: str) -> int:
+    if not text.isdecimal() or int(text) > 19:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 0 to 19")
+    return int(text)
+
+
 def _add_common_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--master", default=argparse.SUPPRESS, help="where Spark runs (default: local[*])")
+    nice = f"with a local master: stand back behind other programs by so much, as nice(1) (default: {NICENESS})"
+    command.add_argument("--nice", default=argparse.SUPPRESS, metavar="N", type=_niceness, help=nice)
     brokers = "the brokers' http listeners (default: 127.0.0.1:4180)"
     command.add_argument("--brokers", default=argparse.SUPPRESS, metavar="HOST:PORT,...", help=brokers)
 

@@ -105,7 +105,7 @@ def run(options: argparse.Namespace, master: str, brokers: str) -> int:
         tally = Tally()
         print(f"starting Spark ({master}) to replay {options.archive}", flush=True)
         try:
-            spark = open_session(master, "mq-pipeline replay")
+            spark = open_session(master, "mq-pipeline replay", nice=options.nice)
             messages = _messages(spark, options, since, until)
             done = _published(brokers, plan.writer)
             if extend(plan, messages, options.rate):

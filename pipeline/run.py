@@ -60,7 +60,7 @@ def run(options: argparse.Namespace, master: str, brokers: str) -> int:
         project.remove_unborn()
         print(f"starting Spark ({master}) for {project.directory}", flush=True)
         try:
-            with _pipelines_session(project, master) as spark:
+            with _pipelines_session(project, master, options.nice) as spark:
                 project.remove_dropped({table.name for table in spark.catalog.listTables()})
                 for line in _progress(_start(spark, project, options), began):
                     print(line, flush=True)
@@ -104,7 +104,7 @@ def _format(text: str) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def _pipelines_session(project: Project, master: str) -> Iterator[SparkSession]:
+def _pipelines_session(project: Project, master: str, nice: int) -> Iterator[SparkSession]:
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = str(uuid.uuid4())
@@ -122,6 +122,7 @@ def _pipelines_session(project: Project, master: str) -> Iterator[SparkSession]:
             "spark.connect.grpc.binding.port": "0",
             "spark.sql.connect.serverStacktrace.enabled": "false",
         },
+        nice,
     )
     try:
         jvm: Any = server.sparkContext._jvm

@@ -6,15 +6,19 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from mq_shards import pipeline
 from pyspark.sql import SparkSession
 
-NICENESS = 10
+NICENESS: Final = 10
 
 
-def open_session(master: str, name: str, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Executors on this machine use this interpreter and find what it finds; on a cluster, what is installed there."""
+def open_session(
+    master: str, name: str, settings: Mapping[str, str] | None = None, nice: int = NICENESS
+) -> SparkSession:
+    """Executors on this machine use this interpreter and find what it finds; on a cluster, what is installed there.
+    `nice`: by so much they stand back on this machine."""
     local = master.startswith("local")
     builder = (
         SparkSession.builder.master(master)
@@ -25,7 +29,7 @@ def open_session(master: str, name: str, settings: Mapping[str, str] | None = No
     )
     if local:
         # Where the broker runs too, its clients come first.
-        os.nice(NICENESS)
+        os.nice(nice)
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         builder = (

@@ -124,7 +124,10 @@ def test_an_archive_has_each_message_once_though_its_runs_are_killed_or_told_to_
     while not process.stdout.readline().startswith("batch"):
         assert process.poll() is None
     process.terminate()
-    assert "archived" in finish(process)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM, said
+    assert "stopped by SIGTERM; the next run goes on from here" in said
+    assert "\tat " not in said, "a stack trace"
     fill(gateway, 500, 5)
     assert "archived" in finish(archive(gateway, to))
     assert found(spark, to) == expected(gateway)

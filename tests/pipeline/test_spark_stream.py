@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mq_shards.pipeline.command import main
+from mq_shards.pipeline.lag import behind
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -122,6 +124,17 @@ def test_progress_tells_how_far_the_broker_is(spark: SparkSession, gateway: Gate
     progress = Query(spark, tmp_path, gateway, maxOffsetsPerTrigger=4).run().recentProgress[0]
     assert topics_of(progress.sources[0].endOffset) == {"a": 4}
     assert topics_of(progress.sources[0].latestOffset) == {"a": 9}
+
+
+def test_a_checkpoint_of_sparks_is_read_and_moved(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:
+    fill(gateway, "a", 5)
+    query = Query(spark, tmp_path, gateway)
+    assert behind(json.loads(query.run().recentProgress[0].json)).total == 0
+    command = ["offsets", "--brokers", gateway.address, "--checkpoint", str(tmp_path / "checkpoint")]
+    assert main([*command, "--move-to", "3"]) == 0
+    fill(gateway, "a", 1)
+    query.run()
+    assert query.rows() == sorted([*all_of("a", 6), ("a", 3), ("a", 4)])
 
 
 def test_a_subscription_holds_what_is_not_committed(spark: SparkSession, gateway: Gateway, tmp_path: Path) -> None:

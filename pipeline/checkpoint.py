@@ -1,0 +1,97 @@
+"""The checkpoint of a streaming query as Spark keeps it: how far it is with each of its sources.
+
+    DIR/offsets/N    the end of micro-batch N, written before it is begun: a line for each source
+    DIR/commits/N    written when it is done
+
+Only what Spark documents by its own files is looked at: version 1 of that log, in a directory that this machine sees.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from mq_shards.pipeline.offsets import Json
+from mq_shards.pipeline.options import OptionError
+from mq_shards.shards import durable
+
+VERSION: Final = "v1"
+MOVED: Final = "moved"  # where what was replaced is kept
+
+
+@dataclass(frozen=True)
+class Position:
+    """Of a source of ours, the `source`th of the query's: its offset behind the last micro-batch that is done."""
+
+    source: int
+    offset: Json
+
+
+class Checkpoint:
+    def __init__(self, directory: Path) -> None:
+        """Raises OptionError."""
+        self.directory = directory
+        if not (directory / "offsets").is_dir():
+            raise OptionError(f"--checkpoint: {directory} is no checkpoint of a streaming query; it has no offsets/")
+
+    @property
+    def done(self) -> int:
+        """The last micro-batch that is done; -1: none."""
+        return max(_numbers(self.directory / "commits"), default=-1)
+
+    @property
+    def begun(self) -> int:
+        """The last that was begun."""
+        return max(_numbers(self.directory / "offsets"), default=-1)
+
+    def positions(self) -> list[Position]:
+        """Raises OptionError."""
+        if self.done < 0:
+            return []
+        found = enumerate(_offset(line) for line in self._lines(self.done)[2:])
+        return [Position(source, offset) for source, offset in found if offset is not None]
+
+    def move(self, source: int, offset: Json) -> Path:
+        """The next micro-batch begins there. What it replaces is kept at the path that is returned. Of a query that is
+        stopped, between two micro-batches. Raises OptionError."""
+        if self.begun != self.done:
+            raise OptionError(
+                f"micro-batch {self.begun} was begun and is not done: what it reads is settled. Start the query, "
+                "until it has done it, and stop it again"
+            )
+        path = self.directory / "offsets" / str(self.done)
+        lines = self._lines(self.done)
+        kept = self.directory / MOVED / f"{self.done}-{time.time_ns()}"
+        kept.parent.mkdir(exist_ok=True)
+        durable.save(kept, path.read_bytes())
+        lines[2 + source] = orjson.dumps(offset).decode()
+        # Hadoop's checksum is of what was there: without one the file is taken as it is.
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+        durable.save(path, "\n".join(lines).encode())
+        return kept
+
+    def _lines(self, batch: int) -> list[str]:
+        path = self.directory / "offsets" / str(batch)
+        try:
+            lines = path.read_text().split("\n")
+        except OSError as error:
+            raise OptionError(f"{path}: {error.strerror}") from None
+        if lines[0] != VERSION or len(lines) < 3:
+            raise OptionError(f"{path}: it is of version {lines[0]!r}; this reads {VERSION}")
+        return lines
+
+
+def _numbers(directory: Path) -> list[int]:
+    return [int(path.name) for path in directory.glob("[0-9]*") if path.name.isdecimal()]
+
+
+def _offset(line: str) -> Json | None:
+    """None: of a source of another kind."""
+    try:
+        found: Any = orjson.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("brokers"), dict) else None

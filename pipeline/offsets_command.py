@@ -1,0 +1,126 @@
+"""`mq-pipeline offsets`: where a streaming query is, by its checkpoint, and moving it elsewhere.
+
+Moving is of a query that is stopped, and what it has written stays: moved back, it reads messages again; moved on, it
+leaves some out. Its state (windows, what deduplication has seen) is not moved with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+from mq_shards.pipeline import identity
+from mq_shards.pipeline.checkpoint import Checkpoint, Position
+from mq_shards.pipeline.offsets import Offset
+from mq_shards.pipeline.options import EARLIEST, LATEST, AtSeq, AtTime, Bound, OptionError, ReadOptions
+from mq_shards.pipeline.tables import text_table
+from mq_shards.pipeline.topics import Brokers, Key, Stream, places
+
+PATIENCE_MS = 10_000
+_COLUMNS = ("source", "topic", "broker", "next seq", "latest", "behind")
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--checkpoint", required=True, metavar="DIR", help="the query's checkpointLocation")
+    command.add_argument("--json", action="store_true", help="for programs")
+    command.add_argument("--topics", metavar="T,...", help="only these topics (default: all of the query)")
+    command.add_argument("--source", type=int, metavar="N", help="of a query with several: which of its sources")
+    where = command.add_mutually_exclusive_group()
+    to = "a seq, earliest, or latest: there the query, which is stopped, is to go on"
+    where.add_argument("--move-to", metavar="SEQ", help=to)
+    time = "the same, with the first message from that time on (ms since 1970)"
+    where.add_argument("--move-to-time", metavar="MS", help=time)
+
+
+def run(options: argparse.Namespace, master: str, brokers: str) -> int:
+    """Needs no Spark. Raises OptionError, BrokerError."""
+    del master
+    checkpoint = Checkpoint(Path(options.checkpoint))
+    positions = checkpoint.positions()
+    if not positions:
+        raise OptionError(f"{options.checkpoint}: no micro-batch that reads from mq-shards is done yet")
+    connected = Brokers(ReadOptions.parse(
+        {"brokers": brokers, "topicPattern": ".*", "pollTimeoutMs": str(PATIENCE_MS)}, streaming=False
+    ))  # fmt: skip
+    try:
+        streams = connected.streams()
+        bound = _bound(options)
+        if bound is not None:
+            position = _chosen(positions, options.source)
+            moved = _moved(position, bound, _names(options), streams, connected)
+            kept = checkpoint.move(position.source, moved)
+            print(f"moved; what was there is kept in {kept}", file=sys.stderr)
+            positions = checkpoint.positions()
+        rows = [row for position in positions for row in _rows(position, _names(options), streams, connected)]
+    finally:
+        connected.close()
+    if options.json:
+        print(orjson.dumps([dict(zip(_COLUMNS, row, strict=True)) for row in rows]).decode())
+    else:
+        print(text_table(_COLUMNS, rows))
+    return 0
+
+
+def _names(options: argparse.Namespace) -> frozenset[str] | None:
+    return None if options.topics is None else frozenset(name.strip() for name in options.topics.split(","))
+
+
+def _bound(options: argparse.Namespace) -> Bound | None:
+    if options.move_to_time is not None:
+        if not options.move_to_time.isdecimal():
+            raise OptionError(f"--move-to-time: {options.move_to_time!r} is no number of milliseconds since 1970")
+        return AtTime(all=int(options.move_to_time), or_latest=True)
+    if options.move_to is None:
+        return None
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    if options.move_to not in words and not options.move_to.isdecimal():
+        raise OptionError(f"--move-to: {options.move_to!r} is no seq, nor earliest or latest")
+    return AtSeq(words.get(options.move_to) or int(options.move_to))
+
+
+def _chosen(positions: Sequence[Position], source: int | None) -> Position:
+    found = [position for position in positions if source in (None, position.source)]
+    if len(found) != 1:
+        numbers = ", ".join(str(position.source) for position in positions)
+        raise OptionError(f"--source: which of the query's sources is meant: {numbers}?")
+    return found[0]
+
+
+def _moved(
+    position: Position, bound: Bound, names: frozenset[str] | None, streams: Mapping[Key, Stream], brokers: Brokers
+) -> dict[str, object]:
+    offset = Offset.decode(position.offset, brokers.by_id)
+    meant = {key: streams[key] for key in offset.seqs if key in streams and (names is None or key.topic in names)}
+    unknown = (names or frozenset()) - {key.topic for key in meant}
+    if unknown:
+        raise OptionError(f"--topics: the query, or its brokers, have no {', '.join(sorted(unknown))}")
+    seqs = places("--move-to", bound, meant, brokers)
+    for key, seq in seqs.items():
+        topic = meant[key].topic
+        if not topic.earliest <= seq <= topic.latest:
+            raise OptionError(f"--move-to: {meant[key]} has messages {topic.earliest} to {topic.latest - 1}, not {seq}")
+    # What compaction has taken among what is read again is no loss: whoever moved the query knows.
+    complete = {key: place for key, place in offset.complete.items() if key not in seqs}
+    complete |= {key: meant[key].topic.complete for key in seqs if seqs[key] < meant[key].topic.complete}
+    moved = replace(offset, seqs=dict(offset.seqs) | seqs, complete=complete, begin=None)
+    return identity.of_now(moved, {key: streams[key] for key in meant}, {}).encode()
+
+
+def _rows(
+    position: Position, names: frozenset[str] | None, streams: Mapping[Key, Stream], brokers: Brokers
+) -> list[tuple[object, ...]]:
+    offset = Offset.decode(position.offset, brokers.by_id)
+    found: list[tuple[object, ...]] = []
+    for key in sorted(offset.seqs):
+        if names is not None and key.topic not in names:
+            continue
+        at = offset.addresses.get(key.broker) or key.broker
+        stream, seq = streams.get(key), offset.seqs[key]
+        latest = stream.topic.latest if stream else None
+        behind = max(0, latest - seq) if latest is not None else None
+        found.append((position.source, key.topic, at, seq, latest, behind))
+    return found

@@ -1,0 +1,176 @@
+"""`mq-pipeline offsets` reads a query's checkpoint, and moves it only where nothing is left open. Checkpoints are
+written here as Spark writes them; test_spark_stream.py has one of Spark's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from mq_shards.pipeline.command import main
+from mq_shards.pipeline.lag import behind
+
+from tests.pipeline.serving import Gateway
+from tests.pipeline.stream_driver import Checkpoint as Played
+from tests.pipeline.stream_driver import Driver
+
+
+def fill(gateway: Gateway, topic: str, count: int) -> None:
+    for _ in range(count):
+        gateway.topic(topic).add(topic.encode(), time_ns=len(gateway.topic(topic).messages) * 10**9)
+
+
+def write(directory: Path, played: Played, *, begun: int = 0) -> None:
+    """`begun`: so many micro-batches at the end are not done."""
+    for name in ("offsets", "commits"):
+        (directory / name).mkdir(parents=True, exist_ok=True)
+    for batch, offset in enumerate(played.offsets):
+        text = "\n".join(["v1", '{"batchWatermarkMs":0}', '{"of":"another source"}', offset])
+        (directory / "offsets" / str(batch)).write_text(text)
+        (directory / "offsets" / f".{batch}.crc").write_bytes(b"crc")
+        if batch < len(played.offsets) - begun:
+            (directory / "commits" / str(batch)).write_text("v1\n{}")
+
+
+@pytest.fixture
+def played(gateway: Gateway) -> Played:
+    checkpoint = Played()
+    fill(gateway, "a", 5)
+    fill(gateway, "b", 2)
+    driver = Driver(checkpoint, {"brokers": gateway.address})
+    assert driver.begin()
+    driver.do_begun()
+    fill(gateway, "a", 3)
+    return checkpoint
+
+
+def offsets(gateway: Gateway, directory: Path, *more: str) -> int:
+    return main(["offsets", "--brokers", gateway.address, "--checkpoint", str(directory), *more])
+
+
+def test_it_says_where_a_query_is_and_how_far_behind(
+    gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, played)
+    assert offsets(gateway, tmp_path, "--json") == 0
+    found = [tuple(row.values()) for row in json.loads(capsys.readouterr().out)]
+    assert found == [(1, "a", gateway.address, 5, 8, 3), (1, "b", gateway.address, 2, 2, 0)]
+    assert offsets(gateway, tmp_path, "--topics", "a") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].split() == ["source", "topic", "broker", "next", "seq", "latest", "behind"]
+    assert said[2].split() == ["1", "a", gateway.address, "5", "8", "3"]
+    assert len(said) == 3
+
+
+@pytest.mark.parametrize(
+    ("to", "topics", "next_seqs"),
+    [
+        (("--move-to", "earliest"), (), {"a": 0, "b": 0}),
+        (("--move-to", "latest"), (), {"a": 8, "b": 2}),
+        (("--move-to", "1"), (), {"a": 1, "b": 1}),
+        (("--move-to", "3"), ("--topics", "a"), {"a": 3, "b": 2}),
+        (("--move-to-time", "4000"), ("--topics", "a"), {"a": 4, "b": 2}),
+    ],
+)
+def test_a_moved_query_reads_from_there(
+    gateway: Gateway,
+    played: Played,
+    tmp_path: Path,
+    to: tuple[str, ...],
+    topics: tuple[str, ...],
+    next_seqs: dict[str, int],
+) -> None:
+    write(tmp_path, played)
+    before = (tmp_path / "offsets" / "0").read_bytes()
+    assert offsets(gateway, tmp_path, *to, *topics) == 0
+    lines = (tmp_path / "offsets" / "0").read_text().split("\n")
+    assert lines[:3] == ["v1", '{"batchWatermarkMs":0}', '{"of":"another source"}']
+    assert not (tmp_path / "offsets" / ".0.crc").exists()
+    (kept,) = (tmp_path / "moved").iterdir()
+    assert kept.read_bytes() == before
+    played.offsets[-1] = lines[3]
+    rows = []
+    driver = Driver(played, {"brokers": gateway.address})
+    while driver.begin():
+        rows += driver.do_begun()
+    latest = {"a": 8, "b": 2}
+    assert sorted(rows) == [(topic, seq) for topic in "ab" for seq in range(next_seqs[topic], latest[topic])]
+
+
+def test_a_query_that_is_moved_back_over_gaps_of_compaction_finds_no_loss(
+    gateway: Gateway, played: Played, tmp_path: Path
+) -> None:
+    gateway.topic("a").drop(1, 3)
+    write(tmp_path, played)
+    assert offsets(gateway, tmp_path, "--move-to", "earliest", "--topics", "a") == 0
+    played.offsets[-1] = (tmp_path / "offsets" / "0").read_text().split("\n")[3]
+    driver = Driver(played, {"brokers": gateway.address})
+    assert driver.begin()
+    assert sorted(driver.do_begun()) == [("a", seq) for seq in (0, 3, 4, 5, 6, 7)]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--move-to", "soon"), "is no seq"),
+        (("--move-to", "9"), "has messages 0 to 7, not 9"),
+        (("--move-to", "latest", "--topics", "a,c"), "have no c"),
+        (("--move-to", "latest", "--source", "0"), "which of the query's sources is meant: 1"),
+        (("--move-to-time", "-1"), "is no number of milliseconds"),
+    ],
+)
+def test_what_cannot_be_moved_is_said_and_nothing_is_changed(
+    gateway: Gateway,
+    played: Played,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: tuple[str, ...],
+    said: str,
+) -> None:
+    write(tmp_path, played)
+    before = (tmp_path / "offsets" / "0").read_bytes()
+    assert offsets(gateway, tmp_path, *more) == 1
+    assert said in capsys.readouterr().err
+    assert (tmp_path / "offsets" / "0").read_bytes() == before
+    assert not (tmp_path / "moved").exists()
+
+
+def test_a_query_in_the_midst_of_a_micro_batch_is_not_moved(
+    gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver = Driver(played, {"brokers": gateway.address})
+    assert driver.begin()
+    write(tmp_path, played, begun=1)
+    assert offsets(gateway, tmp_path, "--move-to", "earliest") == 1
+    assert "micro-batch 1 was begun and is not done" in capsys.readouterr().err
+
+
+def test_what_is_no_checkpoint_is_named(
+    gateway: Gateway, played: Played, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert offsets(gateway, tmp_path) == 1
+    assert "is no checkpoint" in capsys.readouterr().err
+    (tmp_path / "offsets").mkdir()
+    assert offsets(gateway, tmp_path) == 1
+    assert "no micro-batch that reads from mq-shards is done yet" in capsys.readouterr().err
+    write(tmp_path, played)
+    (tmp_path / "offsets" / "0").write_text("v7\n{}\n{}")
+    assert offsets(gateway, tmp_path) == 1
+    assert "it is of version 'v7'; this reads v1" in capsys.readouterr().err
+
+
+def test_progress_tells_how_far_a_query_is_behind() -> None:
+    def offset(**seqs: int) -> str:
+        return json.dumps({"version": 2, "brokers": {"b": {"at": "a:1", "logs": {}, "topics": seqs}}})
+
+    progress = {
+        "sources": [
+            {"latestOffset": offset(a=10, b=3, new=4), "endOffset": offset(a=8, b=3)},
+            {"latestOffset": "7", "endOffset": "5"},  # of another kind
+            {"latestOffset": None, "endOffset": None},
+        ]
+    }
+    lag = behind(progress)
+    assert (lag.min, lag.max, lag.total, lag.avg) == (0, 4, 6, 2.0)
+    assert {key.topic: count for key, count in lag.by_topic.items()} == {"a": 2, "b": 0, "new": 4}
+    assert behind({"sources": []}).avg == 0
