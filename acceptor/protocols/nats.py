@@ -309,6 +309,10 @@ class Nats(Protocol):
             self._settings["lame-duck-duration"],
         )
 
+    @property
+    def system_account(self) -> str:
+        return self._who.system_account
+
     def own_urls(self) -> tuple[str, ...]:
         """Where clients find this server."""
         from mq_shards.acceptor.protocols.nats_addresses import own_urls

@@ -71,8 +71,12 @@ class Routing:
             pool_size=settings["cluster-pool-size"],
         )  # fmt: skip
         self._pinned = tuple(settings["cluster-accounts"])
-        if self._own.pool_size > 0 and SYSTEM_ACCOUNT not in self._pinned:
-            self._pinned += (SYSTEM_ACCOUNT,)
+        system = nats.system_account if nats is not None else SYSTEM_ACCOUNT
+        if self._own.pool_size > 0 and system not in self._pinned:
+            self._pinned += (system,)
+        for account in self._pinned:
+            encoded = account.encode(errors="surrogateescape")
+            engine.configure(protocol_number("nats"), "account-route", 1, encoded)
         self._urls = tuple(url for url in map(route_url, settings["routes"]) if url is not None)
         self._routes: dict[int, Route] = {}
         self._cluster = Cluster(self._own, self._pinned, settings["cluster-connect-retries"])

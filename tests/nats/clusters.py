@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def program(kind: str) -> str | None:
     return shutil.which(os.environ.get("NATS_SERVER_OLD_BIN", str(OLD)))
 
 
-def mixtures(*wanted: Sequence[str]) -> list[object]:
+def mixtures(*wanted: Sequence[str]) -> list[Any]:
     """Parameters for a test; those with a server that cannot be had are skipped."""
     return [
         pytest.param(

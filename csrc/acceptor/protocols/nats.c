@@ -436,6 +436,11 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
     if (strcmp(what, "permissions") == 0)
         return nats_permissions_make(&server->permissions, value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
     if (strcmp(what, "account") == 0) return open_account(a, server, bytes, bytes_count);
+    if (strcmp(what, "account-route") == 0) {
+        int64_t number = open_account(a, server, bytes, bytes_count);
+        if (number > 0) server->accounts[number].has_route = value != 0;
+        return number;
+    }
     if (strcmp(what, "shares") == 0)
         return nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
     return CALL_REFUSED;

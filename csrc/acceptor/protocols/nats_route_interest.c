@@ -11,7 +11,8 @@ static bool carries(const struct nats_server *server, const struct connection *c
     if (account->name_bytes == 0) return false;
     if (r->account != 0) return r->account == number;
     if ((r->flags & ROUTE_NO_POOL) != 0) return true;
-    return !account->has_route && (r->pool_size <= 1 || account->name_hash % r->pool_size == r->pool_index);
+    /* Its place in a pool of our size, however many connections the other server wants. */
+    return !account->has_route && r->pool_size > 0 && account->name_hash % r->pool_size == r->pool_index;
 }
 
 /* --- how often something is wanted -------------------------------------------------------------------------------- */

@@ -1,0 +1,151 @@
+"""Several connections to each server: pools of any size, and accounts that have one for themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, mixtures
+from tests.nats.wire import Wire
+from tests.servers import START_SECONDS, free_port, wait_until
+
+ACCOUNTS = ("A", "B", "C", "D", "SYS")
+CONF = """
+host: 127.0.0.1
+port: $PORT
+http: "127.0.0.1:%d"
+accounts {
+    A { users: [{user: A, password: x}] }
+    B { users: [{user: B, password: x}] }
+    C { users: [{user: C, password: x}] }
+    D { users: [{user: D, password: x}] }
+    SYS { users: [{user: SYS, password: x}] }
+}
+system_account: SYS
+cluster {
+    name: xyz
+    listen: "127.0.0.1:$ROUTE_PORT"
+    routes: [%s]
+    %s
+}
+"""
+
+
+class Pooled(Member):
+    def __init__(self, kind: str, directory: Path, routes: Sequence[str], pool: str) -> None:
+        self.http = free_port()
+        quoted = ", ".join(f'"{url}"' for url in routes)
+        super().__init__(kind, directory, conf=CONF % (self.http, quoted, pool))
+
+    def routez(self) -> list[dict[str, Any]]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/routez", timeout=10) as answer:
+            found: list[dict[str, Any]] = json.load(answer)["routes"]
+        return found
+
+    def user(self, account: str, said: bytes = b"") -> Wire:
+        wire = Wire(self.port)
+        wire.send(b'CONNECT {"verbose":false,"pedantic":false,"user":"%s","pass":"x"}\r\n' % account.encode() + said)
+        wire.barrier()
+        return wire
+
+
+@contextlib.contextmanager
+def pooled(kinds: Sequence[str], pools: Sequence[str]) -> Iterator[list[Pooled]]:
+    directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
+    members: list[Pooled] = []
+    try:
+        for kind, pool in zip(kinds, pools, strict=True):
+            members.append(Pooled(kind, directory, [member.route_url for member in members[:1]], pool))
+            members[-1].start()
+        for member in members:
+            member.wait()
+        yield members
+    finally:
+        for member in members:
+            member.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def all_hear_all(members: Sequence[Pooled]) -> None:
+    """In each account what is published at any server is heard at all of them, and in no other account."""
+    listeners = {(m.port, account): m.user(account, b"SUB news.> 1\r\n") for m in members for account in ACCOUNTS}
+    talkers = {(m.port, account): m.user(account) for m in members for account in ACCOUNTS}
+    until = time.monotonic() + START_SECONDS
+    for wire in listeners.values():
+        wire.socket.settimeout(0.01)
+    said = {f"{port}-{account}".encode() for port, account in talkers}
+
+    def heard_all() -> bool:
+        for (_, account), wire in listeners.items():
+            with contextlib.suppress(TimeoutError):
+                wire.receive()
+            if not {one for one in said if one.endswith(b"-" + account.encode())} <= set(bodies(wire)):
+                return False
+        return True
+
+    while not heard_all():
+        assert time.monotonic() < until, [member.said() for member in members]
+        for (port, account), wire in talkers.items():
+            body = f"{port}-{account}".encode()
+            wire.send(b"PUB news.a %d\r\n%s\r\n" % (len(body), body))
+        time.sleep(0.05)
+    # Now that all know what is wanted: each message once.
+    for (port, account), wire in talkers.items():
+        body = f"last-{port}-{account}".encode()
+        wire.send(b"PUB news.a %d\r\n%s\r\n" % (len(body), body))
+    for (_, account), listener in listeners.items():
+        wanted = Counter(f"last-{port}-{other}".encode() for port, other in talkers if other == account)
+
+        def lasts(listener: Wire = listener) -> Counter[bytes]:
+            with contextlib.suppress(TimeoutError):
+                listener.receive()
+            return Counter(body for body in bodies(listener) if body.startswith(b"last"))
+
+        wait_until(lambda lasts=lasts, wanted=wanted: lasts() == wanted, "the last have come")
+        assert all(body.endswith(b"-" + account.encode()) for body in bodies(listener))
+    for wire in (*listeners.values(), *talkers.values()):
+        wire.close()
+
+
+CASES: list[Any] = [
+    # Of two sizes the greater one counts; each account of its own, and the system's, has one more.
+    ((NEW_REAL, OURS), ("pool_size: 5, accounts: [A, B]", "pool_size: 3, accounts: [A, B]"), 5 + 3),
+    ((OURS, NEW_REAL), ("pool_size: 8, accounts: [A, B, C]", "accounts: [C, B, A]"), 8 + 4),
+    ((OURS, OURS_3), ("pool_size: 7, accounts: [D]", "pool_size: 1, accounts: [D]"), 7 + 2),
+    ((NEW_REAL, OURS, OURS_3), ("pool_size: 4, accounts: [A, D]",) * 3, 4 + 3),
+    ((OURS, NEW_REAL), ("pool_size: -1", "pool_size: 3"), 1),
+    ((OLD_REAL, OURS), ("", "pool_size: 6, accounts: [A, B]"), 1),
+]
+CASES = [
+    pytest.param(*case, marks=mixture.marks, id=f"{mixture.id}-{case[2]}")
+    for case, mixture in zip(CASES, mixtures(*(case[0] for case in CASES)), strict=True)
+]
+
+
+@pytest.mark.parametrize(("kinds", "pools", "count"), CASES)
+def test_accounts_are_spread_over_connections_and_each_is_carried_by_one(
+    kinds: tuple[str, ...], pools: tuple[str, ...], count: int
+) -> None:
+    with pooled(kinds, pools) as members:
+        all_hear_all(members)
+        others = len(members) - 1
+        for member in members:
+            wait_until(lambda member=member: len(member.routez()) == count * others, f"there are {count} to each")
+        # It stays so: nobody tries for more.
+        time.sleep(1.5)
+        for member in members:
+            routes = member.routez()
+            assert len(routes) == count * others, routes
+            accounts = Counter(route.get("account", "") for route in routes if route.get("account"))
+            assert set(accounts.values()) <= {others}
+        all_hear_all(members)
