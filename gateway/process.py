@@ -158,13 +158,12 @@ class GatewayProcess:
         """None: nobody asks for it."""
         if not any(address["protocol"] in services.PULSAR for address in start["addresses"]):
             return None
-        from mq_shards.acceptor.protocols.pulsar_auth import Tokens
         from mq_shards.gateway.pulsar.service import PulsarService  # loaded where it is needed
 
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
         return PulsarService(
             self._engine, self._workers, self._calls, data_dir, start["addresses"], bodies,
-            lambda: self._broker.health, metrics.scrape, Tokens.of(start["settings"]["pulsar"]),
+            lambda: self._broker.health, metrics.scrape, start["settings"]["pulsar"],
         )  # fmt: skip
 
     def _metrics(self, start: Message, supervisor: int) -> Metrics:

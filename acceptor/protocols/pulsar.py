@@ -21,15 +21,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine
 from mq_shards.acceptor.option_kinds import MAX_BODY, MS, SECOND, YEAR, Duration, File, Kind, Number, Setting, Text
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
-from mq_shards.acceptor.protocols import pulsar_auth
+from mq_shards.acceptor.protocols import pulsar_credentials
 from mq_shards.acceptor.protocols.pulsar_answers import Answers
-from mq_shards.acceptor.protocols.pulsar_auth import NOBODY, Authentication, Tokens
+from mq_shards.acceptor.protocols.pulsar_auth import NOBODY, Authentication
 from mq_shards.acceptor.protocols.pulsar_catalog import Catalog
 from mq_shards.acceptor.protocols.pulsar_clients import INVALID_TOPIC_NAME, Client, Desk, PulsarError, Request
 from mq_shards.acceptor.protocols.pulsar_consumers import Consumers
 from mq_shards.acceptor.protocols.pulsar_liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar_messages import decode
 from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, TopicName, topic_name
+from mq_shards.acceptor.protocols.pulsar_permissions import Permissions
 from mq_shards.acceptor.protocols.pulsar_producers import Producers
 from mq_shards.acceptor.protocols.pulsar_topics import Topics
 from mq_shards.acceptor.upgrade import Upgrades
@@ -55,12 +56,12 @@ class Pulsar(Protocol):
         "tls-cert-file": File("the certificate (PEM) for pulsar+ssl://, which is spoken on the same ports"),
         "tls-key-file": File("the key of that certificate"),
         "tls-trust-certs-file": File("who signs clients' certificates; they must then have one"),
-        **pulsar_auth.OPTIONS,
+        **pulsar_credentials.OPTIONS,
     }
 
     @classmethod
     def check(cls, settings: dict[str, Setting]) -> None:
-        pulsar_auth.check(settings)
+        pulsar_credentials.check(settings)
         _context(settings)
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
@@ -70,11 +71,13 @@ class Pulsar(Protocol):
         self._producers = Producers(self._desk, broker, self._liveness)
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
         self._context = _context(settings)
-        self._authentication = Authentication(self._desk, Tokens.of(settings), SERVER_VERSION)
+        self._authentication = Authentication(self._desk, settings, SERVER_VERSION, self._common_name)
         self._answers = Answers(self._desk, broker.calls)
         self._consumers = Consumers(self._desk, self._liveness, self._answers.ends)
         self._catalog = Catalog(broker.calls)
-        self._topics = Topics(self._desk, self._catalog, broker.calls, self._url)
+        authorizes = bool(settings["authorization-enabled"])
+        self._topics = Topics(self._desk, self._catalog, broker.calls, self._url, authorizes=authorizes)
+        self._permissions = Permissions(self._desk, self._catalog, broker.calls, authorizes=authorizes)
         self._address = ("localhost", self.port)
         engine.set("pulsar.max-message-size", settings["max-message-size"])
         engine.set("pulsar.keep-alive-ns", settings["keep-alive"])
@@ -201,6 +204,11 @@ class Pulsar(Protocol):
 
         self._upgrades.begin(conn)
         self._upgrades.shake_hands(conn, VerifyingTls(self._context))
+
+    def _common_name(self, conn: int) -> str:
+        """Of its certificate."""
+        found = self._upgrades.tls(conn)
+        return "" if found is None else found.common_name
 
     def _shaken(self, conn: int) -> None:
         self._engine.resume(conn)

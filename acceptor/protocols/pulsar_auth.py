@@ -1,121 +1,83 @@
-"""Who a Pulsar client is: tokens (JSON Web Tokens, RFC 7519) that come with CONNECT, and anew when they have expired.
-
-Whoever has a token that is signed with the broker's key, and names a role, may do everything: roles are not looked at
-yet.
-"""
+"""Who a Pulsar client is, from its CONNECT on, and anew when its token has expired. What its role may do the gateway
+decides (gateway/pulsar/roles.py)."""
 
 from __future__ import annotations
 
 import heapq
+import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from mq_shards.acceptor.engine import FOREVER
-from mq_shards.acceptor.option_kinds import Choice, File, Kind, Setting, Text
-from mq_shards.acceptor.protocols.pulsar_clients import AUTHENTICATION_ERROR, Client, Desk, PulsarError, Request
+from mq_shards.acceptor.protocols.pulsar_clients import (
+    AUTHENTICATION_ERROR,
+    AUTHORIZATION_ERROR,
+    Client,
+    Desk,
+    PulsarError,
+    Request,
+)
+from mq_shards.acceptor.protocols.pulsar_credentials import TOKEN, Credentials, CredentialsError
 from mq_shards.acceptor.protocols.pulsar_messages import Message
 
-METHOD: Final = "token"
 NOBODY: Final = (1 << 64) - 1  # the number of a request that was none
 SECOND_NS: Final = 1_000_000_000
 # How long a client has to come with a new token.
 REFRESH_S: Final = 60.0
 REFRESH: Final = b"PulsarAuthRefresh"
-SECRET_ALGORITHMS: Final = ("HS256", "HS384", "HS512")
-PUBLIC_ALGORITHMS: Final = ("rs256", "rs384", "rs512", "es256", "es384", "es512")
 
-OPTIONS: Final[dict[str, Kind]] = {
-    "token-secret-key-file": File("the bytes that tokens are signed with (HS256); every client must then have one"),
-    "token-public-key-file": File("the key (PEM or DER) that verifies tokens; every client must then have one"),
-    "token-public-alg": Choice("rs256", PUBLIC_ALGORITHMS, "how tokens are signed that a public key verifies"),
-    "token-auth-claim": Text("sub", "what in a token is the name of a role"),
-}
-
-
-def check(settings: dict[str, Setting]) -> None:
-    """Raises ValueError."""
-    if settings["token-secret-key-file"] and settings["token-public-key-file"]:
-        raise ValueError("pulsar.token-secret-key-file and pulsar.token-public-key-file: it is one or the other")
-    Tokens.of(settings)
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    key: Any
-    algorithms: tuple[str, ...]
-    claim: str
-
-    @classmethod
-    def of(cls, settings: Mapping[str, Setting]) -> Tokens | None:
-        """None: nobody has to say who he is. Raises ValueError."""
-        claim = str(settings["token-auth-claim"])
-        secret, public = str(settings["token-secret-key-file"]), str(settings["token-public-key-file"])
-        try:
-            if secret:
-                return cls(Path(secret).read_bytes(), SECRET_ALGORITHMS, claim)
-            if public:
-                key = _public_key(Path(public).read_bytes())
-                return cls(key, (str(settings["token-public-alg"]).upper(),), claim)
-        except (OSError, ValueError) as error:
-            raise ValueError(f"the key that pulsar's tokens are verified with: {error}") from None
-        return None
-
-    def role(self, token: bytes) -> tuple[str, float | None]:
-        """And when it expires. Raises PulsarError."""
-        import jwt
-
-        try:
-            found = jwt.decode(token, self.key, algorithms=list(self.algorithms), options={"verify_aud": False})
-        except (jwt.PyJWTError, ValueError) as error:
-            raise PulsarError(AUTHENTICATION_ERROR, f"Failed to authentication token: {error}") from None
-        role, expires = found.get(self.claim), found.get("exp")
-        if not isinstance(role, str) or not role:
-            raise PulsarError(AUTHENTICATION_ERROR, f"Token has no {self.claim}")
-        return role, None if expires is None else float(expires)
-
-
-def _public_key(data: bytes) -> object:
-    from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
-
-    return load_pem_public_key(data) if data.startswith(b"-----") else load_der_public_key(data)
+log = logging.getLogger(__name__)
 
 
 class Authentication:
     """Of all clients of an acceptor."""
 
-    def __init__(self, desk: Desk, tokens: Tokens | None, server_version: str) -> None:
+    def __init__(
+        self, desk: Desk, settings: Mapping[str, Any], server_version: str, common_name: Callable[[int], str]
+    ) -> None:
+        """`common_name` is that of a connection's certificate, or ""."""
         self._desk = desk
-        self._tokens = tokens
+        self._credentials = Credentials.of(settings)
+        self._authorizes = bool(settings["authorization-enabled"])
+        self._proxies = frozenset(settings["proxy-roles"])
         self._server_version = server_version
+        self._common_name = common_name
         self._due: list[tuple[float, int]] = []  # wall clock, connection: to be looked at then
 
     def admit(self, client: Client, body: Message) -> None:
         """At its CONNECT. Raises PulsarError."""
-        if self._tokens is None:
+        if self._credentials is None:
             return
-        if body.auth_method_name != METHOD:
-            raise PulsarError(AUTHENTICATION_ERROR, f"Unsupported authentication method: [{body.auth_method_name}]")
         client.refreshes = bool(body.feature_flags.supports_auth_refresh)
-        self._learn(client, body.auth_data)
+        self._learn(client, body.auth_method_name, body.auth_data)
+        if self._authorizes and (client.role in self._proxies) != bool(body.original_principal):
+            raise PulsarError(AUTHORIZATION_ERROR, "Invalid roles.")
+        if self._authorizes and body.original_principal in self._proxies:
+            raise PulsarError(AUTHORIZATION_ERROR, "Invalid roles.")
+        client.original = body.original_principal
 
-    def _learn(self, client: Client, token: bytes) -> None:
-        assert self._tokens is not None
-        client.role, client.expires_s = self._tokens.role(token)
+    def _learn(self, client: Client, method: str, data: bytes) -> None:
+        assert self._credentials is not None
+        try:
+            found = self._credentials.identity(method, data, self._common_name(client.conn))
+        except CredentialsError as error:
+            log.debug("%s: %s", self._desk.engine.remote(client.conn), error)
+            raise PulsarError(AUTHENTICATION_ERROR, "Failed to authenticate") from None
+        client.role, client.expires_s = found.role, found.expires_s
         client.challenged = False
         if client.expires_s is not None:
             heapq.heappush(self._due, (client.expires_s, client.conn))
 
     def refresh(self, request: Request, end: Callable[[Client], None]) -> None:
-        """AUTH_RESPONSE. Another role than before ends the connection, as what is no token does."""
+        """AUTH_RESPONSE. Another role than before ends the connection, as what proves nothing does."""
         client, before = request.client, request.client.role
         request.done()
-        if self._tokens is None:
+        if self._credentials is None:
             return
+        answer = request.body.response
         try:
-            self._learn(client, request.body.response.auth_data)
+            self._learn(client, answer.auth_method_name or TOKEN, answer.auth_data)
         except PulsarError:
             client.role = ""
         if client.role != before:
@@ -140,5 +102,5 @@ class Authentication:
             self._desk.say(
                 client, "authChallenge", server_version=self._server_version,
                 protocol_version=client.protocol_version,
-                challenge={"auth_method_name": METHOD, "auth_data": REFRESH},
+                challenge={"auth_method_name": TOKEN, "auth_data": REFRESH},
             )  # fmt: skip

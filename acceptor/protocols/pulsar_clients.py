@@ -74,6 +74,7 @@ class Client:
     version: str = ""
     protocol_version: int = 0
     role: str = ""
+    original: str = ""  # for whom a proxy speaks
     expires_s: float | None = None  # its token, by the wall clock
     refreshes: bool = False  # it can be asked for another
     challenged: bool = False  # and has been

@@ -35,6 +35,7 @@ MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 CONNECT, FAILED = 1, 2  # of a LOOKUP; of PARTITIONED_METADATA:
 PARTITIONS_FOUND, PARTITIONS_FAILED = 0, 1
 NO_SCHEMA: Final = 0
+PRODUCE, CONSUME = "produce", "consume"
 MAX_WATCHERS: Final = 1000  # of a connection
 # Schema.Type, and what the catalog calls it.
 SCHEMA_TYPES: Final = (
@@ -68,13 +69,19 @@ def schema_fields(topic: TopicName, schema: Message) -> Fields:
     }
 
 
+def who(client: Client) -> Fields:
+    """As the catalog is told of it."""
+    return {"role": client.role, "original": client.original}
+
+
 def version_bytes(version: int) -> bytes:
     return version.to_bytes(8, "big", signed=True)
 
 
 class Topics:
-    def __init__(self, desk: Desk, catalog: Catalog, calls: Calls | None, url: Url) -> None:
-        """`url`: where clients find all topics, without TLS and with it."""
+    def __init__(self, desk: Desk, catalog: Catalog, calls: Calls | None, url: Url, *, authorizes: bool) -> None:
+        """`url`: where clients find all topics, without TLS and with it; `authorizes`: not all may do all."""
+        self._authorizes = authorizes
         self._desk = desk
         self._catalog = catalog
         self._url = url
@@ -99,10 +106,17 @@ class Topics:
                 self._catalog.learn(topic.namespace, found["policies"])
                 self._check_schema(request, topic, consumer, then)
 
-        self._catalog.ask("open", heard, again=False, topic=str(topic), create=create)
+        subscription = request.body.subscription if consumer else ""
+        self._catalog.ask(
+            "open", heard, again=False, topic=str(topic), create=create, action=CONSUME if consumer else PRODUCE,
+            subscription=subscription, **who(request.client),
+        )  # fmt: skip
 
     def _open_without(self, request: Request, topic: TopicName, then: Opened) -> None:
-        """What is there is served when the catalog cannot be asked."""
+        """What is there is served when the catalog cannot be asked; but not to roles, of which only that knows."""
+        if self._authorizes:
+            request.fail(SERVICE_NOT_READY, "The broker's catalog cannot be asked now")
+            return
 
         def heard(answer: Answer) -> None:
             if answer.status == engine.OK:
@@ -155,7 +169,7 @@ class Topics:
                 authoritative=True, proxy_through_service_url=True,
             )  # fmt: skip
 
-        self._catalog.ask("namespace", heard, namespace=topic.namespace)
+        self._catalog.ask("lookup", heard, topic=str(topic), **who(request.client))
 
     def partitions(self, request: Request, topic: TopicName) -> None:
         def heard(found: Fields | PulsarError) -> None:
@@ -166,7 +180,7 @@ class Topics:
                 request.reply(name, response=PARTITIONS_FOUND, partitions=found["partitions"])
 
         create = bool(request.body.metadata_auto_creation_enabled)
-        self._catalog.ask("partitions", heard, topic=str(topic), create=create)
+        self._catalog.ask("partitions", heard, topic=str(topic), create=create, **who(request.client))
 
     # --- what a namespace has ---------------------------------------------------------------------------------------
 
@@ -188,8 +202,9 @@ class Topics:
         pattern = body.topics_pattern if body.HasField("topics_pattern") else None
         known = body.topics_hash if body.HasField("topics_hash") else None
         self._catalog.ask(
-            "topics", heard, namespace=body.namespace, mode=MODES[body.mode], pattern=pattern, hash=known
-        )
+            "topics", heard, namespace=body.namespace, mode=MODES[body.mode], pattern=pattern, hash=known,
+            **who(request.client),
+        )  # fmt: skip
 
     def watch(self, request: Request) -> None:
         body, client = request.body, request.client
@@ -212,8 +227,9 @@ class Topics:
             )
 
         self._catalog.ask(
-            "watch", heard, watcher=number, namespace=body.namespace, pattern=body.topics_pattern, hash=known
-        )
+            "watch", heard, watcher=number, namespace=body.namespace, pattern=body.topics_pattern, hash=known,
+            **who(client),
+        )  # fmt: skip
 
     def unwatch(self, request: Request) -> None:
         self._forget(lambda watcher: watcher.client is request.client and watcher.id == request.body.watcher_id)
@@ -250,7 +266,7 @@ class Topics:
 
             self._catalog.ask(
                 "watch", heard, watcher=number, namespace=watcher.namespace, pattern=watcher.pattern,
-                hash=watcher.hash or None,
+                hash=watcher.hash or None, **who(watcher.client),
             )  # fmt: skip
 
     # --- schemas ----------------------------------------------------------------------------------------------------

@@ -52,6 +52,7 @@ class Control:
         self.clients: Final = clients
         self.on_topics: list[Changed] = []  # given the namespace, what is new in it, what is gone
         self.on_policies: list[Callable[[str], None]] = []
+        self.on_permissions: list[Callable[[str], None]] = []  # given the tenant
         self.now_s: Final = now_s
 
     # --- names ------------------------------------------------------------------------------------------------------
@@ -351,6 +352,10 @@ class Control:
         await self.store.commit({"do": "namespace", "name": namespace, "policies": policies})
         for changed in self.on_policies:
             changed(namespace)
+
+    def permissions_changed(self, tenant: str) -> None:
+        for changed in self.on_permissions:
+            changed(tenant)
 
     def _tell_topics(self, namespace: str, new: list[str], gone: list[str]) -> None:
         for changed in self.on_topics:

@@ -11,11 +11,10 @@ from http import HTTPStatus
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
-from mq_shards.acceptor.protocols.pulsar_auth import Tokens
-from mq_shards.acceptor.protocols.pulsar_clients import PulsarError
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
+from mq_shards.gateway.pulsar.http_access import Access, Asked
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.requests import Call, Handler, Routes
 from mq_shards.gateway.pulsar.store import Store, StoreError
@@ -23,17 +22,15 @@ from mq_shards.gateway.pulsar.store import Store, StoreError
 MAX_CONNECTIONS: Final = 1024
 MAX_QUERY_FIELDS: Final = 32
 MAX_PATH_BYTES: Final = 8192
-# As a real broker has it: who watches over it need not be somebody.
-OPEN_TO_ALL: Final = ("/metrics", "/metrics/", "/status.html")
 
 log = logging.getLogger(__name__)
 
 
 class PulsarHttp:
-    def __init__(self, store: Store, bodies: Bodies, routes: Routes, tokens: Tokens | None) -> None:
-        """To be made where the event loop runs. With `tokens` each request needs one."""
+    def __init__(self, store: Store, bodies: Bodies, routes: Routes, access: Access) -> None:
+        """To be made where the event loop runs."""
         self._store = store
-        self._tokens = tokens
+        self._access = access
         self._bodies = bodies
         self._tree = _Tree(routes)
         self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS)
@@ -60,27 +57,18 @@ class PulsarHttp:
             fields = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS))
         except ValueError:
             return page(400, raw)
-        methods, names = self._tree.find(parts)
+        who = self._access.who(raw, request.headers)
+        if who is None:
+            return page(401, raw, "Authentication required")
+        route, methods, names = self._tree.find(parts)
         if methods is None:
             return page(404, raw)
-        if self._tokens is not None and raw not in OPEN_TO_ALL and not self._is_somebody(self._tokens, request):
-            return page(401, raw)
         handler = methods.get("GET" if request.method == "HEAD" else request.method)
         if handler is None:
             return page(405, raw)
         await self._store.opened()
+        self._access.check(Asked(request.method, route, names, who))
         return await handler(Call(request, self._bodies, names, fields))
-
-    @staticmethod
-    def _is_somebody(tokens: Tokens, request: Request) -> bool:
-        scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            return False
-        try:
-            tokens.role(token.strip().encode())
-        except PulsarError:
-            return False
-        return True
 
 
 class _Tree:
@@ -100,35 +88,37 @@ class _Tree:
                     node = node.named.setdefault(segment, _Node())
             assert not node.methods.keys() & methods.keys(), path
             node.methods.update(methods)
+            node.route = path
 
-    def find(self, parts: list[str]) -> tuple[dict[str, Handler] | None, dict[str, str]]:
-        """The methods that a path has; and what stands for its names."""
+    def find(self, parts: list[str]) -> tuple[str, dict[str, Handler] | None, dict[str, str]]:
+        """Its route, the methods that it has, and what stands for its names."""
         # Depth first, bounded by what routes there are.
         open_: list[tuple[_Node, int, dict[str, str]]] = [(self._start, 0, {})]
         while open_:
             node, at, names = open_.pop()
             if at == len(parts):
                 if node.methods:
-                    return node.methods, names
+                    return node.route, node.methods, names
                 continue
             if node.anything is not None and parts[at]:
                 open_.append((node.anything, at + 1, {**names, node.anything.name: parts[at]}))
             if parts[at] in node.named:
                 open_.append((node.named[parts[at]], at + 1, names))
-        return None, {}
+        return "", None, {}
 
 
 class _Node:
     def __init__(self) -> None:
         self.name = ""  # of what stands here, if it may be anything
+        self.route = ""
         self.named: dict[str, _Node] = {}
         self.anything: _Node | None = None
         self.methods: dict[str, Handler] = {}
 
 
-def page(status: int, uri: str) -> Answer:
+def page(status: int, uri: str, message: str = "") -> Answer:
     """As a servlet container says it."""
-    phrase = HTTPStatus(status).phrase
+    phrase = message or HTTPStatus(status).phrase
     text = (
         f"<html>\n<head>\n<title>Error {status} {phrase}</title>\n</head>\n"
         f"<body><h2>HTTP ERROR {status} {phrase}</h2>\n"

@@ -199,7 +199,12 @@ class HttpNamespaces:
             f"{ns}/unload": {"PUT": self._unload},
             f"{ns}/replication": {"GET": self._replication},
             f"{ns}/permissions": {"GET": self._permissions},
+            f"{ns}/permissions/subscription": {"GET": self._subscription_permissions},
             f"{ns}/permissions/{{role}}": {"POST": self._grant, "DELETE": self._revoke},
+            # subscription/NAME to grant, NAME/ROLE to revoke.
+            f"{ns}/permissions/{{role}}/{{of}}": {
+                "POST": self._grant_subscription, "DELETE": self._revoke_subscription,
+            },
             f"{ns}/properties": {"GET": self._properties, "PUT": self._set_properties, "DELETE": self._no_properties},
             f"{ns}/property/{{key}}": {"GET": self._property, "DELETE": self._no_property},
             f"{ns}/property/{{key}}/{{value}}": {"PUT": self._set_property},
@@ -230,7 +235,9 @@ class HttpNamespaces:
     async def _get(self, call: Call) -> Answer:
         found = self._found(call)
         await self._control.store.settled()
-        return json_of(policies_module.shown(found.policies))
+        shown = policies_module.shown(found.policies)
+        of_topics = {name: topic.permissions for name, topic in found.topics.items() if topic.permissions}
+        return json_of({**shown, "auth_policies": {**shown["auth_policies"], "destination_auth": of_topics}})
 
     async def _make(self, call: Call) -> Answer:
         given = await call.object()
@@ -286,8 +293,9 @@ class HttpNamespaces:
     # --- permissions ------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def _granted(found: Namespace) -> dict[str, list[str]]:
-        granted: dict[str, list[str]] = found.policies.get("auth_policies", {}).get("namespace_auth", {})
+    def _granted(found: Namespace, to: str = "namespace_auth") -> dict[str, list[str]]:
+        """Actions by role; or roles by subscription."""
+        granted: dict[str, list[str]] = found.policies.get("auth_policies", {}).get(to, {})
         return granted
 
     async def _permissions(self, call: Call) -> Answer:
@@ -295,15 +303,20 @@ class HttpNamespaces:
         await self._control.store.settled()
         return json_of(found)
 
-    async def _set_granted(self, call: Call, granted: dict[str, list[str]]) -> Answer:
-        auth = {"namespace_auth": granted, "destination_auth": {}, "subscription_auth_roles": {}}
-        return await self._set(call, "auth_policies", auth)
+    async def _set_granted(
+        self, call: Call, granted: dict[str, list[str]], to: str = "namespace_auth"
+    ) -> Answer:
+        if len(granted) > MAX_ROLES or any(len(some) > MAX_ROLES for some in granted.values()):
+            raise too_many("there are as many roles as there may be")
+        before = self._found(call).policies.get("auth_policies", {})
+        empty: Json = {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}}
+        answer = await self._set(call, "auth_policies", {**empty, **before, to: granted})
+        self._control.permissions_changed(call.names["tenant"])
+        return answer
 
     async def _grant(self, call: Call) -> Answer:
         actions = await actions_of(call)
         granted = self._granted(self._found(call))
-        if len(granted) >= MAX_ROLES:
-            raise too_many("there are as many roles as there may be")
         return await self._set_granted(call, {**granted, call.names["role"]: actions})
 
     async def _revoke(self, call: Call) -> Answer:
@@ -311,6 +324,28 @@ class HttpNamespaces:
         return await self._set_granted(
             call, {role: what for role, what in granted.items() if role != call.names["role"]}
         )
+
+    async def _subscription_permissions(self, call: Call) -> Answer:
+        found = self._granted(self._found(call), "subscription_auth_roles")
+        await self._control.store.settled()
+        return json_of(found)
+
+    async def _grant_subscription(self, call: Call) -> Answer:
+        roles = await call.json()
+        if call.names["role"] != "subscription":
+            raise RefusedError(404, "MetadataError", "HTTP 404 Not Found")
+        if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
+            raise RefusedError(400, "MetadataError", "the body is not a list of roles")
+        granted = self._granted(self._found(call), "subscription_auth_roles")
+        granted = {**granted, call.names["of"]: sorted(set(roles))}
+        return await self._set_granted(call, granted, "subscription_auth_roles")
+
+    async def _revoke_subscription(self, call: Call) -> Answer:
+        granted = dict(self._granted(self._found(call), "subscription_auth_roles"))
+        left = [role for role in granted.pop(call.names["role"], []) if role != call.names["of"]]
+        if left:
+            granted[call.names["role"]] = left
+        return await self._set_granted(call, granted, "subscription_auth_roles")
 
     # --- properties -------------------------------------------------------------------------------------------------
 

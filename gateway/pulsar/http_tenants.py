@@ -139,6 +139,7 @@ class HttpTenants:
         self._found(call, f"Tenant {call.names['tenant']} not found")
         data = self._checked(given)
         await self._control.store.commit({"do": "tenant", "name": call.names["tenant"], "data": data})
+        self._control.permissions_changed(call.names["tenant"])
         return NO_CONTENT
 
     async def _delete(self, call: Call) -> Answer:

@@ -231,6 +231,7 @@ class HttpTopics:
             raise too_many("there are as many roles as there may be")
         record = topic_record(name.namespace, str(name), replace(topic, permissions=permissions))
         await self._control.store.commit(record)
+        self._control.permissions_changed(name.tenant)
         return NO_CONTENT
 
     async def _grant(self, call: Call) -> Answer:

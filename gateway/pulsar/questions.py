@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar_names import topics_hash
+from mq_shards.acceptor.protocols.pulsar_names import TopicName, topics_hash
 from mq_shards.gateway.calls import AcceptorCalls, Handler
 from mq_shards.gateway.pulsar import policies
 from mq_shards.gateway.pulsar.catalog import Json, Schema
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
+from mq_shards.gateway.pulsar.roles import CONSUME, Roles, Who
 from mq_shards.gateway.pulsar.store import StoreError
 from mq_shards.gateway.pulsar.watches import Watches, matcher
 
@@ -21,14 +22,16 @@ Answer = Callable[[int, Json], Awaitable[Json]]
 
 
 class Questions:
-    def __init__(self, control: Control, calls: AcceptorCalls, watches: Watches) -> None:
+    def __init__(self, control: Control, calls: AcceptorCalls, watches: Watches, roles: Roles) -> None:
         self._control = control
         self._calls = calls
         self._watches = watches
+        self._roles = roles
         for what, answer in {
             "pulsar.partitions": self._partitions,
             "pulsar.open": self._open,
-            "pulsar.namespace": self._namespace,
+            "pulsar.lookup": self._lookup,
+            "pulsar.may": self._may,
             "pulsar.topics": self._topics,
             "pulsar.watch": self._watch,
             "pulsar.unwatch": self._unwatch,
@@ -38,6 +41,7 @@ class Questions:
             calls.serve(what, self._serving(answer))
         control.on_topics.append(watches.changed)
         control.on_policies.append(self._tell_policies)
+        control.on_permissions.append(self._tell_permissions)
         control.store.on_undone.append(calls.tell_lost)
 
     def _serving(self, answer: Answer) -> Handler:
@@ -59,21 +63,49 @@ class Questions:
         said = {"namespace": namespace, "policies": None if found is None else policies.told(found.policies)}
         self._calls.tell("pulsar.policies", orjson.dumps(said))
 
+    def _tell_permissions(self, tenant: str) -> None:
+        if self._roles.enabled:
+            self._calls.tell("pulsar.permissions", orjson.dumps({"tenant": tenant}))
+
+    # --- who may ------------------------------------------------------------------------------------------------------
+
+    def _may_open(self, asked: Json, name: TopicName) -> bool:
+        """To produce or consume, as its `action` has it."""
+        operation = "CONSUME" if asked["action"] == CONSUME else "PRODUCE"
+        return self._roles.may_with_topic(_who(asked), name, operation, asked.get("subscription") or "")
+
+    async def _may(self, acceptor: int, asked: Json) -> Json:
+        """Of clients that are there: which of them may stay."""
+        return {"may": [self._may_open(one, self._control.name(one["topic"])) for one in asked["asked"]]}
+
+    async def _lookup(self, acceptor: int, asked: Json) -> Json:
+        name, who = self._control.name(asked["topic"]), _who(asked)
+        if self._roles.enabled and not self._roles.is_super(who) and not self._roles.has_tenant(name.tenant):
+            raise _unauthorized("Exception occurred while trying to authorize lookup")
+        if not self._roles.may_with_topic(who, name, "LOOKUP"):
+            raise _unauthorized("Client is not authorized to Lookup")
+        self._control.namespace(name.namespace)
+        return {}
+
     # --- topics -----------------------------------------------------------------------------------------------------
 
     async def _partitions(self, acceptor: int, asked: Json) -> Json:
         name = self._control.name(asked["topic"])
+        if not self._roles.may_with_topic(_who(asked), name, "LOOKUP"):
+            raise _unauthorized("Client is not authorized to Get Partition Metadata")
         partitions = await self._control.partitions(name, create=bool(asked["create"]))
         return {"partitions": partitions, "exists": partitions > 0 or await self._control.exists(name)}
 
     async def _open(self, acceptor: int, asked: Json) -> Json:
-        return await self._control.open(self._control.name(asked["topic"]), create=bool(asked["create"]))
-
-    async def _namespace(self, acceptor: int, asked: Json) -> Json:
-        self._control.namespace(asked["namespace"])
-        return {}
+        name = self._control.name(asked["topic"])
+        if not self._may_open(asked, name):
+            action = "subscribe" if asked["action"] == CONSUME else "Produce"
+            raise _unauthorized(f"Client is not authorized to {action}")
+        return await self._control.open(name, create=bool(asked["create"]))
 
     async def _topics(self, acceptor: int, asked: Json) -> Json:
+        if not self._roles.may_in_namespace(_who(asked), asked["namespace"], "GET_TOPICS"):
+            raise _unauthorized("Client is not authorized to GetTopicsOfNamespace")
         names = await self._names(asked["namespace"], asked.get("mode", "PERSISTENT"), asked.get("pattern"))
         found = topics_hash(names)
         changed = found != asked.get("hash")
@@ -89,6 +121,8 @@ class Questions:
 
     async def _watch(self, acceptor: int, asked: Json) -> Json:
         namespace, pattern = asked["namespace"], asked["pattern"]
+        if not self._roles.may_in_namespace(_who(asked), namespace, "GET_TOPICS"):
+            raise _unauthorized("Proxy Client is not authorized to watchTopicList")  # so said of all clients
         names = await self._names(namespace, "PERSISTENT", pattern)
         self._watches.watch(acceptor, int(asked["watcher"]), namespace, pattern, names)
         found = topics_hash(names)
@@ -127,3 +161,11 @@ class Questions:
         else:
             version = await self._control.put_schema(name, new)
         return {"version": version}
+
+
+def _who(asked: Json) -> Who:
+    return Who(asked.get("role") or "", asked.get("original") or "")
+
+
+def _unauthorized(reason: str) -> RefusedError:
+    return RefusedError(401, "AuthorizationError", reason)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mq_shards.acceptor.engine import Engine
-from mq_shards.acceptor.protocols.pulsar_auth import Tokens
+from mq_shards.acceptor.protocols.pulsar_credentials import Credentials
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.http_bodies import Bodies
@@ -16,12 +16,14 @@ from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Core
 from mq_shards.gateway.pulsar.http import PulsarHttp
+from mq_shards.gateway.pulsar.http_access import Access
 from mq_shards.gateway.pulsar.http_namespaces import HttpNamespaces
 from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
 from mq_shards.gateway.pulsar.http_subscriptions import HttpSubscriptions
 from mq_shards.gateway.pulsar.http_tenants import HttpTenants, Urls
 from mq_shards.gateway.pulsar.http_topics import HttpTopics
 from mq_shards.gateway.pulsar.questions import Questions
+from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.stats import Stats
 from mq_shards.gateway.pulsar.store import Store
 from mq_shards.gateway.pulsar.watches import Watches
@@ -43,12 +45,13 @@ class PulsarService:
         bodies: Bodies,
         health: Callable[[], str],
         metrics: Callable[[], Awaitable[Answer]],
-        tokens: Tokens | None,
+        settings: Mapping[str, Any],
     ) -> None:
         self._store = Store(data_dir)
         self._watches = Watches(calls)
         control = Control(self._store, Core(engine, workers), Clients(calls))
-        Questions(control, calls, self._watches)
+        roles = Roles(settings, lambda: self._store.catalog)
+        Questions(control, calls, self._watches, roles)
         urls = urls_of(addresses)
         stats = Stats(control, urls.broker_id)
         routes = {
@@ -58,7 +61,9 @@ class PulsarService:
             **HttpTopics(control, stats).routes,
             **HttpSubscriptions(control, stats).routes,
         }
-        self._http = PulsarHttp(self._store, bodies, routes, tokens)
+        self._http = PulsarHttp(
+            self._store, bodies, routes, Access(Credentials.of(settings), roles, urls.broker_id)
+        )
 
     @property
     def server(self) -> HttpServer:

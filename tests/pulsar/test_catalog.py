@@ -21,6 +21,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Core
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.store import FILE, Store, StoreError
 from mq_shards.gateway.pulsar.watches import Watches
 
@@ -85,9 +86,12 @@ class Side:
         self.store = Store(data_dir)
         self.watches = Watches(cast(Any, self.calls))
         self.control = Control(self.store, cast(Core, self.core), cast(Any, self.clients))
-        Questions(self.control, cast(Any, self.calls), self.watches)
+        settings = {"authorization-enabled": False, "super-user-roles": [], "proxy-roles": []}
+        Questions(self.control, cast(Any, self.calls), self.watches, Roles(settings, lambda: self.store.catalog))
 
     async def ask(self, what: str, **fields: object) -> Any:  # noqa: ANN401
+        if what == "open":
+            fields = {"action": "produce", **fields}
         return orjson.loads(await self.calls.handlers[f"pulsar.{what}"](0, orjson.dumps(fields)))
 
 

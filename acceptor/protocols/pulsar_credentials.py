@@ -1,0 +1,200 @@
+"""Who somebody is: tokens (JSON Web Tokens, RFC 7519), names with passwords, certificates. What each proves is the
+name of a role."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mq_shards.acceptor.option_kinds import Choice, File, Flag, Kind, Setting, Text, TextList
+
+TOKEN: Final = "token"
+BASIC: Final = "basic"
+CERTIFICATE: Final = "tls"
+SECRET_ALGORITHMS: Final = ("HS256", "HS384", "HS512")
+PUBLIC_ALGORITHMS: Final = ("rs256", "rs384", "rs512", "es256", "es384", "es512")
+MAX_USERS: Final = 100_000
+# Of MD5-crypt, as Apache's htpasswd writes it.
+_MAGIC: Final = "$apr1$"
+_DIGITS: Final = "./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_ROUNDS: Final = 1000
+
+OPTIONS: Final[dict[str, Kind]] = {
+    "token-secret-key-file": File("the bytes that tokens are signed with (HS256); clients must then say who they are"),
+    "token-public-key-file": File("the key (PEM or DER) that verifies tokens; clients must then say who they are"),
+    "token-public-alg": Choice("rs256", PUBLIC_ALGORITHMS, "how tokens are signed that a public key verifies"),
+    "token-auth-claim": Text("sub", "what in a token is the name of a role"),
+    "basic-auth-file": File("names and passwords, as htpasswd -m writes them; clients must then say who they are"),
+    "tls-auth": Flag(False, "the common name of a client's certificate is a role; clients must say who they are"),
+    "authorization-enabled": Flag(False, "roles may do what they have been granted only"),
+    "super-user-roles": TextList("a role that may do everything", "a role", str.isprintable),
+    "proxy-roles": TextList("a role of proxies, who say for whom they speak", "a role", str.isprintable),
+}
+
+
+class CredentialsError(Exception):
+    """They prove nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    role: str
+    expires_s: float | None = None  # by the wall clock
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    key: Any
+    algorithms: tuple[str, ...]
+    claim: str
+
+    def identity(self, data: bytes) -> Identity:
+        """Raises CredentialsError."""
+        import jwt
+
+        try:
+            found = jwt.decode(data, self.key, algorithms=list(self.algorithms), options={"verify_aud": False})
+        except (jwt.PyJWTError, ValueError) as error:
+            raise CredentialsError(f"Failed to authentication token: {error}") from None
+        role, expires = found.get(self.claim), found.get("exp")
+        if isinstance(role, list):
+            role = next(iter(role), None)
+        if not isinstance(role, str) or not role:
+            raise CredentialsError(f"Token has no {self.claim}")
+        return Identity(role, None if expires is None else float(expires))
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """By name, what their passwords become."""
+
+    hashes: Mapping[str, str]
+
+    def identity(self, data: bytes) -> Identity:
+        """Of NAME:PASSWORD. Raises CredentialsError."""
+        name, colon, password = data.decode(errors="replace").partition(":")
+        known = self.hashes.get(name)
+        # Whoever does not exist takes as long as who does.
+        found = _apr1(password, _salt(known or _MAGIC + "none$"))
+        if not colon or known is None or not hmac.compare_digest(found, known):
+            raise CredentialsError("Unknown user or invalid password")
+        return Identity(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """All ways there are to say who one is."""
+
+    tokens: Tokens | None
+    users: Users | None
+    certificates: bool
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Setting]) -> Credentials | None:
+        """None: nobody has to say who he is. Raises ValueError."""
+        users = _users(str(settings["basic-auth-file"]))
+        found = cls(_tokens(settings), users, bool(settings["tls-auth"]))
+        return found if found.tokens or found.users or found.certificates else None
+
+    def identity(self, method: str, data: bytes, common_name: str = "") -> Identity:
+        """`method` is how a client says it is, `common_name` that of its certificate. Raises CredentialsError."""
+        if method == TOKEN and self.tokens is not None:
+            return self.tokens.identity(data)
+        if method == BASIC and self.users is not None:
+            return self.users.identity(data)
+        if method == CERTIFICATE and self.certificates and common_name:
+            return Identity(common_name)
+        raise CredentialsError(f"Unsupported authentication method: [{method}]")
+
+    def of_header(self, authorization: str) -> Identity:
+        """An HTTP request's. Raises CredentialsError."""
+        scheme, _, given = authorization.partition(" ")
+        if scheme.lower() == "bearer":
+            return self.identity(TOKEN, given.strip().encode())
+        if scheme.lower() == "basic":
+            try:
+                return self.identity(BASIC, base64.b64decode(given.strip(), validate=True))
+            except (binascii.Error, ValueError):
+                raise CredentialsError("Invalid authorization header") from None
+        raise CredentialsError("Authentication required")
+
+
+def check(settings: Mapping[str, Setting]) -> None:
+    """Raises ValueError."""
+    if settings["token-secret-key-file"] and settings["token-public-key-file"]:
+        raise ValueError("pulsar.token-secret-key-file and pulsar.token-public-key-file: it is one or the other")
+    if settings["tls-auth"] and not settings["tls-trust-certs-file"]:
+        raise ValueError("pulsar.tls-auth needs pulsar.tls-trust-certs-file: certificates have to be verified")
+    if Credentials.of(settings) is None and settings["authorization-enabled"]:
+        raise ValueError("pulsar.authorization-enabled needs tokens, pulsar.basic-auth-file or pulsar.tls-auth")
+
+
+def _tokens(settings: Mapping[str, Setting]) -> Tokens | None:
+    claim = str(settings["token-auth-claim"])
+    secret, public = str(settings["token-secret-key-file"]), str(settings["token-public-key-file"])
+    try:
+        if secret:
+            return Tokens(Path(secret).read_bytes(), SECRET_ALGORITHMS, claim)
+        if public:
+            key = _public_key(Path(public).read_bytes())
+            return Tokens(key, (str(settings["token-public-alg"]).upper(),), claim)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"the key that pulsar's tokens are verified with: {error}") from None
+    return None
+
+
+def _public_key(data: bytes) -> object:
+    from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
+
+    return load_pem_public_key(data) if data.startswith(b"-----") else load_der_public_key(data)
+
+
+def _users(file: str) -> Users | None:
+    if not file:
+        return None
+    found: dict[str, str] = {}
+    try:
+        lines = Path(file).read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"pulsar.basic-auth-file {file}: {error}") from None
+    for number, line in enumerate(lines, 1):
+        name, _, known = line.strip().partition(":")
+        if not name or name.startswith("#"):
+            continue
+        if not known.startswith(_MAGIC) or known.count("$") != 3 or len(found) >= MAX_USERS:
+            raise ValueError(f"pulsar.basic-auth-file {file}: line {number} is none that htpasswd -m writes")
+        found[name] = known
+    return Users(found)
+
+
+def _salt(known: str) -> str:
+    return known.removeprefix(_MAGIC).partition("$")[0][:8]
+
+
+def _apr1(password: str, salt: str) -> str:
+    """MD5-crypt with Apache's magic: https://httpd.apache.org/docs/2.4/misc/password_encryptions.html"""
+    secret, salted = password.encode(), salt.encode()
+    inner = hashlib.md5(secret + salted + secret).digest()
+    start = secret + _MAGIC.encode() + salted
+    start += bytes(itertools.islice(itertools.cycle(inner), len(secret)))
+    bits = len(secret)
+    while bits:
+        start += b"\0" if bits & 1 else secret[:1]
+        bits >>= 1
+    digest = hashlib.md5(start).digest()
+    for i in range(_ROUNDS):
+        text = secret if i % 2 else digest
+        text += salted if i % 3 else b""
+        text += secret if i % 7 else b""
+        digest = hashlib.md5(text + (digest if i % 2 else secret)).digest()
+    order = ((0, 6, 12), (1, 7, 13), (2, 8, 14), (3, 9, 15), (4, 10, 5))
+    numbers = [(digest[a] << 16 | digest[b] << 8 | digest[c], 4) for a, b, c in order] + [(digest[11], 2)]
+    written = "".join(_DIGITS[number >> 6 * i & 63] for number, digits in numbers for i in range(digits))
+    return f"{_MAGIC}{salt}${written}"

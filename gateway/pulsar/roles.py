@@ -1,0 +1,114 @@
+"""What a role may do: super users everything, administrators of a tenant everything in it, the others what has been
+granted to them in a namespace, for a topic, or to subscribe. Asked for acceptors and for the REST API; nothing is kept
+here.
+
+Whoever speaks for somebody else, as a proxy does, may only do what both may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.gateway.pulsar.catalog import Catalog, Json
+
+PRODUCE: Final = "produce"
+CONSUME: Final = "consume"
+PACKAGES: Final = "packages"
+
+# Of a topic: what who may consume can do, beside receiving; and what either can.
+_CONSUMERS: Final = frozenset((
+    "GET_SUBSCRIPTIONS", "CONSUME", "SUBSCRIBE", "UNSUBSCRIBE", "SKIP", "EXPIRE_MESSAGES", "PEEK_MESSAGES",
+    "RESET_CURSOR", "GET_BACKLOG_SIZE",
+))  # fmt: skip
+_EITHER: Final = frozenset(("LOOKUP", "GET_STATS", "GET_METADATA"))
+# Of a namespace.
+_NAMESPACE_EITHER: Final = frozenset(("GET_TOPIC", "GET_TOPICS", "GET_BUNDLE"))
+_NAMESPACE_CONSUMERS: Final = frozenset(("UNSUBSCRIBE", "CLEAR_BACKLOG"))
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """`original`: for whom a proxy speaks, or ""."""
+
+    role: str
+    original: str = ""
+
+
+class Roles:
+    def __init__(self, settings: Mapping[str, Any], catalog: Callable[[], Catalog]) -> None:
+        self.enabled: Final = bool(settings["authorization-enabled"])
+        self._supers = frozenset(settings["super-user-roles"])
+        self._proxies = frozenset(settings["proxy-roles"])
+        self._catalog = catalog
+
+    # --- whole answers ----------------------------------------------------------------------------------------------
+
+    def is_super(self, who: Who) -> bool:
+        return self._both(who, self._supers.__contains__)
+
+    def administers(self, who: Who, tenant: str) -> bool:
+        return self._both(who, lambda role: self._is_admin(role, tenant))
+
+    def may_in_namespace(self, who: Who, namespace: str, operation: str) -> bool:
+        return self._both(who, lambda role: self._in_namespace(role, namespace, operation))
+
+    def may_with_topic(self, who: Who, topic: TopicName, operation: str, subscription: str = "") -> bool:
+        return self._both(who, lambda role: self._with_topic(role, topic, operation, subscription))
+
+    def _both(self, who: Who, may: Callable[[str], bool]) -> bool:
+        if not self.enabled:
+            return True
+        if (who.role in self._proxies) != bool(who.original) or who.original in self._proxies:
+            return False
+        return may(who.role) and (not who.original or may(who.original))
+
+    def has_tenant(self, tenant: str) -> bool:
+        return tenant in self._catalog().tenants
+
+    # --- of one role ------------------------------------------------------------------------------------------------
+
+    def _is_admin(self, role: str, tenant: str) -> bool:
+        found = self._catalog().tenants.get(tenant)
+        return role in self._supers or (found is not None and role in found["adminRoles"])
+
+    def _auth(self, namespace: str) -> Json:
+        found = self._catalog().namespaces.get(namespace)
+        return {} if found is None else found.policies.get("auth_policies") or {}
+
+    def _granted(self, role: str, namespace: str) -> list[str]:
+        found: list[str] = self._auth(namespace).get("namespace_auth", {}).get(role, [])
+        return found
+
+    def _granted_for(self, role: str, topic: TopicName) -> list[str]:
+        """In its namespace; for the topic; for a partition also what the partitioned topic has."""
+        found = list(self._granted(role, topic.namespace))
+        for name in dict.fromkeys((str(topic), str(topic.base))):
+            one = self._catalog().topic(topic.namespace, name)
+            found += one.permissions.get(role, []) if one is not None else []
+        return found
+
+    def _in_namespace(self, role: str, namespace: str, operation: str) -> bool:
+        if self._is_admin(role, namespace.partition("/")[0]):
+            return True
+        granted = self._granted(role, namespace)
+        if operation in _NAMESPACE_EITHER:
+            return PRODUCE in granted or CONSUME in granted
+        if operation in _NAMESPACE_CONSUMERS:
+            return CONSUME in granted
+        return operation == "PACKAGES" and PACKAGES in granted
+
+    def _with_topic(self, role: str, topic: TopicName, operation: str, subscription: str) -> bool:
+        if self._is_admin(role, topic.tenant):
+            return True
+        granted = self._granted_for(role, topic)
+        if operation == "PRODUCE":
+            return PRODUCE in granted
+        if operation in _EITHER:
+            return PRODUCE in granted or CONSUME in granted
+        if operation not in _CONSUMERS:
+            return False
+        only: list[str] = self._auth(topic.namespace).get("subscription_auth_roles", {}).get(subscription, [])
+        return CONSUME in granted and (not only or role in only)

@@ -1,0 +1,123 @@
+"""Asks a real broker that knows roles what tests/pulsar/role_scenes.py has, and keeps what it answers.
+
+python -m tests.pulsar.record_roles
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from tests.pulsar import real
+from tests.pulsar.role_scenes import PROXY, SECRET, SUPER, Step, scenes, token
+from tests.pulsar.wire import Wire
+from tests.servers import free_port
+
+TRANSCRIPTS: Final = Path(__file__).with_name("role_transcripts.json")
+KEPT_TEXT: Final = 400
+START_S: Final = 120
+
+
+def settings(key: Path) -> dict[str, str]:
+    """Of a real broker that has the key in this file."""
+    package = "org.apache.pulsar.broker.authentication"
+    return {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "authenticationProviders": f"{package}.AuthenticationProviderToken,{package}.AuthenticationProviderBasic",
+        "tokenSecretKey": f"file://{key}",
+        "superUserRoles": SUPER,
+        "proxyRoles": PROXY,
+        "basicAuthConf": f"file://{key.with_name('htpasswd')}",
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"token:{token(SUPER)}",
+    }
+
+
+def play(address: str, port: int, step: Step) -> dict[str, Any]:
+    """What is said to a role: to a command, or to a request."""
+    role, what, *rest = step
+    role, _, original = role.partition("/")
+    return say(port, role, original, *rest) if what == "wire" else request(address, role, original, what, *rest)
+
+
+def request(address: str, role: str, original: str, method: str, path: str, body: object = None) -> dict[str, Any]:
+    """The status, and the body: as JSON, or as text when it is none."""
+    connection = http.client.HTTPConnection(address, timeout=60)
+    headers = {} if body is None else {"Content-Type": "application/json"}
+    if role:
+        headers["Authorization"] = f"Bearer {token(role)}"
+    if original:
+        headers["X-Original-Principal"] = original
+    target = path if path.startswith("/") else f"/admin/v2/{path}"
+    connection.request(method, target, None if body is None else json.dumps(body), headers)
+    response = connection.getresponse()
+    data = response.read()
+    connection.close()
+    found: dict[str, Any] = {"status": response.status}
+    if data and target != "/metrics/":
+        try:
+            found["json"] = json.loads(data)
+        except ValueError:
+            found["text"] = data.decode(errors="replace")[:KEPT_TEXT]
+    return found
+
+
+def say(port: int, role: str, original: str, command: str, fields: dict[str, Any]) -> dict[str, Any]:
+    """What a command is answered, on a connection of its own; or what CONNECT was."""
+    fields = json.loads(json.dumps(fields))
+    if "schema" in fields:
+        fields["schema"]["schema_data"] = fields["schema"]["schema_data"].encode()
+    with Wire(port) as wire:
+        said: dict[str, object] = {"auth_method_name": "token", "auth_data": token(role).encode()} if role else {}
+        if original:
+            said["original_principal"] = original
+        wire.say("connect", client_version="test", protocol_version=21, **said)
+        frame = wire.receive()
+        if frame is not None and frame.name == "connected":
+            wire.say(command, request_id=1, **fields)
+            frame = wire.until(lambda one: getattr(one.body, "request_id", None) == 1)
+        if frame is None:
+            return {"answer": "closed"}
+        found: dict[str, Any] = {"answer": frame.name}
+        for field in ("error", "message", "error_code", "error_message", "response"):
+            known = field in frame.body.DESCRIPTOR.fields_by_name and frame.body.HasField(field)
+            if known and getattr(frame.body, field) not in ("", None):
+                found[field] = getattr(frame.body, field)
+        return found
+
+
+def main() -> None:
+    recorded: dict[str, list[dict[str, Any]]] = {}
+    port, http_port = free_port(), free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        key = Path(folder) / "secret"
+        key.write_bytes(SECRET)
+        key.with_name("htpasswd").write_text("")
+        broker = real.serve(port, http_port, Path(folder), settings(key))
+        try:
+            deadline = time.monotonic() + START_S
+            while time.monotonic() < deadline:
+                try:
+                    if request(f"127.0.0.1:{http_port}", SUPER, "", "GET", "brokers/health")["status"] == 200:
+                        break
+                except OSError:
+                    time.sleep(1)
+            for name, steps in scenes():
+                recorded[name] = [
+                    {"step": list(step), **play(f"127.0.0.1:{http_port}", port, step)} for step in steps
+                ]
+                print(name, len(steps), file=sys.stderr)
+        finally:
+            broker.terminate()
+            broker.wait()
+    TRANSCRIPTS.write_text(json.dumps(recorded, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

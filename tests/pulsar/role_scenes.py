@@ -1,0 +1,140 @@
+"""Who may do what: commands and requests of several roles, asked of a real broker by record_roles.py, of ours by tests.
+
+A step is a role ("" has no token), and a request as in admin_scenes.py, or "wire", a command and its fields. Scenes
+follow each other: what one grants holds in the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import jwt
+
+SECRET: Final = b"a secret of thirty-two bytes, or more than that"
+SUPER: Final = "admin"
+PROXY: Final = "proxy"
+# Of the tenant "acme": who may administer it, has been granted something, or has nothing.
+ROLES: Final = ("", "nobody", "writer", "reader", "topicwriter", "boss", SUPER)
+
+Step = tuple[Any, ...]
+
+N: Final = "acme/ns"
+T: Final = f"persistent/{N}/t"
+TOPIC: Final = f"persistent://{N}/t"
+
+# What is asked by every role, one after the other; the last may do what the first may not, so that it is done once.
+ASKED: Final[dict[str, list[Step]]] = {
+    "tenants": [
+        ("GET", "tenants"), ("GET", "tenants/acme"), ("GET", "tenants/none"),
+        ("PUT", "tenants/other", {"adminRoles": [], "allowedClusters": ["standalone"]}),
+        ("POST", "tenants/acme", {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}),
+        ("DELETE", "tenants/other"), ("GET", "clusters"), ("GET", "clusters/standalone"),
+        ("PUT", "clusters/far", {"serviceUrl": "http://far"}), ("DELETE", "clusters/far"),
+    ],
+    "broker": [
+        ("GET", "brokers/health"), ("GET", "brokers/version"), ("GET", "brokers/standalone"),
+        ("GET", "brokers/leaderBroker"), ("GET", "brokers/ready"), ("GET", "/metrics/"), ("GET", "nothing/like/this"),
+    ],
+    "namespaces": [
+        ("GET", "namespaces/acme"), ("PUT", "namespaces/acme/made"), ("GET", f"namespaces/{N}"),
+        ("GET", f"namespaces/{N}/topics"), ("GET", f"namespaces/{N}/permissions"), ("GET", f"namespaces/{N}/retention"),
+        ("POST", f"namespaces/{N}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 5}),
+        ("GET", f"namespaces/{N}/messageTTL"), ("POST", f"namespaces/{N}/messageTTL", 100),
+        ("GET", f"namespaces/{N}/backlogQuotaMap"), ("GET", f"namespaces/{N}/publishRate"),
+        ("POST", f"namespaces/{N}/deduplication", False), ("GET", f"namespaces/{N}/schemaCompatibilityStrategy"),
+        ("GET", f"namespaces/{N}/bundles"), ("PUT", f"namespaces/{N}/unload"),
+        ("POST", f"namespaces/{N}/permissions/topicreader", ["consume"]),
+        ("DELETE", f"namespaces/{N}/permissions/topicreader"), ("DELETE", "namespaces/acme/made"),
+        ("GET", "namespaces/none"), ("GET", "namespaces/acme/none"),
+    ],
+    "topics": [
+        ("GET", f"persistent/{N}"), ("GET", f"persistent/{N}/partitioned"), ("PUT", f"persistent/{N}/made"),
+        ("PUT", f"persistent/{N}/parts/partitions", 2), ("GET", f"persistent/{N}/parts/partitions"),
+        ("POST", f"persistent/{N}/parts/partitions", 3), ("GET", f"{T}/partitions"), ("GET", f"{T}/stats"),
+        ("GET", f"{T}/internalStats"), ("GET", f"{T}/permissions"), ("GET", f"{T}/lastMessageId"),
+        ("POST", f"{T}/permissions/topicreader", ["consume"]), ("DELETE", f"{T}/permissions/topicreader"),
+        ("PUT", f"{T}/unload"), ("GET", f"{T}/subscriptions"), ("PUT", f"{T}/subscription/made"),
+        ("POST", f"{T}/subscription/made/skip_all"), ("POST", f"{T}/subscription/made/resetcursor/0"),
+        ("GET", f"{T}/subscription/made/position/1"), ("DELETE", f"{T}/subscription/made"),
+        ("GET", f"schemas/{N}/t/schema"), ("DELETE", f"schemas/{N}/t/schema"),
+        ("POST", f"schemas/{N}/t/schema", {"type": "STRING", "schema": "", "properties": {}}),
+        ("GET", f"/lookup/v2/topic/persistent/{N}/t"), ("DELETE", f"persistent/{N}/parts/partitions"),
+        ("POST", f"persistent/{N}/made/terminate"), ("DELETE", f"persistent/{N}/made"),
+    ],
+    "wire": [
+        ("wire", "lookupTopic", {"topic": TOPIC}), ("wire", "partitionMetadata", {"topic": TOPIC}),
+        ("wire", "producer", {"topic": TOPIC, "producer_id": 1}),
+        ("wire", "subscribe", {"topic": TOPIC, "subscription": "s", "subType": 1, "consumer_id": 1}),
+        ("wire", "getTopicsOfNamespace", {"namespace": N, "mode": 0}),
+        ("wire", "getSchema", {"topic": TOPIC}),
+        ("wire", "getOrCreateSchema", {
+            "topic": TOPIC, "schema": {"name": "", "schema_data": "", "type": 1, "properties": []},
+        }),
+        ("wire", "lookupTopic", {"topic": "persistent://acme/none/t"}),
+        ("wire", "lookupTopic", {"topic": "persistent://none/none/t"}),
+        ("wire", "producer", {"topic": f"persistent://{N}/unmade", "producer_id": 1}),
+        ("wire", "watchTopicList", {"namespace": N, "watcher_id": 1, "topics_pattern": ".*"}),
+    ],
+    "subscription roles": [
+        ("wire", "subscribe", {"topic": TOPIC, "subscription": "kept", "subType": 1, "consumer_id": 1}),
+    ],
+}  # fmt: skip
+
+SETUP: Final[list[Step]] = [
+    (SUPER, "PUT", "tenants/acme", {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}),
+    ("boss", "PUT", f"namespaces/{N}"),
+    ("boss", "PUT", T),
+    ("boss", "POST", f"namespaces/{N}/permissions/writer", ["produce"]),
+    ("boss", "POST", f"namespaces/{N}/permissions/reader", ["consume"]),
+    ("boss", "POST", f"{T}/permissions/topicwriter", ["produce"]),
+    ("boss", "POST", f"namespaces/{N}/permissions/keeper", ["consume"]),
+    ("boss", "POST", f"namespaces/{N}/permissions/subscription/kept", ["keeper"]),
+]
+# Behind the others: what a revocation, and a tenant with other administrators, change.
+REVOKED: Final[list[Step]] = [
+    ("boss", "GET", f"namespaces/{N}/permissions/subscription"),
+    ("boss", "DELETE", f"namespaces/{N}/permissions/kept/keeper"),
+    ("boss", "GET", f"namespaces/{N}/permissions"),
+    ("boss", "DELETE", f"namespaces/{N}/permissions/writer"),
+    ("writer", "wire", "producer", {"topic": TOPIC, "producer_id": 1}),
+    ("boss", "DELETE", f"{T}/permissions/topicwriter"),
+    ("boss", "DELETE", f"{T}/permissions/topicwriter"),
+    ("topicwriter", "wire", "lookupTopic", {"topic": TOPIC}),
+    ("boss", "POST", f"namespaces/{N}/permissions/writer", ["write"]),
+    ("boss", "POST", f"{T}/permissions/writer", []),
+    (SUPER, "POST", "tenants/acme", {"adminRoles": ["other"], "allowedClusters": ["standalone"]}),
+    ("boss", "GET", f"namespaces/{N}"),
+    ("boss", "wire", "lookupTopic", {"topic": TOPIC}),
+    ("other", "wire", "lookupTopic", {"topic": TOPIC}),
+]
+# A proxy speaks for somebody.
+PROXIED: Final[list[Step]] = [
+    ("proxy/reader", "wire", "lookupTopic", {"topic": TOPIC}),
+    ("boss", "POST", f"namespaces/{N}/permissions/proxy", ["consume"]),
+    ("proxy/reader", "wire", "lookupTopic", {"topic": TOPIC}),
+    ("proxy/nobody", "wire", "lookupTopic", {"topic": TOPIC}),
+    (PROXY, "wire", "lookupTopic", {"topic": TOPIC}),
+    ("proxy/proxy", "wire", "lookupTopic", {"topic": TOPIC}),
+    ("reader/reader", "wire", "lookupTopic", {"topic": TOPIC}),
+    ("reader/other", "wire", "lookupTopic", {"topic": TOPIC}),
+    ("admin/reader", "wire", "lookupTopic", {"topic": TOPIC}),
+    ("proxy/reader", "GET", f"{T}/partitions"),
+    ("proxy/nobody", "GET", f"{T}/partitions"),
+    (PROXY, "GET", f"{T}/partitions"),
+    ("reader/other", "GET", f"{T}/partitions"),
+]
+
+
+def token(role: str) -> str:
+    return jwt.encode({"sub": role}, SECRET, algorithm="HS256")
+
+
+def scenes() -> Iterator[tuple[str, list[Step]]]:
+    yield "setup", SETUP
+    for name, asked in ASKED.items():
+        roles = ("", "keeper", "reader", "boss", SUPER) if name == "subscription roles" else ROLES
+        for role in roles:
+            yield f"{name}: {role or 'no token'}", [(role, *step) for step in asked]
+    yield "proxied", PROXIED
+    yield "revoked", REVOKED

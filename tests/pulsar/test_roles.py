@@ -1,0 +1,216 @@
+"""Roles beside what a real 4.0.7 said to the same commands and requests; what is granted and revoked takes effect."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import jwt
+import pytest
+
+from tests.nsq.certificates import CLIENT_NAME, make
+from tests.pulsar.record_roles import TRANSCRIPTS, play, request
+from tests.pulsar.role_scenes import PROXY, SECRET, SUPER, scenes, token
+from tests.pulsar.servers import PulsarServer, running
+from tests.pulsar.test_admin import differences
+from tests.pulsar.wire import Wire
+
+RECORDED: Final[dict[str, list[dict[str, Any]]]] = json.loads(TRANSCRIPTS.read_text())
+# Names of this broker, and moments.
+OWN: Final = ("brokers/standalone", "brokers/leaderBroker", "brokers/version", "/lookup/v2")
+
+
+def settings(folder: Path) -> list[str]:
+    key = folder / "secret"
+    key.write_bytes(SECRET)
+    return [
+        f"pulsar.token-secret-key-file={key}", "pulsar.authorization-enabled=true",
+        f"pulsar.super-user-roles={SUPER}", f"pulsar.proxy-roles={PROXY}",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarServer]:
+    with running(acceptors=2, settings=settings(tmp_path_factory.mktemp("keys"))) as server:
+        yield server
+
+
+def test_roles_are_answered_as_by_a_real_broker(guarded: PulsarServer) -> None:
+    wrong = []
+    for name, steps in scenes():
+        for step, theirs in zip(steps, RECORDED[name], strict=True):
+            assert list(step) == theirs["step"], "record anew: python -m tests.pulsar.record_roles"
+            ours = play(guarded.http, guarded.port, step)
+            wrong += [f"{name}: {step[:3]}: {one}" for one in unlike(theirs, ours, step)]
+    assert not wrong, "\n".join(wrong)
+
+
+def unlike(theirs: dict[str, Any], ours: dict[str, Any], step: tuple[Any, ...]) -> Iterator[str]:
+    if "answer" in theirs:
+        expected = {key: value for key, value in theirs.items() if key != "step"}
+        if ours != expected:
+            yield f"{ours} and not {expected}"
+        return
+    if ours["status"] != theirs["status"]:
+        yield f"{ours} and not {theirs}"
+    elif isinstance(reason := (theirs.get("json") or {}), dict) and "reason" in reason:
+        said, expected = (json.dumps(found).split(" on broker [")[0] for found in (ours.get("json"), reason))
+        if said != expected:
+            yield f"{said} and not {expected}"
+    elif "json" in theirs and not step[2].startswith(OWN):
+        yield from differences(theirs["json"], ours.get("json"))
+
+
+def prepare(server: PulsarServer, tenant: str) -> str:
+    """A namespace of a tenant that "boss" administers."""
+    data = {"adminRoles": ["boss"], "allowedClusters": ["standalone"]}
+    assert request(server.http, SUPER, "", "PUT", f"tenants/{tenant}", data)["status"] == 204
+    assert request(server.http, "boss", "", "PUT", f"namespaces/{tenant}/ns")["status"] == 204
+    return f"{tenant}/ns"
+
+
+def grant(server: PulsarServer, namespace: str, role: str, *actions: str) -> None:
+    done = request(server.http, "boss", "", "POST", f"namespaces/{namespace}/permissions/{role}", list(actions))
+    assert done["status"] == 204
+
+
+def connect(wire: Wire, role: str) -> Wire:
+    wire.say(
+        "connect", client_version="x", protocol_version=21, auth_method_name="token", auth_data=token(role).encode()
+    )
+    wire.expect("connected")
+    return wire
+
+
+def test_who_loses_a_permission_loses_what_it_had_and_others_keep_it(guarded: PulsarServer) -> None:
+    namespace = prepare(guarded, "losing")
+    for role in ("one", "two"):
+        grant(guarded, namespace, role, "produce", "consume")
+    topic = f"persistent://{namespace}/t"
+    with Wire(guarded.port) as first, Wire(guarded.port) as second:
+        for wire, role in ((first, "one"), (second, "two")):
+            connect(wire, role)
+            wire.producer(topic)
+            wire.subscribe(topic, "s", 1, 2)
+        grant(guarded, namespace, "one", "consume")
+        assert first.expect("close_producer").producer_id == 1
+        error = first.ask("producer", "error", topic=topic, producer_id=3)
+        assert (error.error, error.message) == (4, "Client is not authorized to Produce")
+        data = {"adminRoles": ["two"], "allowedClusters": ["standalone"]}
+        assert request(guarded.http, "boss", "", "DELETE", f"namespaces/{namespace}/permissions/one")["status"] == 204
+        assert request(guarded.http, SUPER, "", "POST", "tenants/losing", data)["status"] == 204
+        assert first.expect("close_consumer").consumer_id == 2
+        error = first.ask("subscribe", "error", topic=topic, subscription="s", subType=1, consumer_id=3)
+        assert (error.error, error.message) == (4, "Client is not authorized to subscribe")
+        second.quiet()
+        assert not second.pending("close_producer") and not second.pending("close_consumer")
+
+
+def test_grants_survive_a_broker_that_is_killed(tmp_path: Path) -> None:
+    options = settings(tmp_path)
+    data_dir = tmp_path / "data"
+    with running(data_dir=data_dir, settings=options) as server:
+        namespace = prepare(server, "kept")
+        grant(server, namespace, "writer", "produce")
+        topic = f"{namespace}/t"
+        assert request(server.http, "boss", "", "PUT", f"persistent/{topic}")["status"] == 204
+        path = f"persistent/{topic}/permissions/reader"
+        assert request(server.http, "boss", "", "POST", path, ["consume"])["status"] == 204
+        path = f"namespaces/{namespace}/permissions/subscription/s"
+        assert request(server.http, "boss", "", "POST", path, ["other"])["status"] == 204
+        subprocess.run(["kill", "-9", str(server.pid_of("mq-gateway")), str(server.process.pid)], check=True)
+        server.process.wait()
+    with running(data_dir=data_dir, settings=options) as server:
+        with Wire(server.port) as wire:
+            connect(wire, "writer").producer(f"persistent://{topic}")
+            wire.ask("subscribe", "error", topic=f"persistent://{topic}", subscription="s", subType=1, consumer_id=1)
+        with Wire(server.port) as wire:
+            connect(wire, "reader").subscribe(f"persistent://{topic}", "mine")
+            wire.ask("subscribe", "error", topic=f"persistent://{topic}", subscription="s", subType=1, consumer_id=2)
+            wire.ask("producer", "error", topic=f"persistent://{topic}", producer_id=1)
+
+
+def test_a_gateway_that_is_down_lets_no_role_in(tmp_path: Path) -> None:
+    with running(settings=settings(tmp_path)) as server, Wire(server.port) as wire:
+        connect(wire, SUPER).producer("kept")
+        subprocess.run(["kill", "-STOP", str(server.pid_of("mq-gateway"))], check=True)
+        wire.send(b"what is there goes on")
+        wire.expect("send_receipt")
+        assert wire.ask("producer", "error", topic="kept", producer_id=2).error == 6
+        subprocess.run(["kill", "-CONT", str(server.pid_of("mq-gateway"))], check=True)
+
+
+def test_names_and_passwords_are_roles(tmp_path: Path) -> None:
+    """The file as Apache's htpasswd -m writes it; openssl says the same."""
+    made = subprocess.run(
+        ["openssl", "passwd", "-apr1", "-salt", "8sFt66rZ", "pässword of some length"],
+        capture_output=True, text=True, check=True,
+    ).stdout.strip()  # fmt: skip
+    users = tmp_path / "users"
+    users.write_text(f"# of the broker\nsomebody:{made}\n")
+    options = [f"pulsar.basic-auth-file={users}", "pulsar.authorization-enabled=true"]
+    options.append("pulsar.super-user-roles=somebody")
+    with running(settings=options) as server:
+        for given, expected in (
+            ("somebody:pässword of some length", "connected"), ("somebody:password", "error"), ("none:x", "error"),
+            ("somebody", "error"), ("", "error"),
+        ):  # fmt: skip
+            with Wire(server.port) as wire:
+                wire.say(
+                    "connect", client_version="x", protocol_version=21, auth_method_name="basic",
+                    auth_data=given.encode(),
+                )  # fmt: skip
+                frame = wire.receive()
+                assert frame is not None and frame.name == expected, given
+                if frame.name == "connected":
+                    wire.producer("t")
+        def status(credentials: str) -> int:
+            header = {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
+            try:
+                asked = urllib.request.Request(f"http://{server.http}/admin/v2/tenants", headers=header)
+                return int(urllib.request.urlopen(asked, timeout=8).status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        assert [status("somebody:pässword of some length"), status("somebody:"), status("x")] == [200, 401, 401]
+
+
+def test_the_name_in_a_certificate_is_a_role(tmp_path: Path) -> None:
+    pulsar = pytest.importorskip("pulsar")
+    found = make(tmp_path)
+    options = [
+        f"pulsar.tls-cert-file={found.server.cert}", f"pulsar.tls-key-file={found.server.key}",
+        f"pulsar.tls-trust-certs-file={found.authority}", "pulsar.tls-auth=true", "pulsar.authorization-enabled=true",
+        f"pulsar.super-user-roles={CLIENT_NAME}",
+    ]  # fmt: skip
+    with running(settings=options) as server:
+        url = server.url.replace("pulsar://127.0.0.1", "pulsar+ssl://localhost")
+        client = pulsar.Client(
+            url, tls_trust_certs_file_path=str(found.authority), tls_validate_hostname=False,
+            authentication=pulsar.AuthenticationTLS(str(found.client.cert), str(found.client.key)),
+        )  # fmt: skip
+        client.create_producer("t").send(b"m")
+        client.close()
+        with Wire(server.port) as wire:
+            wire.say("connect", client_version="x", protocol_version=21, auth_method_name="tls")
+            assert wire.expect("error").error == 3
+
+
+def test_a_token_that_has_expired_is_asked_for_anew_and_roles_go_on(guarded: PulsarServer) -> None:
+    with Wire(guarded.port) as wire:
+        soon = jwt.encode({"sub": SUPER, "exp": int(time.time()) + 2}, SECRET, algorithm="HS256")
+        wire.say(
+            "connect", client_version="x", protocol_version=21, auth_method_name="token", auth_data=soon.encode(),
+            feature_flags={"supports_auth_refresh": True},
+        )  # fmt: skip
+        wire.expect("connected")
+        wire.expect("authChallenge")
+        wire.say("authResponse", response={"auth_method_name": "token", "auth_data": token(SUPER).encode()})
+        wire.producer("persistent://public/default/refreshed")
