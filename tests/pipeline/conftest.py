@@ -33,6 +33,7 @@ os.environ.setdefault("JAVA_TOOL_OPTIONS", java_options())
 # Of a test with a JVM, on a machine that does other things too: who is cut off in the midst of a call to the session
 # spoils it for all that follow.
 TIMEOUT_S = 400
+FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -57,6 +58,8 @@ def session(master: str, directory: Path) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(directory / "warehouse"))
         .config("spark.local.dir", str(directory))
+        # The one that is the default starts ten processes (chmod, readlink) for each file of a checkpoint.
+        .config("spark.sql.streaming.checkpointFileManagerClass", FILE_MANAGER)
         .getOrCreate()
     )
     found.sparkContext.setLogLevel("ERROR")
