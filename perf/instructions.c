@@ -265,7 +265,8 @@ static void nsq(unsigned rounds, unsigned batch, unsigned depth, unsigned consum
 
 static void connect_nats(struct remote *c, const char *said) {
     connect_as(c, nats_protocol);
-    say(c, "CONNECT {}\r\n", 12);
+    static const char hello[] = "CONNECT {\"verbose\":false,\"pedantic\":false}\r\n";
+    say(c, hello, sizeof hello - 1);
     say(c, said, strlen(said));
     turns();
     hear(c);

@@ -176,12 +176,14 @@ def test_members_are_picked_in_proportion_to_their_weights(trie: Trie) -> None:
     assert counted == {1: 16, 2: 32, 3: 16}
 
 
-def test_what_is_kept_of_a_match_goes_when_a_pattern_with_a_wildcard_comes_or_goes(trie: Trie) -> None:
+def test_what_is_kept_of_a_match_goes_when_a_pattern_that_matches_comes_or_goes(trie: Trie) -> None:
     trie.add(1, "a.*", "")
     assert trie.match("a.b")[0] == Counter([1])
     assert trie.match("a.b")[0] == Counter([1])
     assert lib.subjects_hits(trie.subjects) == 1
-    trie.add(2, "a.b", "")  # without one: nothing that is kept is wrong
+    trie.add(2, "a.b", "")
+    assert trie.match("a.b")[0] == Counter([1, 2])
+    trie.add(4, "a.c", "")  # of another subject: nothing that is kept is wrong
     assert trie.match("a.b")[0] == Counter([1, 2])
     assert lib.subjects_hits(trie.subjects) == 2
     trie.add(3, "*.b", "")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from mq_shards.acceptor.protocols.nats_cycles import Import, Imports, covers
 from mq_shards.acceptor.protocols.nats_transforms import TransformError, by_number, pieces_of, tokens_of
 
 # How long answers are waited for, where the export does not say.
@@ -19,17 +20,6 @@ Account = Mapping[str, Any]
 
 class ShareError(ValueError):
     """What cannot be shared so."""
-
-
-def covers(outer: str, inner: str) -> bool:
-    """Every subject of `inner` is one of `outer`."""
-    wide, narrow = tokens_of(outer), tokens_of(inner)
-    for place, token in enumerate(wide):
-        if token == ">":
-            return place < len(narrow)
-        if place >= len(narrow) or narrow[place] == ">" or token not in ("*", narrow[place]):
-            return False
-    return len(wide) == len(narrow)
 
 
 def export_of(exporter: Account, kind: str, subject: str, importer: str) -> Account:
@@ -76,9 +66,26 @@ def service_line(exporter: int, export: Account, subject: str, to: str, is_share
     return f"v {exporter} {int(once)} {lifetime} {int(is_shared)} {to} {pieces}\n"
 
 
+def _refuse_cycles(accounts: Sequence[Account]) -> None:
+    """Raises ShareError."""
+    for kind in ("stream", "service"):
+        imports = Imports(kind, {
+            account["name"]: [one["subject"] for one in account.get("exports", ()) if one["kind"] == kind]
+            for account in accounts
+        })  # fmt: skip
+        for account in accounts:
+            for one in account.get("imports", ()):
+                if one["kind"] != kind:
+                    continue
+                why = imports.add(account["name"], Import(one["account"], one["subject"], one["to"]))
+                if why is not None:
+                    raise ShareError(f'Error adding {kind} import "{one["subject"]}": {why}')
+
+
 def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int]) -> dict[str, str]:
     """By account. Raises ShareError or TransformError."""
     by_name = {account["name"]: account for account in accounts}
+    _refuse_cycles(accounts)
     lines: dict[str, str] = {}
 
     def add(account: str, line: str) -> None:

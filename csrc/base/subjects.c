@@ -8,17 +8,27 @@
 #include "base/map.h"
 #include "base/siphash.h"
 
-/* What is kept of earlier matches of the trie: of short subjects, few patterns each, in place. */
-enum { KEPT = 4096, KEPT_SUBJECT_BYTES = 64, KEPT_PATTERNS = 6, FIRST_BUCKETS = 64, FIRST_ENTRIES = 4 };
+/* What is kept of earlier matches: of short subjects, few patterns each, in place. A subject has one place, and takes it from
+ * another one time in KEPT_PATIENCE: where there are more subjects than places, few of them are worth keeping. */
+enum {
+    KEPT = 1024,
+    KEPT_BITS = 10,
+    KEPT_SUBJECT_BYTES = 64,
+    KEPT_PATTERNS = 6,
+    KEPT_PATIENCE = 8,
+    FIRST_BUCKETS = 64,
+    FIRST_ENTRIES = 4
+};
+_Static_assert(KEPT == 1 << KEPT_BITS, "places are numbered by bits");
 
 struct kept {
-    uint64_t hash;
-    uint64_t generation;
+    uint64_t generation; /* another than that of the subjects: nothing is kept here */
     uint32_t bytes;
     uint32_t count;
     struct subject_pattern *patterns[KEPT_PATTERNS];
     char subject[KEPT_SUBJECT_BYTES];
 };
+_Static_assert(sizeof(struct kept) == 128, "two cache lines");
 
 /* A node is found by its parent and its token. It lives as long as a pattern ends at it or below it. */
 struct subject_node {
@@ -47,8 +57,8 @@ struct subjects {
     uint64_t generation; /* rises when a pattern with a wildcard is made or goes */
     uint64_t entries, patterns, wildcards;
     uint64_t looked, hits;
-    struct kept *kept;
-    bool is_small; /* it has none */
+    struct kept *kept; /* NULL until something is looked for */
+    bool is_small;     /* it has none */
 };
 
 struct subject_walk {
@@ -251,6 +261,21 @@ static void prune(struct subjects *s, struct subject_node *n) {
     }
 }
 
+/* --- what is kept ------------------------------------------------------------------------------------------------- */
+
+static struct kept *kept_of(const struct subjects *s, const char *text, size_t bytes) {
+    return &s->kept[subject_mix(text, bytes) >> (64 - KEPT_BITS)];
+}
+
+static bool is_kept(const struct subjects *s, const struct kept *k, const char *text, size_t bytes) {
+    return k->generation == s->generation && k->bytes == bytes && subject_equal(k->subject, text, bytes);
+}
+
+/* A pattern without wildcards is made or goes: what is known of that subject is not true any more. */
+static void forget_kept(struct subjects *s, const char *text, size_t bytes) {
+    if (s->kept && bytes <= KEPT_SUBJECT_BYTES) kept_of(s, text, bytes)->generation = 0;
+}
+
 /* --- patterns ----------------------------------------------------------------------------------------------------- */
 
 static struct subject_pattern *new_pattern(const char *text, size_t bytes, uint64_t hash) {
@@ -273,6 +298,7 @@ static struct subject_pattern *literal_for(struct subjects *s, const char *text,
     *head = p;
     s->literals.count++;
     s->patterns++;
+    forget_kept(s, text, bytes);
     return p;
 }
 
@@ -297,8 +323,7 @@ static struct subject_pattern *wildcard_for(struct subjects *s, const char *text
     }
     struct subject_pattern **slot = slot_of(n, text, bytes);
     if (*slot) return *slot;
-    if (!s->kept && !s->is_small) s->kept = calloc(KEPT, sizeof *s->kept);
-    *slot = s->kept || s->is_small ? new_pattern(text, bytes, 0) : NULL;
+    *slot = new_pattern(text, bytes, 0);
     if (!*slot) {
         prune(s, n);
         return NULL;
@@ -327,6 +352,7 @@ static void forget_pattern(struct subjects *s, struct subject_pattern *p) {
         while (*at != p) at = &(*at)->next_hash;
         *at = p->next_hash;
         s->literals.count--;
+        forget_kept(s, p->text, p->bytes);
     }
     s->patterns--;
     assert(p->alone.capacity == 0);
@@ -440,20 +466,26 @@ void subjects_weigh(struct subject_entry *entry, uint32_t weight) {
 
 /* --- matching ----------------------------------------------------------------------------------------------------- */
 
-/* The tokens of a subject, with their hashes; 0 if one is empty or there are too many. */
-static uint32_t cut(const struct subjects *s, struct subject_walk *walk, const char *text, size_t bytes) {
-    uint32_t count = 0;
+/* The tokens of a subject; 0 if one is empty or there are too many. */
+static uint32_t cut(struct subject_walk *walk, const char *text, size_t bytes) {
+    uint32_t count = 0, begin = 0;
     if (bytes == 0 || bytes > SUBJECT_MAX_BYTES) return 0;
-    for (size_t at = 0;;) {
-        size_t end = token_end(text, at, bytes);
-        if (end == at || count > SUBJECT_MAX_TOKENS) return 0;
-        walk->tokens[count].begin = (uint32_t)at;
-        walk->tokens[count].bytes = (uint32_t)(end - at);
-        walk->tokens[count++].hash = hash_of_token(s, text + at, end - at);
-        if (end == bytes) return count;
-        at = end + 1;
-        if (at == bytes) return 0;
+    for (uint32_t at = 0; at <= bytes; at++) {
+        if (at < bytes && text[at] != '.') continue;
+        if (at == begin || count > SUBJECT_MAX_TOKENS) return 0;
+        walk->tokens[count].begin = begin;
+        walk->tokens[count].bytes = at - begin;
+        walk->tokens[count++].hash = 0;
+        begin = at + 1;
     }
+    return count;
+}
+
+/* Hashed when it is first looked for: most tokens of a subject that ">" matches never are. */
+static uint64_t token_hash(const struct subjects *s, struct subject_walk *walk, const char *text, uint32_t at) {
+    if (walk->tokens[at].hash == 0)
+        walk->tokens[at].hash = hash_of_token(s, text + walk->tokens[at].begin, walk->tokens[at].bytes);
+    return walk->tokens[at].hash;
 }
 
 /* Each pattern of the trie that matches, once: a pattern ends at one node only. The stack is never deeper than the
@@ -477,23 +509,13 @@ static size_t walk_trie(const struct subjects *s, struct subject_walk *walk, con
         }
         if (n->children == (n->any != NULL)) continue;
         struct subject_node *child =
-            find_child(s, n, walk->tokens[at].hash, text + walk->tokens[at].begin, walk->tokens[at].bytes);
+            find_child(s, n, token_hash(s, walk, text, at), text + walk->tokens[at].begin, walk->tokens[at].bytes);
         if (child && child != n->any) {
             walk->stack[depth].node = child;
             walk->stack[depth++].at = at + 1;
         }
     }
     return found;
-}
-
-static bool has_empty_token(const char *text, size_t bytes) {
-    for (size_t at = 0; at < bytes;) {
-        size_t end = token_end(text, at, bytes);
-        if (end == at) return true;
-        if (end == bytes) return false;
-        at = end + 1;
-    }
-    return true; /* nothing, or nothing behind the last dot */
 }
 
 /* Room for all patterns there are: a match can have no more. */
@@ -509,50 +531,48 @@ static bool grow_found(struct subject_walk *walk, uint64_t patterns) {
     return true;
 }
 
-static size_t match_wildcards(const struct subjects *s, struct subject_walk *walk, const char *text, size_t bytes,
-                              size_t found) {
-    uint32_t tokens = cut(s, walk, text, bytes);
-    return tokens > 0 ? walk_trie(s, walk, text, tokens, found) : found;
+/* Into walk->found; how many. */
+static size_t match_all(const struct subjects *s, struct subject_walk *walk, const char *text, size_t bytes) {
+    uint32_t tokens = cut(walk, text, bytes);
+    size_t found = 0;
+    if (tokens == 0) return 0;
+    struct subject_pattern *literal =
+        s->literals.count > 0 ? find_literal(s, hash_of_token(s, text, bytes), text, bytes) : NULL;
+    if (literal) walk->found[found++] = literal;
+    return s->wildcards > 0 ? walk_trie(s, walk, text, tokens, found) : found;
 }
 
-static struct kept *kept_of(const struct subjects *s, uint64_t hash) {
-    return &s->kept[(size_t)(hash >> 20) & (KEPT - 1)];
-}
-
-static bool is_kept(const struct subjects *s, const struct kept *k, uint64_t hash, const char *text, size_t bytes) {
-    return k->generation == s->generation && k->hash == hash && k->bytes == bytes &&
-           memcmp(k->subject, text, bytes) == 0;
+static void keep(const struct subjects *s, const struct subject_walk *walk, struct kept *k, const char *text,
+                 size_t bytes, size_t found) {
+    if (k->generation == s->generation && s->looked % KEPT_PATIENCE != 0) return;
+    k->generation = s->generation;
+    k->bytes = (uint32_t)bytes;
+    k->count = (uint32_t)found;
+    memcpy(k->subject, text, bytes);
+    memcpy(k->patterns, walk->found, found * sizeof k->patterns[0]);
 }
 
 size_t subjects_match(struct subjects *s, struct subject_walk *walk, const void *subject, size_t bytes,
                       struct subject_pattern *const **out) {
     const char *text = subject;
-    size_t found = 0;
-    *out = walk->found;
-    if (has_empty_token(text, bytes) || !grow_found(walk, s->wildcards + 1)) return 0;
-    *out = walk->found;
-    uint64_t hash = hash_of_token(s, text, bytes);
-    struct subject_pattern *literal = find_literal(s, hash, text, bytes);
-    if (literal) walk->found[found++] = literal;
-    if (s->wildcards == 0) return found;
-    if (s->is_small) return match_wildcards(s, walk, text, bytes, found);
-    s->looked++;
-    struct kept *k = kept_of(s, hash);
-    if (bytes <= KEPT_SUBJECT_BYTES && is_kept(s, k, hash, text, bytes)) {
-        s->hits++;
-        memcpy(&walk->found[found], k->patterns, k->count * sizeof k->patterns[0]);
-        return found + k->count;
+    struct kept *k = NULL;
+    if (!s->is_small && bytes <= KEPT_SUBJECT_BYTES && s->patterns > 0) {
+        /* Without memory for it nothing is kept. */
+        if (!s->kept) s->kept = calloc(KEPT, sizeof *s->kept);
+        if (s->kept) k = kept_of(s, text, bytes);
+        s->looked++;
     }
-    size_t all = match_wildcards(s, walk, text, bytes, found);
-    size_t wild = all - found;
-    if (bytes > KEPT_SUBJECT_BYTES || wild > KEPT_PATTERNS) return all;
-    k->hash = hash;
-    k->generation = s->generation;
-    k->bytes = (uint32_t)bytes;
-    k->count = (uint32_t)wild;
-    memcpy(k->subject, text, bytes);
-    memcpy(k->patterns, &walk->found[found], wild * sizeof k->patterns[0]);
-    return all;
+    if (k && is_kept(s, k, text, bytes)) {
+        s->hits++;
+        *out = k->patterns;
+        return k->count;
+    }
+    *out = walk->found;
+    if (s->patterns == 0 || !grow_found(walk, s->wildcards + 1)) return 0;
+    *out = walk->found;
+    size_t found = match_all(s, walk, text, bytes);
+    if (k && found <= KEPT_PATTERNS) keep(s, walk, k, text, bytes, found);
+    return found;
 }
 
 void subjects_each(struct subjects *s, void (*each)(void *context, struct subject_pattern *pattern), void *context) {
@@ -590,8 +610,8 @@ bool subject_group_seen(struct subject_pattern *const *patterns, size_t at, cons
     return false;
 }
 
-static struct subject_entry *pick_in(struct subject_group *g, uint64_t nth) {
-    struct subject_entry **items = subject_entries_items(&g->entries);
+static struct subject_entry *pick_in(const struct subject_group *g, uint64_t nth) {
+    struct subject_entry *const *items = g->entries.capacity ? g->entries.items : &g->entries.one;
     if (g->weight == g->entries.count) return items[nth];
     for (uint32_t i = 0; i < g->entries.count; i++) {
         struct subject_entry *e = items[i];
@@ -611,7 +631,7 @@ struct subject_entry *subject_group_pick(struct subject_pattern *const *patterns
     if (weight == 0) return NULL;
     uint64_t nth = random % weight;
     for (size_t i = at; i < count; i++) {
-        struct subject_group *g = find_group(patterns[i], group->name, group->name_bytes);
+        const struct subject_group *g = i == at ? group : find_group(patterns[i], group->name, group->name_bytes);
         if (!g) continue;
         if (nth < g->weight) return pick_in(g, nth);
         nth -= g->weight;

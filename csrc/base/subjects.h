@@ -5,8 +5,8 @@
  * what its owner keeps of a subscription, and an owner may be anybody: a client, another process, another server.
  *
  * A match gives patterns, not entries: entries come and go without anything that was found before being wrong. Patterns
- * without wildcards are found by one look-up of the whole subject; the others are a trie, whose answers are kept for as
- * long as no pattern with a wildcard is made or goes.
+ * without wildcards are found by one look-up of the whole subject; the others are a trie. What was found is kept, as long as
+ * no pattern with a wildcard, and not this subject as a pattern, is made or goes.
  *
  * Owns patterns and groups, never entries. Knows nothing of who an entry is. Not for use by several threads. Matching
  * allocates nothing, unless there are more patterns with wildcards than ever before.
@@ -17,6 +17,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "base/siphash.h"
 
@@ -58,6 +59,43 @@ struct subject_group {
 
 /* For whoever reads a group from elsewhere: where its name begins. */
 #define SUBJECT_GROUP_NAME_OFFSET offsetof(struct subject_group, name)
+
+/* Where something is kept of a subject, in a table that holds one subject at each place and compares it: it is quick, and no
+ * secret. Who finds subjects that share a place gains nothing but that they are looked for each time. */
+static inline uint64_t subject_mix(const void *subject, size_t bytes) {
+    const char *at = subject;
+    uint64_t mixed = bytes * 0x9e3779b97f4a7c15ULL, word;
+    for (; bytes > sizeof word; bytes -= sizeof word, at += sizeof word) {
+        memcpy(&word, at, sizeof word);
+        mixed = (mixed ^ word) * 0xff51afd7ed558ccdULL;
+        mixed ^= mixed >> 32;
+    }
+    uint32_t low = 0, high = 0;
+    if (bytes >= sizeof low) {
+        memcpy(&low, at, sizeof low);
+        memcpy(&high, at + bytes - sizeof high, sizeof high);
+    } else if (bytes > 0) {
+        low = (uint32_t)(uint8_t)at[0] | (uint32_t)(uint8_t)at[bytes / 2] << 8;
+        high = (uint8_t)at[bytes - 1];
+    }
+    word = (uint64_t)high << 32 | low;
+    return (mixed ^ word) * 0x9e3779b97f4a7c15ULL;
+}
+
+/* As memcmp, for what is short as a rule. */
+static inline bool subject_equal(const void *one, const void *other, size_t bytes) {
+    const char *a = one, *b = other;
+    uint64_t x, y;
+    if (bytes < sizeof x) return memcmp(a, b, bytes) == 0;
+    for (size_t at = 0; at + sizeof x <= bytes; at += sizeof x) {
+        memcpy(&x, a + at, sizeof x);
+        memcpy(&y, b + at, sizeof y);
+        if (x != y) return false;
+    }
+    memcpy(&x, a + bytes - sizeof x, sizeof x);
+    memcpy(&y, b + bytes - sizeof y, sizeof y);
+    return x == y;
+}
 
 struct subject_node;
 

@@ -1,7 +1,7 @@
 /* Lines to commands, and what is said to them. What a line may look like, and what is said of one that does not, is
  * nats-server's: it reads byte by byte, so a wrong word is answered before its line is complete, and PING may have
  * anything behind it. */
-#include "acceptor/protocols/nats_line.h"
+#include "acceptor/protocols/nats_publish.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,10 +13,9 @@
 
 #define SECOND_NS ((uint64_t)1000000000)
 
-enum { MAX_ARGUMENTS = 4, FIRST_PING_S = 2 };
+enum { FIRST_PING_S = 2 };
 
 static const char OK[] = "+OK\r\n", PONG[] = "PONG\r\n";
-static const char UNKNOWN_OPERATION[] = "Unknown Protocol Operation";
 
 /* --- what is said ------------------------------------------------------------------------------------------------- */
 
@@ -27,14 +26,14 @@ void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t
     socket_written(a, c, room + bytes);
 }
 
-static void say_error(struct acceptor *a, struct connection *c, const char *text) {
+void nats_say_error(struct acceptor *a, struct connection *c, const char *text) {
     nats_say(a, c, "-ERR '", 6);
     nats_say(a, c, text, strlen(text));
     nats_say(a, c, "'\r\n", 3);
 }
 
 /* It is closed when its output has left, or is not taken in time. */
-static void hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason) {
+void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason) {
     struct nats *n = nats_of(c);
     if (n->reason == 0) n->reason = (uint8_t)reason;
     c->closing = true;
@@ -44,11 +43,11 @@ static void hang_up(struct acceptor *a, struct connection *c, enum nats_reason r
 }
 
 void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text) {
-    say_error(a, c, text);
-    if (!c->closed) hang_up(a, c, reason);
+    nats_say_error(a, c, text);
+    if (!c->closed) nats_hang_up(a, c, reason);
 }
 
-static void say_ok(struct acceptor *a, struct connection *c) {
+void nats_say_ok(struct acceptor *a, struct connection *c) {
     if (nats_is(c, NATS_VERBOSE)) nats_say(a, c, OK, sizeof OK - 1);
 }
 
@@ -60,8 +59,8 @@ static void say_quoted(struct acceptor *a, struct connection *c, const char *bef
 }
 
 /* -ERR 'Permissions Violation for WHAT "subject" using queue "queue"' */
-static void say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
-                          struct text queue) {
+void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
+                        struct text queue) {
     nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
     say_quoted(a, c, what, subject);
     if (queue.bytes > 0) say_quoted(a, c, " using queue ", queue);
@@ -90,159 +89,9 @@ static const struct nats_word WORDS[] = {
     {VERB_ERR, "-ERR", 4, false},
 };
 
-struct arguments {
-    struct text items[MAX_ARGUMENTS];
-    size_t count; /* more than MAX_ARGUMENTS: so many that they were not all taken */
-};
-
-/* --- publishing --------------------------------------------------------------------------------------------------- */
-
-static bool begins_with(struct text text, const char *prefix) {
-    size_t bytes = strlen(prefix);
-    return text.bytes >= bytes && memcmp(text.at, prefix, bytes) == 0;
-}
-
-/* Of replies that servers make for themselves. */
-static bool is_reserved_reply(struct text reply) {
-    return begins_with(reply, "_R_.") || begins_with(reply, "$JS.ACK.") || begins_with(reply, "_GR_.") ||
-           begins_with(reply, "$GR.");
-}
-
-static bool is_reserved_subject(struct text subject) {
-    return begins_with(subject, "_GR_.") || begins_with(subject, "$GR.") || begins_with(subject, "$NRG.");
-}
-
-/* Nobody was there for a request: its sender is told, if it wants to be and listens. */
-static void say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m) {
-    const struct nats_subscription *s = nats_own_subscription(a, c, m->reply);
-    if (s == NULL) return;
-    char sizes[32];
-    size_t bytes = sizeof "NATS/1.0 503\r\nNats-Subject: \r\n\r\n" - 1 + m->subject.bytes;
-    int length = snprintf(sizes, sizeof sizes, " %zu %zu\r\n", bytes, bytes);
-    nats_say(a, c, "HMSG ", 5);
-    nats_say(a, c, m->reply.at, m->reply.bytes);
-    nats_say(a, c, " ", 1);
-    nats_say(a, c, s->sid, s->sid_bytes);
-    nats_say(a, c, sizes, (size_t)length);
-    nats_say(a, c, "NATS/1.0 503\r\nNats-Subject: ", 28);
-    nats_say(a, c, m->subject.at, m->subject.bytes);
-    nats_say(a, c, "\r\n\r\n\r\n", 6);
-}
-
-static void count_in(struct acceptor *a, struct connection *c, const struct nats_message *m) {
-    struct nats *n = nats_of(c);
-    if (nats_is(c, NATS_OF_SERVER)) return;
-    n->in_messages++;
-    n->in_bytes += m->payload_bytes;
-    n->active_ns = a->now_ns;
-    struct nats_account *account = nats_account_of(a, c);
-    account->taken_messages++;
-    account->taken_bytes += m->payload_bytes;
-    codec_count_add(a, c, NATS_IN_MESSAGES, 1);
-    codec_count_add(a, c, NATS_IN_BYTES, m->payload_bytes);
-}
-
-static bool may_publish(struct acceptor *a, struct connection *c, struct text subject) {
-    struct nats_permissions *set = nats_of(c)->permissions;
-    return set == NULL || nats_may_publish(&nats_server_of(a, c)->permissions, set, subject) ||
-           nats_reply_allowed(a, c, subject);
-}
-
-static void publish_here(struct acceptor *a, struct connection *c, const struct nats_message *m) {
-    const struct text no_queue = {NULL, 0};
-    if (is_reserved_subject(m->subject) || !may_publish(a, c, m->subject)) {
-        say_violation(a, c, "Publish to ", m->subject, no_queue);
-        return;
-    }
-    if (m->reply.bytes > 0 && is_reserved_reply(m->reply)) {
-        say_violation(a, c, "Publish with Reply of ", m->reply, no_queue);
-        return;
-    }
-    say_ok(a, c);
-    bool delivered = nats_deliver(a, c, m);
-    if (nats_keep(a, c, m)) return;
-    if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) say_no_responders(a, c, m);
-}
-
-/* Mappings come before all that is said of a subject. */
-static void publish_mapped(struct acceptor *a, struct connection *c, const struct nats_message *message) {
-    uint8_t room[NATS_MAX_CONTROL_LINE];
-    struct nats_message m = *message;
-    m.subject = nats_map(nats_server_of(a, c), nats_account_of(a, c)->shares, m.subject, room);
-    publish_here(a, c, &m);
-}
-
-static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
-    count_in(a, c, m);
-    if (nats_account_of(a, c)->shares == NULL)
-        publish_here(a, c, m);
-    else
-        publish_mapped(a, c, m);
-}
-
-/* The sizes and names of a PUB or HPUB; false if they are none. */
-static bool read_publish(const struct arguments *k, bool headers, struct nats_message *m) {
-    size_t sizes = headers ? 2 : 1;
-    if (k->count != sizes + 1 && k->count != sizes + 2) return false;
-    m->subject = k->items[0];
-    if (k->count == sizes + 2) m->reply = k->items[1];
-    m->size = k->items[k->count - 1];
-    uint64_t total = 0, header = 0;
-    if (!nats_get_size(m->size, &total)) return false;
-    if (headers) {
-        m->header_size = k->items[k->count - 2];
-        if (!nats_get_size(m->header_size, &header) || header > total) return false;
-    }
-    m->payload_bytes = total;
-    m->header_bytes = header;
-    return true;
-}
-
-static bool is_literal(struct text subject) {
-    return subject_pattern_is_valid(subject.at, subject.bytes) && !subject_has_wildcard(subject.at, subject.bytes);
-}
-
-/* A server that takes less than is published for it holds its publishers up, until it takes that or is cut off. */
-static void wait_for_route(struct acceptor *a, struct connection *c) {
-    struct nats_server *server = nats_server_of(a, c);
-    struct nats_route_link *link = &server->links[server->full_route - BOARD_MAX_ACCEPTORS];
-    server->full_route = 0;
-    if (c->closed || c->stall != STALL_NONE) return;
-    connection_list_add(&link->waiting, c->number);
-    stalled(c, STALL_MESH);
-}
-
-/* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
-static size_t take_publish(struct acceptor *a, struct connection *c, const struct arguments *k, bool headers,
-                           const uint8_t *data, size_t line_bytes, size_t bytes) {
-    struct nats_message m = {.payload = data + line_bytes, .from = nats_sender(a, c)};
-    const struct nats *n = nats_of(c);
-    if ((headers && !nats_is(c, NATS_HEADERS)) || !read_publish(k, headers, &m)) {
-        hang_up(a, c, NATS_PROTOCOL_VIOLATION);
-        return bytes;
-    }
-    if (m.payload_bytes > n->max_payload) {
-        nats_end(a, c, NATS_TOO_LARGE, "Maximum Payload Violation");
-        return bytes;
-    }
-    size_t there = bytes - line_bytes;
-    /* What does not end as it should is known by the first byte that is wrong. */
-    bool wrong = (there > m.payload_bytes && m.payload[m.payload_bytes] != '\r') ||
-                 (there > m.payload_bytes + 1 && m.payload[m.payload_bytes + 1] != '\n');
-    if (wrong) {
-        nats_end(a, c, NATS_PROTOCOL_VIOLATION, UNKNOWN_OPERATION);
-        return bytes;
-    }
-    if (there < m.payload_bytes + 2 || !mesh_may_send(a, c, a->mesh_there) || !nats_may_keep(a, c, &m)) return 0;
-    if (nats_is(c, NATS_PEDANTIC) && !is_literal(m.subject)) say_error(a, c, "Invalid Publish Subject");
-    if (!c->closed) publish(a, c, &m);
-    if (nats_server_of(a, c)->full_route != 0) wait_for_route(a, c);
-    return line_bytes + m.payload_bytes + 2;
-}
-
 /* --- the other commands ------------------------------------------------------------------------------------------- */
 
-static bool take_sub(struct acceptor *a, struct connection *c, const struct arguments *k) {
+static bool take_sub(struct acceptor *a, struct connection *c, const struct nats_arguments *k) {
     if (k->count != 2 && k->count != 3) return false;
     struct text queue = k->count == 3 ? k->items[1] : (struct text){0};
     switch (nats_subscribe(a, c, k->items[0], queue, k->items[k->count - 1])) {
@@ -251,17 +100,17 @@ static bool take_sub(struct acceptor *a, struct connection *c, const struct argu
         if (nats_is(c, NATS_VERBOSE) && !nats_is_known(a, c))
             nats_of(c)->flags |= NATS_OWED_OK;
         else
-            say_ok(a, c);
+            nats_say_ok(a, c);
         break;
-    case NATS_NOT_ALLOWED: say_violation(a, c, "Subscription to ", k->items[0], queue); break;
-    case NATS_INVALID_SUBJECT: say_error(a, c, "Invalid Subject"); break;
-    case NATS_TOO_MANY: say_error(a, c, "maximum subscriptions exceeded"); break;
+    case NATS_NOT_ALLOWED: nats_say_violation(a, c, "Subscription to ", k->items[0], queue); break;
+    case NATS_INVALID_SUBJECT: nats_say_error(a, c, "Invalid Subject"); break;
+    case NATS_TOO_MANY: nats_say_error(a, c, "maximum subscriptions exceeded"); break;
     case NATS_NO_MEMORY: engine_oom(a, c); break;
     }
     return true;
 }
 
-static bool take_unsub(struct acceptor *a, struct connection *c, const struct arguments *k) {
+static bool take_unsub(struct acceptor *a, struct connection *c, const struct nats_arguments *k) {
     if (k->count != 1 && k->count != 2) return false;
     struct nats_subscription *s = nats_find(a, c, k->items[0]);
     uint64_t max = 0;
@@ -270,7 +119,7 @@ static bool take_unsub(struct acceptor *a, struct connection *c, const struct ar
         s->max = (uint32_t)max; /* of nine digits at most */
     else if (s != NULL)
         nats_unsubscribe(a, s);
-    say_ok(a, c);
+    nats_say_ok(a, c);
     return true;
 }
 
@@ -296,7 +145,7 @@ static void take_pong(struct acceptor *a, struct connection *c) {
 /* --- the input ---------------------------------------------------------------------------------------------------- */
 
 static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
-    nats_end(a, c, NATS_PROTOCOL_VIOLATION, UNKNOWN_OPERATION);
+    nats_end(a, c, NATS_PROTOCOL_VIOLATION, NATS_UNKNOWN_OPERATION);
     return bytes;
 }
 
@@ -304,13 +153,13 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
                         size_t word_bytes, size_t line_bytes, size_t bytes) {
     const uint8_t *end = data + line_bytes - 1;
     if (end > data && end[-1] == '\r') end--;
-    struct arguments k = {.count = 0};
+    struct nats_arguments k = {.count = 0};
     if (verb != VERB_PING && verb != VERB_PONG && verb != VERB_OK)
-        k.count = nats_split(data + word_bytes, end, k.items, MAX_ARGUMENTS);
+        k.count = nats_split(data + word_bytes, end, k.items, NATS_MAX_ARGUMENTS);
     bool good = true;
     switch (verb) {
     case VERB_PUB:
-    case VERB_HPUB: return take_publish(a, c, &k, verb == VERB_HPUB, data, line_bytes, bytes);
+    case VERB_HPUB: return nats_take_publish(a, c, &k, verb == VERB_HPUB, data, line_bytes, bytes);
     case VERB_SUB: good = take_sub(a, c, &k); break;
     case VERB_UNSUB: good = take_unsub(a, c, &k); break;
     case VERB_PING:
@@ -327,7 +176,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     case VERB_INFO: break;
     default: good = false; break;
     }
-    if (!good && !c->closed) hang_up(a, c, NATS_PROTOCOL_VIOLATION);
+    if (!good && !c->closed) nats_hang_up(a, c, NATS_PROTOCOL_VIOLATION);
     return line_bytes;
 }
 
@@ -375,10 +224,11 @@ static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *dat
     if (nats_is(c, NATS_OWED_OK)) {
         if (!nats_is_known(a, c)) return 0;
         nats_of(c)->flags &= ~(uint32_t)NATS_OWED_OK;
-        say_ok(a, c);
+        nats_say_ok(a, c);
     }
     while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
-        size_t used = take_command(a, c, data + at, bytes - at);
+        size_t used = nats_take_run(a, c, data + at, bytes - at);
+        if (used == 0 && c->stall == STALL_NONE) used = take_command(a, c, data + at, bytes - at);
         if (used == 0) break;
         at += used;
     }
@@ -460,7 +310,7 @@ static void stopped(void *state) {
     free(server->expired);
     free(server->kept);
     nats_unbind_topics(server);
-    for (size_t i = 0; i < 2; i++) free(server->scratch[i].at);
+    nats_journey_close(server);
     subject_walk_free(server->walk);
 }
 
@@ -536,7 +386,7 @@ static int64_t end_by_python(struct acceptor *a, struct connection *c, const str
     if (k->bytes_count > 0 && !c->closed) nats_say(a, c, "'\r\n", 3);
     if (c->closed) return CALL_CLOSED;
     if (c->stall == STALL_PYTHON) c->stall = STALL_NONE;
-    hang_up(a, c, (enum nats_reason)k->value);
+    nats_hang_up(a, c, (enum nats_reason)k->value);
     wake_self(a);
     return CALL_DONE;
 }

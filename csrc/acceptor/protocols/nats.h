@@ -8,8 +8,12 @@
  *   nats_shares.c          what becomes of a message besides: mappings, and other accounts that import it
  *   nats_transform.c       ... under which subject
  *   nats_answers.c         ... and how answers find the way back
+ *   nats_journey.c         ... and in which order all that is done
  *   nats_replies.c         ... and answer, because it was asked
+ *   nats_publish.c         PUB and HPUB
+ *   nats_run.c             ... of many in a row, as they come as a rule
  *   nats_deliver.c         from one publisher to all who are interested
+ *   nats_give.c            ... into the output of one of them
  *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
  *   nats_clock.c           pings, and who does not take its output
  *   nats_figures.c         what is known of connections, for monitoring
@@ -163,11 +167,9 @@ struct nats_server {
     uint64_t told;                             /* the number of what was told, or passed on, to others last */
     struct nats_permission_sets permissions;
     struct nats_answers *answers; /* that are waited for; NULL as long as no account asks another */
-    /* A message that is said otherwise in another account, and one that is made of that for a third. */
-    struct {
-        uint8_t *at;
-        size_t bytes;
-    } scratch[2];
+    struct nats_journey *journey; /* of a message from account to account; NULL as long as accounts share nothing */
+    uint8_t line_ends[2][NATS_LINE_END_BYTES];       /* of the message that is handed out */
+    uint8_t subjects_made[3][NATS_MAX_CONTROL_LINE]; /* of one; the last is of what was published */
     struct siphash_key key;
     uint64_t random;
 
@@ -260,6 +262,7 @@ struct nats_message {
     size_t payload_bytes, header_bytes;
     uint64_t from;  /* nats_sender(); 0: somebody behind a route */
     uint64_t tried; /* acceptors that were to choose a member of a group and had none, as bits */
+    bool joined;    /* reply, sizes, payload and what ends it stand in one piece, as a subscriber gets them */
 };
 
 /* A client, as it is known to all acceptors. */

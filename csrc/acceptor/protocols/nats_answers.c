@@ -45,6 +45,7 @@ static bool open_answers(struct nats_server *server) {
 bool nats_answers_open(struct acceptor *a, struct nats_server *server, uint32_t number) {
     struct nats_account *account = &server->accounts[number];
     if (account->answers != NULL) return true;
+    if (!nats_journey_open(server)) return false;
     if (server->answers == NULL && !open_answers(server)) return false;
     struct nats_subscription *s = calloc(1, sizeof *s);
     uint8_t pattern[PREFIX_BYTES + 1];
@@ -119,23 +120,23 @@ static struct waiting *waiting_for(struct nats_answers *answers, struct text sub
     return &answers->slots[*slot];
 }
 
-bool nats_answer(struct acceptor *a, struct nats_server *server, const struct nats_message *message, uint32_t depth) {
+bool nats_answer_take(struct acceptor *a, struct nats_server *server, struct nats_message *m, struct nats_room *room,
+                      uint32_t *account) {
     uint64_t slot;
-    struct waiting *w = waiting_for(server->answers, message->subject, &slot);
-    if (w == NULL || depth >= NATS_MAX_CHAIN) return false;
+    struct waiting *w = waiting_for(server->answers, m->subject, &slot);
+    uint8_t *reply = w != NULL ? nats_room_for(room, NATS_ANSWER_REPLY_BYTES) : NULL;
+    if (reply == NULL) return false;
     bool is_over = a->now_ns > w->until_ns;
-    uint8_t reply[NATS_ANSWER_REPLY_BYTES];
     memcpy(reply, w->reply, w->reply_bytes);
-    struct nats_message m = *message;
-    m.subject = (struct text){reply, w->reply_bytes};
-    m.reply = (struct text){NULL, 0};
-    uint32_t account = w->account;
+    m->subject = (struct text){reply, w->reply_bytes};
+    m->reply = (struct text){NULL, 0};
+    *account = w->account;
     w->until_ns = a->now_ns + w->lifetime_ns;
     /* An empty answer is the last of many. */
-    if (w->once || is_over || m.payload_bytes == 0) {
+    if (w->once || is_over || m->payload_bytes == 0) {
         w->token = 0;
         w->next_free = server->answers->first_free;
         server->answers->first_free = (uint32_t)slot;
     }
-    return !is_over && nats_deliver_in(a, server, account, NULL, NULL, &m, depth + 1);
+    return !is_over;
 }
