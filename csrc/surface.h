@@ -375,6 +375,7 @@ void worker_refuse_segment(struct worker *w, uint32_t shard);
 void worker_retry_segments(struct worker *w);
 
 uint64_t worker_longest_turn(struct worker *w);
+void worker_limit_turn(struct worker *w, uint32_t steps);
 uint32_t worker_dead_segments(struct worker *w, uint32_t shard);
 uint32_t worker_first_segment(const struct worker *w, uint32_t shard);
 uint32_t worker_active_segment(const struct worker *w, uint32_t shard);

@@ -39,12 +39,14 @@ QUIET_TURNS: Final = 3
 class Engine:
     """`workers` workers that share `shards` shards, and one acceptor."""
 
-    def __init__(self, workers: int = 1, shards: int = 8, ring_bytes: int = 1 << 20) -> None:
+    def __init__(self, workers: int = 1, shards: int = 8, ring_bytes: int = 1 << 20, piece: int = 0) -> None:
+        """`piece`: what a turn touches at most (worker_limit_turn); 0: as many as usual."""
         self.now_ns = 1000 * SECOND
         self.wall_ns = 1_700_000_000 * SECOND
         self._shards = shards
         self._count = workers
         self._ring_bytes = ring_bytes
+        self._piece = piece
         self._board = os.memfd_create("board")
         assert lib.board_format(self._board)
         self._segments: dict[int, list[tuple[int, int]]] = {shard: [] for shard in range(shards)}
@@ -224,6 +226,8 @@ class Engine:
         wake = self._wakes[index] = os.eventfd(0, os.EFD_NONBLOCK)
         worker = lib.worker_new(index, self._count, self._shards, self._board, wake, 42)
         assert worker != ffi.NULL
+        if self._piece:
+            lib.worker_limit_turn(worker, self._piece)
         self._workers[index] = worker
         found = ffi.new("struct replay *")
         for shard in range(index, self._shards, self._count):

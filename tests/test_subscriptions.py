@@ -66,6 +66,7 @@ class Channels(Bench):
         self.numbers: dict[str, int] = {}
         self.next_id = SHARDS
         self.early: list[Answer] = []  # what came beside the answer to a SUBSCRIBE
+        self.before: list[Answer] = []  # what of that came before the answer to a SEEK
         super().__init__(**options)
 
     def start(self) -> None:
@@ -141,7 +142,11 @@ class Channels(Bench):
     def change(self, what: int, name: str, channel: str = "") -> int:
         body = f"{name}\n{channel}" if channel else name
         slot = self.raw(lib.MSG_CHANGE, 998, id=0, pri=what, body=body.encode())
-        answers = self.turn()
+        answers: list[Answer] = []
+        for _ in range(100):  # what it lets go of may go piece by piece
+            answers += self.turn()
+            if any(a.slot == slot for a in answers):
+                break
         self.pushed = [a for a in answers if a.slot != slot]
         (status,) = [a.status for a in answers if a.slot == slot]
         return status

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import struct
+import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
-from tests.test_shard_protocol import ask
+from tests.test_shard_protocol import ask, join
 from tests.test_subscriptions import Channels
-from tests.test_worker import GONE, OK, PUBLISH, RESERVE, SECOND, SHARDS, WATCH, Answer
+from tests.test_worker import (
+    BURY,
+    CLOSE,
+    DELETE,
+    GONE,
+    NOT_FOUND,
+    OK,
+    PEEK_ID,
+    PUBLISH,
+    RESERVE,
+    SECOND,
+    SHARDS,
+    STATS_TOPIC,
+    TOUCH,
+    WATCH,
+    Answer,
+)  # fmt: skip
 
 MANY = 12_000
 PIECE = 4096  # WORKER_TURN_STEPS, csrc/shards/worker.h
@@ -71,7 +90,7 @@ def test_a_consumer_that_goes_gives_much_back_in_pieces(bench: Channels) -> None
     assert deliver(bench, 1) == ids
 
 
-def test_what_a_consumer_that_goes_has_not_given_back_is_the_channels_at_once(bench: Channels) -> None:
+def test_what_a_consumer_that_goes_has_not_given_back_goes_with_its_channel(bench: Channels) -> None:
     bench.sub(1, "t", "c")
     bench.mpub("t", [b""] * MANY)
     deliver(bench, 1)
@@ -174,3 +193,269 @@ def test_a_channel_is_emptied_in_pieces_and_goes_on_at_once(bench: Channels) -> 
     bench.restart()
     bench.sub(1, "t", "c")
     assert deliver(bench, 1) == ids
+
+
+def test_all_that_a_consumer_has_in_flight_is_requeued_in_pieces_and_once(bench: Channels) -> None:
+    bench.sub(1, "t", "c")
+    ids = bench.mpub("t", [b""] * MANY)
+    assert deliver(bench, 1) == ids
+    slot = (bench.raw(lib.MSG_REQUEUE, 1, flags=lib.MSG_ALL), bench.raw(lib.MSG_BARRIER, 1))[1]
+    answers = turns(bench, 16)
+    assert [a.slot for a in answers if a.kind == lib.MSG_BARRIER] == [slot]
+    came = [a.id for a in answers if a.kind == lib.MSG_DELIVER]
+    bench.raw(lib.MSG_SENT, 1, id=1 << 20)
+    assert came + deliver(bench, 1) == ids
+    assert bench.catalog()["t"].channels["c"].requeues == MANY
+
+
+def test_what_a_consumer_had_in_flight_is_its_stand_bys_in_pieces_and_in_order(bench: Channels) -> None:
+    assert join(bench, 1, lib.POLICY_FAILOVER, name="b", credit=0) == OK
+    ids = bench.mpub("t", [b""] * MANY)
+    assert deliver(bench, 1) == ids
+    lib.worker_longest_turn(bench.worker)
+    assert join(bench, 2, lib.POLICY_FAILOVER, name="a", credit=0) == OK
+    assert deliver(bench, 2) == ids
+    assert was_short(bench)
+
+
+def test_a_touch_that_is_cut_short_ends_in_its_time(bench: Channels) -> None:
+    """Each is touched when nearly all of the longest time is over: what is left is less than what the others have."""
+    bench.sub(1, "t", "c", timeout=600)
+    first, *rest = bench.mpub("t", [b""] * 4)
+    bench.raw(lib.MSG_CREDIT, 1, id=4)
+    assert len(bench.turn()) == 4
+    bench.turn(500)
+    for id in (first, *rest):
+        bench.raw(lib.MSG_EXTEND, 1, id=id)
+    bench.fin(1, rest[0])
+    bench.mpub("t", [b"late"])
+    assert bench.turn(399) == []
+    bench.raw(lib.MSG_EXTEND, 1, id=rest[2])
+    assert [a.id for a in bench.turn(2) if a.kind == lib.MSG_DELIVER] == [first, *rest[1:]]
+    assert bench.catalog()["t"].channels["c"].timeouts == 3
+
+
+def test_a_touch_that_is_cut_short_looks_at_no_other(bench: Channels) -> None:
+    bench.sub(1, "t", "c", timeout=600)
+    old = bench.mpub("t", [b""] * 2000)
+    deliver(bench, 1)
+    bench.turn(500)
+    bench.mpub("t", [b""] * MANY)
+    new = deliver(bench, 1)
+
+    def touch(ids: list[int]) -> float:
+        for id in ids:
+            bench.raw(lib.MSG_EXTEND, 1, id=id)
+        began = time.thread_time()
+        bench.turn()
+        return time.thread_time() - began
+
+    assert touch(old) < 10 * touch(new[:2000])
+
+
+def take(bench: Channels, conn: int, count: int) -> list[int]:
+    """Jobs of tube t that it reserves."""
+    bench.raw(WATCH, conn, topic=bench.topic("t"))
+    taken: list[int] = []
+    for n in range(count):
+        bench.raw(RESERVE, conn)
+        if n % 500 == 499 or n == count - 1:
+            taken += [a.id for a in bench.turn() if a.kind == RESERVE and a.status == OK]
+    return taken
+
+
+def jobs_in_every_state(bench: Channels) -> tuple[list[int], list[int]]:
+    """Of tube t, a quarter each ready, delayed, buried and reserved by conn 1: all, and those that are reserved."""
+    first, quarter = bench.next_id, MANY // 4
+    put(bench, quarter)
+    for n, job in enumerate(take(bench, 1, quarter)):
+        bench.raw(BURY, 1, id=job, pri=1024)
+        if n % 500 == 499:
+            bench.turn()
+    put(bench, quarter)
+    reserved = take(bench, 1, quarter)
+    put(bench, quarter)
+    put(bench, quarter, delay=1000)
+    return list(range(first, bench.next_id, SHARDS)), reserved
+
+
+def live(bench: Channels) -> int:
+    return int(lib.worker_live_jobs(bench.worker, 0, 1, ffi.new("uint64_t *")))
+
+
+@pytest.mark.parametrize("channel", [False, True], ids=["alone", "beside a channel"])
+def test_a_topic_of_many_jobs_is_deleted_in_pieces_and_has_none_at_once(bench: Channels, channel: bool) -> None:
+    if channel:
+        bench.sub(9, "t", "c")
+    jobs, reserved = jobs_in_every_state(bench)
+    lib.worker_longest_turn(bench.worker)
+    slots = [bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_DELETE, body=b"t")]
+    slots += [bench.raw(PEEK_ID, 998, id=job) for job in jobs[:: MANY // 8]]
+    slots += [bench.raw(DELETE, 1, id=reserved[0]), bench.raw(TOUCH, 1, id=reserved[1])]
+    bench.next_id += SHARDS
+    new = bench.next_id - SHARDS
+    bench.raw(PUBLISH, 998, topic=bench.topic("t"), id=new, pri=1024)
+    slots.append(bench.raw(RESERVE, 1))
+    answers = {a.slot: a for a in bench.turn()}
+    assert [answers[slot].status for slot in slots] == [OK] + [NOT_FOUND] * (len(slots) - 2) + [OK]
+    assert answers[slots[-1]].id == new
+    assert was_short(bench)
+    bench.turn()
+    assert live(bench) == 1
+    assert ask(bench, STATS_TOPIC, body=b"t").body[:40] == struct.pack("<5Q", 0, 0, 1, 0, 0)
+    bench.restart()
+    assert take(bench, 1, 2) == [new]
+    assert live(bench) == 1
+
+
+def test_reserved_jobs_of_a_deleted_topic_end_with_their_client_or_their_time(bench: Channels) -> None:
+    put(bench, 3)
+    lib.worker_limit_turn(bench.worker, 1)
+    (of_one,), (of_two,) = take(bench, 1, 1), take(bench, 2, 1)
+    bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_DELETE, body=b"t")
+    bench.raw(GONE, 1)
+    bench.turn(61)
+    bench.turn()
+    assert take(bench, 3, 1) == []
+    assert live(bench) == 0
+    assert [ask(bench, PEEK_ID, id=job).status for job in (of_one, of_two)] == [NOT_FOUND] * 2
+
+
+def test_a_topic_that_is_deleted_twice_before_its_jobs_are_gone_has_none_of_either_time(bench: Channels) -> None:
+    lib.worker_limit_turn(bench.worker, 1)
+    for _ in range(3):
+        put(bench, 20)
+        assert bench.change(lib.CHANGE_DELETE, "t") == OK
+    assert live(bench) > 0
+    put(bench, 1)
+    assert take(bench, 1, 5) == [bench.next_id - SHARDS]
+    for _ in range(60):
+        bench.turn()
+    assert live(bench) == 1
+    bench.raw(GONE, 1)
+    assert bench.change(lib.CHANGE_DELETE, "t") == OK
+    bench.turn()
+    bench.raw(CLOSE, topic=bench.topic("t"))
+    bench.turn()
+    assert live(bench) == 0
+
+
+# --- what lets go of much: the request waits, and after a crash half way there is what it had not got rid of ---------
+
+
+def change(bench: Channels, what: int, name: str, channel: str = "") -> Any:  # noqa: ANN401
+    body = f"{name}\n{channel}" if channel else name
+    return lambda: bench.raw(lib.MSG_CHANGE, 998, id=0, pri=what, body=body.encode())
+
+
+def seek_to(bench: Channels, channel: str, start: int, at: int = 0) -> Any:  # noqa: ANN401
+    return lambda: bench.raw(lib.MSG_SEEK, 998, topic=bench.topic("t"), pri=start, ttr=at, body=channel.encode())
+
+
+def goes_on(bench: Channels, ask_for: Any) -> None:  # noqa: ANN401
+    """It is answered after some turns, of which none was long, and what is asked behind it after that."""
+    lib.worker_longest_turn(bench.worker)
+    slots = [ask_for(), bench.raw(lib.MSG_BARRIER, 998)]
+    answers = [a for _ in range(20) for a in bench.turn() if a.slot in slots and a.kind != lib.MSG_DELIVER]
+    assert [(a.slot, a.status) for a in answers] == [(slot, OK) for slot in slots]
+    assert was_short(bench)
+
+
+def begins_and_dies(bench: Channels, ask_for: Any) -> None:  # noqa: ANN401
+    """A turn after it was asked for, the process is killed."""
+    slot = ask_for()
+    lib.channel_publish(bench.channels[0])
+    assert lib.worker_turn(bench.worker, bench.now, bench.wall)
+    assert lib.channel_receive(bench.channels[0]) == ffi.NULL, slot
+    bench.restart()
+
+
+def depths(bench: Channels) -> dict[str, tuple[int, int, int]]:
+    figures = bench.catalog()["t"].channels
+    return {name: (c.depth, c.in_flight, c.deferred) for name, c in figures.items()}
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["to its end", "after a crash"])
+@pytest.mark.parametrize("what", ["empty", "delete", "seek"])
+def test_one_channel_of_several_lets_go_in_pieces(bench: Channels, what: str, dies: bool) -> None:
+    """Of what lies ahead of it, what it has in flight, and what is deferred."""
+    bench.sub(1, "t", "c")
+    bench.sub(2, "t", "other")
+    bench.mpub("t", [b""] * MANY)
+    deliver(bench, 1)
+    for n in range(MANY):
+        bench.raw(PUBLISH, 999, flags=lib.MSG_DURABLE, topic=bench.topic("t"), id=bench.next_id, delay=1000 * SECOND)
+        bench.next_id += SHARDS
+        if n % 2000 == 1999:
+            bench.turn()
+    bench.raw(lib.MSG_CREDIT, 1)
+    bench.turn()
+    bench.mpub("t", [b""] * MANY)
+    ask_for = {
+        "empty": change(bench, lib.CHANGE_EMPTY, "t", "c"),
+        "delete": change(bench, lib.CHANGE_DELETE, "t", "c"),
+        "seek": seek_to(bench, "c", lib.START_LATEST),
+    }[what]
+    if dies:
+        begins_and_dies(bench, ask_for)
+        assert depths(bench) == {"c": (2 * MANY, 0, MANY), "other": (2 * MANY, 0, MANY)}
+    goes_on(bench, ask_for)
+    for _ in range(2):
+        left = {"empty": {"c": (0, 0, 0)}, "delete": {}, "seek": {"c": (0, 0, 0)}}[what]
+        assert depths(bench) == left | {"other": (2 * MANY, 0, MANY)}
+        bench.restart()
+    new = bench.mpub("t", [b"new"])
+    if what != "delete":
+        bench.sub(3, "t", "c")
+        assert deliver(bench, 3) == new
+    bench.sub(4, "t", "other")
+    assert len(deliver(bench, 4)) == 2 * MANY + 1
+
+
+def test_what_waits_for_a_first_channel_is_emptied_in_pieces(bench: Channels) -> None:
+    bench.mpub("t", [b""] * MANY)
+    begins_and_dies(bench, change(bench, lib.CHANGE_EMPTY, "t"))
+    assert bench.catalog()["t"].depth == MANY
+    goes_on(bench, change(bench, lib.CHANGE_EMPTY, "t"))
+    assert (bench.catalog()["t"].depth, live(bench)) == (0, 0)
+    new = bench.mpub("t", [b"x"])
+    bench.restart()
+    bench.sub(1, "t", "c")
+    assert deliver(bench, 1) == new
+
+
+def test_what_its_channels_have_deferred_or_in_flight_goes_in_pieces_with_a_topic(bench: Channels) -> None:
+    for n in range(4):
+        bench.sub(n + 1, "t", f"c{n}")
+    bench.mpub("t", [b""] * (MANY // 4))
+    for n in range(4):
+        assert len(deliver(bench, n + 1)) == MANY // 4
+    bench.raw(GONE, 4)
+    goes_on(bench, change(bench, lib.CHANGE_DELETE, "t"))
+    assert (bench.catalog(), live(bench)) == ({}, 0)
+
+
+def test_much_is_finished_at_once_in_pieces(bench: Channels) -> None:
+    bench.sub(1, "t", "c")
+    bench.mpub("t", [b""] * MANY)
+    deliver(bench, 1)
+    finish = lambda: bench.raw(lib.MSG_FINISH, 1, flags=lib.MSG_UPTO, ttr=MANY - 2)  # noqa: E731
+    lib.worker_longest_turn(bench.worker)
+    finish()
+    slot = bench.raw(lib.MSG_BARRIER, 1)
+    assert slot in [a.slot for _ in range(4) for a in bench.turn()]
+    assert was_short(bench)
+    assert depths(bench) == {"c": (0, 1, 0)}
+    bench.restart()
+    assert depths(bench) == {"c": (1, 0, 0)}
+
+
+def test_an_ephemeral_channel_that_is_far_behind_comes_nearer_with_each_message(bench: Channels) -> None:
+    bench.sub(1, "t", "kept")
+    bench.mpub("t", [b""] * 100)
+    bench.sub(2, "t", "e#ephemeral", flags=lib.SUBSCRIBE_EPHEMERAL)
+    bench.mpub("t", [b""] * (10_000 + MANY))
+    for _ in range(3):
+        bench.mpub("t", [b""])
+    assert bench.catalog()["t"].channels["e#ephemeral"].depth == 10_000
+    assert was_short(bench)

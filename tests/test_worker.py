@@ -45,7 +45,8 @@ class Answer:
 class Bench:
     """A worker that owns all shards, in memory, with channels to `acceptors` of which the test plays all."""
 
-    def __init__(self, acceptors: int = 1, ring_bytes: int = 1 << 20) -> None:
+    def __init__(self, acceptors: int = 1, ring_bytes: int = 1 << 20, piece: int = 0) -> None:
+        """`piece`: what a turn touches at most (worker_limit_turn); 0: as many as usual."""
         self.now = 1000 * SECOND
         self.wall = 1_700_000_000 * SECOND
         self.board = os.memfd_create("board")
@@ -54,6 +55,7 @@ class Bench:
         self.names: dict[tuple[int, int], int] = {}  # by shard and segment: where copies of names are kept
         self.acceptors = acceptors
         self.ring_bytes = ring_bytes
+        self.piece = piece
         self.worker: Any = None
         self.channels: list[Any] = []
         self.next_slot = 1
@@ -63,6 +65,8 @@ class Bench:
         self.wake = os.eventfd(0, os.EFD_NONBLOCK)
         self.worker = lib.worker_new(0, 1, SHARDS, self.board, self.wake, 12345)
         assert self.worker != ffi.NULL
+        if self.piece:
+            lib.worker_limit_turn(self.worker, self.piece)
         self.found = ffi.new("struct replay *")
         for shard in range(SHARDS):
             assert lib.worker_own(self.worker, shard)
@@ -126,9 +130,11 @@ class Bench:
         lib.worker_turn(self.worker, self.now, self.wall)
         self.now += int(seconds * SECOND)
         self.wall += int(seconds * SECOND)
-        for _ in range(3):
-            lib.worker_turn(self.worker, self.now, self.wall)
+        turns, busy = 0, True
+        while turns < 3 or (self.piece and busy and turns < 100):
+            busy = lib.worker_turn(self.worker, self.now, self.wall)
             self.supply()
+            turns += 1
         answers = []
         while (m := lib.channel_receive(self.channels[acceptor])) != ffi.NULL:
             body = bytes(ffi.buffer(ffi.cast("char *", m) + 48, m.body_bytes))

@@ -123,7 +123,7 @@ static enum outcome gather(struct worker *w, uint32_t client, const struct messa
                            void (*put_one)(const struct worker *, struct sheet *, const struct topic *, bool)) {
     struct client *c = client_at(&w->clients, client);
     struct sheet *sheet = sheet_of(c);
-    for (uint32_t left = WORKER_TURN_STEPS; sheet && c->done + 1 < w->topics.arena.end; left--) {
+    for (uint32_t left = w->piece; sheet && c->done + 1 < w->topics.arena.end; left--) {
         if (!left) return MORE;
         const struct topic *t = topic_at(&w->topics, (uint32_t)++c->done);
         worker_step(w);

@@ -46,7 +46,7 @@ struct client {
     bool unfinished; /* its first parked request has been begun */
     uint32_t next_unfinished;
     uint64_t wait_until_ns;
-    uint64_t done;       /* of that request, ... */
+    uint64_t done, upto; /* of that request, ... */
     struct sheet *sheet; /* ... and what it will answer; NULL: nothing yet */
     struct parked parked;
 };

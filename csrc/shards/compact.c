@@ -73,7 +73,7 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
 /* Moves the message of a record if this is the place where it lives. False: there is no room. */
 static bool move_if_live(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     uint32_t topic = shard_topic(s, r->topic);
-    uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    uint32_t job = job_named(w, r->id);
     if (job && job_at(w, job)->position != position) job = 0;
     bool held = topic && stream_position(&topic_at(&w->topics, topic)->stream, r->seq) == position;
     return !(topic && (job || held)) || move(w, s, topic, r, job, held);

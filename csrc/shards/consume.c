@@ -238,9 +238,15 @@ static enum outcome finish_upto(struct worker *w, uint32_t client, const struct 
         return DONE;
     }
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
-    uint64_t seq = m->seq < s->cursor ? m->seq : s->cursor - 1;
     if (!s->cursor) return DONE;
-    consumer_at(&w->subscriptions, consumer)->finishes += subscription_finish_upto(w, subscription, seq);
+    /* What it has passed by now: it may pass more before this is done. */
+    uint64_t *upto = &client_at(&w->clients, client)->upto;
+    if (!*upto) *upto = m->seq < s->cursor ? m->seq + 1 : s->cursor;
+    uint64_t seq = *upto - 1;
+    uint32_t finished = subscription_finish_upto(w, subscription, seq, w->piece);
+    consumer_at(&w->subscriptions, consumer)->finishes += finished;
+    if (finished == w->piece) return MORE;
+    *upto = 0;
     if (s->number) shard_log_finish_upto(w, w->own[topic_at(&w->topics, s->topic)->shard], s, seq);
     return DONE;
 }
@@ -299,15 +305,23 @@ static enum outcome finish(struct worker *w, uint32_t client, const struct messa
     return DONE;
 }
 
-static void requeue_all(struct worker *w, uint32_t consumer) {
+/* As many as it had in flight when it asked: what it is sent again meanwhile comes behind them. */
+static enum outcome requeue_all(struct worker *w, uint32_t client, uint32_t number) {
+    uint32_t consumer = consumer_find(w, client, number);
     struct consumer *c = consumer_at(&w->subscriptions, consumer);
-    while (consumer && c->inflight_first) {
+    uint64_t *left = &client_at(&w->clients, client)->done;
+    if (!consumer) return DONE;
+    if (!*left) *left = c->inflight;
+    for (uint32_t most = w->piece; *left && c->inflight_first; most--, --*left) {
         uint32_t delivery = c->inflight_first;
+        if (!most) return MORE;
         c->requeues++;
         subscription_at(&w->subscriptions, c->subscription)->requeues++;
         delivery_take(w, delivery);
         delivery_again(w, delivery);
     }
+    *left = 0;
+    return DONE;
 }
 
 static uint32_t to_requeue(struct worker *w, uint32_t client, const struct message *m) {
@@ -318,10 +332,7 @@ static uint32_t to_requeue(struct worker *w, uint32_t client, const struct messa
 }
 
 enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct message *m) {
-    if (m->flags & MSG_ALL) {
-        requeue_all(w, consumer_find(w, client, m->consumer));
-        return DONE;
-    }
+    if (m->flags & MSG_ALL) return requeue_all(w, client, m->consumer);
     uint32_t delivery = to_requeue(w, client, m);
     if (!delivery) return DONE;
     struct delivery *d = delivery_at(&w->subscriptions, delivery);

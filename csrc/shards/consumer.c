@@ -71,7 +71,7 @@ static void join_turns(struct worker *w, struct consumer *c, uint32_t consumer) 
 
 void consumer_settle(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
-    bool may = c->credit > c->inflight && c->window_bytes < WINDOW_BYTES && c->permits > 0 &&
+    bool may = c->credit > c->inflight && c->window_bytes < WINDOW_BYTES && c->permits > 0 && !c->yields &&
                policy_lets(at(w, c->subscription), consumer);
     if (may == (c->next_turn != 0)) return;
     if (!may) {
@@ -96,7 +96,7 @@ static bool give_back(struct worker *w, const struct consumer *c, uint32_t most)
     for (; c->inflight_first && most; most--) {
         uint32_t delivery = c->inflight_first;
         delivery_take(w, delivery);
-        if (c->uncounted) delivery_at(&w->subscriptions, delivery)->attempts--;
+        if (c->uncounted && !c->yields) delivery_at(&w->subscriptions, delivery)->attempts--;
         delivery_again(w, delivery);
     }
     return c->inflight_first != 0;
@@ -116,21 +116,58 @@ static void give_back_left(struct worker *w, uint32_t of, uint32_t most) {
     }
 }
 
+static void give_back_yielded(struct worker *w, uint32_t of, uint32_t most) {
+    for (uint32_t *link = &w->yielding_consumers; *link;) {
+        uint32_t consumer = *link;
+        struct consumer *c = consumer_of(w, consumer);
+        if ((of && c->subscription != of) || give_back(w, c, most)) {
+            link = &c->next_yielding;
+            continue;
+        }
+        *link = c->next_yielding;
+        c->yields = false;
+        consumer_settle(w, consumer);
+    }
+}
+
+void consumer_yield(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    if (c->yields) return;
+    c->yields = true;
+    if (!give_back(w, c, w->piece)) {
+        c->yields = false;
+        return;
+    }
+    c->next_yielding = w->yielding_consumers;
+    w->yielding_consumers = consumer;
+}
+
+static void yield_no_more(struct worker *w, uint32_t consumer) {
+    struct consumer *c = consumer_of(w, consumer);
+    uint32_t *link = &w->yielding_consumers;
+    if (!c->yields) return;
+    while (*link != consumer) link = &consumer_of(w, *link)->next_yielding;
+    *link = c->next_yielding;
+    c->yields = false;
+}
+
 bool consumers_leave(struct worker *w) {
-    if (!w->leaving_consumers) return false;
-    give_back_left(w, 0, WORKER_TURN_STEPS);
-    return w->leaving_consumers != 0;
+    if (w->leaving_consumers) give_back_left(w, 0, w->piece);
+    if (w->yielding_consumers) give_back_yielded(w, 0, w->piece);
+    return w->leaving_consumers || w->yielding_consumers;
 }
 
 void consumers_have_left(struct worker *w, uint32_t subscription) {
     if (w->leaving_consumers) give_back_left(w, subscription, UINT32_MAX);
+    if (w->yielding_consumers) give_back_yielded(w, subscription, UINT32_MAX);
 }
 
 void consumer_remove(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
     struct subscription *s = at(w, c->subscription);
     c->credit = 0;
-    bool leaves = give_back(w, c, WORKER_TURN_STEPS);
+    yield_no_more(w, consumer);
+    bool leaves = give_back(w, c, w->piece);
     leave_turns(w, c, consumer);
     flights_forget(w, consumer);
     if (c->previous)

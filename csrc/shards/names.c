@@ -92,7 +92,7 @@ static void wake(struct worker *w, struct shard *s, struct topic *t) {
 
 void shard_settle_topic(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
-    bool sleeps = !topic_seen(t) && !t->open;
+    bool sleeps = !topic_seen(t) && !t->open && !t->tombs;
     if (w->replaying || (sleeps == t->asleep && (!sleeps || t->number))) return;
     struct shard *s = shard_of_topic(w, t);
     if (t->asleep) wake(w, s, t);

@@ -109,12 +109,7 @@ static bool is_before(const struct consumer *a, const struct consumer *b) {
 
 /* What it had in flight is the next one's. */
 static void stand_by(struct worker *w, uint32_t consumer) {
-    struct consumer *c = consumer_of(w, consumer);
-    while (c->inflight_first) {
-        uint32_t delivery = c->inflight_first;
-        delivery_take(w, delivery);
-        delivery_again(w, delivery);
-    }
+    consumer_yield(w, consumer);
     tell(w, consumer, false);
     consumer_settle(w, consumer);
 }

@@ -163,7 +163,7 @@ uint32_t shard_pinned_segment(struct worker *w, struct shard *s) {
 /* --- moving one --------------------------------------------------------------------------------------------------- */
 
 /* One that was published with a delay is no cursor's: it stays a delivery. */
-static void reset(struct worker *w, uint32_t delivery, uint64_t from) {
+void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from) {
     struct delivery *d = delivery_at(&w->subscriptions, delivery);
     const struct subscription *s = at(w, d->subscription);
     bool stays = d->seq >= from && !s->reader && stream_delayed(&topic_of(w, s)->stream, d->seq);
@@ -181,7 +181,7 @@ static void reset(struct worker *w, uint32_t delivery, uint64_t from) {
 static void reset_all(struct worker *w, uint32_t first, uint64_t from) {
     for (uint32_t n = first, next; n; n = next) {
         next = delivery_at(&w->subscriptions, n)->following;
-        reset(w, n, from);
+        delivery_reset(w, n, from);
     }
 }
 
@@ -244,7 +244,8 @@ static void dismiss_all(struct worker *w, uint32_t subscription) {
     subscription_idle(w, subscription);
 }
 
-static enum outcome move(struct worker *w, uint32_t subscription, const struct message *m, uint8_t *status) {
+static enum outcome move(struct worker *w, uint32_t client, uint32_t subscription, const struct message *m,
+                         uint8_t *status) {
     struct subscription *s = at(w, subscription);
     uint32_t topic = s->topic;
     struct shard *shard = shard_of(w, s);
@@ -254,9 +255,11 @@ static enum outcome move(struct worker *w, uint32_t subscription, const struct m
         *status = STATUS_NO_SPACE;
         return w->wanting ? LATER : DONE;
     }
+    uint64_t to = position_find(w, topic, m->start, m->seq);
+    if (subscription_drain(w, client, subscription, to, to) == MORE) return MORE;
     if (s->number && requests_reserve(w, shard, 1, 0, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
-    subscription_seek(w, subscription, position_find(w, topic, m->start, m->seq));
+    subscription_seek(w, subscription, to);
     if (s->number) shard_log_seek(w, shard, s);
     return DONE;
 }
@@ -266,7 +269,8 @@ enum outcome seek(struct worker *w, uint32_t client, uint32_t topic, const struc
     uint32_t subscription = exists ? subscription_find(w, topic, (const char *)(m + 1), m->body_bytes) : 0;
     uint8_t status = subscription ? STATUS_OK : exists ? STATUS_NONE : STATUS_NOT_FOUND;
     if (m->start > START_TIME) status = STATUS_INVALID;
-    if (status == STATUS_OK && move(w, subscription, m, &status) == LATER) return LATER;
+    enum outcome outcome = status == STATUS_OK ? move(w, client, subscription, m, &status) : DONE;
+    if (outcome != DONE) return outcome;
     struct message a = request_answer_of(w, client, m, status);
     if (status == STATUS_OK) {
         a.seq = at(w, subscription)->cursor;

@@ -33,8 +33,12 @@ uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint32_t pri, 
 }
 
 void queue_forget(struct worker *w, uint32_t job) {
+    if (job_at(w, job)->state) queue_take(w, job);
+    queue_free(w, job);
+}
+
+void queue_free(struct worker *w, uint32_t job) {
     struct job *j = job_at(w, job);
-    if (j->state) queue_take(w, job);
     index_remove(&w->ids, &w->jobs, job);
     if (j->reservation) arena_give(&w->reservations, j->reservation);
     j->state = 0;
@@ -222,6 +226,47 @@ void queue_take(struct worker *w, uint32_t job) {
     j->state = 0;
 }
 
+/* --- the end of a topic ------------------------------------------------------------------------------------------- */
+
+void queue_bury(struct worker *w, uint32_t topic, struct buried_jobs *out) {
+    struct topic *t = topic_at(&w->topics, topic);
+    *out = (struct buried_jobs){t->ready, t->delayed, t->buried_first, t->reserved};
+    w->count->ready -= ready_count(&t->ready);
+    w->count->delayed -= t->delayed.count;
+    w->count->buried -= t->buried;
+    w->count->reserved -= t->reserved;
+    w->count->urgent -= t->urgent;
+    t->ready = (struct ready){0};
+    t->delayed = (struct heap){0};
+    t->buried_first = t->buried_last = 0;
+    t->buried = t->reserved = t->urgent = 0;
+    delayed_changed(w, topic);
+}
+
+uint32_t queue_exhume(struct worker *w, struct buried_jobs *b) {
+    uint32_t job = b->buried;
+    if (b->delayed.count) return heap_item(b->delayed.entries[--b->delayed.count]);
+    if (!job) return ready_exhume(&b->ready);
+    b->buried = reservation_at(w, job_at(w, job)->reservation)->next;
+    return job;
+}
+
+void buried_jobs_free(struct buried_jobs *b) {
+    ready_free(&b->ready);
+    heap_free(&b->delayed);
+}
+
+void queue_unreserve(struct worker *w, uint32_t job) {
+    const struct job *j = job_at(w, job);
+    struct reservation *reservation = reservation_at(w, j->reservation);
+    if (!reservation->client) return;
+    clear_deadline(w, j, reservation);
+    unlink_inflight(w, client_at(&w->clients, reservation->client), reservation);
+    reservation->client = 0;
+}
+
+/* --- serving ------------------------------------------------------------------------------------------------------ */
+
 void queue_serve(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     struct heap_entry first;
@@ -366,6 +411,11 @@ static void wait_over(struct worker *w, uint32_t client);
 static void time_to_run_over(struct worker *w, struct reservation *reservation) {
     uint32_t job = reservation->timer.of;
     const struct job *j = job_at(w, job);
+    if (job_is_gone(w, j)) {
+        worker_step(w);
+        queue_unreserve(w, job);
+        return;
+    }
     if (!reservation->soon) {
         uint32_t client = reservation->client;
         wheel_remove(&w->inflight, reservation_timers(w), j->reservation);
@@ -402,7 +452,7 @@ static void wait_over(struct worker *w, uint32_t client) {
 
 bool queue_tick(struct worker *w) {
     if (queue_next_ns(w) > w->now_ns) return false;
-    uint64_t most = w->steps + WORKER_TURN_STEPS;
+    uint64_t most = w->steps + w->piece;
     delays_due(w, most);
     pauses_due(w);
     (void)wheel_advance(&w->inflight, reservation_timers(w), w->now_ns); /* the rest in the next turn */

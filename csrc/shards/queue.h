@@ -23,6 +23,26 @@ void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client);
 /* ... and this takes it out of whichever it is in. */
 void queue_take(struct worker *w, uint32_t job);
 
+/* Jobs of a topic that is deleted: it has them no more, and they have still to be freed. */
+struct buried_jobs {
+    struct ready ready;
+    struct heap delayed;
+    uint32_t buried;   /* the first of those that were buried */
+    uint64_t reserved; /* which are found through their reservations */
+};
+void queue_bury(struct worker *w, uint32_t topic, struct buried_jobs *out);
+/* Any are left but the reserved ones. */
+static inline bool buried_jobs_left(const struct buried_jobs *b) {
+    return ready_count(&b->ready) || b->delayed.count || b->buried;
+}
+/* One of those; or 0, and there may be more. */
+uint32_t queue_exhume(struct worker *w, struct buried_jobs *b);
+/* A reserved one is its client's no more. */
+void queue_unreserve(struct worker *w, uint32_t job);
+/* One that is in no place any more. */
+void queue_free(struct worker *w, uint32_t job);
+void buried_jobs_free(struct buried_jobs *b);
+
 /* Postpones the end of a reservation. */
 void queue_touch(struct worker *w, uint32_t job);
 

@@ -116,6 +116,13 @@ void ready_remove(struct ready *r, const struct arena *jobs, uint32_t job) {
         advance(r);
 }
 
+uint32_t ready_exhume(struct ready *r) {
+    if (r->heap.count) return heap_item(r->heap.entries[--r->heap.count]);
+    uint32_t job = *slot(r, --r->tail);
+    if (job) r->run--;
+    return job;
+}
+
 void ready_free(struct ready *r) {
     heap_free(&r->heap);
     free_pages(r);

@@ -37,6 +37,9 @@ bool ready_first(const struct ready *r, const struct arena *jobs, struct heap_en
 /* False, with nothing changed, when memory is short. */
 bool ready_add(struct ready *r, const struct arena *jobs, uint32_t job);
 void ready_remove(struct ready *r, const struct arena *jobs, uint32_t job);
+/* Takes one out, without a look at the jobs, which are told nothing: 0 for a gap. There must be one, and nothing else may be
+ * done with it from the first call on. */
+uint32_t ready_exhume(struct ready *r);
 void ready_free(struct ready *r);
 
 #endif

@@ -87,7 +87,7 @@ static void replay_parts(struct worker *w, const struct shard *s, uint32_t subsc
 
 static void replay_finish(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
     if (r->flags & FINISH_UPTO) {
-        (void)subscription_finish_upto(w, subscription, r->seq);
+        (void)subscription_finish_upto(w, subscription, r->seq, UINT32_MAX);
         return;
     }
     if (r->flags & FINISH_PARTS) {
@@ -200,7 +200,7 @@ void replay_unreferenced(struct worker *w, struct shard *s, const struct record 
 }
 
 void replay_place_deferred(struct worker *w) {
-    const struct heap *deferred = &w->subscriptions.deferred;
+    const struct heap *deferred = &w->subscriptions.deadlines;
     size_t count = deferred->count;
     uint32_t *all = malloc(sizeof *all * (count + 1));
     if (!all) worker_die("out of memory");
@@ -226,7 +226,7 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
         if (topic) topic_end(w, topic);
         return;
     case RECORD_EMPTY:
-        if (!r->id && topic) topic_empty(w, topic);
+        if (!r->id && topic) (void)topic_empty(w, topic, &(uint64_t){0}, UINT64_MAX, UINT32_MAX);
         break;
     default: break;
     }

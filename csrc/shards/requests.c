@@ -235,7 +235,7 @@ static void take(struct worker *w, uint32_t client, const struct message *m) {
 
 static void reserve_id(struct worker *w, uint32_t client, const struct message *m) {
     note_wish(w, client, m);
-    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint32_t job = job_named(w, m->id);
     if (!job || job_at(w, job)->state == JOB_RESERVED) {
         answer(w, client, m, STATUS_NOT_FOUND);
         return;
@@ -251,7 +251,7 @@ static bool held_by(const struct worker *w, uint32_t job, uint32_t client) {
 }
 
 static void give_back(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint32_t job = job_named(w, m->id);
     if (!held_by(w, job, client)) return;
     uint32_t topic = job_at(w, job)->topic;
     reservation_at(w, job_at(w, job)->reservation)->reserves--;
@@ -261,7 +261,7 @@ static void give_back(struct worker *w, uint32_t client, const struct message *m
 }
 
 static enum outcome delete(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint32_t job = job_named(w, m->id);
     if (!job || (job_at(w, job)->state == JOB_RESERVED && !held_by(w, job, client))) {
         answer(w, client, m, STATUS_NOT_FOUND);
         return DONE;
@@ -299,7 +299,7 @@ static void make(struct worker *w, uint32_t job, uint8_t state, uint64_t delay_n
 }
 
 static enum outcome release(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint32_t job = job_named(w, m->id);
     uint8_t status = STATUS_NOT_FOUND;
     bool held = held_by(w, job, client);
     if (held && reserve_state(w, job, &status) == LATER) return LATER;
@@ -319,7 +319,7 @@ static enum outcome release(struct worker *w, uint32_t client, const struct mess
 }
 
 static enum outcome bury(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint32_t job = job_named(w, m->id);
     uint8_t status = STATUS_NOT_FOUND;
     if (held_by(w, job, client)) {
         if (reserve_state(w, job, &status) == LATER) return LATER;
@@ -335,7 +335,7 @@ static enum outcome bury(struct worker *w, uint32_t client, const struct message
 }
 
 static void touch(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint32_t job = job_named(w, m->id);
     bool held = held_by(w, job, client);
     if (held) queue_touch(w, job);
     answer(w, client, m, held ? STATUS_OK : STATUS_NOT_FOUND);
@@ -349,7 +349,7 @@ static void kick_one(struct worker *w, uint32_t job) {
 }
 
 static enum outcome kick_id(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint32_t job = job_named(w, m->id);
     uint8_t status = STATUS_NOT_FOUND;
     if (job && (job_at(w, job)->state == JOB_BURIED || job_at(w, job)->state == JOB_DELAYED)) {
         if (reserve_state(w, job, &status) == LATER) return LATER;
@@ -426,7 +426,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_RELEASE: return release(w, client, m);
     case MSG_BURY: return bury(w, client, m);
     case MSG_TOUCH: touch(w, client, m); break;
-    case MSG_PEEK_ID: peek(w, client, index_find(&w->ids, &w->jobs, m->id), m); break;
+    case MSG_PEEK_ID: peek(w, client, job_named(w, m->id), m); break;
     case MSG_PEEK_READY:
     case MSG_PEEK_DELAYED:
     case MSG_PEEK_BURIED: peek(w, client, peeked(w, topic, m->kind), m); break;
@@ -507,7 +507,7 @@ static void put_off(struct worker *w, uint32_t client) {
 static void finished(struct worker *w, uint32_t client) {
     struct client *c = client_at(&w->clients, client);
     c->unfinished = false;
-    c->done = 0;
+    c->done = c->upto = 0;
     sheet_free(c);
 }
 
@@ -521,8 +521,13 @@ static void forget_unfinished(struct worker *w, uint32_t client) {
 /* Some of the jobs it has are ready again. False: all are. */
 static bool give_back_some(struct worker *w, uint32_t client) {
     const struct client *c = client_at(&w->clients, client);
-    for (uint32_t left = WORKER_TURN_STEPS; c->inflight_first && left; left--) {
+    for (uint32_t left = w->piece; c->inflight_first && left; left--) {
         uint32_t job = c->inflight_first;
+        if (job_is_gone(w, job_at(w, job))) {
+            worker_step(w);
+            queue_unreserve(w, job);
+            continue;
+        }
         queue_take(w, job);
         queue_make_ready(w, job);
         queue_serve(w, job_at(w, job)->topic);

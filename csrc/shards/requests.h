@@ -37,6 +37,15 @@ static inline bool goes_to_stream(const struct topic *t) {
     return t->durable && (t->subscription_count > 0 || !t->tube || t->stream.retains);
 }
 
+/* --- drain.c: what an EMPTY, a SEEK or a DELETE would have to let go of in one turn --- */
+
+/* A channel's: what lies ahead of it before `until`, and its deliveries; those that a SEEK to `from` keeps stay. MORE, or little
+ * is left. */
+enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subscription, uint64_t until,
+                                uint64_t from);
+/* The deliveries of all channels of a topic. */
+enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic);
+
 /* --- topic_life.c --- */
 
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
@@ -56,8 +65,9 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
 void subscription_idle(struct worker *w, uint32_t subscription);
 /* All that it holds, its jobs and its subscriptions go. */
 void topic_end(struct worker *w, uint32_t topic);
-/* What waits for the first subscription, or for the end of the topic's pause, goes. */
-void topic_empty(struct worker *w, uint32_t topic);
+/* What waits for the first subscription, or for the end of the topic's pause, goes: from *from, which is moved on, and before
+ * `until`, so many at most. False: there is more. */
+bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t until, uint32_t most);
 void topic_stop(struct topic *t, uint64_t seq);
 /* A message of the job queue that the topic's first subscription, made at `wall_ns`, gets too. */
 void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns);

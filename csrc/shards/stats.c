@@ -42,7 +42,7 @@ void stats_topic(struct worker *w, uint32_t client, const struct message *m) {
 }
 
 void stats_id(struct worker *w, uint32_t client, const struct message *m) {
-    uint32_t job = index_find(&w->ids, &w->jobs, m->id);
+    uint32_t job = job_named(w, m->id);
     if (!job) {
         request_done(w, client, m, STATUS_NOT_FOUND);
         return;

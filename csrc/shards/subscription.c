@@ -10,7 +10,7 @@ static struct heap_places flight_places(const struct worker *w) {
     return (struct heap_places){w->subscriptions.consumers.base + offsetof(struct consumer, flight_place),
                                 sizeof(struct consumer)};
 }
-static struct heap_places deferred_places(const struct worker *w) {
+static struct heap_places deadline_places(const struct worker *w) {
     return (struct heap_places){w->subscriptions.deliveries.base + offsetof(struct delivery, place),
                                 sizeof(struct delivery)};
 }
@@ -60,7 +60,7 @@ void subscriptions_close(struct subscriptions *all) {
     arena_close(&all->slots);
     arena_close(&all->parts);
     heap_free(&all->flights);
-    heap_free(&all->deferred);
+    heap_free(&all->deadlines);
     index_close(&all->index);
     arena_close(&all->deliveries);
     arena_close(&all->consumers);
@@ -304,8 +304,22 @@ void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_
     if (until > s->cursor) s->cursor = until;
 }
 
-/* All that its topic has before `until` nobody else holds, and there is nothing behind that. */
-static bool stream_is_of(const struct worker *w, const struct subscription *s, uint64_t until) {
+bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, uint32_t most) {
+    struct subscription *s = at(w, subscription);
+    const struct stream *stream = &topic_of(w, s)->stream;
+    uint64_t end = until < stream->end ? until : stream->end, seq = stream_next(stream, subscription_held_from(s));
+    for (; seq < end; seq = stream_next(stream, seq + 1)) {
+        if (!most--) break;
+        /* What it does not hold it passes at once. */
+        s->cursor = s->logged_cursor = seq + 1;
+        if (stream_delayed(stream, seq)) continue;
+        message_release(w, s->topic, seq);
+        s->taken++;
+    }
+    return seq >= end;
+}
+
+bool subscription_owns_stream(const struct worker *w, const struct subscription *s, uint64_t until) {
     const struct topic *t = topic_of(w, s);
     return t->subscription_count == 1 && !s->reader && !t->tube && !t->stopped && !t->stream.retains &&
            until >= t->stream.end && t->stream.live > STREAM_PAGE;
@@ -318,7 +332,7 @@ void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until)
     while (s->deferred_first) delivery_drop(w, s->deferred_first);
     for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
         while (consumer_of(w, c)->inflight_first) delivery_drop(w, consumer_of(w, c)->inflight_first);
-    if (!stream_is_of(w, s, until)) {
+    if (!subscription_owns_stream(w, s, until)) {
         subscription_release_ahead(w, subscription, until);
         return;
     }
@@ -327,26 +341,26 @@ void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until)
     s->taken = topic_of(w, s)->ahead;
 }
 
-static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq) {
-    uint32_t count = 0;
-    for (uint32_t n = first, next; n; n = next) {
+/* Returns how many may still go. */
+static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq, uint32_t most) {
+    for (uint32_t n = first, next; n && most; n = next) {
         next = delivery_of(w, n)->following;
         if (delivery_of(w, n)->seq > seq) continue;
         delivery_drop(w, n);
-        count++;
+        most--;
     }
-    return count;
+    return most;
 }
 
-uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq) {
+uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t most) {
     const struct subscription *s = at(w, subscription);
     if (!s->cursor) return 0;
     consumers_have_left(w, subscription);
     if (seq >= s->cursor) seq = s->cursor - 1;
-    uint32_t count = drop_upto(w, s->again_first, seq) + drop_upto(w, s->deferred_first, seq);
-    for (uint32_t c = s->consumer_first; c; c = consumer_of(w, c)->next)
-        count += drop_upto(w, consumer_of(w, c)->inflight_first, seq);
-    return count;
+    uint32_t left = drop_upto(w, s->deferred_first, seq, drop_upto(w, s->again_first, seq, most));
+    for (uint32_t c = s->consumer_first; c && left; c = consumer_of(w, c)->next)
+        left = drop_upto(w, consumer_of(w, c)->inflight_first, seq, left);
+    return most - left;
 }
 
 /* What a pause of the topic holds back is the topic's, not that of the subscription which goes last: it waits, and so
@@ -450,22 +464,18 @@ void delivery_forget(struct worker *w, uint32_t delivery) {
     arena_give(&all->deliveries, delivery);
 }
 
-/* By deadline; with one timeout for all, a new one goes to the end at once. */
+/* Behind all the others: each has its consumer's timeout from now on, so they stand by deadline. One that has less is also in
+ * the heap of those that wait for a time. */
 static void link_flight(struct worker *w, struct consumer *c, uint32_t delivery) {
     struct delivery *d = delivery_of(w, delivery);
-    uint32_t after = c->inflight_last;
-    while (after && delivery_of(w, after)->deadline_ns > d->deadline_ns) after = delivery_of(w, after)->previous;
-    d->previous = after;
-    uint32_t *link = after ? &delivery_of(w, after)->following : &c->inflight_first;
-    d->following = *link;
-    *link = delivery;
-    if (d->following)
-        delivery_of(w, d->following)->previous = delivery;
-    else
-        c->inflight_last = delivery;
+    d->previous = c->inflight_last;
+    d->following = 0;
+    *(d->previous ? &delivery_of(w, d->previous)->following : &c->inflight_first) = delivery;
+    c->inflight_last = delivery;
 }
 
 static void unlink_flight(struct worker *w, struct consumer *c, const struct delivery *d) {
+    if (d->place != HEAP_NOWHERE) heap_remove(&w->subscriptions.deadlines, deadline_places(w), d->place);
     if (d->previous)
         delivery_of(w, d->previous)->following = d->following;
     else
@@ -513,10 +523,11 @@ void delivery_extend(struct worker *w, uint32_t delivery) {
     struct consumer *c = consumer_of(w, d->consumer);
     assert(d->state == DELIVERY_IN_FLIGHT);
     unlink_flight(w, c, d);
-    uint64_t deadline_ns = later(w->now_ns, c->timeout_ns);
-    d->deadline_ns = deadline_ns < d->limit_ns ? deadline_ns : d->limit_ns;
+    d->deadline_ns = later(w->now_ns, c->timeout_ns);
     link_flight(w, c, delivery);
-    expect(w, d->consumer, d->deadline_ns);
+    if (d->deadline_ns <= d->limit_ns) return; /* those before it end sooner, and so the heap knows of */
+    d->deadline_ns = d->limit_ns;
+    push(&w->subscriptions.deadlines, deadline_places(w), heap_key(d->deadline_ns, (uint32_t)d->seq, delivery));
 }
 
 void delivery_again(struct worker *w, uint32_t delivery) {
@@ -550,7 +561,7 @@ void delivery_defer(struct worker *w, uint32_t delivery, uint64_t deadline_ns) {
     if (d->following) delivery_of(w, d->following)->previous = delivery;
     s->deferred_first = delivery;
     s->deferred++;
-    push(&w->subscriptions.deferred, deferred_places(w), heap_key(deadline_ns, (uint32_t)d->seq, delivery));
+    push(&w->subscriptions.deadlines, deadline_places(w), heap_key(deadline_ns, (uint32_t)d->seq, delivery));
 }
 
 static void take_again(struct worker *w, struct subscription *s, const struct delivery *d) {
@@ -572,7 +583,7 @@ static void take_deferred(struct worker *w, struct subscription *s, const struct
         s->deferred_first = d->following;
     if (d->following) delivery_of(w, d->following)->previous = d->previous;
     s->deferred--;
-    heap_remove(&w->subscriptions.deferred, deferred_places(w), d->place);
+    heap_remove(&w->subscriptions.deadlines, deadline_places(w), d->place);
 }
 
 void delivery_take(struct worker *w, uint32_t delivery) {
@@ -616,7 +627,7 @@ void flights_forget(struct worker *w, uint32_t consumer) {
 
 uint64_t subscriptions_next_ns(const struct worker *w) {
     const struct heap_entry *flight = heap_top(&w->subscriptions.flights);
-    const struct heap_entry *deferred = heap_top(&w->subscriptions.deferred);
+    const struct heap_entry *deferred = heap_top(&w->subscriptions.deadlines);
     uint64_t next = flight ? flight->high : UINT64_MAX;
     return deferred && deferred->high < next ? deferred->high : next;
 }
@@ -624,11 +635,13 @@ uint64_t subscriptions_next_ns(const struct worker *w) {
 bool subscriptions_tick(struct worker *w) {
     if (subscriptions_next_ns(w) > w->now_ns) return false;
     const struct heap_entry *first;
-    uint64_t most = w->steps + WORKER_TURN_STEPS;
+    uint64_t most = w->steps + w->piece;
     while ((first = heap_top(&w->subscriptions.flights)) && first->high <= w->now_ns && w->steps < most)
         flights_due(w, heap_item(*first), most);
-    while ((first = heap_top(&w->subscriptions.deferred)) && first->high <= w->now_ns && w->steps < most) {
+    while ((first = heap_top(&w->subscriptions.deadlines)) && first->high <= w->now_ns && w->steps < most) {
         uint32_t delivery = heap_item(*first);
+        const struct delivery *d = delivery_of(w, delivery);
+        at(w, d->subscription)->timeouts += d->state == DELIVERY_IN_FLIGHT;
         delivery_take(w, delivery);
         delivery_again(w, delivery);
     }

@@ -80,11 +80,13 @@ struct consumer {
     uint32_t previous, next;           /* of the subscription */
     uint32_t previous_turn, next_turn; /* of those that may take a message; 0: it may not */
     uint32_t credit, inflight;
-    int64_t permits;                        /* parts that it may yet be sent; INT64_MAX: they are not counted */
-    bool uncounted;                         /* see SUBSCRIBE_UNCOUNTED */
-    bool leaving;                           /* for good, once what it has is done with */
+    int64_t permits; /* parts that it may yet be sent; INT64_MAX: they are not counted */
+    bool uncounted;  /* see SUBSCRIBE_UNCOUNTED */
+    bool leaving;    /* for good, once what it has is done with */
+    bool yields;     /* what it has in flight is on its way to the next */
+    uint32_t next_yielding;
     uint32_t window_bytes;                  /* on their way to the client's socket */
-    uint32_t inflight_first, inflight_last; /* deliveries, by deadline */
+    uint32_t inflight_first, inflight_last; /* deliveries, by when their timeout began */
     uint32_t flight_place;                  /* in the worker's heap of flights */
     uint32_t sample_percent;
     uint64_t timeout_ns, timeout_max_ns;
@@ -108,7 +110,7 @@ enum delivery_state { DELIVERY_IN_FLIGHT = 1, DELIVERY_AGAIN, DELIVERY_DEFERRED 
 
 struct delivery {
     uint32_t next;  /* in the index's chain, or the arena's free list */
-    uint32_t place; /* in the worker's heap of deferred ones */
+    uint32_t place; /* in the worker's heap of deadlines */
     uint64_t key;   /* message id ^ subscription.mix */
     uint64_t seq;
     uint64_t deadline_ns; /* of those in flight and deferred */
@@ -144,8 +146,8 @@ struct subscriptions {
     struct map parts_of;  /* by delivery */
     struct map numbers;   /* of consumers: by client and number */
     struct index index;
-    struct heap flights;  /* consumers, by a time no later than their first deadline */
-    struct heap deferred; /* deliveries, by deadline */
+    struct heap flights;   /* consumers, by a time no later than their first deadline */
+    struct heap deadlines; /* deliveries that are deferred, or in flight for less than their consumer's timeout */
     uint32_t due_first, due_last;
     uint32_t touched_first;
     uint64_t random;
@@ -214,9 +216,11 @@ uint32_t consumer_find(const struct worker *w, uint32_t client, uint32_t number)
 uint32_t consumer_make(struct worker *w, uint32_t client, uint32_t number, uint32_t subscription);
 /* What it has in flight is to be delivered again: the last of much of it in the next turns. */
 void consumer_remove(struct worker *w, uint32_t consumer);
+/* The same of one that stays, to be sent nothing before all of it has been given back. */
+void consumer_yield(struct worker *w, uint32_t consumer);
 /* In each turn. True if there is more. */
 bool consumers_leave(struct worker *w);
-/* All that consumers who left had of this subscription is to be delivered again now. */
+/* All that consumers who left, or yield, had of this subscription is to be delivered again now. */
 void consumers_have_left(struct worker *w, uint32_t subscription);
 /* After a change of what it has in flight, of its credit or its window: it comes to take turns, or does so no more. */
 void consumer_settle(struct worker *w, uint32_t consumer);
@@ -227,8 +231,8 @@ void topic_due(struct worker *w, uint32_t topic);
 /* What was finished or how far it came has to be written. */
 void subscription_touched(struct worker *w, uint32_t subscription);
 
-/* Finishes all that it has passed up to a seq; returns how many those were. */
-uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq);
+/* Finishes what it has passed up to a seq, so many at most; returns how many those were. */
+uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t most);
 
 /* --- policy.c: who gets the next message --- */
 
@@ -283,13 +287,19 @@ static inline uint64_t subscription_held_from(const struct subscription *s) {
 }
 /* It holds nothing ahead of it before this seq, and its cursor does not stand before it. */
 void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_t until);
+/* So many steps on the way there. False: there are more. */
+bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, uint32_t most);
+/* All that its topic has before `until` nobody else holds, there is nothing behind that, and it is worth burying. */
+bool subscription_owns_stream(const struct worker *w, const struct subscription *s, uint64_t until);
 
 /* --- tomb.c --- */
 
 /* A topic's stream is empty from now on; what was in it is let go in the next turns, whoever held it. */
 void stream_bury(struct worker *w, uint32_t topic);
-/* So many pages of them. True if there are more. */
-bool tombs_clear(struct worker *w, uint32_t pages);
+/* The same of its jobs too. */
+void topic_bury(struct worker *w, uint32_t topic);
+/* Some of that. True if there is more. */
+bool tombs_clear(struct worker *w);
 void tombs_free(struct worker *w);
 
 /* --- position.c --- */
@@ -302,6 +312,8 @@ __attribute__((cold)) bool position_front(struct worker *w, uint32_t subscriptio
 __attribute__((cold)) void position_pass(struct worker *w, uint32_t subscription);
 /* All from `seq` on is to be delivered, and nothing else. Memory only. */
 void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq);
+/* What that means for one of its deliveries: most are dropped. */
+void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from);
 /* Whether the segments with what it does not hold are to stay; and they need no more. */
 void subscription_pin(struct worker *w, uint32_t subscription);
 void subscription_unpin(struct worker *w, uint32_t subscription);

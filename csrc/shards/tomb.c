@@ -1,13 +1,24 @@
-/* Tombs: streams of topics that were deleted or emptied, which are freed piece by piece. Until then their messages count as alive,
- * so their segments stay; nobody can get them, and after a crash they are gone, as the log says. */
+/* Tombs: the streams and jobs of topics that were deleted or emptied, which are freed piece by piece. Until then their messages
+ * count as alive, so their segments stay; nobody can get them, and after a crash they are gone, as the log says.
+ *
+ * A job knows its topic, not that it is buried: it is, if it came to the log before its topic was deleted last (job_is_gone).
+ */
 #include <stdlib.h>
 
+#include "shards/queue.h"
 #include "shards/requests.h"
+
+/* Places of the arena that are looked at for reserved jobs, for each message that a turn may touch. */
+enum { LOOKED_AT = 16 };
 
 struct tomb {
     struct tomb *next;
     struct worker *worker;
     struct shard *shard;
+    uint32_t topic; /* whose jobs are here; 0: none are */
+    log_position until;
+    struct buried_jobs jobs;
+    uint32_t scanned, scan_end; /* of the arena of reservations */
     struct stream stream;
 };
 
@@ -17,31 +28,112 @@ static void let_go(void *context, uint64_t position) {
     shard_count_out(tomb->shard, position);
 }
 
-bool tombs_clear(struct worker *w, uint32_t pages) {
-    struct tomb *tomb = w->tombs;
-    if (!tomb || stream_dismantle(&tomb->stream, pages, let_go, tomb)) return tomb != NULL;
-    w->tombs = tomb->next;
+/* What the stream has too is counted there. */
+static void let_go_job(struct tomb *tomb, uint32_t job) {
+    struct worker *w = tomb->worker;
+    const struct job *j = job_at(w, job);
+    bool streamed = tomb->stream.count && stream_position(&tomb->stream, job_record(w, j)->seq);
+    if (!streamed) shard_count_out(tomb->shard, j->position);
+    queue_free(w, job);
+}
+
+static bool is_reserved_here(const struct tomb *tomb, uint32_t number) {
+    uint32_t job = reservation_at(tomb->worker, number)->timer.of;
+    const struct job *j = job_at(tomb->worker, job);
+    return j->state == JOB_RESERVED && j->reservation == number && j->topic == tomb->topic && j->position < tomb->until;
+}
+
+/* True if there may be more. */
+static bool let_go_reserved(struct tomb *tomb, uint64_t most) {
+    struct worker *w = tomb->worker;
+    uint32_t looked_at = 0;
+    for (; tomb->jobs.reserved && tomb->scanned < tomb->scan_end; tomb->scanned++) {
+        if (w->steps >= most || looked_at++ / LOOKED_AT >= w->piece) return true;
+        if (!is_reserved_here(tomb, tomb->scanned)) continue;
+        uint32_t job = reservation_at(w, tomb->scanned)->timer.of;
+        worker_step(w);
+        tomb->jobs.reserved--;
+        queue_unreserve(w, job);
+        let_go_job(tomb, job);
+    }
+    return false;
+}
+
+/* True if there is more. */
+static bool let_go_jobs(struct tomb *tomb, uint64_t most) {
+    struct worker *w = tomb->worker;
+    for (; buried_jobs_left(&tomb->jobs); worker_step(w)) {
+        if (w->steps >= most) return true;
+        uint32_t job = queue_exhume(w, &tomb->jobs);
+        if (job) let_go_job(tomb, job);
+    }
+    return let_go_reserved(tomb, most);
+}
+
+/* The topic's number may be another's now. */
+static void close_tomb(struct tomb *tomb) {
+    struct worker *w = tomb->worker;
+    buried_jobs_free(&tomb->jobs);
+    if (tomb->topic) {
+        topic_at(&w->topics, tomb->topic)->tombs--;
+        shard_settle_topic(w, tomb->topic);
+    }
     free(tomb);
+}
+
+bool tombs_clear(struct worker *w) {
+    struct tomb *tomb = w->tombs;
+    uint64_t most = w->steps + w->piece;
+    if (!tomb || let_go_jobs(tomb, most)) return tomb != NULL;
+    if (w->steps >= most || stream_dismantle(&tomb->stream, 1 + w->piece / STREAM_PAGE, let_go, tomb)) return true;
+    w->tombs = tomb->next;
+    close_tomb(tomb);
     return w->tombs != NULL;
 }
 
 void tombs_free(struct worker *w) {
     for (struct tomb *tomb = w->tombs, *next; tomb; tomb = next) {
         next = tomb->next;
+        buried_jobs_free(&tomb->jobs);
         stream_free(&tomb->stream);
         free(tomb);
     }
     w->tombs = NULL;
 }
 
-void stream_bury(struct worker *w, uint32_t topic) {
-    struct topic *t = topic_at(&w->topics, topic);
-    struct tomb *tomb = malloc(sizeof *tomb);
+static struct tomb *dig(struct worker *w, uint32_t topic) {
+    struct tomb *tomb = calloc(1, sizeof *tomb);
     if (!tomb) worker_die("out of memory");
-    *tomb = (struct tomb){.next = w->tombs, .worker = w, .shard = shard_of_topic(w, t), .stream = t->stream};
-    bool retains = t->stream.retains;
-    t->stream = (struct stream){.retains = retains};
+    tomb->next = w->tombs;
+    tomb->worker = w;
+    tomb->shard = shard_of_topic(w, topic_at(&w->topics, topic));
     w->tombs = tomb;
+    return tomb;
+}
+
+static void put_stream(struct worker *w, uint32_t topic, struct tomb *tomb) {
+    struct topic *t = topic_at(&w->topics, topic);
+    tomb->stream = t->stream;
+    t->stream = (struct stream){.retains = t->stream.retains};
+}
+
+void stream_bury(struct worker *w, uint32_t topic) {
+    put_stream(w, topic, dig(w, topic));
     /* While the log is read back segments may be given up at once, and damage may have counts made anew. */
-    while (w->replaying && w->tombs) (void)tombs_clear(w, UINT32_MAX);
+    while (w->replaying && w->tombs) (void)tombs_clear(w);
+}
+
+void topic_bury(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (!topic_jobs(t) && !t->stream.count) return;
+    struct tomb *tomb = dig(w, topic);
+    put_stream(w, topic, tomb);
+    if (!topic_jobs(t)) return;
+    uint32_t active = log_active_segment(tomb->shard->log);
+    tomb->topic = topic;
+    tomb->until = t->gone_until = (uint64_t)active << 32 | log_segment_end(tomb->shard->log, active);
+    tomb->scanned = 1;
+    tomb->scan_end = w->reservations.end;
+    t->tombs++;
+    queue_bury(w, topic, &tomb->jobs);
 }

@@ -18,6 +18,7 @@
 #include "base/heap.h"
 #include "base/map.h"
 #include "base/siphash.h"
+#include "log/log.h"
 #include "shards/ready.h"
 #include "shards/stream.h"
 
@@ -51,6 +52,9 @@ struct topic {
     uint64_t pause_ns;                 /* as last asked for; 0: not paused */
     uint64_t unpause_ns;               /* when it ends */
     uint32_t delay_place, pause_place; /* in the worker's heaps */
+
+    log_position gone_until; /* what came to the log before was deleted with the topic */
+    uint32_t tombs;          /* with jobs of it */
 
     bool durable;
     bool ephemeral;              /* durable, and gone with its last subscription */

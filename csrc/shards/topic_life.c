@@ -129,7 +129,7 @@ static struct numbers jobs_of(const struct worker *w, uint32_t topic) {
     for (uint32_t client = 1; t->reserved && client < w->clients.arena.end; client++) {
         uint32_t job = client_at(&w->clients, client)->inflight_first;
         for (; job; job = reservation_at(w, job_at(w, job)->reservation)->next)
-            if (job_at(w, job)->topic == topic) add(&all, job);
+            if (job_at(w, job)->topic == topic && !job_is_gone(w, job_at(w, job))) add(&all, job);
     }
     return all;
 }
@@ -275,11 +275,14 @@ static void drop_message(struct worker *w, uint32_t topic, uint64_t seq) {
     if (stream_position(&t->stream, seq)) (void)stream_release(&t->stream, seq);
 }
 
-void topic_empty(struct worker *w, uint32_t topic) {
+bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t until, uint32_t most) {
     struct topic *t = topic_at(&w->topics, topic);
-    if (t->subscription_count && !t->stopped) return;
-    uint64_t from = t->subscription_count ? t->stopped_seq : 0;
-    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
+    if (t->subscription_count && !t->stopped) return true;
+    if (t->subscription_count && *from < t->stopped_seq) *from = t->stopped_seq;
+    uint64_t end = until < t->stream.end ? until : t->stream.end;
+    for (uint64_t seq = stream_next(&t->stream, *from); seq < end; seq = stream_next(&t->stream, seq + 1)) {
+        *from = seq;
+        if (!most--) return false;
         bool delayed = stream_delayed(&t->stream, seq);
         const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
         /* What the job queue has is not waiting for anybody. */
@@ -289,21 +292,29 @@ void topic_empty(struct worker *w, uint32_t topic) {
         if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead--;
         if (!t->subscription_count) *(delayed ? &t->waiting_delayed : &t->waiting_messages) -= 1;
     }
+    return true;
+}
+
+/* While the log is read back jobs have no place to be taken out of. */
+static void end_at_once(struct worker *w, uint32_t topic) {
+    struct numbers jobs = jobs_of(w, topic);
+    for (size_t i = 0; i < jobs.count; i++) {
+        uint64_t seq = job_record(w, job_at(w, jobs.items[i]))->seq;
+        job_at(w, jobs.items[i])->state = 0;
+        job_done(w, jobs.items[i], seq);
+    }
+    free(jobs.items);
+    if (topic_at(&w->topics, topic)->stream.count) stream_bury(w, topic);
 }
 
 void topic_end(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     bool was_seen = topic_seen(t);
     t->stopped = false;
-    struct numbers jobs = jobs_of(w, topic);
-    for (size_t i = 0; i < jobs.count; i++) {
-        uint64_t seq = job_record(w, job_at(w, jobs.items[i]))->seq;
-        if (w->replaying) job_at(w, jobs.items[i])->state = 0; /* it has no place to be taken out of */
-        job_done(w, jobs.items[i], seq);
-    }
-    free(jobs.items);
-    /* Nobody is left who could get it. */
-    if (t->stream.count) stream_bury(w, topic);
+    if (w->replaying)
+        end_at_once(w, topic);
+    else
+        topic_bury(w, topic);
     t->ending = true;
     while (t->subscriptions) unsubscribe(w, t->subscriptions);
     t->ending = false;
@@ -373,23 +384,46 @@ static enum outcome terminate(struct worker *w, uint32_t topic, uint8_t *status)
     return DONE;
 }
 
-static enum outcome change_topic(struct worker *w, uint32_t topic, uint32_t what, uint8_t *status) {
+/* All but what has come since it was begun goes piece by piece. */
+static enum outcome drain_waiting(struct worker *w, uint32_t client, uint32_t topic) {
+    struct client *c = client_at(&w->clients, client);
+    if (!c->upto) c->upto = topic_at(&w->topics, topic)->stream.end;
+    return topic_empty(w, topic, &c->done, c->upto, w->piece) ? DONE : MORE;
+}
+
+static enum outcome change_topic(struct worker *w, uint32_t client, uint32_t topic, uint32_t what, uint8_t *status) {
     struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
     if (what == CHANGE_PAUSE || what == CHANGE_UNPAUSE) return pause_topic(w, topic, what == CHANGE_PAUSE, status);
     if (what == CHANGE_TERMINATE) return terminate(w, topic, status);
     *status = STATUS_INVALID;
     if (what != CHANGE_EMPTY && what != CHANGE_DELETE) return DONE;
+    enum outcome drained = what == CHANGE_EMPTY ? drain_waiting(w, client, topic) : topic_drain(w, client, topic);
+    if (drained == MORE) return MORE;
     if (requests_reserve(w, s, 1, 0, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     shard_log_end(w, s, what == CHANGE_EMPTY ? RECORD_EMPTY : RECORD_TOPIC_GONE, topic, NULL);
+    struct client *c = client_at(&w->clients, client);
     if (what == CHANGE_EMPTY)
-        topic_empty(w, topic);
+        (void)topic_empty(w, topic, &c->done, UINT64_MAX, UINT32_MAX);
     else
         topic_end(w, topic);
+    c->done = c->upto = 0;
     return DONE;
 }
 
-static enum outcome change_subscription(struct worker *w, uint32_t subscription, uint32_t what, uint8_t *status) {
+/* What the channel has will be gone. */
+static enum outcome drain(struct worker *w, uint32_t client, uint32_t subscription, uint32_t what) {
+    const struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    if (what == CHANGE_EMPTY) return subscription_drain(w, client, subscription, subscription_horizon(t), UINT64_MAX);
+    if (what != CHANGE_DELETE) return DONE;
+    /* The last leaves to a topic that is paused what the pause keeps. */
+    bool leaves = t->subscription_count == 1 && t->stopped && !s->reader;
+    return leaves ? DONE : subscription_drain(w, client, subscription, t->stream.end, UINT64_MAX);
+}
+
+static enum outcome change_subscription(struct worker *w, uint32_t client, uint32_t subscription, uint32_t what,
+                                        uint8_t *status) {
     *status = STATUS_INVALID;
     if (what < CHANGE_DELETE || what > CHANGE_UNPAUSE) return DONE;
     struct subscription *s = at(w, subscription);
@@ -397,6 +431,7 @@ static enum outcome change_subscription(struct worker *w, uint32_t subscription,
     const struct topic *t = topic_at(&w->topics, topic);
     struct shard *shard = shard_of_topic(w, t);
     *status = STATUS_OK;
+    if (drain(w, client, subscription, what) == MORE) return MORE;
     if (s->number && requests_reserve(w, shard, 2, 2 * s->name_bytes, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
     bool last_of_ephemeral = false;
@@ -449,7 +484,8 @@ static struct channel_wish channel_named(const struct message *m) {
     return wish;
 }
 
-static enum outcome change_named(struct worker *w, const struct message *m, uint32_t *topic, uint8_t *status) {
+static enum outcome change_named(struct worker *w, uint32_t client, const struct message *m, uint32_t *topic,
+                                 uint8_t *status) {
     const struct channel_wish channel = channel_named(m);
     size_t name_bytes = m->body_bytes - (channel.name ? channel.name_bytes + 1 : 0);
     bool makes = m->change == CHANGE_MAKE || (m->change == CHANGE_RETAIN && !channel.name);
@@ -467,16 +503,17 @@ static enum outcome change_named(struct worker *w, const struct message *m, uint
         return outcome;
     }
     if (!t->durable && !topic_jobs(t)) return DONE;
-    if (!channel.name) return change_topic(w, *topic, m->change, status);
+    if (!channel.name) return change_topic(w, client, *topic, m->change, status);
     uint32_t subscription = subscription_find(w, *topic, channel.name, channel.name_bytes);
     *status = STATUS_NONE;
-    return subscription ? change_subscription(w, subscription, m->change, status) : DONE;
+    return subscription ? change_subscription(w, client, subscription, m->change, status) : DONE;
 }
 
 enum outcome change(struct worker *w, uint32_t client, const struct message *m) {
     uint8_t status;
     uint32_t topic = 0;
-    if (change_named(w, m, &topic, &status) == LATER) return LATER;
+    enum outcome outcome = change_named(w, client, m, &topic, &status);
+    if (outcome != DONE) return outcome;
     struct message a = request_answer_of(w, client, m, status);
     a.id = m->id;
     if (status == STATUS_OK) a.incarnation = topic_at(&w->topics, topic)->incarnation;

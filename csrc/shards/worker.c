@@ -55,6 +55,7 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
     w->workers = workers;
     w->shards = shards;
     w->wake_fd = wake_fd;
+    w->piece = WORKER_TURN_STEPS;
     w->control_fd = -1;
     w->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     w->board = board_map(board_fd);
@@ -447,7 +448,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     if (!w->failing) {
         busy = requests_resume(w);
         busy |= consumers_leave(w);
-        busy |= tombs_clear(w, WORKER_TURN_STEPS / STREAM_PAGE);
+        busy |= tombs_clear(w);
         busy |= queue_tick(w);
         busy |= subscriptions_tick(w);
         requests_run_parked(w);
@@ -492,6 +493,10 @@ uint64_t worker_longest_turn(struct worker *w) {
     uint64_t most = w->steps > w->most_steps ? w->steps : w->most_steps;
     w->steps = w->most_steps = 0;
     return most;
+}
+
+void worker_limit_turn(struct worker *w, uint32_t steps) {
+    w->piece = steps;
 }
 
 /* --- the loop ----------------------------------------------------------------------------------------------------- */

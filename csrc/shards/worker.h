@@ -97,7 +97,9 @@ struct worker {
     uint32_t unfinished;                    /* the first of those whose request goes on in the next turn */
     uint32_t leaving_clients;               /* gone, and what they had is given back in pieces; consumers too */
     uint32_t leaving_consumers;
+    uint32_t yielding_consumers;
     uint64_t steps, most_steps; /* messages and topics touched in this turn, and ever in one */
+    uint32_t piece;             /* WORKER_TURN_STEPS, or as few as a test says */
 
     struct peer peers[BOARD_MAX_ACCEPTORS];
     struct board *board;
@@ -195,6 +197,8 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns);
 uint64_t worker_next_ns(const struct worker *w);
 /* The most messages and topics that one turn has touched since this was asked last. */
 uint64_t worker_longest_turn(struct worker *w);
+/* What one request, or time alone, touches in one turn, instead of WORKER_TURN_STEPS. */
+void worker_limit_turn(struct worker *w, uint32_t steps);
 /* Turns until Python is needed: returns enum worker_event bits. */
 uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns);
 /* Writes and syncs all that was appended; false if that failed. */
@@ -216,6 +220,15 @@ static inline struct shard *shard_of_job(const struct worker *w, const struct jo
 }
 static inline const struct record *job_record(const struct worker *w, const struct job *j) {
     return log_read(shard_of_job(w, j)->log, j->position);
+}
+/* Its topic was deleted since: nobody knows of it any more (tomb.c). */
+static inline bool job_is_gone(const struct worker *w, const struct job *j) {
+    return w->tombs && j->position < topic_at(&w->topics, j->topic)->gone_until;
+}
+/* 0: there is none. */
+static inline uint32_t job_named(const struct worker *w, uint64_t id) {
+    uint32_t job = index_find(&w->ids, &w->jobs, id);
+    return job && job_is_gone(w, job_at(w, job)) ? 0 : job;
 }
 static inline struct publish_attributes job_attributes(const struct worker *w, const struct job *j) {
     return publish_attributes_of(job_record(w, j));

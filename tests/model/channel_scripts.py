@@ -325,12 +325,12 @@ def smallest(script: Script, fails: Callable[[Script], bool]) -> Script:
 class Scene:
     """Plays a script. An act that is not possible does not happen."""
 
-    def __init__(self, script: Script, workers: int, shards: int, ring_bytes: int) -> None:
+    def __init__(self, script: Script, workers: int, shards: int, ring_bytes: int, piece: int) -> None:
         self.script = script
         self.topics = script.topics
         self.workers = workers
         self.shards = shards
-        engine = Engine(workers, shards, ring_bytes)
+        engine = Engine(workers, shards, ring_bytes, piece)
         self.stage = Stage(Broker(lambda names: len({engine.worker_of(name) for name in names}) > 1), engine)
         self.model = self.stage.model
         self.rng = random.Random(0)

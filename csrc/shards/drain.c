@@ -1,0 +1,95 @@
+/* Before a channel is emptied, moved forwards or deleted, or a topic emptied or deleted, what there is to let go of goes piece by
+ * piece: the request that asks for it goes on in the next turn (MORE) until little is left, and is written then.
+ *
+ * What has gone by then is in no record. After a crash half way there is again what its segments still hold, and nobody has been
+ * told otherwise.
+ */
+#include "shards/requests.h"
+
+enum drain_phase { BEGINS, AHEAD, PASSED };
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+static uint32_t departed(const struct subscription *s) {
+    return s->again + s->deferred + s->inflight;
+}
+
+/* True while consumers that left, or yield, still give back what they had of it. */
+static bool gives_back(const struct worker *w, uint32_t subscription) {
+    for (uint32_t c = w->leaving_consumers; c; c = consumer_at(&w->subscriptions, c)->next)
+        if (consumer_at(&w->subscriptions, c)->subscription == subscription) return true;
+    for (uint32_t c = w->yielding_consumers; c; c = consumer_at(&w->subscriptions, c)->next_yielding)
+        if (consumer_at(&w->subscriptions, c)->subscription == subscription) return true;
+    return false;
+}
+
+/* Of one list of deliveries; returns how many may still be looked at. */
+static uint32_t drop_some(struct worker *w, uint32_t first, uint64_t from, uint32_t most) {
+    for (uint32_t n = first, next; n && most; n = next, most--) {
+        next = delivery_at(&w->subscriptions, n)->following;
+        delivery_reset(w, n, from);
+    }
+    return most;
+}
+
+static uint32_t drop_departed(struct worker *w, uint32_t subscription, uint64_t from, uint32_t most) {
+    const struct subscription *s = at(w, subscription);
+    most = drop_some(w, s->again_first, from, most);
+    most = drop_some(w, s->deferred_first, from, most);
+    for (uint32_t c = s->consumer_first; c && most; c = consumer_at(&w->subscriptions, c)->next)
+        most = drop_some(w, consumer_at(&w->subscriptions, c)->inflight_first, from, most);
+    return most;
+}
+
+static uint64_t departed_of(const struct worker *w, uint32_t first, bool all) {
+    uint64_t count = departed(at(w, first));
+    for (uint32_t n = at(w, first)->next; n && all; n = at(w, n)->next) count += departed(at(w, n));
+    return count;
+}
+
+/* Of one subscription, or of all from it on: as many deliveries as there were when it was begun, `most` now. */
+static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t first, bool all, uint64_t from,
+                                   uint32_t most) {
+    bool waits = false;
+    if (c->done != PASSED) c->upto = departed_of(w, first, all);
+    if (c->done != PASSED && c->upto <= most) return DONE;
+    c->done = PASSED;
+    if (!most) return MORE;
+    uint32_t left = most;
+    for (uint32_t n = first; n; n = all ? at(w, n)->next : 0)
+        if (gives_back(w, n))
+            waits = true;
+        else
+            left = drop_departed(w, n, from, left);
+    uint32_t dropped = most - left;
+    c->upto -= dropped < c->upto ? dropped : c->upto;
+    return waits || (dropped && c->upto && departed_of(w, first, all) > left) ? MORE : DONE;
+}
+
+static enum outcome over(struct client *c, enum outcome outcome) {
+    if (outcome != MORE) c->done = c->upto = 0;
+    return outcome;
+}
+
+enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subscription, uint64_t until,
+                                uint64_t from) {
+    struct client *c = client_at(&w->clients, client);
+    const struct subscription *s = at(w, subscription);
+    if (c->done == BEGINS) {
+        c->done = AHEAD;
+        c->upto = s->reader || subscription_owns_stream(w, s, until) ? 0 : until;
+    }
+    uint64_t before = w->steps;
+    if (c->done == AHEAD && !subscription_skip(w, subscription, c->upto, w->piece)) return MORE;
+    uint64_t skipped = w->steps - before;
+    uint32_t most = skipped < w->piece ? w->piece - (uint32_t)skipped : 0;
+    return over(c, drain_departed(w, c, subscription, false, from, most));
+}
+
+enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic) {
+    struct client *c = client_at(&w->clients, client);
+    uint32_t first = topic_at(&w->topics, topic)->subscriptions;
+    return over(c, first ? drain_departed(w, c, first, true, UINT64_MAX, w->piece) : DONE);
+}
