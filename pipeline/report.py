@@ -11,21 +11,22 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from mq_shards.pipeline import plots, rates
+from mq_shards.pipeline import anomalies, plots, rates
 from mq_shards.pipeline.backlog import Backlog, of_channels, of_readers, of_tubes
 from mq_shards.pipeline.client import Address, Client, Topic
 from mq_shards.pipeline.events import Fields, decoded
 from mq_shards.pipeline.options import OptionError, parse_brokers
+from mq_shards.pipeline.report_page import page
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from mq_shards.pipeline.tables import text_table
@@ -37,6 +38,8 @@ ROWS_SHOWN: Final = 40
 TOPICS_PLOTTED: Final = 12
 PROGRESS_S: Final = 2.0
 MINUTE: Final = timedelta(minutes=1)
+# Which tables are on the page, and what they are called there.
+HEADINGS: Final = {"topics": "Topics", "talkers": "Top talkers", "backlog": "Backlog"}
 _AGO: Final = re.compile(r"(\d+)\s*([smhd])")
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _BACKLOG: Final = pa.schema(
@@ -76,7 +79,7 @@ def parse_time(text: str) -> datetime:
 
 
 def run(options: argparse.Namespace, master: str, brokers: str) -> int:
-    began = time.monotonic()
+    began, began_at = time.monotonic(), datetime.now(UTC)
     with stopped_by_signals():
         try:
             addresses = parse_brokers({"brokers": brokers})
@@ -84,7 +87,7 @@ def run(options: argparse.Namespace, master: str, brokers: str) -> int:
             backlog = backlog_of(addresses, topics, options)
             kept = sum(topic.records for topic in topics)
             print(f"reading {len(topics)} topics, which have {kept} messages; starting Spark ({master})", flush=True)
-            spark = open_session(master, "mq-pipeline report")
+            spark = open_session(master, "mq-pipeline report", nice=options.nice)
             try:
                 tables = computed(spark, topics, brokers, options) | {"backlog": backlog}
             finally:
@@ -92,10 +95,10 @@ def run(options: argparse.Namespace, master: str, brokers: str) -> int:
         except Stopped as stopped:
             print(f"stopped by {stopped}; nothing was written", flush=True)
             return stopped.exit_code
-        write(options.to, tables)
+        write(options.to, tables, min(options.until or began_at, began_at))
     _show(tables)
     messages = sum(tables["topics"]["messages"].to_pylist())
-    print(f"\nreport on {messages} messages in {options.to}, {time.monotonic() - began:.1f} s", flush=True)
+    print(f"\nreport on {messages} messages in {options.to}/report.html, {time.monotonic() - began:.1f} s", flush=True)
     return 0
 
 
@@ -176,29 +179,62 @@ def _with_rates(totals: pa.Table) -> pa.Table:
     return totals.append_column("messages_per_s", pa.array(rate, pa.float64()))
 
 
-def write(directory: Path, tables: dict[str, pa.Table]) -> None:
+def write(directory: Path, tables: dict[str, pa.Table], until: datetime) -> None:
+    """Tables, plots, and the page that has it all. `until`: up to where messages are known."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, table in tables.items():
         for suffix, write in ((".parquet", pq.write_table), (".csv", pa_csv.write_csv)):
             new = directory / f"{name}{suffix}.new"
             write(table, str(new))
             new.replace(directory / f"{name}{suffix}")
-    minutes = tables["minutes"].to_pylist()
-    most = sorted(tables["topics"].to_pylist(), key=lambda row: -row["messages"])[:TOPICS_PLOTTED]
-    names = sorted(row["topic"] for row in most)
+    rows = {name: table.to_pylist() for name, table in tables.items()}
+    drawn = _plots(rows)
+    for name, plot in drawn.items():
+        plot.save(directory / f"{name}.png")
+    odd = anomalies.found(rows["minutes"], rows["backlog"], until)
+    headed = {heading: rows[name] for name, heading in HEADINGS.items()}
+    text = page("Topics of mq-shards", datetime.now(UTC), _totals(rows, until), odd, drawn.values(), headed)
+    new = directory / "report.html.new"
+    new.write_text(text, encoding="utf-8")
+    new.replace(directory / "report.html")
+
+
+def _plots(rows: Mapping[str, list[dict[str, Any]]]) -> dict[str, plots.Plot]:
+    most = sorted(rows["topics"], key=lambda row: -row["messages"])
+    names = [row["topic"] for row in most[:TOPICS_PLOTTED]]
+    of = f" (the {TOPICS_PLOTTED} topics with most messages of {len(most)})" if len(most) > TOPICS_PLOTTED else ""
 
     def lines(column: str, factor: float = 1.0, between: float = math.nan) -> plots.Lines:
         by_topic: dict[str, list[tuple[datetime, float]]] = {name: [] for name in names}
-        for row in minutes:
+        for row in rows["minutes"]:
             if row["topic"] in by_topic and row[column] is not None:
                 by_topic[row["topic"]].append((row["minute"], row[column] * factor))
         return {name: plots.with_gaps(points, MINUTE, between) for name, points in by_topic.items()}
 
-    plots.plot_lines(directory / "rates.png", "Messages published", "messages a second", lines("messages", 1 / 60, 0.0))
-    plots.plot_lines(directory / "sizes.png", "Mean size of a message", "bytes", lines("mean_bytes"))
-    plots.plot_lines(directory / "delay.png", "From event to publication, 99th percentile", "ms", lines("p99_delay_ms"))
-    bars = [(f"{row['topic']} / {row['kind']} {row['name']}", row["waiting"]) for row in tables["backlog"].to_pylist()]
-    plots.plot_bars(directory / "backlog.png", "What waits", "messages", bars)
+    bars = [(f"{row['topic']} / {row['kind']} {row['name']}", row["waiting"]) for row in rows["backlog"]]
+    talkers = [(f"{row['source']} in {row['topic']}", row["messages"]) for row in rows["talkers"]]
+    return {
+        "rates": plots.plot_lines(f"Messages published{of}", "messages a second", lines("messages", 1 / 60, 0.0)),
+        "sizes": plots.plot_lines(f"Mean size of a message{of}", "bytes", lines("mean_bytes")),
+        "delay_p50": plots.plot_lines(f"From event to publication, median{of}", "ms", lines("p50_delay_ms")),
+        "delay": plots.plot_lines(f"From event to publication, 99th percentile{of}", "ms", lines("p99_delay_ms")),
+        "talkers": plots.plot_bars("Who publishes most", "messages", talkers),
+        "backlog": plots.plot_bars("What waits", "messages", bars),
+    }
+
+
+def _totals(rows: Mapping[str, list[dict[str, Any]]], until: datetime) -> list[tuple[str, str]]:
+    messages = sum(row["messages"] for row in rows["topics"])
+    size = sum(row["bytes"] for row in rows["topics"])
+    first = min((row["minute"] for row in rows["minutes"]), default=None)
+    return [
+        ("messages", f"{messages:,}"),
+        ("MB", f"{size / 1e6:,.1f}"),
+        ("topics with messages", f"{len(rows['topics']):,}"),
+        ("waiting for the slowest consumer", f"{max((row['waiting'] for row in rows['backlog']), default=0):,}"),
+        ("from (UTC)", f"{first:%Y-%m-%d %H:%M}" if first else "none"),
+        ("to (UTC)", f"{until:%Y-%m-%d %H:%M}"),
+    ]
 
 
 def _show(tables: dict[str, pa.Table]) -> None:

@@ -47,7 +47,7 @@ def made(spark: SparkSession, broker: Broker, given: argparse.Namespace) -> dict
     topics = report.topics_of([address], given)
     tables = report.computed(spark, topics, broker.address, given)
     tables["backlog"] = report.backlog_of([address], topics, given)
-    report.write(given.to, tables)
+    report.write(given.to, tables, datetime.now(UTC))
     return {name: table.to_pylist() for name, table in tables.items()}
 
 
@@ -86,7 +86,13 @@ def test_a_report_has_what_was_published_and_what_waits(broker: Broker, tmp_path
     assert waiting["orders", "reader", "slow"] == 130
     assert waiting["orders", "channel", "billing"] == 140
     assert waiting["other", "tube", "other"] == 30
-    for name in ("rates", "sizes", "delay", "backlog"):
+    said = (tmp_path / "all" / "report.html").read_text()
+    assert "<td>orders</td>" in said
+    assert said.count("<svg") == 6
+    assert "http" not in said.replace("http://www.w3.org/", "").replace("http://purl.org/", "").replace(
+        "http://creativecommons.org/", ""
+    )
+    for name in ("rates", "sizes", "delay", "delay_p50", "talkers", "backlog"):
         assert (tmp_path / "all" / f"{name}.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     for name, rows in whole.items():
         assert pq.read_table(tmp_path / "all" / f"{name}.parquet").to_pylist() == rows

@@ -1,0 +1,144 @@
+"""What stands out in a report, said in words: rates, delays and backlogs that are not as they usually are.
+
+"Usual" is the median of a topic's minutes, and how far those stray from it their median absolute deviation (MAD), which
+a few odd minutes do not move. Factors are high: a sentence that nobody would have asked for costs trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from statistics import median
+from typing import Any, Final
+
+MINUTE: Final = timedelta(minutes=1)
+LEAST_MINUTES: Final = 10  # of a topic, to say what is usual
+TIMES_USUAL: Final = 3.0
+MADS: Final = 8.0
+LEAST_MESSAGES: Final = 60  # a minute more than usual
+LEAST_DELAY_MS: Final = 1000.0  # more than usual
+QUIET_GAPS: Final = 3.0  # times the longest quiet before
+QUIET_MINUTES: Final = 3
+BACKLOG_MINUTES: Final = 30.0  # of what is usually published
+MOST: Final = 20
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """`weight`: how many times the usual it is."""
+
+    topic: str
+    text: str
+    weight: float
+
+
+def found(minutes: Sequence[Row], backlog: Sequence[Row], until: datetime) -> list[Anomaly]:
+    """`minutes` and `backlog`: rows of the report's tables. `until`: what lies behind it is not known yet. The
+    strangest first."""
+    result: list[Anomaly] = []
+    usual: dict[str, float] = {}
+    in_order = sorted(minutes, key=lambda row: (row["topic"], row["minute"]))
+    for topic, rows in groupby(in_order, lambda row: row["topic"]):
+        of_topic = list(rows)
+        counts = _counts(of_topic, until)
+        if len(counts) >= LEAST_MINUTES:
+            usual[topic] = median(count for _, count in counts)
+            result += _rushes(topic, counts)
+            result += _silence(topic, counts)
+        result += _delays(topic, of_topic)
+    result += _backlogs(backlog, usual)
+    return sorted(result, key=lambda anomaly: (-anomaly.weight, anomaly.topic))[:MOST]
+
+
+def _counts(rows: Sequence[Row], until: datetime) -> list[tuple[datetime, int]]:
+    """Each whole minute from the topic's first to the end of the report, those without messages too."""
+    by_minute = {row["minute"]: int(row["messages"]) for row in rows}
+    counts, minute = [], rows[0]["minute"]
+    while minute + MINUTE <= until:
+        counts.append((minute, by_minute.get(minute, 0)))
+        minute += MINUTE
+    return counts
+
+
+def _rushes(topic: str, counts: Sequence[tuple[datetime, int]]) -> Iterable[Anomaly]:
+    usual, stray = _usual([count for _, count in counts])
+    above = max(TIMES_USUAL * usual, usual + MADS * stray, usual + LEAST_MESSAGES)
+    for stretch in _stretches(counts, lambda count: count > above):
+        most = max(count for _, count in stretch)
+        much = f"{_times(most, usual)} the usual {usual:,.0f}" if usual else "where there are usually none"
+        yield Anomaly(topic, f"{most:,} messages a minute {_when(stretch)}, {much}", most / max(usual, 1.0))
+
+
+def _silence(topic: str, counts: Sequence[tuple[datetime, int]]) -> Iterable[Anomaly]:
+    gaps = [len(list(run)) for quiet, run in groupby(counts, lambda at: at[1] == 0) if quiet]
+    if not counts or counts[-1][1] > 0:
+        return
+    last, before = gaps[-1], max(gaps[:-1], default=0)
+    if last >= max(QUIET_MINUTES, QUIET_GAPS * (before + 1)):
+        since = counts[-last][0]
+        text = f"nothing since {since:%Y-%m-%d %H:%M}, for {last:,} minutes"
+        yield Anomaly(topic, f"{text}; before, it was never quiet for {before + 1:,}", last / (before + 1))
+
+
+def _delays(topic: str, rows: Sequence[Row]) -> Iterable[Anomaly]:
+    delays = [(row["minute"], float(row["p99_delay_ms"])) for row in rows if row["p99_delay_ms"] is not None]
+    if len(delays) < LEAST_MINUTES:
+        return
+    usual, stray = _usual([delay for _, delay in delays])
+    above = max(TIMES_USUAL * usual, usual + MADS * stray, usual + LEAST_DELAY_MS)
+    for stretch in _stretches(delays, lambda delay: delay > above):
+        most = max(delay for _, delay in stretch)
+        text = f"events were up to {_span(most)} old when published {_when(stretch)}; usually {_span(usual)} (p99)"
+        yield Anomaly(topic, text, most / max(usual, 1.0))
+
+
+def _backlogs(backlog: Sequence[Row], usual: Mapping[str, float]) -> Iterable[Anomaly]:
+    for row in backlog:
+        rate = usual.get(row["topic"], 0.0)
+        if rate and row["waiting"] / rate > BACKLOG_MINUTES:
+            minutes = row["waiting"] / rate
+            text = f"{row['kind']} {row['name']} is {row['waiting']:,} messages behind"
+            text = f"{text}, {_span(minutes * 60_000)} of the usual"
+            yield Anomaly(row["topic"], text, minutes / BACKLOG_MINUTES)
+
+
+def _usual(values: Sequence[float]) -> tuple[float, float]:
+    """Median and MAD."""
+    middle = median(values)
+    return middle, median(abs(value - middle) for value in values)
+
+
+def _stretches(points: Sequence[tuple[datetime, Any]], odd: Any) -> Iterable[list[tuple[datetime, Any]]]:  # noqa: ANN401
+    """Runs of minutes one behind the other that are odd."""
+    stretch: list[tuple[datetime, Any]] = []
+    for minute, value in points:
+        if stretch and (not odd(value) or minute - stretch[-1][0] > MINUTE):
+            yield stretch
+            stretch = []
+        if odd(value):
+            stretch.append((minute, value))
+    if stretch:
+        yield stretch
+
+
+def _when(stretch: Sequence[tuple[datetime, Any]]) -> str:
+    first, last = stretch[0][0], stretch[-1][0]
+    if first == last:
+        return f"at {first:%Y-%m-%d %H:%M}"
+    end = f"{last + MINUTE:%H:%M}" if first.date() == last.date() else f"{last + MINUTE:%Y-%m-%d %H:%M}"
+    return f"from {first:%Y-%m-%d %H:%M} to {end}"
+
+
+def _times(value: float, usual: float) -> str:
+    return f"{value / usual:,.0f} times" if value >= 10 * usual else f"{value / usual:.1f} times"
+
+
+def _span(milliseconds: float) -> str:
+    for unit, size in (("days", 86_400_000), ("hours", 3_600_000), ("minutes", 60_000), ("s", 1000)):
+        if milliseconds >= 2 * size:
+            return f"{milliseconds / size:,.0f} {unit}"
+    return f"{milliseconds:,.0f} ms"

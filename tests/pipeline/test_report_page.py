@@ -1,0 +1,142 @@
+"""What a report says in words and shows on its page, of figures that are given."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from mq_shards.pipeline import anomalies, plots
+from mq_shards.pipeline.report_page import ROWS, page
+
+T0 = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+def minutes(topic: str, counts: list[int], delays: list[float | None] | None = None) -> list[dict[str, Any]]:
+    delays = delays or [None] * len(counts)
+    return [
+        {"topic": topic, "minute": T0 + timedelta(minutes=n), "messages": count, "p99_delay_ms": delay}
+        for n, (count, delay) in enumerate(zip(counts, delays, strict=True))
+        if count
+    ]
+
+
+def texts(rows: list[dict[str, Any]], of_minutes: int, backlog: list[dict[str, Any]] | None = None) -> list[str]:
+    found = anomalies.found(rows, backlog or [], T0 + timedelta(minutes=of_minutes, seconds=30))
+    return [f"{anomaly.topic}: {anomaly.text}" for anomaly in found]
+
+
+def test_what_is_as_usual_is_not_spoken_of() -> None:
+    steady = [1000, 1040, 980, 1010, 990, 1100, 950, 1000, 1020, 985, 1015, 1003]
+    assert texts(minutes("orders", steady, [20.0 + n for n in range(12)]), 12) == []
+    assert texts(minutes("rare", [1, 0, 0, 1, 0, 2, 0, 0, 0, 1, 0, 1]), 12) == []
+    assert texts(minutes("new", [5, 900]), 2) == [], "nobody knows what is usual"
+
+
+def test_a_rush_is_named_with_its_time_and_size() -> None:
+    rows = minutes("orders", [100] * 10 + [1200, 900, *[100] * 10])
+    assert texts(rows, 22) == [
+        "orders: 1,200 messages a minute from 2026-03-01 12:10 to 12:12, 12 times the usual 100",
+    ]
+
+
+def test_silence_is_named_but_not_the_minute_that_is_not_over() -> None:
+    rows = minutes("mails", [50] * 20)
+    assert texts(rows, 21) == []
+    assert texts(rows, 40) == [
+        "mails: nothing since 2026-03-01 12:20, for 20 minutes; before, it was never quiet for 1",
+    ]
+
+
+def test_late_events_are_named() -> None:
+    rows = minutes("clicks", [10] * 12, [40.0] * 6 + [250_000.0] + [40.0] * 5)
+    assert texts(rows, 12) == [
+        "clicks: events were up to 4 minutes old when published at 2026-03-01 12:06; usually 40 ms (p99)",
+    ]
+
+
+def test_a_backlog_is_compared_with_what_comes() -> None:
+    rows = minutes("orders", [100] * 12)
+    backlog = [
+        {"topic": "orders", "kind": "channel", "name": "billing", "waiting": 12_000},
+        {"topic": "orders", "kind": "channel", "name": "quick", "waiting": 500},
+        {"topic": "unknown", "kind": "tube", "name": "unknown", "waiting": 10**9},
+    ]
+    assert texts(rows, 12, backlog) == ["orders: channel billing is 12,000 messages behind, 2 hours of the usual"]
+
+
+def test_the_strangest_comes_first_and_there_is_an_end() -> None:
+    rows = [row for n in range(50) for row in minutes(f"t{n:02}", [100] * 10 + [1000 + 100 * n, *[100] * 3])]
+    found = texts(rows, 14)
+    assert len(found) == anomalies.MOST
+    assert found[0].startswith("t49: 5,900 messages")
+
+
+class Checker(HTMLParser):
+    """Fails on what is not closed in order, and collects what would be loaded."""
+
+    VOID = frozenset({"meta", "path", "use", "rect", "circle"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loaded: list[str] = []
+        self.cells: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in self.VOID:
+            self.open.append(tag)
+        self.loaded += [
+            value
+            for name, value in attrs
+            if name in ("src", "href", "xlink:href") and value and not value.startswith("#")
+        ]
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "td":
+            self.cells.append(data)
+
+
+def drawn(topics: int) -> plots.Plot:
+    points = [(T0 + timedelta(minutes=n), float(n)) for n in range(5)]
+    return plots.plot_lines("Rates", "messages a second", {f"topic-{n}<&>": points for n in range(topics)})
+
+
+def test_the_page_is_whole_needs_nothing_else_and_strangers_names_are_texts() -> None:
+    nasty = "<script>alert(1)</script>"
+    rows = [{"topic": nasty, "messages": n, "rate": 1.25, "at": T0, "none": None} for n in range(ROWS + 20)]
+    odd = [anomalies.Anomaly(nasty, nasty, 1)]
+    text = page("Report", T0, [("messages", "1,234")], odd, [drawn(3)], {"Topics": rows})
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    assert checker.loaded == []
+    assert "<script" not in text
+    assert checker.cells[:4] == [nasty, "0", "1.2", "2026-03-01 12:00"]
+    assert len(checker.cells) == 4 * ROWS
+    assert f"The first {ROWS} of {ROWS + 20}." in text
+    assert "@import" not in text
+    assert "url(" not in re.sub(r"url\(#\w+\)", "", text)
+
+
+@pytest.mark.parametrize("topics", [1, 12, 30])
+def test_lines_stay_apart(topics: int) -> None:
+    curves = re.findall(r'<path d="[^"]+" clip-path="[^"]+" style="fill: none; ([^"]*)"', drawn(topics).svg)
+    assert len({style for style in curves if "stroke: #b0b0b0" not in style}) == topics
+
+
+def test_names_that_are_long_are_shortened_in_the_middle() -> None:
+    name = "a" * 50 + "-the-end"
+    assert plots.shortened(name).endswith("-the-end")
+    assert len(plots.shortened(name)) <= plots.LABEL_LETTERS
+    svg = plots.plot_bars("Waits", "messages", [(name, 5.0), ("b", 3.0)]).svg
+    assert plots.shortened(name) in svg
