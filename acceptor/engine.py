@@ -28,6 +28,7 @@ CONTROL: Final[int] = lib.UPCALL_CONTROL
 BROKEN: Final[int] = lib.UPCALL_BROKEN
 INPUT: Final[int] = lib.UPCALL_INPUT
 OUTPUT: Final[int] = lib.UPCALL_OUTPUT
+CLOSING: Final[int] = lib.UPCALL_CLOSING
 POKED: Final[int] = lib.UPCALL_POKED
 CANNOT_ACCEPT: Final[int] = lib.UPCALL_CANNOT_ACCEPT
 
@@ -289,6 +290,13 @@ class Engine:
         """What an INPUT turned out to be; b"" if nothing yet. Until this is called there is no other INPUT. If there is
         `more`, the next INPUT is empty, and comes when the codec has done with this, and others have had their turn."""
         lib.acceptor_feed(self._acceptor, conn, data, len(data), more)
+
+    def is_filtered(self, conn: int) -> bool:
+        return bool(lib.acceptor_is_filtered(self._acceptor, conn))
+
+    def websocket(self, conn: int, frame_bytes: int, flags: int) -> bool:
+        """Of a filtered connection: what follows is in frames. See enum websocket_flag; False when it cannot be."""
+        return bool(lib.acceptor_websocket(self._acceptor, conn, frame_bytes, flags))
 
     def send(self, conn: int, data: bytes) -> None:
         """To the socket of a filtered connection, as it is."""

@@ -150,6 +150,8 @@ class AcceptorProcess:
                     secure.upgrades.closed(upcall.conn)
             elif upcall.kind == engine.INPUT:
                 (secure or protocol).input(upcall.conn, upcall.line)
+            elif upcall.kind == engine.CLOSING:
+                protocol.closing(upcall.conn, upcall.line)
             elif upcall.kind == engine.OUTPUT:
                 (secure.upgrades if secure is not None else protocol).output(upcall.conn, upcall.line)
         except Exception:
@@ -189,12 +191,18 @@ class AcceptorProcess:
                         self._protocols[protocol_number(message["protocol"])].configure(content.read())
                 case "listen":
                     number = protocol_number(message["protocol"])
-                    self._protocols[number].listening(message["host"], message["port"])
+                    protocol, host, port = self._protocols[number], message["host"], message["port"]
+                    scheme = message.get("scheme", protocol.name)
+                    otherwise = scheme != protocol.name and not message["secure"]
+                    if otherwise:
+                        protocol.listening_otherwise(scheme, host, port)
+                    else:
+                        protocol.listening(host, port)
                     if message["secure"] and number not in self._secure:
                         from mq_shards.acceptor.secure import SecureConnections
 
                         self._secure[number] = SecureConnections(self._engine, self._tls)
-                    self._engine.listen(fds.pop(), number, filtered=message["secure"])
+                    self._engine.listen(fds.pop(), number, filtered=message["secure"] or otherwise)
                 case "mesh":
                     self._engine.mesh(message["acceptor"], fds[0], fds[1], fds[2])
                     log.debug("acceptor %d is attached", message["acceptor"])

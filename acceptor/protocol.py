@@ -113,6 +113,9 @@ class Protocol(ABC):
     def listening(self, host: str, port: int) -> None:
         """Clients come to this address."""
 
+    def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
+        """To this one too: they are filtered from the beginning, and what they speak first is not this protocol."""
+
     # --- what the supervisor says -----------------------------------------------------------------------------------
 
     def reload(self, settings: Settings) -> None:
@@ -138,6 +141,9 @@ class Protocol(ABC):
 
     def output(self, conn: int, data: bytes) -> None:
         """Of a filtered connection, for its socket: Engine.send() takes what becomes of it."""
+
+    def closing(self, conn: int, frame: bytes) -> None:
+        """Of a websocket whose frames it has: its last, to be sent behind its output."""
 
     def last_words(self, conn: int, words: bytes) -> None:
         """Of a connection that has ended, what its codec knew; closed() is next."""

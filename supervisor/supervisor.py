@@ -47,8 +47,8 @@ from mq_shards.supervisor.liveness import Liveness
 from mq_shards.supervisor.mesh import join_by_mesh
 from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.operations import Operator
-from mq_shards.supervisor.options.encrypted import SECURE
 from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, shards_in_memory, worker_count
+from mq_shards.supervisor.options.schemes import SECURE
 
 # At a stop: how often it is said what is waited for.
 STOPPING_SAID_S: Final = 3.0
@@ -263,7 +263,8 @@ class Supervisor:
                 sock = listener.socket_of(acceptor.index)
                 listen = {
                     "do": "listen",
-                    "protocol": SECURE.get(listener.address.protocol, listener.address.protocol),
+                    "protocol": listener.address.spoken,
+                    "scheme": listener.address.protocol,
                     "secure": listener.address.protocol in SECURE,
                     "host": listener.address.host,
                     "port": listener.address.port,

@@ -15,33 +15,36 @@ What is accepted and said is nats-server's.
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from mq_shards.acceptor.engine import FOREVER, Engine
-from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
+from mq_shards.acceptor.option_kinds import Setting
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
-from mq_shards.acceptor.protocols import nats_cluster_options, nats_nkeys, nats_tls_options, nats_topics
+from mq_shards.acceptor.protocols import nats_options, nats_tls_options, nats_topics
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
 from mq_shards.acceptor.protocols.nats_admission import Admission
+from mq_shards.acceptor.protocols.nats_client import NATS_SERVER_VERSION, Client, Identity, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
+from mq_shards.acceptor.protocols.nats_logins import Logins
 from mq_shards.acceptor.protocols.nats_monitor import Known, Monitor, tls_row
 from mq_shards.acceptor.protocols.nats_secrets import Secrets
 from mq_shards.acceptor.protocols.nats_shares import needs_info
-from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, AccountLimits, Claim, User, who_of
+from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, AccountLimits, User
 
 if TYPE_CHECKING:
+    from mq_shards.acceptor.filters.tls import VerifyingTls
     from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
     from mq_shards.acceptor.protocols.nats_system import System
-
-# The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
-NATS_SERVER_VERSION: Final = "2.15.2"
+    from mq_shards.acceptor.protocols.nats_websocket import Websockets
+    from mq_shards.acceptor.protocols.nats_websocket_upgrade import Upgraded
+    from mq_shards.acceptor.upgrade import Upgrades
 
 # enum nats_flag, csrc/acceptor/protocols/nats.h
 VERBOSE: Final = 1
@@ -59,36 +62,11 @@ CONNECT_FIELDS: Final = {
     "user": text, "pass": text, "auth_token": text, "nkey": text, "sig": text, "jwt": text,
     "name": text, "lang": text, "version": text, "protocol": int64, "account": text, "new_account": flag,
 }  # fmt: skip
-# What nats-server begins with before a client has said what it wants.
-DEFAULTS: Final[Mapping[str, Any]] = {"verbose": True, "pedantic": True, "echo": True}
-
-
-OPTIONS: Final[Mapping[str, Kind]] = {
-    "server-name": Text("", "what INFO calls server_name; empty: the server's ID"),
-    "user": Text("", "every client must say this user and password"),
-    "password": Text("", "see user"),
-    "token": Text("", "every client must say this token"),
-    "auth-timeout": Duration(2 * SECOND, MS, YEAR, "for a CONNECT to come, where one must"),
-    "max-payload": Number(1 << 20, 1, MAX_BODY, "bytes of the largest message"),
-    "max-control-line": Number(4096, 64, 64 << 10, "bytes of the longest line's arguments"),
-    "max-subscriptions": Number(0, 0, (1 << 32) - 1, "subscriptions of one connection; 0: any number"),
-    "max-pending": Number(64 << 20, 1 << 10, 1 << 40, "bytes that may wait for one client before it is cut off"),
-    "write-deadline": Duration(10 * SECOND, MS, YEAR, "a client that takes no output for so long is cut off"),
-    "ping-interval": Duration(2 * MINUTE, MS, YEAR, "a client that is silent for so long is sent a PING"),
-    "ping-max": Number(2, 0, 1 << 20, "unanswered PINGs; one more, and the client is cut off"),
-    "max-closed-clients": Number(10_000, 0, 1 << 20, "connections that have ended and are shown by monitoring"),
-    "http-base-path": Text("", "what the paths of monitoring begin with", "a path"),
-    "max-connections": Number(64 << 10, 0, 1 << 31, "clients of all acceptors together; 0: any number"),
-    "client-advertise": Text("", "HOST[:PORT] that INFO's connect_urls says of this server"),
-    "lame-duck-duration": Duration(2 * MINUTE, MS, YEAR, "on SIGUSR2: until all clients are cut off"),
-    "lame-duck-grace-period": Duration(10 * SECOND, MS, YEAR, "and until the first is"),
-    "pid-file": Text("", "a file that the process's number is written to", "a path"),
-    "ports-file-dir": Text("", "where to write a file that says what is listened on", "a path"),
-    **nats_tls_options.OPTIONS,
-    **nats_topics.OPTIONS,
-    **nats_cluster_options.OPTIONS,
-}
-
+# Of CONNECT, and the options that name the cookies in which it may be instead.
+COOKIES: Final = {
+    "jwt": "websocket-jwt-cookie", "user": "websocket-user-cookie", "pass": "websocket-pass-cookie",
+    "auth_token": "websocket-token-cookie",
+}  # fmt: skip
 
 # Of nats-server's reasons for the end of a connection (enum nats_reason has those of C).
 AUTHENTICATION_VIOLATION: Final = 3
@@ -108,71 +86,15 @@ class NatsError(Exception):
     """What a client is told before it is cut off; without a word if it is empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What all acceptors of a broker say of it: to clients they are one server."""
-
-    server_id: str
-    server_name: str
-    host: str
-    port: int
-    max_payload: int
-
-    def info(self) -> dict[str, Any]:
-        return {
-            "server_id": self.server_id,
-            "server_name": self.server_name,
-            "version": NATS_SERVER_VERSION,
-            "proto": 1,
-            "go": "mq-shards",
-            "host": self.host,
-            "port": self.port,
-            "headers": True,
-            "max_payload": self.max_payload,
-        }
-
-
-def server_id_of(instance: str) -> str:
-    """Of a form that clients and tools take apart: N and 55 characters of base32; one for each start of the broker."""
-    return "N" + base64.b32encode(hashlib.sha512(instance.encode()).digest()).decode()[:55]
-
-
-@dataclass(slots=True)
-class Client:
-    """What is kept of a connection."""
-
-    client_id: int
-    connected_wall_ns: int
-    remote: str
-    options: dict[str, Any] = field(default_factory=lambda: dict(DEFAULTS))
-    connects: int = 0
-    user: User | None = None  # nobody in particular, as long as nobody has to be
-    nonce: str = ""  # that it has to sign
-    connect_info: bool = False  # has been told what it is connected to
-
-    @property
-    def account(self) -> str:
-        return self.user.account if self.user is not None else GLOBAL_ACCOUNT
-
-
-def json_line(verb: str, value: Mapping[str, Any]) -> bytes:
-    """As Go writes JSON, and a space before the line's end."""
-    body = orjson.dumps(value).replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
-    return verb.encode() + b" " + body + b" \r\n"
-
-
 class Nats(Protocol):
     name = "nats"
     port = 4222
     example = "printf 'SUB greetings 1\\r\\nPUB greetings 5\\r\\nhello\\r\\nPING\\r\\n' | nc -w 1 {host} {port}"
-    options = OPTIONS
+    options = nats_options.OPTIONS
     meshed = True
     has_lame_duck = True
-    reloadable = frozenset(OPTIONS) - {
-        "server-name", "pid-file", "ports-file-dir", "max-closed-clients", "http-base-path",
-        *nats_cluster_options.OPTIONS,
-    }  # fmt: skip
-    secrets = frozenset({"user", "password", "token", "routes", "cluster-user", "cluster-password"})
+    reloadable = frozenset(options) - nats_options.FIXED
+    secrets = nats_options.SECRETS
     config_of = "nats-server"
 
     @classmethod
@@ -185,19 +107,7 @@ class Nats(Protocol):
 
     @classmethod
     def check(cls, settings: dict[str, Setting]) -> None:
-        if bool(settings["user"]) != bool(settings["password"]):
-            raise ValueError("nats.user and nats.password go together")
-        if settings["user"] and settings["token"]:
-            raise ValueError("nats.user and nats.token: it is one or the other")
-        grace, duration = settings["lame-duck-grace-period"], settings["lame-duck-duration"]
-        assert isinstance(grace, int) and isinstance(duration, int)
-        if grace >= duration:
-            raise ValueError("nats.lame-duck-grace-period is not less than nats.lame-duck-duration")
-        nats_cluster_options.check(settings)
-        if nats_tls_options.are_set(settings):
-            from mq_shards.acceptor.protocols import nats_tls
-
-            nats_tls.terms(settings)
+        nats_options.check(settings)
 
     @classmethod
     def write_files(cls, settings: Settings, listening: Sequence[tuple[str, str]]) -> Sequence[str]:
@@ -218,6 +128,9 @@ class Nats(Protocol):
         self._admission = Admission(engine, self._number)
         self._secrets = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted)
+        self._websockets: Websockets | None = None
+        self._websocket_address = ("", 0)
+        self._logins = Logins(self._secrets, self._encryption)
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
         self._cluster: Mapping[str, Any] = {}  # see cluster_changed
@@ -241,6 +154,8 @@ class Nats(Protocol):
             self._greetings.terms = nats_tls.terms(settings)
         for option in ("max-payload", "max-control-line", "max-pending", "max-subscriptions", "ping-max"):
             engine.set(f"nats.{option}", settings[option])
+        if self._websockets is not None:
+            self._websockets.configure(settings)
         nats_topics.bind(engine, self._number, settings)
         engine.set("nats.write-deadline-ns", settings["write-deadline"])
         engine.set("nats.ping-interval-ns", settings["ping-interval"])
@@ -254,8 +169,7 @@ class Nats(Protocol):
         self._told_of_askers = {one["name"] for one in self._found.get("accounts", ()) if needs_info(one)}
 
     def _set_who(self) -> None:
-        settings = self._settings
-        self._who = who_of(self._found, settings["user"], settings["password"], settings["token"])
+        self._logins.set(self._found, self._settings)
         self._set_system()
 
     def reload(self, settings: Settings) -> None:
@@ -272,9 +186,10 @@ class Nats(Protocol):
     def _cut_forbidden(self) -> None:
         """Those that would not be let in any more; what others may is what it is now."""
         for conn, client in list(self._clients.items()):
-            if not client.connects or not self._who.required:
+            who = self._logins.who(client)
+            if not client.connects or not who.required:
                 continue
-            user = self._who.now(client.user)
+            user = who.now(client.user)
             if user is None:
                 self._end(conn, "Authorization Violation")
             elif user != client.user:
@@ -299,8 +214,8 @@ class Nats(Protocol):
     def lame_duck(self) -> None:
         from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
 
-        for conn in self._clients:
-            self._say_info(conn, {"ldm": True, "connect_urls": list(self._cluster.get("urls", ()))})
+        for conn, client in self._clients.items():
+            self._say_info(conn, {"ldm": True, "connect_urls": self._urls_of_others(client)})
         self._lame_duck = LameDuck(
             self._clients,
             lambda conn: self._engine.call(conn, "end", SERVER_SHUTDOWN),
@@ -311,13 +226,20 @@ class Nats(Protocol):
 
     @property
     def system_account(self) -> str:
-        return self._who.system_account
+        return self._logins.plain.system_account
 
     def own_urls(self) -> tuple[str, ...]:
         """Where clients find this server."""
         from mq_shards.acceptor.protocols.nats_addresses import own_urls
 
         return tuple(own_urls(self._identity.host, self._identity.port, self._settings["client-advertise"]))
+
+    def own_websocket_urls(self) -> tuple[str, ...]:
+        """Where those of websockets do."""
+        from mq_shards.acceptor.protocols.nats_addresses import own_urls
+
+        host, port = self._websocket_address
+        return tuple(own_urls(host, port, self._settings["websocket-advertise"])) if port else ()
 
     def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str] = (), name: str = "") -> None:
         """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
@@ -359,7 +281,7 @@ class Nats(Protocol):
     def _set_system(self) -> None:
         """The server is there as long as anybody else can be."""
         broker = self._broker
-        is_wanted = any(user.account == self._who.system_account for user in self._who.users)
+        is_wanted = any(user.account == self._logins.plain.system_account for user in self._logins.plain.users)
         if self._system is not None or not is_wanted or broker.calls is None or broker.watched is None:
             return
         from mq_shards.acceptor.protocols.nats_system import System
@@ -371,7 +293,7 @@ class Nats(Protocol):
     def _admit_system(self, conn: int) -> None:
         self._engine.call(conn, "of-server")
         self._engine.call(conn, "flags", 0)
-        self._admission.admit(conn, User(account=self._who.system_account))
+        self._admission.admit(conn, User(account=self._logins.plain.system_account))
         self._engine.resume(conn)
 
     def _say_connected(self, conn: int) -> None:
@@ -392,9 +314,10 @@ class Nats(Protocol):
         if client is None:
             return None
         host, _, port = client.remote.rpartition(":")
-        row: dict[str, Any] = {"type": "nats", "ip": host.strip("[]"), "port": int(port or 0)}
+        kind = "websocket" if client.is_websocket else "nats"
+        row: dict[str, Any] = {"type": kind, "ip": host.strip("[]"), "port": int(port or 0)}
         row |= {name: value for name in ("name", "lang", "version") if (value := client.options.get(name))}
-        row |= tls_row(self._greetings.tls(conn), self._greetings.is_tls_first(conn))
+        row |= tls_row(self._encryption(conn)[0], self._greetings.is_tls_first(conn))
         user = client.user
         auth = {"authorized_user": name} if user is not None and (name := user.nkey or user.name) else {}
         return Known(client.client_id, client.account, client.connected_wall_ns, row, auth)
@@ -402,23 +325,31 @@ class Nats(Protocol):
     def _described(self) -> dict[str, Any]:
         """What the gateway is told of this server: see nats_monitor.py."""
         terms = self._greetings.terms
-        routes = self.list_routes()
+        routes, who = self.list_routes(), self._logins.plain
         return {
             **self._identity.info(),
             "routes": len(routes),
             "route_list": routes,
-            "auth_required": self._who.announced,
+            "auth_required": who.announced,
             "tls_required": terms is not None and terms.required,
             "tls_verify": terms is not None and terms.verify,
-            "connect_urls": self._connect_urls(),
-            "accounts": sorted({GLOBAL_ACCOUNT, self._who.system_account, *(user.account for user in self._who.users)}),
-            "system_account": self._who.system_account,
+            "connect_urls": self._connect_urls(is_websocket=False),
+            "accounts": sorted({GLOBAL_ACCOUNT, who.system_account, *(user.account for user in who.users)}),
+            "system_account": who.system_account,
         }
 
     # --- what the engine says ---------------------------------------------------------------------------------------
 
     def listening(self, host: str, port: int) -> None:
         self._identity = replace(self._identity, host=host, port=port)
+
+    def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
+        """For websockets."""
+        self._websocket_address = (host, port)
+        if self._websockets is None:
+            from mq_shards.acceptor.protocols.nats_websocket import Websockets
+
+            self._websockets = Websockets(self._engine, self._settings, self._upgraded)
 
     def command(self, conn: int, command: bytes) -> None:
         if not command:
@@ -450,21 +381,43 @@ class Nats(Protocol):
             self._lame_duck.end()
         self._admission.gone(conn)
         self._greetings.closed(conn)
+        if self._websockets is not None:
+            self._websockets.closed(conn)
+
+    def _upgrades(self, conn: int) -> Upgrades:
+        websockets = self._websockets
+        return websockets.upgrades if websockets and conn in websockets.upgrades else self._greetings.upgrades
 
     def input(self, conn: int, data: bytes) -> None:
-        self._greetings.upgrades.input(conn, data)
+        self._upgrades(conn).input(conn, data)
 
     def output(self, conn: int, data: bytes) -> None:
-        self._greetings.upgrades.output(conn, data)
+        self._upgrades(conn).output(conn, data)
+
+    def closing(self, conn: int, frame: bytes) -> None:
+        if self._websockets is not None:
+            self._websockets.closing(conn, frame)
+
+    def _encryption(self, conn: int) -> tuple[VerifyingTls | None, bool]:
+        """See nats_logins.py."""
+        websockets = self._websockets
+        if websockets is not None and self._clients[conn].is_websocket:
+            return websockets.encryption(conn), websockets.tls is not None and websockets.tls.maps
+        terms = self._greetings.terms
+        return self._greetings.tls(conn), terms is not None and terms.maps
 
     def wait_ns(self) -> int:
         waits = [self._greetings.upgrades.wait_ns()]
+        if self._websockets is not None:
+            waits.append(self._websockets.wait_ns())
         if self._lame_duck is not None:
             waits.append(self._lame_duck.wait_ns())
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
         self._greetings.upgrades.expire()
+        if self._websockets is not None:
+            self._websockets.expire()
         if self._lame_duck is not None:
             self._lame_duck.expire()
 
@@ -477,23 +430,43 @@ class Nats(Protocol):
         self._made += 1
         # A number of its own among all acceptors.
         client = Client(self._made << 6 | self._broker.acceptor, time.time_ns(), self._engine.remote(conn))
+        client.is_websocket = self._websockets is not None and self._engine.is_filtered(conn)
         self._clients[conn] = client
         self._engine.call(conn, "client-id", client.client_id)
-        if self._who.nonce:
+        if self._logins.who(client).nonce:
             client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
-        most = self._settings["max-connections"]
-        if most and self._connections() > most:
-            self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
-            self._end(conn, "maximum connections exceeded")
-        else:
+        if client.is_websocket:
+            assert self._websockets is not None
+            self._websockets.opened(conn)
+        elif not self._is_too_many(conn):
             self._greetings.opened(conn)
+
+    def _upgraded(self, conn: int, found: Upgraded) -> None:
+        """It is a websocket now."""
+        self._clients[conn].options |= {"cookies": found.cookies} if found.cookies else {}
+        if not self._is_too_many(conn):
+            self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
+            self._greeted(conn)
+
+    def _is_too_many(self, conn: int) -> bool:
+        most = self._settings["max-connections"]
+        if not most or self._connections() <= most:
+            return False
+        self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
+        self._end(conn, "maximum connections exceeded")
+        return True
 
     def _greeted(self, conn: int) -> None:
         """INFO has been said; TLS is behind it, or not to be."""
-        if self._who.required:
-            nobody = MAY_BE_NOBODY if self._who.for_nobody() is not None else 0
+        client = self._clients[conn]
+        who = self._logins.who(client)
+        if who.required:
+            nobody = MAY_BE_NOBODY if who.for_nobody(client.connection_type) is not None else 0
             self._engine.call(conn, "flags", VERBOSE | PEDANTIC | ECHO | MUST_CONNECT | nobody)
-            self._engine.call(conn, "must-connect-by-ns", time.monotonic_ns() + self._settings["auth-timeout"])
+            timeout_ns = self._settings["auth-timeout"]
+            if client.is_websocket:
+                timeout_ns = self._settings["websocket-auth-timeout"] or timeout_ns
+            self._engine.call(conn, "must-connect-by-ns", time.monotonic_ns() + timeout_ns)
         self._engine.resume(conn)
 
     def _info_line(self, conn: int, tls_required: bool) -> bytes:
@@ -501,38 +474,47 @@ class Nats(Protocol):
 
     def _info(self, conn: int, client: Client, tls_required: bool) -> dict[str, Any]:
         info = self._identity.info()
-        if (tls := self._greetings.terms) is not None:
+        if client.is_websocket:
+            info["host"], info["port"] = self._websocket_address
+            info |= {"tls_required": True, "tls_available": True} if tls_required else {}
+        elif (tls := self._greetings.terms) is not None:
             # The first two are left out where they are not so.
             wanted = {"tls_required": tls_required, "tls_verify": tls.verify, "tls_available": not tls.required}
             info |= {name: True for name, so in wanted.items() if so}
-        if self._who.announced:
+        if self._logins.who(client).announced:
             info["auth_required"] = True
         if self._cluster.get("name"):
             info["cluster"] = self._cluster["name"]
-        if urls := self._connect_urls():
+        if urls := self._connect_urls(client.is_websocket):
             info["connect_urls"] = urls
         info["client_id"] = client.client_id
         if client.nonce:
             info["nonce"] = client.nonce
-        info["client_ip"] = client.remote.rpartition(":")[0].strip("[]")
+        info["client_ip"] = client.host
         return info
 
-    def _connect_urls(self) -> list[str]:
+    def _urls_of_others(self, client: Client) -> list[str]:
+        return list(self._cluster.get("ws_urls" if client.is_websocket else "urls", ()))
+
+    def _connect_urls(self, is_websocket: bool) -> list[str]:
         """None as long as there is nobody else."""
-        others = self._cluster.get("urls")
-        if not others:
+        if not self._cluster.get("urls"):
             return []
-        return [*self.own_urls(), *others]
+        if is_websocket:
+            return [*self.own_websocket_urls(), *self._cluster.get("ws_urls", ())]
+        return [*self.own_urls(), *self._cluster["urls"]]
 
     def _first_ping(self, conn: int) -> None:
         client = self._clients[conn]
         if client.options.get("protocol", 0) < 1:
             return
         client.connect_info = True
-        of_system = {"acc_is_sys": True} if client.account == self._who.system_account else {}
+        of_system = {"acc_is_sys": True} if client.account == self._logins.plain.system_account else {}
         self._say_info(conn, {"connect_info": True, "remote_account": client.account, **of_system})
 
     def _requires_tls(self, conn: int) -> bool:
+        if self._clients[conn].is_websocket:
+            return self._websockets is not None and self._websockets.tls is not None
         terms = self._greetings.terms
         return terms is not None and (terms.required or self._greetings.is_tls_first(conn))
 
@@ -544,58 +526,33 @@ class Nats(Protocol):
             client.options.update(fields(loads(body), CONNECT_FIELDS))
         except DecodeError as error:
             raise NatsError("") from error
-        options = client.options
         if client.connects:
             self._engine.call(conn, "let-go")
         client.connects += 1
         self._engine.call(conn, "must-connect-by-ns", 0)
-        if not self._who.required:
+        self._take_cookies(client)
+        if not self._logins.who(client).required:
             self._admit(conn, client, None)
             return
-        claim = self._claim(conn, options)
-        if claim is None:
-            raise NatsError("Authorization Violation")
-        right: bool | None = claim.proven
-        if claim.nkey and not claim.proven:
-            signature = nats_nkeys.signature_of(claim.signature)
-            right = signature is not None and nats_nkeys.verify(claim.nkey, client.nonce.encode(), signature)
-        elif not claim.proven:
+        self._logins.prove(conn, client, partial(self._proven, conn, client))
 
-            def compared(right: bool) -> None:
-                self._compared(conn, client, claim.user, right)
+    def _take_cookies(self, client: Client) -> None:
+        """What a websocket's request has said of what CONNECT says nothing of."""
+        cookies = client.options.get("cookies", {})
+        for field, option in COOKIES.items():
+            if not client.options.get(field) and (found := cookies.get(self._settings[option])):
+                client.options[field] = found
 
-            right = self._secrets.compare(claim.secret, claim.said, compared)
-        if right is not None:
-            self._proven(conn, client, claim.user, right)
-
-    def _claim(self, conn: int, options: Mapping[str, Any]) -> Claim | None:
-        terms, tls = self._greetings.terms, self._greetings.tls(conn)
-        if terms is None or not terms.maps or not self._who.users or options.get("nkey"):
-            return self._who.claim(options)
-        if tls is None:
-            return None
-        from mq_shards.acceptor.protocols import nats_tls
-
-        certificate = tls.certificate_fields
-        subject = nats_tls.subject_of(certificate)
-        user = self._who.named_by(
-            nats_tls.names_of(certificate), lambda name: nats_tls.parse_subject(name) == subject
-        )
-        return None if user is None else Claim(user, proven=True)
-
-    def _compared(self, conn: int, client: Client, user: User, right: bool) -> None:
-        """Later: it may be gone, and another be there by its number."""
+    def _proven(self, conn: int, client: Client, user: User | None) -> None:
+        """Perhaps later: it may be gone, and another be there by its number."""
         if self._clients.get(conn) is not client:
             return
         try:
-            self._proven(conn, client, user, right)
+            if user is None:
+                raise NatsError("Authorization Violation")
+            self._admit(conn, client, user)
         except NatsError as error:
             self._end(conn, str(error))
-
-    def _proven(self, conn: int, client: Client, user: User, right: bool) -> None:
-        if not right:
-            raise NatsError("Authorization Violation")
-        self._admit(conn, client, user)
 
     def _admit(self, conn: int, client: Client, user: User | None) -> None:
         options = client.options
@@ -625,20 +582,20 @@ class Nats(Protocol):
         options = client.options
         started = datetime.fromtimestamp(client.connected_wall_ns / 1e9, UTC).isoformat().replace("+00:00", "Z")
         first = {
-            "start": started, "host": self._engine.remote(conn).rpartition(":")[0].strip("[]"), "id": client.client_id,
+            "start": started, "host": client.host, "id": client.client_id,
             "acc": client.account, "user": client.user.name or client.user.nkey if client.user else "",
             "name": options.get("name", ""), "lang": options.get("lang", ""), "ver": options.get("version", ""),
         }  # fmt: skip
         last = {
             "server": self._identity.server_name, "cluster": self._cluster.get("name", ""),
-            "kind": "Client", "client_type": "nats",
+            "kind": "Client", "client_type": "websocket" if client.is_websocket else "nats",
         }  # fmt: skip
         before = orjson.dumps({key: value for key, value in first.items() if value}).rstrip(b"}")
         behind = orjson.dumps({key: value for key, value in last.items() if value}).replace(b"{", b",", 1)
         return before + b"\n" + behind
 
     def _limits_of(self, user: User | None) -> AccountLimits:
-        return self._who.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())
+        return self._logins.plain.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())
 
     def _limit(self, conn: int) -> None:
         """What all connections may, or less where its account may less. 0 subscriptions are any number."""
@@ -652,10 +609,10 @@ class Nats(Protocol):
         self._engine.call(conn, "max-subscriptions", subscriptions)
 
     def _admit_nobody(self, conn: int) -> None:
-        user = self._who.for_nobody()
+        client = self._clients[conn]
+        user = self._logins.who(client).for_nobody(client.connection_type)
         if user is None:
             raise NatsError("Authorization Violation")
-        client = self._clients[conn]
         client.user = user
         client.connects += 1
         self._engine.call(conn, "must-connect-by-ns", 0)

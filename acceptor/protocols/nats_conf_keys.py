@@ -22,6 +22,7 @@ from mq_shards.acceptor.protocols.nats_conf_takers import (
     take_block,
     unsupported,
 )
+from mq_shards.acceptor.protocols.nats_conf_websocket import finish_websocket, take_websocket
 
 
 def _server_name(value: Value) -> str:
@@ -75,7 +76,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "https_port": "there is no HTTPS listener",
     "ocsp": _LATER,
     "ocsp_cache": _LATER,
-    "websocket": _LATER,
     # others that it speaks with
     "gateway": "there are no superclusters",
     "leafnodes": "there are no leaf nodes",
@@ -126,6 +126,7 @@ KEYS: Final[dict[str, Taker]] = {
     "mappings": nats_conf_accounts.take_mappings,
     "system_account": nats_conf_accounts.take_system_account,
     "cluster": take_cluster,
+    "websocket": take_websocket,
 }
 KEYS.update({other: KEYS[key] for other, key in SAME.items()})
 
@@ -136,6 +137,7 @@ def read_conf(path: str) -> Conf:
     take_block(conf, read(path).block(), KEYS)
     nats_conf_accounts.finish(conf)
     nats_conf_auth.finish(conf)
+    finish_websocket(conf)
     conf.ports.setdefault("nats", DEFAULT_PORT)
     return conf
 

@@ -39,6 +39,7 @@ class Conf:
     system_account: Value | None = None
     no_auth_user: Value | None = None
     has_authorization: bool = False
+    websocket: Value | None = None  # the block
 
     def set(self, name: str, where: Value, content: object) -> None:
         """Nothing, and 0, are the default, as they are to nats-server."""

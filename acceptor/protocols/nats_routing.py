@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
-from mq_shards.acceptor.protocols.nats import NATS_SERVER_VERSION, Nats, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats import Nats
 from mq_shards.acceptor.protocols.nats_admission import ROUTES_SET
+from mq_shards.acceptor.protocols.nats_client import NATS_SERVER_VERSION, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats_cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats_cluster_options import RouteUrl, advertised, route_url
 from mq_shards.acceptor.protocols.nats_dial import Dialer, Wish, is_ours

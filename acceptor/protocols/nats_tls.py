@@ -42,27 +42,29 @@ class TlsTerms:
         return bool(self.pinned) and (certificate is None or key_digest(certificate) not in self.pinned)
 
 
-def terms(settings: Mapping[str, Any]) -> TlsTerms | None:
-    """None when clients are not encrypted. Raises ValueError: one line that names the option and says what is wrong."""
-    if not settings["tls-cert-file"] and not settings["tls-key-file"]:
+def terms(settings: Mapping[str, Any], prefix: str = "") -> TlsTerms | None:
+    """None when clients are not encrypted. `prefix`: what stands before the names of the options. Raises ValueError:
+    one line that names the option and says what is wrong."""
+    if not settings[f"{prefix}tls-cert-file"] and not settings[f"{prefix}tls-key-file"]:
         for name, kind in OPTIONS.items():
-            if name != "tls-timeout" and settings[name] != kind.default:
-                raise ValueError(f"nats.{name} needs nats.tls-cert-file and nats.tls-key-file")
+            if name != "tls-timeout" and settings[f"{prefix}{name}"] != kind.default:
+                raise ValueError(f"nats.{prefix}{name} needs nats.{prefix}tls-cert-file and nats.{prefix}tls-key-file")
         return None
     for one, other in (("tls-cert-file", "tls-key-file"), ("tls-key-file", "tls-cert-file")):
-        if not settings[one]:
-            raise ValueError(f"nats.{other} is set, so nats.{one} must be too")
-    first = first_ns(settings["tls-handshake-first"])
+        if not settings[f"{prefix}{one}"]:
+            raise ValueError(f"nats.{prefix}{other} is set, so nats.{prefix}{one} must be too")
+    first = first_ns(settings[f"{prefix}tls-handshake-first"])
     assert first is not None
+    maps = settings[f"{prefix}tls-verify-and-map"]
     return TlsTerms(
-        context=server_context(settings),
-        required=not settings["allow-non-tls"],
-        verify=bool(settings["tls-verify"] or settings["tls-verify-and-map"]),
-        maps=settings["tls-verify-and-map"],
-        timeout_ns=settings["tls-timeout"],
+        context=server_context(settings, prefix),
+        required=not settings[f"{prefix}allow-non-tls"],
+        verify=bool(settings[f"{prefix}tls-verify"] or maps),
+        maps=maps,
+        timeout_ns=settings[f"{prefix}tls-timeout"],
         first_ns=first,
-        pinned=frozenset(pin.lower() for pin in settings["tls-pinned-certs"]),
-        rate_limit=settings["tls-connection-rate-limit"],
+        pinned=frozenset(pin.lower() for pin in settings[f"{prefix}tls-pinned-certs"]),
+        rate_limit=settings[f"{prefix}tls-connection-rate-limit"],
     )
 
 
@@ -72,7 +74,7 @@ def server_context(settings: Mapping[str, Any], prefix: str = "", *, verify: boo
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
     _complete(context, settings, prefix)
-    if verify or (verify is None and (settings["tls-verify"] or settings["tls-verify-and-map"])):
+    if verify or (verify is None and (settings[f"{prefix}tls-verify"] or settings[f"{prefix}tls-verify-and-map"])):
         context.verify_mode = ssl.CERT_REQUIRED
         _trust(context, settings, prefix, ssl.Purpose.CLIENT_AUTH)
     return context

@@ -352,7 +352,7 @@ bool acceptor_upcall(struct acceptor *a, struct upcall *out) {
     *out = p->upcall;
     a->upcall_bytes = p->owned;
     if (out->kind == UPCALL_CONTROL) a->control_pending = false;
-    if (out->kind == UPCALL_OUTPUT) {
+    if (out->kind == UPCALL_OUTPUT || out->kind == UPCALL_CLOSING) {
         struct connection *c = connection_find(a, out->conn);
         if (c != NULL) filter_taken(a, c, out->bytes_count);
     }

@@ -33,7 +33,8 @@ enum upcall_kind {
                            that said there was more); no more come before the acceptor_feed that answers it */
     UPCALL_OUTPUT,      /* conn, which is filtered: bytes for its client, which acceptor_send is to be given in another
                            form, before the next turn if nothing is to be lost when conn ends */
-    UPCALL_POKED,       /* acceptor_poke was called */
+    UPCALL_CLOSING, /* conn, a websocket whose frames Python has: a last frame, to be sent behind what was there before */
+    UPCALL_POKED,   /* acceptor_poke was called */
     UPCALL_CANNOT_ACCEPT, /* no connection is accepted for a while; conn: the errno, or 0: there are max-connections */
 };
 
@@ -140,8 +141,19 @@ void acceptor_filter(struct acceptor *a, uint32_t conn);
 /* What an UPCALL_INPUT turned out to be (or nothing): the codec's input. With `more`, something of that INPUT is left:
  * the next one is empty, and comes when the codec has done with this one and others have had their turn. */
 void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more);
+/* Whether what it says passes through Python: from the beginning, where its listener says so. */
+bool acceptor_is_filtered(const struct acceptor *a, uint32_t conn);
 /* To the socket as it is. */
 void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+/* A filtered connection is a websocket from now on: what follows is in frames, in both directions, of `frame_bytes` at most where
+ * they are ours. It is filtered no more, unless something is left to do for that. False when it cannot be: nothing has
+ * changed then. */
+enum websocket_flag {
+    WEBSOCKET_UNMASKED = 1,  /* the client does not mask */
+    WEBSOCKET_BY_FILTER = 2, /* frames are filtered: they are encrypted */
+    WEBSOCKET_BY_PYTHON = 4, /* the filter has to do with frames itself: they are compressed */
+};
+bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags);
 /* The client's address as text: "127.0.0.1:40960" or "[::1]:40960"; its length, 0 when closed. */
 size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit);
 

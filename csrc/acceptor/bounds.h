@@ -47,6 +47,9 @@
 #define FILTER_CHUNK_BYTES ((size_t)64 << 10)
 #define FILTER_AHEAD_BYTES ((size_t)256 << 10)
 
+/* Of a websocket: payload in a frame of ours, at most, with its head in one block of output. */
+#define FRAME_BYTES ((size_t)30 << 10)
+
 /* What a little input stands for may be very much: so many pieces of it, of all connections together, are asked for in
  * a turn. */
 #define FILTER_PIECES_PER_TURN 4u

@@ -29,6 +29,11 @@ void connection_release(struct connection *c, struct blocks *blocks) {
     release_slots(c, blocks);
     if (c->in.bytes != NULL) buffer_release(blocks, &c->in);
     output_release(blocks, &c->out);
+    if (c->framing != NULL) {
+        output_release(blocks, &c->framing->wire);
+        free(c->framing);
+        c->framing = NULL;
+    }
     if (c->filter != NULL) {
         output_release(blocks, &c->filter->wire);
         free(c->filter);

@@ -17,6 +17,7 @@
 #include "acceptor/bounds.h"
 #include "acceptor/buffer.h"
 #include "acceptor/output.h"
+#include "acceptor/websocket.h"
 #include "ringbuf/message.h"
 
 /* What a slot is for: the kind of the message that was sent, or one of these. */
@@ -59,6 +60,18 @@ struct filter {
     bool more;           /* and has said that there is more where the last came from: nothing is received until then */
 };
 
+/* Of a connection whose codec speaks in frames; see framing.c. */
+struct framing {
+    struct websocket websocket;
+    struct output wire;   /* whole frames, to be sent or filtered */
+    uint32_t frame_bytes; /* of payload in a frame of ours, at most */
+    bool by_python;       /* who has the frames of both directions: they are compressed */
+    bool closing_waits;   /* our last frame goes out when all other output has */
+    bool closing_said;    /* there is one, and no other may be */
+    uint8_t closing_bytes;
+    uint8_t closing[WEBSOCKET_CONTROL_BYTES];
+};
+
 struct codec; /* see codec.h */
 
 enum { FEW_SLOTS = 4 };
@@ -86,7 +99,8 @@ struct connection {
     const struct codec *codec;
     struct buffer in;
     struct output out;
-    struct filter *filter; /* NULL: none */
+    struct filter *filter;   /* NULL: none */
+    struct framing *framing; /* NULL: it is no websocket */
 
     struct slot *slots;
     uint32_t head_slot; /* the number of the oldest */
@@ -116,6 +130,7 @@ _Static_assert((MAX_OUTSTANDING & (MAX_OUTSTANDING - 1)) == 0, "slots are found 
 /* What is to be sent and has not left. */
 static inline size_t connection_unsent(const struct connection *c) {
     size_t bytes = output_bytes(&c->out);
+    if (c->framing != NULL) bytes += output_bytes(&c->framing->wire) + (c->framing->closing_waits ? 1 : 0);
     return c->filter == NULL ? bytes : bytes + output_bytes(&c->filter->wire) + c->filter->output_bytes;
 }
 

@@ -7,6 +7,7 @@
  *   timers.c      connections that are looked at when a time comes
  *   room.c        what all connections together hold, and who waits or goes when that is too much
  *   filter.c      a connection whose bytes pass through Python on their way
+ *   framing.c     a connection that is a websocket
  *   local.c       requests of no client's, and waiting in somebody else's loop
  *   codec.h       what a wire protocol is to all that
  */
@@ -190,6 +191,15 @@ void filter_pass(struct acceptor *a, struct connection *c);
 /* Python has taken an UPCALL_OUTPUT. */
 void filter_taken(struct acceptor *a, struct connection *c, size_t bytes);
 
+/* --- framing.c ---------------------------------------------------------------------------------------------------- */
+
+/* What came of a websocket becomes the codec's input, in its place; how much that is. */
+size_t framing_received(struct acceptor *a, struct connection *c, uint8_t *data, size_t bytes);
+/* Puts output into frames, as far as it can leave soon. */
+void framing_pass(struct acceptor *a, struct connection *c);
+/* When everything else is said, this is: the payload of a closing frame. Nothing if there is one already. */
+void framing_close(struct acceptor *a, struct connection *c, const uint8_t *payload, size_t bytes);
+
 /* --- timers.c ----------------------------------------------------------------------------------------------------- */
 
 /* The codec's `due` is called when that time has come, and not before; in place of any other time. False when memory is
@@ -238,6 +248,8 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events);
 void socket_run(struct acceptor *a, struct connection *c);
 void socket_flush(struct acceptor *a, struct connection *c);
 void socket_free_closed(struct acceptor *a);
+/* Its client will send no more. */
+void socket_ended(struct acceptor *a, struct connection *c);
 /* Its input may go on. */
 void socket_wake(struct acceptor *a, struct connection *c);
 /* It is looked at in the next turn, if it is not stalled any more then. */

@@ -3,6 +3,8 @@
  *   socket -> UPCALL_INPUT  -> acceptor_feed -> `in`  -> the codec
  *   socket <- `wire` <- acceptor_send <- UPCALL_OUTPUT <- `out` <- the codec
  *
+ * Of a websocket what is fed, and `out`, are frames: framing.c is between them and the codec.
+ *
  * Nothing piles up on the way: one INPUT is answered, to its end and in pieces, before more is received, and output is
  * handed on only while little waits behind it. A piece is asked for when the codec has done with the one before; a few
  * of all connections in a turn, so that nobody else waits for what strangers have compressed.
@@ -36,13 +38,14 @@ void filter_go_on(struct acceptor *a, struct connection *c) {
 
 void filter_pass(struct acceptor *a, struct connection *c) {
     struct filter *f = c->filter;
+    struct output *out = c->framing != NULL && !c->framing->by_python ? &c->framing->wire : &c->out;
     size_t bytes;
-    while (output_bytes(&c->out) > 0 && f->output_bytes + output_bytes(&f->wire) < FILTER_AHEAD_BYTES) {
-        const uint8_t *front = output_front(&c->out, &bytes);
+    while (output_bytes(out) > 0 && f->output_bytes + output_bytes(&f->wire) < FILTER_AHEAD_BYTES) {
+        const uint8_t *front = output_front(out, &bytes);
         if (bytes > FILTER_CHUNK_BYTES) bytes = FILTER_CHUNK_BYTES;
         upcall_push(a, UPCALL_OUTPUT, c->number, c->protocol, NULL, front, bytes);
         f->output_bytes += bytes;
-        output_consume(&a->blocks, &c->out, bytes);
+        output_consume(&a->blocks, out, bytes);
     }
 }
 
@@ -52,6 +55,11 @@ void filter_taken(struct acceptor *a, struct connection *c, size_t bytes) {
     /* There may be more; or the connection is to end, and nothing came of this. */
     socket_dirty(a, c);
     wake_self(a);
+}
+
+bool acceptor_is_filtered(const struct acceptor *a, uint32_t conn) {
+    const struct connection *c = connection_find(a, conn);
+    return c != NULL && c->filter != NULL;
 }
 
 void acceptor_filter(struct acceptor *a, uint32_t conn) {
@@ -92,8 +100,11 @@ void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t 
     c->filter->input = false;
     c->filter->more = more && !c->closing;
     if (!c->closing && bytes_count > 0) {
-        if (!copied(a, c, buffer_room(&a->blocks, &c->in, bytes_count), bytes, bytes_count)) return;
-        c->in.end += bytes_count;
+        uint8_t *room = buffer_room(&a->blocks, &c->in, bytes_count);
+        if (!copied(a, c, room, bytes, bytes_count)) return;
+        size_t plain = c->framing == NULL ? bytes_count : framing_received(a, c, room, bytes_count);
+        if (c->closed) return;
+        c->in.end += plain;
     }
     socket_schedule(a, c);
     wake_self(a);

@@ -29,7 +29,7 @@ size_t room_receive_bytes(const struct acceptor *a) {
 }
 
 static bool is_large(const struct connection *c) {
-    const struct output *wire = c->filter != NULL ? &c->filter->wire : &c->out;
+    const struct output *wire = c->filter != NULL ? &c->filter->wire : c->framing != NULL ? &c->framing->wire : &c->out;
     return c->in.capacity > BLOCK_BYTES || output_is_large(&c->out) || output_is_large(wire) ||
            c->kept_bytes > BLOCK_BYTES;
 }

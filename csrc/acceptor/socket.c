@@ -206,6 +206,12 @@ static void hung_up(struct acceptor *a, struct connection *c) {
     if (c->codec->hung_up != NULL) c->codec->hung_up(a, c);
 }
 
+void socket_ended(struct acceptor *a, struct connection *c) {
+    hung_up(a, c);
+    c->eof = true;
+    socket_schedule(a, c);
+}
+
 /* Whether to go on with what was received; -1 with EAGAIN is no news. */
 static bool received(struct acceptor *a, struct connection *c, ssize_t n) {
     if (n > 0) return true;
@@ -234,6 +240,8 @@ static void receive_to_scratch(struct acceptor *a, struct connection *c) {
         memcpy(a->scratch, buffer_front(&c->in), kept);
         buffer_release(&a->blocks, &c->in);
     }
+    if (c->framing != NULL) n = (ssize_t)framing_received(a, c, a->scratch + kept, (size_t)n);
+    if (c->closed) return;
     size_t bytes = kept + (size_t)n;
     size_t used = c->codec->parse(a, c, a->scratch, bytes);
     if (!c->closed && used < bytes && !c->closing) keep_input(a, c, a->scratch + used, bytes - used);
@@ -250,6 +258,8 @@ static void receive_more(struct acceptor *a, struct connection *c) {
     ssize_t n = recv(c->fd, room, most, MSG_DONTWAIT);
     if (!received(a, c, n)) return;
     c->moved_bytes += (uint32_t)n;
+    if (c->framing != NULL) n = (ssize_t)framing_received(a, c, room, (size_t)n);
+    if (c->closed) return;
     c->in.end += (size_t)n;
     parse_kept(a, c);
 }
@@ -327,7 +337,8 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events) {
 /* --- output ------------------------------------------------------------------------------------------------------- */
 
 static struct output *leaving_of(struct connection *c) {
-    return c->filter == NULL ? &c->out : &c->filter->wire;
+    if (c->filter != NULL) return &c->filter->wire;
+    return c->framing == NULL ? &c->out : &c->framing->wire;
 }
 
 /* EPOLLOUT is asked for when the socket takes no more. */
@@ -350,7 +361,7 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
     if (n > 0 && c->codec->sent != NULL) c->codec->sent(a, c);
     if (is_done(c))
         socket_close(a, c);
-    else if (c->filter != NULL && output_bytes(&c->out) > 0)
+    else if (leaving != &c->out && connection_unsent(c) > output_bytes(leaving))
         socket_dirty(a, c);
 }
 
@@ -364,6 +375,8 @@ static ssize_t send_front(int fd, const struct output *leaving) {
 
 void socket_flush(struct acceptor *a, struct connection *c) {
     c->dirty = false;
+    if (c->framing != NULL) framing_pass(a, c);
+    if (c->closed) return;
     if (c->filter != NULL) filter_pass(a, c);
     if (c->choked) return;
     struct output *leaving = leaving_of(c);

@@ -32,7 +32,7 @@ from mq_shards.gateway import services
 from mq_shards.gateway.services import SERVICES
 from mq_shards.supervisor import VERSION
 from mq_shards.supervisor.journal import LEVELS
-from mq_shards.supervisor.options.encrypted import ENCRYPTED, SECURE
+from mq_shards.supervisor.options.schemes import OTHER_SCHEMES, SECURE, spoken
 from mq_shards.supervisor.options.sections import INSTEAD, SECTIONS
 
 
@@ -46,7 +46,7 @@ class Scheme(Protocol):
 
 # What can be listened for, in the order of --help: the acceptors' protocols, then what the gateway serves.
 SCHEMES: Final[Mapping[str, Scheme]] = {**PROTOCOLS, **SERVICES}
-EVERY_SCHEME: Final[Mapping[str, Scheme]] = {**SCHEMES, **ENCRYPTED}
+EVERY_SCHEME: Final[Mapping[str, Scheme]] = {**SCHEMES, **OTHER_SCHEMES}
 LOOPBACK: Final = "127.0.0.1"
 
 MAX_WORKERS: Final = 64  # BOARD_MAX_WORKERS in csrc/ringbuf/board.h
@@ -96,12 +96,17 @@ class Listen(NamedTuple):
 
     @property
     def by_gateway(self) -> bool:
-        return SECURE.get(self.protocol, self.protocol) in SERVICES
+        return self.spoken in SERVICES
+
+    @property
+    def spoken(self) -> str:
+        """The protocol or service there."""
+        return spoken(self.protocol)
 
     @property
     def single(self) -> bool:
         """One process serves it: the gateway, or the first acceptor."""
-        return self.by_gateway or (self.protocol in PROTOCOLS and PROTOCOLS[self.protocol].single)
+        return self.by_gateway or PROTOCOLS[self.spoken].single
 
     def is_served_by(self, role: str, index: int) -> bool:
         """By the gateway, or an acceptor of that number."""
@@ -112,12 +117,12 @@ class Listen(NamedTuple):
     @property
     def meshed(self) -> bool:
         """Its clients talk to those of other acceptors."""
-        return self.protocol in PROTOCOLS and PROTOCOLS[self.protocol].meshed
+        return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].meshed
 
     @property
     def has_lame_duck(self) -> bool:
         """Its clients can be sent to another server of a cluster."""
-        return self.protocol in PROTOCOLS and PROTOCOLS[self.protocol].has_lame_duck
+        return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].has_lame_duck
 
     @property
     def example(self) -> str:
@@ -156,7 +161,7 @@ class Options:
     def gateway(self) -> bool:
         """Whether there is work for one."""
         asked = any(PROTOCOLS[name].asks_gateway(content) for name, content in self.contents.items())
-        return asked or services.is_needed([_plain(listen) for listen in self.listen], self.settings)
+        return asked or services.is_needed([listen.spoken for listen in self.listen], self.settings)
 
 
 def default_settings() -> Settings:
@@ -252,7 +257,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
         listen = _listens(*top["listen"])
     for config in own.values():
         listen = _with_own(listen, [parse_listen(text) for text in config.listen], "listen" in top)
-    warnings += services.without_effect([_plain(address) for address in listen], settings)
+    warnings += services.without_effect([address.spoken for address in listen], settings)
     if any(address.protocol in SECURE for address in listen):
         _check_secure(settings)
     return Options(
@@ -292,10 +297,6 @@ def _with_own(listen: tuple[Listen, ...], own: Sequence[Listen], given: bool) ->
         there = {one.protocol for one in listen}
         return (*listen, *(one for one in own if one.protocol not in there))
     return (*(one for one in listen if one.protocol not in schemes), *own)
-
-
-def _plain(listen: Listen) -> str:
-    return SECURE.get(listen.protocol, listen.protocol)
 
 
 def _check_secure(settings: Settings) -> None:

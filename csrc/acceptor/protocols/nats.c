@@ -36,6 +36,7 @@ void nats_say_error(struct acceptor *a, struct connection *c, const char *text) 
 void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason) {
     struct nats *n = nats_of(c);
     if (n->reason == 0) n->reason = (uint8_t)reason;
+    if (c->framing != NULL) nats_say_closing(a, c);
     c->closing = true;
     if (n->stalled_ns == 0) n->stalled_ns = a->now_ns;
     nats_schedule(a, c);

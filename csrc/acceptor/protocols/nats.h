@@ -16,6 +16,7 @@
  *   nats_give.c            ... into the output of one of them
  *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
  *   nats_clock.c           pings, and who does not take its output
+ *   nats_websocket.c       why a websocket ends
  *   nats_figures.c         what is known of connections, for monitoring
  *   nats_route.h           other servers, and what is said to them
  *
@@ -277,6 +278,11 @@ void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t
 void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
 /* -ERR 'text', and then the connection ends. */
 void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text);
+
+/* --- nats_websocket.c --------------------------------------------------------------------------------------------- */
+
+/* To a client of a websocket, when all is said: why its connection ends. */
+void nats_say_closing(struct acceptor *a, struct connection *c);
 
 /* --- nats_subscription.c ------------------------------------------------------------------------------------------ */
 

@@ -1,0 +1,135 @@
+"""Frames of a websocket whose messages are compressed (RFC 7692, without context takeover), between TLS or a socket and
+a codec. Where they are not compressed nothing of this is needed: csrc/acceptor/framing.c.
+
+64 KiB of input may stand for 66 MiB: they are made a piece at a time.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any, Final
+
+from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, FilterError
+from mq_shards.csrc._core import ffi, lib
+
+RAW: Final = -zlib.MAX_WBITS
+BEST_SPEED: Final = 1
+# What a sync flush ends with, which is left out; and the end of a stream, which never comes.
+FLUSHED: Final = b"\x00\x00\xff\xff"
+# Less is not worth it.
+COMPRESS_BYTES: Final = 64
+
+FINAL: Final = 0x80
+COMPRESSED: Final = 0x40
+BINARY: Final = 2
+CLOSE: Final = 8
+PONG: Final = 10
+
+
+def frame(first: int, payload: bytes) -> bytes:
+    head = ffi.new("uint8_t[]", lib.WEBSOCKET_HEAD_BYTES)
+    return bytes(ffi.buffer(head, lib.websocket_head(head, first, len(payload)))) + payload
+
+
+class CompressedWebsocket:
+    def __init__(self, say: Callable[[bytes], None], *, unmasked: bool, frame_bytes: int) -> None:
+        """`say` is given frames that have to leave at once. A frame of ours has so many bytes of payload at most."""
+        self._say = say
+        self._websocket: Any = ffi.new("struct websocket *")
+        self._websocket.unmasked = unmasked
+        self._websocket.compresses = True
+        self._frame_bytes = frame_bytes
+        self._made: Any = ffi.new("size_t *")
+        self._room: Any = ffi.new("uint8_t[]", PIECE_BYTES)
+        self._rest = b""  # what has come, of which has been looked at ...
+        self._at = 0  # ... so much
+        self._inflater: Any = None  # of the message that is coming
+        self._is_whole = False  # all of that message has come
+        self._more = False  # the inflater may have more of what it was given
+        self._ended = self._closing_said = False
+
+    @property
+    def ended(self) -> bool:
+        return self._ended
+
+    @property
+    def pending(self) -> bool:
+        return not self._ended and (self._more or self._at < len(self._rest))
+
+    # --- from the client --------------------------------------------------------------------------------------------
+
+    def decode(self, data: bytes) -> bytes:
+        if data:
+            self._rest, self._at = self._rest[self._at :] + data, 0
+        parts: list[bytes] = []
+        made = 0
+        while self.pending and made < PIECE_BYTES and len(parts) < PIECE_PARTS:
+            parts.append(self._inflate(b"") if self._more else self._take())
+            made += len(parts[-1])
+        return b"".join(parts)
+
+    def _take(self) -> bytes:
+        """What comes of the rest up to the next frame that matters."""
+        websocket = self._websocket
+        # No more than a piece of what is not compressed.
+        bytes_count = min(len(self._rest) - self._at, PIECE_BYTES)
+        here = ffi.from_buffer("uint8_t[]", self._rest) + self._at
+        self._at += lib.websocket_take(websocket, here, bytes_count, self._room, self._made)
+        payload = bytes(ffi.buffer(self._room, self._made[0]))
+        found = websocket.found
+        if found == lib.WEBSOCKET_ENDED:
+            self.end(frame(FINAL | CLOSE, self._control()))
+            self._ended = True
+            return b"" if websocket.is_compressed else payload
+        if found == lib.WEBSOCKET_CONTROL and websocket.opcode == lib.WEBSOCKET_PING and not self._closing_said:
+            self._say(frame(FINAL | PONG, self._control()))
+        if not websocket.is_compressed:
+            return payload
+        self._is_whole = found == lib.WEBSOCKET_MESSAGE
+        if self._is_whole:
+            payload += FLUSHED
+        return self._inflate(payload) if payload else b""
+
+    def _control(self) -> bytes:
+        return bytes(ffi.buffer(self._websocket.control, self._websocket.control_bytes))
+
+    def _inflate(self, payload: bytes) -> bytes:
+        if self._inflater is None:
+            self._inflater = zlib.decompressobj(RAW)
+        inflater = self._inflater
+        piece = b""
+        # Behind the end of its stream a message has nothing.
+        if not inflater.eof:
+            try:
+                piece = inflater.decompress(inflater.unconsumed_tail + payload, PIECE_BYTES)
+            except zlib.error as error:
+                raise FilterError(f"websocket: {error}") from None
+        # A full piece may have left something in the inflater, though it has taken all input.
+        self._more = not inflater.eof and len(piece) == PIECE_BYTES
+        if self._is_whole and not self._more:
+            self._inflater = None
+        return bytes(piece)
+
+    # --- to the client ----------------------------------------------------------------------------------------------
+
+    def encode(self, data: bytes) -> bytes:
+        if len(data) <= COMPRESS_BYTES:
+            return frame(FINAL | BINARY, data) if data else b""
+        compressor = zlib.compressobj(BEST_SPEED, zlib.DEFLATED, RAW)
+        packed = compressor.compress(data) + compressor.flush(zlib.Z_SYNC_FLUSH)
+        packed = packed.removesuffix(FLUSHED)
+        frames = []
+        for at in range(0, len(packed), self._frame_bytes):
+            part = packed[at : at + self._frame_bytes]
+            first = (BINARY | COMPRESSED) if at == 0 else 0
+            if at + self._frame_bytes >= len(packed):
+                first |= FINAL
+            frames.append(frame(first, part))
+        return b"".join(frames)
+
+    def end(self, last: bytes) -> None:
+        """A closing frame, unless there was one."""
+        if not self._closing_said:
+            self._closing_said = True
+            self._say(last)

@@ -1,0 +1,81 @@
+"""What is kept of a client of NATS, and what all acceptors of a broker say of it as a server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, STANDARD, WEBSOCKET, User
+
+# The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
+NATS_SERVER_VERSION: Final = "2.15.2"
+
+# What nats-server begins with before a client has said what it wants.
+DEFAULTS: Final[Mapping[str, Any]] = {"verbose": True, "pedantic": True, "echo": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What all acceptors of a broker say of it: to clients they are one server."""
+
+    server_id: str
+    server_name: str
+    host: str
+    port: int
+    max_payload: int
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "server_id": self.server_id,
+            "server_name": self.server_name,
+            "version": NATS_SERVER_VERSION,
+            "proto": 1,
+            "go": "mq-shards",
+            "host": self.host,
+            "port": self.port,
+            "headers": True,
+            "max_payload": self.max_payload,
+        }
+
+
+def server_id_of(instance: str) -> str:
+    """Of a form that clients and tools take apart: N and 55 characters of base32; one for each start of the broker."""
+    return "N" + base64.b32encode(hashlib.sha512(instance.encode()).digest()).decode()[:55]
+
+
+@dataclass(slots=True)
+class Client:
+    """What is kept of a connection."""
+
+    client_id: int
+    connected_wall_ns: int
+    remote: str
+    options: dict[str, Any] = field(default_factory=lambda: dict(DEFAULTS))
+    connects: int = 0
+    user: User | None = None  # nobody in particular, as long as nobody has to be
+    nonce: str = ""  # that it has to sign
+    connect_info: bool = False  # has been told what it is connected to
+    is_websocket: bool = False
+
+    @property
+    def host(self) -> str:
+        """Its address."""
+        return self.remote.rpartition(":")[0].strip("[]")
+
+    @property
+    def connection_type(self) -> str:
+        return WEBSOCKET if self.is_websocket else STANDARD
+
+    @property
+    def account(self) -> str:
+        return self.user.account if self.user is not None else GLOBAL_ACCOUNT
+
+
+def json_line(verb: str, value: Mapping[str, Any]) -> bytes:
+    """As Go writes JSON, and a space before the line's end."""
+    body = orjson.dumps(value).replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+    return verb.encode() + b" " + body + b" \r\n"

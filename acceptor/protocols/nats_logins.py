@@ -1,0 +1,87 @@
+"""Whether a client is who it says in CONNECT: what is known of users, and what there is to compare.
+
+    logins.who(client)              the users that there are for such a client
+    logins.prove(conn, client, done)   done(user) now or later; None: nobody that is known
+
+Owns what files and options say of users. What a user may is somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mq_shards.acceptor.protocols import nats_nkeys
+from mq_shards.acceptor.protocols.nats_client import Client
+from mq_shards.acceptor.protocols.nats_secrets import Secrets
+from mq_shards.acceptor.protocols.nats_who import Claim, User, Who, who_of
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.filters.tls import VerifyingTls
+
+Done = Callable[[User | None], None]
+
+
+class Encryption(Protocol):
+    """How a connection is encrypted, where it is."""
+
+    def __call__(self, conn: int) -> tuple[VerifyingTls | None, bool]:
+        """And whether a certificate says who somebody is."""
+        ...
+
+
+class Logins:
+    def __init__(self, secrets: Secrets, encryption: Encryption) -> None:
+        self._secrets = secrets
+        self._encryption = encryption
+        self.plain = Who()
+        self._websockets = Who()
+
+    def set(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        """`found`: in a configuration file, of who may what."""
+        self.plain = who_of(found, settings["user"], settings["password"], settings["token"])
+        self._websockets = _for_websockets(self.plain, settings)
+
+    def who(self, client: Client) -> Who:
+        return self._websockets if client.is_websocket else self.plain
+
+    def prove(self, conn: int, client: Client, done: Done) -> None:
+        claim = self._claim(conn, client)
+        if claim is None:
+            done(None)
+            return
+        user = claim.user
+        right: bool | None = claim.proven
+        if claim.nkey and not claim.proven:
+            signature = nats_nkeys.signature_of(claim.signature)
+            right = signature is not None and nats_nkeys.verify(claim.nkey, client.nonce.encode(), signature)
+        elif not claim.proven:
+            right = self._secrets.compare(claim.secret, claim.said, lambda right: done(user if right else None))
+        if right is not None:
+            done(user if right else None)
+
+    def _claim(self, conn: int, client: Client) -> Claim | None:
+        who, options = self.who(client), client.options
+        tls, maps = self._encryption(conn)
+        if not maps or not who.users or options.get("nkey"):
+            return who.claim(options, client.connection_type)
+        if tls is None:
+            return None
+        from mq_shards.acceptor.protocols import nats_tls
+
+        certificate = tls.certificate_fields
+        subject = nats_tls.subject_of(certificate)
+        names = nats_tls.names_of(certificate)
+        user = who.named_by(names, lambda name: nats_tls.parse_subject(name) == subject, client.connection_type)
+        return None if user is None else Claim(user, proven=True)
+
+
+def _for_websockets(who: Who, settings: Mapping[str, Any]) -> Who:
+    """What is said of their clients takes the place of what is said of all."""
+    user, token = settings["websocket-user"], settings["websocket-token"]
+    nobody = settings["websocket-no-auth-user"]
+    if not user and not token and not nobody:
+        return who
+    password = settings["websocket-password"]
+    return replace(who, user=user, password=password, token=token, no_auth_user=nobody, no_auth_is_ours=False)

@@ -1,0 +1,242 @@
+"""A client's request to speak over a websocket, and what is answered: bytes to bytes. What is accepted and refused is
+nats-server's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import urlsplit
+
+MAX_HEAD_BYTES: Final = 16 << 10
+GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455, 1.3
+COMPRESSION: Final = "permessage-deflate"
+# Browsers behave better with small frames.
+BROWSER_FRAME_BYTES: Final = 4096
+
+_REQUEST: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (\S+) HTTP/1\.([01])")
+_HEADER: Final = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*")
+BAD_REQUEST: Final = "400 Bad Request"
+# What paths end in that are for others than clients.
+LEAF_NODE: Final = "/leafnode"
+MQTT: Final = "/mqtt"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is wanted of those who ask."""
+
+    encrypted: bool = False
+    same_origin: bool = False
+    allowed_origins: Sequence[str] = ()
+    compression: bool = False
+    headers: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Upgraded:
+    """A request that was granted."""
+
+    answer: bytes
+    compressed: bool
+    unmasked: bool
+    browser: bool
+    whole_compressed: bool  # a compressed message is to be in one frame
+    cookies: Mapping[str, str] = field(default_factory=dict)
+
+
+class UpgradeError(Exception):
+    """It was not granted."""
+
+    def __init__(self, why: str, answer: bytes, *, ends: bool) -> None:
+        """`answer`: what is said. `ends`: the connection too; else another request may follow."""
+        super().__init__(why)
+        self.answer = answer
+        self.ends = ends
+
+
+class Request:
+    """Of HTTP/1.1, without a body."""
+
+    def __init__(self, head: bytes) -> None:
+        """Raises UpgradeError."""
+        first, *lines = head.decode("latin-1").split("\r\n")
+        match = _REQUEST.fullmatch(first)
+        if match is None:
+            raise malformed()
+        self.method, self.target, minor = match[1], match[2], match[3]
+        self.headers: dict[str, list[str]] = {}
+        for line in lines:
+            header = _HEADER.fullmatch(line)
+            if header is None:
+                raise malformed("400 Bad Request: invalid header name" if ":" in line else BAD_REQUEST)
+            if any((letter < " " and letter != "\t") or letter == "\x7f" for letter in header[2]):
+                raise malformed()
+            self.headers.setdefault(header[1].lower(), []).append(header[2])
+        hosts = len(self.headers.get("host", ()))
+        if hosts > 1 or (minor == "1" and hosts == 0):
+            raise malformed(BAD_REQUEST if hosts else "400 Bad Request: missing required Host header")
+        self.host = self.get("host")
+        has_body = self.get("content-length") not in ("", "0") or bool(self.get("transfer-encoding"))
+        self.is_last = minor == "0" or has_body or self.has("connection", "close")
+
+    def get(self, name: str) -> str:
+        return self.headers.get(name, [""])[0]
+
+    def has(self, name: str, value: str) -> bool:
+        """Whether a list of words has one, in any case."""
+        words = (word.strip(" \t") for line in self.headers.get(name, ()) for word in line.split(","))
+        return any(word.lower() == value.lower() for word in words)
+
+    @property
+    def path(self) -> str:
+        return self.target.partition("?")[0]
+
+
+def malformed(text: str = BAD_REQUEST) -> UpgradeError:
+    """What a server of HTTP says of what is none, as Go's does."""
+    answer = f"HTTP/1.1 {text}\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n{text}"
+    return UpgradeError(text, answer.encode(), ends=True)
+
+
+def too_large() -> UpgradeError:
+    return malformed("431 Request Header Fields Too Large")
+
+
+def _refused(request: Request, status: HTTPStatus, why: str) -> UpgradeError:
+    text = f"{status.phrase}\n"
+    lines = [
+        f"HTTP/1.1 {status.value} {status.phrase}",
+        "Content-Type: text/plain; charset=utf-8",
+        "Sec-Websocket-Version: 13",
+        "X-Content-Type-Options: nosniff",
+        f"Date: {formatdate(usegmt=True)}",
+        f"Content-Length: {len(text)}",
+        *(["Connection: close"] if request.is_last else []),
+    ]
+    body = "" if request.method == "HEAD" else text
+    answer = "\r\n".join([*lines, "", body]).encode()
+    return UpgradeError(f"websocket handshake error: {why}", answer, ends=request.is_last)
+
+
+def upgrade(head: bytes, terms: Terms) -> Upgraded:
+    """`head`: a request up to the empty line behind it, without that. Raises UpgradeError."""
+    request = Request(head)
+    bad = HTTPStatus.BAD_REQUEST
+    if request.path.endswith(MQTT):
+        raise _refused(request, HTTPStatus.NOT_FOUND, "mqtt websocket endpoint not enabled")
+    if request.method != "GET":
+        raise _refused(request, HTTPStatus.METHOD_NOT_ALLOWED, "request method must be GET")
+    if not request.host:
+        raise _refused(request, bad, "'Host' missing in request")
+    if not request.has("upgrade", "websocket"):
+        raise _refused(request, bad, "invalid value for header 'Upgrade'")
+    if not request.has("connection", "Upgrade"):
+        raise _refused(request, bad, "invalid value for header 'Connection'")
+    key = request.get("sec-websocket-key")
+    if not key:
+        raise _refused(request, bad, "key missing")
+    if not _is_key(key):
+        raise _refused(request, bad, "invalid websocket key")
+    if not request.has("sec-websocket-version", "13"):
+        raise _refused(request, bad, "invalid version")
+    if why := _origin_refusal(request, terms):
+        raise _refused(request, HTTPStatus.FORBIDDEN, f"origin not allowed: {why}")
+    granted = _granted(request, terms, key)
+    if request.path.endswith(LEAF_NODE):
+        raise UpgradeError("not configured to accept leaf node connections", granted.answer, ends=True)
+    return granted
+
+
+def _is_key(text: str) -> bool:
+    try:
+        return len(base64.b64decode(text, validate=True)) == 16
+    except (binascii.Error, ValueError):
+        return False
+
+
+def _granted(request: Request, terms: Terms, key: str) -> Upgraded:
+    compressed = terms.compression and _wants_compression(request)
+    unmasked = request.get("nats-no-masking") == "true"
+    agent = request.get("user-agent")
+    accept = base64.b64encode(hashlib.sha1(key.encode() + GUID).digest()).decode()
+    lines = [
+        "HTTP/1.1 101 Switching Protocols",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        f"Sec-WebSocket-Accept: {accept}",
+    ]
+    if compressed:
+        extension = f"{COMPRESSION}; server_no_context_takeover; client_no_context_takeover"
+        lines.append(f"Sec-WebSocket-Extensions: {extension}")
+    if unmasked:
+        lines.append("Nats-No-Masking: true")
+    lines += terms.headers
+    browser = agent.startswith("Mozilla/")
+    return Upgraded(
+        answer="\r\n".join([*lines, "", ""]).encode(),
+        compressed=compressed,
+        unmasked=unmasked,
+        browser=browser,
+        whole_compressed=browser and "Version/" in agent and "Safari/" in agent,
+        cookies=_cookies(request),
+    )
+
+
+def _wants_compression(request: Request) -> bool:
+    extensions = (one for line in request.headers.get("sec-websocket-extensions", ()) for one in line.split(","))
+    return any(part.strip(" \t").lower() == COMPRESSION for one in extensions for part in one.split(";"))
+
+
+def _cookies(request: Request) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for line in request.headers.get("cookie", ()):
+        # One by one: what is wrong with one is nothing to the others.
+        for part in line.split(";"):
+            cookie = SimpleCookie()
+            try:
+                cookie.load(part.strip())
+            except CookieError:
+                continue
+            found |= {name: morsel.value for name, morsel in cookie.items()}
+    return found
+
+
+# --- where a browser's page is from -----------------------------------------------------------------------------------
+
+
+def _origin_refusal(request: Request, terms: Terms) -> str:
+    """Why not; empty if it may, which who is no browser always may."""
+    if not terms.same_origin and not terms.allowed_origins:
+        return ""
+    origin = request.get("origin") or request.get("sec-websocket-origin")
+    if not origin:
+        return ""
+    place = _place(origin)
+    if place is None:
+        return "invalid origin"
+    if terms.same_origin:
+        scheme = "https" if terms.encrypted else "http"
+        if place != _place(f"{scheme}://{request.host}"):
+            return "not same origin"
+    if terms.allowed_origins and place not in map(_place, terms.allowed_origins):
+        return "not in the allowed list"
+    return ""
+
+
+def _place(url: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port; None if it is no URL."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+    except ValueError:
+        return None
+    return (parts.scheme.lower(), (parts.hostname or "").lower(), port) if parts.scheme else None

@@ -1,0 +1,136 @@
+/* A connection that is a websocket: frames between its socket, or its filter, and its codec.
+ *
+ *   socket -> (filter) -> framing_received -> `in`  -> the codec
+ *   socket <- (filter) <-      `wire`      <- framing_pass <- `out` <- the codec
+ *
+ * What comes is taken apart where it was received. What goes is put into frames as it leaves: what waits is in `out`, where
+ * large payloads are shared, and little is in `wire`. Pings are answered here; nobody else hears of control frames. Where
+ * messages are compressed Python has the frames of both directions, and here is only how it ends.
+ */
+#include "acceptor/engine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { FRAMES_AHEAD_BYTES = 64 << 10 };
+
+/* A whole frame behind what is in `wire`; if memory is short the connection is closed. */
+static void put_frame(struct acceptor *a, struct connection *c, uint8_t first, const uint8_t *payload, size_t bytes) {
+    struct output *wire = &c->framing->wire;
+    uint8_t *room = output_room(&a->blocks, wire, WEBSOCKET_HEAD_BYTES + bytes);
+    if (room == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    size_t head = websocket_head(room, first, bytes);
+    memcpy(room + head, payload, bytes);
+    wire->last.end += head + bytes;
+}
+
+/* --- what comes --------------------------------------------------------------------------------------------------- */
+
+static void hear_control(struct acceptor *a, struct connection *c) {
+    const struct websocket *ws = &c->framing->websocket;
+    if (ws->opcode != WEBSOCKET_PING || c->framing->closing_said) return;
+    put_frame(a, c, WEBSOCKET_FINAL | WEBSOCKET_PONG, ws->control, ws->control_bytes);
+    if (c->closed) return;
+    socket_dirty(a, c);
+    /* Who only pings and never reads is not read either. */
+    if (c->stall == STALL_NONE) (void)may_go_on(a, c);
+}
+
+size_t framing_received(struct acceptor *a, struct connection *c, uint8_t *data, size_t bytes) {
+    struct framing *f = c->framing;
+    if (f->by_python) return bytes;
+    size_t plain = 0;
+    for (size_t at = 0; at < bytes && !c->closed && !c->eof;) {
+        size_t made;
+        at += websocket_take(&f->websocket, data + at, bytes - at, data + plain, &made);
+        plain += made;
+        if (f->websocket.found == WEBSOCKET_CONTROL) hear_control(a, c);
+        if (f->websocket.found != WEBSOCKET_ENDED) continue;
+        framing_close(a, c, f->websocket.control, f->websocket.control_bytes);
+        socket_ended(a, c);
+    }
+    return plain;
+}
+
+/* --- what goes ---------------------------------------------------------------------------------------------------- */
+
+/* One frame of what waits, in one piece whatever stretches it lies in. */
+static void put_waiting(struct acceptor *a, struct connection *c) {
+    struct framing *f = c->framing;
+    size_t bytes = output_bytes(&c->out);
+    if (bytes > f->frame_bytes) bytes = f->frame_bytes;
+    uint8_t *room = output_room(&a->blocks, &f->wire, WEBSOCKET_HEAD_BYTES + bytes);
+    if (room == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    size_t at = websocket_head(room, WEBSOCKET_FINAL | WEBSOCKET_BINARY, bytes);
+    for (size_t left = bytes, piece; left > 0; left -= piece) {
+        const uint8_t *front = output_front(&c->out, &piece);
+        if (piece > left) piece = left;
+        memcpy(room + at, front, piece);
+        at += piece;
+        output_consume(&a->blocks, &c->out, piece);
+    }
+    f->wire.last.end += at;
+}
+
+static void hand_closing_over(struct acceptor *a, struct connection *c) {
+    const struct framing *f = c->framing;
+    uint8_t frame[WEBSOCKET_HEAD_BYTES + WEBSOCKET_CONTROL_BYTES];
+    size_t head = websocket_head(frame, WEBSOCKET_FINAL | WEBSOCKET_CLOSE, f->closing_bytes);
+    memcpy(frame + head, f->closing, f->closing_bytes);
+    upcall_push(a, UPCALL_CLOSING, c->number, c->protocol, NULL, frame, head + f->closing_bytes);
+    c->filter->output_bytes += head + f->closing_bytes;
+}
+
+void framing_pass(struct acceptor *a, struct connection *c) {
+    struct framing *f = c->framing;
+    while (!f->by_python && output_bytes(&c->out) > 0 && output_bytes(&f->wire) < FRAMES_AHEAD_BYTES && !c->closed)
+        put_waiting(a, c);
+    if (c->closed || !f->closing_waits || output_bytes(&c->out) > 0) return;
+    f->closing_waits = false;
+    if (f->by_python)
+        hand_closing_over(a, c);
+    else
+        put_frame(a, c, WEBSOCKET_FINAL | WEBSOCKET_CLOSE, f->closing, f->closing_bytes);
+}
+
+void framing_close(struct acceptor *a, struct connection *c, const uint8_t *payload, size_t bytes) {
+    struct framing *f = c->framing;
+    assert(bytes <= WEBSOCKET_CONTROL_BYTES);
+    if (f->closing_said) return;
+    memcpy(f->closing, payload, bytes);
+    f->closing_bytes = (uint8_t)bytes;
+    f->closing_said = f->closing_waits = true;
+    socket_dirty(a, c);
+}
+
+/* --- the beginning ------------------------------------------------------------------------------------------------ */
+
+bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->filter == NULL || c->framing != NULL || c->filter->output_bytes > 0) return false;
+    if (frame_bytes == 0 || frame_bytes > FRAME_BYTES) return false;
+    struct framing *f = calloc(1, sizeof *f);
+    if (f == NULL) {
+        engine_oom(a, c);
+        return false;
+    }
+    f->frame_bytes = (uint32_t)frame_bytes;
+    f->websocket.unmasked = (flags & WEBSOCKET_UNMASKED) != 0;
+    f->by_python = (flags & WEBSOCKET_BY_PYTHON) != 0;
+    c->framing = f;
+    if ((flags & WEBSOCKET_BY_FILTER) != 0) return true;
+    /* What was said to it as a filtered connection leaves before any frame. */
+    f->wire = c->filter->wire;
+    free(c->filter);
+    c->filter = NULL;
+    socket_dirty(a, c);
+    socket_schedule(a, c);
+    wake_self(a);
+    return true;
+}

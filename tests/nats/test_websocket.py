@@ -1,0 +1,40 @@
+"""Clients on websockets: to the byte what a nats-server says to them, as seen and as a real one says it now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.nats.conftest import KINDS
+from tests.nats.record import WEBSOCKET_TRANSCRIPTS
+from tests.nats.websocket_scenes import BLOCK, FRAMES, REQUESTS, play_frames, play_request
+from tests.nats.websocket_wire import serving
+
+SEEN = json.loads(WEBSOCKET_TRANSCRIPTS.read_text())
+
+
+class Websockets(NamedTuple):
+    port: int
+    is_real: bool
+
+
+@pytest.fixture(params=KINDS[:3], scope="module")
+def websockets(request: pytest.FixtureRequest) -> Iterator[Websockets]:
+    with serving(request.param, *BLOCK) as port:
+        yield Websockets(port, request.param == 0)
+
+
+@pytest.mark.parametrize("name", REQUESTS, ids=lambda name: name.replace(" ", "-"))
+def test_a_request_is_answered_as_a_nats_server_does(websockets: Websockets, name: str) -> None:
+    assert play_request(websockets.port, REQUESTS[name]) == SEEN["requests"][name]
+
+
+@pytest.mark.parametrize("name", FRAMES, ids=lambda name: name.replace(" ", "-"))
+def test_frames_are_answered_as_a_nats_server_does(websockets: Websockets, name: str) -> None:
+    heard = play_frames(websockets.port, FRAMES[name])
+    # A nats-server that is told something wrong may be gone before it has said why.
+    if not (websockets.is_real and heard == ["", [], True]):
+        assert heard == SEEN["frames"][name]
