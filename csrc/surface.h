@@ -74,7 +74,7 @@ struct message {
 struct headers {
     uint32_t bytes;
     uint16_t tag, parts;
-    uint32_t key_hash, unused;
+    uint32_t key_hash, packed_bytes;
 };
 
 #define MSG_HEADERS         ...

@@ -7,6 +7,7 @@ letter before them:
     p, c    a producer or consumer (its id: 8 bytes) is none any more
     t       a connection begins with TLS
     a       a connection that was asked whether it is alive, is
+    u...    of no connection: what another protocol's client is to get is compressed (struct.unpack: _COMPRESSED)
 
 What is accepted and said is what a standalone broker 4.0 does.
 """
@@ -14,11 +15,12 @@ What is accepted and said is what a standalone broker 4.0 does.
 from __future__ import annotations
 
 import logging
+import struct
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from mq_shards.acceptor.engine import FOREVER, Answer, Engine
+from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import MAX_BODY, MS, SECOND, YEAR, Duration, File, Kind, Number, Setting, Text
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
 from mq_shards.acceptor.protocols import pulsar_credentials
@@ -34,6 +36,7 @@ from mq_shards.acceptor.protocols.pulsar_permissions import Permissions
 from mq_shards.acceptor.protocols.pulsar_producers import Producers
 from mq_shards.acceptor.protocols.pulsar_topics import Topics
 from mq_shards.acceptor.upgrade import Upgrades
+from mq_shards.csrc.decompression import decompress
 
 if TYPE_CHECKING:
     import ssl
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 # The release that clients are told they speak with, and the version of the protocol that it speaks.
 SERVER_VERSION: Final = "Pulsar Server 4.0.7 (mq-shards)"
 PROTOCOL_VERSION: Final = 21
+# A message's id, its compression, and its bytes without.
+_COMPRESSED: Final = struct.Struct("=QII")
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +71,7 @@ class Pulsar(Protocol):
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)
+        self._number = protocol_number(self.name)
         self._desk = Desk(engine)
         self._liveness = Liveness(engine)
         self._producers = Producers(self._desk, broker, self._liveness)
@@ -117,9 +123,17 @@ class Pulsar(Protocol):
             self._begin_tls(conn)
         elif what == b"a":
             self._liveness.alive(conn)
+        elif what == b"u":
+            self._open(command[1:])
         elif client is not None:
             gone = self._producers.gone if what == b"p" else self._consumers.gone
             gone(client, int.from_bytes(command[1:], "little"))
+
+    def _open(self, asked: bytes) -> None:
+        id, kind, size = _COMPRESSED.unpack_from(asked)
+        most = self._settings["max-message-size"]
+        opened = decompress(kind, asked[_COMPRESSED.size :], size) if size <= most else None
+        self._engine.configure(self._number, "opened", id, opened or b"")
 
     def _do(self, client: Client, data: bytes) -> None:
         command = decode(data)

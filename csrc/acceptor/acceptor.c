@@ -19,6 +19,7 @@
 
 #include "acceptor/bridge.h"
 #include "acceptor/mesh.h"
+#include "acceptor/packed.h"
 #include "acceptor/turn.h"
 
 enum { FIRST_NUMBERS = 64, FIRST_UPCALLS = 16 };
@@ -146,6 +147,7 @@ void acceptor_free(struct acceptor *a) {
     free(a->table);
     free(a->generations);
     free(a->free_indexes);
+    packed_free(a);
     free(a->scratch);
     heap_free(&a->timers);
     free(a->timer_places);

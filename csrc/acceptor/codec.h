@@ -52,6 +52,21 @@ struct published {
     uint32_t headers_tag; /* enum headers_tag */
 };
 
+/* What has to be done with a message that others have headers for, so that who does not know those gets what is in it. */
+struct codec_bytes {
+    const uint8_t *at;
+    size_t bytes;
+};
+struct opening {
+    bool opens; /* else it is given as it is */
+    bool is_batch;
+    uint32_t compression; /* by a number of the protocol's; 0: none */
+    uint32_t bytes;       /* how large it is without */
+};
+/* A COMMAND of no connection that begins with this letter: the id of a message (8 bytes), the compression of its body (4), its
+ * bytes without (4), and the body; it is answered by packed_opened. */
+enum { PACKED_ASKS = 'u' };
+
 struct codec {
     const char *name; /* as --listen has it, and before the dot of an option */
     size_t acceptor_bytes;
@@ -143,6 +158,12 @@ struct codec {
      * bridge.h. */
     bool (*wants_topic)(struct acceptor *a, void *state, const uint8_t *name, size_t bytes);
     void (*topic_published)(struct acceptor *a, void *state, const struct published *message);
+
+    /* Of the headers that it writes (enum headers_tag; 0: none): what is in a message with such, and the next message of a batch;
+     * false: there is no more. See packed.h. */
+    uint32_t headers_tag;
+    struct opening (*opens)(struct codec_bytes headers);
+    bool (*next_packed)(struct codec_bytes *rest, struct codec_bytes *out);
 
     /* Of other acceptors (mesh.h): one has come, is gone, says something. */
     void (*mesh_joined)(struct acceptor *a, void *state, uint32_t other);

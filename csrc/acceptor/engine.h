@@ -9,6 +9,7 @@
  *   filter.c      a connection whose bytes pass through Python on their way
  *   framing.c     a connection that is a websocket
  *   local.c       requests of no client's, and waiting in somebody else's loop
+ *   packed.c      messages that lie in one, for those who do not know its headers
  *   codec.h       what a wire protocol is to all that
  */
 #ifndef MQ_ENGINE_H
@@ -64,6 +65,14 @@ struct pending_upcall {
     uint8_t *owned; /* what `bytes` points to */
 };
 
+/* Of packed.c. */
+struct packed_kept {
+    struct packed_waiting *waiting; /* oldest first */
+    uint64_t id;                    /* of the message that was opened last; 0: none */
+    uint8_t *bytes;
+    size_t bytes_count;
+};
+
 struct acceptor {
     uint32_t index, workers, shards;
     uint32_t acceptors; /* that clients are served by, this one too */
@@ -85,6 +94,7 @@ struct acceptor {
     bool bridges;               /* what is published to some topics is told to other acceptors too */
     uint64_t mesh_published_to; /* ... with unpublished messages */
     struct bindings bindings;
+    struct packed_kept packed;
 
     struct connection **table; /* by the low bits of a number */
     uint16_t *generations;
@@ -375,6 +385,8 @@ void topic_open(struct acceptor *a, uint32_t topic);
 
 /* --- workers.c ---------------------------------------------------------------------------------------------------- */
 
+/* What a worker has said, without headers that need to be opened. */
+void peer_said(struct acceptor *a, uint32_t worker, const struct message *message);
 /* Takes in what the workers replied; false if that was nothing. */
 bool peers_hear(struct acceptor *a);
 /* Notes who has a backlog, and wakes the connections that wait for those who have none any more. */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "acceptor/bridge.h"
+#include "acceptor/packed.h"
 
 /* --- asking ------------------------------------------------------------------------------------------------------- */
 
@@ -151,7 +152,7 @@ static void settle_reserve(struct acceptor *a, struct connection *c) {
     if (--c->reserves > 0 && c->half_closed) peer_cancel_reserves(a, c);
 }
 
-static void hear(struct acceptor *a, uint32_t worker, const struct message *reply) {
+void peer_said(struct acceptor *a, uint32_t worker, const struct message *reply) {
     struct connection *c = connection_find(a, reply->conn);
     if (c == NULL) return;
     if (reply->kind >= MSG_DELIVER) {
@@ -200,7 +201,10 @@ static bool peer_hear(struct acceptor *a, uint32_t worker, uint32_t limit) {
     const struct message *reply;
     bool any = false;
     for (uint32_t i = 0; i < limit && (reply = channel_receive(channel)) != NULL; i++) {
-        hear(a, worker, reply);
+        if ((reply->flags & MSG_PACKED) != 0)
+            packed_said(a, worker, reply);
+        else
+            peer_said(a, worker, reply);
         any = true;
     }
     return any;
@@ -384,6 +388,7 @@ void acceptor_peer_gone(struct acceptor *a, uint32_t worker) {
     if (worker >= a->workers || a->links[worker].channel == NULL) return;
     struct worker_link *link = &a->links[worker];
     peer_hear(a, worker, UINT32_MAX);
+    packed_forget(a, worker);
     if (!channel_broken(link->channel)) refuse_untaken(a, worker);
     channel_close(link->channel);
     link->channel = NULL;

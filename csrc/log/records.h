@@ -152,4 +152,19 @@ static inline size_t message_headers_bytes(const struct record *r) {
     return some ? bytes : 0;
 }
 
+/* Of a PUBLISH or MOVED record: how many messages are in it for who does not know its headers; 0: it is as it is. */
+static inline uint32_t message_packed(const struct record *r) {
+    struct headers h;
+    if (!message_headers_bytes(r)) return 0;
+    memcpy(&h, record_body(r), sizeof h);
+    if (!h.packed_bytes || h.parts > PACKED_MAX_PARTS) return 0;
+    return h.parts > 1 ? h.parts : 1;
+}
+
+/* The highest of the ids that are its. */
+static inline uint64_t message_last_id(const struct record *r, uint32_t shards) {
+    uint32_t parts = message_packed(r);
+    return r->id + (parts > 1 ? (uint64_t)parts * shards : 0);
+}
+
 #endif

@@ -155,7 +155,10 @@ struct headers {
     uint16_t tag;      /* enum headers_tag, of who wrote them */
     uint16_t parts;    /* a batch of so many messages; 0: one */
     uint32_t key_hash; /* of the key by which a subscription may choose a consumer; 0: it has none */
-    uint32_t unused;   /* 0 */
+    /* Who does not know these headers gets what is in the body instead of it: one message, or as many as it has parts, of so
+     * many bytes together. Each of several has an id of its own: the first that of the message and `shards` more, each
+     * next `shards` higher. 0: the body as it is. */
+    uint32_t packed_bytes;
 };
 enum { HEADERS_MAX_BYTES = 65536 };
 enum headers_tag { HEADERS_NATS = 1, HEADERS_PULSAR = 2, HEADERS_SPARK = 3 };
@@ -186,6 +189,16 @@ enum { PARTS_MAX_WORDS = 16 };
 #define MSG_PERMITS 1024u
 /* In a SEEK's: see there. */
 #define MSG_DISMISS 2048u
+/* In a DELIVER's and the flags of a reply with a message: before the headers stands a struct packed_run. It is that many
+ * messages: those that are in the packed one, from `first` on. `id` is that of the first. */
+#define MSG_PACKED 4096u
+struct packed_run {
+    uint64_t id; /* of the message that they are in */
+    uint32_t first, count;
+};
+/* More parts than that are delivered as they lie there. */
+enum { PACKED_MAX_PARTS = 1024 };
+_Static_assert(PACKED_MAX_PARTS <= PARTS_MAX_WORDS * 64, "each part can be finished by itself");
 
 /* Where a subscription begins, or goes on. */
 enum start {
@@ -258,7 +271,8 @@ struct message {
     };
 };
 
-_Static_assert(sizeof(struct message) == 48 && sizeof(struct headers) == 16 && sizeof(struct parts_head) == 8,
+_Static_assert(sizeof(struct message) == 48 && sizeof(struct headers) == 16 && sizeof(struct parts_head) == 8 &&
+                   sizeof(struct packed_run) == 16,
                "a ring record's layout is shared between processes");
 
 struct subscribe {

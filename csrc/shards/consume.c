@@ -207,11 +207,16 @@ static uint32_t passed(const struct worker *w, uint32_t consumer, uint64_t seq) 
     return n;
 }
 
+/* Of a message that is split: what its parts are parts of. */
+static uint32_t whole_of(const struct worker *w, uint32_t delivery) {
+    return delivery && delivery_at(&w->subscriptions, delivery)->part ? split_of(w, delivery) : delivery;
+}
+
 /* What a FINISH is about; else 0, and it has been told if it is to be. */
 static uint32_t to_finish(struct worker *w, uint32_t client, const struct message *m) {
     if (!(m->flags & MSG_BY_SEQ)) return in_flight(w, client, m);
     uint32_t consumer = consumer_named(w, client, m->consumer);
-    return consumer ? passed(w, consumer, m->seq) : 0;
+    return consumer ? whole_of(w, passed(w, consumer, m->seq)) : 0;
 }
 
 /* Room for a record about a subscription, behind what it has passed and finished so far: LATER, or why not. */
@@ -251,22 +256,37 @@ static enum outcome finish_upto(struct worker *w, uint32_t client, const struct 
     return DONE;
 }
 
+static enum outcome finish(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery);
+
 /* Some parts of a delivery, of which others are left. */
 static enum outcome finish_parts(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery,
                                  const struct parts_left *left) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     const struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
+    uint64_t seq = d->seq;
     uint8_t status;
     if (reserve_record(w, d->subscription, sizeof left->bits, &status) == LATER) return LATER;
-    if (status == STATUS_OK && !delivery_parts_set(w, delivery, left)) status = STATUS_NO_SPACE;
+    if (status == STATUS_OK && d->state == DELIVERY_SPLIT)
+        split_leave(w, delivery, left);
+    else if (status == STATUS_OK && !delivery_parts_set(w, delivery, left))
+        status = STATUS_NO_SPACE;
     if (status != STATUS_OK)
         refuse(w, client, m, status);
     else if (s->number)
-        shard_log_finish_parts(w, w->own[topic_at(&w->topics, s->topic)->shard], s, d->seq, left);
+        shard_log_finish_parts(w, w->own[topic_at(&w->topics, s->topic)->shard], s, seq, left);
     return DONE;
 }
 
-static enum outcome finish(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery);
+/* One part of a message that is split. */
+static enum outcome finish_part(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery) {
+    struct parts_left left;
+    uint32_t split = split_of(w, delivery), consumer = delivery_at(&w->subscriptions, delivery)->consumer;
+    split_without(w, delivery, &left);
+    if (!left.words) return finish(w, client, m, split);
+    enum outcome outcome = finish_parts(w, client, m, split, &left);
+    if (outcome == DONE && consumer) consumer_at(&w->subscriptions, consumer)->finishes++;
+    return outcome;
+}
 
 static enum outcome finish_some(struct worker *w, uint32_t client, const struct message *m) {
     struct parts_left left;
@@ -285,7 +305,9 @@ enum outcome consumer_finish(struct worker *w, uint32_t client, const struct mes
     if (m->flags & MSG_UPTO) return finish_upto(w, client, m);
     if (m->flags & MSG_PARTS) return finish_some(w, client, m);
     uint32_t delivery = m->flags & MSG_BY_SEQ ? to_finish(w, client, m) : in_flight(w, client, m);
-    return delivery ? finish(w, client, m, delivery) : DONE;
+    if (!delivery) return DONE;
+    bool is_part = delivery_at(&w->subscriptions, delivery)->part != 0;
+    return is_part ? finish_part(w, client, m, delivery) : finish(w, client, m, delivery);
 }
 
 static enum outcome finish(struct worker *w, uint32_t client, const struct message *m, uint32_t delivery) {
@@ -297,11 +319,7 @@ static enum outcome finish(struct worker *w, uint32_t client, const struct messa
     }
     uint32_t consumer = d->consumer ? d->consumer : consumer_find(w, client, m->consumer); /* nobody has it in flight */
     consumer_at(&w->subscriptions, consumer)->finishes++;
-    uint32_t subscription = d->subscription;
-    uint64_t seq = d->seq;
-    delivery_take(w, delivery);
-    delivery_forget(w, delivery);
-    subscription_release(w, subscription, seq);
+    delivery_drop(w, delivery);
     return DONE;
 }
 
@@ -327,8 +345,10 @@ static enum outcome requeue_all(struct worker *w, uint32_t client, uint32_t numb
 static uint32_t to_requeue(struct worker *w, uint32_t client, const struct message *m) {
     if (!(m->flags & MSG_BY_SEQ)) return in_flight(w, client, m);
     uint32_t consumer = consumer_named(w, client, m->consumer);
-    uint32_t delivery = consumer ? passed(w, consumer, m->seq) : 0;
-    return delivery && delivery_at(&w->subscriptions, delivery)->consumer == consumer ? delivery : 0;
+    uint32_t delivery = consumer ? whole_of(w, passed(w, consumer, m->seq)) : 0;
+    if (!delivery) return 0;
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    return d->consumer == consumer || d->state == DELIVERY_SPLIT ? delivery : 0;
 }
 
 enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct message *m) {
@@ -339,7 +359,12 @@ enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct me
     struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
     struct shard *shard = w->own[topic_at(&w->topics, s->topic)->shard];
     uint8_t status = STATUS_OK;
-    bool logged = m->delay_ns && s->number;
+    if (d->state == DELIVERY_SPLIT) {
+        split_again(w, delivery, consumer_named(w, client, m->consumer));
+        return DONE;
+    }
+    /* What is read back is whole: of its parts the log does not say when. */
+    bool logged = m->delay_ns && s->number && !d->part;
     if (logged && requests_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false, &status) == LATER) return LATER;
     consumer_at(&w->subscriptions, d->consumer)->requeues++;
     s->requeues++;

@@ -93,10 +93,52 @@ static void send_in_parts(struct channel *channel, struct message *m, const stru
 __attribute__((cold)) static int64_t parts_of(const struct worker *w, uint32_t delivery, const struct record *r) {
     struct headers h = {0};
     if (message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
+    if (delivery_at(&w->subscriptions, delivery)->part) return 1;
     const struct parts_left *left = delivery_parts(w, delivery);
     int64_t parts = h.parts ? h.parts : 1, count = 0;
     for (uint32_t i = 0; left && i < left->words; i++) count += __builtin_popcountll(left->bits[i]);
     return left && count < parts ? count : parts;
+}
+
+/* Of one that is split, so many; of one that is not, that: to be taken out of what they are packed in. */
+static void deliver_packed(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer,
+                           uint32_t count) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct client *client = client_at(&w->clients, c->client);
+    struct peer *peer = &w->peers[client->acceptor];
+    struct packed_run run = {.id = r->id, .first = d->part ? d->part - 1u : 0, .count = count};
+    struct headers h;
+    size_t body_bytes = sizeof run + record_body_bytes(r);
+    uint8_t *all = malloc(body_bytes);
+    if (!all) worker_die("out of memory");
+    memcpy(&h, record_body(r), sizeof h);
+    memcpy(all, &run, sizeof run);
+    memcpy(all + sizeof run, record_body(r), record_body_bytes(r));
+    struct message m = {.kind = MSG_DELIVER,
+                        .flags = MSG_PACKED | MSG_HEADERS,
+                        .conn = client->conn,
+                        .consumer = c->number,
+                        .topic = c->topic_number,
+                        .id = delivery_id(&w->subscriptions, d),
+                        .attempts = d->attempts,
+                        .body_bytes = (uint32_t)body_bytes,
+                        .time_ns = r->time_ns,
+                        .seq = r->seq};
+    channel_send(peer->channel, &m, all, body_bytes);
+    free(all);
+    peer->full = channel_backlogged(peer->channel);
+    /* What they come to who opens them knows, and says that the rest is SENT. */
+    c->window_bytes += count * (uint32_t)sizeof m + h.packed_bytes;
+    if (c->permits != INT64_MAX) c->permits -= count;
+    consumer_settle(w, consumer);
+}
+
+/* One part, to who knows that it is one. */
+static struct parts_left only_part(const struct delivery *d) {
+    struct parts_left only = {.words = (d->part - 1u) / 64 + 1};
+    only.bits[only.words - 1] = (uint64_t)1 << (d->part - 1u) % 64;
+    return only;
 }
 
 static void deliver(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer) {
@@ -117,7 +159,8 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
                         .body_bytes = (uint32_t)body_bytes,
                         .time_ns = r->time_ns,
                         .seq = r->seq};
-    bool in_parts = d->in_parts && c->wants_headers;
+    bool in_parts = (d->in_parts || d->part) && c->wants_headers;
+    const struct parts_left part = d->part ? only_part(d) : (struct parts_left){0};
     struct message *place = in_parts ? NULL : channel_reserve(peer->channel, body_bytes);
     if (place) {
         *place = m;
@@ -125,7 +168,7 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
         channel_sent(peer->channel);
     } else {
         if (in_parts)
-            send_in_parts(peer->channel, &m, delivery_parts(w, delivery), body);
+            send_in_parts(peer->channel, &m, d->part ? &part : delivery_parts(w, delivery), body);
         else
             channel_send(peer->channel, &m, body, body_bytes);
         peer->full = channel_backlogged(peer->channel);
@@ -150,12 +193,63 @@ static inline const struct record *message_of(const struct worker *w, const stru
     return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
 }
 
+/* How many messages one is to a consumer that has to have it opened; 0: it gets it as it is. */
+static inline uint32_t packed_for(const struct worker *w, const struct record *r, uint32_t consumer) {
+    if (!(r->flags & MESSAGE_HEADERS) || consumer_at(&w->subscriptions, consumer)->wants_headers) return 0;
+    return message_packed(r);
+}
+
+/* One in no state, for those who know no batches. */
+static enum dispatched split(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t parts) {
+    if (delivery_split(w, delivery, parts)) {
+        /* As whoever reads the log back takes it. */
+        struct delivery *d = delivery_at(&w->subscriptions, delivery);
+        const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+        if (!d->attempts && !stream_delayed(&t->stream, d->seq)) d->attempts = 1;
+        return ONE;
+    }
+    /* None of its parts is left. */
+    if (!subscription_finished(w, subscription, delivery_at(&w->subscriptions, delivery)->seq)) {
+        delivery_again(w, delivery);
+        return STUCK;
+    }
+    delivery_drop(w, delivery);
+    return ONE;
+}
+
+/* The parts of one message that come next and have been delivered as often, as far as the consumer's credit goes. */
+static enum dispatched dispatch_parts(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
+    const struct subscription *s = at(w, subscription);
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery), *next;
+    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    uint32_t count = 0, n;
+    uint16_t attempts = d->attempts;
+    do {
+        n = count ? s->again_first : delivery;
+        delivery_take(w, n);
+        delivery_fly(w, n, consumer);
+        count++;
+        n = s->again_first;
+        next = delivery_at(&w->subscriptions, n);
+    } while (n && c->next_turn && next->seq == d->seq && next->part == d->part + count && next->attempts == attempts);
+    deliver_packed(w, delivery, message_of(w, topic_at(&w->topics, s->topic), d->seq), consumer, count);
+    return ONE;
+}
+
+/* What is not in a consumer's sample is as good as finished. */
+static bool finish_sampled(struct worker *w, uint32_t subscription, uint32_t delivery) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    struct parts_left left = {0};
+    if (d->part) split_without(w, delivery, &left);
+    return left.words > 0 || subscription_finished(w, subscription, d->seq);
+}
+
 static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
     struct delivery *d = delivery_at(&w->subscriptions, delivery);
     if (sampled_out(w, consumer_at(&w->subscriptions, consumer))) {
-        if (!subscription_finished(w, subscription, d->seq)) return STUCK;
+        if (!finish_sampled(w, subscription, delivery)) return STUCK;
         delivery_drop(w, delivery);
         return ONE;
     }
@@ -163,8 +257,15 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
         delivery_drop(w, delivery);
         return ONE;
     }
-    /* That what the cursor has passed was delivered once goes without saying. */
-    bool logged = s->number && (d->attempts || stream_delayed(&t->stream, d->seq));
+    uint32_t packed = packed_for(w, message_of(w, t, d->seq), consumer);
+    if (d->part && packed) return dispatch_parts(w, subscription, delivery, consumer);
+    if (packed > 1) {
+        if (!split_fits(w, packed)) return STUCK;
+        delivery_take(w, delivery);
+        return split(w, subscription, delivery, packed);
+    }
+    /* That what the cursor has passed was delivered once goes without saying; and of parts the log says nothing. */
+    bool logged = s->number && !d->part && (d->attempts || stream_delayed(&t->stream, d->seq));
     if (logged) {
         struct shard *shard = shard_of_topic(w, t);
         enum log_result result = shard_reserve(w, shard, 1, SHARD_REDELIVERY_BYTES, false);
@@ -176,7 +277,10 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     delivery_take(w, delivery);
     delivery_fly(w, delivery, consumer);
     if (logged) shard_log_redelivery(w, shard_of_topic(w, t), s, d);
-    deliver(w, delivery, message_of(w, t, d->seq), consumer);
+    if (packed)
+        deliver_packed(w, delivery, message_of(w, t, d->seq), consumer, 1);
+    else
+        deliver(w, delivery, message_of(w, t, d->seq), consumer);
     return ONE;
 }
 
@@ -190,12 +294,26 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
         return ONE;
     }
     const struct record *r = message_of(w, t, seq);
+    uint32_t packed = packed_for(w, r, consumer);
+    if (packed > 1 && !split_fits(w, packed)) return STUCK;
+    /* No more is split than is soon delivered. */
+    if (packed > 1 && s->again >= PACKED_MAX_PARTS) return dispatch_again(w, subscription, s->again_first, consumer);
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);
+    if (packed > 1) return split(w, subscription, delivery, packed);
     delivery_fly(w, delivery, consumer);
-    deliver(w, delivery, r, consumer);
+    if (packed)
+        deliver_packed(w, delivery, r, consumer, 1);
+    else
+        deliver(w, delivery, r, consumer);
     return ONE;
+}
+
+/* What was split is delivered before what comes behind it. */
+static bool is_new_part(const struct worker *w, const struct subscription *s) {
+    const struct delivery *d = delivery_at(&w->subscriptions, s->again_first);
+    return d->part && !d->attempts;
 }
 
 static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
@@ -206,7 +324,7 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
     uint32_t consumer = next_in_turn(w, s);
     if (!consumer) return STUCK;
     /* In turn, so that neither what is requeued for ever nor a long backlog keeps the other waiting. */
-    bool again = s->again_first && (s->again_next || !ahead || subscription_is_ordered(s));
+    bool again = s->again_first && (s->again_next || !ahead || subscription_is_ordered(s) || is_new_part(w, s));
     s->again_next = !again;
     return again ? dispatch_again(w, subscription, s->again_first, consumer)
                  : dispatch_front(w, subscription, seq, consumer);

@@ -218,11 +218,18 @@ static struct arrival next_of_many(struct many *many) {
     return one;
 }
 
+/* One of many has one id: it is no packed one. */
+static bool is_packed(const struct arrival *one) {
+    struct headers h;
+    memcpy(&h, one->content, sizeof h);
+    return h.packed_bytes > 0;
+}
+
 static bool all_headers_whole(const struct message *m, struct many many) {
     bool are = true;
     for (uint32_t left = m->flags & MSG_HEADERS ? m->count : 0; are && left > 0; left--) {
         struct arrival one = next_of_many(&many);
-        are = split_headers(m, &one);
+        are = split_headers(m, &one) && !is_packed(&one);
     }
     return are;
 }

@@ -134,7 +134,8 @@ static uint32_t topic_of_message(struct worker *w, struct shard *s, const struct
     if (!topic) topic = stand_in(w, s, r->topic);
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq >= t->next_seq) t->next_seq = r->seq + 1;
-    if (r->id > s->top_id) s->top_id = r->id;
+    uint64_t last_id = message_last_id(r, w->shards);
+    if (last_id > s->top_id) s->top_id = last_id;
     t->last_segment = (uint32_t)(position >> 32);
     return topic;
 }

@@ -287,9 +287,16 @@ void delivery_drop(struct worker *w, uint32_t delivery) {
     struct delivery *d = delivery_of(w, delivery);
     uint32_t subscription = d->subscription;
     uint64_t seq = d->seq;
-    if (d->state) delivery_take(w, delivery);
-    delivery_forget(w, delivery);
-    subscription_release(w, subscription, seq);
+    bool over = true;
+    if (d->part) {
+        over = split_part_over(w, delivery);
+    } else if (d->state == DELIVERY_SPLIT) {
+        split_over(w, delivery);
+    } else {
+        if (d->state) delivery_take(w, delivery);
+        delivery_forget(w, delivery);
+    }
+    if (over) subscription_release(w, subscription, seq);
 }
 
 void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_t until) {

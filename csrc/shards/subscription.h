@@ -5,6 +5,7 @@
  * stream when its last subscription (or the topic's job queue) has released it.
  *
  *   subscription.c   what it is a cursor over, the states of deliveries, timers: memory only
+ *   split.c          deliveries of what is several messages to who knows no batches: memory only
  *   consumer.c       who shares it and may take one: memory only
  *   dispatch.c       messages to consumers, and what of that goes to the log
  *   consume.c        what a consumer's requests ask for
@@ -106,7 +107,8 @@ struct consumer_rank {
     char name[]; /* then the number */
 };
 
-enum delivery_state { DELIVERY_IN_FLIGHT = 1, DELIVERY_AGAIN, DELIVERY_DEFERRED };
+/* SPLIT: its parts are deliveries of their own. */
+enum delivery_state { DELIVERY_IN_FLIGHT = 1, DELIVERY_AGAIN, DELIVERY_DEFERRED, DELIVERY_SPLIT };
 
 struct delivery {
     uint32_t next;  /* in the index's chain, or the arena's free list */
@@ -119,10 +121,11 @@ struct delivery {
     uint32_t consumer;            /* that has it in flight */
     uint32_t previous, following; /* in its consumer's or subscription's list */
     uint16_t attempts;
-    uint8_t state; /* enum delivery_state; 0: none */
-    bool in_parts; /* some are finished: see parts_of */
-    bool keyed;    /* in flight, and counted for its slot */
+    uint8_t state : 6;    /* enum delivery_state; 0: none */
+    uint8_t in_parts : 1; /* some are finished: see parts_of */
+    uint8_t keyed : 1;    /* in flight, and counted for its slot */
     uint16_t slot;
+    uint16_t part; /* of one that is split: which, from 1 on */
 };
 _Static_assert(sizeof(struct delivery) == 64, "a cache line");
 _Static_assert(offsetof(struct delivery, key) == offsetof(struct indexed, key), "the index finds it by its key");
@@ -274,6 +277,26 @@ bool delivery_parts_after(const struct worker *w, uint32_t delivery, const void 
 /* False when a limit or memory is reached. */
 bool delivery_parts_set(struct worker *w, uint32_t delivery, const struct parts_left *left);
 void delivery_parts_forget(struct worker *w, uint32_t delivery);
+
+/* --- split.c: deliveries that are several messages to who knows no batches --- */
+
+/* What a part is a part of. */
+uint32_t split_of(const struct worker *w, uint32_t delivery);
+/* There is room for so many more deliveries. */
+bool split_fits(const struct worker *w, uint32_t parts);
+/* One in no state comes to be split: those of its parts that are not finished are to be delivered. False, and it is not, when
+ * a limit or memory is reached. */
+bool delivery_split(struct worker *w, uint32_t delivery, uint32_t parts);
+/* A part is over, and so is what it was a part of if it was the last; true then, and the message is not released. */
+bool split_part_over(struct worker *w, uint32_t delivery);
+/* What is left of a message when this part of it is over: no words if nothing is. */
+void split_without(const struct worker *w, uint32_t delivery, struct parts_left *left);
+/* The parts that are not left are over; some are left. */
+void split_leave(struct worker *w, uint32_t split, const struct parts_left *left);
+/* Those of its parts that a consumer has in flight are to be delivered again. */
+void split_again(struct worker *w, uint32_t split, uint32_t consumer);
+/* All of its parts are over, and so is it. The message is not released. */
+void split_over(struct worker *w, uint32_t split);
 
 /* One hold on a message is gone; with the last, the message. */
 void message_release(struct worker *w, uint32_t topic, uint64_t seq);

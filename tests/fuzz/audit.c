@@ -22,11 +22,37 @@ static uint32_t next_topic(const struct worker *w, uint32_t *place) {
 
 /* --- the parts ---------------------------------------------------------------------------------------------------- */
 
+/* It is of one that is split, and not finished. */
+static void audit_part(const struct worker *w, const struct delivery *d) {
+    uint64_t id = delivery_id(&w->subscriptions, d) - (uint64_t)d->part * w->shards;
+    uint32_t split = delivery_find(w, d->subscription, id), place = d->part - 1u;
+    const struct parts_left *left = split ? delivery_parts(w, split) : NULL;
+    assert(left && delivery_at(&w->subscriptions, split)->state == DELIVERY_SPLIT);
+    assert(place / 64 < left->words && left->bits[place / 64] >> place % 64 & 1);
+}
+
+/* Those that are split, each with as many parts as it has bits. */
+static uint32_t audit_splits(const struct worker *w) {
+    const struct subscriptions *all = &w->subscriptions;
+    uint32_t splits = 0, bits = 0, parts = 0;
+    for (uint32_t n = 1; n < all->deliveries.end; n++) {
+        const struct delivery *d = delivery_at(all, n);
+        parts += d->state && d->part;
+        if (d->state != DELIVERY_SPLIT) continue;
+        const struct parts_left *left = delivery_parts(w, n);
+        splits++;
+        for (uint32_t i = 0; i < left->words; i++) bits += (uint32_t)__builtin_popcountll(left->bits[i]);
+    }
+    assert(bits == parts);
+    return splits;
+}
+
 static uint32_t count_deliveries(const struct worker *w, uint32_t first, uint32_t of, uint8_t state) {
     uint32_t count = 0, previous = 0;
     for (uint32_t n = first; n; n = delivery_at(&w->subscriptions, n)->following) {
         const struct delivery *d = delivery_at(&w->subscriptions, n);
         assert(d->state == state && d->subscription == of && d->previous == previous);
+        if (d->part) audit_part(w, d);
         previous = n;
         count++;
     }
@@ -169,7 +195,7 @@ void audit_worker(struct worker *w) {
         deliveries += audit_topic(w, topic);
         seen += topic_seen(topic_at(&w->topics, topic));
     }
-    assert(deliveries == w->subscriptions.deliveries.live);
+    assert(deliveries + audit_splits(w) == w->subscriptions.deliveries.live);
     assert(seen == w->count->topics);
     for (uint32_t n = 0; n < w->shards; n++)
         if (w->own[n]) audit_segments(w, w->own[n]);
@@ -234,8 +260,10 @@ static void add_channel(const struct worker *w, struct holdings *all, const stru
         uint32_t delivery = delivery_find(w, subscription, id), state = 0;
         const struct delivery *d = delivery_at(&w->subscriptions, delivery);
         const struct parts_left *left = delivery ? delivery_parts(w, delivery) : NULL;
+        /* One that was passed and held back counts as delivered once when the log is read back. */
+        uint32_t attempts = d->attempts > 0 ? d->attempts : 1;
         if (delivery)
-            state = (left ? (uint32_t)left->bits[0] * 64u + left->words : 0) + d->attempts * 2048u + (d->state == DELIVERY_DEFERRED && d->deadline_ns > w->now_ns);
+            state = (left ? (uint32_t)left->bits[0] * 64u + left->words : 0) + attempts * 2048u + (d->state == DELIVERY_DEFERRED && d->deadline_ns > w->now_ns);
         else if (seq < s->cursor || stream_delayed(&t->stream, seq))
             continue;
         add(all, (struct holding){A_MESSAGE_OF_CHANNEL, place, id, state, ""}, s->name, s->name_bytes);

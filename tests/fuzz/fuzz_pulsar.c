@@ -67,6 +67,19 @@ static void read_metadata(struct pulsar_bytes bytes) {
     assert(pulsar_key_hash(&metadata) != 0);
 }
 
+static void read_batch(struct pulsar_bytes bytes) {
+    struct pulsar_bytes rest = bytes;
+    struct pulsar_single single;
+    uint32_t count = 0;
+    for (; pulsar_next_single(&rest, &single); count++) {
+        is_inside(single.metadata, bytes);
+        is_inside(single.payload, bytes);
+        assert(single.payload.end == rest.at);
+    }
+    is_inside(rest, bytes);
+    assert(!pulsar_is_batch(bytes, count + 1) && pulsar_is_batch(bytes, count) == (rest.at == rest.end));
+}
+
 static void read_entry(struct pulsar_bytes bytes) {
     struct pulsar_entry entry;
     pulsar_split_entry(bytes, &entry);
@@ -75,6 +88,7 @@ static void read_entry(struct pulsar_bytes bytes) {
     is_inside(entry.payload, bytes);
     assert(entry.metadata.end == entry.payload.at && entry.payload.end == bytes.end);
     read_metadata(entry.metadata);
+    read_batch(entry.payload);
 }
 
 static void read_all(struct pulsar_bytes bytes) {
@@ -88,6 +102,7 @@ static void read_all(struct pulsar_bytes bytes) {
     if (pulsar_scan_ack(bytes, &ids)) read_ids(ids);
     if (pulsar_scan_redeliver(bytes, &ids)) read_ids(ids);
     read_metadata(bytes);
+    read_batch(bytes);
     read_entry(bytes);
 }
 

@@ -104,6 +104,10 @@ static struct consuming *consuming_of(struct relation *r, uint32_t number) {
 static void check_content(const struct message *m) {
     const uint8_t *body = (const uint8_t *)(m + 1);
     size_t bytes = 0, left = m->body_bytes;
+    if (m->flags & MSG_PACKED) {
+        body += sizeof(struct packed_run);
+        left -= sizeof(struct packed_run);
+    }
     if (m->flags & MSG_PARTS) {
         struct parts_head parts;
         memcpy(&parts, body, sizeof parts);
@@ -118,6 +122,15 @@ static void check_content(const struct message *m) {
     assert(left - bytes <= MAX_BODY && (left == bytes || body[bytes] != 'h'));
 }
 
+/* How many messages a DELIVER is. */
+static struct packed_run run_of(const struct message *m) {
+    struct packed_run run = {.id = m->id, .count = 1};
+    if (!(m->flags & MSG_PACKED)) return run;
+    memcpy(&run, m + 1, sizeof run);
+    assert(run.count > 0 && run.first + run.count <= PACKED_MAX_PARTS && (m->flags & MSG_HEADERS));
+    return run;
+}
+
 static void pushed(struct relation *with, const struct message *m) {
     struct consuming *r = consuming_of(with, m->consumer);
     if (!r && m->kind == MSG_REFUSED) return; /* it named none */
@@ -128,7 +141,8 @@ static void pushed(struct relation *with, const struct message *m) {
         assert(r->subscribed && "only a consumer gets messages");
         assert(m->attempts > 0 && m->attempts <= UINT16_MAX && m->topic > 0 && m->topic <= TOPICS);
         check_content(m);
-        if (!side.unsure) assert(++r->in_flight <= r->highest_credit && "a consumer gets more than its credit");
+        r->in_flight += run_of(m).count;
+        if (!side.unsure) assert(r->in_flight <= r->highest_credit && "a consumer gets more than its credit");
         side.recent[side.recent_count++ % RECENT] = m->id;
         break;
     case MSG_ACTIVE:
@@ -268,9 +282,10 @@ static uint32_t some_size(void) {
 static uint8_t scratch[MANY * (4 + 2200) + LONG_HEADERS + MAX_BODY + DESCRIPTION_MAX_BYTES + 64];
 
 /* Now and then too long. Returns how many bytes they are, with the struct before them; fewer than `most`. */
-static size_t put_headers(uint8_t *out, bool many) {
+static size_t put_headers(uint8_t *out, bool many, uint16_t parts) {
     static const uint32_t sizes[] = {0, 1, 30, 600, HEADERS_MAX_BYTES, LONG_HEADERS};
-    struct headers h = {.bytes = sizes[pick(many ? 4 : 6)], .tag = (uint16_t)pick(5), .key_hash = pick(4)};
+    struct headers h = {.bytes = sizes[pick(many ? 4 : 6)], .tag = (uint16_t)pick(5), .key_hash = pick(4), .parts = parts};
+    if (parts > 0) h.packed_bytes = pick(3) * 1000;
     memcpy(out, &h, sizeof h);
     memset(out + sizeof h, 'h', h.bytes);
     return sizeof h + h.bytes;
@@ -285,16 +300,18 @@ static size_t spoilt(size_t bytes) {
 }
 
 static void publish(uint32_t acceptor, struct connection *c) {
+    static const uint16_t some_parts[] = {0, 0, 0, 1, 2, 3, 70, PACKED_MAX_PARTS, PACKED_MAX_PARTS + 1};
     uint32_t topic = pick(TOPICS), bytes = some_size(), worker = shard_of(topic) % WORKERS;
+    uint16_t parts = some_parts[pick(9)];
     struct message m = {.kind = MSG_PUBLISH,
                         .flags = pick(4) ? MSG_DURABLE : 0,
                         .topic = topic + 1,
-                        .id = new_ids(topic, 1),
+                        .id = new_ids(topic, parts + 1u),
                         .pri = 1024 - pick(2),
                         .ttr_ns = SECOND};
     if (!pick(4)) m.delay_ns = some_time();
     if (!pick(64)) m.id++;
-    size_t before = pick(4) ? 0 : put_headers(scratch, false);
+    size_t before = pick(4) ? 0 : put_headers(scratch, false, parts);
     if (before) m.flags |= MSG_HEADERS;
     memset(scratch + before, 'm', bytes);
     ask(acceptor, c, worker, m, scratch, before + bytes);
@@ -316,7 +333,7 @@ static void publish_many(uint32_t acceptor, struct connection *c) {
     uint32_t size = some_size() % 1501;
     if (!pick(4)) m.flags |= MSG_HEADERS;
     for (uint32_t i = 0; i < count; i++) {
-        size_t before = m.flags & MSG_HEADERS ? put_headers(scratch + bytes + 4, true) : 0;
+        size_t before = m.flags & MSG_HEADERS ? put_headers(scratch + bytes + 4, true, 0) : 0;
         const uint8_t head[] = {0, 0, (uint8_t)((before + size) >> 8), (uint8_t)(before + size)};
         memcpy(scratch + bytes, head, sizeof head);
         memset(scratch + bytes + 4 + before, 'n', size);

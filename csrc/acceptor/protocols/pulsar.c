@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "acceptor/packed.h"
+
 /* --- output -------------------------------------------------------------------------------------------------------- */
 
 uint8_t *pulsar_room(struct acceptor *a, struct connection *c, size_t command_bytes) {
@@ -330,6 +332,35 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return CALL_DONE;
 }
 
+/* Python's word that is of no connection: "opened": a message of this id (the value) was compressed, and is this now. */
+static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
+                         size_t bytes_count) {
+    (void)state;
+    if (strcmp(what, "opened") != 0) return CALL_REFUSED;
+    packed_opened(a, value, bytes, bytes_count);
+    return CALL_DONE;
+}
+
+static struct opening opens(struct codec_bytes headers) {
+    struct pulsar_entry entry;
+    struct pulsar_metadata metadata;
+    pulsar_split_entry((struct pulsar_bytes){headers.at, headers.at + headers.bytes}, &entry);
+    if (!entry.is_whole || !pulsar_scan_metadata(entry.metadata, &metadata)) return (struct opening){0};
+    return (struct opening){.opens = true,
+                            .is_batch = metadata.messages > 0,
+                            .compression = metadata.compression,
+                            .bytes = metadata.uncompressed_bytes};
+}
+
+static bool next_packed(struct codec_bytes *rest, struct codec_bytes *out) {
+    struct pulsar_bytes bytes = {rest->at, rest->at + rest->bytes};
+    struct pulsar_single single;
+    if (!pulsar_next_single(&bytes, &single)) return false;
+    *rest = (struct codec_bytes){bytes.at, pulsar_length(bytes)};
+    *out = (struct codec_bytes){single.payload.at, pulsar_length(single.payload)};
+    return true;
+}
+
 static bool subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
                         const void *body) {
     (void)a, (void)body;
@@ -355,5 +386,9 @@ const struct codec pulsar_codec = {
     .pushed = pulsar_pushed,
     .heard_alone = heard_alone,
     .subscribing = subscribing,
+    .configure = configure,
+    .headers_tag = HEADERS_PULSAR,
+    .opens = opens,
+    .next_packed = next_packed,
     .lost = lost,
 };

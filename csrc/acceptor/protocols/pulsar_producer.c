@@ -37,8 +37,21 @@ static void say_error(struct acceptor *a, struct connection *c, uint64_t produce
 
 /* --- SEND ---------------------------------------------------------------------------------------------------------- */
 
+/* How much of what is in it others get; 0: they get it as it is. What is taken apart has to be what it says it is, which of
+ * what is compressed nobody knows yet. */
+static uint32_t packed_bytes_of(const struct pulsar_entry *entry, const struct pulsar_metadata *metadata,
+                                uint32_t most_bytes) {
+    bool is_batch = metadata->messages > 0, is_compressed = metadata->compression != 0;
+    size_t bytes = is_compressed ? metadata->uncompressed_bytes : pulsar_length(entry->payload);
+    if (metadata->is_encrypted || metadata->is_chunk || metadata->is_marker || bytes > most_bytes) return 0;
+    if (!is_batch && !is_compressed) return 0;
+    if (metadata->messages > PACKED_MAX_PARTS) return 0;
+    if (is_batch && !is_compressed && !pulsar_is_batch(entry->payload, metadata->messages)) return 0;
+    return (uint32_t)bytes;
+}
+
 /* What others than Pulsar's consumers do not see, and what a worker has to know. */
-static struct headers headers_of(const struct pulsar_entry *entry, uint64_t *deliver_at_ms) {
+static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most_bytes, uint64_t *deliver_at_ms) {
     struct pulsar_metadata metadata;
     *deliver_at_ms = 0;
     size_t bytes = (size_t)(entry->payload.at - entry->all.at);
@@ -48,6 +61,7 @@ static struct headers headers_of(const struct pulsar_entry *entry, uint64_t *del
     if (!entry->is_whole || !pulsar_scan_metadata(entry->metadata, &metadata)) return headers;
     headers.parts = metadata.messages < UINT16_MAX ? (uint16_t)metadata.messages : UINT16_MAX;
     headers.key_hash = pulsar_key_hash(&metadata);
+    if (bytes <= HEADERS_MAX_BYTES) headers.packed_bytes = packed_bytes_of(entry, &metadata, most_bytes);
     *deliver_at_ms = metadata.deliver_at;
     return headers;
 }
@@ -85,7 +99,8 @@ static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct mes
 static void publish(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
                     const struct pulsar_send *send, const struct pulsar_entry *entry) {
     uint64_t deliver_at_ms;
-    struct headers headers = headers_of(entry, &deliver_at_ms);
+    struct headers headers = headers_of(entry, pulsar_options(a, c)->max_message_bytes, &deliver_at_ms);
+    uint32_t ids = headers.packed_bytes > 0 && headers.parts > 1 ? headers.parts + 1u : 1;
     uint32_t place;
     struct pulsar_pending *pending = pulsar_pend(a, c, MSG_PUBLISH, producer->worker, &place);
     if (pending == NULL) return;
@@ -100,7 +115,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
                               .conn = c->number,
                               .slot = place,
                               .topic = producer->topic,
-                              .id = ids_take(a, binding_at(&a->bindings, producer->topic), 1),
+                              .id = ids_take(a, binding_at(&a->bindings, producer->topic), ids),
                               .pri = PRIORITY,
                               .delay_ns = delay_until(a, deliver_at_ms),
                               .ttr_ns = TTR_NS,

@@ -1,54 +1,5 @@
 #include "acceptor/protocols/pulsar_scan.h"
 
-/* --- protobuf ------------------------------------------------------------------------------------------------------ */
-
-static bool get_varint(struct pulsar_bytes *rest, uint64_t *out) {
-    uint64_t value = 0;
-    for (uint32_t shift = 0; shift < 64 && rest->at < rest->end; shift += 7) {
-        uint8_t byte = *rest->at++;
-        value |= (uint64_t)(byte & 0x7f) << shift;
-        if (byte < 0x80) {
-            *out = value;
-            return true;
-        }
-    }
-    return false;
-}
-
-static bool get_fixed(struct pulsar_bytes *rest, size_t bytes, struct pulsar_bytes *out) {
-    if (pulsar_length(*rest) < bytes) return false;
-    *out = (struct pulsar_bytes){rest->at, rest->at + bytes};
-    rest->at += bytes;
-    return true;
-}
-
-static bool get_value(struct pulsar_bytes *rest, struct pulsar_field *out) {
-    uint64_t bytes;
-    switch (out->tag & 7) {
-    case PULSAR_VARINT: return get_varint(rest, &out->number);
-    case PULSAR_FIXED64: return get_fixed(rest, 8, &out->bytes);
-    case PULSAR_FIXED32: return get_fixed(rest, 4, &out->bytes);
-    case PULSAR_BYTES:
-        return get_varint(rest, &bytes) && bytes <= pulsar_length(*rest) && get_fixed(rest, (size_t)bytes, &out->bytes);
-    default: return false;
-    }
-}
-
-bool pulsar_next(struct pulsar_bytes *rest, struct pulsar_field *out) {
-    struct pulsar_bytes after = *rest;
-    uint64_t tag;
-    if (!get_varint(&after, &tag) || tag > UINT32_MAX || tag < 8) return false;
-    out->tag = (uint32_t)tag;
-    out->bytes = (struct pulsar_bytes){0};
-    if (!get_value(&after, out)) return false;
-    *rest = after;
-    return true;
-}
-
-static bool is_done(struct pulsar_bytes rest) {
-    return rest.at == rest.end;
-}
-
 /* --- commands ------------------------------------------------------------------------------------------------------ */
 
 bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out) {
@@ -64,7 +15,7 @@ bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out) 
     rest = bytes;
     while (pulsar_next(&rest, &field))
         if (field.tag == PULSAR_TAG(out->type, PULSAR_BYTES)) out->body = field.bytes;
-    return is_done(rest);
+    return pulsar_is_done(rest);
 }
 
 bool pulsar_scan_send(struct pulsar_bytes bytes, struct pulsar_send *out) {
@@ -83,7 +34,7 @@ bool pulsar_scan_send(struct pulsar_bytes bytes, struct pulsar_send *out) {
         default: break;
         }
     }
-    return is_done(bytes) && seen == 3;
+    return pulsar_is_done(bytes) && seen == 3;
 }
 
 bool pulsar_scan_flow(struct pulsar_bytes bytes, struct pulsar_flow *out) {
@@ -93,7 +44,7 @@ bool pulsar_scan_flow(struct pulsar_bytes bytes, struct pulsar_flow *out) {
         if (field.tag == PULSAR_TAG(1, PULSAR_VARINT)) out->consumer = field.number, seen |= 1;
         if (field.tag == PULSAR_TAG(2, PULSAR_VARINT)) out->permits = (uint32_t)field.number, seen |= 2;
     }
-    return is_done(bytes) && seen == 3;
+    return pulsar_is_done(bytes) && seen == 3;
 }
 
 /* Packed or not. */
@@ -101,8 +52,8 @@ static bool add_words(struct pulsar_id *id, const struct pulsar_field *field) {
     struct pulsar_bytes rest = field->bytes;
     uint64_t word = field->number;
     bool packed = (field->tag & 7) == PULSAR_BYTES;
-    while (!packed || !is_done(rest)) {
-        if (packed && !get_varint(&rest, &word)) return false;
+    while (!packed || !pulsar_is_done(rest)) {
+        if (packed && !pulsar_get_varint(&rest, &word)) return false;
         if (id->words < PULSAR_ACK_WORDS) id->set[id->words] = word;
         if (id->words <= PULSAR_ACK_WORDS) id->words++;
         if (!packed) break;
@@ -125,7 +76,7 @@ bool pulsar_scan_id(struct pulsar_bytes bytes, struct pulsar_id *out) {
         default: break;
         }
     }
-    return is_done(bytes) && seen == 3;
+    return pulsar_is_done(bytes) && seen == 3;
 }
 
 bool pulsar_next_id(struct pulsar_ids *ids, struct pulsar_id *out) {
@@ -158,7 +109,7 @@ bool pulsar_scan_ack(struct pulsar_bytes bytes, struct pulsar_ids *out) {
         default: break;
         }
     }
-    return is_done(bytes) && seen == 3 && ids_are_whole(*out);
+    return pulsar_is_done(bytes) && seen == 3 && ids_are_whole(*out);
 }
 
 bool pulsar_scan_redeliver(struct pulsar_bytes bytes, struct pulsar_ids *out) {
@@ -173,55 +124,7 @@ bool pulsar_scan_redeliver(struct pulsar_bytes bytes, struct pulsar_ids *out) {
         default: break;
         }
     }
-    return is_done(bytes) && seen && ids_are_whole(*out);
-}
-
-/* --- an entry ------------------------------------------------------------------------------------------------------ */
-
-enum { MAGIC_BYTES = 2, CHECKSUM_BYTES = 4, SIZE_BYTES = 4 };
-
-void pulsar_split_entry(struct pulsar_bytes bytes, struct pulsar_entry *out) {
-    struct pulsar_bytes rest = bytes;
-    *out = (struct pulsar_entry){.all = bytes};
-    if (pulsar_length(rest) >= MAGIC_BYTES + CHECKSUM_BYTES && rest.at[0] == 0x0e && rest.at[1] == 0x01) {
-        out->has_checksum = true;
-        out->checksum = pulsar_get_be32(rest.at + MAGIC_BYTES);
-        rest.at += MAGIC_BYTES + CHECKSUM_BYTES;
-    }
-    out->checked = rest;
-    uint32_t size = pulsar_length(rest) >= SIZE_BYTES ? pulsar_get_be32(rest.at) : UINT32_MAX;
-    out->is_whole = pulsar_length(rest) >= SIZE_BYTES && size <= pulsar_length(rest) - SIZE_BYTES;
-    if (out->is_whole) rest.at += SIZE_BYTES;
-    const uint8_t *end = out->is_whole ? rest.at + size : rest.end;
-    out->metadata = (struct pulsar_bytes){rest.at, end};
-    out->payload = (struct pulsar_bytes){end, rest.end};
-}
-
-bool pulsar_scan_metadata(struct pulsar_bytes bytes, struct pulsar_metadata *out) {
-    struct pulsar_field field;
-    uint32_t seen = 0;
-    *out = (struct pulsar_metadata){0};
-    while (pulsar_next(&bytes, &field)) {
-        switch (field.tag) {
-        case PULSAR_TAG(1, PULSAR_BYTES): out->producer = field.bytes, seen |= 1; break;
-        case PULSAR_TAG(2, PULSAR_VARINT): out->sequence = field.number, seen |= 2; break;
-        case PULSAR_TAG(3, PULSAR_VARINT): out->publish_time = field.number, seen |= 4; break;
-        case PULSAR_TAG(6, PULSAR_BYTES): out->partition_key = field.bytes; break;
-        case PULSAR_TAG(8, PULSAR_VARINT): out->is_compressed = field.number != 0; break;
-        case PULSAR_TAG(11, PULSAR_VARINT): out->messages = (uint32_t)field.number; break;
-        case PULSAR_TAG(13, PULSAR_BYTES): out->is_encrypted = true; break;
-        case PULSAR_TAG(17, PULSAR_VARINT): out->key_is_base64 = field.number != 0; break;
-        case PULSAR_TAG(18, PULSAR_BYTES): out->ordering_key = field.bytes; break;
-        case PULSAR_TAG(19, PULSAR_VARINT): out->deliver_at = field.number; break;
-        case PULSAR_TAG(20, PULSAR_VARINT): out->is_marker = true; break;
-        case PULSAR_TAG(22, PULSAR_VARINT):
-        case PULSAR_TAG(23, PULSAR_VARINT): out->has_txn = true; break;
-        case PULSAR_TAG(24, PULSAR_VARINT): out->highest_sequence = field.number; break;
-        case PULSAR_TAG(27, PULSAR_VARINT): out->is_chunk = field.number > 1; break;
-        default: break;
-        }
-    }
-    return is_done(bytes) && seen == 7;
+    return pulsar_is_done(bytes) && seen && ids_are_whole(*out);
 }
 
 /* --- the hash of a key ---------------------------------------------------------------------------------------------- */

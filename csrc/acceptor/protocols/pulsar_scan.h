@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "base/pulsar_entry.h"
 #include "ringbuf/message.h"
 
 /* BaseCommand.Type; its message's field in BaseCommand has the same number. */
@@ -42,27 +43,6 @@ enum pulsar_error {
     PULSAR_TOPIC_TERMINATED = 15,
     PULSAR_NOT_ALLOWED = 22,
 };
-
-struct pulsar_bytes {
-    const uint8_t *at, *end;
-};
-
-static inline size_t pulsar_length(struct pulsar_bytes bytes) {
-    return (size_t)(bytes.end - bytes.at);
-}
-
-/* One field of a protobuf message: `number` is its value, or `bytes` what is in it. */
-struct pulsar_field {
-    uint32_t tag; /* its number, and how it is encoded: see PULSAR_TAG */
-    uint64_t number;
-    struct pulsar_bytes bytes;
-};
-
-enum { PULSAR_VARINT = 0, PULSAR_FIXED64 = 1, PULSAR_BYTES = 2, PULSAR_FIXED32 = 5 };
-#define PULSAR_TAG(field, wire) ((uint32_t)(field) << 3 | (wire))
-
-/* The next field; false at the end, and then `at` is `end` if all was protobuf. */
-bool pulsar_next(struct pulsar_bytes *rest, struct pulsar_field *out);
 
 struct pulsar_command {
     uint32_t type;
@@ -103,27 +83,6 @@ bool pulsar_scan_redeliver(struct pulsar_bytes bytes, struct pulsar_ids *out);
 /* False behind the last. */
 bool pulsar_next_id(struct pulsar_ids *ids, struct pulsar_id *out);
 
-/* What stands behind a SEND's command. */
-struct pulsar_entry {
-    struct pulsar_bytes all;
-    bool has_checksum;
-    uint32_t checksum;
-    struct pulsar_bytes checked; /* what the checksum is of */
-    struct pulsar_bytes metadata;
-    struct pulsar_bytes payload;
-    bool is_whole; /* there is room for its metadata; else metadata is all there is, and payload is empty */
-};
-void pulsar_split_entry(struct pulsar_bytes bytes, struct pulsar_entry *out);
-
-struct pulsar_metadata {
-    struct pulsar_bytes producer, partition_key, ordering_key;
-    uint64_t sequence, publish_time, deliver_at, highest_sequence;
-    uint32_t messages; /* in the batch, 0: it is none */
-    bool key_is_base64, is_compressed, is_encrypted, is_chunk, has_txn, is_marker;
-};
-/* False: it is no metadata, and no consumer is to see it. */
-bool pulsar_scan_metadata(struct pulsar_bytes bytes, struct pulsar_metadata *out);
-
 /* The hash that Key_Shared goes by: never 0. */
 uint32_t pulsar_key_hash(const struct pulsar_metadata *metadata);
 /* Murmur3_32 with the seed 0. */
@@ -148,12 +107,6 @@ static inline uint8_t *pulsar_put_be32(uint8_t *out, uint32_t value) {
     value = __builtin_bswap32(value);
     memcpy(out, &value, sizeof value);
     return out + sizeof value;
-}
-
-static inline uint32_t pulsar_get_be32(const uint8_t *at) {
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return __builtin_bswap32(value);
 }
 
 /* How much there is at most of a command that is written here, without texts and ack sets; and of a varint. */

@@ -1,0 +1,197 @@
+#include "acceptor/packed.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a worker said, taken apart. */
+struct packed {
+    struct packed_run run;
+    struct headers headers;
+    const uint8_t *written; /* the headers */
+    struct codec_bytes body;
+};
+
+static bool split(const struct message *message, struct packed *out) {
+    const uint8_t *at = (const uint8_t *)(message + 1);
+    size_t bytes = message->body_bytes;
+    if (bytes < sizeof out->run + sizeof out->headers) return false;
+    memcpy(&out->run, at, sizeof out->run);
+    memcpy(&out->headers, at + sizeof out->run, sizeof out->headers);
+    at += sizeof out->run + sizeof out->headers;
+    bytes -= sizeof out->run + sizeof out->headers;
+    if (out->headers.bytes > bytes) return false;
+    out->written = at;
+    out->body = (struct codec_bytes){at + out->headers.bytes, bytes - out->headers.bytes};
+    return true;
+}
+
+static const struct codec *codec_of(uint32_t tag, uint32_t *protocol) {
+    for (*protocol = 1; *protocol <= codec_count; ++*protocol)
+        if (codecs[*protocol - 1]->headers_tag == tag && tag != 0) return codecs[*protocol - 1];
+    return NULL;
+}
+
+/* --- said on --------------------------------------------------------------------------------------------------------- */
+
+static void say(struct acceptor *a, uint32_t worker, const struct message *like, uint64_t id, struct codec_bytes body) {
+    struct message *one = malloc(sizeof *one + body.bytes);
+    struct connection *c = connection_find(a, like->conn);
+    if (one == NULL) {
+        if (c != NULL) engine_oom(a, c);
+        return;
+    }
+    *one = *like;
+    one->flags &= (uint16_t)~(MSG_PACKED | MSG_HEADERS);
+    one->id = id;
+    one->body_bytes = (uint32_t)body.bytes;
+    if (body.bytes > 0) memcpy(one + 1, body.at, body.bytes);
+    peer_said(a, worker, one);
+    free(one);
+}
+
+/* A worker has counted more for a consumer than is on its way to it. */
+static void give_back(struct acceptor *a, uint32_t worker, const struct message *message, uint64_t bytes) {
+    struct message sent = {.kind = MSG_SENT, .conn = message->conn, .consumer = message->consumer, .sent_bytes = bytes};
+    if (message->kind == MSG_DELIVER && bytes > 0) peer_send(a, worker, &sent, NULL);
+}
+
+/* `rest` is what they lie in. What is missing there is empty: a batch that is not what it says it is. */
+static void say_all(struct acceptor *a, uint32_t worker, const struct message *message, const struct packed *p,
+                    const struct codec *codec, struct codec_bytes rest) {
+    uint64_t bytes = 0;
+    struct codec_bytes body;
+    for (uint32_t i = 0; i < p->run.first; i++)
+        if (!codec->next_packed(&rest, &body)) break;
+    for (uint32_t i = 0; i < p->run.count; i++) {
+        if (!codec->next_packed(&rest, &body)) body = (struct codec_bytes){0};
+        bytes += body.bytes;
+        say(a, worker, message, message->id + (uint64_t)i * a->shards, body);
+    }
+    if (bytes < p->headers.packed_bytes) give_back(a, worker, message, p->headers.packed_bytes - bytes);
+}
+
+/* As it is, but once. */
+static void say_closed(struct acceptor *a, uint32_t worker, const struct message *message, const struct packed *p) {
+    for (uint32_t i = 0; i < p->run.count; i++) {
+        bool first = p->run.first + i == 0;
+        say(a, worker, message, message->id + (uint64_t)i * a->shards, first ? p->body : (struct codec_bytes){0});
+    }
+    bool has_first = p->run.first == 0;
+    uint64_t bytes = has_first ? p->body.bytes : 0;
+    if (bytes < p->headers.packed_bytes) give_back(a, worker, message, p->headers.packed_bytes - bytes);
+}
+
+static void say_opened(struct acceptor *a, uint32_t worker, const struct message *message, const struct packed *p,
+                       const struct codec *codec, bool is_batch, struct codec_bytes body) {
+    if (is_batch) {
+        say_all(a, worker, message, p, codec, body);
+        return;
+    }
+    say(a, worker, message, message->id, body);
+    if (body.bytes < p->headers.packed_bytes) give_back(a, worker, message, p->headers.packed_bytes - body.bytes);
+}
+
+/* --- what Python opens ----------------------------------------------------------------------------------------------- */
+
+/* Something that was said, and waits. */
+struct packed_waiting {
+    struct packed_waiting *next;
+    uint64_t id;
+    uint32_t worker;
+    struct message message;
+};
+
+static void wait(struct acceptor *a, uint32_t worker, const struct message *message, const struct packed *p,
+                 const struct opening *opening, uint32_t protocol) {
+    struct packed_waiting **link = &a->packed.waiting;
+    const uint32_t numbers[] = {(uint32_t)p->run.id, (uint32_t)(p->run.id >> 32), opening->compression, opening->bytes};
+    const size_t bytes = 1 + sizeof numbers + p->body.bytes;
+    bool asked = false;
+    for (; *link != NULL; link = &(*link)->next) asked |= (*link)->id == p->run.id;
+    struct packed_waiting *one = malloc(sizeof *one + message->body_bytes);
+    uint8_t *asks = asked ? NULL : malloc(bytes);
+    if (one == NULL || (!asked && asks == NULL)) {
+        struct connection *c = connection_find(a, message->conn);
+        if (c != NULL) engine_oom(a, c);
+        free(one);
+        free(asks);
+        return;
+    }
+    one->next = NULL;
+    one->id = p->run.id;
+    one->worker = worker;
+    memcpy(&one->message, message, sizeof *message + message->body_bytes);
+    *link = one;
+    if (asked) return;
+    asks[0] = PACKED_ASKS;
+    memcpy(asks + 1, numbers, sizeof numbers);
+    memcpy(asks + 1 + sizeof numbers, p->body.at, p->body.bytes);
+    upcall_push(a, UPCALL_COMMAND, 0, protocol, NULL, asks, bytes);
+    free(asks);
+}
+
+static void keep(struct acceptor *a, uint64_t id, const uint8_t *bytes, size_t bytes_count) {
+    free(a->packed.bytes);
+    a->packed.bytes = malloc(bytes_count + 1);
+    a->packed.id = a->packed.bytes != NULL ? id : 0;
+    a->packed.bytes_count = bytes_count;
+    if (a->packed.bytes != NULL && bytes_count > 0) memcpy(a->packed.bytes, bytes, bytes_count);
+}
+
+void packed_opened(struct acceptor *a, uint64_t id, const uint8_t *bytes, size_t bytes_count) {
+    struct packed_waiting *all = a->packed.waiting, *next;
+    keep(a, id, bytes, bytes_count);
+    a->packed.waiting = NULL;
+    for (struct packed_waiting *one = all, **link = &a->packed.waiting; one != NULL; one = next) {
+        next = one->next;
+        if (one->id != id) {
+            one->next = NULL;
+            *link = one;
+            link = &one->next;
+            continue;
+        }
+        if (a->packed.id == id) packed_said(a, one->worker, &one->message);
+        free(one);
+    }
+    wake_self(a);
+}
+
+void packed_forget(struct acceptor *a, uint32_t worker) {
+    for (struct packed_waiting **link = &a->packed.waiting; *link != NULL;) {
+        struct packed_waiting *one = *link;
+        if (one->worker != worker) {
+            link = &one->next;
+            continue;
+        }
+        *link = one->next;
+        free(one);
+    }
+}
+
+void packed_free(struct acceptor *a) {
+    for (struct packed_waiting *one = a->packed.waiting, *next; one != NULL; one = next) {
+        next = one->next;
+        free(one);
+    }
+    free(a->packed.bytes);
+    a->packed = (struct packed_kept){0};
+}
+
+void packed_said(struct acceptor *a, uint32_t worker, const struct message *message) {
+    struct packed p;
+    uint32_t protocol;
+    if (!split(message, &p) || p.run.count == 0 || p.run.count > PACKED_MAX_PARTS) return;
+    const struct codec *codec = codec_of(p.headers.tag, &protocol);
+    const struct codec_bytes written = {p.written, p.headers.bytes};
+    const struct opening opening = codec != NULL ? codec->opens(written) : (struct opening){0};
+    const struct codec_bytes kept = {a->packed.bytes, a->packed.bytes_count};
+    bool is_kept = a->packed.bytes != NULL && a->packed.id == p.run.id;
+    if (opening.opens && opening.compression == 0)
+        say_opened(a, worker, message, &p, codec, opening.is_batch, p.body);
+    else if (opening.opens && !is_kept)
+        wait(a, worker, message, &p, &opening, protocol);
+    else if (opening.opens && kept.bytes > 0)
+        say_opened(a, worker, message, &p, codec, opening.is_batch, kept);
+    else
+        say_closed(a, worker, message, &p);
+}

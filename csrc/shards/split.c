@@ -1,0 +1,119 @@
+/* What is one message with a batch in it to some consumers is many to others: one delivery of it is split then. It stays, in a
+ * state of its own, and has the bits of those parts that are not finished; each of those is a delivery by itself, with an id and
+ * attempts, in flight, deferred or to be delivered again.
+ *
+ * The log knows nothing of that: it says which parts of a message are finished, and what is read back is whole.
+ */
+#include <assert.h>
+
+#include "shards/worker.h"
+
+static struct delivery *at(const struct worker *w, uint32_t delivery) {
+    return delivery_at(&w->subscriptions, delivery);
+}
+
+static uint64_t part_id(const struct worker *w, uint64_t id, uint32_t part) {
+    return id + (uint64_t)part * w->shards;
+}
+
+uint32_t split_of(const struct worker *w, uint32_t delivery) {
+    const struct delivery *d = at(w, delivery);
+    uint64_t id = delivery_id(&w->subscriptions, d);
+    uint32_t split = delivery_find(w, d->subscription, id - (uint64_t)d->part * w->shards);
+    assert(d->part && split && at(w, split)->state == DELIVERY_SPLIT);
+    return split;
+}
+
+bool split_fits(const struct worker *w, uint32_t parts) {
+    const struct subscriptions *all = &w->subscriptions;
+    return all->deliveries.live + parts < WORKER_MAX_DELIVERIES && all->parts.live < WORKER_MAX_IN_PARTS;
+}
+
+static void make_part(struct worker *w, uint32_t split, uint32_t number) {
+    const struct delivery *d = at(w, split);
+    uint64_t id = part_id(w, delivery_id(&w->subscriptions, d), number);
+    uint32_t part = delivery_make(w, d->subscription, d->seq, id);
+    if (!part) worker_die("more deliveries than a worker can hold");
+    at(w, part)->part = (uint16_t)number;
+    at(w, part)->attempts = d->attempts;
+    delivery_again(w, part);
+    worker_step(w);
+}
+
+bool delivery_split(struct worker *w, uint32_t delivery, uint32_t parts) {
+    struct delivery *d = at(w, delivery);
+    uint64_t all[PARTS_MAX_WORDS] = {0};
+    uint32_t words = (parts + 63) / 64;
+    struct parts_left left;
+    assert(!d->state && parts > 1 && parts <= PACKED_MAX_PARTS);
+    if (!split_fits(w, parts)) return false;
+    for (uint32_t i = 0; i < parts; i++) all[i / 64] |= (uint64_t)1 << i % 64;
+    if (!delivery_parts_after(w, delivery, all, words, &left)) return false; /* none of those is left */
+    if (!delivery_parts_set(w, delivery, &left)) return false;
+    d->state = DELIVERY_SPLIT;
+    for (uint32_t i = 0; i < left.words; i++)
+        for (uint64_t rest = left.bits[i]; rest; rest &= rest - 1)
+            make_part(w, delivery, i * 64 + (uint32_t)__builtin_ctzll(rest) + 1);
+    return true;
+}
+
+void split_without(const struct worker *w, uint32_t delivery, struct parts_left *left) {
+    uint32_t place = at(w, delivery)->part - 1u;
+    *left = *delivery_parts(w, split_of(w, delivery));
+    left->bits[place / 64] &= ~((uint64_t)1 << place % 64);
+    while (left->words && !left->bits[left->words - 1]) left->words--;
+}
+
+static void forget(struct worker *w, uint32_t delivery) {
+    if (at(w, delivery)->state) delivery_take(w, delivery);
+    delivery_forget(w, delivery);
+}
+
+bool split_part_over(struct worker *w, uint32_t delivery) {
+    struct parts_left left;
+    uint32_t split = split_of(w, delivery);
+    split_without(w, delivery, &left);
+    forget(w, delivery);
+    if (left.words) {
+        (void)delivery_parts_set(w, split, &left); /* it has a place */
+        return false;
+    }
+    at(w, split)->state = 0;
+    delivery_forget(w, split);
+    return true;
+}
+
+/* That of the lowest bit of some in a word. */
+static uint32_t part_at(const struct worker *w, uint32_t split, uint32_t word, uint64_t bits) {
+    const struct delivery *d = at(w, split);
+    uint32_t part = word * 64 + (uint32_t)__builtin_ctzll(bits) + 1;
+    return delivery_find(w, d->subscription, part_id(w, delivery_id(&w->subscriptions, d), part));
+}
+
+void split_again(struct worker *w, uint32_t split, uint32_t consumer) {
+    const struct parts_left left = *delivery_parts(w, split);
+    for (uint32_t i = 0; i < left.words; i++) {
+        for (uint64_t rest = left.bits[i]; rest; rest &= rest - 1) {
+            uint32_t part = part_at(w, split, i, rest);
+            if (at(w, part)->consumer != consumer) continue;
+            delivery_take(w, part);
+            delivery_again(w, part);
+        }
+    }
+}
+
+void split_leave(struct worker *w, uint32_t split, const struct parts_left *left) {
+    const struct parts_left now = *delivery_parts(w, split);
+    for (uint32_t i = 0; i < now.words; i++)
+        for (uint64_t over = now.bits[i] & ~left->bits[i]; over; over &= over - 1)
+            forget(w, part_at(w, split, i, over));
+    (void)delivery_parts_set(w, split, left); /* it has a place */
+}
+
+void split_over(struct worker *w, uint32_t split) {
+    const struct parts_left left = *delivery_parts(w, split);
+    for (uint32_t i = 0; i < left.words; i++)
+        for (uint64_t rest = left.bits[i]; rest; rest &= rest - 1) forget(w, part_at(w, split, i, rest));
+    at(w, split)->state = 0;
+    delivery_forget(w, split);
+}
