@@ -20,16 +20,13 @@ US_NS = 1000
 log = logging.getLogger(__name__)
 
 
-class BatchReader(DataSourceReader):
+class PlainBatchReader(DataSourceReader):
     """Spark pickles it and sends it to the tasks: it holds no connection."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
         self._pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        return list(self._pushed.push(filters))
 
     def partitions(self) -> list[InputPartition]:
         """Raises OptionError, DataLossError, BrokerError."""
@@ -78,6 +75,13 @@ class BatchReader(DataSourceReader):
             until = client.place_of(stream.topic.topic, times.end * US_NS).until
             end = end if until is None else min(end, until)
         return start, end
+
+
+class BatchReader(PlainBatchReader):
+    """Takes the filters of a query too, where Spark is told to give them."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        return list(self._pushed.push(filters))
 
 
 def _complain_of_missing(options: ReadOptions, streams: dict[Key, Stream]) -> None:

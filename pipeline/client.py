@@ -1,5 +1,5 @@
-"""The client of a broker's HTTP API (docs/pipeline.md): topics, offsets, records, what a query has read and what one
-writes.
+"""The client of a broker's HTTP API (docs/pipeline-internals.md): topics, offsets, records, what a query has read and
+what one writes.
 
 Owns one connection, kept between calls. A call that fails for a reason that may pass (no connection, a broker that
 restarts, 5xx) is tried again until `patience_s` have gone by; then, or at once if the broker refuses it, BrokerError.

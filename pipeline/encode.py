@@ -1,4 +1,5 @@
-"""From columns of Arrow record batches to sections (docs/pipeline.md): messages of one topic, as a broker takes them.
+"""From columns of Arrow record batches to sections (docs/pipeline-internals.md): messages of one topic, as a broker
+takes them.
 
 Sections are gathered over many batches, so that they are large however many topics there are. The C core
 (csrc/pipeline/encode.h) copies the bodies; what is done here is done once per topic and batch, never once per message.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
-from mq_shards.pipeline.batch import BatchReader
+from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
 from mq_shards.pipeline.options import OptionError, ReadOptions
 from mq_shards.pipeline.stream import StreamReader
 from mq_shards.pipeline.write import BatchWriter, StreamWriter
@@ -38,6 +38,8 @@ SCHEMA: Final = StructType(
 class MqShards(DataSource):
     """Topics of mq-shards brokers (docs/pipeline.md). A schema that has only some of the columns reads only those."""
 
+    reader_type: ClassVar[type[PlainBatchReader]] = BatchReader
+
     @classmethod
     def name(cls) -> str:
         return "mqshards"
@@ -45,8 +47,8 @@ class MqShards(DataSource):
     def schema(self) -> StructType:
         return SCHEMA
 
-    def reader(self, schema: StructType) -> BatchReader:
-        return BatchReader(ReadOptions.parse(self.options, streaming=False), _checked(schema))
+    def reader(self, schema: StructType) -> PlainBatchReader:
+        return self.reader_type(ReadOptions.parse(self.options, streaming=False), _checked(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
         return StreamReader(ReadOptions.parse(self.options, streaming=True), _checked(schema))

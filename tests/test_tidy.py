@@ -303,12 +303,12 @@ def test_comments_name_files_that_are_there() -> None:
 
 
 def test_the_list_of_packages_is_the_list_of_folders() -> None:
-    listed = tomllib.loads(text_of(ROOT / "pyproject.toml"))["tool"]["setuptools"]["packages"]
+    told = tomllib.loads(text_of(ROOT / "pyproject.toml"))["tool"]["setuptools"]
+    listed, elsewhere = told["packages"], told["package-dir"]
     assert len(listed) == len(set(listed))
-    folders = {".".join(("mq_shards", *path.parent.relative_to(ROOT).parts)) for path in package_files()}
-    assert folders <= set(listed), "a folder that is not installed"
-    missing = [name for name in listed if not (ROOT / Path(*name.split(".")[1:])).is_dir()]
-    assert not missing
+    installed = {ROOT / (elsewhere[name] if name in elsewhere else Path(*name.split(".")[1:])) for name in listed}
+    assert {path.parent for path in package_files()} <= installed, "a folder that is not installed"
+    assert not [path for path in installed if not path.is_dir()]
 
 
 def test_links_between_documents_lead_somewhere() -> None:

@@ -7,7 +7,7 @@ ends with UNKNOWN_RESPONSE, after a run that went well. So that process has to h
 
 from __future__ import annotations
 
-from mq_shards.pipeline.batch import BatchReader
+from mq_shards.pipeline.batch import PlainBatchReader
 from mq_shards.pipeline.source import MqShards
 from mq_shards.pipeline.stream import StreamReader
 from pyspark.accumulators import _accumulatorRegistry
@@ -19,7 +19,7 @@ class PipelineSource(MqShards):
         super().__init__(options)
         _accumulatorRegistry.clear()
 
-    def reader(self, schema: StructType) -> BatchReader:
+    def reader(self, schema: StructType) -> PlainBatchReader:
         _accumulatorRegistry.clear()
         return super().reader(schema)
 

@@ -1,0 +1,18 @@
+"""So that Spark finds `mqshards` by itself: `spark.read.format("mqshards")`, with no import.
+
+Spark looks, once in a session, for top-level modules whose names begin with `pyspark_` and that have a DefaultSource:
+installed, this package is `pyspark_mqshards`. What Spark finds so knows nothing of the session's settings, and Spark
+refuses a source that takes filters where those are not switched on: so this one takes none. With `pipeline.register`
+filters are pushed down too.
+"""
+
+from __future__ import annotations
+
+from mq_shards.pipeline.batch import PlainBatchReader
+from mq_shards.pipeline.source import MqShards
+
+__all__ = ["DefaultSource"]
+
+
+class DefaultSource(MqShards):
+    reader_type = PlainBatchReader
