@@ -142,6 +142,7 @@ void acceptor_free(struct acceptor *a) {
     if (a->epoll_fd >= 0) close(a->epoll_fd);
     if (a->poke_fd >= 0) close(a->poke_fd);
     if (a->bindings.table != NULL) bindings_close(&a->bindings);
+    bridge_close(a);
     blocks_close(&a->blocks);
     free_upcalls(a);
     free(a->table);

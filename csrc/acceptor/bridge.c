@@ -1,9 +1,16 @@
 #include "acceptor/bridge.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-/* A copy: this, the topic's name, and the body. */
-struct copy {
+/* What is told in one turn, at most; a message that is larger is one. */
+enum { TOLD_MESSAGES = 256, TOLD_BYTES = 256 << 10 };
+
+/* Behind it stand the topic's name and the body. */
+struct bridge_copy {
+    struct bridge_copy *next; /* of those that are to be told */
+    uint32_t bytes;           /* with all that stands behind it */
+    uint32_t at;              /* of the body, that has been told */
     uint32_t name_bytes;
     uint16_t flags;
     uint8_t kind;
@@ -29,18 +36,50 @@ void bridge_look(struct acceptor *a) {
     }
 }
 
+/* --- copies ------------------------------------------------------------------------------------------------------- */
+
+/* Into room for it; returns where the body goes. */
+static uint8_t *begin_copy(uint8_t *room, size_t bytes, const struct binding *to, const struct message *request) {
+    const struct bridge_copy copy = {.bytes = (uint32_t)bytes,
+                                     .at = (request->flags & MSG_IDEMPOTENT) != 0 && request->kind != MSG_PUBLISH
+                                               ? (uint32_t)sizeof(struct producer_part)
+                                               : 0,
+                                     .name_bytes = to->name_bytes,
+                                     .flags = request->flags,
+                                     .kind = request->kind};
+    memcpy(room, &copy, sizeof copy);
+    memcpy(room + sizeof copy, to->name, to->name_bytes);
+    return room + sizeof copy + to->name_bytes;
+}
+
 void bridge_asked(struct acceptor *a, struct connection *c, struct slot *slot, const struct message *request,
                   const void *body) {
     const struct binding *to = binding_at(&a->bindings, request->topic);
     if (!to->bridged || c->codec->tells_live || slot->body != NULL) return;
-    struct copy copy = {.name_bytes = to->name_bytes, .flags = request->flags, .kind = request->kind};
-    uint8_t *room = connection_body(c, &a->blocks, slot, sizeof copy + to->name_bytes + request->body_bytes);
+    size_t bytes = sizeof(struct bridge_copy) + to->name_bytes + request->body_bytes;
+    uint8_t *room = connection_body(c, &a->blocks, slot, bytes);
     if (room == NULL) return; /* who listens misses it: it is only live */
-    memcpy(room, &copy, sizeof copy);
-    memcpy(room + sizeof copy, to->name, to->name_bytes);
-    memcpy(room + sizeof copy + to->name_bytes, body, request->body_bytes);
+    memcpy(begin_copy(room, bytes, to, request), body, request->body_bytes);
     slot->bridged = true;
 }
+
+struct bridge_copy *bridge_copy(struct acceptor *a, const struct message *request, const void *head, size_t head_bytes,
+                                const void *body, size_t body_bytes) {
+    const struct binding *to = binding_at(&a->bindings, request->topic);
+    size_t bytes = sizeof(struct bridge_copy) + to->name_bytes + head_bytes + body_bytes;
+    uint8_t *room = bytes_take(&a->blocks, bytes);
+    if (room == NULL) return NULL;
+    uint8_t *out = begin_copy(room, bytes, to, request);
+    memcpy(out, head, head_bytes);
+    memcpy(out + head_bytes, body, body_bytes);
+    return (struct bridge_copy *)(void *)room;
+}
+
+void bridge_drop(struct blocks *blocks, struct bridge_copy *copy) {
+    bytes_give(blocks, copy, copy->bytes);
+}
+
+/* --- telling ------------------------------------------------------------------------------------------------------ */
 
 static void tell(struct acceptor *a, const struct published *message) {
     for (uint32_t p = 1; p <= codec_count; p++)
@@ -65,38 +104,99 @@ static void tell_one(struct acceptor *a, struct published message, const uint8_t
     tell(a, &message);
 }
 
-static void tell_many(struct acceptor *a, struct published message, const uint8_t *at, const uint8_t *end,
-                      bool headers) {
-    while (end - at >= 4) {
-        uint32_t bytes;
-        memcpy(&bytes, at, sizeof bytes);
-        bytes = __builtin_bswap32(bytes);
-        at += sizeof bytes;
-        if (bytes > (size_t)(end - at)) return;
-        tell_one(a, message, at, bytes, headers);
-        at += bytes;
+/* The next message; how many bytes it had. What is left of a body that is none is passed over. */
+static size_t tell_next(struct acceptor *a, struct bridge_copy *copy, const uint8_t *body, size_t body_bytes) {
+    const uint8_t *name = (const uint8_t *)(copy + 1), *at = body + copy->at;
+    struct published message = {.topic = name, .topic_bytes = copy->name_bytes};
+    bool headers = (copy->flags & MSG_HEADERS) != 0;
+    size_t left = body_bytes - copy->at, before = 0, bytes = left;
+    if (copy->kind != MSG_PUBLISH) {
+        uint32_t size = 0;
+        if (left >= sizeof size) memcpy(&size, at, sizeof size);
+        before = sizeof size;
+        bytes = __builtin_bswap32(size);
+        if (left < before || bytes > left - before) {
+            copy->at = (uint32_t)body_bytes;
+            return left;
+        }
     }
+    tell_one(a, message, at + before, bytes, headers);
+    copy->at += (uint32_t)(before + bytes);
+    return bytes;
 }
 
-static void tell_copy(struct acceptor *a, const struct slot *slot) {
-    struct copy copy;
-    memcpy(&copy, slot->body, sizeof copy);
-    const uint8_t *name = slot->body + sizeof copy, *body = name + copy.name_bytes;
-    const uint8_t *end = slot->body + slot->body_bytes;
-    struct published message = {.topic = name, .topic_bytes = copy.name_bytes};
-    bool headers = (copy.flags & MSG_HEADERS) != 0;
-    if (copy.kind == MSG_PUBLISH) {
-        tell_one(a, message, body, (size_t)(end - body), headers);
-    } else {
-        if ((copy.flags & MSG_IDEMPOTENT) != 0) body += sizeof(struct producer_part);
-        if (body <= end) tell_many(a, message, body, end, headers);
+static bool is_held_up(const struct acceptor *a) {
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
+        if (a->mesh[first_of(rest)].backlogged) return true;
+    return false;
+}
+
+bool bridge_is_due(const struct acceptor *a) {
+    return a->untold.first != NULL && !is_held_up(a);
+}
+
+static void wake_waiting(struct acceptor *a) {
+    for (size_t i = 0; i < a->untold.waiting.count; i++) {
+        struct connection *c = connection_find(a, a->untold.waiting.items[i]);
+        if (c != NULL && c->stall == STALL_MESH) socket_wake(a, c);
     }
+    a->untold.waiting.count = 0;
+}
+
+void bridge_run(struct acceptor *a) {
+    size_t messages = 0, bytes = 0;
+    if (!bridge_is_due(a)) return;
+    while (a->untold.first != NULL && messages < TOLD_MESSAGES && bytes < TOLD_BYTES) {
+        struct bridge_copy *copy = a->untold.first;
+        const uint8_t *body = (const uint8_t *)(copy + 1) + copy->name_bytes;
+        size_t body_bytes = copy->bytes - sizeof *copy - copy->name_bytes;
+        if (copy->at < body_bytes || (copy->kind == MSG_PUBLISH && body_bytes == 0))
+            bytes += tell_next(a, copy, body, body_bytes);
+        messages++;
+        if (copy->at < body_bytes) continue;
+        a->untold.first = copy->next;
+        bridge_drop(&a->blocks, copy);
+    }
+    if (a->untold.first == NULL) wake_waiting(a);
+}
+
+void bridge_answer(struct acceptor *a, struct bridge_copy *copy, uint8_t status) {
+    if (status != STATUS_OK) {
+        bridge_drop(&a->blocks, copy);
+        return;
+    }
+    bool is_first = a->untold.first == NULL;
+    if (is_first)
+        a->untold.first = copy;
+    else
+        a->untold.last->next = copy;
+    a->untold.last = copy;
+    if (is_first) bridge_run(a);
+    if (a->untold.first != NULL) wake_self(a);
 }
 
 void bridge_answered(struct acceptor *a, struct connection *c, struct slot *slot, uint8_t status) {
-    if (status == STATUS_OK) tell_copy(a, slot);
-    connection_drop_body(c, &a->blocks, slot);
+    struct bridge_copy *copy = (struct bridge_copy *)(void *)slot->body;
+    c->kept_bytes -= slot->body_bytes;
+    slot->body = NULL;
+    slot->body_bytes = 0;
     slot->bridged = false;
+    bridge_answer(a, copy, status);
+}
+
+bool bridge_may_publish(struct acceptor *a, struct connection *c) {
+    if (a->untold.first == NULL) return mesh_may_send(a, c, a->mesh_there);
+    connection_list_add(&a->untold.waiting, c->number);
+    return stalled(c, STALL_MESH);
+}
+
+void bridge_close(struct acceptor *a) {
+    while (a->untold.first != NULL) {
+        struct bridge_copy *copy = a->untold.first;
+        a->untold.first = copy->next;
+        bridge_drop(&a->blocks, copy);
+    }
+    free(a->untold.waiting.items);
 }
 
 void acceptor_tell_published(struct acceptor *a, const char *topic, size_t topic_bytes, const void *body,

@@ -90,8 +90,12 @@ struct acceptor {
     struct worker_link links[BOARD_MAX_WORKERS];
     uint64_t published_to; /* workers that have unpublished requests */
     struct mesh_link mesh[BOARD_MAX_ACCEPTORS];
-    uint64_t mesh_there;        /* acceptors that there are links to */
-    bool bridges;               /* what is published to some topics is told to other acceptors too */
+    uint64_t mesh_there; /* acceptors that there are links to */
+    bool bridges;        /* what is published to some topics is told to other acceptors too */
+    struct {
+        struct bridge_copy *first, *last;
+        struct connection_list waiting;
+    } untold;                   /* what a worker has of that, and publishers until it is told: see bridge.h */
     uint64_t mesh_published_to; /* ... with unpublished messages */
     struct bindings bindings;
     struct packed_kept packed;
@@ -328,12 +332,15 @@ static inline bool may_tell(struct acceptor *a, struct connection *c, uint32_t w
 /* Whether none of these acceptors has a backlog; else the connection stalls until that is over. */
 bool mesh_may_send(struct acceptor *a, struct connection *c, uint64_t others);
 
+/* Live subscribers have been told of what was published before; else the connection stalls until they have. */
+bool bridge_may_publish(struct acceptor *a, struct connection *c);
+
 /* A worker can be asked. A reserve may wait for long, and what is asked of the worker it waits at waits behind it; but
  * nothing may overtake it at another. */
 static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t worker) {
     if (!may_reply(c)) return false;
     if (c->reserves > 0 && c->reserve_worker != worker) return stalled(c, STALL_RESERVES);
-    if (a->bridges && !mesh_may_send(a, c, a->mesh_there)) return false;
+    if (a->bridges && !bridge_may_publish(a, c)) return false;
     if (a->links[worker].channel == NULL || a->links[worker].backlogged) {
         connection_list_add(&a->links[worker].stalled, c->number);
         return stalled(c, STALL_WORKER);

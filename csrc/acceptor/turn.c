@@ -13,6 +13,7 @@
 
 #include "acceptor/turn.h"
 
+#include "acceptor/bridge.h"
 #include "acceptor/mesh.h"
 
 /* How often acceptor_run looks at the clock while it is busy. */
@@ -159,6 +160,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     heard |= mesh_hear(a);
     peers_look(a);
     mesh_look(a);
+    bridge_run(a);
     if (a->runnable.count > 0) run_runnable(a);
     timers_run(a);
     room_look(a);
@@ -166,7 +168,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     publish_all(a);
     flush_dirty(a);
     publish_all(a); /* a connection that could not be sent to, or is done, has gone */
-    if (a->upcall_count > 0 || a->runnable.count > 0) timeout_ms = 0;
+    if (a->upcall_count > 0 || a->runnable.count > 0 || bridge_is_due(a)) timeout_ms = 0;
 
     struct epoll_event events[EVENTS_PER_TURN];
     int n = wait_for_events(a, events, timeout_ms);

@@ -22,6 +22,7 @@ from nats.errors import NoRespondersError
 from tests.nats.scenes import QUIET
 from tests.nats.wire import Wire
 from tests.nsq import api
+from tests.pulsar import wire as pulsar
 from tests.servers import Server, Shape, children, comm_of, free_port, start, wait_until
 
 BOUND = ("events.>", "jobs.*")
@@ -37,6 +38,7 @@ class Broker:
     nsq: int
     nsq_http: int
     http: int
+    pulsar: int
 
     def beanstalk(self, data: bytes, until: bytes) -> bytes:
         with socket.create_connection(("127.0.0.1", self.server.port), timeout=10) as client:
@@ -57,8 +59,8 @@ class Broker:
 
 @contextlib.contextmanager
 def running(acceptors: int, place: Path) -> Iterator[Broker]:
-    ports = [free_port() for _ in range(4)]
-    schemes = ("nats", "nsq", "nsq-http", "http")
+    ports = [free_port() for _ in range(5)]
+    schemes = ("nats", "nsq", "nsq-http", "http", "pulsar")
     options = [f"--listen={scheme}://127.0.0.1:{port}" for scheme, port in zip(schemes, ports, strict=True)]
     options += [f"--set=nats.topics={pattern}" for pattern in BOUND]
     shape = Shape("shards-2", "mq-shards", ("--workers", "2", "--acceptors", str(acceptors)))
@@ -153,6 +155,29 @@ def test_what_tubes_and_topics_are_given_reaches_who_listens_and_is_there_once(b
     assert sorted(payloads(listener, len(expected))) == sorted(expected)
     topic = api.topic_stats(broker.nsq_http, "jobs.given")
     assert topic is not None and topic["message_count"] == len(expected)
+
+
+def test_what_pulsars_producers_send_reaches_who_listens(broker: Broker) -> None:
+    listener = broker.listener(b"jobs.*")
+    with pulsar.Wire(broker.pulsar) as producer:
+        producer.connect()
+        producer.producer("persistent://public/default/jobs.pulsar")
+        for n in range(300):
+            producer.send(b"%d" % n, sequence=n, properties=[{"key": "a", "value": "b"}])
+        # What is not stored reaches nobody.
+        producer.raw(pulsar.send_frame(1, 300, pulsar.entry_of(pulsar.metadata(), b"damaged", checksum=1)))
+        producer.send(b"last", sequence=301)
+        assert payloads(listener, 301) == [*(b"%d" % n for n in range(300)), b"last"]
+
+
+def test_many_in_one_command_reach_who_listens_in_their_order_and_others_are_served_meanwhile(broker: Broker) -> None:
+    listener = broker.listener(b"jobs.*")
+    bodies = [b"%d" % n for n in range(40_000)]
+    many = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
+    with socket.create_connection(("127.0.0.1", broker.nsq), timeout=10) as client:
+        client.sendall(b"  V2MPUB jobs.many\n" + (len(many) + 4).to_bytes(4, "big"))
+        client.sendall(len(bodies).to_bytes(4, "big") + many + b"PUB jobs.many\n\x00\x00\x00\x04last")
+        assert payloads(listener, len(bodies) + 1) == [*bodies, b"last"]
 
 
 def test_a_subject_that_is_no_topics_name_is_refused_with_a_word(broker: Broker) -> None:

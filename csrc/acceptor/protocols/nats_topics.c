@@ -185,14 +185,15 @@ static const uint8_t *with_headers(struct nats_server *server, const struct nats
     return server->kept;
 }
 
-/* Whom to tell, in the slot of what was asked. */
-static void wait_for(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+/* Whom to tell, in the slot of what was asked; false when memory is short. */
+static bool wait_for(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     struct slot *slot = connection_slot(c, c->head_slot + c->slot_count - 1);
     struct waiting waiting = {(uint32_t)m->reply.bytes, (uint32_t)m->subject.bytes};
     uint8_t *room = connection_body(c, &a->blocks, slot, sizeof waiting + m->reply.bytes + m->subject.bytes);
-    if (room == NULL) return;
+    if (room == NULL) return false;
     room = put(room, &waiting, sizeof waiting);
     put(put(room, m->reply.at, m->reply.bytes), m->subject.at, m->subject.bytes);
+    return true;
 }
 
 static const char *ask_to_keep(struct acceptor *a, struct connection *c, struct nats_server *server,
@@ -214,7 +215,7 @@ static const char *ask_to_keep(struct acceptor *a, struct connection *c, struct 
                               .pri = PRIORITY,
                               .ttr_ns = TTR_NS};
     peer_ask(a, c, to->worker, &request, body, (uint32_t)bytes, 0);
-    if (!c->closed && m->reply.bytes > 0) wait_for(a, c, m);
+    if (!c->closed && m->reply.bytes > 0 && !wait_for(a, c, m)) return "memory is short: the outcome is not known";
     return NULL;
 }
 

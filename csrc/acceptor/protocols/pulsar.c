@@ -1,5 +1,7 @@
 #include "acceptor/protocols/pulsar.h"
 
+#include "acceptor/bridge.h"
+
 #include <stdlib.h>
 
 #include "acceptor/packed.h"
@@ -79,6 +81,8 @@ static void release_pending(struct pulsar *p) {
 
 void pulsar_settle(struct acceptor *a, struct connection *c, struct pulsar_pending *pending) {
     struct pulsar *p = pulsar_of(c);
+    if (pending->copy != NULL) bridge_drop(&a->blocks, pending->copy);
+    pending->copy = NULL;
     pending->owner = 0;
     pending->next_free = p->pending_free;
     p->pending_free = (uint16_t)(pending - p->pending + 1);
@@ -106,7 +110,9 @@ static bool heard_alone(struct acceptor *a, struct connection *c, uint32_t worke
     struct pulsar_pending *pending = &p->pending[reply->slot];
     if (pending->owner == 0 || pending->worker != worker || pending->kind != reply->kind) return true;
     struct pulsar_pending was = *pending;
+    pending->copy = NULL;
     pulsar_settle(a, c, pending);
+    if (was.copy != NULL) bridge_answer(a, was.copy, reply->status);
     if (was.kind == MSG_PUBLISH)
         pulsar_published(a, c, &was, reply);
     else
@@ -270,6 +276,8 @@ static void closed(struct acceptor *a, struct connection *c) {
     for (uint32_t i = 0; (item = next_of(&p->producers, &i)) != NULL;) pulsar_producer_end(a, c, item);
     for (uint32_t i = 0; (item = next_of(&p->consumers, &i)) != NULL;) pulsar_consumer_end(a, c, item);
     a->expected -= p->pending_count;
+    for (uint32_t i = 0; i < p->pending_capacity && a->bridges; i++)
+        if (p->pending[i].copy != NULL) bridge_drop(&a->blocks, p->pending[i].copy);
     p->pending_count = 0;
 }
 

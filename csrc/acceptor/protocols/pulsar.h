@@ -77,8 +77,9 @@ struct pulsar_pending {
     uint32_t owner;             /* the producer's number, or the consumer's; 0: free */
     uint32_t next_free;         /* its place, and one more */
     uint8_t worker;
-    uint8_t kind;  /* MSG_PUBLISH or MSG_BARRIER */
-    uint8_t error; /* enum pulsar_error */
+    uint8_t kind;             /* MSG_PUBLISH or MSG_BARRIER */
+    uint8_t error;            /* enum pulsar_error */
+    struct bridge_copy *copy; /* of what is published, for live subscribers; NULL: they are not told */
 };
 
 /* Things of a connection: each has a place, and a number that is not soon given again; found by the client's id. */

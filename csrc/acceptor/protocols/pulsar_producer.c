@@ -1,6 +1,8 @@
 /* SENDs and their receipts. */
 #include "acceptor/protocols/pulsar.h"
 
+#include "acceptor/bridge.h"
+
 #include <stdlib.h>
 
 #include "base/crc32c.h"
@@ -121,6 +123,8 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
                               .ttr_ns = TTR_NS,
                               .body_bytes = (uint32_t)(sizeof headers + pulsar_length(entry->all))};
     c->touched_workers |= bit_of(producer->worker);
+    if (binding_at(&a->bindings, producer->topic)->bridged)
+        pending->copy = bridge_copy(a, &request, &headers, sizeof headers, entry->all.at, pulsar_length(entry->all));
     if (!ask_to_publish(a, producer->worker, &request, &headers, entry->all)) engine_oom(a, c);
 }
 
@@ -140,6 +144,7 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
         return true;
     }
     if (!pulsar_may_send(a, c, producer->worker)) return false;
+    if (a->bridges && !bridge_may_publish(a, c)) return false;
     pulsar_split_entry(bytes, &entry);
     uint32_t crc = entry.has_checksum ? crc32c_extend(0, entry.checked.at, pulsar_length(entry.checked)) : 0;
     if (crc != entry.checksum)
