@@ -180,7 +180,7 @@ pulsar: setup
 		.venv/bin/python csrc/build.py --whole >/dev/null
 	fi
 	# Where Python may not write bytecode each start would compile all of it.
-	.venv/bin/python -m compileall -q acceptor csrc gateway ringbuf shards supervisor
+	.venv/bin/python -m compileall -q acceptor csrc gateway ringbuf shards supervisor terminal
 	touch $@
 
 .venv/.packages: pyproject.toml | .venv/bin/pip

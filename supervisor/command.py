@@ -12,10 +12,17 @@ from mq_shards.supervisor.options.options import Options, parse
 
 FAILED = 1
 BAD_OPTION = 2
+# Of a broker that runs; what each takes is terminal/command.py's.
+COMMANDS = ("top", "topics", "peek", "tail", "publish", "consume", "bench")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] and given[0] in COMMANDS:
+        # Not before they are wanted: a broker has no use for them.
+        from mq_shards.terminal import command
+
+        return command.main(given)
     checking = given[:1] == ["check-config"]
     if checking:
         del given[0]

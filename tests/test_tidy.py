@@ -31,7 +31,8 @@ PYTHON_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "shards": ("csrc", "ringbuf"),
     "acceptor": ("csrc", "ringbuf"),
     "gateway": ("csrc", "ringbuf", "shards", "acceptor"),
-    "supervisor": ("csrc", "ringbuf", "shards", "acceptor", "gateway"),
+    "supervisor": ("csrc", "ringbuf", "shards", "acceptor", "gateway", "terminal"),
+    "terminal": ("csrc", "shards", "acceptor"),
     "pipeline": ("csrc", "shards"),
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -54,9 +54,7 @@ class Overview:
             used = await self._used()
             disk = await self._sizes()
         missing = set(self._broker.workers.missing)
-        workers = [
-            self._worker(worker, worker not in missing, shards, used) for worker in range(self._engine.workers)
-        ]
+        workers = [self._worker(worker, worker not in missing, shards, used) for worker in range(self._engine.workers)]
         return {
             **self._identity._asdict(),
             "now_wall_ns": time.time_ns(),
@@ -82,7 +80,7 @@ class Overview:
         }
 
     def _worker(
-        self, worker: int, is_up: bool, shards: Any, used: list[dict[str, Any]]  # noqa: ANN401
+        self, worker: int, is_up: bool, shards: Sequence[list[float]], used: list[dict[str, Any]]
     ) -> dict[str, Any]:
         own = [shards[shard] for shard in range(worker, self._engine.shards, self._engine.workers)]
         process = next((one for one in used if one["name"] == f"mq-worker-{worker}"), {})

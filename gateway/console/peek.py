@@ -150,9 +150,7 @@ class Peek:
         messages: list[Message] = []
         room = MAX_ANSWER_BYTES
         for seq in range(begin, min(latest, begin + limit)):
-            answer = await self._workers.ask(
-                worker, lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, flags=lib.MSG_HEADERS
-            )
+            answer = await self._workers.ask(worker, lib.MSG_PEEK_SEQ, topic=bound, ttr_ns=seq, flags=lib.MSG_HEADERS)
             if answer.status == engine_module.OK and room > 0:
                 headers, tag, parts, size, body = taken_apart(answer.body, bool(answer.flags & lib.MSG_HEADERS), most)
                 messages.append(Message(seq, answer.id, answer.incarnation, size, body, headers, tag, parts))

@@ -404,7 +404,8 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mq-shards",
-        usage="mq-shards [--workers N] [--data-dir DIR | --memory] [--listen SCHEME://HOST:PORT]... [OPTION]...",
+        usage="mq-shards [--workers N] [--data-dir DIR | --memory] [--listen SCHEME://HOST:PORT]... [OPTION]...\n"
+        "       mq-shards top | topics | peek | tail | publish | consume | bench  (each with --help)",
         description="A message broker for beanstalkd and NSQ clients: acceptor processes own the connections, worker\n"
         "processes own the queues and their logs, and a supervisor keeps them all running.",
         epilog=_epilog(),

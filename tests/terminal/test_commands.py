@@ -1,0 +1,250 @@
+"""The terminal's commands against a broker that runs, by each of its protocols."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+
+import pytest
+
+from tests.nsq.api import channel_stats, post
+from tests.reader.broker import Broker
+from tests.servers import ROOT, wait_until
+from tests.terminal.commands import MQ, done, objects, run, started
+
+At = dict[str, str]
+ODD = b"\x1b[31mred\x07\xff"
+
+
+def line_of(process: subprocess.Popen[bytes]) -> bytes:
+    """Its next, or what it complains of."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    return process.stdout.readline() or process.stderr.read()
+
+
+def bodies(broker: Broker, topic: str) -> list[bytes]:
+    return [message.body for message in broker.read_all(topic)]
+
+
+@pytest.mark.parametrize("scheme", ["http", "nsq", "nsq-http", "beanstalk", "pulsar", "nats"])
+def test_what_is_published_by_any_protocol_is_there(broker: Broker, at: At, scheme: str) -> None:
+    topic = f"bound.{scheme}"
+    done("publish", topic, "one", '{"n": 2}', at[scheme])
+    empty = b"" if scheme.startswith("nsq") else b"\n"  # NSQ has no empty messages
+    done("publish", topic, at[scheme], stdin=b"three\nfour\r\n" + empty + b"six")
+    done("publish", topic, "--whole", at[scheme], stdin=b"a\nb\n")
+    sent = [b"one", b'{"n": 2}', b"three", b"four\r", b"", b"six", b"a\nb\n"]
+    if not empty:
+        sent.remove(b"")
+    wait_until(lambda: broker.topic(topic).get("records") == len(sent), "all are there")
+    found = bodies(broker, topic)
+    if scheme == "pulsar":  # whose metadata stands before the body
+        found = [body[-len(one) :] if one else b"" for body, one in zip(found, sent, strict=True)]
+    assert found == sent
+
+
+@pytest.mark.parametrize("scheme", ["http", "nsq", "beanstalk", "pulsar"])
+def test_what_is_consumed_is_finished_and_no_more_than_asked_for(broker: Broker, at: At, scheme: str) -> None:
+    topic = f"taken.{scheme}"
+    arguments = ("consume", topic, "-n", "2", "--channel", "c", at[scheme])
+    if scheme == "pulsar":  # a new subscription begins with what comes
+        process = started(*arguments, "--raw")
+        wait_until(lambda: channel_stats(broker.server, topic, "c") is not None, "it has subscribed")
+        done("publish", topic, "1", "2", "3", at[scheme])
+        assert [line_of(process), line_of(process)] == [b"1\n", b"2\n"]
+        assert process.wait(20) == 0
+    else:
+        done("publish", topic, "1", "2", "3", at[scheme])
+        assert done(*arguments, "--raw") == b"1\n2\n"
+    if scheme == "beanstalk":
+        assert [row["backlog"] for row in objects("topics", topic, at["beanstalk"])] == [1]
+        return
+
+    def left() -> tuple[int, int]:
+        found = channel_stats(broker.server, topic, "c")
+        assert found is not None
+        return found["depth"], found["in_flight_count"]
+
+    wait_until(lambda: left() == (1, 0), "what was not asked for waits for others")
+
+
+def test_looking_and_following_take_nothing(broker: Broker, at: At) -> None:
+    post(broker.server, "/topic/create?topic=seen")
+    post(broker.server, "/channel/create?topic=seen&channel=c")
+    broker.publish(*[("seen", b"%d" % n) for n in range(300)])
+    assert done("peek", "seen", "-n", "3", "--raw", at["http"]) == b"297\n298\n299\n"
+    assert done("peek", "seen", "-n", "2", "--from", "5", "--raw", at["http"]) == b"5\n6\n"
+    assert len(objects("peek", "seen", "-n", "300", at["http"])) == 300
+    assert done("tail", "seen", "-n", "1", "--raw", at["http"]) == b"299\n"
+    assert len(done("tail", "seen", at["http"]).splitlines()) == 10
+    tail = started("tail", "seen", "-f", "-n", "2", "--raw", at["http"])
+    assert [line_of(tail), line_of(tail)] == [b"298\n", b"299\n"]
+    broker.publish(("seen", b"new"))
+    assert line_of(tail) == b"new\n"
+    tail.send_signal(signal.SIGINT)
+    assert tail.wait(10) == 130
+    found = channel_stats(broker.server, "seen", "c")
+    assert found is not None
+    assert (found["depth"], found["in_flight_count"], found["requeue_count"]) == (301, 0, 0)
+
+
+@pytest.mark.parametrize("scheme", ["nats", "pulsar"])
+def test_a_topic_is_followed_by_a_protocol_that_can(broker: Broker, at: At, scheme: str) -> None:
+    """Until something is seen it is published again: neither says when it listens."""
+    topic = f"bound.follow.{scheme}"
+    tail = started("tail", topic, "-f", "--raw", at[scheme])
+    seen = threading.Event()
+
+    def publish() -> None:
+        while not seen.is_set():
+            done("publish", topic, "heard", at[scheme])
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        assert line_of(tail) == b"heard\n"
+    finally:
+        seen.set()
+        thread.join()
+        tail.kill()
+        tail.wait(10)
+
+
+def test_a_topic_that_is_not_there_yet_is_waited_for(broker: Broker, at: At) -> None:
+    tail = started("tail", "not.yet", "-f", "-n", "9", "--raw", at["http"])
+    broker.publish(("not.yet", b"first"), ("not.yet", b"second"))
+    assert [line_of(tail), line_of(tail)] == [b"first\n", b"second\n"]
+    tail.kill()
+    tail.wait(10)
+
+
+def test_following_goes_on_over_a_gateway_that_dies(broker: Broker, at: At) -> None:
+    broker.publish(("gone.on", b"1"))
+    tail = started("tail", "gone.on", "-f", "-n", "1", "--raw", at["http"])
+    assert line_of(tail) == b"1\n"
+    broker.server.replace("mq-gateway")
+    broker.publish(("gone.on", b"2"))
+    assert line_of(tail) == b"2\n"
+    tail.kill()
+    tail.wait(10)
+
+
+def test_beanstalks_own_peeks(broker: Broker, at: At) -> None:
+    done("publish", "put.here", "now", at["beanstalk"])
+    done("publish", "put.here", "later", "--delay", "100", at["beanstalk"])
+    found = [(one["state"], one["text"]) for one in objects("peek", "put.here", at["beanstalk"])]
+    assert found == [("ready", "now"), ("delayed", "later")]
+
+
+@pytest.mark.parametrize("scheme", ["http", "nsq", "beanstalk", "nsq-http"])
+def test_a_delay_is_kept(broker: Broker, at: At, scheme: str) -> None:
+    topic = f"delayed.{scheme}"
+    done("publish", topic, "x", "--delay", "500", at[scheme])
+    assert [one["delay_ms"] for one in objects("peek", topic, at["http"])] == [500_000]
+
+
+def test_topics_are_listed_by_who_can_list_them(broker: Broker, at: At) -> None:
+    broker.publish(*[("listed.b", b"x")] * 3, ("listed.a", b"x"))
+    wait_until(lambda: [row["published"] for row in objects("topics", "listed.", at["http"])] == [1, 3], "sampled")
+    for scheme in ("http", "nsq-http", "beanstalk"):
+        rows = objects("topics", "LISTED.", at[scheme])
+        assert [row["name"] for row in rows] == ["listed.a", "listed.b"], scheme
+        if scheme != "beanstalk":  # whose jobs are counted once somebody wants the tube
+            assert [row["published"] for row in rows] == [1, 3], scheme
+        text = done("topics", "listed.", at[scheme]).decode().splitlines()
+        assert text[0].startswith("TOPIC")
+        assert len(text) == 3
+
+
+def test_a_terminal_obeys_nothing_that_a_message_says(broker: Broker, at: At) -> None:
+    broker.publish(("odd", ODD), ("odd", b"\x1b]0;title\x07 \xe2\x80\xae"))
+    shown = done("peek", "odd", at["http"])
+    assert b"\x1b" not in shown
+    assert b"\x07" not in shown
+    assert "‮" not in shown.decode()
+    assert b"0x1b5b33316d72656407ff" in shown
+    assert done("peek", "odd", "--raw", "-n", "2", at["http"]).startswith(ODD)
+
+
+def test_bench_leaves_nothing_behind(broker: Broker, at: At) -> None:
+    for scheme in ("http", "beanstalk"):
+        found = objects("bench", "--seconds", "0.2", at[scheme])[0]
+        assert found["published"] > 100
+        assert found["consumed"] > 100
+    assert objects("topics", "bench.", at["beanstalk"]) == []
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("topics", "--at", "http://127.0.0.1:1"), 1, "no broker at http://127.0.0.1:1: Connection refused"),
+        (("publish", "t", "x", "--at", "nsq://127.0.0.1:1"), 1, "no broker at nsq://127.0.0.1:1"),
+        (("topics", "--at", "kafka://127.0.0.1:1"), 1, "kafka:// is not spoken here"),
+        (("topics", "--at", "http://a b"), 1, "is not SCHEME://HOST:PORT"),
+        (("topics", "--at", "http://127.0.0.1:99999"), 1, "is not SCHEME://HOST:PORT"),
+        (("peek",), 2, "the following arguments are required: TOPIC"),
+        (("peek", "t", "-n", "0"), 2, "whole number above 0"),
+        (("tail", "t", "-n", "-1"), 2, "number"),
+        (("publish", "t", "x", "--delay", "soon"), 2, "--delay"),
+        (("top", "--nonsense"), 2, "unrecognized arguments: --nonsense"),
+    ],
+)
+def test_what_goes_wrong_is_one_line_and_a_status(arguments: tuple[str, ...], status: int, said: str) -> None:
+    result = run(*arguments)
+    assert (result.returncode, result.stdout) == (status, b"")
+    assert said in result.stderr.decode()
+    assert result.stderr.count(b"\n") == 1
+
+
+def test_what_a_protocol_cannot_do_says_where_to_ask(broker: Broker, at: At) -> None:
+    """The usual http:// address of the host is tried; here it is elsewhere."""
+    for arguments in (("topics", at["nsq"]), ("tail", "t", "-f", at["nsq"]), ("top", "--count", "1", at["nats"])):
+        result = run(*arguments)
+        assert result.returncode == 1
+        assert b"name the broker's http:// address" in result.stderr
+    delayed = run("publish", "bound.t", "x", "--delay", "5", at["nats"])
+    assert (delayed.returncode, delayed.stderr) == (1, b"mq-shards: nats:// cannot delay a message\n")
+    assert b"there is no topic none" in run("peek", "none", at["http"]).stderr
+
+
+def test_an_address_of_another_protocol_is_said(at: At) -> None:
+    other = at["nsq"].replace("nsq", "http")
+    assert b"speaks no HTTP" in run("topics", other).stderr
+
+
+def test_who_reads_no_more_is_no_error(broker: Broker, at: At) -> None:
+    broker.publish(*[("piped", b"x" * 1000)] * 500)
+    process = started("peek", "piped", "-n", "500", at["http"])
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(20) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+
+
+def test_what_was_not_written_is_not_finished(broker: Broker, at: At) -> None:
+    """A consumer that is killed while its output is not taken gives the message back."""
+    done("publish", "kept", at["nsq"], stdin=b"x" * 200_000 + b"\n" + b"y" * 200_000)
+    read, write = os.pipe()
+    process = subprocess.Popen([*MQ, "consume", "kept", "--raw", "--channel", "c", at["nsq"]], stdout=write, cwd=ROOT)
+    os.close(write)
+
+    def in_flight() -> int:
+        found = channel_stats(broker.server, "kept", "c")
+        return 0 if found is None else int(found["in_flight_count"])
+
+    wait_until(lambda: in_flight() == 1, "one is taken")
+    process.kill()
+    process.wait(10)
+    os.close(read)
+    wait_until(lambda: in_flight() == 0, "it is given back")
+    found = channel_stats(broker.server, "kept", "c")
+    assert found is not None
+    assert found["depth"] == 2

@@ -1,0 +1,101 @@
+"""`mq-shards top` in a real terminal: tmux's."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.reader.broker import Broker
+from tests.servers import ROOT, wait_until
+from tests.terminal.commands import MQ, done, objects
+
+pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux")
+
+
+class Terminal:
+    def __init__(self, own: Path, command: str) -> None:
+        self._socket = str(own / "tmux")
+        self._run("new-session", "-d", "-x", "110", "-y", "30", f"{command}; echo ended $?; sleep 60")
+
+    def _run(self, *arguments: str) -> str:
+        command = ["tmux", "-S", self._socket, "-f", "/dev/null", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, timeout=20).stdout
+
+    def press(self, *keys: str) -> None:
+        self._run("send-keys", *keys)
+
+    def size(self, width: int, height: int) -> None:
+        self._run("resize-window", "-x", str(width), "-y", str(height))
+
+    def text(self) -> str:
+        return self._run("capture-pane", "-p")
+
+    def sees(self, text: str) -> None:
+        wait_until(lambda: text in self.text(), f"it shows {text}; it shows\n{self.text()}")
+
+    def close(self) -> None:
+        subprocess.run(["tmux", "-S", self._socket, "kill-server"], capture_output=True, check=False, timeout=20)
+
+
+@pytest.fixture
+def terminal(broker: Broker, at: dict[str, str], tmp_path: Path) -> Iterator[Terminal]:
+    broker.publish(*[("top.one", b"x")] * 30, *[("top.two", b"x")] * 50)
+    command = shlex.join([*MQ, "top", "--interval", "0.3", at["http"]])
+    terminal = Terminal(tmp_path, f"TERM=xterm-256color LANG=C.UTF-8 {command}")
+    yield terminal
+    terminal.close()
+
+
+def row(terminal: Terminal, topic: str) -> list[str]:
+    return next((line.split() for line in terminal.text().splitlines() if line.strip().startswith(topic)), [])
+
+
+def test_it_is_live_and_obeys_keys(terminal: Terminal, broker: Broker) -> None:
+    terminal.sees("top.two")
+    terminal.sees("worker-1")
+    terminal.sees(" OK")
+    assert row(terminal, "top.one")[3] == "30"
+    broker.publish(*[("top.one", b"x")] * 40)
+    wait_until(lambda: row(terminal, "top.one")[3:4] == ["70"], "the backlog has grown")
+    terminal.press("n")
+    wait_until(lambda: terminal.text().find("top.one") < terminal.text().find("top.two"), "by name")
+    terminal.press("b")
+    wait_until(lambda: 0 < terminal.text().find("top.one") < terminal.text().find("top.two"), "70 before 50")
+    terminal.press("/")
+    terminal.press("T", "W", "O", "Enter")
+    terminal.sees("with “TWO”")
+    wait_until(lambda: "top.one" not in terminal.text(), "only one is left")
+    terminal.press("Escape")
+    terminal.sees("top.one")
+    terminal.size(60, 14)
+    wait_until(lambda: "top." in terminal.text() and len(terminal.text().splitlines()[0]) <= 60, "it fits")
+    terminal.size(5, 2)
+    terminal.size(110, 30)
+    terminal.sees("top.one")
+    broker.server.replace("mq-gateway")
+    broker.publish(*[("top.one", b"x")] * 5)
+    wait_until(lambda: row(terminal, "top.one")[3:4] == ["75"], "it has come back")
+    terminal.press("q")
+    terminal.sees("ended 0")
+
+
+def test_without_a_screen_it_writes_and_ends(broker: Broker, at: dict[str, str]) -> None:
+    broker.publish(("top.one", b"x"))
+    assert b"PUBLISHED" in done("top", "--count", "1", at["http"])
+    found = objects("top", "--count", "2", "--interval", "0.1", at["http"])
+    assert len(found) == 2
+    assert {"rows", "workers", "rates", "history"} <= set(found[0])
+
+
+def test_a_broker_that_is_away_is_said(tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, shlex.join([*MQ, "top", "--at", "http://127.0.0.1:1"]))
+    try:
+        terminal.sees("no broker at http://127.0.0.1:1")
+        terminal.sees("ended 1")
+    finally:
+        terminal.close()
