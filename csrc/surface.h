@@ -494,6 +494,11 @@ uint32_t crc32c_extend(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_extend_portable(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_advance(uint32_t state, uint64_t bytes);
 
+/* == base/s2 == */
+
+int64_t s2_decoded_bytes(const uint8_t *block, size_t bytes);
+int64_t s2_decode(const uint8_t *block, size_t bytes, uint8_t *out, size_t room);
+
 /* == log/sync == */
 
 struct syncer;

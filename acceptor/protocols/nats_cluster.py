@@ -12,11 +12,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.protocols.nats_cluster_options import RouteUrl
 from mq_shards.acceptor.protocols.nats_dial import Wish
 from mq_shards.acceptor.protocols.nats_route_info import Info, Own
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.filters.s2 import S2
 
 MAX_POOL: Final = 256
 
@@ -43,6 +46,10 @@ class Route:
     pool_index: int = 0
     registered: bool = False
     brings_next: bool = False
+    negotiated: bool = False  # how it is compressed
+    compression: str = ""
+    s2: S2 | None = None
+    began_ns: int = field(default_factory=time.monotonic_ns)
     began_wall_ns: int = field(default_factory=time.time_ns)
 
     def take(self, info: Info) -> None:
@@ -74,7 +81,7 @@ class Route:
             "did_solicit": self.wish is not None, "is_configured": self.explicit, "ip": host.strip("[]"),
             "port": int(port) if port.isdigit() else 0, "started_wall_ns": self.began_wall_ns,
             "import": info.values.get("import"), "export": info.values.get("export"), "account": self.account,
-            "pool_index": self.pool_index, "compression": "off" if info.text("compression") else "not supported",
+            "pool_index": self.pool_index, "compression": self.compression,
         }  # fmt: skip
 
 

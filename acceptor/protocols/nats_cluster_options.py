@@ -19,7 +19,7 @@ from mq_shards.acceptor.option_kinds import (
     TextList,
     is_host,
 )
-from mq_shards.acceptor.protocols import nats_tls_options
+from mq_shards.acceptor.protocols import nats_route_compression, nats_tls_options
 
 DEFAULT_PORT: Final = 6222
 SCHEMES: Final = ("nats-route", "nats", "tls")
@@ -104,6 +104,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-export-deny": TextList("subjects that they may not", "a subject", is_pattern),
     "cluster-accounts": TextList("have a connection of their own to each server", "an account", bool),
     **TLS_OPTIONS,
+    **nats_route_compression.OPTIONS,
 }  # fmt: skip
 
 
@@ -113,6 +114,7 @@ def check(settings: Mapping[str, Any]) -> None:
         raise ValueError("nats.cluster-user and nats.cluster-password go together")
     if settings["cluster-pool-size"] == 0:
         raise ValueError("nats.cluster-pool-size is -1, or at least 1")
+    nats_route_compression.thresholds_of(settings)
     if any(settings[name] != kind.default for name, kind in TLS_OPTIONS.items()):
         from mq_shards.acceptor.protocols import nats_route_tls
 

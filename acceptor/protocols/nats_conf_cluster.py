@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mq_shards.acceptor.protocols import nats_conf_auth
+from mq_shards.acceptor.protocols import nats_conf_auth, nats_route_compression
 from mq_shards.acceptor.protocols.nats_cluster_options import is_cluster_name, route_url
 from mq_shards.acceptor.protocols.nats_conf import Value
 from mq_shards.acceptor.protocols.nats_conf_operating import timeout, tls_block
@@ -25,7 +25,6 @@ from mq_shards.acceptor.protocols.nats_conf_takers import (
 SCHEME: Final = "nats-route"
 FIRST: Final = ("handshake_first", "first", "immediate")
 ALWAYS_FIRST: Final = "routes are encrypted before INFO, always"
-NOT_COMPRESSED: Final = ("accept", "off", "not supported", "not_supported", "disabled", "false", "none")
 
 
 def _name(value: Value) -> str:
@@ -53,12 +52,26 @@ def _take_permissions(conf: Conf, value: Value) -> None:
             conf.set(f"cluster-{name}-{which}", value, subjects)
 
 
+def _take_compression_mode(conf: Conf, value: Value) -> None:
+    mode = str(value.content).lower()
+    if mode not in nats_route_compression.NAMES:
+        raise value.error(f'unsupported compression mode "{value.content}"')
+    conf.set("cluster-compression", value, mode)
+
+
+COMPRESSION: Final[Mapping[str, Taker]] = {
+    "mode": _take_compression_mode,
+    **dict.fromkeys(
+        ("rtt_thresholds", "thresholds", "rtts", "rtt"), option("cluster-compression-rtt", Value.texts)
+    ),
+}  # fmt: skip
+
+
 def _take_compression(conf: Conf, value: Value) -> None:
-    mode = value.content
-    if isinstance(mode, dict):
-        mode = mode["mode"].content if "mode" in mode else "s2_auto"
-    if mode is not False and str(mode).lower() not in NOT_COMPRESSED:
-        conf.warn(value, "compression is not supported: routes are not compressed")
+    if isinstance(value.content, dict):
+        take_block(conf, value.block(), COMPRESSION, " in cluster.compression")
+    else:
+        _take_compression_mode(conf, value)
 
 
 def _take_verify(conf: Conf, value: Value) -> None:

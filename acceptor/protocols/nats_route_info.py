@@ -94,21 +94,24 @@ class Own:
     auth_required: bool
     tls: bool
     pool_size: int
+    compression: str = "accept"
     advertised: str = ""
     connect_urls: tuple[str, ...] = ()
     ws_connect_urls: tuple[str, ...] = ()
     ldm: bool = False
     permissions: dict[str, Any] = field(default_factory=dict)
 
-    def info(self, nonce: str = "", pool_index: int = 0, account: str = "", gossip_mode: int = 0) -> dict[str, Any]:
+    def info(
+        self, nonce: str = "", pool_index: int = 0, account: str = "", gossip_mode: int = 0, compression: str = ""
+    ) -> dict[str, Any]:
         """In the order in which nats-server has it; what is not so is left out."""
         optional: dict[str, Any] = {
             "auth_required": self.auth_required, "tls_required": self.tls, "tls_verify": self.tls,
             "max_payload": self.max_payload, "ip": self.advertised, "nonce": nonce, "cluster": self.cluster,
             "cluster_dynamic": self.dynamic, "connect_urls": list(self.connect_urls),
-            "ws_connect_urls": list(self.ws_connect_urls), "ldm": self.ldm, "compression": "off", **self.permissions,
-            "route_pool_size": max(self.pool_size, 0), "route_pool_idx": pool_index, "route_account": account,
-            "gossip_mode": gossip_mode,
+            "ws_connect_urls": list(self.ws_connect_urls), "ldm": self.ldm, "compression": compression,
+            **self.permissions, "route_pool_size": max(self.pool_size, 0), "route_pool_idx": pool_index,
+            "route_account": account, "gossip_mode": gossip_mode,
         }  # fmt: skip
         return {
             "server_id": self.server_id, "server_name": self.server_name, "version": self.version, "proto": 1,

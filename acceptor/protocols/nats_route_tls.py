@@ -1,6 +1,6 @@
 """Routes that are encrypted: both servers show each other their certificates before anything is said.
 
-    encryption.begin(conn, "")        a server has connected to us: `shaken` later, or it is closed
+    encryption.begin(conn, "")        a server has connected to us: a handshake is under way
     encryption.begin(conn, "host")    we have connected to that one
 
 Needs no connection for terms(), which the supervisor asks before it starts anything. What is demanded of a certificate
@@ -10,9 +10,8 @@ is what nats-server demands.
 from __future__ import annotations
 
 import ipaddress
-import logging
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.upgrade import Upgrades
 
 PREFIX: Final = "cluster-"
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +74,10 @@ def terms(settings: Mapping[str, Any]) -> RouteTerms | None:
 
 
 class RouteEncryption:
-    def __init__(self, engine: Engine, shaken: Callable[[int], None]) -> None:
-        """`shaken`: what is said now is encrypted."""
-        from mq_shards.acceptor.upgrade import Upgrades  # which needs the core
-
-        self._engine = engine
-        self._tell = shaken
+    def __init__(self, engine: Engine, upgrades: Upgrades) -> None:
+        self._engine, self._upgrades = engine, upgrades
         self._terms: RouteTerms | None = None
         self._host = ""
-        self.upgrades: Final[Upgrades] = Upgrades(engine, self._shaken, self._refused)
 
     @property
     def terms(self) -> RouteTerms | None:
@@ -100,17 +92,25 @@ class RouteEncryption:
     def begin(self, conn: int, host: str) -> None:
         """`host`: whom we have connected to; empty: somebody has connected to us."""
         assert self._terms is not None
-        self.upgrades.begin(conn)
+        self._upgrades.begin(conn)
         if not host:
-            self.upgrades.shake_hands(conn, VerifyingTls(self._terms.accepting), self._terms.timeout_ns)
+            self._upgrades.shake_hands(conn, VerifyingTls(self._terms.accepting), self._terms.timeout_ns)
             return
         name = self._host if self._host and _is_address(host) else host
         tls = VerifyingTls(self._terms.connecting, server_hostname=name)
-        self.upgrades.shake_hands(conn, tls, self._terms.timeout_ns, speaks_first=True)
+        self._upgrades.shake_hands(conn, tls, self._terms.timeout_ns, speaks_first=True)
+
+    def is_pinned(self, conn: int) -> bool:
+        """Whether the other server's key is one of those that are wanted, if there are such."""
+        tls, terms = self._upgrades.tls(conn), self._terms
+        certificate = tls.certificate if isinstance(tls, VerifyingTls) else None
+        if terms is None or not terms.pinned:
+            return True
+        return certificate is not None and key_digest(certificate) in terms.pinned
 
     def is_known(self, conn: int, routes: Sequence[RouteUrl]) -> bool:
         """Whether the certificate of who has connected names somebody who may, where that is asked."""
-        tls = self.upgrades.tls(conn)
+        tls = self._upgrades.tls(conn)
         if self._terms is None or not isinstance(tls, VerifyingTls):
             return False
         certificate = tls.certificate_fields
@@ -122,19 +122,6 @@ class RouteEncryption:
             return True
         user = self._terms.user
         return bool(user) and (user in names_of(certificate) or parse_subject(user) == subject_of(certificate))
-
-    def _shaken(self, conn: int) -> None:
-        tls, terms = self.upgrades.tls(conn), self._terms
-        certificate = tls.certificate if isinstance(tls, VerifyingTls) else None
-        if terms is not None and terms.pinned and (certificate is None or key_digest(certificate) not in terms.pinned):
-            log.error("%s: the TLS handshake failed: certificate not pinned", self._engine.remote(conn))
-            self._engine.close_connection(conn)
-            return
-        self._tell(conn)
-
-    def _refused(self, conn: int, alert: bytes, why: str) -> None:
-        self._engine.send(conn, alert)
-        self._engine.close_connection(conn)
 
 
 def _matches(pattern: Sequence[str], host: Sequence[str]) -> bool:

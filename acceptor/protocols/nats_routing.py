@@ -30,7 +30,19 @@ from mq_shards.acceptor.protocols.nats_client import NATS_SERVER_VERSION, json_l
 from mq_shards.acceptor.protocols.nats_cluster import Cluster, Route
 from mq_shards.acceptor.protocols.nats_cluster_options import RouteUrl, advertised, route_url
 from mq_shards.acceptor.protocols.nats_dial import Dialer, Wish, is_ours
+from mq_shards.acceptor.protocols.nats_route_compression import (
+    AUTO,
+    NOT_SUPPORTED,
+    OFF,
+    UNCOMPRESSED,
+    by_rtt,
+    is_negotiated,
+    mode_of,
+    select,
+    thresholds_of,
+)
 from mq_shards.acceptor.protocols.nats_route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own, read_connect
+from mq_shards.acceptor.upgrade import Upgrades
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats_route_tls import RouteEncryption
@@ -86,8 +98,10 @@ class Routing:
             settings["cluster-connect-backoff"], self._is_own,
         )  # fmt: skip
         self._begun = False
+        self._upgrades = Upgrades(engine, self._shaken, self._refused)
         self._encryption: RouteEncryption | None = None
         self._set_tls()
+        self._own.compression = mode_of(settings)
         engine.set("nats-route.ping-interval-ns", settings["cluster-ping-interval"])
         engine.set("nats-route.ping-max", settings["cluster-ping-max"])
         engine.set("nats-route.write-deadline-ns", settings["cluster-write-deadline"])
@@ -102,7 +116,7 @@ class Routing:
         from mq_shards.acceptor.protocols.nats_route_tls import RouteEncryption, terms
 
         if self._encryption is None:
-            self._encryption = RouteEncryption(self._engine, self._shaken)
+            self._encryption = RouteEncryption(self._engine, self._upgrades)
         self._encryption.set(terms(self._settings), self._urls)
         self._own.tls = self._encryption.terms is not None
 
@@ -127,9 +141,7 @@ class Routing:
     def wait_ns(self) -> int:
         if not self._begun:
             return 0
-        waits = [self._dialer.wait_ns(), self._auth_wait_ns()]
-        if self._encryption is not None:
-            waits.append(self._encryption.upgrades.wait_ns())
+        waits = [self._dialer.wait_ns(), self._auth_wait_ns(), self._upgrades.wait_ns()]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
@@ -137,8 +149,7 @@ class Routing:
             self._begun = True
             self._begin()
         self._dialer.expire()
-        if self._encryption is not None:
-            self._encryption.upgrades.expire()
+        self._upgrades.expire()
         now_ns = time.monotonic_ns()
         for route in list(self._routes.values()):
             if 0 < route.auth_by_ns <= now_ns:
@@ -190,6 +201,7 @@ class Routing:
                 self._info(route, Info.read(command[len("INFO") :].strip(b" \t")))
             elif word == b"PONG":
                 self._solicit_next(route)
+                self._adapt(route)
             else:
                 log.warning("%s said %s", route.remote, command.decode(errors="replace"))
                 raise RouteError("")
@@ -197,16 +209,13 @@ class Routing:
             raise RouteError("") from error
 
     def input(self, conn: int, data: bytes) -> None:
-        if self._encryption is not None:
-            self._encryption.upgrades.input(conn, data)
+        self._upgrades.input(conn, data)
 
     def output(self, conn: int, data: bytes) -> None:
-        if self._encryption is not None:
-            self._encryption.upgrades.output(conn, data)
+        self._upgrades.output(conn, data)
 
     def closed(self, conn: int) -> None:
-        if self._encryption is not None:
-            self._encryption.upgrades.closed(conn)
+        self._upgrades.closed(conn)
         route = self._routes.pop(conn, None)
         if route is None:
             self._dialer.ended(conn)
@@ -255,8 +264,17 @@ class Routing:
             self._greet(route)
 
     def _shaken(self, conn: int) -> None:
-        if (route := self._routes.get(conn)) is not None:
+        if (route := self._routes.get(conn)) is None or self._encryption is None:
+            return
+        if self._encryption.is_pinned(conn):
             self._greet(route)
+        else:
+            log.error("%s: the TLS handshake failed: certificate not pinned", self._engine.remote(conn))
+            self._engine.close_connection(conn)
+
+    def _refused(self, conn: int, alert: bytes, why: str) -> None:
+        self._engine.send(conn, alert)
+        self._engine.close_connection(conn)
 
     def _greet(self, route: Route) -> None:
         self._say_first(route)
@@ -264,6 +282,9 @@ class Routing:
 
     def _say_first(self, route: Route) -> None:
         conn, wish = route.conn, route.wish
+        if is_negotiated(self._own.compression):
+            # Nothing may be said by and by as long as it is open how.
+            self._engine.call(conn, "negotiates", 1)
         if wish is None:
             if self._own.auth_required:
                 route.auth_by_ns = time.monotonic_ns() + self._settings["cluster-auth-timeout"]
@@ -271,18 +292,29 @@ class Routing:
             return
         route.url, route.account, route.explicit = wish.url, wish.account, wish.explicit
         self._engine.call(conn, "solicited")
-        self._engine.reply(conn, json_line("CONNECT", self._own.connect(wish.url.user, wish.url.password)))
-        # Which place in a pool is free is known when the other has said who it is.
+        self._say_now(route, json_line("CONNECT", self._own.connect(wish.url.user, wish.url.password)))
+        # Which place in a pool is free, and how it is compressed, is known when the other has said who it is.
         if not self._delays_info(route):
             self._say_info(route)
 
     def _delays_info(self, route: Route) -> bool:
-        return route.wish is not None and self._own.pool_size > 0 and not route.account
+        if route.wish is None:
+            return False
+        return is_negotiated(self._own.compression) or (self._own.pool_size > 0 and not route.account)
 
     def _say_info(self, route: Route, pool_index: int = 0) -> None:
         mode = route.wish.gossip_mode if route.wish is not None else 0
-        info = self._own.info(secrets.token_urlsafe(11), pool_index, route.account, mode)
-        self._engine.reply(route.conn, json_line("INFO", info))
+        compression = route.compression if route.negotiated and self._own.compression != AUTO else self._own.compression
+        said = compression if compression != NOT_SUPPORTED else ""
+        info = self._own.info(secrets.token_urlsafe(11), pool_index, route.account, mode, said)
+        self._say_now(route, json_line("INFO", info))
+
+    def _say_now(self, route: Route, line: bytes) -> None:
+        """Before it is registered nobody else says anything: it must not be said in a way that came up later."""
+        if route.conn in self._upgrades:
+            self._upgrades.say(route.conn, line)
+        else:
+            self._engine.reply(route.conn, line)
 
     def _connect(self, route: Route, body: bytes) -> None:
         said = read_connect(body)
@@ -337,7 +369,49 @@ class Routing:
             log.error('%s has the name of this server: "%s"', route.remote, self._own.server_name)
             raise RouteError("")
         self._dialer.heard(route.conn)
-        self._register(route, info)
+        if not self._compress(route, info):
+            self._register(route, info)
+
+    def _compress(self, route: Route, info: Info) -> bool:
+        """Whether it is compressed from here on, and another INFO will come that way."""
+        if route.negotiated:
+            return False
+        theirs = info.text("compression")
+        if not is_negotiated(self._own.compression):
+            off = theirs and self._own.compression == OFF
+            route.compression = OFF if off else NOT_SUPPORTED
+            return False
+        try:
+            mode = select(self._own.compression, theirs)
+        except ValueError as error:
+            raise RouteError(str(error)) from None
+        if mode == AUTO:
+            mode = by_rtt(time.monotonic_ns() - route.began_ns, thresholds_of(self._settings))
+        route.negotiated, route.compression = True, mode
+        self._engine.call(route.conn, "negotiates", 0)
+        if not is_negotiated(mode):
+            return False
+        from mq_shards.acceptor.filters.s2 import S2
+
+        if route.wish is not None:
+            self._say_info(route)
+        if route.conn not in self._upgrades:
+            self._upgrades.begin(route.conn)
+        route.s2 = S2(compresses=mode != UNCOMPRESSED)
+        self._upgrades.add(route.conn, route.s2)
+        if route.wish is None:
+            self._say_info(route)
+        return True
+
+    def _adapt(self, route: Route) -> None:
+        """An answer has come, after a time that says how much it is worth to compress."""
+        if route.s2 is None or self._own.compression != AUTO:
+            return
+        mode = by_rtt(self._figures(route)["rtt_ns"], thresholds_of(self._settings))
+        if mode != route.compression:
+            log.info("%s: %s", route.remote_name, mode)
+        route.compression, route.s2.compresses = mode, mode != UNCOMPRESSED
+        self._engine.call(route.conn, "tell-pong")
 
     def _register(self, route: Route, info: Info) -> None:
         route.take(info)
@@ -356,6 +430,8 @@ class Routing:
         if not joined:
             return
         route.registered = True
+        if route.s2 is not None and self._own.compression == AUTO:
+            self._engine.call(route.conn, "tell-pong")
         if first:
             log.info("a route to %s (%s)", route.remote_name, route.remote)
             self._tell_clients()

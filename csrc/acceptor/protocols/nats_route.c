@@ -282,7 +282,8 @@ static void send_ping(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     r->pings++;
     r->asked_ns = a->now_ns;
-    nats_route_say(a, c, PING, sizeof PING - 1);
+    /* One that does not come to an understanding is stale in time. */
+    if ((r->flags & ROUTE_NEGOTIATES) == 0) nats_route_say(a, c, PING, sizeof PING - 1);
 }
 
 /* Servers are asked whether or not they have said something lately. */
@@ -430,6 +431,11 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
         r->permissions = nats_permissions_take(&route_server(a, c)->permissions, k->value);
     } else if (strcmp(what, "solicited") == 0) {
         r->flags &= ~(uint32_t)ROUTE_MUST_CONNECT;
+    } else if (strcmp(what, "negotiates") == 0) {
+        r->flags = k->value != 0 ? r->flags | ROUTE_NEGOTIATES : r->flags & ~(uint32_t)ROUTE_NEGOTIATES;
+        if (k->value == 0) r->pings = 0;
+    } else if (strcmp(what, "tell-pong") == 0) {
+        r->flags |= ROUTE_TELLS_PONG;
     } else if (strcmp(what, "ping") == 0) {
         r->flags |= ROUTE_TELLS_PONG;
         send_ping(a, c);

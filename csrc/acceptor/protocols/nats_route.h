@@ -23,6 +23,7 @@ enum nats_route_flag {
     ROUTE_HEADERS = 2,      /* the server knows headers */
     ROUTE_NO_POOL = 4,      /* it has one connection, for all accounts */
     ROUTE_TELLS_PONG = 8,   /* Python wants to know when a PING is answered */
+    ROUTE_NEGOTIATES = 16,  /* nothing is said of our own accord yet: it may be about to be compressed */
 };
 
 enum nats_route_counter {

@@ -1,0 +1,101 @@
+"""How routes come to be compressed: what each server wants, and what becomes of it.
+
+One side says INFO with the mode that it is configured for; who has connected answers with the mode that follows, and
+what both say from then on is compressed. Each side compresses in its own way: the modes are of what it sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from mq_shards.acceptor.option_kinds import MS, Kind, Text, TextList, parse_duration
+
+NOT_SUPPORTED: Final = "not supported"
+OFF: Final = "off"
+ACCEPT: Final = "accept"
+AUTO: Final = "s2_auto"
+UNCOMPRESSED: Final = "s2_uncompressed"
+FAST: Final = "s2_fast"
+BETTER: Final = "s2_better"
+BEST: Final = "s2_best"
+
+# By how long an answer takes; the last beyond the last threshold.
+LEVELS: Final = (UNCOMPRESSED, FAST, BETTER, BEST)
+THRESHOLDS_NS: Final = (10 * MS, 50 * MS, 100 * MS)
+MAX_THRESHOLDS: Final = 4
+
+# As nats-server's file has them.
+NAMES: Final[Mapping[str, str]] = {
+    **dict.fromkeys((NOT_SUPPORTED, "not_supported"), NOT_SUPPORTED),
+    **dict.fromkeys((OFF, "disabled", "false"), OFF),
+    ACCEPT: ACCEPT,
+    **dict.fromkeys((AUTO, "auto"), AUTO),
+    **dict.fromkeys((FAST, "fast", "on", "enabled", "true"), FAST),
+    **dict.fromkeys((BETTER, "better"), BETTER),
+    **dict.fromkeys((BEST, "best"), BEST),
+}
+
+OPTIONS: Final[Mapping[str, Kind]] = {
+    "cluster-compression": Text(
+        ACCEPT, "of what is sent to other servers", "accept, off, s2_auto, s2_fast, s2_better or s2_best",
+        lambda text: text.lower() in NAMES, "if the other server wants it",
+    ),
+    "cluster-compression-rtt": TextList(
+        "how long an answer takes at most where s2_auto does not compress, is fast, better, best (10ms, 50ms, 100ms)",
+        "a duration", lambda text: parse_duration(text) is not None,
+    ),
+}  # fmt: skip
+
+
+def mode_of(settings: Mapping[str, Any]) -> str:
+    return NAMES[settings["cluster-compression"].lower()]
+
+
+def thresholds_of(settings: Mapping[str, Any]) -> tuple[int, ...]:
+    """In ns; 0: that level is not used. Raises ValueError of one line."""
+    found = [max(parse_duration(text) or 0, 0) for text in settings["cluster-compression-rtt"]]
+    if not found:
+        return THRESHOLDS_NS
+    set_ones = [threshold for threshold in found if threshold]
+    if set_ones != sorted(set_ones):
+        raise ValueError("nats.cluster-compression-rtt: they are to rise")
+    while found and not found[-1]:
+        found.pop()
+    if not 0 < len(found) <= MAX_THRESHOLDS:
+        raise ValueError(f"nats.cluster-compression-rtt: it is 1 to {MAX_THRESHOLDS} durations, not all of them 0")
+    return tuple(found)
+
+
+def is_negotiated(mode: str) -> bool:
+    return mode not in (OFF, NOT_SUPPORTED)
+
+
+def select(ours: str, theirs: str) -> str:
+    """Of two modes that are said, ours one that is negotiated; what becomes of it. Raises ValueError.
+
+    >>> select("accept", "accept"), select("accept", "s2_auto"), select("s2_best", "accept"), select("s2_fast", "")
+    ('off', 's2_fast', 's2_best', 'not supported')
+    """
+    if theirs in ("", NOT_SUPPORTED):
+        return NOT_SUPPORTED
+    if theirs == OFF:
+        return OFF
+    if theirs not in (ACCEPT, AUTO, *LEVELS):
+        raise ValueError(f'unsupported route compression mode "{theirs}"')
+    if ours != ACCEPT:
+        return ours
+    return {ACCEPT: OFF, AUTO: FAST}.get(theirs, theirs)
+
+
+def by_rtt(rtt_ns: int, thresholds: Sequence[int]) -> str:
+    """
+    >>> [by_rtt(ms * MS, THRESHOLDS_NS) for ms in (0, 10, 11, 99, 101)]
+    ['s2_uncompressed', 's2_uncompressed', 's2_fast', 's2_better', 's2_best']
+    >>> by_rtt(1, (0, 0, 20 * MS)), by_rtt(1 << 60, (10 * MS, 20 * MS))
+    ('s2_better', 's2_fast')
+    """
+    for level, threshold in zip(LEVELS, thresholds, strict=False):
+        if rtt_ns <= threshold:
+            return level
+    return BEST if len(thresholds) >= len(LEVELS) - 1 else LEVELS[len(thresholds) - 1]

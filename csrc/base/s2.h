@@ -1,0 +1,20 @@
+/* Blocks of S2, the extension of Snappy that NATS servers compress routes with: literals, and copies of what came before.
+ * A copy may stand without its distance, which is then that of the one before ("repeat"); so it may be long.
+ *
+ * Format: format_description.txt of google/snappy, and S2's additions to it, in the README of the s2 package of
+ * klauspost/compress ("Format Extensions"). Snappy's blocks are S2's. Keeps nothing, allocates nothing.
+ */
+#ifndef MQ_S2_H
+#define MQ_S2_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { S2_CORRUPT = -1 };
+
+/* How many bytes a block stands for, as it says; S2_CORRUPT when it says nothing, or 2^32 and more. */
+int64_t s2_decoded_bytes(const uint8_t *block, size_t bytes);
+/* Puts them to `out`, where there is room for exactly so many as it says. How many they are, or S2_CORRUPT. */
+int64_t s2_decode(const uint8_t *block, size_t bytes, uint8_t *out, size_t room);
+
+#endif
