@@ -383,11 +383,15 @@ struct replay {
 #define MSG_DISMISSED   ...
 #define MSG_IMPLICIT    ...
 
+#define WINDOW_BYTES       ...
+#define SHORT_WINDOW_BYTES ...
+
 struct worker;
 struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd, uint64_t seed);
 void worker_free(struct worker *w);
 bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns);
 void worker_spin(struct worker *w, uint64_t spin_ns);
+void worker_push_at_most(struct worker *w, uint64_t bytes);
 
 bool worker_own(struct worker *w, uint32_t shard);
 bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,

@@ -25,9 +25,9 @@ class BodyError(HttpError):
 class Bodies:
     """The one window of bytes: what strangers have sent and nobody is done with."""
 
-    def __init__(self, largest_bytes: int = 0) -> None:
-        """There is room for four of the largest."""
-        self._limit = max(BODIES_BYTES, 4 * largest_bytes)
+    def __init__(self, largest_bytes: int = 0, limit_bytes: int | None = None) -> None:
+        """There is room for four of the largest, whatever the limit."""
+        self._limit = max(BODIES_BYTES if limit_bytes is None else limit_bytes, 4 * largest_bytes)
         self._held = 0
 
     def take(self, size: int) -> bool:

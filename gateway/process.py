@@ -89,7 +89,7 @@ class GatewayProcess:
                 connect=options.nsq["http-client-connect-timeout"] / SECOND_NS,
             ),
         )
-        bodies = Bodies(options.nsq["max-body-size"])
+        bodies = Bodies(options.nsq["max-body-size"], start["settings"]["broker"]["max-buffered-bytes"] // 2)
         self._http = NsqHttp(
             options,
             self._broker,

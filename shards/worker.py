@@ -90,9 +90,7 @@ class Worker:
         self._data_dir = start["data_dir"]
         self._refuses_damage = start.get("damage") == "refuse"
         self._unread = None if self._in_memory else Unread(Path(self._data_dir))
-        self._worker = lib.worker_new(
-            self._index, int(start["workers"]), self._shards, board_fd, wake_fd, 0
-        )
+        self._worker = lib.worker_new(self._index, int(start["workers"]), self._shards, board_fd, wake_fd, 0)
         if self._worker == ffi.NULL:
             raise OSError(ffi.errno, f"a worker cannot be made: {os.strerror(ffi.errno)}")
         self._background_sync = start["sync"] != "never"
@@ -100,6 +98,10 @@ class Worker:
         if not lib.worker_sync_mode(self._worker, SYNC_MODES[start["sync"]], interval_ns):
             raise OSError(ffi.errno, f"no thread to sync with: {os.strerror(ffi.errno)}")
         lib.worker_spin(self._worker, int(settings["broker"]["worker-spin-us"]) * 1000)
+        # Half of what an acceptor's connections may hold; any worker may push its part of that.
+        lib.worker_push_at_most(
+            self._worker, int(settings["broker"]["max-buffered-bytes"]) // 2 // int(start["workers"])
+        )
         self._memory: dict[int, dict[int, int]] = {}
 
     # --- starting ---------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import struct
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -460,6 +461,33 @@ def test_a_client_that_takes_nothing_gets_no_more_than_the_window(bench: Channel
     assert got == 11  # the message that fills it is still sent
     bench.raw(lib.MSG_SENT, 1, id=5 * (48 + len(body)))
     assert len(delivered(bench.turn())) == 5
+
+
+def test_windows_are_short_while_all_consumers_together_have_been_sent_too_much(bench: Channels) -> None:
+    most, short, body = 4 << 20, lib.SHORT_WINDOW_BYTES, b"x" * 9952
+    counted, consumers, messages = 48 + len(body), range(1, 31), 150
+    lib.worker_push_at_most(bench.worker, most)
+    for conn in consumers:
+        bench.sub(conn, "t", f"c{conn}", credit=1000)
+    came = Counter[int]()
+    for _ in range(messages):
+        came.update(answer.conn for answer in bench.pub("t", body)[1] if answer.kind == lib.MSG_DELIVER)
+    assert most <= came.total() * counted <= most + len(consumers) * (short + counted)
+    assert all(came[conn] * counted >= short for conn in consumers), "nobody starves"
+    # Who reads goes on, in steps of the short window; what of others does not leave stays where it is.
+    for _ in range(messages * counted // short):
+        bench.raw(lib.MSG_SENT, 1, id=short)
+        sent = Counter(answer.conn for answer in bench.turn() if answer.kind == lib.MSG_DELIVER)
+        assert set(sent) <= {1} and sent[1] * counted <= short + counted
+        came += sent
+    assert came[1] == messages
+    # What was on its way to those that go counts no more: there are whole windows again.
+    for conn in consumers:
+        bench.raw(GONE, conn)
+    bench.turn()
+    bench.sub(100, "t", "c2", credit=1000)
+    whole = delivered(bench.turn()) + delivered(bench.turn())  # the ring is as small as a window
+    assert lib.WINDOW_BYTES <= len(whole) * counted < lib.WINDOW_BYTES + counted
 
 
 # --- beside the job queue ---------------------------------------------------------------------------------------------

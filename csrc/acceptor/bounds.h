@@ -38,9 +38,9 @@
 /* Durations that are options are shorter than 2 to the power of this, so that sums do not overflow. */
 #define LONGEST_TIME_NS_BITS 60
 
-/* A consumer's deliveries that have left are reported when they are so many bytes; and so many are sent before the end
- * of a turn, so that what is to be sent fits a block. */
-#define SENT_REPORT_BYTES (WINDOW_BYTES / 4)
+/* A consumer's deliveries that have left are reported when they are so many bytes: less than the shortest window, which
+ * would never open again else. And so many are sent before the end of a turn, so that what is to be sent fits a block. */
+#define SENT_REPORT_BYTES (SHORT_WINDOW_BYTES / 2)
 #define PUSH_BYTES        (BLOCK_BYTES - ((size_t)1 << 10))
 
 /* Of a filtered connection: in one UPCALL_OUTPUT, and how much may wait behind Python before no more are made. */

@@ -142,8 +142,10 @@ struct producer_part {
     uint32_t unused;
 };
 
-/* What may be on its way to one consumer: delivered, and not reported SENT. */
-#define WINDOW_BYTES ((uint32_t)1 << 20)
+/* What may be on its way to one consumer: delivered, and not reported SENT. It is short while that is too much for all
+ * consumers of an acceptor together (worker_push_at_most). */
+#define WINDOW_BYTES       ((uint32_t)1 << 20)
+#define SHORT_WINDOW_BYTES (WINDOW_BYTES / 16)
 
 /* In a PUBLISH's, PUBLISH_MANY's, DELIVER's and the flags of a reply with a message: headers stand before the body. In
  * those of a RESERVE, TAKE, RESERVE_ID or PEEK: they are wanted. */

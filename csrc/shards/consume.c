@@ -164,7 +164,9 @@ void consumer_sent(struct worker *w, uint32_t client, const struct message *m) {
     if (!consumer) return;
     struct consumer *c = consumer_at(&w->subscriptions, consumer);
     /* More than is on its way: of before this process, or of before a SUBSCRIBE. */
-    c->window_bytes -= m->sent_bytes < c->window_bytes ? (uint32_t)m->sent_bytes : c->window_bytes;
+    uint32_t sent_bytes = m->sent_bytes < c->window_bytes ? (uint32_t)m->sent_bytes : c->window_bytes;
+    c->window_bytes -= sent_bytes;
+    w->peers[client_at(&w->clients, client)->acceptor].window_bytes -= sent_bytes;
     consumer_settle(w, consumer);
 }
 

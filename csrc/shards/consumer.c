@@ -71,7 +71,7 @@ static void join_turns(struct worker *w, struct consumer *c, uint32_t consumer) 
 
 void consumer_settle(struct worker *w, uint32_t consumer) {
     struct consumer *c = consumer_of(w, consumer);
-    bool may = c->credit > c->inflight && c->window_bytes < WINDOW_BYTES && c->permits > 0 && !c->yields &&
+    bool may = c->credit > c->inflight && c->window_bytes < consumer_window(w, c) && c->permits > 0 && !c->yields &&
                policy_lets(at(w, c->subscription), consumer);
     if (may == (c->next_turn != 0)) return;
     if (!may) {
@@ -167,6 +167,7 @@ void consumer_remove(struct worker *w, uint32_t consumer) {
     struct subscription *s = at(w, c->subscription);
     c->credit = 0;
     yield_no_more(w, consumer);
+    w->peers[client_at(&w->clients, c->client)->acceptor].window_bytes -= c->window_bytes;
     bool leaves = give_back(w, c, w->piece);
     leave_turns(w, c, consumer);
     flights_forget(w, consumer);

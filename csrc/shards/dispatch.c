@@ -100,6 +100,11 @@ __attribute__((cold)) static int64_t parts_of(const struct worker *w, uint32_t d
     return left && count < parts ? count : parts;
 }
 
+static void widen(struct consumer *c, struct peer *peer, uint32_t bytes) {
+    c->window_bytes += bytes;
+    peer->window_bytes += bytes;
+}
+
 /* Of one that is split, so many; of one that is not, that: to be taken out of what they are packed in. */
 static void deliver_packed(struct worker *w, uint32_t delivery, const struct record *r, uint32_t consumer,
                            uint32_t count) {
@@ -129,7 +134,7 @@ static void deliver_packed(struct worker *w, uint32_t delivery, const struct rec
     free(all);
     peer->full = channel_backlogged(peer->channel);
     /* What they come to who opens them knows, and says that the rest is SENT. */
-    c->window_bytes += count * (uint32_t)sizeof m + h.packed_bytes;
+    widen(c, peer, count * (uint32_t)sizeof m + h.packed_bytes);
     if (c->permits != INT64_MAX) c->permits -= count;
     consumer_settle(w, consumer);
 }
@@ -173,10 +178,10 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
             channel_send(peer->channel, &m, body, body_bytes);
         peer->full = channel_backlogged(peer->channel);
     }
-    c->window_bytes += (uint32_t)(sizeof m + body_bytes);
+    widen(c, peer, (uint32_t)(sizeof m + body_bytes));
     bool counted = c->permits != INT64_MAX;
     if (counted) c->permits -= parts_of(w, delivery, r);
-    if (counted || c->window_bytes >= WINDOW_BYTES) consumer_settle(w, consumer);
+    if (counted || c->window_bytes >= consumer_window(w, c)) consumer_settle(w, consumer);
 }
 
 static bool sampled_out(struct worker *w, const struct consumer *c) {

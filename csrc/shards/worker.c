@@ -57,6 +57,7 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
     w->wake_fd = wake_fd;
     w->piece = WORKER_TURN_STEPS;
     w->control_fd = -1;
+    w->push_most_bytes = UINT64_MAX;
     w->poll_fd = epoll_create1(EPOLL_CLOEXEC);
     w->board = board_map(board_fd);
     const struct siphash_key key = siphash_key(seed);
@@ -115,6 +116,10 @@ void worker_read_clock(struct worker *w, bool reads) {
 
 void worker_spin(struct worker *w, uint64_t spin_ns) {
     adaptive_spin_set(&w->adaptive_spin, spin_ns);
+}
+
+void worker_push_at_most(struct worker *w, uint64_t bytes) {
+    w->push_most_bytes = bytes;
 }
 
 /* --- segments ----------------------------------------------------------------------------------------------------- */

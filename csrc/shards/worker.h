@@ -74,6 +74,7 @@ struct peer {
     const struct message *stalled; /* could not be done yet */
     uint64_t round_tail;           /* replies before this are covered by the sync under way */
     bool full;                     /* nothing is to be pushed to it in this turn any more */
+    uint64_t window_bytes;         /* of all its consumers */
 };
 
 struct worker {
@@ -102,6 +103,7 @@ struct worker {
     uint32_t piece;             /* WORKER_TURN_STEPS, or as few as a test says */
 
     struct peer peers[BOARD_MAX_ACCEPTORS];
+    uint64_t push_most_bytes; /* to one of them, before its consumers' windows are short */
     struct board *board;
     struct worker_board *count;
 
@@ -138,6 +140,8 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
 void worker_free(struct worker *w);
 bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns);
 void worker_spin(struct worker *w, uint64_t spin_ns);
+/* So much may be on its way to all consumers of an acceptor before their windows are short. */
+void worker_push_at_most(struct worker *w, uint64_t bytes);
 
 /* Whether it reads the clocks itself when messages have come in, as it does from worker_run on. */
 void worker_read_clock(struct worker *w, bool reads);
@@ -246,6 +250,11 @@ static inline uint64_t worker_deadline(const struct worker *w, uint64_t due_wall
 _Noreturn void worker_die(const char *why);
 
 /* One of a turn's, as few as a request needs. */
+/* What may be on its way to a consumer now. */
+static inline uint32_t consumer_window(const struct worker *w, const struct consumer *c) {
+    const struct peer *peer = &w->peers[client_at(&w->clients, c->client)->acceptor];
+    return peer->window_bytes < w->push_most_bytes ? WINDOW_BYTES : SHORT_WINDOW_BYTES;
+}
 static inline void worker_step(struct worker *w) {
     w->steps++;
 }
