@@ -88,7 +88,8 @@ def test_defaults() -> None:
         "beanstalk": {"max-job-size": 65535, "ids": ""},
         "nsq": NSQD_DEFAULTS,
         "pulsar": {
-            "max-message-size": 5 << 20, "keep-alive": 30 * SECOND, "advertised-url": "",
+            "max-message-size": 5 << 20, "keep-alive": 30 * SECOND, "policies-interval": 60 * SECOND,
+            "advertised-url": "",
             "tls-cert-file": "", "tls-key-file": "", "tls-trust-certs-file": "",
             "token-secret-key-file": "", "token-public-key-file": "", "token-public-alg": "rs256",
             "token-auth-claim": "sub", "basic-auth-file": "", "tls-auth": False, "authorization-enabled": False,

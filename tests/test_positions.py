@@ -542,3 +542,25 @@ def test_a_start_comes_before_a_policy(bench: Channels) -> None:
     assert seqs(bench.turn()) == [1]
     assert join(bench, 2, lib.POLICY_TURNS) == lib.STATUS_FULL
     assert got([], 1) == []
+
+
+def test_what_is_before_is_finished_and_nothing_else_changes(bench: Channels) -> None:
+    """A SEEK with MSG_UPTO: what somebody has, or has finished, behind that place does not come again."""
+    publish(bench, count=5)
+    begin(bench, 1, EARLIEST, credit=100)
+    assert seqs(bench.turn()) == [0, 1, 2, 3, 4]
+    finish(bench, 1, 1, 3)
+    assert seek(bench, SEQ, 2, flags=lib.MSG_UPTO).status == OK
+    where = position(bench)
+    assert (position(bench, "c").unfinished, position(bench, "c").in_flight, where.next) == (2, 2, 5)
+    assert seqs(bench.turn()) == [], "nothing comes again"
+    bench.restart()
+    begin(bench, 1, EARLIEST)
+    assert seqs(bench.turn()) == [2, 4]
+    publish(bench, count=3)
+    bench.turn()
+    assert seek(bench, SEQ, 99, flags=lib.MSG_UPTO).status == OK
+    assert position(bench, "c").unfinished == 8 and position(bench, "c").in_flight == 0
+    bench.restart()
+    begin(bench, 1, EARLIEST)
+    assert seqs(bench.turn()) == []

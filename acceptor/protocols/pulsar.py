@@ -57,6 +57,7 @@ class Pulsar(Protocol):
     options: ClassVar[Mapping[str, Kind]] = {
         "max-message-size": Number(5 << 20, 1, MAX_BODY // 2, "bytes of the largest message, as clients are told"),
         "keep-alive": Duration(30 * SECOND, MS, YEAR, "between two PINGs; who is silent for two of these is cut off"),
+        "policies-interval": Duration(60 * SECOND, MS, YEAR, "between two looks at what expires by a policy"),
         "advertised-url": Text("", "where clients are told that a topic is; empty: the address that is listened on"),
         "tls-cert-file": File("the certificate (PEM) for pulsar+ssl://, which is spoken on the same ports"),
         "tls-key-file": File("the key of that certificate"),

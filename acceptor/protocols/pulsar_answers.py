@@ -14,21 +14,22 @@ from mq_shards.acceptor.protocols.pulsar_clients import Client, Consumer, Desk, 
 from mq_shards.acceptor.protocols.pulsar_consumers import EXCLUSIVE
 from mq_shards.acceptor.protocols.pulsar_names import topic_name
 from mq_shards.acceptor.protocols.pulsar_position import position_of
+from mq_shards.acceptor.protocols.pulsar_topics import KINDS
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Asked, Calls
 
 ACCESS_MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
-KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 # How often it is looked whether a consumer of a terminated topic has come to its end.
 LOOK_NS: Final = 500_000_000
 
 Fields: TypeAlias = dict[str, Any]
 
 
-def counts_of(desk: Desk, client: Client, what: str, id: int) -> list[int]:
-    """64-bit numbers."""
+def counts_of(desk: Desk, client: Client, what: str, id: int, many: int) -> list[int]:
+    """64-bit numbers; none are counted any more of what is about to be said to be gone."""
     halves = desk.engine.call_for_list(client.conn, what, id)
-    return [low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)]
+    found = [low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)]
+    return found if len(found) == many else [0] * many
 
 
 def permits_of(count: int) -> int:
@@ -87,14 +88,14 @@ class Answers:
         }
 
     def _producer_fields(self, client: Client, producer: Producer) -> Fields:
-        messages, count = counts_of(self._desk, client, "count-producer", producer.id)
+        messages, count = counts_of(self._desk, client, "count-producer", producer.id, 2)
         return {
             "id": producer.id, "name": producer.name, "access_mode": ACCESS_MODES[producer.mode],
             "messages": messages, "bytes": count, **self._client_fields(client),
         }  # fmt: skip
 
     def _consumer_fields(self, client: Client, consumer: Consumer) -> Fields:
-        messages, count, permits = counts_of(self._desk, client, "count-consumer", consumer.id)
+        messages, count, permits = counts_of(self._desk, client, "count-consumer", consumer.id, 3)
         return {
             "id": consumer.id, "name": consumer.name, "subscription": consumer.subscription,
             "type": KINDS[consumer.kind], "durable": consumer.durable, "messages": messages, "bytes": count,
@@ -131,7 +132,7 @@ class Answers:
         closed = 0
         for name in body["topics"]:
             core = topic_name(name).core
-            for client, consumer in self._consumers(core):
+            for client, consumer in () if body.get("producers_only") else self._consumers(core):
                 if body["subscription"] in (None, consumer.subscription):
                     self._desk.engine.call(client.conn, "lose-consumer", consumer.id)
                     closed += 1

@@ -20,7 +20,9 @@ TIMEOUT_NS: Final = 3 * SECOND_NS
 # ServerError, by name.
 ERRORS: Final = {
     "MetadataError": 1, "PersistenceError": 2, "AuthenticationError": 3, "AuthorizationError": 4, "ConsumerBusy": 5,
-    "ServiceNotReady": 6, "TopicNotFound": 11, "SubscriptionNotFound": 12, "TooManyRequests": 14,
+    "ServiceNotReady": 6,
+    "ProducerBlockedQuotaExceededError": 7, "ProducerBlockedQuotaExceededException": 8,
+    "TopicNotFound": 11, "SubscriptionNotFound": 12, "TooManyRequests": 14,
     "TopicTerminatedError": 15, "ProducerBusy": 16, "InvalidTopicName": 17, "IncompatibleSchema": 18,
     "NotAllowedError": 22, "ProducerFenced": 25,
 }  # fmt: skip

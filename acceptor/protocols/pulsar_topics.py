@@ -36,6 +36,7 @@ CONNECT, FAILED = 1, 2  # of a LOOKUP; of PARTITIONED_METADATA:
 PARTITIONS_FOUND, PARTITIONS_FAILED = 0, 1
 NO_SCHEMA: Final = 0
 PRODUCE, CONSUME = "produce", "consume"
+KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MAX_WATCHERS: Final = 1000  # of a connection
 # Schema.Type, and what the catalog calls it.
 SCHEMA_TYPES: Final = (
@@ -74,6 +75,16 @@ def who(client: Client) -> Fields:
     return {"role": client.role, "original": client.original}
 
 
+def producer_fields(body: Message) -> Fields:
+    has_schema = body.HasField("schema") and body.schema.type != NO_SCHEMA
+    return {"action": PRODUCE, "encrypted": bool(body.encrypted), "schema": has_schema}
+
+
+def consumer_fields(body: Message) -> Fields:
+    kind = KINDS[body.subType] if 0 <= body.subType < len(KINDS) else None
+    return {"action": CONSUME, "subscription": body.subscription, "type": kind, "durable": bool(body.durable)}
+
+
 def version_bytes(version: int) -> bytes:
     return version.to_bytes(8, "big", signed=True)
 
@@ -106,11 +117,10 @@ class Topics:
                 self._catalog.learn(topic.namespace, found["policies"])
                 self._check_schema(request, topic, consumer, then)
 
-        subscription = request.body.subscription if consumer else ""
+        wanted = consumer_fields(request.body) if consumer else producer_fields(request.body)
         self._catalog.ask(
-            "open", heard, again=False, topic=str(topic), create=create, action=CONSUME if consumer else PRODUCE,
-            subscription=subscription, **who(request.client),
-        )  # fmt: skip
+            "open", heard, again=False, topic=str(topic), create=create, **wanted, **who(request.client)
+        )
 
     def _open_without(self, request: Request, topic: TopicName, then: Opened) -> None:
         """What is there is served when the catalog cannot be asked; but not to roles, of which only that knows."""

@@ -86,7 +86,8 @@ enum message_kind {
     MSG_BARRIER,      /* -> OK: what conn sent before is done, and what there is to say of it has been said */
     MSG_UNSUBSCRIBE,  /* consumer_number: it is a consumer no more, what it had is delivered again -> OK | NOT_FOUND */
     MSG_SEEK, /* topic, start: enum start, seq: its number; body: a channel's name; with MSG_DISMISS all its consumers
-                         are dismissed. The channel has from there on all that is retained, once, and nothing before ->
+                         are dismissed. The channel has from there on all that is retained, once, and nothing before; with
+                         MSG_UPTO what is before is finished, and nothing else changes ->
                          OK + seq: its cursor, incarnation | NOT_FOUND: no such topic | NONE: no such channel |
                          NO_SPACE | FAILED */
     MSG_POSITION, /* topic; body: a channel's name, or nothing -> OK + body: struct position | NOT_FOUND: no such

@@ -256,9 +256,17 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
         return w->wanting ? LATER : DONE;
     }
     uint64_t to = position_find(w, topic, m->start, m->seq);
-    if (subscription_drain(w, client, subscription, to, to) == MORE) return MORE;
+    bool only_before = (m->flags & MSG_UPTO) && to <= s->cursor;
+    if (!only_before && subscription_drain(w, client, subscription, to, to) == MORE) return MORE;
     if (s->number && requests_reserve(w, shard, 1, 0, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
+    if (only_before) {
+        /* Behind that nothing changes: what is in flight stays so, what was finished does not come again. */
+        if (to == 0) return DONE;
+        if (subscription_finish_upto(w, subscription, to - 1, w->piece) == w->piece) return MORE;
+        if (s->number) shard_log_finish_upto(w, shard, s, to - 1);
+        return DONE;
+    }
     subscription_seek(w, subscription, to);
     if (s->number) shard_log_seek(w, shard, s);
     return DONE;

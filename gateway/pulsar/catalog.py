@@ -51,6 +51,7 @@ class Topic:
     partitions: int = 0  # 0: it is not partitioned
     properties: dict[str, str] = field(default_factory=dict)
     permissions: dict[str, list[str]] = field(default_factory=dict)
+    policies: Json = field(default_factory=dict)  # those of its own, by the names that a namespace's have
 
 
 @dataclass(slots=True)
@@ -164,7 +165,10 @@ class Catalog:
         namespace = self.namespaces[record["namespace"]]
         name = record["name"]
         before = namespace.topics.get(name)
-        topic = Topic(record["partitions"], record.get("properties", {}), record.get("permissions", {}))
+        topic = Topic(
+            record["partitions"], record.get("properties", {}), record.get("permissions", {}),
+            record.get("policies", {}),
+        )  # fmt: skip
         namespace.topics[name] = topic
         if before is None:
             self.topic_count += 1
@@ -223,6 +227,8 @@ def topic_record(namespace: str, name: str, topic: Topic) -> Record:
         record["properties"] = topic.properties
     if topic.permissions:
         record["permissions"] = topic.permissions
+    if topic.policies:
+        record["policies"] = topic.policies
     return record
 
 

@@ -42,6 +42,10 @@ class Clients:
         answers = await self._ask("pulsar.close", {"topics": topics, "subscription": subscription})
         return sum(int(answer.get("closed", 0)) for answer in answers)
 
+    async def close_producers(self, topics: list[str]) -> None:
+        """As close, but consumers stay."""
+        await self._ask("pulsar.close", {"topics": topics, "subscription": None, "producers_only": True})
+
     async def terminated(self, topic: str) -> None:
         await self._ask("pulsar.terminated", {"topic": topic})
 

@@ -23,6 +23,7 @@ from mq_shards.acceptor.protocols.pulsar_names import (
 )
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar import schemas
+from mq_shards.gateway.pulsar.admission import Admission
 from mq_shards.gateway.pulsar.catalog import Json, Namespace, Record, Schema, Topic, schema_record, topic_record
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.core import Core, durable_channels, is_there
@@ -50,6 +51,7 @@ class Control:
         self.store: Final = store
         self.core: Final = core
         self.clients: Final = clients
+        self.admission: Final = Admission(core, clients)
         self.on_topics: list[Changed] = []  # given the namespace, what is new in it, what is gone
         self.on_policies: list[Callable[[str], None]] = []
         self.on_permissions: list[Callable[[str], None]] = []  # given the tenant
@@ -108,8 +110,8 @@ class Control:
         await self.store.settled()
         return 0 if topic is None else topic.partitions
 
-    async def open(self, name: TopicName, *, create: bool) -> Json:
-        """For a producer or a consumer; the topic exists then."""
+    async def open(self, name: TopicName, *, create: bool, asked: Json | None = None) -> Json:
+        """The topic exists then. For a producer or a consumer `asked` says what it is to be."""
         namespace = self.store.catalog.namespaces.get(name.namespace)
         self.store.check()
         if namespace is None:
@@ -123,7 +125,16 @@ class Control:
                 await self.create(name, 0)
         await self.store.settled()
         has_schema = self.store.catalog.schema(str(name.base)) is not None
-        return {"policies": policies_module.told(namespace.policies), "schema": has_schema}
+        policies = policies_module.told(self.policies_of(name))
+        if asked is not None:
+            await self.admission.check(name, asked, policies, has_schema=has_schema)
+        return {"policies": policies, "schema": has_schema}
+
+    def policies_of(self, name: TopicName) -> Json:
+        """As they are stored; those of a partition are its topic's."""
+        namespace = self.namespace(name.namespace)
+        topic = namespace.topics.get(str(name)) or namespace.topics.get(str(name.base))
+        return policies_module.of_topic(namespace.policies, topic.policies if topic is not None else {})
 
     @staticmethod
     def _check_partition(namespace: Namespace, name: TopicName) -> None:
@@ -350,6 +361,9 @@ class Control:
 
     async def set_policies(self, namespace: str, policies: Json) -> None:
         await self.store.commit({"do": "namespace", "name": namespace, "policies": policies})
+        self.policies_changed(namespace)
+
+    def policies_changed(self, namespace: str) -> None:
         for changed in self.on_policies:
             changed(namespace)
 

@@ -85,6 +85,25 @@ class Core:
         )  # fmt: skip
         _check(answer)
 
+    async def expire(self, topic: str, subscription: str, before_ns: int) -> None:
+        """What was published before that is finished; consumers keep what else they have.
+
+        NoTopicError, NoSubscriptionError.
+        """
+        await self._pass(topic, subscription, AT_TIME, before_ns)
+
+    async def evict(self, topic: str, subscription: str, before_seq: int) -> None:
+        """As expire, by number."""
+        await self._pass(topic, subscription, AT_SEQ, before_seq)
+
+    async def _pass(self, topic: str, subscription: str, start: int, at: int) -> None:
+        number = self._bind(topic)
+        answer = await self._ask(
+            self._engine.worker_of_topic(number), lib.MSG_SEEK,
+            topic=number, pri=start, ttr_ns=at, flags=lib.MSG_UPTO, body=subscription.encode(),
+        )  # fmt: skip
+        _check(answer)
+
     # --- questions --------------------------------------------------------------------------------------------------
 
     async def position(self, topic: str, subscription: str = "") -> Position:

@@ -102,7 +102,7 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
     _LOOKUP: {"GET": "topic:LOOKUP"},
     f"{_LOOKUP}/bundle": {"GET": "topic:LOOKUP"},
 }  # fmt: skip
-# Policies of a namespace, by the last part of the path: GET is READ, all else WRITE.
+# Policies of a namespace or a topic, by the last part of the path: GET is READ, all else WRITE.
 _POLICIES: Final = {
     "retention": "RETENTION", "messageTTL": "TTL", "deduplication": "DEDUPLICATION", "backlogQuota": "BACKLOG",
     "schemaCompatibilityStrategy": "SCHEMA_COMPATIBILITY_STRATEGY", "backlogQuotaMap": "BACKLOG",
@@ -118,7 +118,9 @@ _POLICIES: Final = {
     "replicatorDispatchRate": "REPLICATION_RATE", "inactiveTopicPolicies": "INACTIVE_TOPIC",
     "subscriptionExpirationTime": "SUBSCRIPTION_EXPIRATION_TIME", "offloadPolicies": "OFFLOAD",
     "offloadThreshold": "OFFLOAD", "antiAffinity": "ANTI_AFFINITY", "resourcegroup": "RESOURCEGROUP",
-    "entryFilters": "ENTRY_FILTERS",
+    "entryFilters": "ENTRY_FILTERS", "maxProducers": "MAX_PRODUCERS", "maxConsumers": "MAX_CONSUMERS",
+    "maxUnackedMessagesOnConsumer": "MAX_UNACKED", "maxUnackedMessagesOnSubscription": "MAX_UNACKED",
+    "maxMessageSize": "MAX_MESSAGE_SIZE", "deduplicationEnabled": "DEDUPLICATION",
 }  # fmt: skip
 
 
@@ -226,9 +228,9 @@ class Access:
 def _done(asked: Asked) -> str:
     method = "GET" if asked.method == "HEAD" else asked.method
     found = _DONE.get(asked.route, {}).get(method)
-    if found is None and asked.route.startswith(_NAMESPACE + "/"):
-        policy = _POLICIES.get(asked.route.rpartition("/")[2])
-        found = None if policy is None else f"policy:{policy}"
+    above, _, last = asked.route.rpartition("/")
+    if found is None and above in (_NAMESPACE, _TOPIC) and last in _POLICIES:
+        found = f"{'policy' if above == _NAMESPACE else 'topic-policy'}:{_POLICIES[last]}"
     return found or "super"
 
 

@@ -20,10 +20,11 @@ NO_NAMESPACE: Final = "Namespace does not exist"
 ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
 QUOTA_TYPES: Final = ("destination_storage", "message_age")
 QUOTA_POLICIES: Final = ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+INACTIVE_MODES: Final = ("delete_when_no_subscriptions", "delete_when_subscriptions_caught_up")
 MAX_ROLES: Final = 1000
 
 
-def _whole(what: str, least: int) -> Callable[[Any], Any]:
+def whole(what: str, least: int) -> Callable[[Any], Any]:
     def check(given: Any) -> int:  # noqa: ANN401
         if isinstance(given, bool) or not isinstance(given, int) or abs(given) >= 1 << 62:
             raise RefusedError(400, "MetadataError", f"{what} is a whole number")
@@ -37,7 +38,7 @@ def _whole(what: str, least: int) -> Callable[[Any], Any]:
 def _ttl(given: Any) -> int:  # noqa: ANN401
     if isinstance(given, int) and given < 0:
         raise precondition("Invalid value for message TTL, message TTL must >= 0")
-    found: int = _whole("message TTL", 0)(given)
+    found: int = whole("message TTL", 0)(given)
     return found
 
 
@@ -136,17 +137,27 @@ def _types(given: Any) -> list[str]:  # noqa: ANN401
     return sorted(set(given), key=given.index)
 
 
+def _inactive(given: Any) -> Json | None:  # noqa: ANN401
+    if given is None:
+        return None
+    found = _numbers(given, {"maxInactiveDurationSeconds": 0, "deleteWhileInactive": False})
+    mode = given.get("inactiveTopicDeleteMode", INACTIVE_MODES[0])
+    if mode not in INACTIVE_MODES or (found["deleteWhileInactive"] and found["maxInactiveDurationSeconds"] <= 0):
+        raise precondition("Invalid inactive topic policies")
+    return {"inactiveTopicDeleteMode": mode, **found}
+
+
 def _strategy(given: Any) -> str:  # noqa: ANN401
     """What is no strategy is none."""
     return given if given in STRATEGIES else "UNDEFINED"
 
 
-def _rate(given: Any) -> Json:  # noqa: ANN401
+def rate_of(given: Any) -> Json:  # noqa: ANN401
     return {CLUSTER: _numbers(given, {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1})}
 
 
 @dataclass(frozen=True, slots=True)
-class _Policy:
+class Policy:
     key: str  # as it is stored
     checked: Callable[[Any], Any]
     setting: str = "POST"
@@ -154,35 +165,39 @@ class _Policy:
     can_go: bool = True
 
 
-_POLICIES: Final[dict[str, _Policy]] = {
-    "retention": _Policy("retention_policies", _retention),
-    "messageTTL": _Policy("message_ttl_in_seconds", _ttl),
-    "deduplication": _Policy("deduplicationEnabled", _flag),
-    "schemaCompatibilityStrategy": _Policy("schema_compatibility_strategy", _strategy, "PUT", "UNDEFINED", False),
-    "schemaValidationEnforced": _Policy("schema_validation_enforced", _flag, "POST", False, False),
-    "isAllowAutoUpdateSchema": _Policy("is_allow_auto_update_schema", _flag, "POST", True, False),
-    "delayedDelivery": _Policy("delayed_delivery_policies", _delayed),
-    "autoTopicCreation": _Policy("autoTopicCreationOverride", _auto_topics),
-    "autoSubscriptionCreation": _Policy("autoSubscriptionCreationOverride", _auto_subscriptions),
-    "subscriptionTypesEnabled": _Policy("subscription_types_enabled", _types, "POST", []),
-    "maxProducersPerTopic": _Policy("max_producers_per_topic", _whole("maxProducersPerTopic", 0)),
-    "maxConsumersPerTopic": _Policy("max_consumers_per_topic", _whole("maxConsumersPerTopic", 0)),
-    "maxConsumersPerSubscription": _Policy("max_consumers_per_subscription", _whole("maxConsumersPerSubscription", 0)),
-    "maxSubscriptionsPerTopic": _Policy("max_subscriptions_per_topic", _whole("maxSubscriptionsPerTopic", 0)),
-    "maxUnackedMessagesPerConsumer": _Policy(
-        "max_unacked_messages_per_consumer", _whole("maxUnackedMessagesPerConsumer", 0)
+POLICIES: Final[dict[str, Policy]] = {
+    "retention": Policy("retention_policies", _retention),
+    "messageTTL": Policy("message_ttl_in_seconds", _ttl),
+    "deduplication": Policy("deduplicationEnabled", _flag),
+    "schemaCompatibilityStrategy": Policy("schema_compatibility_strategy", _strategy, "PUT", "UNDEFINED", False),
+    "schemaValidationEnforced": Policy("schema_validation_enforced", _flag, "POST", False, False),
+    "isAllowAutoUpdateSchema": Policy("is_allow_auto_update_schema", _flag, "POST", True, False),
+    "delayedDelivery": Policy("delayed_delivery_policies", _delayed),
+    "autoTopicCreation": Policy("autoTopicCreationOverride", _auto_topics),
+    "autoSubscriptionCreation": Policy("autoSubscriptionCreationOverride", _auto_subscriptions),
+    "subscriptionTypesEnabled": Policy("subscription_types_enabled", _types, "POST", []),
+    "maxProducersPerTopic": Policy("max_producers_per_topic", whole("maxProducersPerTopic", 0)),
+    "maxConsumersPerTopic": Policy("max_consumers_per_topic", whole("maxConsumersPerTopic", 0)),
+    "maxConsumersPerSubscription": Policy("max_consumers_per_subscription", whole("maxConsumersPerSubscription", 0)),
+    "maxSubscriptionsPerTopic": Policy("max_subscriptions_per_topic", whole("maxSubscriptionsPerTopic", 0)),
+    "maxUnackedMessagesPerConsumer": Policy(
+        "max_unacked_messages_per_consumer", whole("maxUnackedMessagesPerConsumer", 0)
     ),
-    "maxUnackedMessagesPerSubscription": _Policy(
-        "max_unacked_messages_per_subscription", _whole("maxUnackedMessagesPerSubscription", 0)
+    "maxUnackedMessagesPerSubscription": Policy(
+        "max_unacked_messages_per_subscription", whole("maxUnackedMessagesPerSubscription", 0)
     ),
-    "maxTopicsPerNamespace": _Policy("max_topics_per_namespace", _whole("maxTopicsPerNamespace", 0), "POST", 0),
-    "encryptionRequired": _Policy("encryption_required", _flag, "POST", False, False),
-    "compactionThreshold": _Policy("compaction_threshold", _whole("compactionThreshold", 0), "PUT"),
-    "persistence": _Policy("persistence", _persistence),
+    "maxTopicsPerNamespace": Policy("max_topics_per_namespace", whole("maxTopicsPerNamespace", 0), "POST", 0),
+    "encryptionRequired": Policy("encryption_required", _flag, "POST", False, False),
+    "compactionThreshold": Policy("compaction_threshold", whole("compactionThreshold", 0), "PUT"),
+    "persistence": Policy("persistence", _persistence),
+    "subscriptionExpirationTime": Policy(
+        "subscription_expiration_time_minutes", whole("subscriptionExpirationTime", 0)
+    ),
+    "inactiveTopicPolicies": Policy("inactive_topic_policies", _inactive),
 }
 # Of a real broker's, what this one has not: never set, and cannot be.
 _NOT_HERE: Final = (
-    "dispatchRate", "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate", "inactiveTopicPolicies",
+    "dispatchRate", "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate",
     "offloadPolicies", "offloadThreshold", "antiAffinity", "resourcegroup", "entryFilters", "migration",
 )  # fmt: skip
 
@@ -212,7 +227,7 @@ class HttpNamespaces:
             f"{ns}/backlogQuotaMap": {"GET": self._quotas},
             f"{ns}/backlogQuota": {"POST": self._set_quota, "DELETE": self._no_quota},
         }
-        for name, policy in _POLICIES.items():
+        for name, policy in POLICIES.items():
             methods = {"GET": self._getting(policy), policy.setting: self._setting(policy)}
             if policy.can_go:
                 methods["DELETE"] = self._unsetting(policy)
@@ -389,7 +404,7 @@ class HttpNamespaces:
         await self._control.set_policies(call.namespace, policies)
         return NO_CONTENT
 
-    def _getting(self, policy: _Policy) -> Handler:
+    def _getting(self, policy: Policy) -> Handler:
         async def get(call: Call) -> Answer:
             found = self._found(call).policies.get(policy.key, policy.default)
             await self._control.store.settled()
@@ -397,7 +412,7 @@ class HttpNamespaces:
 
         return get
 
-    def _setting(self, policy: _Policy) -> Handler:
+    def _setting(self, policy: Policy) -> Handler:
         async def put(call: Call) -> Answer:
             given = await call.json()
             self._found(call)
@@ -405,7 +420,7 @@ class HttpNamespaces:
 
         return put
 
-    def _unsetting(self, policy: _Policy) -> Handler:
+    def _unsetting(self, policy: Policy) -> Handler:
         async def unset(call: Call) -> Answer:
             return await self._set(call, policy.key, None)
 
@@ -416,7 +431,7 @@ class HttpNamespaces:
 
     async def _set_rate(self, call: Call) -> Answer:
         given = await call.json()
-        return await self._set(call, "publishMaxMessageRate", _rate(given))
+        return await self._set(call, "publishMaxMessageRate", rate_of(given))
 
     async def _no_rate(self, call: Call) -> Answer:
         return await self._set(call, "publishMaxMessageRate", None)
@@ -424,31 +439,13 @@ class HttpNamespaces:
     async def _quotas(self, call: Call) -> Answer:
         return json_of(self._found(call).policies.get("backlog_quota_map", {}))
 
-    @staticmethod
-    def _quota_type(call: Call) -> str:
-        kind = call.fields.get("backlogQuotaType", QUOTA_TYPES[0])
-        if kind not in QUOTA_TYPES:
-            raise precondition(f"there is no backlog quota type {kind}")
-        return kind
-
     async def _set_quota(self, call: Call) -> Answer:
-        given = await call.object()
-        kind = self._quota_type(call)
-        if given.get("policy") not in QUOTA_POLICIES:
-            raise precondition(f"policy is one of {', '.join(QUOTA_POLICIES)}")
-        sizes = {
-            "limitSize": given.get("limitSize", given.get("limit", 0)) or 0,
-            "limitTime": given.get("limitTime") or 0,
-        }
-        found = _numbers(sizes, {"limitSize": 0, "limitTime": 0})
-        if kind == "message_age" and found["limitTime"] <= 0:
-            raise precondition("limitTime is more than 0")
-        quota = {"limit": found["limitSize"], **found, "policy": given["policy"]}
+        kind, quota = quota_type(call), quota_of(await call.object(), quota_type(call))
         quotas = {**self._found(call).policies.get("backlog_quota_map", {}), kind: quota}
         return await self._set(call, "backlog_quota_map", quotas)
 
     async def _no_quota(self, call: Call) -> Answer:
-        kind = self._quota_type(call)
+        kind = quota_type(call)
         quotas = self._found(call).policies.get("backlog_quota_map", {})
         return await self._set(call, "backlog_quota_map", {name: q for name, q in quotas.items() if name != kind})
 
@@ -462,6 +459,26 @@ class HttpNamespaces:
         raise RefusedError(501, "NotAllowedError", "this broker has no such policy")
 
 
+def quota_type(call: Call) -> str:
+    kind = call.fields.get("backlogQuotaType", QUOTA_TYPES[0])
+    if kind not in QUOTA_TYPES:
+        raise precondition(f"there is no backlog quota type {kind}")
+    return kind
+
+
+def quota_of(given: Json, kind: str) -> Json:
+    if given.get("policy") not in QUOTA_POLICIES:
+        raise precondition(f"policy is one of {', '.join(QUOTA_POLICIES)}")
+    sizes = {
+        "limitSize": given.get("limitSize", given.get("limit", 0)) or 0,
+        "limitTime": given.get("limitTime") or 0,
+    }
+    found = _numbers(sizes, {"limitSize": 0, "limitTime": 0})
+    if kind == "message_age" and found["limitTime"] <= 0:
+        raise precondition("limitTime is more than 0")
+    return {"limit": found["limitSize"], **found, "policy": given["policy"]}
+
+
 async def actions_of(call: Call) -> list[str]:
     """A real broker lets those fall that it does not know."""
     given = await call.json()
@@ -473,7 +490,7 @@ async def actions_of(call: Call) -> list[str]:
 def _given_policies(given: Json) -> Json:
     """Of a namespace that is made with some: those that can be set one by one, checked in the same way."""
     found: Json = {}
-    for policy in _POLICIES.values():
+    for policy in POLICIES.values():
         if given.get(policy.key) is not None:
             found[policy.key] = policy.checked(given[policy.key])
     return found

@@ -10,6 +10,7 @@ from mq_shards.acceptor.protocols.pulsar_position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import metadata as metadata_module
+from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
@@ -71,6 +72,8 @@ class HttpSubscriptions:
             await self._control.open(name, create=True)
         if wanted in await self._control.subscriptions(name):
             raise conflict("Subscription already exists for topic")
+        policies = policies_module.told(self._control.policies_of(name))
+        await self._control.admission.check_subscription(name, wanted, policies, durable=True, made=True)
         for part in self._control.parts(name):
             await self._stats.position(part)
             await self._control.core.make_subscription(part.core, wanted)
@@ -153,7 +156,7 @@ class HttpSubscriptions:
             before_ns = int(self._control.now_s() * 1e9) - seconds * 1_000_000_000
             entry = await self._control.core.entry(part.core, where.unfinished)
             if entry is not None and entry.time_ns < before_ns:
-                await self._seek(call, name, part, core_module.AT_TIME, before_ns)
+                await self._control.core.expire(part.core, call.names["subscription"], before_ns)
                 moved = True
         if not moved:
             raise conflict(

@@ -85,6 +85,11 @@ def told(policies: Json) -> Json:
     }
 
 
+def of_topic(namespace: Json, topic: Json) -> Json:
+    """A topic's own go before those of its namespace."""
+    return {**namespace, **topic} if topic else namespace
+
+
 def auto_creation(policies: Json) -> tuple[bool, int]:
     """Whether a topic is made when somebody asks for it, and with how many partitions."""
     override: dict[str, Any] = policies.get("autoTopicCreationOverride") or {}

@@ -101,7 +101,7 @@ class Questions:
         if not self._may_open(asked, name):
             action = "subscribe" if asked["action"] == CONSUME else "Produce"
             raise _unauthorized(f"Client is not authorized to {action}")
-        return await self._control.open(name, create=bool(asked["create"]))
+        return await self._control.open(name, create=bool(asked["create"]), asked=asked)
 
     async def _topics(self, acceptor: int, asked: Json) -> Json:
         if not self._roles.may_in_namespace(_who(asked), asked["namespace"], "GET_TOPICS"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.pulsar_credentials import Credentials
@@ -21,13 +22,17 @@ from mq_shards.gateway.pulsar.http_namespaces import HttpNamespaces
 from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
 from mq_shards.gateway.pulsar.http_subscriptions import HttpSubscriptions
 from mq_shards.gateway.pulsar.http_tenants import HttpTenants, Urls
+from mq_shards.gateway.pulsar.http_topic_policies import HttpTopicPolicies
 from mq_shards.gateway.pulsar.http_topics import HttpTopics
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.stats import Stats
 from mq_shards.gateway.pulsar.store import Store
+from mq_shards.gateway.pulsar.upkeep import Upkeep
 from mq_shards.gateway.pulsar.watches import Watches
 from mq_shards.gateway.workers import Workers
+
+SECOND_NS: Final = 1_000_000_000
 
 Addresses = Sequence[Mapping[str, Any]]
 
@@ -59,8 +64,10 @@ class PulsarService:
             **HttpNamespaces(control).routes,
             **HttpSchemas(control).routes,
             **HttpTopics(control, stats).routes,
+            **HttpTopicPolicies(control).routes,
             **HttpSubscriptions(control, stats).routes,
         }
+        self._upkeep = Upkeep(control, settings["policies-interval"] / SECOND_NS, time.monotonic)
         self._http = PulsarHttp(
             self._store, bodies, routes, Access(Credentials.of(settings), roles, urls.broker_id)
         )
@@ -72,12 +79,14 @@ class PulsarService:
     async def open(self) -> None:
         """Nothing is answered before."""
         await self._store.open()
+        self._upkeep.start()
 
     def acceptor_came(self, acceptor: int) -> None:
         """Another process than before."""
         self._watches.forget(acceptor)
 
     async def close(self, patience_s: float) -> None:
+        await self._upkeep.close()
         await self._http.server.close(patience_s)
         self._watches.close()
         await self._store.close()

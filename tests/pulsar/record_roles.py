@@ -1,4 +1,4 @@
-"""Asks a real broker that knows roles what tests/pulsar/role_scenes.py has, and keeps what it answers.
+"""Asks a real broker that knows roles what role_scenes.py and policy_scenes.py have, and keeps what it answers.
 
 python -m tests.pulsar.record_roles
 """
@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from tests.pulsar import real
-from tests.pulsar.role_scenes import PROXY, SECRET, SUPER, Step, scenes, token
+from tests.pulsar import policy_scenes, real, role_scenes
+from tests.pulsar.role_scenes import PROXY, SECRET, SUPER, Step, token
 from tests.pulsar.wire import Wire
 from tests.servers import free_port
 
 TRANSCRIPTS: Final = Path(__file__).with_name("role_transcripts.json")
+POLICY_TRANSCRIPTS: Final = TRANSCRIPTS.with_name("policy_transcripts.json")
 KEPT_TEXT: Final = 400
 START_S: Final = 120
 
@@ -68,22 +70,25 @@ def request(address: str, role: str, original: str, method: str, path: str, body
     return found
 
 
-def say(port: int, role: str, original: str, command: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """What a command is answered, on a connection of its own; or what CONNECT was."""
-    fields = json.loads(json.dumps(fields))
-    if "schema" in fields:
-        fields["schema"]["schema_data"] = fields["schema"]["schema_data"].encode()
+def say(port: int, role: str, original: str, *commands: Any) -> dict[str, Any]:  # noqa: ANN401
+    """What the last of some commands is answered, on a connection of their own; or what CONNECT was."""
     with Wire(port) as wire:
         said: dict[str, object] = {"auth_method_name": "token", "auth_data": token(role).encode()} if role else {}
         if original:
             said["original_principal"] = original
         wire.say("connect", client_version="test", protocol_version=21, **said)
         frame = wire.receive()
-        if frame is not None and frame.name == "connected":
-            wire.say(command, request_id=1, **fields)
-            frame = wire.until(lambda one: getattr(one.body, "request_id", None) == 1)
+        for number in range(0, len(commands), 2) if frame is not None and frame.name == "connected" else ():
+            fields = json.loads(json.dumps(commands[number + 1]))
+            if "schema" in fields:
+                fields["schema"]["schema_data"] = fields["schema"]["schema_data"].encode()
+            wire.say(commands[number], request_id=number, **fields)
+            frame = wire.until(lambda one, number=number: getattr(one.body, "request_id", None) == number)
         if frame is None:
             return {"answer": "closed"}
+        # The next step finds nothing of this one any more.
+        wire.socket.shutdown(socket.SHUT_WR)
+        wire.is_closed()
         found: dict[str, Any] = {"answer": frame.name}
         for field in ("error", "message", "error_code", "error_message", "response"):
             known = field in frame.body.DESCRIPTOR.fields_by_name and frame.body.HasField(field)
@@ -93,7 +98,8 @@ def say(port: int, role: str, original: str, command: str, fields: dict[str, Any
 
 
 def main() -> None:
-    recorded: dict[str, list[dict[str, Any]]] = {}
+    """Both files; or, with an argument, the one that has it in its name."""
+    wanted = {TRANSCRIPTS: role_scenes.scenes, POLICY_TRANSCRIPTS: policy_scenes.scenes}
     port, http_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder) / "secret"
@@ -108,15 +114,19 @@ def main() -> None:
                         break
                 except OSError:
                     time.sleep(1)
-            for name, steps in scenes():
-                recorded[name] = [
-                    {"step": list(step), **play(f"127.0.0.1:{http_port}", port, step)} for step in steps
-                ]
-                print(name, len(steps), file=sys.stderr)
+            for file, scenes in wanted.items():
+                if not file.name.startswith(tuple(sys.argv[1:]) or ""):
+                    continue
+                recorded: dict[str, list[dict[str, Any]]] = {}
+                for name, steps in scenes():
+                    recorded[name] = [
+                        {"step": list(step), **play(f"127.0.0.1:{http_port}", port, step)} for step in steps
+                    ]
+                    print(name, len(steps), file=sys.stderr)
+                file.write_text(json.dumps(recorded, indent=1) + "\n")
         finally:
             broker.terminate()
             broker.wait()
-    TRANSCRIPTS.write_text(json.dumps(recorded, indent=1) + "\n")
 
 
 if __name__ == "__main__":

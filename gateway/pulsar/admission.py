@@ -1,0 +1,82 @@
+"""Whether a producer or consumer may come to a topic, by the policies of the topic or its namespace; whether its role
+lets it is roles.py's.
+
+How many there are already the acceptors are asked, and only where a policy limits it. Two that come at the same moment
+may both find room.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.clients import Clients
+from mq_shards.gateway.pulsar.core import Core, durable_channels
+from mq_shards.gateway.pulsar.refusals import RefusedError
+
+HOLD: Final = "producer_request_hold"
+EXCEPTION: Final = "producer_exception"
+# As a real broker writes it.
+NO_SCHEMA: Final = (
+    "Producers cannot connect or send message without a schema to topics with a schemawhen SchemaValidationEnforced "
+    "is enabled"
+)
+
+
+class Admission:
+    def __init__(self, core: Core, clients: Clients) -> None:
+        self._core = core
+        self._clients = clients
+        self.over_quota: Final[dict[str, str]] = {}  # topics, and the policy that producers feel; kept by upkeep.py
+
+    async def check(self, name: TopicName, asked: Json, policies: Json, *, has_schema: bool) -> None:
+        """`asked` and `policies` as docs/pulsar-admin.md has them. Raises RefusedError."""
+        if asked["action"] == "consume":
+            await self._check_consumer(name, asked, policies)
+        else:
+            await self._check_producer(name, asked, policies, has_schema)
+
+    async def _check_producer(self, name: TopicName, asked: Json, policies: Json, has_schema: bool) -> None:
+        if policies["encryption_required"] and not asked.get("encrypted"):
+            raise RefusedError(412, "MetadataError", f"Encryption is required in {name}")
+        if policies["schema_enforced"] and has_schema and not asked.get("schema"):
+            raise RefusedError(409, "IncompatibleSchema", NO_SCHEMA)
+        quota = self.over_quota.get(str(name))
+        if quota is not None:
+            kind = "Exception" if quota == EXCEPTION else "Error"
+            error = f"ProducerBlockedQuotaExceeded{kind}"
+            raise RefusedError(412, error, "Cannot create producer on topic with backlog quota exceeded")
+        most = policies["max_producers"]
+        if most and len((await self._clients.of([str(name)]))[str(name)].producers) >= most:
+            raise RefusedError(412, "ProducerBusy", f"Topic '{name}' reached max producers limit")
+
+    async def _check_consumer(self, name: TopicName, asked: Json, policies: Json) -> None:
+        kind, subscription = asked.get("type"), asked["subscription"]
+        if kind is not None and kind not in policies["subscription_types"]:
+            raise RefusedError(412, "NotAllowedError", f"Topic[{{{name}}}] doesn't support {kind} sub type!")
+        if not policies["auto_subscription"] or policies["max_subscriptions"]:
+            await self.check_subscription(name, subscription, policies, durable=bool(asked.get("durable", True)))
+        most, most_of_one = policies["max_consumers"], policies["max_consumers_per_subscription"]
+        if not most and not most_of_one:
+            return
+        there = (await self._clients.of([str(name)]))[str(name)].consumers
+        if most and len(there) >= most:
+            raise RefusedError(412, "ConsumerBusy", "Topic reached max consumers limit")
+        if most_of_one and sum(one.get("subscription") == subscription for one in there) >= most_of_one:
+            raise RefusedError(412, "ConsumerBusy", "Subscription reached max consumers limit")
+
+    async def check_subscription(
+        self, name: TopicName, subscription: str, policies: Json, *, durable: bool, made: bool = False
+    ) -> None:
+        """Of one that is not there yet. `made`: by an administrator, who always may. Raises RefusedError."""
+        figures = await self._core.figures(name.core)
+        there = {channel.name for channel in durable_channels(figures)} if figures is not None else set()
+        if subscription in there or not durable:
+            return
+        if not policies["auto_subscription"] and not made:
+            raise RefusedError(404, "SubscriptionNotFound", "Subscription does not exist")
+        most = policies["max_subscriptions"]
+        if most and len(there) >= most:
+            reason = f"Exceed the maximum number of subscriptions of the topic: {name}"
+            raise RefusedError(409, "NotAllowedError", reason)

@@ -1,0 +1,144 @@
+"""REST: policies of one topic, which go before those of its namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar.catalog import Topic, topic_record
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.http_namespaces import POLICIES, Policy, quota_of, quota_type, rate_of, whole
+from mq_shards.gateway.pulsar.refusals import not_found
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of
+
+TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+QUOTAS: Final = "backlog_quota_map"
+
+
+@dataclass(frozen=True, slots=True)
+class _TopicPolicy:
+    """As of a namespace; `unset` is the status of a GET when it is not set."""
+
+    key: str
+    checked: Callable[[Any], Any]
+    unset: int = 200
+    nothing: Any = None  # what such a GET says
+    is_rate: bool = False  # kept by cluster, of which there is one
+
+
+def _as(policy: Policy, unset: int = 200, nothing: Any = None) -> _TopicPolicy:  # noqa: ANN401
+    return _TopicPolicy(policy.key, policy.checked, unset, nothing)
+
+
+def _rate_shown(found: Any) -> Any:  # noqa: ANN401
+    return next(iter(found.values())) if isinstance(found, dict) and found else None
+
+
+_POLICIES: Final[dict[str, _TopicPolicy]] = {
+    "retention": _as(POLICIES["retention"]),
+    "maxProducers": _as(POLICIES["maxProducersPerTopic"]),
+    "maxConsumers": _as(POLICIES["maxConsumersPerTopic"]),
+    "maxConsumersPerSubscription": _as(POLICIES["maxConsumersPerSubscription"], 204),
+    "maxSubscriptionsPerTopic": _as(POLICIES["maxSubscriptionsPerTopic"], 204),
+    "maxUnackedMessagesOnConsumer": _as(POLICIES["maxUnackedMessagesPerConsumer"]),
+    "maxUnackedMessagesOnSubscription": _as(POLICIES["maxUnackedMessagesPerSubscription"]),
+    "maxMessageSize": _TopicPolicy("max_message_size", whole("maxMessageSize", 0), 204),
+    "delayedDelivery": _as(POLICIES["delayedDelivery"]),
+    "deduplicationEnabled": _as(POLICIES["deduplication"]),
+    "publishRate": _TopicPolicy("publishMaxMessageRate", rate_of, 204, is_rate=True),
+    "persistence": _as(POLICIES["persistence"]),
+    "compactionThreshold": _as(POLICIES["compactionThreshold"]),
+    "inactiveTopicPolicies": _as(POLICIES["inactiveTopicPolicies"]),
+    "subscriptionTypesEnabled": _as(POLICIES["subscriptionTypesEnabled"], nothing=[]),
+    "schemaCompatibilityStrategy": _as(POLICIES["schemaCompatibilityStrategy"], 204),
+    "schemaValidationEnforced": _as(POLICIES["schemaValidationEnforced"], nothing=False),
+}
+_TTL: Final = POLICIES["messageTTL"]
+
+
+class HttpTopicPolicies:
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self.routes: Routes = {
+            f"{TOPIC}/messageTTL": {
+                "GET": self._getting(_as(_TTL)), "POST": self._set_ttl, "DELETE": self._unsetting(_TTL.key),
+            },
+            f"{TOPIC}/backlogQuotaMap": {"GET": self._quotas},
+            f"{TOPIC}/backlogQuota": {"POST": self._set_quota, "DELETE": self._no_quota},
+        }  # fmt: skip
+        for name, policy in _POLICIES.items():
+            setting = self._setting(policy)
+            self.routes[f"{TOPIC}/{name}"] = {
+                "GET": self._getting(policy), "POST": setting, "PUT": setting, "DELETE": self._unsetting(policy.key),
+            }  # fmt: skip
+
+    async def _found(self, call: Call) -> tuple[TopicName, Topic]:
+        """One that another protocol made has no policies yet, and can be given some."""
+        name = call.topic(self._control)
+        topic = self._control.namespace(name.namespace).topics.get(str(name))
+        if topic is None:
+            if not await self._control.exists(name):
+                raise not_found(f"Topic {name} not found")
+            topic = Topic()
+        return name, topic
+
+    async def _set(self, call: Call, key: str, value: Any) -> Answer:  # noqa: ANN401
+        """None: it is not set any more."""
+        name, topic = await self._found(call)
+        policies = {one: what for one, what in topic.policies.items() if one != key}
+        if value is not None:
+            policies[key] = value
+        await self._control.store.commit(topic_record(name.namespace, str(name), replace(topic, policies=policies)))
+        self._control.policies_changed(name.namespace)
+        return NO_CONTENT
+
+    async def _value(self, call: Call, key: str) -> Any:  # noqa: ANN401
+        """With `applied` that of the namespace where the topic has none."""
+        name, topic = await self._found(call)
+        of_namespace = self._control.namespace(name.namespace).policies if call.flag("applied") else {}
+        await self._control.store.settled()
+        return topic.policies.get(key, of_namespace.get(key))
+
+    def _getting(self, policy: _TopicPolicy) -> Handler:
+        async def get(call: Call) -> Answer:
+            found = await self._value(call, policy.key)
+            if found is None:
+                return json_of(policy.nothing) if policy.unset == 200 else Answer(policy.unset)
+            return json_of(_rate_shown(found) if policy.is_rate else found)
+
+        return get
+
+    def _setting(self, policy: _TopicPolicy) -> Handler:
+        async def put(call: Call) -> Answer:
+            return await self._set(call, policy.key, policy.checked(await call.json()))
+
+        return put
+
+    def _unsetting(self, key: str) -> Handler:
+        async def unset(call: Call) -> Answer:
+            return await self._set(call, key, None)
+
+        return unset
+
+    async def _set_ttl(self, call: Call) -> Answer:
+        """The number is in the query."""
+        text = call.fields.get("messageTTL", "")
+        given = int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() else await call.json()
+        return await self._set(call, _TTL.key, None if given is None else _TTL.checked(given))
+
+    async def _quotas(self, call: Call) -> Answer:
+        return json_of(await self._value(call, QUOTAS) or {})
+
+    async def _set_quota(self, call: Call) -> Answer:
+        kind, quota = quota_type(call), quota_of(await call.object(), quota_type(call))
+        _, topic = await self._found(call)
+        return await self._set(call, QUOTAS, {**topic.policies.get(QUOTAS, {}), kind: quota})
+
+    async def _no_quota(self, call: Call) -> Answer:
+        kind = quota_type(call)
+        _, topic = await self._found(call)
+        left = {one: quota for one, quota in topic.policies.get(QUOTAS, {}).items() if one != kind}
+        return await self._set(call, QUOTAS, left or None)

@@ -1,0 +1,205 @@
+"""Policies that take effect with time: messages that are too old, backlogs that are too large, subscriptions and topics
+that nobody uses. All topics that have such a policy are looked at one after the other; between two rounds nothing is
+done.
+
+What it remembers (since when somebody is idle) begins anew with the process: that can only make it later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from typing import Final
+
+from mq_shards.acceptor.protocols.pulsar_names import PERSISTENT, PulsarNameError, TopicName, topic_name
+from mq_shards.gateway.catalog import Channel
+from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.pulsar.admission import EXCEPTION, HOLD
+from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, durable_channels
+from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.store import StoreError
+
+TTL: Final = "message_ttl_in_seconds"
+QUOTAS: Final = "backlog_quota_map"
+EXPIRATION: Final = "subscription_expiration_time_minutes"
+INACTIVE: Final = "inactive_topic_policies"
+TIMED: Final = (TTL, QUOTAS, EXPIRATION, INACTIVE)
+CAUGHT_UP: Final = "delete_when_subscriptions_caught_up"
+EVICTED_TO: Final = 0.9  # of a quota, as a real broker does
+SECOND_NS: Final = 1_000_000_000
+
+log = logging.getLogger(__name__)
+
+
+class Upkeep:
+    def __init__(self, control: Control, interval_s: float, clock_s: Callable[[], float]) -> None:
+        """`clock_s` is monotonic."""
+        self._control = control
+        self._interval_s = interval_s
+        self._clock_s = clock_s
+        self._idle: dict[tuple[str, str], float] = {}  # topic, subscription or "": since when
+        self._seen: set[tuple[str, str]] = set()  # in this round
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                await self.round()
+            except (RefusedError, StoreError) as error:
+                log.debug("policies: %s", error)
+            except Exception:
+                log.exception("cannot look after topics")
+
+    async def round(self) -> None:
+        """Of all topics that have a policy of that kind."""
+        over: dict[str, str] = {}
+        self._seen = set()
+        async for name, policies in self._topics():
+            try:
+                await self._look_after(name, policies, over)
+            except (NoTopicError, NoSubscriptionError, RefusedError) as error:
+                log.debug("%s: %s", name, error)
+        await self._tell_producers(over)
+        self._idle = {key: since for key, since in self._idle.items() if key in self._seen}
+
+    async def _topics(self) -> AsyncIterator[tuple[TopicName, Json]]:
+        catalog = self._control.store.catalog
+        for namespace_name in list(catalog.namespaces):
+            namespace = catalog.namespaces.get(namespace_name)
+            if namespace is None:
+                continue
+            names = [name for name, topic in namespace.topics.items() if _is_timed(topic.policies)]
+            if _is_timed(namespace.policies):
+                names = await self._control.topics(namespace_name, PERSISTENT)
+            for text in names:
+                try:
+                    parts = self._control.parts(topic_name(text))
+                except (PulsarNameError, RefusedError):
+                    continue
+                for part in parts:
+                    yield part, self._control.policies_of(part)
+                await asyncio.sleep(0)
+
+    # --- one topic --------------------------------------------------------------------------------------------------
+
+    async def _look_after(self, name: TopicName, policies: Json, over: dict[str, str]) -> None:
+        figures = await self._control.core.figures(name.core)
+        if figures is None:
+            return
+        ttl_s = int(policies.get(TTL) or 0)
+        if ttl_s > 0:
+            await self._expire(name, figures, ttl_s)
+        await self._look_at_quotas(name, figures, policies.get(QUOTAS) or {}, over)
+        minutes = int(policies.get(EXPIRATION) or 0)
+        if minutes > 0:
+            await self._drop_subscriptions(name, figures, minutes * 60.0)
+        inactive = policies.get(INACTIVE) or {}
+        if inactive.get("deleteWhileInactive"):
+            await self._delete_inactive(name, figures, inactive)
+
+    async def _expire(self, name: TopicName, figures: Figures, age_s: int) -> None:
+        before_ns = int(self._control.now_s() * 1e9) - age_s * SECOND_NS
+        for channel in durable_channels(figures):
+            if _backlog(channel) and await self._oldest_ns(name, channel) < before_ns:
+                await self._control.core.expire(name.core, channel.name, before_ns)
+
+    async def _oldest_ns(self, name: TopicName, channel: Channel) -> int:
+        """When its first unfinished message was published; the end of time when it has none."""
+        where = await self._control.core.position(name.core, channel.name)
+        entry = None
+        if where.unfinished < where.next_seq:
+            entry = await self._control.core.entry(name.core, where.unfinished)
+        return 1 << 63 if entry is None else entry.time_ns
+
+    async def _look_at_quotas(
+        self, name: TopicName, figures: Figures, quotas: Json, over: dict[str, str]
+    ) -> None:
+        for kind, quota in quotas.items():
+            limit = quota["limitTime"] if kind == "message_age" else quota["limitSize"]
+            if limit < 0:
+                continue
+            for channel in durable_channels(figures):
+                if not await self._is_over(name, figures, channel, kind, limit):
+                    continue
+                if quota["policy"] in (HOLD, EXCEPTION):
+                    over[str(name)] = quota["policy"]
+                elif kind == "message_age":
+                    before_ns = int((self._control.now_s() - limit) * 1e9)
+                    await self._control.core.expire(name.core, channel.name, before_ns)
+                else:
+                    await self._evict(name, figures, channel, limit)
+
+    async def _is_over(self, name: TopicName, figures: Figures, channel: Channel, kind: str, limit: int) -> bool:
+        if not _backlog(channel):
+            return False
+        if kind == "message_age":
+            return await self._oldest_ns(name, channel) < int((self._control.now_s() - limit) * 1e9)
+        return _backlog(channel) * _mean_bytes(figures) > limit
+
+    async def _evict(self, name: TopicName, figures: Figures, channel: Channel, limit: int) -> None:
+        kept = int(limit * EVICTED_TO / max(_mean_bytes(figures), 1.0))
+        where = await self._control.core.position(name.core, channel.name)
+        await self._control.core.evict(name.core, channel.name, max(where.next_seq - kept, where.unfinished))
+
+    async def _drop_subscriptions(self, name: TopicName, figures: Figures, after_s: float) -> None:
+        for channel in durable_channels(figures):
+            if channel.consumer_count == 0 and self._is_idle((str(name), channel.name), after_s):
+                log.info("%s: subscription %s is deleted, which nobody has used", name, channel.name)
+                await self._control.core.delete_subscription(name.core, channel.name)
+
+    async def _delete_inactive(self, name: TopicName, figures: Figures, inactive: Json) -> None:
+        """One that is not partitioned: partitions go together or not at all."""
+        channels = figures.channels
+        if inactive.get("inactiveTopicDeleteMode") == CAUGHT_UP:
+            in_use = any(channel.consumer_count or _backlog(channel) for channel in channels)
+        else:
+            in_use = bool(channels)
+        if in_use or name.partition >= 0:
+            return
+        connected = (await self._control.clients.of([str(name)]))[str(name)]
+        if connected.producers or connected.consumers:
+            return
+        if self._is_idle((str(name), ""), float(inactive["maxInactiveDurationSeconds"])):
+            log.info("%s is deleted, which nobody has used", name)
+            await self._control.delete(name, force=False)
+
+    def _is_idle(self, key: tuple[str, str], after_s: float) -> bool:
+        """Whoever is not asked about for a round has been in use."""
+        self._seen.add(key)
+        return self._clock_s() - self._idle.setdefault(key, self._clock_s()) >= after_s
+
+    # --- quotas and producers ---------------------------------------------------------------------------------------
+
+    async def _tell_producers(self, over: dict[str, str]) -> None:
+        """Those of a topic that is over its quota now are sent away, and find no place until it is not."""
+        known = self._control.admission.over_quota
+        new = [name for name in over if name not in known]
+        known.clear()
+        known.update(over)
+        if new:
+            log.info("over their backlog quota: %s", ", ".join(new[:10]))
+            await self._control.clients.close_producers(new)
+
+
+def _is_timed(policies: Json) -> bool:
+    return any(policies.get(key) for key in TIMED)
+
+
+def _backlog(channel: Channel) -> int:
+    return channel.depth + channel.in_flight + channel.deferred
+
+
+def _mean_bytes(figures: Figures) -> float:
+    return figures.message_bytes / figures.messages if figures.messages else 0.0

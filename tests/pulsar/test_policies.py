@@ -1,0 +1,150 @@
+"""Policies of namespaces and topics beside what a real 4.0.7 said of them, and what they do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.pulsar.policy_scenes import scenes
+from tests.pulsar.record_roles import POLICY_TRANSCRIPTS, play, request
+from tests.pulsar.servers import PulsarServer, running
+from tests.pulsar.test_roles import settings, unlike
+from tests.pulsar.wire import Wire, payload_of
+from tests.servers import wait_until
+
+RECORDED: Final[dict[str, list[dict[str, Any]]]] = json.loads(POLICY_TRANSCRIPTS.read_text())
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PulsarServer]:
+    with running(acceptors=2, settings=settings(tmp_path_factory.mktemp("keys"))) as server:
+        yield server
+
+
+def test_policies_are_answered_and_obeyed_as_by_a_real_broker(guarded: PulsarServer) -> None:
+    wrong = []
+    for name, steps in scenes():
+        for step, theirs in zip(steps, RECORDED[name], strict=True):
+            assert json.loads(json.dumps(step)) == theirs["step"], "record anew: python -m tests.pulsar.record_roles"
+            # What Java calls an error before it says it.
+            if theirs.get("message", "").startswith("org.apache."):
+                theirs["message"] = theirs["message"].split(": ", 1)[1].split(" caused by")[0]
+            ours = play(guarded.http, guarded.port, step)
+            wrong += [f"{name}: {step[:3]}: {one}" for one in unlike(theirs, ours, step)]
+    assert not wrong, "\n".join(wrong)
+
+
+# --- what takes effect with time ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[PulsarServer]:
+    with running(settings=["pulsar.policies-interval=50ms"]) as server:
+        yield server
+
+
+@pytest.fixture
+def namespace(quick: PulsarServer) -> str:
+    name = f"public/n{next(_numbers)}"
+    assert request(quick.http, "", "", "PUT", f"namespaces/{name}")["status"] == 204
+    return name
+
+
+def post(server: PulsarServer, path: str, body: object = None) -> None:
+    assert request(server.http, "", "", "POST", path, body)["status"] == 204
+
+
+def backlog(server: PulsarServer, topic: str, subscription: str = "s") -> int:
+    stats = request(server.http, "", "", "GET", f"persistent/{topic}/stats")["json"]
+    return int(stats["subscriptions"][subscription]["msgBacklog"])
+
+
+def test_messages_expire_for_who_has_not_finished_them_and_come_to_no_one_twice(
+    quick: PulsarServer, namespace: str
+) -> None:
+    topic = f"{namespace}/t"
+    with Wire(quick.port).connect() as wire:
+        wire.producer(f"persistent://{topic}")
+        wire.subscribe(f"persistent://{topic}", "s", 1)
+        wire.subscribe(f"persistent://{topic}", "unread", 1, 2)
+        wire.flow(10)
+        for i in range(3):
+            wire.send(b"old", sequence=i)
+        ids = [frame.body.message_id for frame in wire.messages(3)]
+        wire.ack(ids[1])
+        post(quick, f"namespaces/{namespace}/messageTTL", 1)
+        wait_until(lambda: backlog(quick, topic) == backlog(quick, topic, "unread") == 0, "they have expired")
+        wire.send(b"new", sequence=3)
+        assert payload_of(wire.message()) == b"new", "and nothing before it comes again"
+        wire.flow(10, 2)
+        assert payload_of(wire.message(2)) == b"new"
+        assert not wire.pending("close_consumer")
+
+
+@pytest.mark.parametrize(("policy", "error"), [("producer_request_hold", 7), ("producer_exception", 8)])
+def test_producers_of_a_topic_over_its_quota_wait_until_it_is_not(
+    quick: PulsarServer, namespace: str, policy: str, error: int
+) -> None:
+    topic = f"{namespace}/t"
+    with Wire(quick.port).connect() as wire:
+        wire.producer(f"persistent://{topic}")
+        wire.subscribe(f"persistent://{topic}", "s", 1)
+        post(quick, f"persistent/{topic}/backlogQuota", {"limitSize": 4000, "policy": policy})
+        for i in range(5):
+            wire.send(b"x" * 1000, sequence=i)
+        assert wire.expect("close_producer").producer_id == 1
+        refused = wire.ask("producer", "error", topic=f"persistent://{topic}", producer_id=2)
+        assert refused.error == error
+        assert refused.message == "Cannot create producer on topic with backlog quota exceeded"
+        wire.flow(5)
+        wire.ack(*(frame.body.message_id for frame in wire.messages(5)))
+
+        def comes() -> bool:
+            wire.requests += 1
+            number = wire.requests
+            wire.say("producer", request_id=number, topic=f"persistent://{topic}", producer_id=3)
+            return wire.until(lambda f: getattr(f.body, "request_id", None) == number).name == "producer_success"
+
+        wait_until(comes, "there is room again")
+
+
+def test_the_oldest_of_a_backlog_goes_where_that_is_the_policy(quick: PulsarServer, namespace: str) -> None:
+    topic = f"{namespace}/t"
+    with Wire(quick.port).connect() as wire:
+        wire.producer(f"persistent://{topic}")
+        wire.subscribe(f"persistent://{topic}", "s", 1)
+        for i in range(20):
+            wire.send(b"%d" % i + b"x" * 1000, sequence=i)
+        quota = {"limitSize": 10500, "policy": "consumer_backlog_eviction"}
+        post(quick, f"namespaces/{namespace}/backlogQuota", quota)
+        wait_until(lambda: backlog(quick, topic) <= 10, "the oldest are gone")
+        left = backlog(quick, topic)
+        wire.flow(100)
+        frames = wire.messages(left)
+        assert [payload_of(frame).rstrip(b"x") for frame in frames] == [b"%d" % i for i in range(20 - left, 20)]
+
+
+def test_what_nobody_uses_is_deleted_where_that_is_the_policy(quick: PulsarServer, namespace: str) -> None:
+    with Wire(quick.port).connect() as wire:
+        for name in ("used", "read", "idle"):
+            assert request(quick.http, "", "", "PUT", f"persistent/{namespace}/{name}")["status"] == 204
+        wire.producer(f"persistent://{namespace}/used")
+        assert request(quick.http, "", "", "PUT", f"persistent/{namespace}/read/subscription/s")["status"] == 204
+        policy = {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions", "maxInactiveDurationSeconds": 1,
+            "deleteWhileInactive": True,
+        }  # fmt: skip
+        post(quick, f"namespaces/{namespace}/inactiveTopicPolicies", policy)
+
+        def there() -> list[str]:
+            found: list[str] = request(quick.http, "", "", "GET", f"persistent/{namespace}")["json"]
+            return [name.rpartition("/")[2] for name in found]
+
+        wait_until(lambda: there() == ["read", "used"], "the idle one is gone")
