@@ -82,8 +82,7 @@ def seek(bench: Channels, start: int, at: int = 0, *, channel: str = "c", flags:
     slot = bench.raw(lib.MSG_SEEK, 998, topic=bench.topic("t"), pri=start, ttr=at, flags=flags, body=channel.encode())
     answers = bench.turn()
     (answer,) = [a for a in answers if a.slot == slot and a.kind == lib.MSG_SEEK]
-    at = answers.index(answer)
-    bench.before, bench.early = answers[:at], answers[:at] + answers[at + 1 :]
+    bench.early += [a for a in answers if a is not answer]
     return answer
 
 

@@ -67,7 +67,6 @@ class Channels(Bench):
         self.numbers: dict[str, int] = {}
         self.next_id = SHARDS
         self.early: list[Answer] = []  # what came beside the answer to a SUBSCRIBE
-        self.before: list[Answer] = []  # what of that came before the answer to a SEEK
         super().__init__(**options)
 
     def start(self) -> None:

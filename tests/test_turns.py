@@ -11,7 +11,7 @@ import pytest
 from mq_shards.csrc._core import ffi, lib
 
 from tests.test_shard_protocol import ask, join
-from tests.test_subscriptions import Channels
+from tests.test_subscriptions import SUBSCRIBE, Channels
 from tests.test_worker import (
     BURY,
     CLOSE,
@@ -459,3 +459,85 @@ def test_an_ephemeral_channel_that_is_far_behind_comes_nearer_with_each_message(
         bench.mpub("t", [b""])
     assert bench.catalog()["t"].channels["e#ephemeral"].depth == 10_000
     assert was_short(bench)
+
+
+# --- a backlog that comes to others ---------------------------------------------------------------------------------
+
+
+def subscribe(bench: Channels, conn: int, channel: str, flags: int = 0) -> int:
+    head = SUBSCRIBE.pack(60 * SECOND, 900 * SECOND, 0, 0, len(channel), flags, 4)
+    body = head + channel.encode() + b"{ab}"
+    return bench.raw(lib.MSG_SUBSCRIBE, conn, topic=bench.topic("t"), body=body)
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["to its end", "after a crash"])
+@pytest.mark.parametrize("channel", ["c", "c#ephemeral"])
+def test_a_first_channel_has_a_tubes_jobs_in_pieces(bench: Channels, channel: str, dies: bool) -> None:
+    """In every state they may be in, and what comes meanwhile; deleted meanwhile, a job is not to come."""
+    flags = lib.SUBSCRIBE_EPHEMERAL if "#" in channel else 0
+    jobs, reserved = jobs_in_every_state(bench)
+    if dies:
+        subscribe(bench, 2, channel, flags)
+        lib.channel_publish(bench.channels[0])
+        assert lib.worker_turn(bench.worker, bench.now, bench.wall)
+        bench.restart()
+        assert bench.catalog()["t"].channels == {}
+        assert take(bench, 1, 1) == [reserved[0]]
+    lib.worker_longest_turn(bench.worker)
+    slots = [subscribe(bench, 2, channel, flags), subscribe(bench, 3, channel, flags)]
+    lib.channel_publish(bench.channels[0])
+    assert lib.worker_turn(bench.worker, bench.now, bench.wall)
+    last = jobs[3 * MANY // 4 - 1]
+    bench.raw(DELETE, 998, id=last)
+    slots.append(bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_PAUSE, body=f"t\n{channel}".encode()))
+    slots.append(bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_UNPAUSE, body=f"t\n{channel}".encode()))
+    new, bench.next_id = bench.next_id, bench.next_id + SHARDS
+    bench.raw(PUBLISH, 999, flags=lib.MSG_DURABLE, topic=bench.topic("t"), id=new, pri=1024)
+    answers = {a.slot: a.status for a in turns(bench)}
+    assert [answers[slot] for slot in slots] == [OK] * 4
+    delayed = jobs[-MANY // 4 :]
+    expected = [*(job for job in jobs[: -MANY // 4] if job != last), new]
+    assert deliver(bench, 2) == expected
+    assert bench.catalog()["t"].channels[channel].deferred == len(delayed)
+    if flags:
+        return
+    bench.restart()
+    bench.sub(4, "t", channel)
+    assert deliver(bench, 4) == expected
+    assert bench.catalog()["t"].jobs == MANY
+
+
+def test_a_first_channel_that_nobody_waits_for_any_more_is_there_or_gone_if_it_is_ephemeral(bench: Channels) -> None:
+    put(bench)
+    subscribe(bench, 2, "c#ephemeral", lib.SUBSCRIBE_EPHEMERAL)
+    lib.channel_publish(bench.channels[0])
+    assert lib.worker_turn(bench.worker, bench.now, bench.wall)
+    bench.raw(GONE, 2)
+    turns(bench)
+    assert bench.catalog()["t"].channels == {}
+    subscribe(bench, 2, "c")
+    lib.channel_publish(bench.channels[0])
+    assert lib.worker_turn(bench.worker, bench.now, bench.wall)
+    bench.raw(GONE, 2)
+    turns(bench)
+    assert bench.catalog()["t"].channels["c"].depth == MANY
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["to its end", "after a crash"])
+def test_what_waited_for_a_channel_becomes_jobs_in_pieces_oldest_first(bench: Channels, dies: bool) -> None:
+    waited = bench.mpub("t", [b""] * MANY)
+    bench.raw(WATCH, 1, topic=bench.topic("t"))
+    slots = [bench.raw(RESERVE, 1), subscribe(bench, 2, "c")]
+    lib.worker_longest_turn(bench.worker)
+    lib.channel_publish(bench.channels[0])
+    assert lib.worker_turn(bench.worker, bench.now, bench.wall)
+    new, bench.next_id = bench.next_id, bench.next_id + SHARDS
+    bench.raw(PUBLISH, 999, flags=lib.MSG_DURABLE, topic=bench.topic("t"), id=new, pri=1024)
+    if dies:
+        bench.restart()
+        assert take(bench, 1, MANY) == waited
+        return
+    answers = {a.slot: (a.status, a.id) for a in bench.turn() + turns(bench)}
+    assert [answers[slot] for slot in slots] == [(OK, waited[0]), (OK, 0)]
+    assert take(bench, 1, MANY) == [*waited[1:], new]
+    assert deliver(bench, 2) == [*waited, new]

@@ -32,6 +32,7 @@
  *   SEEK          topic, seq: the cursor is there now; all from there on is to be delivered, nothing before.
  *   UNSUBSCRIBE   topic: the subscription is gone.
  *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
+ *                 ADOPT_ALL: all that are in it.
  *   REFERENCES         topic, seq, body: struct reference[]; after a MOVED with MOVED_REFERENCED: which subscriptions hold the message.
  *   TOPIC_GONE    topic: it is deleted, with its messages and subscriptions.
  *
@@ -87,6 +88,7 @@ enum record_flag {
     MOVED_REFERENCED = 2,   /* a REFERENCES follows */
     REFERENCES_DELAYED = 1, /* it was published with a delay */
     SUBSCRIPTION_PAUSED = 1,
+    ADOPT_ALL = 1,
     FINISH_UPTO = 1,
     FINISH_PARTS = 2,
 };

@@ -96,9 +96,11 @@ enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const 
         const struct subscribe *s = &wish.subscribe;
         const struct channel_wish channel = {.name = wish.name,
                                              .name_bytes = s->name_bytes,
+                                             .to_join = true,
                                              .ephemeral = (s->flags & SUBSCRIBE_EPHEMERAL) != 0,
                                              .start = s->flags & SUBSCRIBE_START ? &wish.start : NULL};
-        if (topic_subscription(w, topic, &channel, &subscription, &status) == LATER) return LATER;
+        enum outcome outcome = topic_subscription(w, topic, &channel, &subscription, &status);
+        if (outcome != DONE) return outcome;
         if (status == STATUS_OK && (status = join(w, client, subscription, m, &wish)) != STATUS_OK)
             subscription_idle(w, subscription);
     }

@@ -402,6 +402,14 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
     return !left ? ONE : k.full ? STUCK : NOTHING;
 }
 
+static enum dispatched dispatch_some(struct worker *w, uint32_t subscription) {
+    enum dispatched outcome = ONE;
+    if (at(w, subscription)->still == w->turns) return STUCK;
+    if (at(w, subscription)->policy == POLICY_KEY) return dispatch_by_key(w, subscription);
+    for (int i = 0; i < DISPATCH_MOST && outcome == ONE; i++) outcome = dispatch_one(w, subscription);
+    return outcome;
+}
+
 bool dispatch(struct worker *w) {
     struct subscriptions *all = &w->subscriptions;
     uint32_t n = all->due_first;
@@ -413,11 +421,7 @@ bool dispatch(struct worker *w) {
     while (n) {
         uint32_t next = at(w, n)->next_due;
         at(w, n)->due = false;
-        enum dispatched outcome = ONE;
-        if (at(w, n)->policy == POLICY_KEY)
-            outcome = dispatch_by_key(w, n);
-        else
-            for (int i = 0; i < DISPATCH_MOST && outcome == ONE; i++) outcome = dispatch_one(w, n);
+        enum dispatched outcome = dispatch_some(w, n);
         if (outcome != NOTHING) subscription_due(w, n);
         more |= outcome == ONE;
         n = next;

@@ -68,9 +68,15 @@ static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t 
     return waits || (dropped && c->upto && departed_of(w, first, all) > left) ? MORE : DONE;
 }
 
-static enum outcome over(struct client *c, enum outcome outcome) {
-    if (outcome != MORE) c->done = c->upto = 0;
-    return outcome;
+/* Its consumers get nothing meanwhile. */
+static enum outcome goes_on(struct worker *w, uint32_t subscription) {
+    at(w, subscription)->still = w->turns;
+    return MORE;
+}
+
+static enum outcome is_over(struct client *c) {
+    c->done = c->upto = 0;
+    return DONE;
 }
 
 enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subscription, uint64_t until,
@@ -82,14 +88,17 @@ enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subs
         c->upto = s->reader || subscription_owns_stream(w, s, until) ? 0 : until;
     }
     uint64_t before = w->steps;
-    if (c->done == AHEAD && !subscription_skip(w, subscription, c->upto, w->piece)) return MORE;
+    if (c->done == AHEAD && !subscription_skip(w, subscription, c->upto, w->piece)) return goes_on(w, subscription);
     uint64_t skipped = w->steps - before;
     uint32_t most = skipped < w->piece ? w->piece - (uint32_t)skipped : 0;
-    return over(c, drain_departed(w, c, subscription, false, from, most));
+    bool more = drain_departed(w, c, subscription, false, from, most) == MORE;
+    return more ? goes_on(w, subscription) : is_over(c);
 }
 
 enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic) {
     struct client *c = client_at(&w->clients, client);
     uint32_t first = topic_at(&w->topics, topic)->subscriptions;
-    return over(c, first ? drain_departed(w, c, first, true, UINT64_MAX, w->piece) : DONE);
+    if (!first || drain_departed(w, c, first, true, UINT64_MAX, w->piece) == DONE) return is_over(c);
+    for (uint32_t n = first; n; n = at(w, n)->next) (void)goes_on(w, n);
+    return MORE;
 }

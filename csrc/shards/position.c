@@ -274,6 +274,7 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
 
 enum outcome seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     bool exists = topic && topic_at(&w->topics, topic)->durable;
+    if (exists && handover_goes_on(topic_at(&w->topics, topic))) return MORE;
     uint32_t subscription = exists ? subscription_find(w, topic, (const char *)(m + 1), m->body_bytes) : 0;
     uint8_t status = subscription ? STATUS_OK : exists ? STATUS_NONE : STATUS_NOT_FOUND;
     if (m->start > START_TIME) status = STATUS_INVALID;
@@ -302,8 +303,9 @@ static uint64_t first_unfinished(const struct worker *w, const struct subscripti
     return lowest;
 }
 
-void tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     const struct topic *t = topic_at(&w->topics, topic);
+    if (topic && handover_goes_on(t)) return MORE;
     bool exists = topic && (t->durable || topic_jobs(t));
     uint32_t subscription =
         exists && m->body_bytes ? subscription_find(w, topic, (const char *)(m + 1), m->body_bytes) : 0;
@@ -332,6 +334,7 @@ void tell_position(struct worker *w, uint32_t client, uint32_t topic, const stru
     }
     struct message a = request_answer_of(w, client, m, status);
     request_send(w, client, &a, &p, status == STATUS_OK ? sizeof p : 0);
+    return DONE;
 }
 
 void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {

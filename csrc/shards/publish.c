@@ -17,6 +17,7 @@ static uint64_t after(const struct worker *w, uint64_t delay_ns) {
 enum { TRIMMED_AT_ONCE = 64 };
 
 static void trim_ephemeral(struct worker *w, const struct topic *t) {
+    if (handover_goes_on(t)) return;
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
         const struct subscription *s = subscription_at(&w->subscriptions, n);
         uint64_t seq;

@@ -17,15 +17,19 @@ static uint32_t subscription_of(struct shard *s, uint64_t number) {
     return 0;
 }
 
+/* The jobs of its topic. */
+static void adopt_all(struct worker *w, uint32_t subscription, uint64_t wall_ns) {
+    uint32_t topic = subscription_at(&w->subscriptions, subscription)->topic;
+    for (uint32_t job = 1; topic_at(&w->topics, topic)->replayed_jobs && job < w->jobs.end; job++)
+        if (job_at(w, job)->state && job_at(w, job)->topic == topic) subscription_adopt(w, subscription, job, wall_ns);
+}
+
 /* What its record says that it has not passed is its own, though others were made before it: as a rule there is none. And jobs
  * that became so because the log did not say that there is a subscription are its own too. */
 static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, const struct record *r) {
     struct subscription *made = subscription_at(&w->subscriptions, subscription);
     struct topic *t = topic_at(&w->topics, made->topic);
-    if (s->damaged && t->subscription_count == 1)
-        for (uint32_t job = 1; t->replayed_jobs && job < w->jobs.end; job++)
-            if (job_at(w, job)->state && job_at(w, job)->topic == made->topic)
-                subscription_adopt(w, subscription, job, r->time_ns);
+    if (s->damaged && t->subscription_count == 1) adopt_all(w, subscription, r->time_ns);
     uint64_t held_from = r->seq;
     if (r->attribute_bytes >= sizeof held_from) memcpy(&held_from, record_attributes(r), sizeof held_from);
     if (held_from < r->seq) held_from = r->seq;
@@ -124,6 +128,7 @@ static void replay_redelivery(struct worker *w, const struct shard *s, uint32_t 
 }
 
 static void replay_adopt(struct worker *w, uint32_t subscription, const struct record *r) {
+    if (r->flags & ADOPT_ALL) adopt_all(w, subscription, r->time_ns);
     const uint8_t *ids = record_body(r);
     for (size_t at = 0; at + sizeof(uint64_t) <= record_body_bytes(r); at += sizeof(uint64_t)) {
         uint64_t id;

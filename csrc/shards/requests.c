@@ -182,34 +182,40 @@ static void note_wish(struct worker *w, uint32_t client, const struct message *m
     client_at(&w->clients, client)->wants_headers = (m->flags & MSG_HEADERS) != 0;
 }
 
-static void want_watched(struct worker *w, uint32_t client) {
-    for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next)
+/* True while some of that becomes jobs piece by piece. */
+static bool want_watched(struct worker *w, uint32_t client) {
+    bool more = false;
+    for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
         topic_want_tube(w, watch_at(&w->clients, n)->topic);
+        more |= handover_goes_on(topic_at(&w->topics, watch_at(&w->clients, n)->topic));
+    }
+    return more;
 }
 
-static void reserve(struct worker *w, uint32_t client, const struct message *m) {
+static enum outcome reserve(struct worker *w, uint32_t client, const struct message *m) {
     note_wish(w, client, m);
-    want_watched(w, client);
-    bool soon = queue_deadline_soon(w, client);
+    bool more = want_watched(w, client), soon = queue_deadline_soon(w, client);
+    uint32_t job = queue_best(w, client);
     if (soon && !queue_any_ready(w, client)) {
         answer(w, client, m, STATUS_DEADLINE_SOON);
-        return;
-    }
-    uint32_t job = queue_best(w, client);
-    if (job) {
+    } else if (job) {
         queue_take(w, job);
         queue_make_reserved(w, job, client);
         request_deliver(w, client, m->slot, m->kind, job);
+    } else if (more) {
+        return MORE;
     } else if (m->wait_ns == 0) {
         answer(w, client, m, soon ? STATUS_DEADLINE_SOON : STATUS_TIMED_OUT);
     } else {
         queue_wait(w, client, m->slot, m->wait_ns);
     }
+    return DONE;
 }
 
-static void probe(struct worker *w, uint32_t client, const struct message *m) {
-    want_watched(w, client);
+static enum outcome probe(struct worker *w, uint32_t client, const struct message *m) {
+    bool more = want_watched(w, client);
     uint32_t job = queue_best(w, client);
+    if (!job && more) return MORE;
     uint8_t status = STATUS_OK;
     if (!job) status = queue_deadline_soon(w, client) ? STATUS_DEADLINE_SOON : STATUS_NONE;
     struct message a = answer_of(w, client, m->slot, m->kind, status);
@@ -218,6 +224,7 @@ static void probe(struct worker *w, uint32_t client, const struct message *m) {
         a.pri = job_at(w, job)->pri;
     }
     send_answer(w, client, &a, NULL, 0);
+    return DONE;
 }
 
 static void take(struct worker *w, uint32_t client, const struct message *m) {
@@ -418,8 +425,8 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_IGNORE: ignore(w, client, topic); break;
     case MSG_RETURN: give_back(w, client, m); break;
     case MSG_PUBLISH: return publish(w, client, topic, m);
-    case MSG_RESERVE: reserve(w, client, m); break;
-    case MSG_PROBE: probe(w, client, m); break;
+    case MSG_RESERVE: return reserve(w, client, m);
+    case MSG_PROBE: return probe(w, client, m);
     case MSG_TAKE: take(w, client, m); break;
     case MSG_RESERVE_ID: reserve_id(w, client, m); break;
     case MSG_DELETE: return delete(w, client, m);
@@ -440,7 +447,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
     case MSG_UNSUBSCRIBE: consumer_close(w, client, m); break;
     case MSG_SEEK: return seek(w, client, topic, m);
-    case MSG_POSITION: tell_position(w, client, topic, m); break;
+    case MSG_POSITION: return tell_position(w, client, topic, m);
     case MSG_PEEK_SEQ: peek_seq(w, client, topic, m); break;
     case MSG_CHANGE: return change(w, client, m);
     case MSG_CATALOG: return catalog(w, client, m);

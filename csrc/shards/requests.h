@@ -46,7 +46,23 @@ enum outcome subscription_drain(struct worker *w, uint32_t client, uint32_t subs
 /* The deliveries of all channels of a topic. */
 enum outcome topic_drain(struct worker *w, uint32_t client, uint32_t topic);
 
+/* --- handover.c: a backlog comes to a first channel, or to a tube, piece by piece --- */
+
+/* The subscription is made, and its number is nobody's else's. */
+void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription, bool to_join);
+void handover_to_queue(struct worker *w, uint32_t topic);
+/* What asks for the topic's channels, or changes them or it, has to wait (MORE). */
+bool handover_goes_on(const struct topic *t);
+/* Its topic is gone; or the channel that this is, if it is to that one. */
+void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription);
+/* In each turn, after those who wait have been asked again. True if there is more. */
+bool handovers_go_on(struct worker *w);
+void handovers_free(struct worker *w);
+
 /* --- topic_life.c --- */
+
+/* A message that waited for a first channel is the job queue's now. */
+void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq);
 
 enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *status);
 /* Somebody wants its job queue: what waits for a first subscription goes there. */
@@ -56,6 +72,7 @@ struct channel_wish {
     const char *name;
     size_t name_bytes;
     bool ephemeral;
+    bool to_join; /* without consumers it is not wanted */
     const struct subscribe_start *start;
 };
 /* The channel of that name, made if there is none. */
@@ -85,7 +102,7 @@ void topic_retains_no_more(struct worker *w, uint32_t topic);
 /* The seq that is meant. */
 uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, uint64_t at);
 enum outcome seek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-void tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 
 /* --- consume.c --- */

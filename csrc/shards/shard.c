@@ -340,6 +340,12 @@ void shard_log_adopted(struct worker *w, struct shard *s, const struct subscript
     append_twice(w, s, &head, NULL, ids, count * sizeof *ids);
 }
 
+void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by) {
+    struct record head = head_of_subscription(w, RECORD_ADOPT, by, 0);
+    head.flags = ADOPT_ALL;
+    append_twice(w, s, &head, NULL, NULL, 0);
+}
+
 void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, (uint8_t)kind, t->number, t->next_seq, 0);

@@ -100,6 +100,8 @@ void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscr
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d);
 void shard_log_adopted(struct worker *w, struct shard *s, const struct subscription *by, const uint64_t *ids,
                        size_t count);
+/* All that are there. */
+void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by);
 /* EMPTY, UNSUBSCRIBE; `of` NULL: TOPIC_GONE. */
 void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of);
 /* How many bytes a topic's (or subscription's) two records take beside their headers. */

@@ -56,6 +56,8 @@ struct topic {
     log_position gone_until; /* what came to the log before was deleted with the topic */
     uint32_t tombs;          /* with jobs of it */
 
+    struct handover *handover; /* of its backlog, under way; or NULL */
+
     bool durable;
     bool ephemeral;              /* durable, and gone with its last subscription */
     bool tube;                   /* somebody put into, used, watched or reserved from its job queue */

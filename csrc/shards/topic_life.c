@@ -47,7 +47,7 @@ enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *statu
 
 /* --- the tube of a durable topic ---------------------------------------------------------------------------------- */
 
-static void become_job(struct worker *w, uint32_t topic, uint64_t seq) {
+void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position position = stream_position(&t->stream, seq);
     const struct record *r = log_read(shard_of_topic(w, t)->log, position);
@@ -76,8 +76,12 @@ void topic_want_tube(struct worker *w, uint32_t topic) {
     struct shard *s = shard_of_topic(w, t);
     if (!w->replaying && shard_reserve(w, s, 2, shard_topic_bytes(t), false) == LOG_OK) shard_log_topic(w, s, topic);
     if (t->subscription_count) return;
+    if (!w->replaying && t->stream.live > w->piece) {
+        handover_to_queue(w, topic);
+        return;
+    }
     for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
-        become_job(w, topic, seq);
+        waiting_becomes_job(w, topic, seq);
     if (!w->replaying) queue_serve(w, topic);
 }
 
@@ -207,6 +211,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
                                 uint32_t *subscription, uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
+    if (handover_goes_on(t)) return MORE;
     if (topic_make_durable(w, topic, status) == LATER) return LATER;
     if (*status == STATUS_OK && wish->start && topic_retain(w, topic, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
@@ -218,8 +223,8 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     bool ephemeral = wish->ephemeral || t->ephemeral;
     size_t name_bytes = wish->name_bytes;
     struct numbers jobs = {0};
-    bool first = !t->subscription_count;
-    if (first && t->tube && !wish->start) jobs = jobs_of(w, topic);
+    bool first = !t->subscription_count, adopts = first && t->tube && !wish->start, many = topic_jobs(t) > w->piece;
+    if (adopts && !many) jobs = jobs_of(w, topic);
     /* Read back, it will be the first: ephemeral ones are not in the log. */
     if (!first && !ephemeral && t->tube && !wish->start && t->stopped && t->subscription_count == t->ephemeral_count)
         jobs = stopped_jobs_of(w, t);
@@ -231,9 +236,12 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
         if (ephemeral && t->waiting_messages + t->waiting_delayed) shard_log_end(w, s, RECORD_EMPTY, topic, NULL);
         uint32_t number = ephemeral ? 0 : s->subscriptions_known + 1;
         *subscription = subscription_make(w, topic, wish->name, name_bytes, number);
-        if (!*subscription || (number && !shard_know_subscription(s, *subscription, number))) {
+        if (!*subscription || (number && !shard_know_subscription(s, adopts && many ? 0 : *subscription, number))) {
             if (*subscription) subscription_remove(w, *subscription);
             *status = STATUS_NO_SPACE;
+        } else if (adopts && many) {
+            handover_to_channel(w, topic, *subscription, wish->to_join);
+            outcome = MORE;
         } else {
             if (number) shard_log_subscription(w, s, at(w, *subscription));
             adopt(w, *subscription, &jobs, first);
@@ -255,6 +263,7 @@ static void dismiss_all(struct worker *w, uint32_t subscription) {
 static void unsubscribe(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     if (s->number) w->own[topic_at(&w->topics, s->topic)->shard]->subscriptions[s->number] = 0;
+    handover_forget(w, s->topic, subscription);
     dismiss_all(w, subscription);
     subscription_remove(w, subscription);
     catalog_changed(w);
@@ -310,6 +319,7 @@ static void end_at_once(struct worker *w, uint32_t topic) {
 void topic_end(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     bool was_seen = topic_seen(t);
+    handover_forget(w, topic, 0);
     t->stopped = false;
     if (w->replaying)
         end_at_once(w, topic);
@@ -497,6 +507,7 @@ static enum outcome change_named(struct worker *w, uint32_t client, const struct
         return DONE;
     }
     const struct topic *t = topic_at(&w->topics, *topic);
+    if (handover_goes_on(t)) return MORE;
     if (makes && (!channel.name || t->durable || topic_jobs(t))) {
         enum outcome outcome = make(w, *topic, m->change, &channel, status);
         shard_settle_topic(w, *topic);

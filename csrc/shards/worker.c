@@ -82,6 +82,7 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
 void worker_free(struct worker *w) {
     if (w->syncer) syncer_free(w->syncer);
     tombs_free(w);
+    handovers_free(w);
     for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
         if (w->peers[a].channel) channel_close(w->peers[a].channel);
         free(w->peers[a].topics);
@@ -450,10 +451,12 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     bool busy = false;
     if (w->steps > w->most_steps) w->most_steps = w->steps;
     w->steps = 0;
+    w->turns++;
     if (!w->failing) {
         busy = requests_resume(w);
         busy |= consumers_leave(w);
         busy |= tombs_clear(w);
+        busy |= handovers_go_on(w);
         busy |= queue_tick(w);
         busy |= subscriptions_tick(w);
         requests_run_parked(w);

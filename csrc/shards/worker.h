@@ -100,14 +100,16 @@ struct worker {
     uint32_t leaving_consumers;
     uint32_t yielding_consumers;
     uint64_t steps, most_steps; /* messages and topics touched in this turn, and ever in one */
-    uint32_t piece;             /* WORKER_TURN_STEPS, or as few as a test says */
+    uint64_t turns;
+    uint32_t piece; /* WORKER_TURN_STEPS, or as few as a test says */
 
     struct peer peers[BOARD_MAX_ACCEPTORS];
     uint64_t push_most_bytes; /* to one of them, before its consumers' windows are short */
     struct board *board;
     struct worker_board *count;
 
-    struct tomb *tombs;   /* what is to be freed piece by piece */
+    struct tomb *tombs; /* what is to be freed piece by piece */
+    struct handover *handovers;
     bool forgetting;      /* some shard has to forget what was retained */
     struct shard *drowsy; /* the first of those with topics to be forgotten */
     struct shard *dirty[WORKER_MAX_SHARDS];

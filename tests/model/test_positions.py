@@ -133,9 +133,6 @@ class Scene:
         channel = self.channels[name]
         self.hear_all()
         answer = seek(self.bench, start, at, channel=name)
-        # With much in flight it is moved piece by piece, and what comes meanwhile is of before.
-        self.hear(self.bench.before)
-        self.bench.early = self.bench.early[len(self.bench.before) :]
         assert (answer.status, answer.seq) == (OK, self.place(start, at))
         channel.pending = {seq for seq in self.there if seq >= answer.seq}
         channel.flying = set()

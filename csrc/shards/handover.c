@@ -1,0 +1,151 @@
+/* Handovers: a backlog that comes to another kind of reader of its topic, piece by piece. Of a tube with many jobs the first channel
+ * has them all too; and what waited for a first channel, and is wanted as a tube, becomes jobs.
+ *
+ * Who asked waits (MORE), and so does all that changes the topic or its channels. A channel is written when it has all: after a
+ * crash before that it was never made. That a tube is wanted is written first, and so all that waited is jobs after a crash.
+ */
+#include <stdlib.h>
+
+#include "shards/queue.h"
+#include "shards/requests.h"
+
+/* Jobs that are looked at, whosoever they are, for each that a turn may touch. */
+enum { LOOKED_AT = 16 };
+
+struct handover {
+    struct handover *next;
+    uint32_t topic, subscription; /* 0: to the job queue */
+    uint32_t job, jobs_end;       /* of the worker's: the next to be looked at */
+    uint64_t seq, end;            /* what came from here on it has; the next to become a job */
+    bool written;                 /* and there until those who wait have joined */
+    bool to_join;
+};
+
+/* --- to a channel ------------------------------------------------------------------------------------------------- */
+
+static bool is_to_be_adopted(const struct worker *w, const struct handover *h, uint32_t job) {
+    const struct job *j = job_at(w, job);
+    return j->state && j->topic == h->topic && !job_is_gone(w, j) && job_record(w, j)->seq < h->end;
+}
+
+/* False: there are more. */
+static bool adopt_some(struct worker *w, struct handover *h, uint64_t most) {
+    for (uint32_t looked_at = 0; h->job < h->jobs_end; h->job++) {
+        if (w->steps >= most || looked_at++ / LOOKED_AT >= w->piece) return false;
+        if (!is_to_be_adopted(w, h, h->job)) continue;
+        worker_step(w);
+        subscription_adopt(w, h->subscription, h->job, w->wall_ns);
+    }
+    return true;
+}
+
+/* False: not yet. Without room the channel was never made. */
+static bool write_channel(struct worker *w, struct handover *h) {
+    struct subscription *s = subscription_at(&w->subscriptions, h->subscription);
+    const struct topic *t = topic_at(&w->topics, h->topic);
+    struct shard *shard = shard_of_topic(w, t);
+    uint8_t status;
+    h->written = true;
+    if (!s->number) return true;
+    h->written = requests_reserve(w, shard, 3, 2 * s->name_bytes, true, &status) == DONE;
+    if (!h->written) return false;
+    if (status != STATUS_OK) {
+        subscription_remove(w, h->subscription);
+        h->subscription = 0;
+        return true;
+    }
+    shard->subscriptions[s->number] = h->subscription;
+    /* Read back, it begins behind all, and then has what there is. */
+    uint64_t cursor = s->cursor;
+    s->cursor = t->next_seq;
+    shard_log_subscription(w, shard, s);
+    s->cursor = s->logged_cursor = cursor;
+    shard_log_adopted_all(w, shard, s);
+    return true;
+}
+
+/* --- to the job queue --------------------------------------------------------------------------------------------- */
+
+static bool queue_some(struct worker *w, struct handover *h, uint64_t most) {
+    const struct stream *stream = &topic_at(&w->topics, h->topic)->stream;
+    uint64_t end = h->end < stream->end ? h->end : stream->end;
+    while ((h->seq = stream_next(stream, h->seq)) < end && w->steps < most) {
+        worker_step(w);
+        waiting_becomes_job(w, h->topic, h->seq++);
+    }
+    queue_serve(w, h->topic);
+    return h->seq >= end;
+}
+
+/* --- both --------------------------------------------------------------------------------------------------------- */
+
+static void end(struct worker *w, struct handover *h) {
+    struct handover **link = &w->handovers;
+    while (*link != h) link = &(*link)->next;
+    *link = h->next;
+    topic_at(&w->topics, h->topic)->handover = NULL;
+    free(h);
+}
+
+static struct handover *begin(struct worker *w, uint32_t topic) {
+    struct handover *h = calloc(1, sizeof *h);
+    if (!h) worker_die("out of memory");
+    h->next = w->handovers;
+    h->topic = topic;
+    h->end = topic_at(&w->topics, topic)->next_seq;
+    w->handovers = h;
+    topic_at(&w->topics, topic)->handover = h;
+    return h;
+}
+
+void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription, bool to_join) {
+    struct handover *h = begin(w, topic);
+    h->subscription = subscription;
+    h->to_join = to_join;
+    h->job = 1;
+    h->jobs_end = w->jobs.end;
+}
+
+void handover_to_queue(struct worker *w, uint32_t topic) {
+    struct handover *h = begin(w, topic);
+    if (queue_some(w, h, w->steps + w->piece)) end(w, h);
+}
+
+bool handover_goes_on(const struct topic *t) {
+    return t->handover && !t->handover->written;
+}
+
+void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription) {
+    struct handover *h = topic_at(&w->topics, topic)->handover;
+    if (h && (!subscription || h->subscription == subscription)) end(w, h);
+}
+
+static void go_on(struct worker *w, struct handover *h) {
+    uint64_t most = w->steps + w->piece;
+    if (h->written) {
+        /* Who waited for it has joined; one that is ephemeral, and whose only client has gone, goes too. */
+        uint32_t subscription = h->to_join ? h->subscription : 0;
+        end(w, h);
+        if (subscription) subscription_idle(w, subscription);
+    } else if (h->subscription) {
+        if (adopt_some(w, h, most) && write_channel(w, h)) catalog_changed(w);
+    } else if (queue_some(w, h, most)) {
+        end(w, h);
+    }
+}
+
+bool handovers_go_on(struct worker *w) {
+    for (struct handover *h = w->handovers, *next; h; h = next) {
+        next = h->next;
+        go_on(w, h);
+    }
+    return w->handovers != NULL;
+}
+
+void handovers_free(struct worker *w) {
+    for (struct handover *h = w->handovers, *next; h; h = next) {
+        next = h->next;
+        free(h);
+    }
+    w->handovers = NULL;
+}
