@@ -31,12 +31,13 @@ from mq_shards.acceptor.protocols import nats_options, nats_tls_options, nats_to
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
 from mq_shards.acceptor.protocols.nats_admission import Admission
 from mq_shards.acceptor.protocols.nats_client import NATS_SERVER_VERSION, Client, Identity, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats_expiry import LOOK_S, Expiries
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
 from mq_shards.acceptor.protocols.nats_logins import Logins
 from mq_shards.acceptor.protocols.nats_monitor import Known, Monitor, tls_row
 from mq_shards.acceptor.protocols.nats_secrets import Secrets
 from mq_shards.acceptor.protocols.nats_shares import needs_info
-from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, AccountLimits, User
+from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, User
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
@@ -79,6 +80,10 @@ REASONS: Final[Mapping[str, int]] = {
     "invalid client protocol": 12,
     "no responders requires headers support": 28,
     "maximum connections exceeded": MAX_CONNECTIONS,
+    "maximum account active connections exceeded": 14,
+    "User Authentication Expired": 22,
+    "Account Authentication Expired": 22,
+    "User Authentication Revoked": 25,
 }
 
 
@@ -126,6 +131,7 @@ class Nats(Protocol):
         self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
         self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
         self._admission = Admission(engine, self._number)
+        self._expiries = Expiries()
         self._secrets = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._websockets: Websockets | None = None
@@ -163,13 +169,31 @@ class Nats(Protocol):
     # --- what the supervisor says -----------------------------------------------------------------------------------
 
     def configure(self, content: bytes) -> None:
-        self._found = orjson.loads(content).get("who", {})
+        found = orjson.loads(content)
+        self._found = found.get("who", {})
+        self._set_operator(found.get("operator"))
         self._set_who()
-        self._admission.share(self._found.get("accounts", ()))
-        self._told_of_askers = {one["name"] for one in self._found.get("accounts", ()) if needs_info(one)}
+        if self._logins.operator is not None:
+            self._logins.operator.start()
+        else:
+            self._share(self._found.get("accounts", ()))
+
+    def _share(self, accounts: Sequence[Mapping[str, Any]]) -> None:
+        self._admission.share(accounts)
+        self._told_of_askers = {one["name"] for one in accounts if needs_info(one)}
+
+    def _set_operator(self, found: Mapping[str, Any] | None) -> None:
+        """In its mode JWTs say who may what."""
+        before, self._logins.operator = self._logins.operator, None
+        if before is not None:
+            before.close()
+        if found:
+            from mq_shards.acceptor.protocols.nats_operator import Operator
+
+            self._logins.operator = Operator(found, self._engine.poke, self._share)
 
     def _set_who(self) -> None:
-        self._logins.set(self._found, self._settings)
+        self._logins.learn(self._found, self._settings)
         self._set_system()
 
     def reload(self, settings: Settings) -> None:
@@ -186,15 +210,17 @@ class Nats(Protocol):
     def _cut_forbidden(self) -> None:
         """Those that would not be let in any more; what others may is what it is now."""
         for conn, client in list(self._clients.items()):
-            who = self._logins.who(client)
-            if not client.connects or not who.required:
-                continue
-            user = who.now(client.user)
-            if user is None:
-                self._end(conn, "Authorization Violation")
-            elif user != client.user:
-                client.user = user
-                self._admission.admit(conn, user)
+            if client.connects and self._logins.who(client).required:
+                self._look_again(conn, client)
+
+    def _look_again(self, conn: int, client: Client) -> None:
+        user = self._logins.now(client)
+        if isinstance(user, str):
+            self._end(conn, user)
+        elif user != client.user:
+            client.user = user
+            self._admission.admit(conn, user)
+            self._limit(conn)
 
     def _cut_excess(self) -> None:
         """Of what are too many clients now, this acceptor's part."""
@@ -263,12 +289,15 @@ class Nats(Protocol):
             self._engine.reply(conn, json_line("INFO", info))
 
     def close(self) -> None:
+        self._set_operator(None)
         self._secrets.close()
         if self._system is not None:
             self._system.close()
 
     def poked(self) -> None:
         self._secrets.settle()
+        if self._logins.operator is not None:
+            self._logins.operator.settle()
 
     # --- the system account -----------------------------------------------------------------------------------------
 
@@ -281,7 +310,9 @@ class Nats(Protocol):
     def _set_system(self) -> None:
         """The server is there as long as anybody else can be."""
         broker = self._broker
-        is_wanted = any(user.account == self._logins.plain.system_account for user in self._logins.plain.users)
+        who, operator = self._logins.plain, self._logins.operator
+        is_wanted = any(user.account == who.system_account for user in who.users)
+        is_wanted = is_wanted or (operator is not None and bool(operator.system_account))
         if self._system is not None or not is_wanted or broker.calls is None or broker.watched is None:
             return
         from mq_shards.acceptor.protocols.nats_system import System
@@ -319,7 +350,12 @@ class Nats(Protocol):
         row |= {name: value for name in ("name", "lang", "version") if (value := client.options.get(name))}
         row |= tls_row(self._encryption(conn)[0], self._greetings.is_tls_first(conn))
         user = client.user
-        auth = {"authorized_user": name} if user is not None and (name := user.nkey or user.name) else {}
+        auth: dict[str, Any] = {}
+        if user is not None and (name := user.nkey or user.name):
+            auth = {"authorized_user": name}
+        if user is not None and user.issuer:
+            auth |= {"jwt": client.options.get("jwt", ""), "issuer_key": user.issuer}
+            auth |= {"tags": list(user.tags)} if user.tags else {}
         return Known(client.client_id, client.account, client.connected_wall_ns, row, auth)
 
     def _described(self) -> dict[str, Any]:
@@ -334,7 +370,7 @@ class Nats(Protocol):
             "tls_required": terms is not None and terms.required,
             "tls_verify": terms is not None and terms.verify,
             "connect_urls": self._connect_urls(is_websocket=False),
-            "accounts": sorted({GLOBAL_ACCOUNT, who.system_account, *(user.account for user in who.users)}),
+            "accounts": sorted({GLOBAL_ACCOUNT, who.system_account, *self._logins.account_names()}),
             "system_account": who.system_account,
         }
 
@@ -380,6 +416,7 @@ class Nats(Protocol):
         if self._lame_duck is not None and not self._clients:
             self._lame_duck.end()
         self._admission.gone(conn)
+        self._expiries.gone(conn)
         self._greetings.closed(conn)
         if self._websockets is not None:
             self._websockets.closed(conn)
@@ -407,7 +444,9 @@ class Nats(Protocol):
         return self._greetings.tls(conn), terms is not None and terms.maps
 
     def wait_ns(self) -> int:
-        waits = [self._greetings.upgrades.wait_ns()]
+        waits = [self._greetings.upgrades.wait_ns(), self._expiries.wait_ns()]
+        if self._logins.operator is not None and (wait_s := self._logins.operator.wait_s()) >= 0:
+            waits.append(int(min(wait_s, LOOK_S) * 1e9))
         if self._websockets is not None:
             waits.append(self._websockets.wait_ns())
         if self._lame_duck is not None:
@@ -415,6 +454,10 @@ class Nats(Protocol):
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
+        for conn in self._expiries.over():
+            self._look_again(conn, self._clients[conn])
+        if self._logins.operator is not None:
+            self._logins.operator.expire()
         self._greetings.upgrades.expire()
         if self._websockets is not None:
             self._websockets.expire()
@@ -562,11 +605,13 @@ class Nats(Protocol):
             raise NatsError("invalid client protocol")
         if options.get("no_responders") and not options.get("headers"):
             raise NatsError("no responders requires headers support")
-        limit = self._limits_of(user).connections
+        limit = self._logins.limits(user).connections
         if user is not None and limit is not None and self._admission.members(user.account, conn) >= limit:
             raise NatsError("maximum account active connections exceeded")
         client.user = user
         self._admission.admit(conn, user)
+        if self._logins.operator is not None and user is not None:
+            self._expiries.set(conn, self._logins.operator.ends_s(user))
         self._limit(conn)
         self._engine.call(conn, "info", 0, self._asker(conn, client))
         self._engine.call(conn, "flags", _flags(options))
@@ -594,12 +639,9 @@ class Nats(Protocol):
         behind = orjson.dumps({key: value for key, value in last.items() if value}).replace(b"{", b",", 1)
         return before + b"\n" + behind
 
-    def _limits_of(self, user: User | None) -> AccountLimits:
-        return self._logins.plain.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())
-
     def _limit(self, conn: int) -> None:
         """What all connections may, or less where its account may less. 0 subscriptions are any number."""
-        limits = self._limits_of(self._clients[conn].user)
+        limits = self._logins.limits(self._clients[conn].user)
         payload, subscriptions = self._settings["max-payload"], self._settings["max-subscriptions"]
         if limits.payload is not None:
             payload = min(payload, limits.payload)

@@ -9,6 +9,7 @@ from mq_shards.acceptor.protocols import nats_conf_accounts, nats_conf_auth
 from mq_shards.acceptor.protocols.nats_conf import Value, read
 from mq_shards.acceptor.protocols.nats_conf_cluster import take_cluster
 from mq_shards.acceptor.protocols.nats_conf_operating import OPERATING
+from mq_shards.acceptor.protocols.nats_conf_operator import OPERATOR, finish_operator
 from mq_shards.acceptor.protocols.nats_conf_takers import (
     DEFAULT_PORT,
     Conf,
@@ -88,10 +89,7 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
 }
 
 # What must not be left out in silence: clients would be let in, or overheard.
-REFUSED: Final = (
-    "operator", "resolver", "resolver_tls", "resolver_preload",
-    "resolver_pinned_accounts", "trusted_keys", "default_sentinel",
-)  # fmt: skip
+REFUSED: Final = ("resolver_tls",)
 
 # Other names of the same keys.
 SAME: Final[Mapping[str, str]] = {
@@ -100,9 +98,6 @@ SAME: Final[Mapping[str, str]] = {
     "log_file": "logfile", "log_size_limit": "logfile_size_limit", "log_max_num": "logfile_max_num",
     "pid_file": "pidfile", "storedir": "store_dir", "leaf": "leafnodes", "ws": "websocket", "maps": "mappings",
     "system": "system_account", "no_system": "no_system_account", "no_sys_acc": "no_system_account",
-    "operators": "operator", "roots": "operator", "root": "operator", "root_operators": "operator",
-    "root_operator": "operator", "account_resolver": "resolver", "accounts_resolver": "resolver",
-    "trusted": "trusted_keys",
 }  # fmt: skip
 
 KEYS: Final[dict[str, Taker]] = {
@@ -127,14 +122,16 @@ KEYS: Final[dict[str, Taker]] = {
     "system_account": nats_conf_accounts.take_system_account,
     "cluster": take_cluster,
     "websocket": take_websocket,
+    **OPERATOR,
 }
 KEYS.update({other: KEYS[key] for other, key in SAME.items()})
 
 
 def read_conf(path: str) -> Conf:
     """Raises ConfError."""
-    conf = Conf()
+    conf = Conf(file=path)
     take_block(conf, read(path).block(), KEYS)
+    finish_operator(conf)
     nats_conf_accounts.finish(conf)
     nats_conf_auth.finish(conf)
     finish_websocket(conf)

@@ -40,6 +40,8 @@ class Conf:
     no_auth_user: Value | None = None
     has_authorization: bool = False
     websocket: Value | None = None  # the block
+    resolver: Value | None = None  # of accounts
+    file: str = ""  # the one that was named
 
     def set(self, name: str, where: Value, content: object) -> None:
         """Nothing, and 0, are the default, as they are to nats-server."""

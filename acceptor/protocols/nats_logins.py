@@ -15,10 +15,19 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mq_shards.acceptor.protocols import nats_nkeys
 from mq_shards.acceptor.protocols.nats_client import Client
 from mq_shards.acceptor.protocols.nats_secrets import Secrets
-from mq_shards.acceptor.protocols.nats_who import Claim, User, Who, who_of
+from mq_shards.acceptor.protocols.nats_who import (
+    GLOBAL_ACCOUNT,
+    SYSTEM_ACCOUNT,
+    AccountLimits,
+    Claim,
+    User,
+    Who,
+    who_of,
+)
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
+    from mq_shards.acceptor.protocols.nats_operator import Operator
 
 Done = Callable[[User | None], None]
 
@@ -33,20 +42,43 @@ class Encryption(Protocol):
 
 class Logins:
     def __init__(self, secrets: Secrets, encryption: Encryption) -> None:
+        self.operator: Operator | None = None  # there where JWTs say all
         self._secrets = secrets
         self._encryption = encryption
         self.plain = Who()
         self._websockets = Who()
 
-    def set(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    def learn(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """`found`: in a configuration file, of who may what."""
         self.plain = who_of(found, settings["user"], settings["password"], settings["token"])
+        if self.operator is not None:
+            self.plain = replace(self.plain, by_jwt=True, system_account=self.operator.system_account or SYSTEM_ACCOUNT)
         self._websockets = _for_websockets(self.plain, settings)
 
     def who(self, client: Client) -> Who:
         return self._websockets if client.is_websocket else self.plain
 
+    def now(self, client: Client) -> User | str:
+        """What has become of a client's user; why it has to go, if so."""
+        if self.operator is not None:
+            found = self.operator.again(client)
+            return found if isinstance(found, User) else found.text
+        return self.who(client).now(client.user) or "Authorization Violation"
+
+    def account_names(self) -> set[str]:
+        """That somebody may come from."""
+        of_jwts = self.operator.accounts if self.operator is not None else ()
+        return {*of_jwts, *(user.account for user in self.plain.users)}
+
+    def limits(self, user: User | None) -> AccountLimits:
+        if self.operator is not None and user is not None:
+            return self.operator.limits(user)
+        return self.plain.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())
+
     def prove(self, conn: int, client: Client, done: Done) -> None:
+        if self.operator is not None:
+            self.operator.prove(client, done)
+            return
         claim = self._claim(conn, client)
         if claim is None:
             done(None)

@@ -170,5 +170,8 @@ def client_row(known: Known) -> Row:
 
 def has_users(content: bytes) -> bool:
     """Whether a configuration file has anybody in the system account."""
-    who = orjson.loads(content).get("who", {})
+    found = orjson.loads(content)
+    if found.get("operator", {}).get("system_account"):
+        return True
+    who = found.get("who", {})
     return any(user.get("account") == who.get("system_account", "$SYS") for user in who.get("users", ()))

@@ -56,6 +56,15 @@ class Permissions:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountLimits:
+    """None: any number. Subscriptions and bytes of a payload are of each connection."""
+
+    connections: int | None = None
+    subscriptions: int | None = None
+    payload: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class User:
     """Known by a name and a password, or by a public key."""
 
@@ -65,15 +74,13 @@ class User:
     account: str = GLOBAL_ACCOUNT
     permissions: Permissions | None = None
     connection_types: tuple[str, ...] = ()  # none: any
-
-
-@dataclass(frozen=True, slots=True)
-class AccountLimits:
-    """None: any number. Subscriptions and bytes of a payload are of each connection."""
-
-    connections: int | None = None
-    subscriptions: int | None = None
-    payload: int | None = None
+    # Of one that is known by a JWT:
+    limits: AccountLimits = AccountLimits()  # its own, beside its account's
+    bearer: bool = False  # whoever has the JWT is this one
+    until_s: float = 0  # by the wall clock; 0: for ever
+    issuer: str = ""
+    token_name: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +105,7 @@ class Who:
     no_auth_user: str = ""
     no_auth_is_ours: bool = False  # nobody has asked for it: INFO does not show it
     system_account: str = SYSTEM_ACCOUNT
+    by_jwt: bool = False  # all are known by JWTs: nats_operator.py
     limits: Mapping[str, AccountLimits] = field(default_factory=dict)  # by account
     _names: Mapping[str, User] = field(init=False, repr=False, compare=False)
     _nkeys: Mapping[str, User] = field(init=False, repr=False, compare=False)
@@ -109,7 +117,7 @@ class Who:
     @property
     def required(self) -> bool:
         """A client has to be somebody."""
-        return bool(self.users or self.user or self.token)
+        return bool(self.users or self.user or self.token or self.by_jwt)
 
     @property
     def announced(self) -> bool:
@@ -119,7 +127,7 @@ class Who:
     @property
     def nonce(self) -> bool:
         """INFO has something to sign."""
-        return bool(self._nkeys)
+        return bool(self._nkeys) or self.by_jwt
 
     def claim(self, said: Mapping[str, Any], connection_type: str = STANDARD) -> Claim | None:
         """`said`: the fields of CONNECT. None: nobody."""

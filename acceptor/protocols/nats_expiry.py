@@ -1,0 +1,46 @@
+"""Clients that may stay for some time only, by the wall clock, as their JWTs say."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from mq_shards.acceptor.engine import FOREVER
+
+# The wall clock may be set meanwhile: it is looked at as often as this, and so are clients that came before.
+LOOK_S: Final = 60.0
+
+
+class Expiries:
+    def __init__(self, now_s: Callable[[], float] = time.time) -> None:
+        self._now_s = now_s
+        self._ends: dict[int, float] = {}
+        self._soonest: list[tuple[float, int]] = []  # what is over, or was said again, stays until it is the first
+
+    def set(self, conn: int, ends_s: float) -> None:
+        """0: never."""
+        if not ends_s:
+            self._ends.pop(conn, None)
+        elif self._ends.get(conn) != ends_s:
+            self._ends[conn] = ends_s
+            heapq.heappush(self._soonest, (ends_s, conn))
+
+    def gone(self, conn: int) -> None:
+        self._ends.pop(conn, None)
+
+    def wait_ns(self) -> int:
+        while self._soonest and self._ends.get(self._soonest[0][1]) != self._soonest[0][0]:
+            heapq.heappop(self._soonest)
+        if not self._soonest:
+            return FOREVER
+        return int(min(max(self._soonest[0][0] - self._now_s(), 0), LOOK_S) * 1e9)
+
+    def over(self) -> Iterator[int]:
+        """Connections whose time has come, each once."""
+        while self._soonest and self._soonest[0][0] <= self._now_s():
+            ends_s, conn = heapq.heappop(self._soonest)
+            if self._ends.get(conn) == ends_s:
+                del self._ends[conn]
+                yield conn
