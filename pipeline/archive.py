@@ -12,6 +12,7 @@ import hashlib
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -68,11 +69,11 @@ class Tally:
         return f"{self.messages} messages in {self.micro_batches} micro-batches, {seconds:.1f} s"
 
 
-def run(options: argparse.Namespace, master: str, brokers: str) -> int:
+def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     spark = open_session(master, "mq-pipeline archive", nice=options.nice)
     subscription = options.subscription or subscription_of(options.to)
     source = {
-        "brokers": brokers,
+        **connection,
         "startingOffsets": options.start,
         "subscription": subscription,
         "failOnDataLoss": str(not options.allow_data_loss).lower(),

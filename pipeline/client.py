@@ -10,15 +10,17 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 import orjson
 
 DEFAULT_PORT: Final = 4180
+DEFAULT_TLS_PORT: Final = 4181
 CONNECT_S: Final = 10.0
 WINDOW_BYTES: Final = 1 << 20  # on their way at most: what is has passed where a broker lets readers wait
 FIRST_PAUSE_S: Final = 0.05
@@ -47,24 +49,55 @@ class BrokenOffError(Exception):
     """A reply of records ended before it was complete; what came of it is good."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files in PEM: authorities beside which no other is believed ("": the system's); a certificate of our own."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError, which names the file."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca or None)
+        except OSError as error:
+            raise OSError(f"tlsCa {self.ca}: {error}") from error
+        if self.cert:
+            try:
+                context.load_cert_chain(self.cert, self.key or None)
+            except OSError as error:
+                raise OSError(f"tlsCert {self.cert}: {error}") from error
+        return context
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
+    """Where a broker answers; and, where it is encrypted, with whom we speak and as whom."""
+
     host: str
     port: int
+    tls: Tls | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @staticmethod
     def parse(text: str) -> Address:
-        """`host`, `host:port` or `[v6]:port`. Raises ValueError."""
+        """`host`, `host:port` or `[v6]:port`; with http:// or https:// in front. Raises ValueError."""
+        scheme, slashes, rest = text.strip().partition("://")
+        if slashes:
+            if scheme not in ("http", "https"):
+                raise ValueError(f"{text!r} is neither http:// nor https://")
+            text = rest.removesuffix("/")
+        tls = Tls() if scheme == "https" and slashes else None
         host, colon, port = text.strip().rpartition(":")
         if not colon or (host.count(":") > 0 and not host.startswith("[")):
-            host, port = text.strip(), str(DEFAULT_PORT)
+            host, port = text.strip(), str(DEFAULT_PORT if tls is None else DEFAULT_TLS_PORT)
         host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"{text!r} is not host:port")
-        return Address(host, int(port))
+        return Address(host, int(port), tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,11 +339,24 @@ class Client:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
+    def _connected(self) -> http.client.HTTPConnection:
+        host, port, tls = self.address.host, self.address.port, self.address.tls
+        found = http.client.HTTPConnection(host, port, timeout=CONNECT_S)
+        if tls is not None:
+            try:
+                found = http.client.HTTPSConnection(host, port, timeout=CONNECT_S, context=tls.context())
+            except OSError as error:
+                raise _RefusedError(str(error)) from error
+        try:
+            found.connect()
+        except ssl.SSLCertVerificationError as error:
+            raise _RefusedError(f"its certificate is not believed: {error.verify_message}") from error
+        return found
+
     def _ask(self, method: str, path: str, body: bytes | None, reply_s: float = CONNECT_S) -> http.client.HTTPResponse:
         """A response with a status of success. Raises OSError and HTTPException for what may pass."""
         if self._connection is None:
-            self._connection = http.client.HTTPConnection(self.address.host, self.address.port, timeout=CONNECT_S)
-            self._connection.connect()
+            self._connection = self._connected()
             self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, WINDOW_BYTES)
         self._connection.sock.settimeout(max(reply_s, self._patience_s))
         self._connection.request(method, path, body, {"X-Broker": self.broker} if self.broker else {})

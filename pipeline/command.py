@@ -15,7 +15,7 @@ from mq_shards.pipeline import archive, offsets_command, readers_command, replay
 from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.events import FieldError
-from mq_shards.pipeline.options import OptionError
+from mq_shards.pipeline.options import TLS, OptionError
 from mq_shards.pipeline.project import ProjectError
 from mq_shards.pipeline.session import NICENESS
 from pyspark.errors import PySparkException
@@ -25,7 +25,9 @@ class Job(Protocol):
     """A module of one job."""
 
     def add_arguments(self, command: argparse.ArgumentParser) -> None: ...
-    def run(self, options: argparse.Namespace, master: str, brokers: str) -> int: ...
+    def run(self, options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
+        """`connection`: the options of the source and the sink that say which brokers, and how they are spoken to."""
+
 
 
 JOBS: Final[Mapping[str, tuple[Job, str]]] = {
@@ -40,7 +42,7 @@ JOBS: Final[Mapping[str, tuple[Job, str]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mq-pipeline", description="Spark jobs on the topics of mq-shards brokers.")
-    parser.set_defaults(master="local[*]", brokers="127.0.0.1:4180", nice=NICENESS)
+    parser.set_defaults(master="local[*]", brokers="127.0.0.1:4180", nice=NICENESS, ca="", cert="", key="")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     # Before the job's word and behind it: whichever somebody thinks of.
     _add_common_arguments(parser)
@@ -50,10 +52,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         job.add_arguments(command)
     options = parser.parse_args(arguments)
     try:
-        return JOBS[options.job][0].run(options, options.master, options.brokers)
+        return JOBS[options.job][0].run(options, options.master, _connection(options))
     except (PySparkException, ProjectError, BrokerError, OptionError, FieldError) as error:
         print(f"mq-pipeline: {error}", file=sys.stderr)
         return 1
+
+
+def _connection(options: argparse.Namespace) -> dict[str, str]:
+    files = dict(zip(TLS, (options.ca, options.cert, options.key), strict=True))
+    return {"brokers": options.brokers} | {name: path for name, path in files.items() if path}
 
 
 def _niceness(text: str) -> int:
@@ -67,7 +74,9 @@ def _add_common_arguments(command: argparse.ArgumentParser) -> None:
     nice = f"with a local master: stand back behind other programs by so much, as nice(1) (default: {NICENESS})"
     command.add_argument("--nice", default=argparse.SUPPRESS, metavar="N", type=_niceness, help=nice)
     brokers = "the brokers' http listeners (default: 127.0.0.1:4180)"
-    command.add_argument("--brokers", default=argparse.SUPPRESS, metavar="HOST:PORT,...", help=brokers)
+    command.add_argument("--brokers", default=argparse.SUPPRESS, metavar="[https://]HOST:PORT,...", help=brokers)
+    for name, what in (("ca", "authorities to believe (https)"), ("cert", "a certificate to show"), ("key", "its key")):
+        command.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="FILE", help=what)
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     where.add_argument("--move-to-time", metavar="MS", help=time)
 
 
-def run(options: argparse.Namespace, master: str, brokers: str) -> int:
+def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     """Needs no Spark. Raises OptionError, BrokerError."""
     del master
     checkpoint = Checkpoint(Path(options.checkpoint))
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, master: str, brokers: str) -> int:
     if not positions:
         raise OptionError(f"{options.checkpoint}: no micro-batch that reads from mq-shards is done yet")
     connected = Brokers(ReadOptions.parse(
-        {"brokers": brokers, "topicPattern": ".*", "pollTimeoutMs": str(PATIENCE_MS)}, streaming=False
+        {**connection, "topicPattern": ".*", "pollTimeoutMs": str(PATIENCE_MS)}, streaming=False
     ))  # fmt: skip
     try:
         streams = connected.streams()

@@ -6,11 +6,11 @@ import difflib
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 import orjson
-from mq_shards.pipeline.client import DEFAULT_PORT, Address
+from mq_shards.pipeline.client import DEFAULT_PORT, Address, Tls
 
 DEFAULT_PATIENCE_MS: Final = 120_000
 # In JSON, as in Kafka's: -2 is the earliest offset, -1 the latest.
@@ -21,6 +21,7 @@ _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _TOPICS: Final = ("topic", "topics", "subscribe")
 _PATTERN: Final = ("topicPattern", "subscribePattern")
 _ASSIGN: Final = "assign"
+TLS: Final = ("tlsCa", "tlsCert", "tlsKey")
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscription",
 )  # fmt: skip
@@ -30,7 +31,7 @@ _BOUNDS: Final = ("Offsets", "Timestamp", "OffsetsByTimestamp", "OffsetsByTimest
 _OPTIONS: Final = (
     "brokers", *_TOPICS, *_PATTERN, _ASSIGN,
     *(f"{which}{what}" for which in ("starting", "ending") for what in _BOUNDS),
-    "minPartitions", "maxRecordsPerPartition", *_STREAM_ONLY, "failOnDataLoss", "pollTimeoutMs",
+    "minPartitions", "maxRecordsPerPartition", *_STREAM_ONLY, "failOnDataLoss", "pollTimeoutMs", *TLS,
 )  # fmt: skip
 _BOOLEANS: Final = {"true": True, "false": False}
 _ASKED_BYTES: Final = 2048  # of names in a request
@@ -164,6 +165,11 @@ def _warn_of_ignored(given: Iterable[str]) -> None:
             log.warning("option %s is of streams; a batch does without", name)
 
 
+def connection_of(options: Mapping[str, str]) -> tuple[Address, ...]:
+    """The brokers, of options as they were given."""
+    return parse_brokers({name.lower(): value for name, value in options.items()})
+
+
 def parse_brokers(given: Mapping[str, str]) -> tuple[Address, ...]:
     texts = [text for text in given.get("brokers", f"127.0.0.1:{DEFAULT_PORT}").split(",") if text.strip()]
     try:
@@ -172,7 +178,14 @@ def parse_brokers(given: Mapping[str, str]) -> tuple[Address, ...]:
         raise OptionError(f"brokers: {error}") from None
     if not found:
         raise OptionError("brokers: there is none; host:port,... is wanted")
-    return found
+    return tuple(replace(address, tls=_tls(given)) if address.tls is not None else address for address in found)
+
+
+def _tls(given: Mapping[str, str]) -> Tls:
+    tls = Tls(*(given.get(name.lower(), "") for name in TLS))
+    if tls.key and not tls.cert:
+        raise OptionError("tlsKey: tlsCert is wanted with it")
+    return tls
 
 
 def _selection(given: Mapping[str, str]) -> Selection:

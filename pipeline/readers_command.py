@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from mq_shards.pipeline.client import BrokerError, Client, Reader
-from mq_shards.pipeline.options import parse_brokers
+from mq_shards.pipeline.options import connection_of
 
 PATIENCE_S = 10.0
 
@@ -21,11 +22,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--drop", metavar="NAME", help=drop)
 
 
-def run(options: argparse.Namespace, master: str, brokers: str) -> int:
+def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     """Needs no Spark. The exit status is 1 when there was none to drop, or a broker does not answer."""
     del master
     try:
-        clients = [Client(address, PATIENCE_S) for address in parse_brokers({"brokers": brokers})]
+        clients = [Client(address, PATIENCE_S) for address in connection_of(connection)]
         return _drop(clients, options.drop) if options.drop is not None else _show(clients)
     except (BrokerError, ValueError) as error:
         print(f"mq-pipeline: {error}", file=sys.stderr)

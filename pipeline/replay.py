@@ -12,7 +12,7 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,7 +94,7 @@ class Tally:
         return f"{self.messages} messages in {self.chunks} chunks, {seconds:.1f} s, {rate:.0f}/s"
 
 
-def run(options: argparse.Namespace, master: str, brokers: str) -> int:
+def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     if options.rate is not None and not options.rate > 0:
         raise OptionError("--rate: a number above 0 is wanted")
     path = plan_path(options)
@@ -107,14 +107,14 @@ def run(options: argparse.Namespace, master: str, brokers: str) -> int:
         try:
             spark = open_session(master, "mq-pipeline replay", nice=options.nice)
             messages = _messages(spark, options, since, until)
-            done = _published(brokers, plan.writer)
+            done = _published(connection, plan.writer)
             if extend(plan, messages, options.rate):
                 plan.save(path)
             tally = Tally()
             if done:
                 print(f"{done} of {plan.chunks} chunks were replayed before", flush=True)
             for chunk in range(done, plan.chunks):
-                _replay(messages, plan, chunk, brokers, tally)
+                _replay(messages, plan, chunk, connection, tally)
                 _keep_to(options.rate, tally)
             spark.stop()
         except Stopped as stopped:
@@ -183,17 +183,17 @@ def extend(plan: Plan, messages: DataFrame, rate: float | None) -> bool:
     return True
 
 
-def _published(brokers: str, writer: str) -> int:
+def _published(connection: Mapping[str, str], writer: str) -> int:
     """How many chunks each broker that has any has."""
     batches = []
-    for broker in WriteOptions.parse({"brokers": brokers}, streaming=False).brokers:
+    for broker in WriteOptions.parse(connection, streaming=False).brokers:
         with Client(broker, PATIENCE_S) as client:
             state = client.writer(writer)
         batches.append(-1 if state is None else state.batch)
     return min(batches) + 1
 
 
-def _replay(messages: DataFrame, plan: Plan, chunk: int, brokers: str, tally: Tally) -> None:
+def _replay(messages: DataFrame, plan: Plan, chunk: int, connection: Mapping[str, str], tally: Tally) -> None:
     begin, end = (sf.timestamp_micros(sf.lit(plan.cuts[n])) for n in (chunk, chunk + 1))
     seen = Observation()
     (
@@ -202,7 +202,7 @@ def _replay(messages: DataFrame, plan: Plan, chunk: int, brokers: str, tally: Ta
         .orderBy("timestamp", "origin", "seq")
         .select("topic", "body")
         .write.format("mqshards")
-        .options(brokers=brokers, writer=plan.writer, batch=str(chunk), pollTimeoutMs=str(round(PATIENCE_S * 1000)))
+        .options(**connection, writer=plan.writer, batch=str(chunk), pollTimeoutMs=str(round(PATIENCE_S * 1000)))
         .mode("append")
         .save()
     )

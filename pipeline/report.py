@@ -25,7 +25,7 @@ from mq_shards.pipeline import anomalies, plots, rates
 from mq_shards.pipeline.backlog import Backlog, of_channels, of_readers, of_tubes
 from mq_shards.pipeline.client import Address, Client, Topic
 from mq_shards.pipeline.events import Fields, decoded
-from mq_shards.pipeline.options import OptionError, parse_brokers
+from mq_shards.pipeline.options import OptionError, connection_of
 from mq_shards.pipeline.report_page import page
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
@@ -78,18 +78,18 @@ def parse_time(text: str) -> datetime:
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time
 
 
-def run(options: argparse.Namespace, master: str, brokers: str) -> int:
+def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     began, began_at = time.monotonic(), datetime.now(UTC)
     with stopped_by_signals():
         try:
-            addresses = parse_brokers({"brokers": brokers})
+            addresses = connection_of(connection)
             topics = topics_of(addresses, options)
             backlog = backlog_of(addresses, topics, options)
             kept = sum(topic.records for topic in topics)
             print(f"reading {len(topics)} topics, which have {kept} messages; starting Spark ({master})", flush=True)
             spark = open_session(master, "mq-pipeline report", nice=options.nice)
             try:
-                tables = computed(spark, topics, brokers, options) | {"backlog": backlog}
+                tables = computed(spark, topics, connection, options) | {"backlog": backlog}
             finally:
                 spark.stop()
         except Stopped as stopped:
@@ -134,9 +134,9 @@ def backlog_of(brokers: Iterable[Address], topics: list[Topic], options: argpars
 
 
 def computed(
-    spark: SparkSession, topics: list[Topic], brokers: str, options: argparse.Namespace
+    spark: SparkSession, topics: list[Topic], connection: Mapping[str, str], options: argparse.Namespace
 ) -> dict[str, pa.Table]:
-    messages = _messages(spark, topics, brokers, options)
+    messages = _messages(spark, topics, connection, options)
     fields = Fields(time=options.time_fields.split(","), source=options.source_fields.split(","))
     events = decoded(messages, fields, keep=("topic", "timestamp"))
     with _Progress(spark, "rates, sizes and delays"):
@@ -152,8 +152,10 @@ def computed(
     }
 
 
-def _messages(spark: SparkSession, topics: list[Topic], brokers: str, options: argparse.Namespace) -> DataFrame:
-    source = {"brokers": brokers, "failOnDataLoss": "false"}
+def _messages(
+    spark: SparkSession, topics: list[Topic], connection: Mapping[str, str], options: argparse.Namespace
+) -> DataFrame:
+    source = {**connection, "failOnDataLoss": "false"}
     # Those that are there now: one that appears meanwhile would be in one table and not in another.
     source["topics"] = ",".join(sorted({topic.topic for topic in topics}))
     if options.since is not None:

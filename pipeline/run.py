@@ -12,7 +12,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,8 +49,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     way.add_argument("--full-refresh-all", action="store_true", help="empty all tables and begin again at the earliest")
 
 
-def run(options: argparse.Namespace, master: str, brokers: str) -> int:
-    project = project_of(options, brokers)
+def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
+    project = project_of(options, connection)
     project.write()
     if options.init:
         print(f"spark-pipelines --remote '{master}' run --spec {project.spec_path}")
@@ -74,10 +74,11 @@ def run(options: argparse.Namespace, master: str, brokers: str) -> int:
     return 0
 
 
-def project_of(options: argparse.Namespace, brokers: str) -> Project:
+def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Project:
     """Raises ProjectError."""
     directory = options.dir.resolve()
-    settings = {PREFIX + "brokers": brokers, PREFIX + "topics": options.topics or ""}
+    settings = {PREFIX + name: value for name, value in connection.items()}
+    settings[PREFIX + "topics"] = options.topics or ""
     settings[PREFIX + "topicPattern"] = options.topic_pattern or ""
     settings[PREFIX + "formats"] = orjson.dumps(dict(_format(text) for text in options.format)).decode()
     settings[PREFIX + "failOnDataLoss"] = str(not options.allow_data_loss).lower()

@@ -8,13 +8,20 @@ from dataclasses import dataclass
 from typing import Final
 
 from mq_shards.pipeline.client import Address
-from mq_shards.pipeline.options import DEFAULT_PATIENCE_MS, OptionError, check_known, parse_brokers, parse_positive
+from mq_shards.pipeline.options import (
+    DEFAULT_PATIENCE_MS,
+    TLS,
+    OptionError,
+    check_known,
+    parse_brokers,
+    parse_positive,
+)
 
 MAX_BATCH: Final = (1 << 63) - 1
 _WRITER: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")
 
 
-_OPTIONS: Final = ("brokers", "topic", "writer", "batch", "pollTimeoutMs")
+_OPTIONS: Final = ("brokers", "topic", "writer", "batch", "pollTimeoutMs", *TLS)
 # Spark hands on what is its own of what a streaming query is told.
 _OF_SPARK: Final = ("checkpointlocation", "queryname", "asyncprogresstrackingenabled",
                     "asyncprogresstrackingcheckpointintervalms", "outputmode")  # fmt: skip

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from typing import IO, Final, cast
@@ -21,6 +22,7 @@ SENDFILE_MOST: Final = 4 << 20  # in one call, so that a client that does not re
 GATHER_BYTES: Final = 256 << 10
 SCRATCH_BYTES: Final = 512 << 10
 SEND_S: Final = 30.0  # for one piece
+_SHORTER: Final = "a segment is shorter than its index says"
 
 
 class _File(io.RawIOBase):
@@ -56,12 +58,13 @@ async def _send_run(request: Request, run: Run, threads: Executor, way: GiveWay)
         await request.write(run.head)
     for low, high in _pieces(run):
         await way.turn()
-        async with asyncio.timeout(SEND_S):
-            if high == low + 1 and run.lengths[low] >= SENDFILE_BYTES:
-                await _send_file(request, file, run.offsets[low], run.lengths[low])
-            else:
-                data = await loop.run_in_executor(threads, _gathered, run, low, high)
-                await request.write(data)
+        if high > low + 1 or run.lengths[low] < SENDFILE_BYTES:
+            async with asyncio.timeout(SEND_S):
+                await request.write(await loop.run_in_executor(threads, _gathered, run, low, high))
+        elif request.is_encrypted:  # it has to come into this process: the kernel cannot send it from the file
+            await _send_read(request, run.fd, run.offsets[low], run.lengths[low], threads)
+        else:
+            await _send_file(request, file, run.offsets[low], run.lengths[low])
 
 
 async def _send_file(request: Request, file: IO[bytes], offset: int, length: int) -> None:
@@ -69,12 +72,24 @@ async def _send_file(request: Request, file: IO[bytes], offset: int, length: int
     while length > 0:
         async with asyncio.timeout(SEND_S):
             most = min(length, SENDFILE_MOST)
-            sent = await loop.sendfile(request.transport, file, offset, most, fallback=request.is_encrypted)
+            sent = await loop.sendfile(request.transport, file, offset, most, fallback=False)
         if sent == 0:
-            raise OSError("a segment is shorter than its index says")
+            raise OSError(_SHORTER)
         request.sent(sent)
         offset += sent
         length -= sent
+
+
+async def _send_read(request: Request, fd: int, offset: int, length: int, threads: Executor) -> None:
+    loop = asyncio.get_running_loop()
+    while length > 0:
+        data = await loop.run_in_executor(threads, os.pread, fd, min(length, GATHER_BYTES), offset)
+        if not data:
+            raise OSError(_SHORTER)
+        async with asyncio.timeout(SEND_S):
+            await request.write(data)
+        offset += len(data)
+        length -= len(data)
 
 
 def _pieces(run: Run) -> Iterator[tuple[int, int]]:

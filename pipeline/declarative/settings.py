@@ -16,7 +16,7 @@ PREFIX: Final = "spark.mqshards."
 # Options of the source that are passed on as they are; those that are empty count as not given.
 _SOURCE: Final = (
     "brokers", "topics", "topicPattern", "subscription", "startingOffsets", "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "pollTimeoutMs",
+    "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "pollTimeoutMs", "tlsCa", "tlsCert", "tlsKey",
 )  # fmt: skip
 
 

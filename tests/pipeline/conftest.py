@@ -87,7 +87,7 @@ def jobs_share(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator
     from mq_shards.pipeline import archive, replay
 
     for job in (archive, replay):
-        monkeypatch.setattr(job, "open_session", lambda *_: Shared(spark))
+        monkeypatch.setattr(job, "open_session", lambda *_, **__: Shared(spark))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     inference = "spark.sql.sources.partitionColumnTypeInference.enabled"
     yield

@@ -30,7 +30,7 @@ def readers(broker: Broker, *arguments: str) -> int:
     """The exit status of mq-pipeline readers."""
     parser = argparse.ArgumentParser()
     readers_command.add_arguments(parser)
-    return readers_command.run(parser.parse_args(arguments), "local", broker.address)
+    return readers_command.run(parser.parse_args(arguments), "local", {"brokers": broker.address})
 
 
 def fill(broker: Broker, topic: str) -> None:

@@ -67,8 +67,9 @@ def bodies(spark: SparkSession, broker: Broker, topic: str) -> list[int]:
 
 def run(broker: Broker, archive: Path, *arguments: str) -> int:
     parser = argparse.ArgumentParser()
+    parser.set_defaults(nice=0)
     replay_job.add_arguments(parser)
-    return replay_job.run(parser.parse_args(["--from", str(archive), *arguments]), "local", broker.address)
+    return replay_job.run(parser.parse_args(["--from", str(archive), *arguments]), "local", {"brokers": broker.address})
 
 
 def test_a_run_that_is_stopped_is_gone_on_with_and_each_message_is_replayed_once(

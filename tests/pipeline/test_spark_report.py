@@ -45,7 +45,7 @@ def options(*arguments: str) -> argparse.Namespace:
 def made(spark: SparkSession, broker: Broker, given: argparse.Namespace) -> dict[str, list[dict[str, object]]]:
     address = Address.parse(broker.address)
     topics = report.topics_of([address], given)
-    tables = report.computed(spark, topics, broker.address, given)
+    tables = report.computed(spark, topics, {"brokers": broker.address}, given)
     tables["backlog"] = report.backlog_of([address], topics, given)
     report.write(given.to, tables, datetime.now(UTC))
     return {name: table.to_pylist() for name, table in tables.items()}
