@@ -144,7 +144,8 @@ def test_a_certificate_may_say_who_a_server_is(kinds: tuple[str], certificates: 
             socket.create_connection(("127.0.0.1", member.route_port), timeout=5) as plain,
             certificates.context(certificates.client).wrap_socket(plain, server_hostname="127.0.0.1") as wire,
         ):
-            wire.sendall(line("CONNECT", CONNECT) + line("INFO", INFO) + b"PING\r\n")
+            # What is not read before it closes would cost us its last words.
+            wire.sendall(line("CONNECT", CONNECT) + (line("INFO", INFO) + b"PING\r\n" if joins else b""))
             heard = b""
             while b"PONG" not in heard and b"-ERR" not in heard and (received := wire.recv(4096)):
                 heard += received
