@@ -117,9 +117,10 @@ class NatsServer:
     program: str = "nats-server"
     name: str = "nats-server"
     protocol: Wire = "nats"
+    more: tuple[str, ...] = ()  # options
 
     def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        return [self.program, "-a", "127.0.0.1", "-p", str(port)]
+        return [self.program, "-a", "127.0.0.1", "-p", str(port), *self.more]
 
     def version(self) -> str:
         return _first_line([self.program, "--version"])

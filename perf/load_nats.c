@@ -31,6 +31,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "measure.h"
@@ -51,6 +52,7 @@
 #define SAMPLE            16u                 /* in a closed loop one message in so many carries the time */
 #define TICK_NS           (NS / 4000)
 #define STALL_NS          (20 * NS)
+#define INTEREST_NS       (NS / 2)
 #define INBOX             "_INBOX."
 #define INBOX_BYTES       (sizeof INBOX - 1 + 5 + 1) /* with the connection's number and a dot */
 #define TOKEN_BYTES       10u
@@ -62,6 +64,7 @@ struct options {
     enum mode mode;
     const char *host;
     uint16_t port;
+    uint16_t subscribe_port; /* of another server of the cluster; 0: the same */
     unsigned publishers;
     unsigned subscribers;
     unsigned subjects;
@@ -498,7 +501,8 @@ static void open_connection(struct load *load, struct connection *c, enum role r
     static const char connect[] = "CONNECT {\"verbose\":false,\"pedantic\":false,\"name\":\"load\",\"lang\":\"c\","
                                   "\"version\":\"1.0.0\",\"protocol\":1,\"echo\":true,\"headers\":true,"
                                   "\"no_responders\":true}\r\n";
-    int fd = stream_connect(o->host, o->port);
+    bool is_elsewhere = o->subscribe_port != 0 && (role == SUBSCRIBES || role == ANSWERS);
+    int fd = stream_connect(o->host, is_elsewhere ? o->subscribe_port : o->port);
     char line[LINE_BYTES], rest[2 * RARE_BYTES];
     c->role = role;
     send_whole(fd, connect, sizeof connect - 1);
@@ -545,6 +549,8 @@ static void open_load(struct load *load) {
     /* Who wants a message before who publishes it. */
     for (unsigned i = 0; i < o->subscribers; i++)
         open_connection(load, &load->connections[o->publishers + i], asks ? ANSWERS : SUBSCRIBES, i);
+    /* When another server knows it nobody says. */
+    if (o->subscribe_port != 0) nanosleep(&(struct timespec){.tv_nsec = INTEREST_NS}, NULL);
     for (unsigned i = 0; i < o->publishers; i++)
         open_connection(load, &load->connections[i], asks ? ASKS : PUBLISHES, i);
     if (o->rate > 0) open_timer(load);
@@ -571,6 +577,7 @@ static const char usage[] =
     "  --mode MODE         deliver: publishers and subscribers (default); publish: publishers only; request: "
     "publishers\n"
     "                      ask, subscribers answer; idle: subscribers only, until the program is ended\n"
+    "  --subscribe-port P  of another server, which those who subscribe or answer connect to (0: the same)\n"
     "  --publishers P      connections that publish, or ask (1)\n"
     "  --subscribers S     connections that subscribe, or answer (1)\n"
     "  --queue             subscribers are one queue group (mode request: always)\n"
@@ -604,25 +611,12 @@ static void check_options(struct options *o) {
 }
 
 static struct options read_options(int argc, char **argv) {
-    static const struct option names[] = {{"host", 1, 0, 'h'},
-                                          {"port", 1, 0, 'p'},
-                                          {"mode", 1, 0, 'm'},
-                                          {"publishers", 1, 0, 'P'},
-                                          {"subscribers", 1, 0, 'S'},
-                                          {"queue", 0, 0, 'q'},
-                                          {"subject", 1, 0, 't'},
-                                          {"subjects", 1, 0, 'N'},
-                                          {"window", 1, 0, 'W'},
-                                          {"subscriptions", 1, 0, 'M'},
-                                          {"depth", 1, 0, 'D'},
-                                          {"rate", 1, 0, 'f'},
-                                          {"body", 1, 0, 'b'},
-                                          {"seconds", 1, 0, 's'},
-                                          {"warmup", 1, 0, 'w'},
-                                          {"messages", 1, 0, 'n'},
-                                          {"pids", 1, 0, 'i'},
-                                          {"help", 0, 0, 'H'},
-                                          {0, 0, 0, 0}};
+    static const struct option names[] = {
+        {"host", 1, 0, 'h'},       {"port", 1, 0, 'p'},        {"subscribe-port", 1, 0, 'r'}, {"mode", 1, 0, 'm'},
+        {"publishers", 1, 0, 'P'}, {"subscribers", 1, 0, 'S'}, {"queue", 0, 0, 'q'},          {"subject", 1, 0, 't'},
+        {"subjects", 1, 0, 'N'},   {"window", 1, 0, 'W'},      {"subscriptions", 1, 0, 'M'},  {"depth", 1, 0, 'D'},
+        {"rate", 1, 0, 'f'},       {"body", 1, 0, 'b'},        {"seconds", 1, 0, 's'},        {"warmup", 1, 0, 'w'},
+        {"messages", 1, 0, 'n'},   {"pids", 1, 0, 'i'},        {"help", 0, 0, 'H'},           {0, 0, 0, 0}};
     struct options o = {.host = "127.0.0.1",
                         .publishers = 1,
                         .subscribers = 1,
@@ -636,6 +630,7 @@ static struct options read_options(int argc, char **argv) {
         switch (name) {
         case 'h': o.host = optarg; break;
         case 'p': o.port = (uint16_t)number(optarg, 1, 65535); break;
+        case 'r': o.subscribe_port = (uint16_t)number(optarg, 0, 65535); break;
         case 'm': o.mode = mode_named(optarg); break;
         case 'P': o.publishers = (unsigned)number(optarg, 1, MAX_CONNECTIONS); break;
         case 'S': o.subscribers = (unsigned)number(optarg, 1, MAX_CONNECTIONS); break;

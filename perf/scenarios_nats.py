@@ -5,15 +5,20 @@ Core NATS keeps nothing, so there is no disk in it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import contextlib
+import json
+import socket
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from perf import load
-from perf.brokers import MEMORY, Broker, Product
+from perf.brokers import MEMORY, Broker, MqShards, NatsServer, Product, free_port
 from perf.figures import Figures
 from perf.scenarios import Measurement, Plan, Scenario, Units, in_turn
 
+ROUTE_SUBJECTS: Final = 100_000
 PACED_WINDOW: Final = 100_000  # messages: publishers hold nothing back unless the broker is far behind
 
 UNITS: Final[Units] = {
@@ -102,6 +107,116 @@ class Latency:
         return max(found)
 
 
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """Load on a cluster of two: who publishes is at one server, who subscribes at the other. What both use counts."""
+
+    name: str
+    variant: str
+    arguments: tuple[str, ...]
+    is_request: bool = False
+
+    def measure(self, plan: Plan) -> Figures:
+        def once(product: Product) -> Measurement:
+            with _cluster(plan, product) as (first, second):
+                other = ("--subscribe-port", str(second.port))
+                pids = first.pids() + second.pids()
+                result = load.run_nats(first.port, (*self.arguments, *other, *_window(plan)), pids)
+            measured = _measured(plan, product, result)
+            if self.is_request and (latency := result.latency) is not None:
+                measured |= {"request_p50": latency.p50, "request_p99": latency.p99}
+            return measured
+
+        return in_turn(
+            plan, self.name, self.variant, once, REQUEST_UNITS if self.is_request else UNITS, TARGETS
+        )  # fmt: skip
+
+
+def in_cluster(product: Product, port: int, routes: Sequence[int] = ()) -> Product:
+    """With a listener for routes, and routes to those ports."""
+    own, others = f"nats-route://127.0.0.1:{port}", [f"nats-route://127.0.0.1:{other}" for other in routes]
+    if isinstance(product, NatsServer):
+        more = ("--cluster", own, "--cluster_name", "perf", *(("--routes", ",".join(others)) if others else ()))
+        return replace(product, more=product.more + more)
+    assert isinstance(product, MqShards)
+    settings = ("nats.cluster-name=perf", *(f"nats.routes={other}" for other in others))
+    more = ("--listen", own, *(word for setting in settings for word in ("--set", setting)))
+    return replace(product, more=product.more + more)
+
+
+@contextlib.contextmanager
+def _cluster(plan: Plan, product: Product) -> Iterator[tuple[Broker, Broker]]:
+    port = free_port()
+    with (
+        Broker(in_cluster(product, port), MEMORY, plan.base) as first,
+        Broker(in_cluster(product, free_port(), [port]), MEMORY, plan.base) as second,
+    ):
+        wait_for_route(first.port, second.port)
+        yield first, second
+
+
+def wait_for_route(first: int, second: int) -> None:
+    """Until what is published at one is heard at the other."""
+    with (
+        socket.create_connection(("127.0.0.1", second)) as hears,
+        socket.create_connection(("127.0.0.1", first)) as says,
+    ):
+        hears.sendall(b'CONNECT {"verbose":false}\r\nSUB probe 1\r\n')
+        says.sendall(b'CONNECT {"verbose":false}\r\n')
+        hears.settimeout(0.02)
+        deadline = time.monotonic() + load.GRACE_S
+        heard = b""
+        while b"MSG probe" not in heard:
+            if time.monotonic() > deadline:
+                raise load.LoadError("the two servers do not find each other")
+            says.sendall(b"PUB probe 0\r\n\r\n")
+            with contextlib.suppress(TimeoutError):
+                heard += hears.recv(4096)
+
+
+def measure_interest(plan: Plan) -> Figures:
+    """How long a server takes to tell one that connects of its subjects, and to take as many from that."""
+    count = min(plan.subscriptions, ROUTE_SUBJECTS)
+
+    def once(product: Product) -> Measurement:
+        port = free_port()
+        with (
+            Broker(in_cluster(product, port), MEMORY, plan.base) as broker,
+            load.IdleConnections(broker.port, 4, "nats", count),
+        ):
+            told, taken = _exchange_interest(port, count)
+        plan.say(f"  {product.name:<12}{count} subjects told in {told:.3f} s, taken in {taken:.3f} s")
+        return {"told": told, "taken": taken}
+
+    units: Units = {"told": ("s", "lower", True), "taken": ("s", "lower", True)}
+    return in_turn(plan, "nats-route-interest", f"{count} subjects", once, units, {})
+
+
+def _exchange_interest(port: int, count: int) -> tuple[float, float]:
+    """As a server without a pool."""
+    name = "N" * 56
+    who = {"server_id": name, "version": "2.9.0", "host": "127.0.0.1", "port": 1, "headers": True, "cluster": "perf"}
+    connect = {"verbose": False, "headers": True, "name": name, "cluster": "perf"}
+    lines = b"".join(b"RS+ $G other.%07d\r\n" % number for number in range(count))
+    with socket.create_connection(("127.0.0.1", port)) as route:
+        began = time.monotonic()
+        route.sendall(f"CONNECT {json.dumps(connect)}\r\nINFO {json.dumps(who)}\r\n".encode())
+        found, rest = 0, b""
+        while found < count:
+            data = route.recv(1 << 20)
+            if not data:
+                raise load.LoadError("the route was closed")
+            lines_told, _, rest = (rest + data).rpartition(b"\n")
+            found += lines_told.count(b"RS+ $G load.")
+        told = time.monotonic() - began
+        began = time.monotonic()
+        route.sendall(lines + b"PING\r\n")
+        heard = b""
+        while b"PONG\r\n" not in heard:
+            heard = heard[-8:] + route.recv(1 << 20)
+        return told, time.monotonic() - began
+
+
 def measure_connections(plan: Plan) -> Figures:
     """What an idle connection costs in memory, without what the kernel keeps for its socket."""
     return _held(plan, "nats-connections", "held_per_connection", plan.connections, 0)
@@ -164,8 +279,18 @@ LOADS: Final = (
     Latency("nats-latency", "half of the highest rate", BODY),
 )
 
+ROUTED: Final = (
+    Routed("nats-route-one-16", "16 B, over a route", ("--body", "16")),
+    Routed("nats-route-one-128", "128 B, over a route", BODY),
+    Routed("nats-route-one-4096", "4 KB, over a route", ("--body", "4096")),
+    Routed("nats-route-fan-out", "8 subscribers, over a route", ("--subscribers", "8", *BODY)),
+    Routed("nats-route-request", "50 clients, over a route", (*ASK, "--publishers", "50"), is_request=True),
+)
+
 SCENARIOS: Final[Mapping[str, Scenario]] = {
     **{each.name: each.measure for each in LOADS},
+    **{each.name: each.measure for each in ROUTED},
+    "nats-route-interest": measure_interest,
     "nats-connections": measure_connections,
     "nats-subscriptions": measure_subscriptions,
 }

@@ -56,6 +56,19 @@ def test_every_message_of_a_run_by_number_is_delivered_to_all_who_want_it(
         assert result.latency is not None and result.latency.samples >= 2101 * copies // 16 - copies
 
 
+@pytest.mark.parametrize("product", [pytest.param(this_mq_shards(protocol="nats"), id="mq-shards"), PRODUCTS[1]])
+def test_over_a_route_every_message_is_delivered_too(product: Product) -> None:
+    port = brokers.free_port()
+    with (
+        Broker(scenarios_nats.in_cluster(product, port), MEMORY) as first,
+        Broker(scenarios_nats.in_cluster(product, brokers.free_port(), [port]), MEMORY) as second,
+    ):
+        scenarios_nats.wait_for_route(first.port, second.port)
+        arguments = ("--subscribe-port", str(second.port), "--subscribers", "3", "--messages", "2101")
+        result = load.run_nats(first.port, arguments, first.pids() + second.pids())
+    assert (result.published, result.delivered) == (2101, 3 * 2101)
+
+
 @pytest.mark.parametrize("arguments", [(), ("--publishers", "5", "--subscribers", "3", "--depth", "4", "--body", "0")])
 def test_every_request_is_answered_once(server: Broker, arguments: tuple[str, ...]) -> None:
     result = load.run_nats(server.port, ("--mode", "request", *arguments, "--messages", "1003"))
