@@ -79,7 +79,7 @@ def test_an_archive_has_each_message_once_and_goes_on_where_it_was_stopped(
     given = "--to", str(to), "--topic-pattern", ".*"
     with monkeypatch.context() as patch:
         patch.setattr(archive_job, "_stop_on_signal", lambda: Asked(gateway, 2))
-        assert run(gateway, *given, "--every", "0.01", "--max-messages", "50") == 0
+        assert run(gateway, *given, "--every", "0.01", "--max-messages", "50") == 128 + signal.SIGTERM
     fill(gateway, 100, 4)
     assert run(gateway, *given) == 0
     assert found(spark, to) == expected(gateway)
@@ -88,8 +88,9 @@ def test_an_archive_has_each_message_once_and_goes_on_where_it_was_stopped(
 
 def run(gateway: Gateway, *arguments: str) -> int:
     parser = argparse.ArgumentParser()
+    parser.set_defaults(nice=0)
     add_arguments(parser)
-    return archive_job.run(parser.parse_args(arguments), "local", gateway.address)
+    return archive_job.run(parser.parse_args(arguments), "local", {"brokers": gateway.address})
 
 
 class Asked:
@@ -99,6 +100,9 @@ class Asked:
     def __init__(self, gateway: Gateway, times: int) -> None:
         self._gateway = gateway
         self._times = times
+
+    def __getitem__(self, place: int) -> int:
+        return signal.SIGTERM
 
     def __bool__(self) -> bool:
         return sum("/v1/records" in call for call in self._gateway.calls) >= self._times
