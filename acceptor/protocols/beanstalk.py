@@ -20,6 +20,7 @@ from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer, Engine, Totals
 from mq_shards.acceptor.option_kinds import MAX_BODY, Choice, Kind, Number
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols.beanstalk_together import Together
 from mq_shards.csrc._core import ffi, lib
 
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
@@ -66,6 +67,7 @@ class Pending:
     missing: int
     compose: Compose
     answers: list[Answer] = field(default_factory=list)
+    together: Together | None = None  # whose round it is
 
 
 class Beanstalk(Protocol):
@@ -94,6 +96,8 @@ class Beanstalk(Protocol):
         engine.set("beanstalk.max-job-size", settings["max-job-size"])
         self._wall_ns = wall_ns
         self._pending: dict[int, Pending] = {}
+        self._all_stats = Together(self._ask_stats, self._done)
+        self._all_tubes = Together(self._ask_tubes, self._done)
         # In the order in which beanstalkd compares; a prefix of another comes after it.
         self._commands: tuple[tuple[bytes, Callable[[int, bytes], None]], ...] = (
             (b"peek ", self._peek),
@@ -129,14 +133,20 @@ class Beanstalk(Protocol):
         pending.missing -= 1
         if pending.missing == 0:
             del self._pending[conn]
-            self._done(conn, pending.compose(pending.answers))
+            reply = pending.compose(pending.answers)
+            if pending.together is None:
+                self._done(conn, reply)
+            else:
+                pending.together.answered(reply)
 
     def closed(self, conn: int) -> None:
         self._pending.pop(conn, None)
+        self._all_stats.leave(conn)
+        self._all_tubes.leave(conn)
 
     def failed(self, conn: int) -> None:
         """A command that could not be handled, for a reason that is ours."""
-        self._pending.pop(conn, None)
+        self.closed(conn)
         self._done(conn, FAILURES[engine.FAILED])
 
     # --- how a command ends or waits --------------------------------------------------------------------------------
@@ -230,9 +240,12 @@ class Beanstalk(Protocol):
             self._done(conn, BAD_FORMAT)
             return
         self._count("stats")
+        self._all_stats.join(conn)
+
+    def _ask_stats(self, conn: int) -> None:
         # The board has what the workers have done. An answer of each, whatever it says, means that it has done all
-        # that this connection told it before.
-        self._expect(conn, self._engine.workers, lambda _: self._totals())
+        # that it was told before, by this connection and by the others.
+        self._pending[conn] = Pending(self._engine.workers, lambda _: self._totals(), together=self._all_stats)
         for worker in range(self._engine.workers):
             self._engine.request(worker, conn, lib.MSG_PEEK_ID, id=NO_MESSAGE)
 
@@ -246,7 +259,10 @@ class Beanstalk(Protocol):
             self._done(conn, BAD_FORMAT)
             return
         self._count("list-tubes")
-        self._expect(conn, self._engine.workers, all_tubes)
+        self._all_tubes.join(conn)
+
+    def _ask_tubes(self, conn: int) -> None:
+        self._pending[conn] = Pending(self._engine.workers, all_tubes, together=self._all_tubes)
         for worker in range(self._engine.workers):
             self._engine.request(worker, conn, lib.MSG_LIST)
 
@@ -373,9 +389,7 @@ def tube_stats(name: bytes, body: bytes) -> bytes:
     )
 
 
-def broker_stats(
-    totals: Totals, counters: dict[str, int], broker: Broker, max_job_bytes: int, uptime_ns: int
-) -> bytes:
+def broker_stats(totals: Totals, counters: dict[str, int], broker: Broker, max_job_bytes: int, uptime_ns: int) -> bytes:
     now = {name: counters.pop(name) for name in GAUGES}
     user, system = processor_seconds(os.getppid())
     system_name = os.uname()
