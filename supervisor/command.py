@@ -23,6 +23,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from mq_shards.terminal import command
 
         return command.main(given)
+    if given[:1] == ["import"]:
+        from mq_shards.terminal.importing import command as importing
+
+        return importing.main(given[1:])
     checking = given[:1] == ["check-config"]
     if checking:
         del given[0]

@@ -1,0 +1,296 @@
+"""Writes the segments of a data directory that no broker has ever opened: the records that a broker would have written
+had all of it been published and consumed here (csrc/log/records.h, docs/log.md).
+
+The directory is made under another name and renamed when all of it is on the disk: so it is there as a whole, or not.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mq_shards.shards import durable
+from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.manifest import Manifest
+from mq_shards.shards.store import (
+    META,
+    RECORD_HEADER,
+    SEGMENT_HEADER,
+    SEGMENT_MAGIC,
+    SEGMENT_VERSIONS,
+    DataDirectory,
+    segment_name,
+    shard_path,
+)
+
+SEGMENT_BYTES: Final = 64 << 20
+BUFFER_BYTES: Final = 1 << 20
+TOPIC, PUBLISH, STATE, SUBSCRIPTION, CURSOR, FINISH = 1, 3, 5, 7, 8, 9  # enum record_kind
+TOPIC_DURABLE, TOPIC_STOPPED = 1, 4
+SUBSCRIPTION_PAUSED: Final = 1
+FINISHED_AT_ONCE: Final = 1024  # of one FINISH
+_PUBLISH: Final = struct.Struct("<IIQQ")  # struct publish_attributes
+_STATE: Final = struct.Struct("<8IQQ")  # struct state_attributes
+READY, DELAYED, BURIED = 1, 3, 4  # enum job_state
+
+
+class State(NamedTuple):
+    """What a job queue knows of a job."""
+
+    state: int = READY
+    reserves: int = 0
+    timeouts: int = 0
+    releases: int = 0
+    buries: int = 0
+    kicks: int = 0
+    delay_ns: int = 0
+    deadline_wall_ns: int = 0
+
+
+@dataclass(slots=True)
+class Channel:
+    name: str
+    number: int  # in its shard
+    paused: bool
+    cursor: int
+
+
+@dataclass(slots=True)
+class Topic:
+    name: bytes
+    number: int  # in its shard
+    flags: int
+    shard: int
+    next_seq: int = 0
+    stopped_seq: int = 0
+    channels: dict[str, Channel] = field(default_factory=dict)
+
+
+class _Shard:
+    def __init__(self, directory: Path, meta_id: str, shard: int, shards: int, begun_ns: int) -> None:
+        self.topics: list[Topic] = []
+        self.subscriptions = 0
+        self._path = shard_path(directory, shard)
+        self._meta_id = meta_id
+        self._shard = shard
+        self._shards = shards
+        self._begun_ns = begun_ns  # of the log
+        self._last_ns = 0
+        self._segments: dict[int, int] = {}
+        self._file: int = -1
+        self._buffer = bytearray()
+        self._size = 0
+
+    def append(
+        self, kind: int, topic: int, seq: int, time_ns: int, identity: int, attributes: bytes = b"", body: bytes = b"",
+        flags: int = 0,
+    ) -> None:  # fmt: skip
+        # Time passes between records, as recovery sees it: it does not go back.
+        self._last_ns = time_ns = max(self._last_ns, time_ns)
+        size = RECORD_HEADER.size + len(attributes) + len(body)
+        if self._file < 0 or (self._size + size > SEGMENT_BYTES and self._size > SEGMENT_BYTES // 2):
+            self._begin_segment()
+        self._add(size, kind, topic, seq, time_ns, identity, attributes, body, flags)
+
+    def _add(
+        self, size: int, kind: int, topic: int, seq: int, time_ns: int, identity: int, attributes: bytes, body: bytes,
+        flags: int,
+    ) -> None:  # fmt: skip
+        head = RECORD_HEADER.pack(size, 0, kind, len(attributes), flags, topic, seq, time_ns, identity)
+        start = crc32c(head[:4] + max(self._segments).to_bytes(4, "little"))
+        crc = crc32c(body, crc32c(head[8:] + attributes, start)).to_bytes(4, "little")
+        padding = bytes(-size % 8)
+        self._buffer += head[:4] + crc + head[8:] + attributes
+        self._buffer += body
+        self._buffer += padding
+        self._size += size + len(padding)
+        if len(self._buffer) >= BUFFER_BYTES:
+            self._flush()
+
+    def _begin_segment(self) -> None:
+        """It names all topics and channels that there are, so that those before it could go."""
+        before, self._size = self._size, 0
+        self.end_segment()
+        number = max(self._segments, default=0) + 1
+        begun = time.time_ns()
+        self._segments[number] = begun
+        self._file = os.open(self._path / segment_name(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+        head = SEGMENT_HEADER.pack(
+            SEGMENT_MAGIC, SEGMENT_VERSIONS[-1], self._shard, self._shards, number, begun, before, self._begun_ns, 0
+        )
+        self._buffer += head[:-4] + crc32c(head[:-4]).to_bytes(4, "little")
+        self._size = len(head)
+        for topic in self.topics:
+            self.name(topic)
+            for channel in topic.channels.values():
+                self.name_channel(topic, channel)
+
+    def name(self, topic: Topic) -> None:
+        stopped = struct.pack("<Q", topic.stopped_seq) if topic.flags & TOPIC_STOPPED else b""
+        size = RECORD_HEADER.size + len(stopped) + len(topic.name)
+        self._add(size, TOPIC, topic.number, topic.next_seq, self._last_ns, 0, stopped, topic.name, topic.flags)
+
+    def name_channel(self, topic: Topic, channel: Channel) -> None:
+        flags, name = SUBSCRIPTION_PAUSED if channel.paused else 0, channel.name.encode()
+        size = RECORD_HEADER.size + len(name)
+        self._add(size, SUBSCRIPTION, topic.number, channel.cursor, self._last_ns, channel.number, b"", name, flags)
+
+    @property
+    def has_begun(self) -> bool:
+        return self._file >= 0
+
+    def begin(self, time_ns: int) -> None:
+        if self._file < 0:
+            self._last_ns = max(self._last_ns, time_ns)
+            self._begin_segment()
+
+    def _flush(self) -> None:
+        view = memoryview(self._buffer)
+        while view:
+            view = view[os.write(self._file, view) :]
+        view.release()
+        self._buffer = bytearray()
+
+    def end_segment(self) -> None:
+        if self._file >= 0:
+            self._flush()
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = -1
+
+    def end(self) -> None:
+        self.end_segment()
+        if self._segments:
+            Manifest(self._meta_id, self._shard, self._segments).save(self._path)
+
+
+class LogWriter:
+    """To be used in a `with`: without an exception the directory is there at its end. OSError, StoreError."""
+
+    def __init__(self, directory: Path, shards: int) -> None:
+        self._final = directory
+        self._making = directory.with_name(directory.name + ".importing")
+        self._shards_count = shards
+        self._topics: dict[bytes, Topic] = {}
+        self._count = 0
+
+    def __enter__(self) -> LogWriter:
+        if self._making.exists():  # of an import that was cut short: nobody has seen it
+            shutil.rmtree(self._making)
+        directory = DataDirectory.open_or_create(self._making, self._shards_count)
+        begun = time.time_ns()
+        self._shards = [
+            _Shard(self._making, directory.id, shard, self._shards_count, begun) for shard in range(self._shards_count)
+        ]
+        self._directory = directory
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        for shard in self._shards:
+            shard.end_segment()
+        self._directory.close()
+        if kind is not None:
+            shutil.rmtree(self._making, ignore_errors=True)
+
+    def finish(self, note: bytes) -> None:
+        """All is durable, then the directory has its name. `note` is what `imported_from` finds in it."""
+        for shard in self._shards:
+            shard.end()
+        durable.save(self._making / NOTE, note)
+        status = self._final.parent.stat()
+        if os.geteuid() == 0:  # it belongs to whom the other server's files belong
+            for path in (self._making, *self._making.rglob("*")):
+                os.chown(path, status.st_uid, status.st_gid)
+        durable.sync_directory(self._making)
+        if self._final.exists():  # an empty one: whoever has anything in it was refused before
+            self._final.rmdir()
+        self._making.rename(self._final)
+        durable.sync_directory(self._final.parent)
+
+    # --- what is written --------------------------------------------------------------------------------------------
+
+    def topic(self, name: bytes, time_ns: int, *, lasting: bool) -> Topic:
+        """`lasting`: one of NSQ's, else a tube."""
+        found = self._topics.get(name)
+        if found is None:
+            number = crc32c(name) % self._shards_count
+            shard = self._shards[number]
+            found = Topic(name, len(shard.topics) + 1, TOPIC_DURABLE if lasting else 0, number)
+            shard.begin(time_ns)
+            shard.topics.append(found)
+            shard.name(found)
+            self._topics[name] = found
+        return found
+
+    def channel(self, topic: Topic, name: str, paused: bool) -> Channel:
+        """It gets what is published from now on; the first of a topic also what waits."""
+        shard = self._shards[topic.shard]
+        shard.subscriptions += 1
+        channel = topic.channels[name] = Channel(name, shard.subscriptions, paused, topic.next_seq)
+        shard.name_channel(topic, channel)
+        return channel
+
+    def stop(self, topic: Topic) -> None:
+        """The topic is paused: what is published from now on waits in it."""
+        topic.flags |= TOPIC_STOPPED
+        topic.stopped_seq = topic.next_seq
+        self._shards[topic.shard].name(topic)
+
+    def publish(
+        self, topic: Topic, body: bytes, time_ns: int, pri: int, ttr_ns: int, state: State | None = None,
+        number: int | None = None,
+    ) -> int:  # fmt: skip
+        """Its seq. `number`: of its id, which rises; the next, if none is given."""
+        self._count = self._count + 1 if number is None else number
+        identity = self._count * self._shards_count + topic.shard
+        shard, seq = self._shards[topic.shard], topic.next_seq
+        shard.append(PUBLISH, topic.number, seq, time_ns, identity, _PUBLISH.pack(pri, 0, 0, ttr_ns), body)
+        topic.next_seq += 1
+        if state is not None and state != State():
+            packed = _STATE.pack(
+                pri, state.state, state.reserves, state.timeouts, state.releases, state.buries, state.kicks, 0,
+                state.delay_ns, state.deadline_wall_ns,
+            )  # fmt: skip
+            shard.append(STATE, topic.number, seq, time_ns, identity, packed)
+        return seq
+
+    def passed(self, topic: Topic, channel: Channel, cursor: int, finished: Iterable[int]) -> None:
+        """The channel was delivered all before `cursor`, and has finished those."""
+        shard = self._shards[topic.shard]
+        channel.cursor = cursor
+        shard.append(CURSOR, topic.number, cursor, 0, channel.number)
+        some: list[int] = []
+        for seq in finished:
+            some.append(seq)
+            if len(some) == FINISHED_AT_ONCE:
+                self._finish(shard, topic, channel, some)
+                some = []
+        if some:
+            self._finish(shard, topic, channel, some)
+
+    @staticmethod
+    def _finish(shard: _Shard, topic: Topic, channel: Channel, seqs: list[int]) -> None:
+        body = b"".join(struct.pack("<i", seq - seqs[0]) for seq in seqs)
+        shard.append(FINISH, topic.number, seqs[0], 0, channel.number, b"", body)
+
+
+NOTE: Final = "imported.json"
+
+
+def imported_note(directory: Path) -> bytes | None:
+    """What the import that made it has noted; None: it was made by no import. OSError."""
+    try:
+        return (directory / NOTE).read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def has_messages(directory: Path) -> bool:
+    """Or may have them: it is a data directory."""
+    return (directory / META).exists()
