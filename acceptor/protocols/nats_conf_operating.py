@@ -49,6 +49,19 @@ _CERTIFICATE_STORE: Final = "there is no certificate store of Windows here"
 _CURVES: Final = "OpenSSL chooses"
 
 
+def _certificates(prefix: str) -> Taker:
+    """Several, of which a client is shown the one for the name that it asks for: here all are shown the first."""
+
+    def take(conf: Conf, value: Value) -> None:
+        table = {name: option(f"{prefix}{name.replace('_', '-')}", Value.text) for name in ("cert_file", "key_file")}
+        for place, item in enumerate(value.items()):
+            take_block(conf if place == 0 else Conf(), item.block(), table, " in certs")
+        if len(value.items()) > 1:
+            conf.warn(value, "certs: only the first of these certificates is shown")
+
+    return take
+
+
 def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
     """The keys of a block tls whose options begin so; `why_not` has those that mean nothing in this place."""
     table: dict[str, Taker] = {
@@ -60,6 +73,8 @@ def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
         "pinned_certs": option(f"{prefix}pinned-certs", Value.texts),
         "cipher_suites": option(f"{prefix}cipher-suites", Value.texts),
         "min_version": option(f"{prefix}min-version", Value.text),
+        "certs": _certificates(prefix),
+        "certificates": _certificates(prefix),
         "curve_preferences": unsupported("curve_preferences", _CURVES),
         "insecure": unsupported("insecure", "it is about connections that the server makes"),
         "allow_insecure_cipher_suites": unsupported("allow_insecure_cipher_suites", "OpenSSL has none of them"),

@@ -1,0 +1,93 @@
+"""Every key of nats-server 2.15.2's configuration file is known: obeyed, or one clear warning says that it is not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+from mq_shards.acceptor.protocols.nats_conf_keys import UNSUPPORTED, read_conf
+
+from tests.nats.record_keys import KEYS
+
+SEEN: Final = json.loads(KEYS.read_text())
+
+# Where a block is that a function of nats-server reads; % is the key and its value.
+BLOCKS: Final = {
+    "processConfigFileLine": "%",
+    "parseCluster": "cluster { % }",
+    "parseCompression": "cluster { compression { % } }",
+    "parseAccountMapDest": 'mappings { a { % } }',
+    "parseAccountLimits": "accounts { A { limits { % } } }",
+    "parseAccounts": "accounts { A { % } }",
+    "parseExportStreamOrService": "accounts { A { exports [ { % } ] } }",
+    "parseImportStreamOrService": "accounts { A { imports [ { % } ] } }",
+    "parseAccount": "accounts { A { imports [ { stream { % } } ] } }",
+    "parseAuthorization": "authorization { % }",
+    "parseUsers": "authorization { users [ { % } ] }",
+    "parseUserPermissions": "authorization { users [ { user: a, permissions { % } } ] }",
+    "parseAllowResponses": "authorization { users [ { user: a, permissions { allow_responses { % } } } ] }",
+    "parseSubjectPermission": "authorization { users [ { user: a, permissions { publish { % } } } ] }",
+    "parseTLS": "tls { % }",
+    "parseSimpleAuth": "websocket { authorization { % } }",
+    "parseWebsocket": "websocket { % }",
+}  # fmt: skip
+# Blocks of which nothing is served: the block is one warning, or an error, whatever is in it.
+WHOLE: Final = {
+    "parseGateway": "gateway", "parseGateways": "gateway", "parseLeafNodes": "leafnodes",
+    "parseLeafAuthorization": "leafnodes", "parseLeafUsers": "leafnodes", "parseRemoteLeafNodes": "leafnodes",
+    "parseMQTT": "mqtt", "parseJetStream": "jetstream", "parseJetStreamLimits": "jetstream",
+    "parseJetStreamLimitsBatch": "jetstream", "parseJetStreamTPM": "jetstream", "setJetStreamEkCipher": "jetstream",
+    "parseProxies": "proxies", "parseProxiesTrusted": "proxies", "parseJetStreamForAccount": "accounts",
+    "parseAccountMsgTrace": "accounts", "parseAuthCallout": "authorization",
+}  # fmt: skip
+VALUES: Final = ("1", "x", "true", "{}", "[]", '"1s"')
+
+
+def complaint(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "nats-server.conf"
+    path.write_text(text)
+    try:
+        read_conf(str(path))
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def test_all_blocks_are_looked_at() -> None:
+    assert {*BLOCKS, *WHOLE} == set(SEEN)
+
+
+EACH: Final = [(block, key) for block in BLOCKS for key in SEEN[block]]
+
+
+@pytest.mark.parametrize(("block", "key"), EACH, ids=lambda one: one)
+def test_a_key_is_known(tmp_path: Path, block: str, key: str) -> None:
+    for value in VALUES:
+        text = BLOCKS[block].replace("%", f"{key}: {value}") + "\n"
+        assert f'unknown key "{key}"' not in complaint(tmp_path, text), value
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_a_key_that_nobody_knows_is_an_error_with_its_line(tmp_path: Path, block: str) -> None:
+    said = complaint(tmp_path, "\n\n" + BLOCKS[block].replace("%", "nobodys_key: 1") + "\n")
+    assert "nats-server.conf:3" in said and 'unknown key "nobodys_key"' in said
+
+
+@pytest.mark.parametrize("key", UNSUPPORTED)
+def test_what_is_not_supported_is_one_warning_with_its_line(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "nats-server.conf"
+    path.write_text(f"\n{key}: x\n")
+    warnings = read_conf(str(path)).warnings
+    assert len(warnings) == 1 and f"nats-server.conf:2: {key} is not supported: " in warnings[0]
+
+
+def test_the_keys_are_those_of_the_source() -> None:
+    """Where it can be had."""
+    found = list(Path.home().glob("go/pkg/mod/github.com/nats-io/nats-server/v2@v2.15.2/server/opts.go"))
+    if not found:
+        pytest.skip("no source of nats-server")
+    from tests.nats.record_keys import keys_of
+
+    assert keys_of(found[0].read_text()) == SEEN
