@@ -34,7 +34,7 @@ from mq_shards.acceptor.protocols.nats_client import NATS_SERVER_VERSION, Client
 from mq_shards.acceptor.protocols.nats_expiry import LOOK_S, Expiries
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
 from mq_shards.acceptor.protocols.nats_logins import Logins
-from mq_shards.acceptor.protocols.nats_monitor import Known, Monitor, tls_row
+from mq_shards.acceptor.protocols.nats_monitor import Known, Monitor, account_row, tls_row
 from mq_shards.acceptor.protocols.nats_secrets import Secrets
 from mq_shards.acceptor.protocols.nats_shares import needs_info
 from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, User
@@ -129,6 +129,7 @@ class Nats(Protocol):
         server_id = server_id_of(broker.instance)
         self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
         self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
+        self._accounts: Mapping[str, Mapping[str, Any]] = {}  # and what they share
         self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
         self._admission = Admission(engine, self._number)
         self._expiries = Expiries()
@@ -142,7 +143,7 @@ class Nats(Protocol):
         self._cluster: Mapping[str, Any] = {}  # see cluster_changed
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
         self._monitor = Monitor(
-            engine, self._number, self._known, self._described, time.time_ns,
+            engine, self._number, self._known, self._described, self._account, time.time_ns,
             -(-settings["max-closed-clients"] // broker.acceptors),
         )  # fmt: skip
         if broker.calls is not None:
@@ -180,6 +181,7 @@ class Nats(Protocol):
 
     def _share(self, accounts: Sequence[Mapping[str, Any]]) -> None:
         self._admission.share(accounts)
+        self._accounts = {account["name"]: account for account in accounts}
         self._told_of_askers = {one["name"] for one in accounts if needs_info(one)}
 
     def _set_operator(self, found: Mapping[str, Any] | None) -> None:
@@ -349,14 +351,11 @@ class Nats(Protocol):
         row: dict[str, Any] = {"type": kind, "ip": host.strip("[]"), "port": int(port or 0)}
         row |= {name: value for name in ("name", "lang", "version") if (value := client.options.get(name))}
         row |= tls_row(self._encryption(conn)[0], self._greetings.is_tls_first(conn))
-        user = client.user
-        auth: dict[str, Any] = {}
-        if user is not None and (name := user.nkey or user.name):
-            auth = {"authorized_user": name}
-        if user is not None and user.issuer:
-            auth |= {"jwt": client.options.get("jwt", ""), "issuer_key": user.issuer}
-            auth |= {"tags": list(user.tags)} if user.tags else {}
+        auth = self._logins.shown(client)
         return Known(client.client_id, client.account, client.connected_wall_ns, row, auth)
+
+    def _account(self, name: str) -> dict[str, Any]:
+        return {**account_row(self._accounts.get(name, {})), **self._logins.shown_account(name)}
 
     def _described(self) -> dict[str, Any]:
         """What the gateway is told of this server: see nats_monitor.py."""
@@ -370,6 +369,7 @@ class Nats(Protocol):
             "tls_required": terms is not None and terms.required,
             "tls_verify": terms is not None and terms.verify,
             "connect_urls": self._connect_urls(is_websocket=False),
+            "websocket": self._websocket_address,
             "accounts": sorted({GLOBAL_ACCOUNT, who.system_account, *self._logins.account_names()}),
             "system_account": who.system_account,
         }

@@ -70,6 +70,31 @@ class Logins:
         of_jwts = self.operator.accounts if self.operator is not None else ()
         return {*of_jwts, *(user.account for user in self.plain.users)}
 
+    def shown(self, client: Client) -> dict[str, Any]:
+        """What monitoring says of who a client is, or wanted to be."""
+        user, said = client.user, client.options
+        name = (user.nkey or user.name) if user is not None else ""
+        name = name or said.get("nkey") or said.get("user") or ("[REDACTED]" if said.get("auth_token") else "")
+        found: dict[str, Any] = {"authorized_user": name} if name else {}
+        if user is not None and user.issuer:
+            found |= {"jwt": said.get("jwt", ""), "issuer_key": user.issuer}
+        if user is not None or not self.who(client).required:
+            found["name_tag"] = self.shown_account(client.account).get("name_tag", client.account)
+        if user is not None and user.tags:
+            found["tags"] = list(user.tags)
+        return found
+
+    def shown_account(self, name: str) -> dict[str, Any]:
+        """What a JWT says of an account."""
+        account = self.operator.accounts.get(name) if self.operator is not None else None
+        if account is None or self.operator is None:
+            return {}
+        found: dict[str, Any] = {"issuer_key": account.token.issuer, "expired": not self.operator.counts(account)}
+        found |= {"name_tag": account.token.name} if account.token.name else {}
+        found |= {"tags": list(account.token.tags)} if account.token.tags else {}
+        revoked = account.token.nats.get("revocations")
+        return {**found, "revoked_user": revoked} if revoked else found
+
     def limits(self, user: User | None) -> AccountLimits:
         if self.operator is not None and user is not None:
             return self.operator.limits(user)

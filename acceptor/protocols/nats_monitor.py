@@ -128,15 +128,17 @@ class Monitor:
         protocol: int,
         known: Callable[[int], Known | None],
         server: Callable[[], dict[str, Any]],
+        account: Callable[[str], dict[str, Any]],
         wall_ns: Callable[[], int],
         max_closed: int,
     ) -> None:
-        """`known` is given the number of a connection. `server`: see _server. At most `max_closed` connections that
-        have ended are kept."""
+        """`known` is given the number of a connection. `server`: see _server. `account`: what is shown of one beside
+        its figures. At most `max_closed` connections that have ended are kept."""
         self._engine = engine
         self._protocol = protocol
         self._known = known
         self._server = server
+        self._account = account
         self._wall_ns = wall_ns
         self._max_closed = max_closed
         self._closed: deque[tuple[int, bytes]] = deque()  # by the number of their end, and JSON
@@ -151,6 +153,7 @@ class Monitor:
             "subscriptions": self._answer_subscriptions,
             "closed": self._answer_closed,
             "accounts": self._answer_accounts,
+            "account": lambda asked: orjson.dumps(self._account(asked["name"])),
         }
         for what, answer in questions.items():
             calls.serve(f"nats.{what}", lambda asked, answer=answer: _answer(asked, answer))  # type: ignore[misc]
@@ -272,6 +275,38 @@ def _detail(one: Subscription, cid: int) -> dict[str, Any]:
         row["max"] = one.max
     row["cid"] = cid
     return row
+
+
+RESPONSES: Final = {"single": "Singleton", "stream": "Streamed", "chunk": "Chunked"}
+
+
+def account_row(account: Mapping[str, Any]) -> dict[str, Any]:
+    """What is shown of what an account shares (nats_shares.py), as nats-server does."""
+    exports = [
+        {
+            "subject": one["subject"],
+            "type": one["kind"],
+            **({"approved_accounts": one["accounts"]} if one.get("accounts") is not None else {}),
+            **({"response_type": RESPONSES[one.get("response", "single")]} if one["kind"] == "service" else {}),
+            **({"account_token_position": place} if (place := one.get("token_position")) else {}),
+        }
+        for one in account.get("exports", ())
+    ]
+    imports = [
+        {
+            "subject": one["subject"],
+            "account": one["account"],
+            **({"to": one["to"]} if one["kind"] == "service" else {}),
+            "local_subject": one["to"],
+            "type": one["kind"],
+            "invalid": False,
+            "share": bool(one.get("share")),
+            "tracking": False,
+        }
+        for one in account.get("imports", ())
+    ]
+    found = {"mappings": account.get("mappings"), "exports": exports, "imports": imports}
+    return {name: value for name, value in found.items() if value}
 
 
 def tls_row(tls: VerifyingTls | None, first: bool) -> dict[str, Any]:

@@ -83,6 +83,9 @@ class Operator:
     def accounts(self) -> Mapping[str, Account]:
         return self._accounts
 
+    def counts(self, account: Account) -> bool:
+        return account.token.counts_at(self._now_s())
+
     def limits(self, user: User) -> AccountLimits:
         """Of a user, and of its account."""
         account = self._accounts.get(user.account)

@@ -117,6 +117,14 @@ class Acceptors:
                     sums[name] = sums.get(name, 0) + value
         return found
 
+    async def account(self, name: str) -> dict[str, Any]:
+        """What one acceptor says of it: all know the same."""
+        for acceptor in range(self.count):
+            if (said := await self._ask(acceptor, "account", {"name": name})) is not None:
+                found: dict[str, Any] = orjson.loads(said)
+                return found
+        return {}
+
     async def _accounts_of(self, acceptor: int) -> dict[str, dict[str, int]]:
         found: dict[str, dict[str, int]] = {}
         number = 0

@@ -51,6 +51,7 @@ class ConnzOptions:
     state: str = "open"  # open, closed, all
     user: str = ""
     account: str = ""
+    mqtt_client: str = ""
     filter_subject: str = ""
 
     def check(self) -> None:
@@ -88,6 +89,8 @@ async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str
         rows = [row for row in await acceptors.closed() if _is_account(options, row["account"])]
         total += len(rows)
         found += [row for row in rows if options.user in ("", row["auth"].get("authorized_user", ""))]
+    if options.mqtt_client:
+        found = []
     if options.cid:
         found = [row for row in found if row["cid"] == options.cid]
     key, descending = SORTS[options.sort or "cid"]
@@ -170,6 +173,4 @@ def shown(row: Row, options: ConnzOptions, now_ns: int) -> Row:
         found["subscriptions_list_detail"] = subs
     elif subs and options.subs:
         found["subscriptions_list"] = [sub["subject"] for sub in subs]
-    if options.auth:
-        found["name_tag"] = row["account"]
     return found

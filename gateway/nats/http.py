@@ -104,6 +104,7 @@ class MonitoringHttp:
             state=_state(fields),
             user=fields.get("user", ""),
             account=fields.get("acc", ""),
+            mqtt_client=fields.get("mqtt_client", ""),
         )
         return await self._monitoring.connz(options)
 
@@ -136,6 +137,8 @@ class MonitoringHttp:
         return await self._monitoring.accstatz(boolean(fields, "unused"), [])
 
     async def _jsz(self, fields: Fields) -> Row:
+        if boolean(fields, "leader-only"):
+            raise ListingError("filtered response: not leader")
         return listings.jsz(await self._monitoring.server(), time.time_ns())
 
 

@@ -105,6 +105,7 @@ async def accountz(account: str, acceptors: Acceptors, server: Mapping[str, Any]
         "subscriptions": figures.get("subscriptions", 0),
         "name_tag": account,
         "sublist_stats": _stats([figures] if figures else []),
+        **await acceptors.account(account),
     }
     return {**answer, "account_detail": row}
 

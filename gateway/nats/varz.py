@@ -88,10 +88,33 @@ def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, 
         "max_payload": settings["max-payload"],
         "max_pending": settings["max-pending"],
         "cluster": server.get("cluster_options") or {},
-        **{name: {} for name in ("gateway", "leaf", "mqtt", "websocket", "jetstream")},
+        **{name: {} for name in ("gateway", "leaf", "mqtt", "jetstream")},
+        "websocket": _websocket(server, settings),
         "tls_timeout": _whole(settings["tls-timeout"] / SECOND_NS),
         "write_deadline": settings["write-deadline"],
     }
+
+
+def _websocket(server: Mapping[str, Any], settings: Settings) -> Row:
+    host, port = server.get("websocket") or ("", 0)
+    if not port:
+        return {}
+    found = {
+        "host": host,
+        "port": port,
+        "advertise": settings["websocket-advertise"],
+        "no_auth_user": settings["websocket-no-auth-user"],
+        "jwt_cookie": settings["websocket-jwt-cookie"],
+        "handshake_timeout": settings["websocket-handshake-timeout"],
+        "auth_timeout": _whole(settings["websocket-auth-timeout"] / SECOND_NS),
+        "no_tls": not settings["websocket-tls-cert-file"],
+        "tls_map": settings["websocket-tls-verify-and-map"],
+        "tls_pinned_certs": settings["websocket-tls-pinned-certs"],
+        "same_origin": settings["websocket-same-origin"],
+        "allowed_origins": settings["websocket-allowed-origins"],
+        "compression": settings["websocket-compression"],
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _counted(server: Mapping[str, Any], counters: Mapping[str, int]) -> Row:

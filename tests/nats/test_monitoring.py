@@ -95,6 +95,7 @@ NOT_SHOWN = {"feature_flags", "config_digest", "git_commit", "xkey", "mappings",
         "/varz", "/connz", "/connz?subs=1&auth=1", "/connz?subs=detail", "/connz?state=closed", "/connz?state=any",
         "/routez", "/subsz", "/subsz?subs=1&test=a.b&acc=$G", "/subscriptionsz", "/accountz", "/accountz?acc=$G",
         "/accstatz", "/accstatz?unused=1", "/healthz", "/leafz", "/gatewayz", "/jsz", "/ipqueuesz", "/connz?acc=nobody",
+        "/connz?mqtt_client=x",
     ],
 )  # fmt: skip
 def test_keys_and_types_are_those_of_a_nats_server(real: Monitored, monitored: Monitored, path: str) -> None:
@@ -134,6 +135,7 @@ def shape(value: object) -> object:
         "/connz?state=foo", "/connz?sort=foo", "/connz?auth=maybe", "/connz?limit=x", "/connz?cid=x", "/connz?cid=-1",
         "/connz?sort=stop", "/connz?sort=reason&state=any", "/connz?subs=maybe", "/connz?offset=99999999999999999999",
         "/subsz?test=foo.*", "/subsz?subs=x", "/accountz?acc=nobody", "/nonsense", "/raftz", "/routez?subs=x",
+        "/jsz?leader-only=1",
     ],
 )  # fmt: skip
 def test_errors_are_those_of_a_nats_server(real: Monitored, monitored: Monitored, path: str) -> None:
