@@ -10,7 +10,7 @@ Owns no connection, and says nothing to anybody. The rules are nats-server's.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,6 +37,7 @@ class Route:
     retry: bool = False  # it took another's place: if it ends, both sides may have closed the wrong one
     no_reconnect: bool = False
     auth_by_ns: int = 0
+    said: dict[str, Any] | None = None  # by CONNECT
     headers: bool = True
     remote_id: str = ""
     remote_name: str = ""
@@ -99,9 +100,9 @@ class Server:
 
 
 class Cluster:
-    def __init__(self, own: Own, pinned: Sequence[str], retries: int) -> None:
+    def __init__(self, own: Own) -> None:
         self._own = own
-        self._pinned = frozenset(pinned)
+        self.pinned: frozenset[str] = frozenset()  # accounts that have routes of their own
         self._servers: dict[str, Server] = {}
         self._accounts: dict[tuple[str, str], Route] = {}  # by account and server
 
@@ -126,7 +127,7 @@ class Cluster:
         elif not 0 <= index < self._size(info):
             size = info.number("route_pool_size")
             return f"Invalid route pool index: {index} - pool size is {size}"
-        if account and account not in self._pinned:
+        if account and account not in self.pinned:
             return f'No route for account "{account}"'
         return ""
 

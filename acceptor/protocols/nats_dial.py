@@ -35,6 +35,7 @@ MOST_DELAY_NS: Final = 30 * SECOND_NS
 # Two servers that have connected to each other at the same time do not do it again at the same time.
 JITTER_NS: Final = SECOND_NS // 10
 MAX_WISHES: Final = 4096
+MANY: Final = 1 << 40  # more attempts than anybody wants
 
 log = logging.getLogger(__name__)
 
@@ -58,21 +59,30 @@ class Dialer:
         adopt: Callable[[int], int],
         give_up: Callable[[int], None],
         poke: Callable[[], None],
-        retries: int,
-        backoff: bool,
         is_own: Callable[[str, int], bool],
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`adopt`: takes a socket that is connecting, and returns its number; OSError. `give_up`: ends that. `poke`:
         there are names that were looked up. `is_own`: nobody else is at that address."""
         self._adopt, self._give_up, self._poke, self._is_own = adopt, give_up, poke, is_own
-        self._retries, self._backoff = retries, backoff
+        self._retries, self._backoff = 0, False
         self._now_ns = now_ns
         self._due: list[tuple[int, int, Wish, int]] = []  # soonest first; with the number of what may take no longer
         self._numbers = itertools.count()
         self._found: queue.SimpleQueue[tuple[Wish, str]] = queue.SimpleQueue()
         self._connecting: dict[int, Wish] = {}
         self._closed = False
+
+    def set(self, retries: int, *, backoff: bool) -> None:
+        self._retries, self._backoff = retries, backoff
+
+    def keep(self, wanted: Callable[[Wish], bool]) -> None:
+        """Only that is tried again."""
+        self._due = [one for one in self._due if one[3] or wanted(one[2])]
+        heapq.heapify(self._due)
+        for wish in self._connecting.values():
+            if not wanted(wish):
+                wish.explicit, wish.attempts = False, MANY
 
     def dial(self, wish: Wish, delay_ns: int = 0) -> None:
         if len(self._due) < MAX_WISHES and not self._closed:

@@ -42,7 +42,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
 
 # What only a restart can change.
 FIXED: Final = frozenset({
-    "server-name", "pid-file", "ports-file-dir", "max-closed-clients", "http-base-path", *nats_cluster_options.OPTIONS,
+    "server-name", "pid-file", "ports-file-dir", "max-closed-clients", "http-base-path",
 })  # fmt: skip
 SECRETS: Final = frozenset({
     "user", "password", "token", "routes", "cluster-user", "cluster-password", *nats_websocket_options.SECRETS,

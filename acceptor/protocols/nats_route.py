@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.engine import FOREVER
-from mq_shards.acceptor.protocol import Protocol
+from mq_shards.acceptor.protocol import Protocol, Settings
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats_routing import Routing
@@ -42,6 +42,11 @@ class NatsRoute(Protocol):
     def routes(self) -> list[dict[str, Any]]:
         """Of this acceptor; as /routez shows them."""
         return self._routing.routes() if self._routing is not None else []
+
+    def reload(self, settings: Settings) -> None:
+        self._settings = settings
+        if self._routing is not None:
+            self._routing.reload(settings)
 
     def lame_duck(self) -> None:
         if self._routing is not None:

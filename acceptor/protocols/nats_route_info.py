@@ -65,6 +65,10 @@ class Info:
     def server_id(self) -> str:
         return self.text("server_id")
 
+    def limits(self) -> dict[str, Any]:
+        """Of subjects, that it imports and exports."""
+        return {name: self.values.get(name) for name in ("import", "export")}
+
     def forwarded(self, ip: str, gossip_mode: int) -> dict[str, Any]:
         """As others are told of it."""
         told = {name: value for name, value in self.said.items() if name not in ("nonce", "gossip_mode")}

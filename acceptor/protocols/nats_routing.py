@@ -18,7 +18,7 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
@@ -55,6 +55,12 @@ NO_POOL: Final = 4
 FIGURES: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions")
 
 SYSTEM_ACCOUNT: Final = "$SYS"
+# Of a connection these are settled when it is made.
+MADE_ANEW: Final = frozenset({
+    "cluster-name", "cluster-pool-size", "cluster-accounts", "cluster-compression", "cluster-compression-rtt",
+})  # fmt: skip
+# What clients are told of the cluster hangs on these.
+ADVERTISED: Final = frozenset({"cluster-name", "cluster-no-advertise", "client-advertise"})
 WILDCARD_HOSTS: Final = ("", "0.0.0.0", "::")
 
 log = logging.getLogger(__name__)
@@ -77,38 +83,54 @@ class Routing:
         server_id = server_id_of(broker.instance)
         # The same for as long as the broker runs, whichever process of it has the routes.
         dynamic = hashlib.sha256(broker.instance.encode()).hexdigest()[:22]
+        name = settings["cluster-name"]
         self._own = Own(
             server_id=server_id, server_name=settings["server-name"] or server_id, version=NATS_SERVER_VERSION,
-            host=host, port=port, max_payload=settings["max-payload"], cluster=settings["cluster-name"] or dynamic,
-            dynamic=not settings["cluster-name"], auth_required=bool(settings["cluster-user"]), tls=False,
-            pool_size=settings["cluster-pool-size"],
+            host=host, port=port, max_payload=settings["max-payload"], cluster=name or dynamic, dynamic=not name,
+            auth_required=False, tls=False, pool_size=0,
         )  # fmt: skip
-        self._pinned = tuple(settings["cluster-accounts"])
-        system = nats.system_account if nats is not None else SYSTEM_ACCOUNT
-        if self._own.pool_size > 0 and system not in self._pinned:
-            self._pinned += (system,)
-        for account in self._pinned:
-            encoded = account.encode(errors="surrogateescape")
-            engine.configure(protocol_number("nats"), "account-route", 1, encoded)
-        self._urls = tuple(url for url in map(route_url, settings["routes"]) if url is not None)
         self._routes: dict[int, Route] = {}
-        self._cluster = Cluster(self._own, self._pinned, settings["cluster-connect-retries"])
-        self._dialer = Dialer(
-            self._adopt, engine.close_connection, engine.poke, settings["cluster-connect-retries"],
-            settings["cluster-connect-backoff"], self._is_own,
-        )  # fmt: skip
+        self._cluster = Cluster(self._own)
+        self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, self._is_own)
         self._begun = False
         self._upgrades = Upgrades(engine, self._shaken, self._refused)
         self._encryption: RouteEncryption | None = None
+        self._urls: tuple[RouteUrl, ...] = ()
+        self._pinned: tuple[str, ...] = ()
+        self._set_options(settings)
+
+    # --- options ----------------------------------------------------------------------------------------------------
+
+    def _set_options(self, settings: Settings) -> None:
+        own, engine = self._own, self._engine
+        self._settings = settings
+        own.auth_required = bool(settings["cluster-user"])
+        own.max_payload, own.pool_size = settings["max-payload"], settings["cluster-pool-size"]
+        own.compression = mode_of(settings)
+        self._urls = tuple(url for url in map(route_url, settings["routes"]) if url is not None)
+        self._pin(settings["cluster-accounts"])
+        self._dialer.set(settings["cluster-connect-retries"], backoff=settings["cluster-connect-backoff"])
         self._set_tls()
-        self._own.compression = mode_of(settings)
+        self._set_permissions()
         engine.set("nats-route.ping-interval-ns", settings["cluster-ping-interval"])
         engine.set("nats-route.ping-max", settings["cluster-ping-max"])
         engine.set("nats-route.write-deadline-ns", settings["cluster-write-deadline"])
-        self._limited = self._set_permissions()
+        own.host, own.port = self._bound
+        own.advertised = ""
         if settings["cluster-advertise"]:
-            self._own.host, self._own.port = advertised(settings["cluster-advertise"], port)
-            self._own.advertised = str(RouteUrl(self._own.host, self._own.port))
+            own.host, own.port = advertised(settings["cluster-advertise"], own.port)
+            own.advertised = str(RouteUrl(own.host, own.port))
+
+    def _pin(self, accounts: Sequence[str]) -> None:
+        """Those that have routes of their own, the system's beside them."""
+        before, self._pinned = self._pinned, tuple(accounts)
+        system = self._nats.system_account if self._nats is not None else SYSTEM_ACCOUNT
+        if self._own.pool_size > 0 and system not in self._pinned:
+            self._pinned += (system,)
+        for account in {*before, *self._pinned}:
+            encoded = account.encode(errors="surrogateescape")
+            self._engine.configure(protocol_number("nats"), "account-route", account in self._pinned, encoded)
+        self._cluster.pinned = frozenset(self._pinned)
 
     def _set_tls(self) -> None:
         if self._encryption is None and not self._settings["cluster-tls-cert-file"]:
@@ -120,18 +142,55 @@ class Routing:
         self._encryption.set(terms(self._settings), self._urls)
         self._own.tls = self._encryption.terms is not None
 
-    def _set_permissions(self) -> bool:
-        """Whether there are any: what is imported and exported, as other servers are told and as the codec takes it."""
+    def _set_permissions(self) -> None:
+        """What is imported and exported, as other servers are told and as the codec takes it."""
         lines = []
+        self._own.permissions = {}
         for name, letter in (("import", "p"), ("export", "s")):
             limits = {which: self._settings[f"cluster-{name}-{which}"] for which in ("allow", "deny")}
             if limits := {which: subjects for which, subjects in limits.items() if subjects}:
                 self._own.permissions[name] = limits
             lines += [f"{letter}{which[0]} {subject}\n" for which in limits for subject in limits[which]]
-        if lines:
-            number = protocol_number("nats")
-            self._engine.configure(number, "permissions", ROUTES_SET, "".join(lines).encode(errors="surrogateescape"))
-        return bool(lines)
+        number = protocol_number("nats")
+        self._engine.configure(number, "permissions", ROUTES_SET, "".join(lines).encode(errors="surrogateescape"))
+
+    def reload(self, settings: Settings) -> None:
+        """What can be changed on a connection is; where that cannot be it is made anew."""
+        before, urls, tls, permissions = self._settings, self._urls, self._own.tls, self._own.permissions
+        self._set_options(settings)
+        changed = {name for name in settings if settings[name] != before[name]}
+        if settings["cluster-name"] and "cluster-name" in changed:
+            self._own.cluster, self._own.dynamic = settings["cluster-name"], False
+        if changed & ADVERTISED:
+            self._advertise()
+        anew = bool(changed & MADE_ANEW) or tls != self._own.tls
+        for route in list(self._routes.values()):
+            gone = route.explicit and route.url in set(urls) - set(self._urls)
+            if gone:
+                route.no_reconnect = True
+            if gone or anew:
+                self._engine.close_connection(route.conn)
+            elif route.wish is None and route.said is not None and not self._is_authorized(route, route.said):
+                route.no_reconnect = True
+                self._end(route, "Authorization Violation")
+            elif permissions != self._own.permissions and route.registered:
+                self._engine.call(route.conn, "permissions", ROUTES_SET)
+                self._engine.reply(route.conn, json_line("INFO", self._own.info()))
+        self._dialer.keep(lambda wish: not wish.explicit or wish.url in self._urls)
+        known = set() if anew else set(urls)
+        for url in self._urls:
+            if url not in known:
+                self._dial_all(url)
+
+    def _advertise(self) -> None:
+        if self._nats is not None:
+            self._own.connect_urls = () if self._settings["cluster-no-advertise"] else self._nats.own_urls()
+        self._tell_clients()
+
+    def _dial_all(self, url: RouteUrl) -> None:
+        for account in ("", *self._pinned):
+            if not self._dialer.has(url, account):
+                self._dialer.dial(Wish(url, explicit=True, account=account))
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -163,13 +222,10 @@ class Routing:
         return max(due - time.monotonic_ns(), 0) if due else FOREVER
 
     def _begin(self) -> None:
-        if self._nats is not None:
-            self._own.connect_urls = () if self._settings["cluster-no-advertise"] else self._nats.own_urls()
-            self._tell_clients()
+        self._advertise()
         log.info("the cluster is %s%s", self._own.cluster, ", a name that was made up" if self._own.dynamic else "")
         for url in self._urls:
-            for account in ("", *self._pinned):
-                self._dialer.dial(Wish(url, explicit=True, account=account))
+            self._dial_all(url)
 
     def _adopt(self, fd: int) -> int:
         return self._engine.adopt(fd, protocol_number("nats-route"))
@@ -317,7 +373,7 @@ class Routing:
             self._engine.reply(route.conn, line)
 
     def _connect(self, route: Route, body: bytes) -> None:
-        said = read_connect(body)
+        said = route.said = read_connect(body)
         route.auth_by_ns = 0
         if not self._is_authorized(route, said):
             raise RouteError("Authorization Violation")
@@ -420,8 +476,7 @@ class Routing:
             self._say_info(route, index)
         flags = (HEADERS if info.flag("headers") else 0) | (0 if route.pool or route.account else NO_POOL)
         size = max(self._own.pool_size, 0)
-        if self._limited:
-            self._engine.call(route.conn, "permissions", ROUTES_SET)
+        self._engine.call(route.conn, "permissions", ROUTES_SET)
         try:
             joined = self._engine.call(route.conn, "join", flags | index << 16 | size << 32, route.account.encode())
         except ValueError:
@@ -468,6 +523,10 @@ class Routing:
             # It is about to end: nobody is to be told to go there.
             self._cluster.leave(route)
             self._tell_clients()
+        elif route.info is not None and info.limits() != route.info.limits():
+            # What it takes has changed: it has not heard of all of that.
+            route.info.values.update(info.limits())
+            self._engine.call(route.conn, "tell-again")
 
     # --- others, of whom servers tell ------------------------------------------------------------------------
 

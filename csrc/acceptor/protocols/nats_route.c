@@ -427,8 +427,9 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     if (strcmp(what, "join") == 0) return join(a, c, k);
     if (strcmp(what, "figures") == 0) return figures(a, c, k);
     if (strcmp(what, "permissions") == 0) {
-        nats_permissions_drop(r->permissions);
-        r->permissions = nats_permissions_take(&route_server(a, c)->permissions, k->value);
+        nats_route_permit(a, route_server(a, c), c, nats_permissions_take(&route_server(a, c)->permissions, k->value));
+    } else if (strcmp(what, "tell-again") == 0) {
+        if (r->other != 0) nats_tell_route(a, route_server(a, c), c);
     } else if (strcmp(what, "solicited") == 0) {
         r->flags &= ~(uint32_t)ROUTE_MUST_CONNECT;
     } else if (strcmp(what, "negotiates") == 0) {

@@ -99,6 +99,9 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
                          uint32_t weight);
 /* All that is wanted here, to a server that has come. */
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c);
+/* What may pass has changed: it is told what it may know now or may not any more. Takes `now` over. */
+void nats_route_permit(struct acceptor *a, struct nats_server *server, struct connection *c,
+                       struct nats_permissions *now);
 /* Which subjects are bound has changed: it was these. */
 void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, const struct nats_bound *before);
 

@@ -142,7 +142,22 @@ struct telling {
     struct connection *c;
     uint32_t account;
     enum { OF_CLIENTS_HERE, OF_OTHER_ACCEPTORS, OF_BINDINGS } what;
+    bool changes;                          /* what may be told has changed: only what is told otherwise now */
+    struct nats_permissions *before, *now; /* NULL: all might be told */
 };
+
+static bool may_be_told(const struct telling *t, struct nats_permissions *set, struct text subject) {
+    return set == NULL || nats_may_publish(&t->server->permissions, set, subject);
+}
+
+/* What is taken back is said while it may be. */
+static void tell_otherwise(const struct telling *t, struct text subject, struct text queue, uint64_t weight) {
+    bool could = may_be_told(t, t->before, subject), can = may_be_told(t, t->now, subject);
+    if (could == can) return;
+    route_of(t->c)->permissions = can ? t->now : t->before;
+    nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, can ? weight : 0);
+    route_of(t->c)->permissions = t->now;
+}
 
 /* What several want is said of the first of them, for all. */
 static void tell(const struct telling *t, struct text subject, struct text queue) {
@@ -152,7 +167,10 @@ static void tell(const struct telling *t, struct text subject, struct text queue
     if (t->what != OF_CLIENTS_HERE && here > 0) return;
     if (t->what == OF_BINDINGS && there > 0) return;
     uint64_t weight = here + there + weight_kept(t->server, t->account, subject, queue);
-    if (weight > 0) nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, weight);
+    if (weight > 0 && t->changes)
+        tell_otherwise(t, subject, queue, weight);
+    else if (weight > 0)
+        nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, weight);
 }
 
 static void tell_pattern(void *context, struct subject_pattern *p) {
@@ -169,16 +187,48 @@ static void tell_binding(void *context, struct subject_pattern *p) {
     if (!t->c->closed) tell(t, (struct text){(const uint8_t *)p->text, p->bytes}, queue_of(&t->server->bound));
 }
 
-void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c) {
+static void tell_all(struct telling t) {
+    struct nats_server *server = t.server;
     for (uint32_t n = 1; n < server->account_count; n++) {
         const struct nats_account *account = &server->accounts[n];
-        if (account->subjects == NULL || !carries(server, c, n)) continue;
-        struct telling t = {a, server, c, n, OF_CLIENTS_HERE};
+        if (account->subjects == NULL || !carries(server, t.c, n)) continue;
+        t.account = n;
+        t.what = OF_CLIENTS_HERE;
         subjects_each(account->subjects, tell_pattern, &t);
         t.what = OF_OTHER_ACCEPTORS;
-        if (account->remote != NULL && a->mesh_there != 0) subjects_each(account->remote, tell_pattern, &t);
+        if (account->remote != NULL && t.a->mesh_there != 0) subjects_each(account->remote, tell_pattern, &t);
         t.what = OF_BINDINGS;
         if (server->bound.subjects != NULL && n == NATS_GLOBAL_ACCOUNT)
             subjects_each(server->bound.subjects, tell_binding, &t);
     }
+}
+
+void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c) {
+    tell_all((struct telling){.a = a, .server = server, .c = c});
+}
+
+/* What it wants and may not have any more is forgotten. */
+static void forget_forbidden(struct acceptor *a, struct nats_server *server, const struct nats_route *r) {
+    for (struct nats_remote *wanted = server->remotes[r->other], *next; wanted != NULL; wanted = next) {
+        next = wanted->next;
+        const struct subject_pattern *p = wanted->entry.pattern;
+        const struct subject_group *g = wanted->entry.group;
+        struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
+        if (r->permissions == NULL || nats_may_subscribe(&server->permissions, r->permissions, subject, queue))
+            continue;
+        if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+        nats_hear_interest(a, server, r->other, wanted->account, subject, queue, 0);
+    }
+}
+
+void nats_route_permit(struct acceptor *a, struct nats_server *server, struct connection *c,
+                       struct nats_permissions *now) {
+    struct nats_route *r = route_of(c);
+    struct nats_permissions *before = r->permissions;
+    r->permissions = now;
+    if (r->other != 0) {
+        tell_all((struct telling){.a = a, .server = server, .c = c, .changes = true, .before = before, .now = now});
+        if (!c->closed) forget_forbidden(a, server, r);
+    }
+    nats_permissions_drop(before);
 }
