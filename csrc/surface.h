@@ -402,6 +402,7 @@ bool worker_replay(struct worker *w, uint32_t shard, struct replay *out, uint64_
 void worker_recovered(struct worker *w);
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);
+void worker_ask_segment(struct worker *w, uint32_t shard);
 void worker_refuse_segment(struct worker *w, uint32_t shard);
 void worker_retry_segments(struct worker *w);
 

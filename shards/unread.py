@@ -64,14 +64,18 @@ class UnreadSegments:
 
     path: Callable[[int], Path]
     unread: Mapping[str, int] = field(default_factory=dict)  # by topic of this shard: the first seq not read
+    # Reads a head elsewhere, and says it to `heard` then; None: it is read at once.
+    fetch: Callable[[int, frozenset[str]], None] | None = None
     _names: frozenset[str] = frozenset()
     _heads: dict[int, Head] = field(default_factory=dict)
+    _parts: dict[int, Head] = field(default_factory=dict)  # which are good for once
+    _asked: set[int] = field(default_factory=set)
 
     def set(self, unread: Mapping[str, int]) -> None:
         self.unread = unread
         if frozenset(unread) != self._names:
             self._names = frozenset(unread)
-            self._heads = {}
+            self._heads, self._parts, self._asked = {}, {}, set()
 
     def hold(self, segment: int) -> bool:
         """Whether a sealed segment must be kept; also when that cannot be told now."""
@@ -80,6 +84,8 @@ class UnreadSegments:
         try:
             begin, end = self._head(segment), self._head(segment + 1)
         except OSError:
+            return True
+        if begin is None or end is None:
             return True
         return any(self._holds(topic, seq, begin, end) for topic, seq in self.unread.items())
 
@@ -91,13 +97,25 @@ class UnreadSegments:
             return not end.whole
         return unread < until and begin.next_seqs.get(topic, 0) < until
 
-    def _head(self, segment: int) -> Head:
-        head = self._heads.get(segment)
-        if head is None:
-            head = read_head(self.path(segment), segment, self._names)
-            if head.whole:
-                self._heads[segment] = head
+    def heard(self, segment: int, names: frozenset[str], head: Head | OSError) -> None:
+        if names != self._names:
+            return
+        self._asked.discard(segment)
+        if isinstance(head, Head):
+            (self._heads if head.whole else self._parts)[segment] = head
+
+    def _head(self, segment: int) -> Head | None:
+        head = self._heads.get(segment) or self._parts.pop(segment, None)
+        if head is not None:
+            return head
+        if self.fetch is None:
+            self.heard(segment, self._names, head := read_head(self.path(segment), segment, self._names))
+            self._parts.clear()
+        elif segment not in self._asked:
+            self._asked.add(segment)
+            self.fetch(segment, self._names)
         return head
 
     def forget(self, segment: int) -> None:
         self._heads.pop(segment, None)
+        self._parts.pop(segment, None)

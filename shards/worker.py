@@ -9,16 +9,19 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import select
+import sys
 import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf.control import Control, Message
 from mq_shards.shards import retention
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.errands import Errands
 from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Retention, Segment
 from mq_shards.shards.store import (
@@ -31,13 +34,16 @@ from mq_shards.shards.store import (
     segment_name,
     shard_path,
 )
-from mq_shards.shards.unread import UnreadSegments
+from mq_shards.shards.unread import UnreadSegments, read_head
 
 SEGMENT_BYTES: Final = 64 << 20
 TICK_NS: Final = 500_000_000
 BUSY_TICK_NS: Final = 1_000_000
-# How much of an old segment is looked at between two turns: some 5 ms of work.
-COMPACT_BYTES: Final = 1 << 20
+# Looking after all shards takes so many ticks, TICK_NS in all.
+TIDIED_IN: Final = 8
+SWITCH_S: Final = 0.0005
+# How much of an old segment is looked at between two turns: half a millisecond of work.
+COMPACT_BYTES: Final = 1 << 17
 # After a publish was refused for want of disk, so long nothing is kept that is not needed.
 DISK_FULL_S: Final = 10.0
 FAILING_WAIT_S: Final = 0.05
@@ -103,6 +109,9 @@ class Worker:
             self._worker, int(settings["broker"]["max-buffered-bytes"]) // 2 // int(start["workers"])
         )
         self._memory: dict[int, dict[int, int]] = {}
+        # Once it serves, and if it has a disk to wait for.
+        self._errands: Errands | None = None
+        self._next_to_tidy = 0
 
     # --- starting ---------------------------------------------------------------------------------------------------
 
@@ -175,7 +184,7 @@ class Worker:
                 why = _why_refused(ffi.errno, fd)
                 os.close(fd)
                 raise StoreError(f"shard {shard}, segment {number} {why}")
-            self._keep_copies(shard, number)
+            self._keep_copies(shard, number, _with_copies(files.store, number, fd))
         if segments and not lib.worker_replay(self._worker, shard, found, time.monotonic_ns(), time.time_ns()):
             if found.unknown.kind:
                 at = found.unknown
@@ -192,11 +201,14 @@ class Worker:
     def run(self) -> None:
         """Until the supervisor says stop. Raises EOFError when it is gone."""
         tick_at = time.monotonic_ns()
+        heard = self._begin_errands()
         while not self._stopping:
             wait_ns = max(0, tick_at - time.monotonic_ns())
-            events = lib.worker_run(self._worker, self._control.fileno(), wait_ns)
+            events = lib.worker_run(self._worker, heard, wait_ns)
             if events & lib.WORKER_CONTROL:
                 self._hear()
+                if self._errands is not None:
+                    self._errands.settle()
             if events & lib.WORKER_NO_SPACE:
                 self._disk_is_full()
                 tick_at = time.monotonic_ns()
@@ -209,9 +221,32 @@ class Worker:
                 self._control.send({"did": "disk", "state": "ok"})
             if time.monotonic_ns() >= tick_at:
                 busy = self._tidy()
-                tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else TICK_NS)
+                tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else TICK_NS // TIDIED_IN)
+
+    def _begin_errands(self) -> int:
+        """The descriptor that is readable when there is something to hear."""
+        if self._in_memory:
+            return self._control.fileno()
+        self._errands = Errands()
+        for files in self._files.values():
+            if files.unread is not None:
+                files.unread.fetch = partial(self._fetch_head, files.unread)
+        # An errand that computes for long is not to make the thread that serves wait for it.
+        sys.setswitchinterval(SWITCH_S)
+        self._ears = select.epoll()
+        self._ears.register(self._control.fileno(), select.EPOLLIN)
+        self._ears.register(self._errands.fileno(), select.EPOLLIN)
+        return self._ears.fileno()
+
+    def _fetch_head(self, unread: UnreadSegments, segment: int, names: frozenset[str]) -> None:
+        assert self._errands is not None
+        path = unread.path(segment)
+        self._errands.run(lambda: read_head(path, segment, names), partial(unread.heard, segment, names))
 
     def stop(self) -> None:
+        if self._errands is not None:
+            self._errands.close()
+            self._errands = None
         if not lib.worker_flush(self._worker):
             raise OSError(ffi.errno, f"the log could not be synced: {os.strerror(ffi.errno)}")
         self._control.send({"did": "stopped"})
@@ -263,33 +298,40 @@ class Worker:
             self._add_segment(shard, number[0], size[0])
 
     def _add_segment(self, shard: int, number: int, size: int) -> None:
-        files = self._files[shard]
+        store = self._files[shard].store
+        if self._errands is not None:
+            lib.worker_ask_segment(self._worker, shard)
+            self._errands.run(lambda: _make(store, number), partial(self._made, shard, number, size), StoreError)
+            return
         try:
-            fd = files.store.create(number)
+            made: Made | Exception = _make(store, number)
         except (OSError, StoreError) as error:
+            made = error
+        self._made(shard, number, size, made)
+
+    def _made(self, shard: int, number: int, size: int, made: Made | Exception) -> None:
+        files = self._files[shard]
+        if isinstance(made, Exception):
             lib.worker_refuse_segment(self._worker, shard)
             if not files.refused:
-                log.error("shard %d: segment %d cannot be made: %s", shard, number, error)
+                log.error("shard %d: segment %d cannot be made: %s", shard, number, made)
             files.refused = True
-            if getattr(error, "errno", 0) in NO_SPACE_ERRORS:
+            if getattr(made, "errno", 0) in NO_SPACE_ERRORS:
                 self._disk_is_full()
             return
         files.refused = False
         files.sealed_at[number - 1] = time.time()
-        if not lib.worker_add_segment(self._worker, shard, fd, number, size, True, time.time_ns()):
-            os.close(fd)
+        if not lib.worker_add_segment(self._worker, shard, made.fd, number, size, True, time.time_ns()):
+            os.close(made.fd)
             raise OSError(ffi.errno, f"shard {shard}, segment {number} is refused: {os.strerror(ffi.errno)}")
-        self._keep_copies(shard, number)
+        self._keep_copies(shard, number, made)
 
-    def _keep_copies(self, shard: int, number: int) -> None:
+    def _keep_copies(self, shard: int, number: int, made: Made) -> None:
         """They are of use beside damage only: a segment does without them."""
-        try:
-            fd = self._files[shard].store.open_copies(number)
-        except StoreError as error:
-            log.warning("shard %d: no copies of names are kept: %s", shard, error)
-            return
-        if fd is not None and not lib.worker_keep_copies(self._worker, shard, fd, number):
-            os.close(fd)
+        if made.no_copies:
+            log.warning("shard %d: no copies of names are kept: %s", shard, made.no_copies)
+        if made.copies is not None and not lib.worker_keep_copies(self._worker, shard, made.copies, number):
+            os.close(made.copies)
 
     def _disk_is_full(self) -> None:
         self._disk_full_until = time.monotonic() + DISK_FULL_S
@@ -302,9 +344,13 @@ class Worker:
         """Drops what may go; moves some of what should. True if there is more to do."""
         busy = False
         self._look_at_readers()
-        for shard in self._own:
-            busy |= self._tidy_shard(shard)
-        lib.worker_retry_segments(self._worker)
+        some = len(self._own) if self._disk_full else -(-len(self._own) // TIDIED_IN)
+        for n in range(self._next_to_tidy, self._next_to_tidy + some):
+            busy |= self._tidy_shard(self._own[n % len(self._own)])
+        self._next_to_tidy += 0 if busy else some
+        if self._next_to_tidy >= len(self._own):
+            self._next_to_tidy = 0
+            lib.worker_retry_segments(self._worker)
         return busy
 
     def _look_at_readers(self) -> None:
@@ -392,10 +438,17 @@ class Worker:
             number = lib.worker_first_segment(self._worker, shard)
             lib.worker_drop_first(self._worker, shard)
             files.sealed_at.pop(number, None)
-            files.store.remove(number)
+            self._remove(shard, number)
             if files.unread is not None:
                 files.unread.forget(number)
         return True
+
+    def _remove(self, shard: int, number: int) -> None:
+        store = self._files[shard].store
+        if self._errands is None:
+            store.remove(number)
+        else:
+            self._errands.run(lambda: store.remove(number), _raise_error, StoreError)
 
     def _keep_named_topics(self, shard: int) -> None:
         """A topic that a reader names is not forgotten by the next drop: the reader will see its seqs go on."""
@@ -420,6 +473,30 @@ class Worker:
         elif now - self._failing_since > FAILING_LIMIT_S:
             raise OSError(f"the log cannot be written: {reason}")
         time.sleep(FAILING_WAIT_S)
+
+
+class Made(NamedTuple):
+    """The files of a segment."""
+
+    fd: int
+    copies: int | None
+    no_copies: str = ""  # why there is no file for them
+
+
+def _make(store: SegmentStore, number: int) -> Made:
+    return _with_copies(store, number, store.create(number))
+
+
+def _with_copies(store: SegmentStore, number: int, fd: int) -> Made:
+    try:
+        return Made(fd, store.open_copies(number))
+    except StoreError as error:
+        return Made(fd, None, str(error))
+
+
+def _raise_error(result: Exception | None) -> None:
+    if result is not None:
+        raise result
 
 
 def _why_refused(code: int, fd: int) -> str:

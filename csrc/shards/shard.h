@@ -61,6 +61,7 @@ struct shard {
         damaged; /* recovery: something of the log was lost, so no record is to be relied on for what another should say */
     bool syncing;
     bool dirty;   /* appended to in this turn */
+    bool asked;   /* the segment that is wanted is being made */
     bool refused; /* a segment that was wanted could not be had: no space until one can */
 };
 

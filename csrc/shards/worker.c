@@ -147,7 +147,7 @@ bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segme
                         uint64_t wall_ns) {
     struct shard *s = w->own[shard];
     if (!s || !log_add_segment(s->log, fd, segment, bytes, is_new, UINT64_MAX, wall_ns)) return false;
-    s->refused = false;
+    s->refused = s->asked = false;
     if (w->wanting == s) w->wanting = NULL;
     count_segments(w);
     return true;
@@ -200,7 +200,7 @@ uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messa
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment) {
     for (uint32_t n = 0; n < w->shards; n++) {
         const struct shard *s = w->own[n];
-        if (!s || s->refused) continue;
+        if (!s || s->refused || s->asked) continue;
         *bytes = log_wants_segment(s->log);
         *segment = log_active_segment(s->log) + 1;
         if (*bytes) return n;
@@ -208,7 +208,12 @@ int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *
     return -1;
 }
 
+void worker_ask_segment(struct worker *w, uint32_t shard) {
+    w->own[shard]->asked = true;
+}
+
 void worker_refuse_segment(struct worker *w, uint32_t shard) {
+    w->own[shard]->asked = false;
     w->own[shard]->refused = true;
     if (w->wanting == w->own[shard]) w->wanting = NULL;
 }
@@ -574,7 +579,8 @@ uint32_t worker_run(struct worker *w, int control_fd, uint64_t max_wait_ns) {
         uint64_t now = clock_ns(CLOCK_MONOTONIC);
         bool busy = worker_turn(w, now, clock_ns(CLOCK_REALTIME));
         uint32_t events = 0;
-        if (w->wanting || (turn % WANTS_EVERY_TURNS == 1 && wants_segment(w))) events |= WORKER_WANTS_SEGMENT;
+        if ((w->wanting && !w->wanting->asked) || (turn % WANTS_EVERY_TURNS == 1 && wants_segment(w)))
+            events |= WORKER_WANTS_SEGMENT;
         if (w->failing) events |= WORKER_FAILING;
         if (w->no_space) events |= WORKER_NO_SPACE;
         w->no_space = false;

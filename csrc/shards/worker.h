@@ -165,6 +165,8 @@ void worker_recovered(struct worker *w);
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
 /* The shard that needs a segment next and how large it must be; -1: none. */
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);
+/* It is being made: nobody is told again that it is wanted. */
+void worker_ask_segment(struct worker *w, uint32_t shard);
 /* A segment that was wanted cannot be had now: publishes that need it are answered NO_SPACE until one comes. */
 void worker_refuse_segment(struct worker *w, uint32_t shard);
 /* ... or may be had again. */

@@ -11,7 +11,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.shards import readers
 from mq_shards.shards.readers import ReadersError, Unread
 from mq_shards.shards.retention import Decision, Retention, Segment, decide
-from mq_shards.shards.unread import UnreadSegments
+from mq_shards.shards.unread import Head, UnreadSegments
 
 from tests.reader.disk import Disk, messages_in
 
@@ -177,3 +177,22 @@ def test_a_reader_that_cannot_be_understood_is_an_error_and_not_forgotten(tmp_pa
     path.write_text(text)
     unread.refresh()
     assert unread.error == ""
+
+
+def test_heads_that_are_read_elsewhere_hold_their_segments_until_they_are_known(tmp_path: Path) -> None:
+    asked: list[int] = []
+    unread = UnreadSegments(lambda number: tmp_path / str(number), fetch=lambda number, names: asked.append(number))
+    unread.set({"t": 5})
+    names = frozenset({"t"})
+    assert unread.hold(1)
+    assert unread.hold(1)
+    assert sorted(asked) == [1, 2], "each once"
+    unread.heard(1, names, Head({"t": 0}, whole=True))
+    unread.heard(2, frozenset({"other"}), Head({}, whole=True))
+    assert unread.hold(1), "of names that were asked for before"
+    unread.heard(2, names, OSError())
+    assert unread.hold(1)
+    unread.heard(2, names, Head({"t": 3}, whole=False))
+    assert not unread.hold(1), "the reader is past it"
+    assert unread.hold(1), "what was not whole may be by now, and is read again"
+    assert asked.count(1) == 1
