@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
     from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
     from mq_shards.acceptor.protocols.nats_system import System
+    from mq_shards.acceptor.protocols.nats_updates import Updates
     from mq_shards.acceptor.protocols.nats_websocket import Websockets
     from mq_shards.acceptor.protocols.nats_websocket_upgrade import Upgraded
     from mq_shards.acceptor.upgrade import Upgrades
@@ -133,6 +134,7 @@ class Nats(Protocol):
         self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
         self._admission = Admission(engine, self._number)
         self._expiries = Expiries()
+        self._updates: Updates | None = None
         self._secrets = Secrets(engine.poke)
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._websockets: Websockets | None = None
@@ -186,13 +188,16 @@ class Nats(Protocol):
 
     def _set_operator(self, found: Mapping[str, Any] | None) -> None:
         """In its mode JWTs say who may what."""
-        before, self._logins.operator = self._logins.operator, None
+        before, self._logins.operator, self._updates = self._logins.operator, None, None
         if before is not None:
             before.close()
         if found:
             from mq_shards.acceptor.protocols.nats_operator import Operator
 
             self._logins.operator = Operator(found, self._engine.poke, self._share)
+            from mq_shards.acceptor.protocols.nats_updates import Updates
+
+            self._updates = Updates(self._logins.operator, self._server_row, partial(self._broker.share, self.name))
 
     def _set_who(self) -> None:
         self._logins.learn(self._found, self._settings)
@@ -219,10 +224,11 @@ class Nats(Protocol):
         user = self._logins.now(client)
         if isinstance(user, str):
             self._end(conn, user)
-        elif user != client.user:
+            return
+        if user != client.user:
             client.user = user
             self._admission.admit(conn, user)
-            self._limit(conn)
+        self._limit(conn)  # its account may have changed, too
 
     def _cut_excess(self) -> None:
         """Of what are too many clients now, this acceptor's part."""
@@ -278,6 +284,11 @@ class Nats(Protocol):
         if what == "cluster":
             self._cluster = message
             self._say_info_again()
+        elif self._updates is not None:
+            account = self._updates.took(what, message)
+            for conn, client in list(self._clients.items()):
+                if client.connects and client.account == account:
+                    self._look_again(conn, client)
 
     def _say_info_again(self) -> None:
         for conn in self._clients:
@@ -319,9 +330,14 @@ class Nats(Protocol):
             return
         from mq_shards.acceptor.protocols.nats_system import System
 
-        answers = broker.acceptor == 0
-        server_id = self._identity.server_id
-        self._system = System(self._engine, self._number, broker.watched, broker.calls, server_id, answers=answers)
+        self._system = System(
+            self._engine, self._number, broker.watched, broker.calls, self._identity.server_id,
+            answers=broker.acceptor == 0, update=None if operator is None else self._update_claims,
+        )  # fmt: skip
+
+    def _update_claims(self, account: str, jwt: str, answer: Callable[[dict[str, Any]], None]) -> None:
+        if self._updates is not None:
+            self._updates.asked(account, jwt, answer)
 
     def _admit_system(self, conn: int) -> None:
         self._engine.call(conn, "of-server")

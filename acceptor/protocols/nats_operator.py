@@ -2,7 +2,7 @@
 
     operator.prove(client, host, done)      done(user) now or later; None: nobody that may come
     operator.again(client)                  what has become of one that is there
-    operator.update(jwt)                    an account says something else of itself
+    operator.update(name, jwt)              an account says something else of itself
 
 Owns the accounts that are known. Those of a resolver in memory are there from the beginning; what another has is
 fetched when somebody first asks for it. Who is let in is nats-server's.
@@ -112,15 +112,25 @@ class Operator:
         self._accounts[name] = account
         return account
 
-    def update(self, jwt: str) -> str:
-        """Of an account that is known. Raises JwtError; its name."""
-        name = nats_jwt.decode(jwt, nats_jwt.ACCOUNT).subject
-        if name not in self._accounts:
-            raise JwtError("the account is not known here")
-        if self._take(name, jwt) is None:
-            raise JwtError("jwt validation failed")
-        self._share()
-        return name
+    def refusal(self, name: str, jwt: str) -> str | None:
+        """Why an account cannot be told of itself so; "" if it is not known here; None: it can."""
+        try:
+            if not jwt:
+                raise JwtError("request body is empty")
+            if nats_jwt.decode(jwt, nats_jwt.ACCOUNT).subject != name:
+                raise JwtError("subject does not match jwt content")
+            if name not in self._accounts:
+                return ""
+            if account_of(jwt, name, strict=self._strict).token.issuer not in self._trusted:
+                raise JwtError("account jwt not signed by a trusted operator")
+        except JwtError as error:
+            return str(error)
+        return None
+
+    def update(self, name: str, jwt: str) -> None:
+        """Of an account that is known; nothing of another, or of a JWT that does not count."""
+        if self.refusal(name, jwt) is None and self._take(name, jwt) is not None:
+            self._share()
 
     def _share(self) -> None:
         rows, self._shares_end_s = shared(self._accounts, self._now_s())

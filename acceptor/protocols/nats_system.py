@@ -1,6 +1,7 @@
 """What the server itself says and hears in the system account: it is a client of its own there, over a socket pair.
 
     $SYS.REQ.SERVER.PING[.X], $SYS.REQ.SERVER.<id>.X, $SYS.REQ.ACCOUNT.<name>.X    the gateway answers
+    $SYS.REQ.ACCOUNT.<name>.CLAIMS.UPDATE                                          an account's JWT, in operator mode
     $SYS.ACCOUNT.<name>.CONNECT, .DISCONNECT                                       events, from each acceptor
 
 Its connection is shown by no monitoring and counts nowhere. Where nobody can be a user of that account there is none.
@@ -32,14 +33,27 @@ RECEIVE_BYTES: Final = 64 << 10
 CONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_connect"
 DISCONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_disconnect"
 
+# Of an account's JWT that is sent: new and old. The name is the token before the last two.
+CLAIMS: Final = ("$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE")
+
 Row = dict[str, Any]
+Update = Callable[[str, str, Callable[[Row], None]], None]
 
 
 class System:
     def __init__(
-        self, engine: Engine, protocol: int, watched: Watched, calls: Calls, server_id: str, *, answers: bool
+        self,
+        engine: Engine,
+        protocol: int,
+        watched: Watched,
+        calls: Calls,
+        server_id: str,
+        *,
+        answers: bool,
+        update: Update | None = None,
     ) -> None:
-        """`answers`: requests; of several acceptors one does."""
+        """`answers`: requests; of several acceptors one does. `update` is given an account's name and JWT, and what is
+        to be told the answer, now or later."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         theirs.setblocking(False)
@@ -48,7 +62,7 @@ class System:
         self._watched = watched
         self._calls = calls
         self._server_id = server_id
-        self._answers = answers
+        self._update = update
         self._in = bytearray()
         self._out = bytearray()
         self._under_way = 0
@@ -56,7 +70,8 @@ class System:
         watched.watch(ours.fileno(), self._ready)
         if answers:
             subjects = "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.*", f"$SYS.REQ.SERVER.{server_id}.*"
-            for number, subject in enumerate((*subjects, "$SYS.REQ.ACCOUNT.*.*"), 1):
+            claims = CLAIMS if update is not None else ()
+            for number, subject in enumerate((*subjects, "$SYS.REQ.ACCOUNT.*.*", *claims), 1):
                 self._send(f"SUB {subject} {number}\r\n".encode())
 
     def close(self) -> None:
@@ -135,9 +150,16 @@ class System:
             return False
         body = bytes(self._in[line_end + 2 : end - 2])
         del self._in[:end]
-        if len(words) == 5:
+        if words[1].endswith(".CLAIMS.UPDATE") and self._update is not None:
+            account, reply = words[1].split(".")[-3], words[3] if len(words) == 5 else ""
+            self._update(account, body.decode(errors="replace"), lambda answer: self._say(reply, answer))
+        elif len(words) == 5:
             self._asked(words[1], words[3], body)
         return True
+
+    def _say(self, reply: str, answer: Row) -> None:
+        if reply:
+            self.publish(reply, orjson.dumps(answer))
 
     # --- requests ---------------------------------------------------------------------------------------------------
 

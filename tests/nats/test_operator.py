@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.server
 import json
+import signal
 import tempfile
 import threading
 import time
@@ -85,12 +86,16 @@ def conf(more: str = "", resolver: str = "MEMORY", preload: Mapping[str, str] | 
     return f"operator: {own}\nresolver: {resolver}\nresolver_preload {{\n{listed}\n}}\n{more}\n"
 
 
+FILES: Final[dict[int, Path]] = {}  # of servers, by their ports
+
+
 @contextlib.contextmanager
 def serving(kind: int, content: str) -> Iterator[NatsServer]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "nats-server.conf"
         path.write_text(content)
         with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(path)]) as server:
+            FILES[server.port] = path
             yield server
 
 
@@ -326,6 +331,79 @@ def test_a_user_whose_time_is_over_is_cut_off(server: NatsServer) -> None:
     while not wire.heard.closed:
         wire.receive()
     assert wire.heard.data == b"PONG\r\n-ERR 'User Authentication Expired'\r\n"
+
+
+def request(wire: Wire, subject: str, body: bytes) -> dict[str, Any]:
+    wire.heard.data = b""
+    wire.send(b"SUB answer 77\r\nPUB %s answer %d\r\n%s\r\nUNSUB 77 1\r\n" % (subject.encode(), len(body), body))
+    found = until(wire, b"}\r\n").partition(b"MSG answer 77 ")[2]
+    answer: dict[str, Any] = json.loads(found.partition(b"\r\n")[2].strip())
+    return answer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_account_may_be_told_anew_of_itself(kind: int) -> None:
+    """Who is revoked goes, who is not stays, with what it may now; what does not count changes nothing."""
+    with serving(kind, conf()) as server:
+        admin = connect(server, SYSTEM.user("admin"))
+        stays, goes = connect(server, SMALL.user("stays")), connect(server, SMALL.user("goes"))
+        if server.acceptors < 2:
+            goes.barrier()
+            assert b"maximum account active connections exceeded" in goes.heard.data
+        wanted = OPERATOR.account(SMALL, {"conn": 9, "subs": 9, "payload": 20})
+        subject = f"$SYS.REQ.ACCOUNT.{SMALL.public}.CLAIMS.UPDATE"
+        said = request(admin, subject, wanted.encode())["data"]
+        assert said == {"account": SMALL.public, "code": 200, "message": "jwt updated"}
+        goes.close()
+        goes = connect(server, SMALL.user("goes"))
+        for wire in (stays, goes):
+            wire.barrier()
+            wire.heard.data, wire.asked = b"", 0
+        stays.send(b"PUB a 15\r\n123456789012345\r\n")
+        stays.barrier()
+        assert stays.heard.data == b"PONG\r\n"
+
+        bad = {
+            "": "jwt update error - request body is empty",
+            OPERATOR.account(A): "jwt update resulted in error - subject does not match jwt content",
+        }
+        for jwt, why in bad.items():
+            assert request(admin, subject, jwt.encode())["error"]["description"] == why
+        assert request(admin, subject, STRANGER.account(SMALL).encode())["error"]["code"] == 500
+        unknown = Account("nobody")
+        skipped = request(admin, f"$SYS.REQ.ACCOUNT.{unknown.public}.CLAIMS.UPDATE", OPERATOR.account(unknown).encode())
+        assert skipped["data"]["message"] == "jwt update skipped"
+
+        revoked = OPERATOR.account(SMALL, revocations={SMALL.user("goes")[0].public: int(time.time())})
+        assert request(admin, f"$SYS.ACCOUNT.{SMALL.public}.CLAIMS.UPDATE", revoked.encode())["data"]["code"] == 200
+        while not goes.heard.closed:
+            goes.receive()
+        assert goes.heard.data == b"-ERR 'User Authentication Revoked'\r\n"
+        assert heard(server, SMALL.user("goes")) == VIOLATION
+        stays.barrier()
+        assert not stays.heard.closed
+        for wire in (admin, stays, goes):
+            wire.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_accounts_are_read_anew_with_the_file(kind: int) -> None:
+    known = accounts()
+    with serving(kind, conf(preload=known)) as server:
+        stays, goes = connect(server, A.user("stays")), connect(server, A.user("goes"))
+        for wire in (stays, goes):
+            wire.barrier()
+            wire.heard.data, wire.asked = b"", 0
+        revoked = OPERATOR.account(A, revocations={A.user("goes")[0].public: int(time.time())})
+        FILES[server.port].write_text(conf(preload={**known, A.public: revoked}))
+        server.process.send_signal(signal.SIGHUP)
+        while not goes.heard.closed:
+            goes.receive()
+        assert goes.heard.data == b"-ERR 'User Authentication Revoked'\r\n"
+        stays.barrier()
+        assert stays.heard.data == b"PONG\r\n"
+        stays.close()
+        goes.close()
 
 
 # --- the system account, pinned accounts, a sentinel ------------------------------------------------------------------
