@@ -8,6 +8,7 @@ done with:
     CONNECT {...}      what the client can do, and who it is
     NOBODY             something else comes before CONNECT, where that may be: who is that?
     PING               its first after CONNECT, which C has answered: INFO says once more what it is connected to
+    WHO SUBJECT        it wants to be told there who it is
 
 What is accepted and said is nats-server's.
 """
@@ -19,7 +20,6 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,7 +34,7 @@ from mq_shards.acceptor.protocols.nats_client import NATS_SERVER_VERSION, Client
 from mq_shards.acceptor.protocols.nats_expiry import LOOK_S, Expiries
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
 from mq_shards.acceptor.protocols.nats_logins import Logins
-from mq_shards.acceptor.protocols.nats_monitor import Known, Monitor, account_row, tls_row
+from mq_shards.acceptor.protocols.nats_monitor import REFUSALS, Known, Monitor, account_row, tls_row
 from mq_shards.acceptor.protocols.nats_secrets import Secrets
 from mq_shards.acceptor.protocols.nats_shares import needs_info
 from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, User
@@ -127,6 +127,7 @@ class Nats(Protocol):
         super().__init__(engine, settings, broker)
         self._clients: dict[int, Client] = {}
         self._made = 0
+        self._answered = 0
         server_id = server_id_of(broker.instance)
         self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
         self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
@@ -350,6 +351,13 @@ class Nats(Protocol):
         if self._system is not None and known is not None:
             self._system.connected(known, self._server_row())
 
+    def _say_who(self, conn: int, reply: bytes) -> None:
+        from mq_shards.acceptor.protocols.nats_user_info import answer
+
+        self._answered += 1
+        content = answer(self._server_row(), self._answered, self._clients[conn])
+        self._engine.call(conn, "answer", 0, reply + b" " + content)
+
     def _server_row(self) -> dict[str, Any]:
         identity = self._identity
         cluster = {"cluster": self._cluster["name"]} if self._cluster.get("name") else {}
@@ -414,6 +422,10 @@ class Nats(Protocol):
             self._first_ping(conn)
             self._engine.resume(conn)
             return
+        if command[:4] == b"WHO ":
+            self._say_who(conn, command[4:])
+            self._engine.resume(conn)
+            return
         try:
             if command == b"NOBODY":
                 self._admit_nobody(conn)
@@ -424,7 +436,13 @@ class Nats(Protocol):
 
     def last_words(self, conn: int, words: bytes) -> None:
         row, known = self._monitor.ended(conn, words), self._known(conn)
-        if self._system is not None and row is not None and known is not None and self._clients[conn].connects:
+        if self._system is None or row is None or known is None:
+            return
+        client = self._clients[conn]
+        if row["reason"] in REFUSALS:
+            known.auth.setdefault("authorized_user", client.options.get("user", ""))
+            self._system.refused(known, self._server_row(), row)
+        if client.connects:
             self._system.disconnected(known, self._server_row(), row)
 
     def closed(self, conn: int) -> None:
@@ -465,8 +483,9 @@ class Nats(Protocol):
             waits.append(int(min(wait_s, LOOK_S) * 1e9))
         if self._websockets is not None:
             waits.append(self._websockets.wait_ns())
-        if self._lame_duck is not None:
-            waits.append(self._lame_duck.wait_ns())
+        for each in (self._lame_duck, self._system):
+            if each is not None:
+                waits.append(each.wait_ns())
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
@@ -477,8 +496,9 @@ class Nats(Protocol):
         self._greetings.upgrades.expire()
         if self._websockets is not None:
             self._websockets.expire()
-        if self._lame_duck is not None:
-            self._lame_duck.expire()
+        for each in (self._lame_duck, self._system):
+            if each is not None:
+                each.expire()
 
     # --- INFO -------------------------------------------------------------------------------------------------------
 
@@ -621,11 +641,9 @@ class Nats(Protocol):
             raise NatsError("invalid client protocol")
         if options.get("no_responders") and not options.get("headers"):
             raise NatsError("no responders requires headers support")
-        limit = self._logins.limits(user).connections
-        if user is not None and limit is not None and self._admission.members(user.account, conn) >= limit:
+        if not self._admission.admit(conn, user, self._logins.limits(user).connections):
             raise NatsError("maximum account active connections exceeded")
         client.user = user
-        self._admission.admit(conn, user)
         if self._logins.operator is not None and user is not None:
             self._expiries.set(conn, self._logins.operator.ends_s(user))
         self._limit(conn)
@@ -640,20 +658,9 @@ class Nats(Protocol):
         """What services of other accounts are told of it, where that is to be: JSON around the time to its answers."""
         if client.account not in self._told_of_askers:
             return b""
-        options = client.options
-        started = datetime.fromtimestamp(client.connected_wall_ns / 1e9, UTC).isoformat().replace("+00:00", "Z")
-        first = {
-            "start": started, "host": client.host, "id": client.client_id,
-            "acc": client.account, "user": client.user.name or client.user.nkey if client.user else "",
-            "name": options.get("name", ""), "lang": options.get("lang", ""), "ver": options.get("version", ""),
-        }  # fmt: skip
-        last = {
-            "server": self._identity.server_name, "cluster": self._cluster.get("name", ""),
-            "kind": "Client", "client_type": "websocket" if client.is_websocket else "nats",
-        }  # fmt: skip
-        before = orjson.dumps({key: value for key, value in first.items() if value}).rstrip(b"}")
-        behind = orjson.dumps({key: value for key, value in last.items() if value}).replace(b"{", b",", 1)
-        return before + b"\n" + behind
+        from mq_shards.acceptor.protocols.nats_user_info import asker
+
+        return asker(client, self._identity.server_name, self._cluster.get("name", ""))
 
     def _limit(self, conn: int) -> None:
         """What all connections may, or less where its account may less. 0 subscriptions are any number."""
@@ -674,7 +681,8 @@ class Nats(Protocol):
         client.user = user
         client.connects += 1
         self._engine.call(conn, "must-connect-by-ns", 0)
-        self._admission.admit(conn, user)
+        if not self._admission.admit(conn, user, self._logins.limits(user).connections):
+            raise NatsError("maximum account active connections exceeded")
         self._engine.call(conn, "flags", _flags(client.options))
         self._engine.resume(conn)
 

@@ -13,6 +13,7 @@ from mq_shards.acceptor.protocols.nats_shares import Account, all_lines
 from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, Permissions, User
 
 ALL_IS_ALLOWED: Final = 0
+ANY_NUMBER: Final = (1 << 64) - 1
 ROUTES_SET: Final = 1  # what may pass between servers: nats_routing.py
 
 
@@ -24,35 +25,23 @@ class Admission:
         self._sets: dict[Permissions, int] = {}
         self._references: dict[Permissions, int] = {}
         self._held: dict[int, Permissions] = {}  # by connection
-        self._members: dict[str, set[int]] = {}  # connections by account
-        self._member_of: dict[int, str] = {}
         self._free: list[int] = []
         self._sharing: set[str] = set()  # accounts
 
-    def admit(self, conn: int, user: User | None) -> None:
-        """None: nobody in particular, who may do everything in the global account."""
+    def admit(self, conn: int, user: User | None, most: int | None = None) -> bool:
+        """`user` None: nobody in particular, who may do everything in the global account. False if the account has
+        `most` connections already, at all acceptors."""
         account = user.account if user is not None else GLOBAL_ACCOUNT
         permissions = user.permissions if user is not None else None
-        self._leave(conn)
-        self._members.setdefault(account, set()).add(conn)
-        self._member_of[conn] = account
         self._engine.call(conn, "account", self.account(account))
+        if user is not None and not self._engine.call(conn, "join", ANY_NUMBER if most is None else most):
+            return False
         number = self._take(conn, permissions)
         self._engine.call(conn, "permissions", number)
-
-    def members(self, account: str, but: int) -> int:
-        """Connections of an account, at this acceptor, beside that one."""
-        there = self._members.get(account, ())
-        return len(there) - (but in there)
+        return True
 
     def gone(self, conn: int) -> None:
-        self._leave(conn)
         self._give_up(conn)
-
-    def _leave(self, conn: int) -> None:
-        account = self._member_of.pop(conn, None)
-        if account is not None:
-            self._members[account].discard(conn)
 
     def _give_up(self, conn: int) -> None:
         permissions = self._held.pop(conn, None)

@@ -75,7 +75,11 @@ class Client:
         return self.user.account if self.user is not None else GLOBAL_ACCOUNT
 
 
+def go_json(value: Mapping[str, Any]) -> bytes:
+    """As Go writes it."""
+    return orjson.dumps(value).replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+
+
 def json_line(verb: str, value: Mapping[str, Any]) -> bytes:
-    """As Go writes JSON, and a space before the line's end."""
-    body = orjson.dumps(value).replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
-    return verb.encode() + b" " + body + b" \r\n"
+    """With a space before the line's end."""
+    return verb.encode() + b" " + go_json(value) + b" \r\n"

@@ -52,6 +52,9 @@ REASONS: Final[Mapping[int, str]] = {
     25: "Credentials Revoked", 27: "Message Header Violation", 28: "No Responders Requires Headers", 34: "Kicked",
 }  # fmt: skip
 
+# Of one that has not proven who it is.
+REFUSALS: Final = (REASONS[2], REASONS[3])
+
 
 class Figures(NamedTuple):
     """Of one connection. The account is a number; bytes are of payloads."""

@@ -3,6 +3,9 @@
     $SYS.REQ.SERVER.PING[.X], $SYS.REQ.SERVER.<id>.X, $SYS.REQ.ACCOUNT.<name>.X    the gateway answers
     $SYS.REQ.ACCOUNT.<name>.CLAIMS.UPDATE                                          an account's JWT, in operator mode
     $SYS.ACCOUNT.<name>.CONNECT, .DISCONNECT                                       events, from each acceptor
+    $SYS.SERVER.<id>.CLIENT.AUTH.ERR                                               who was not let in
+    $SYS.SERVER.ACCOUNT.<name>.CONNS, $SYS.ACCOUNT.<name>.SERVER.CONNS             how many connections it has now
+    $SYS.SERVER.<id>.STATSZ                                                        at first often, then every 10 s
 
 Its connection is shown by no monitoring and counts nowhere. Where nobody can be a user of that account there is none.
 What is not taken in time is dropped: nobody waits for it. The gateway's half is gateway/nats/system.py.
@@ -19,7 +22,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from mq_shards.acceptor.engine import FOREVER
 from mq_shards.acceptor.protocols.go_time import instant
+from mq_shards.acceptor.protocols.nats_monitor import REFUSALS
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
@@ -32,6 +37,10 @@ UNDER_WAY: Final = 256  # requests; one more has no answer
 RECEIVE_BYTES: Final = 64 << 10
 CONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_connect"
 DISCONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_disconnect"
+CONNS_TYPE: Final = "io.nats.server.advisory.v1.account_connections"
+FIRST_STATSZ_NS: Final = 250_000_000
+STATSZ_NS: Final = 1_000_000_000  # then twice as long each time, until it is
+LONGEST_STATSZ_NS: Final = 10_000_000_000
 
 # Of an account's JWT that is sent: new and old. The name is the token before the last two.
 CLAIMS: Final = ("$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE")
@@ -67,6 +76,9 @@ class System:
         self._out = bytearray()
         self._under_way = 0
         self._sequence = 0
+        self._changed: dict[str, bool] = {}  # accounts whose number is asked for: whether it has changed meanwhile
+        self._statsz_ns = STATSZ_NS
+        self._next_statsz_ns = time.monotonic_ns() + FIRST_STATSZ_NS if answers else FOREVER
         watched.watch(ours.fileno(), self._ready)
         if answers:
             subjects = "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.*", f"$SYS.REQ.SERVER.{server_id}.*"
@@ -81,27 +93,79 @@ class System:
     def publish(self, subject: str, content: bytes) -> None:
         self._send(f"PUB {subject} {len(content)}\r\n".encode() + content + b"\r\n")
 
+    # --- by itself --------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        if self._next_statsz_ns == FOREVER:
+            return FOREVER
+        return max(self._next_statsz_ns - time.monotonic_ns(), 0)
+
+    def expire(self) -> None:
+        now = time.monotonic_ns()
+        if self._next_statsz_ns == FOREVER or now < self._next_statsz_ns:
+            return
+        self._next_statsz_ns = now + self._statsz_ns
+        self._statsz_ns = min(2 * self._statsz_ns, LONGEST_STATSZ_NS)
+        self._ask(
+            f"$SYS.REQ.SERVER.{self._server_id}.STATSZ", b"", self._heard(f"$SYS.SERVER.{self._server_id}.STATSZ")
+        )
+
     # --- events -----------------------------------------------------------------------------------------------------
 
     def connected(self, known: Known, server: Row) -> None:
         event = self._event(CONNECT_TYPE, server, client_row(known))
         self.publish(f"$SYS.ACCOUNT.{known.account}.CONNECT", orjson.dumps(event))
+        self._count(known.account)
 
     def disconnected(self, known: Known, server: Row, row: Mapping[str, Any]) -> None:
         """`row`: what monitoring keeps of it."""
+        self._ended(f"$SYS.ACCOUNT.{known.account}.DISCONNECT", known, server, row)
+        if row["reason"] not in REFUSALS:
+            self._count(known.account)
+
+    def refused(self, known: Known, server: Row, row: Mapping[str, Any]) -> None:
+        """It has not proven who it is."""
+        self._ended(f"$SYS.SERVER.{self._server_id}.CLIENT.AUTH.ERR", known, server, row)
+
+    def _ended(self, subject: str, known: Known, server: Row, row: Mapping[str, Any]) -> None:
         event = self._event(DISCONNECT_TYPE, server, {**client_row(known), "stop": instant(row["stop_ns"])})
         # By the client.
         event["sent"] = {"msgs": row["in_messages"], "bytes": row["in_bytes"]}
         event["received"] = {"msgs": row["out_messages"], "bytes": row["out_bytes"]}
         event["reason"] = row["reason"]
-        self.publish(f"$SYS.ACCOUNT.{known.account}.DISCONNECT", orjson.dumps(event))
+        self.publish(subject, orjson.dumps(event))
+
+    def _count(self, account: str) -> None:
+        """Of an account one question is under way at a time: of many who come at once not each is said."""
+        is_asked = account in self._changed
+        self._changed[account] = is_asked
+        if not is_asked and not self._ask(f"$SYS.REQ.ACCOUNT.{account}.CONNS", b"", self._counted(account)):
+            del self._changed[account]
+
+    def _counted(self, account: str) -> Callable[[Reply], None]:
+        def counted(answer: Reply) -> None:
+            self._under_way -= 1
+            has_changed = self._changed.pop(account)
+            if answer.ok and answer.body:
+                content = orjson.loads(answer.body)
+                event = {**self._event_head(CONNS_TYPE), **content}
+                for subject in (f"$SYS.SERVER.ACCOUNT.{account}.CONNS", f"$SYS.ACCOUNT.{account}.SERVER.CONNS"):
+                    self.publish(subject, orjson.dumps(event))
+            if has_changed:
+                self._count(account)
+
+        return counted
 
     def _event(self, kind: str, server: Row, client: Row) -> Row:
         self._sequence += 1
-        now = instant(time.time_ns())
+        head = self._event_head(kind)
+        stamp = {"seq": self._sequence, "time": head["timestamp"]}
+        return {**head, "server": {**server, **stamp}, "client": client}
+
+    @staticmethod
+    def _event_head(kind: str) -> Row:
         number = base64.b32encode(hashlib.sha256(os.urandom(16)).digest()).decode()[:22]
-        stamp = {"seq": self._sequence, "time": now}
-        return {"type": kind, "id": number, "timestamp": now, "server": {**server, **stamp}, "client": client}
+        return {"type": kind, "id": number, "timestamp": instant(time.time_ns())}
 
     # --- the socket -------------------------------------------------------------------------------------------------
 
@@ -164,11 +228,16 @@ class System:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def _asked(self, subject: str, reply: str, body: bytes) -> None:
+        self._ask(subject, body, self._heard(reply))
+
+    def _ask(self, subject: str, body: bytes, heard: Callable[[Reply], None]) -> bool:
+        """Of the gateway, unless too much is under way."""
         if self._under_way >= UNDER_WAY:
-            return
+            return False
         self._under_way += 1
         question = orjson.dumps({"subject": subject, "body": body.decode(errors="replace")})
-        self._calls.ask("nats.system", question, self._heard(reply), again=True)
+        self._calls.ask("nats.system", question, heard, again=True)
+        return True
 
     def _heard(self, reply: str) -> Callable[[Reply], None]:
         def heard(answer: Reply) -> None:

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "acceptor/bridge.h"
+#include "acceptor/members.h"
 #include "acceptor/mesh.h"
 #include "acceptor/packed.h"
 #include "acceptor/turn.h"
@@ -51,6 +52,7 @@ static bool map_board(struct acceptor *a, int board_fd) {
     a->count = &a->board->acceptors[a->index];
     /* An earlier acceptor's connections are gone; what it counted stays. */
     a->count->connections = 0;
+    members_begin(a);
     for (uint32_t i = 0; i < codec_count; i++)
         for (uint32_t k = codecs[i]->first_gauge; k < codecs[i]->counter_count; k++) a->count->counters[i][k] = 0;
     return true;

@@ -18,11 +18,15 @@
 #define BOARD_PROTOCOLS 8
 #define BOARD_COUNTERS  32
 
+/* Names that a limit over all acceptors may be for, of whatever protocol; beyond, one holds for each acceptor. */
+#define BOARD_MEMBERSHIPS 4096
+
 /* One acceptor's block. What is counted goes on when the acceptor is restarted; what is so now starts from 0. */
 struct acceptor_board {
     _Alignas(64) uint64_t counters[BOARD_PROTOCOLS][BOARD_COUNTERS]; /* by protocol, in an order of its own */
     uint64_t total_connections;
-    uint64_t connections; /* now */
+    uint64_t connections;                        /* now */
+    _Atomic uint32_t members[BOARD_MEMBERSHIPS]; /* now, of each name: see acceptor/members.h */
 };
 
 /* One worker's block, over its shards. All start from 0 (or what recovery finds) when it is restarted. */
@@ -45,6 +49,7 @@ struct worker_board {
 struct board {
     _Alignas(64) _Atomic uint64_t next_id; /* n of the next message id; starts at 1 */
     _Alignas(64) _Atomic uint32_t draining;
+    _Atomic uint64_t memberships[BOARD_MEMBERSHIPS]; /* which names they are, by hashes; 0: free */
     struct acceptor_board acceptors[BOARD_MAX_ACCEPTORS];
     struct worker_board workers[BOARD_MAX_WORKERS];
 };

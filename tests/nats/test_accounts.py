@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable, Iterator
 
 import nats
@@ -15,6 +18,8 @@ from nats.errors import NoRespondersError
 from tests.nats.conftest import KINDS
 from tests.nats.servers import NatsServer
 from tests.nats.test_who import serving
+from tests.nats.wire import Wire
+from tests.servers import children, comm_of, wait_until
 
 
 async def known(client: Client) -> None:
@@ -148,3 +153,35 @@ def test_members_of_a_service_share_requests(server: NatsServer) -> None:
         await other.close()
 
     play(server, scene)
+
+
+def test_a_limit_of_an_account_holds_over_all_acceptors_and_after_one_has_died() -> None:
+    with serving(3, "who.conf") as server:
+        line = b'CONNECT {"verbose":false,"user":"c","pass":"c"}\r\n'
+
+        def held() -> Wire | None:
+            """One of the one that there may be."""
+            wire = Wire(server.port)
+            wire.send(line)
+            wire.barrier()
+            if b"PONG" in wire.heard.data:
+                return wire
+            assert b"-ERR 'maximum account active connections exceeded'" in wire.heard.data
+            return None
+
+        first = held()
+        assert first is not None
+        for _ in range(20):
+            assert held() is None
+        for pid in [pid for pid in children(server.process.pid) if "acceptor" in comm_of(pid)]:
+            os.kill(pid, signal.SIGKILL)
+        found: list[Wire] = []
+
+        def is_there() -> bool:
+            with contextlib.suppress(OSError, AssertionError):
+                if (one := held()) is not None:
+                    found.append(one)
+            return bool(found)
+
+        wait_until(is_there, "the place of one that was at an acceptor that died is free")
+        assert all(held() is None for _ in range(10))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,16 @@ from tests.nats.test_operating import until_true
 CONF = """
 server_name: here
 accounts {
-  A { users: [ {user: a, password: a} ] }
+  A {
+    users: [
+      {user: a, password: a}
+      {user: r, password: r, permissions: {
+        publish: {allow: ["$SYS.>", "a.<b>"], deny: "b"}, subscribe: ["in.>", "answer"]
+        allow_responses: {max: 5, expires: "1m"}
+      }}
+      {user: d, password: d, permissions: {subscribe: {deny: ["q x", "y"]}, publish: {deny: []}}}
+    ]
+  }
   SYS { users: [ {user: sys, password: sys} ] }
 }
 system_account: SYS
@@ -183,3 +193,69 @@ def test_the_server_itself_is_not_among_its_clients(server: NatsServer) -> None:
     varz = system.ask("$SYS.REQ.SERVER.PING.VARZ")["data"]
     assert varz["connections"] == 1
     system.close()
+
+
+@pytest.mark.parametrize("user", ["a", "r", "d", "sys"])
+def test_a_client_is_told_who_it_is(real: NatsServer, server: NatsServer, user: str) -> None:
+    said = []
+    for one in (real, server):
+        client = User(one, user)
+        answer = client.ask("$SYS.REQ.USER.INFO")
+        assert answer["server"]["id"] == client.info["server_id"]
+        for limits in answer["data"].get("permissions", {}).values():
+            limits.update({name: sorted(patterns) for name, patterns in limits.items() if isinstance(patterns, list)})
+        said.append(answer["data"])
+        client.close()
+    assert said[1] == said[0]
+
+
+def events(system: User, kinds: set[str]) -> dict[str, dict[str, Any]]:
+    """The first of each, by what its subject ends with."""
+    found: dict[str, dict[str, Any]] = {}
+    while kinds - found.keys():
+        subject, body = system.message()
+        for kind in kinds:
+            if subject.endswith(kind):
+                found.setdefault(kind, json.loads(body))
+    return found
+
+
+def test_the_system_account_hears_who_is_not_let_in_and_how_many_there_are(
+    real: NatsServer, server: NatsServer
+) -> None:
+    heard = []
+    for one in (real, server):
+        system = User(one, "sys")
+        system.send(b"SUB $SYS.SERVER.> 1\r\nSUB $SYS.ACCOUNT.A.> 2\r\n")
+        system.sync()
+        client = User(one, "a")
+        with socket.create_connection(("127.0.0.1", one.port), timeout=10) as stranger:
+            stranger.sendall(b'CONNECT {"user":"a","pass":"wrong","name":"n","lang":"x","version":"1"}\r\n')
+            while stranger.recv(4096):
+                pass
+        found = events(system, {".AUTH.ERR", ".ACCOUNT.A.CONNS", ".A.SERVER.CONNS"})
+        refused = found[".AUTH.ERR"]
+        assert (refused["client"]["user"], refused["reason"]) == ("a", "Authentication Failure")
+        assert found[".ACCOUNT.A.CONNS"]["conns"] >= 1
+        refused["client"].pop("rtt", None)  # of a client that did not wait for it
+        heard.append({kind: shape(event) for kind, event in found.items()})
+        client.close()
+        system.close()
+    assert heard[1] == heard[0]
+
+
+def test_figures_of_the_server_come_by_themselves(real: NatsServer, tmp_path: Path) -> None:
+    """At first after a quarter of a second, then more and more seldom."""
+    system = User(real, "sys")
+    expected = shape(system.ask("$SYS.REQ.SERVER.PING"))
+    system.close()
+    for ours in start(2, tmp_path):
+        began = time.monotonic()
+        system = User(ours, "sys")
+        system.send(b"SUB $SYS.SERVER.*.STATSZ 1\r\n")
+        for least in (0.0, 0.5):
+            subject, body = system.message()
+            assert subject == f"$SYS.SERVER.{system.info['server_id']}.STATSZ"
+            assert shape(json.loads(body)) == expected
+            assert least < time.monotonic() - began < 5
+        system.close()

@@ -17,7 +17,7 @@ from tests.nats.test_scenes import in_any_order
 from tests.nats.wire import play
 
 CONFS = Path(__file__).with_name("confs")
-OF_ONE_ACCEPTOR = ("who may not have it is nobody", "connections of an account")
+OF_ONE_ACCEPTOR = ("who may not have it is nobody",)
 SEEN = json.loads(WHO_TRANSCRIPTS.read_text())
 
 

@@ -360,6 +360,7 @@ static void opened(struct acceptor *a, struct connection *c) {
 static void closed(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
     if (!nats_is(c, NATS_OF_SERVER)) codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);
+    nats_leave(a, c);
     if (!server->delivering) {
         nats_let_go(a, c);
         return;
@@ -375,6 +376,7 @@ static int64_t set_account(struct acceptor *a, struct connection *c, uint64_t nu
     struct nats_server *server = nats_server_of(a, c);
     if (number == 0 || number >= server->account_count) return CALL_REFUSED;
     if (number == n->account) return CALL_DONE;
+    nats_leave(a, c);
     nats_let_go(a, c);
     n->account = (uint32_t)number;
     return CALL_DONE;
@@ -390,6 +392,19 @@ static int64_t end_by_python(struct acceptor *a, struct connection *c, const str
     nats_hang_up(a, c, (enum nats_reason)k->value);
     wake_self(a);
     return CALL_DONE;
+}
+
+/* What the server itself answers to a subject, which a blank ends, in the connection's account. */
+static int64_t answer_by_python(struct acceptor *a, struct connection *c, const struct codec_call *k) {
+    const uint8_t *blank = k->bytes_count > 0 ? memchr(k->bytes, ' ', k->bytes_count) : NULL;
+    uint8_t digits[DECIMAL_MAX_BYTES];
+    if (blank == NULL || blank == k->bytes) return CALL_REFUSED;
+    struct nats_message m = {.subject = {k->bytes, (size_t)(blank - k->bytes)}, .payload = blank + 1};
+    m.payload_bytes = k->bytes_count - m.subject.bytes - 1;
+    m.size = (struct text){digits, (size_t)(decimal_put(digits, m.payload_bytes) - digits)};
+    nats_deliver_as_server(a, nats_server_of(a, c), nats_of(c)->account, &m);
+    wake_self(a);
+    return c->closed ? CALL_CLOSED : CALL_DONE;
 }
 
 /* -ERR 'Permissions Violation for Subscription to "subject" using queue "queue" (sid "sid")', and it is gone. */
@@ -443,6 +458,8 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     const uint32_t asked = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS |
                            NATS_MUST_CONNECT | NATS_MAY_BE_NOBODY;
     if (strcmp(what, "account") == 0) return set_account(a, c, k->value);
+    if (strcmp(what, "join") == 0) return nats_join(a, c, k->value) ? CALL_DONE : CALL_CLOSED;
+    if (strcmp(what, "answer") == 0) return answer_by_python(a, c, k);
     if (strcmp(what, "end") == 0) return end_by_python(a, c, k);
     if (strcmp(what, "permissions") == 0) return set_permissions(a, c, k->value);
     if (strcmp(what, "info") == 0) return set_info(a, c, k);

@@ -91,6 +91,8 @@ struct nats_account {
     uint32_t name_bytes;
     uint32_t name_hash; /* its place in a pool of routes */
     bool has_route;     /* of its own, to servers that know such things */
+    uint32_t place;     /* of its members, on the board; see members.h */
+    uint32_t members;   /* connections here that are counted */
     /* Since the acceptor began; `taken` of publishers, `given` to clients. */
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
     uint64_t inserts, removes; /* of subscriptions */
@@ -228,6 +230,7 @@ struct nats {
     uint64_t opened_ns;   /* exactly */
     uint32_t pings;       /* unanswered */
     uint8_t reason;       /* enum nats_reason, or another of Python's; 0: it has not been ended by us */
+    bool is_member;       /* it counts as one of its account */
     struct connection *next_orphaned;
 };
 
@@ -386,6 +389,9 @@ uint32_t nats_account_named(const struct nats_server *server, struct text name);
 /* The same, and it is made if there is none; 0 when there can be no more. */
 uint32_t nats_open_account(struct nats_server *server, struct text name);
 void nats_accounts_close(struct nats_server *server);
+/* A connection is a member of its account from now on, unless there are `most` of them, at all acceptors. */
+bool nats_join(struct acceptor *a, struct connection *c, uint64_t most);
+void nats_leave(struct acceptor *a, struct connection *c);
 
 /* --- nats_figures.c ----------------------------------------------------------------------------------------------- */
 

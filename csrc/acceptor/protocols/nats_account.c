@@ -2,6 +2,7 @@
  * operator's to make, and never as many as the limit. */
 #include <stdlib.h>
 
+#include "acceptor/members.h"
 #include "acceptor/protocols/nats_shares.h"
 
 enum { FIRST_ACCOUNTS = 8 };
@@ -55,7 +56,7 @@ uint32_t nats_open_account(struct nats_server *server, struct text name) {
     if (name.bytes == 0 || name.bytes > NATS_MAX_ACCOUNT_BYTES || server->account_count == NATS_MAX_ACCOUNTS) return 0;
     bool full = server->account_names == NULL || server->account_count >= (server->account_mask + 1) / 2;
     if (full && !grow(server)) return 0;
-    struct nats_account made = {.subjects = subjects_new(server->key), .name = malloc(name.bytes)};
+    struct nats_account made = {.subjects = subjects_new(server->key), .name = malloc(name.bytes), .place = UINT32_MAX};
     if (made.subjects == NULL || made.name == NULL) {
         subjects_free(made.subjects);
         free(made.name);
@@ -80,4 +81,23 @@ void nats_accounts_close(struct nats_server *server) {
     }
     free(server->accounts);
     free(server->account_names);
+}
+
+bool nats_join(struct acceptor *a, struct connection *c, uint64_t most) {
+    struct nats_account *account = nats_account_of(a, c);
+    nats_leave(a, c);
+    if (nats_is(c, NATS_OF_SERVER)) return true;
+    if (account->place == UINT32_MAX) account->place = members_place(a, account->name, account->name_bytes);
+    bool joined = account->place < BOARD_MEMBERSHIPS ? members_join(a, account->place, most) : account->members < most;
+    if (joined) account->members++;
+    nats_of(c)->is_member = joined;
+    return joined;
+}
+
+void nats_leave(struct acceptor *a, struct connection *c) {
+    struct nats_account *account = nats_account_of(a, c);
+    if (!nats_of(c)->is_member) return;
+    nats_of(c)->is_member = false;
+    account->members--;
+    if (account->place < BOARD_MEMBERSHIPS) members_leave(a, account->place);
 }

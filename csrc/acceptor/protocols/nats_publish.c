@@ -57,6 +57,22 @@ static bool may_publish(struct acceptor *a, struct connection *c, struct text su
            nats_reply_allowed(a, c, subject);
 }
 
+/* A question that the server answers itself, in every account: who asks it? */
+static const char WHO_AM_I[] = "$SYS.REQ.USER.INFO";
+
+static bool asks_who(const struct nats_message *m) {
+    return m->reply.bytes > 0 && m->subject.bytes == sizeof WHO_AM_I - 1 &&
+           memcmp(m->subject.at, WHO_AM_I, sizeof WHO_AM_I - 1) == 0;
+}
+
+/* Python knows. */
+static void answer_who(struct acceptor *a, struct connection *c, struct text reply) {
+    uint8_t *line = nats_server_of(a, c)->subjects_made[0];
+    memcpy(line, "WHO ", 4);
+    memcpy(line + 4, reply.at, reply.bytes);
+    reply_by_python(a, c, line, 4 + reply.bytes);
+}
+
 static void publish_here(struct acceptor *a, struct connection *c, const struct nats_message *m) {
     const struct text no_queue = {NULL, 0};
     if (is_reserved_subject(m->subject) || !may_publish(a, c, m->subject)) {
@@ -69,6 +85,10 @@ static void publish_here(struct acceptor *a, struct connection *c, const struct 
     }
     nats_say_ok(a, c);
     bool delivered = nats_deliver(a, c, m);
+    if (asks_who(m) && !c->closed) {
+        answer_who(a, c, m->reply);
+        return;
+    }
     if (nats_keep(a, c, m)) return;
     if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) nats_say_no_responders(a, c, m);
 }
@@ -140,6 +160,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
         return bytes;
     }
     if (there < m->payload_bytes + CRLF_BYTES) return 0;
+    if (asks_who(m) && !may_do_alone(c)) return 0;
     if (a->mesh_there != 0 && !mesh_may_send(a, c, a->mesh_there)) return 0;
     if (server->bound.subjects != NULL && !nats_may_keep(a, c, m)) return 0;
     if (nats_is(c, NATS_PEDANTIC) && !is_literal(m->subject)) nats_say_error(a, c, "Invalid Publish Subject");
