@@ -166,11 +166,12 @@ class Pulsar(Protocol):
         return min(waits, default=FOREVER)
 
     def _waits(self) -> tuple[int, ...]:
-        parts = (self._liveness, self._answers, self._authentication, self._upgrades)
+        parts = (self._liveness, self._answers, self._consumers, self._authentication, self._upgrades)
         return tuple(part.wait_ns() for part in parts)
 
     def expire(self) -> None:
         self._answers.expire()
+        self._consumers.expire()
         self._authentication.expire(self._end)
         self._upgrades.expire()
         for conn in self._liveness.expired():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import struct
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -45,6 +46,8 @@ MAX_ID: Final = (1 << 63) - 1
 MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 NAME_BYTES: Final = 1024
+# Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
+TELL_NS: Final = 100_000_000
 
 # struct consumer_wish, csrc/acceptor/protocols/pulsar_consumer.c
 _WISH: Final = struct.Struct("=IiQII")
@@ -82,6 +85,8 @@ class Consumers:
         self._liveness = liveness
         # Those here of each subscription that has room for one: who may be in the way of another.
         self._holders: dict[tuple[str, str], list[tuple[Client, Consumer]]] = {}
+        # Who is to hear whether it is the active one, soonest first.
+        self._to_tell: deque[tuple[int, Client, Consumer]] = deque()
 
     # --- SUBSCRIBE --------------------------------------------------------------------------------------------------
 
@@ -154,6 +159,8 @@ class Consumers:
             self._desk.use(consumer.topic, 1)
             self._holders.setdefault((consumer.topic.core, consumer.subscription), []).append((client, consumer))
             request.succeed()
+            if consumer.kind == FAILOVER:
+                self._to_tell.append((time.monotonic_ns() + TELL_NS, client, consumer))
             self._look_for_end(client, consumer)
             return
         self._drop(client, consumer)
@@ -180,6 +187,17 @@ class Consumers:
     def _in_the_way(self, client: Client, consumer: Consumer) -> Client | None:
         holders = self._holders.get((consumer.topic.core, consumer.subscription), ())
         return next((holder for holder, _ in holders if holder is not client), None)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        return max(self._to_tell[0][0] - time.monotonic_ns(), 0) if self._to_tell else engine.FOREVER
+
+    def expire(self) -> None:
+        while self._to_tell and self._to_tell[0][0] <= time.monotonic_ns():
+            _, client, consumer = self._to_tell.popleft()
+            if client.consumers.get(consumer.id) is consumer:
+                self._desk.engine.call(client.conn, "tell-consumer", consumer.id)
 
     # --- the end of one ---------------------------------------------------------------------------------------------
 

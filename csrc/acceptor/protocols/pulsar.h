@@ -53,6 +53,8 @@ struct pulsar_producer {
     bool closing; /* by its client, as soon as it has all receipts */
 };
 
+enum pulsar_active { PULSAR_ACTIVE_UNSAID, PULSAR_STANDS_BY, PULSAR_IS_ACTIVE };
+
 struct pulsar_consumer {
     uint64_t id;
     uint64_t ledger;
@@ -67,6 +69,8 @@ struct pulsar_consumer {
     bool lost;      /* ... by a worker that is gone */
     bool has_epoch; /* its SUBSCRIBE had one */
     bool marked;    /* in the list of those with a mark */
+    bool told;      /* ... and its client is past what it would forget */
+    uint8_t active; /* enum pulsar_active: what its client is to hear then */
     /* What was delivered and not reported SENT; and of the first `mark_bytes` of it, where in the output they end. */
     uint64_t delivered_bytes, mark_bytes, mark_at;
 };

@@ -258,12 +258,20 @@ static void say_active(struct acceptor *a, struct connection *c, const struct pu
     pulsar_say_body(a, c, PULSAR_ACTIVE_CONSUMER_CHANGE, body, (size_t)(end - body));
 }
 
+/* Clients forget what is said of a consumer before they know that there is one. */
+static void hear_active(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer, bool active) {
+    if (consumer->told)
+        say_active(a, c, consumer, active);
+    else
+        consumer->active = active ? PULSAR_IS_ACTIVE : PULSAR_STANDS_BY;
+}
+
 void pulsar_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message) {
     struct pulsar_consumer *consumer = pulsar_table_at(&pulsar_of(c)->consumers, message->consumer);
     if (consumer == NULL || consumer->worker != worker || c->muted || c->closing) return;
     switch (message->kind) {
     case MSG_DELIVER: deliver(a, c, consumer, message); break;
-    case MSG_ACTIVE: say_active(a, c, consumer, message->active != 0); break;
+    case MSG_ACTIVE: hear_active(a, c, consumer, message->active != 0); break;
     case MSG_DISMISSED: pulsar_consumer_lose(a, c, consumer); break;
     default: break; /* what is refused comes again, and nobody waits for a word about it */
     }
@@ -337,6 +345,7 @@ static int64_t add_consumer(struct acceptor *a, struct connection *c, const stru
 /* All of a consumer's that is asked for by its id (the value):
  * "add-consumer": bytes: a struct consumer_wish and the topic; its number, 0: there can be no more.
  * "open-consumer": it has been subscribed; bytes: its ledger, 64 bits; 0: who said so is gone by now.
+ * "tell-consumer": its client knows that it is one: what is there to be said of it is said.
  * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": the same, and the client is told.
  * "count-consumer": its messages, bytes and permits (which may be negative), the low half of each first. */
 int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const char *what,
@@ -347,6 +356,10 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
         if (consumer == NULL || consumer->lost) return CALL_CLOSED;
         memcpy(&consumer->ledger, call->bytes, sizeof consumer->ledger);
         consumer->open = true;
+    } else if (strcmp(what, "tell-consumer") == 0) {
+        if (consumer == NULL || consumer->lost) return CALL_CLOSED;
+        if (consumer->active != PULSAR_ACTIVE_UNSAID) say_active(a, c, consumer, consumer->active == PULSAR_IS_ACTIVE);
+        consumer->told = true;
     } else if (strcmp(what, "drop-consumer") == 0) {
         if (consumer == NULL) return CALL_CLOSED;
         pulsar_consumer_end(a, c, consumer);

@@ -1,0 +1,53 @@
+"""Pulsar's official Go client in scenarios of every feature (tests/pulsar/go/main.go): built when there is a compiler,
+and run against a broker of two workers and two acceptors."""
+
+from __future__ import annotations
+
+import http.client
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pulsar.servers import PulsarServer, running
+from tests.servers import ROOT
+
+HERE = Path(__file__).parent
+BUILT = ROOT / "build" / "pulsar"
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PulsarServer]:
+    with running(workers=2, acceptors=2) as server:
+        for name in ("go-partitioned",):
+            connection = http.client.HTTPConnection(server.http, timeout=20)
+            path = f"/admin/v2/persistent/public/default/{name}/partitions"
+            connection.request("PUT", path, "4", {"Content-Type": "application/json"})
+            assert connection.getresponse().status == 204
+            connection.close()
+        yield server
+
+
+def run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, "\n".join(line for line in lines if not line.startswith("ok ")) + done.stderr[-3000:]
+    assert sum(line.startswith("ok ") for line in lines) >= 12, done.stdout
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go")
+def test_the_go_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer) -> None:
+    BUILT.mkdir(parents=True, exist_ok=True)
+    program = BUILT / "go-client"
+    built = subprocess.run(
+        ["go", "build", "-o", str(program), "."], cwd=HERE / "go", capture_output=True, text=True, timeout=900,
+        check=False,
+    )  # fmt: skip
+    if built.returncode != 0 and "dial tcp" in built.stderr:
+        pytest.skip("its modules cannot be fetched")
+    assert built.returncode == 0, built.stderr
+    run([str(program), server.url])
