@@ -136,6 +136,14 @@ static void take_ping(struct acceptor *a, struct connection *c, const uint8_t *l
     nats_say(a, c, PONG, sizeof PONG - 1);
 }
 
+/* How long it took to come is how far away it is, about, until that has been measured. */
+static void take_connect(struct acceptor *a, struct connection *c) {
+    struct nats *n = nats_of(c);
+    uint64_t now = exact_now(a);
+    n->flags |= NATS_CONNECTED;
+    if (n->rtt_ns == 0 && now > n->opened_ns) n->rtt_ns = now - n->opened_ns;
+}
+
 static void take_pong(struct acceptor *a, struct connection *c) {
     struct nats *n = nats_of(c);
     uint64_t now = exact_now(a);
@@ -170,7 +178,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     case VERB_PONG: take_pong(a, c); break;
     case VERB_CONNECT:
         if (!may_do_alone(c)) return 0;
-        nats_of(c)->flags |= NATS_CONNECTED;
+        take_connect(a, c);
         reply_by_python(a, c, data, (size_t)(end - data));
         break;
     case VERB_OK:
