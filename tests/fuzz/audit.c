@@ -189,7 +189,7 @@ static void audit_segments(const struct worker *w, const struct shard *s) {
 }
 
 void audit_worker(struct worker *w) {
-    while (tombs_clear(w, UINT32_MAX)) continue; /* what was deleted counts as alive until it is freed */
+    while (tombs_clear(w)) continue; /* what was deleted counts as alive until it is freed */
     uint32_t topic, place = 0, deliveries = 0, seen = 0;
     while ((topic = next_topic(w, &place)) != 0) {
         deliveries += audit_topic(w, topic);

@@ -57,9 +57,10 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         pytest.param("fuzz_nats", SECONDS * 0.6, id="nats"),
         pytest.param("fuzz_websocket", SECONDS * 0.2, id="websocket"),
         pytest.param("fuzz_s2", SECONDS * 0.1, id="s2"),
+        pytest.param("fuzz_routes", SECONDS * 0.4, id="routes"),
         *(
             pytest.param(target, SECONDS * 12, id=f"{target[5:]}-by-the-minute", marks=pytest.mark.long)
-            for target in ("fuzz_beanstalk", "fuzz_nsq", "fuzz_shard", "fuzz_nats")
+            for target in ("fuzz_beanstalk", "fuzz_nsq", "fuzz_shard", "fuzz_nats", "fuzz_routes")
         ),
     ],
 )
