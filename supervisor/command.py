@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from mq_shards.terminal.importing import command as importing
 
         return importing.main(given[1:])
+    if given[:1] and given[0] in ("backup", "restore"):
+        from mq_shards.terminal import backup
+
+        return backup.main(given)
     checking = given[:1] == ["check-config"]
     if checking:
         del given[0]

@@ -406,7 +406,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="mq-shards",
         usage="mq-shards [--workers N] [--data-dir DIR | --memory] [--listen SCHEME://HOST:PORT]... [OPTION]...\n"
         "       mq-shards as beanstalkd | nsqd | nats-server ARGUMENT...\n"
-        "       mq-shards import beanstalkd | nsqd DIR\n"
+        "       mq-shards import beanstalkd | nsqd DIR, backup DATA_DIR TO, restore FROM DATA_DIR\n"
         "       mq-shards top | topics | peek | tail | publish | consume | bench  (each with --help)",
         description="A message broker for beanstalkd and NSQ clients: acceptor processes own the connections, worker\n"
         "processes own the queues and their logs, and a supervisor keeps them all running.",

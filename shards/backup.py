@@ -1,0 +1,389 @@
+"""A copy of a data directory, of a broker that runs or of one that does not; the next one copies only what is new.
+
+    TO/backup.json                       what belongs to the backup, and how many bytes of it; replaced at the end
+    TO/log/shard-0007/0000000003-0.log   a segment; one that the broker still wrote to is longer with each backup
+    TO/rest-2/...                        all other files, copied anew each time
+
+What is copied of a shard is a beginning of its log: all segments that its manifest lists are open at one moment, then
+it is seen how far each goes, the last first, since they are written one after the other. So it is what a broker would
+find that had been killed there. All that is beside the logs (readers, writers, Pulsar's catalog) is copied before them:
+what it says of messages holds for the logs.
+
+A backup that is cut short leaves the one before as it was: files only grow, and what is not needed any more goes last.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mq_shards.shards import durable
+from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.manifest import Manifest, ManifestError
+from mq_shards.shards.reader.scan import Columns, FileScan
+from mq_shards.shards.store import (
+    LOCK,
+    RECORD_HEADER,
+    SEGMENT_HEADER,
+    SHARD_NAME,
+    Meta,
+    StoreError,
+    decode_header,
+    explained,
+    never_written,
+    read_meta,
+    segment_name,
+    shard_path,
+)
+
+VERSION: Final = 1
+CONTENTS: Final = "backup.json"
+LOG: Final = "log"
+REST: Final = "rest-"
+PIECE_BYTES: Final = 4 << 20
+TRIES: Final = 20  # while retention takes away what was about to be opened, or writers what they have staged
+WRITE_TRIES: Final = 5
+WRITE_S: Final = 0.02  # a write to the page cache is over long before
+ALL_KINDS: Final = 0xFFFFFFFF
+STAGED: Final = "staged"
+WRITERS: Final = "writers"
+_COPIES: Final = re.compile(r"\d{10}\.names")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """`at`: in the backup. `begun_ns`: of a segment, the wall clock in its header. `changed_ns`: of others, by which a
+    file is told from a later one of its name."""
+
+    at: str
+    bytes: int
+    crc: int
+    begun_ns: int = 0
+    changed_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """`files`: by their paths in the data directory."""
+
+    id: str
+    shards: int
+    at_ns: int
+    files: dict[str, File]
+
+    def save(self, path: Path) -> None:
+        said = {"version": VERSION, **asdict(self)}
+        durable.save(path / CONTENTS, json.dumps(said).encode())
+
+    @staticmethod
+    def load(path: Path) -> Backup | None:
+        """None: there is none. Raises StoreError."""
+        try:
+            found = json.loads((path / CONTENTS).read_bytes())
+            if found.pop("version") != VERSION:
+                raise StoreError(f"{path / CONTENTS} is of another version than {VERSION}")
+            files = {name: File(**file) for name, file in found.pop("files").items()}
+            return Backup(**found, files=files)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise StoreError(f"{path / CONTENTS} is damaged") from None
+
+
+@dataclass(slots=True)
+class Made:
+    """What a backup did."""
+
+    backup: Backup
+    copied_bytes: int = 0
+    problems: tuple[str, ...] = ()
+
+
+def make(source: Path, to: Path) -> Made:
+    """Raises StoreError."""
+    meta = read_meta(source)
+    with explained(f"{source} cannot be copied to {to}"):
+        if to.resolve().is_relative_to(source.resolve()):
+            raise StoreError(f"{to} is in the data directory itself")
+        to.mkdir(mode=0o750, parents=True, exist_ok=True)
+        with _locked(to):
+            before = Backup.load(to)
+            if before is None and any(path.name not in (LOCK, LOG) and not _is_rest(path) for path in to.iterdir()):
+                raise StoreError(f"{to} is no backup, and not empty")
+            if before is not None and before.id != meta.id:
+                raise StoreError(f"{to} is a backup of another data directory")
+            return _Making(source, to, meta, before).run()
+
+
+@contextlib.contextmanager
+def _locked(to: Path) -> Iterator[None]:
+    lock = os.open(to / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise StoreError(f"another backup to {to} is being made") from None
+    finally:
+        os.close(lock)
+
+
+def _is_rest(path: Path) -> bool:
+    return path.name.startswith(REST) and path.name[len(REST) :].isdecimal()
+
+
+class _Making:
+    def __init__(self, source: Path, to: Path, meta: Meta, before: Backup | None) -> None:
+        self._source = source
+        self._to = to
+        self._meta = meta
+        self._before = before.files if before is not None else {}
+        self._files: dict[str, File] = {}
+        self._problems: list[str] = []
+        self._copied = 0
+        self._columns = Columns()
+
+    def run(self) -> Made:
+        at_ns = time.time_ns()
+        self._copy_rest()
+        for shard in range(self._meta.shards):
+            self._copy_shard(shard)
+        backup = Backup(self._meta.id, self._meta.shards, at_ns, self._files)
+        backup.save(self._to)
+        self._tidy()
+        return Made(backup, self._copied, tuple(self._problems))
+
+    # --- what is beside the logs ------------------------------------------------------------------------------------
+
+    def _copy_rest(self) -> None:
+        used = [int(path.name[len(REST) :]) for path in self._to.iterdir() if _is_rest(path)]
+        folder = self._to / f"{REST}{max(used, default=0) + 1}"
+        for _ in range(TRIES):
+            shutil.rmtree(folder, ignore_errors=True)
+            found: dict[str, File] = {}
+            for path in self._rest():
+                name = str(path.relative_to(self._source))
+                try:
+                    with path.open("rb") as file:
+                        changed_ns = os.fstat(file.fileno()).st_mtime_ns
+                        content = file.read()
+                except FileNotFoundError:
+                    continue
+                target = folder / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                _write_new(target, content)
+                found[name] = File(
+                    str(target.relative_to(self._to)), len(content), crc32c(content), changed_ns=changed_ns
+                )
+            if self._staged_are_there(folder, found):
+                for path in (folder, *(one for one in folder.rglob("*") if one.is_dir())):
+                    durable.sync_directory(path)
+                self._files |= found
+                self._copied += sum(file.bytes for file in found.values())
+                return
+        raise StoreError(f"{self._source / WRITERS} changes faster than it can be copied")
+
+    def _rest(self) -> Iterator[Path]:
+        """Copies of names belong to it: they are written behind what they are copies of, and so copied before. What is
+        staged comes last: a decision about it stands until it is published."""
+        for path in sorted(self._source.iterdir()):
+            if SHARD_NAME.fullmatch(path.name):
+                yield from sorted(one for one in path.iterdir() if _COPIES.fullmatch(one.name))
+            elif path.is_dir():
+                if path.name != STAGED:
+                    yield from (one for one in sorted(path.rglob("*")) if one.is_file() and one.suffix != ".new")
+            elif path.name != LOCK and path.suffix != ".new" and path.is_file():
+                yield path
+        if (self._source / STAGED).is_dir():
+            yield from sorted(one for one in (self._source / STAGED).rglob("*") if one.is_file())
+
+    @staticmethod
+    def _staged_are_there(folder: Path, found: dict[str, File]) -> bool:
+        """What a writer has decided to publish, and had not yet when its decision was copied."""
+        for name in found:
+            if not name.startswith(f"{WRITERS}/"):
+                continue
+            try:
+                decision = json.loads((folder / name).read_bytes())
+                wanted = [one["name"] for one in decision["staged"]] if decision["state"] == "publishing" else []
+            except (ValueError, KeyError, TypeError):
+                continue  # it is damaged there, too
+            if any(f"{STAGED}/{staged}" not in found for staged in wanted):
+                return False
+        return True
+
+    # --- a shard ----------------------------------------------------------------------------------------------------
+
+    def _copy_shard(self, shard: int) -> None:
+        opened = self._open_all(shard)
+        try:
+            folder = self._to / LOG / shard_path(Path(), shard).name
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+            for segment, size in sorted(self._sizes(shard, opened).items()):
+                self._copy_segment(shard, segment, opened[segment], size, folder)
+            durable.sync_directory(folder)
+        finally:
+            for fd in opened.values():
+                os.close(fd)
+
+    def _open_all(self, shard: int) -> dict[int, int]:
+        """All segments that are listed, at one moment."""
+        path = shard_path(self._source, shard)
+        for _ in range(TRIES):
+            opened: dict[int, int] = {}
+            try:
+                listed = self._listed(path, shard)
+                for segment in sorted(listed):
+                    opened[segment] = os.open(path / segment_name(segment), os.O_RDONLY | os.O_CLOEXEC)
+                if self._listed(path, shard) == listed:
+                    return opened
+            except FileNotFoundError:
+                pass  # retention has just removed it
+            for fd in opened.values():
+                os.close(fd)
+            time.sleep(0.01)
+        raise StoreError(f"{path}: segments that its manifest lists are not there")
+
+    def _listed(self, path: Path, shard: int) -> set[int]:
+        try:
+            manifest = Manifest.load(path, self._meta.id, shard)
+        except ManifestError as error:
+            raise StoreError(f"{path}: {error}") from None
+        return set() if manifest is None else set(manifest.segments)
+
+    def _sizes(self, shard: int, opened: dict[int, int]) -> dict[int, int]:
+        """How far each goes that has been begun. What one has is behind all that those before it have: so the last is
+        looked at first, and says where the one before it ends."""
+        sizes: dict[int, int] = {}
+        end = 0
+        for segment in sorted(opened, reverse=True):
+            fd = opened[segment]
+            if never_written(fd):
+                continue  # it waits for its first record
+            header = decode_header(os.pread(fd, SEGMENT_HEADER.size, 0))
+            name = self._name(shard, segment)
+            before = self._before.get(name)
+            if end and before is not None and (before.begun_ns, before.bytes) == (header.time_ns, end):
+                sizes[segment] = end  # it was whole when it was copied
+            else:
+                sizes[segment] = self._whole_bytes(fd, segment, name, end)
+            end = header.previous_end
+        return sizes
+
+    @staticmethod
+    def _name(shard: int, segment: int) -> str:
+        return f"{shard_path(Path(), shard).name}/{segment_name(segment)}"
+
+    def _copy_segment(self, shard: int, segment: int, fd: int, size: int, folder: Path) -> None:
+        begun_ns = decode_header(os.pread(fd, SEGMENT_HEADER.size, 0)).time_ns
+        name = self._name(shard, segment)
+        before = self._before.get(name)
+        if before is not None and before.begun_ns == begun_ns and self._goes_on(before, fd, size):
+            path, at, crc = self._to / before.at, before.bytes, before.crc
+        else:
+            path = next(one for n in range(1 << 16) if not (one := folder / f"{segment:010d}-{n}.log").exists())
+            at, crc = 0, 0
+        crc = self._append(path, fd, at, size, crc)
+        self._files[name] = File(str(path.relative_to(self._to)), size, crc, begun_ns)
+
+    def _whole_bytes(self, fd: int, segment: int, name: str, end: int) -> int:
+        """Up to where there are whole records; of a segment that is damaged before its `end` (0: it is not known, as
+        there is none behind it) all of it."""
+        size = os.fstat(fd).st_size
+        scan = FileScan(fd, segment, SEGMENT_HEADER.size, size, self._columns)
+        while scan.next() is not None:
+            pass
+        is_damaged = scan.offset < end if end else self._is_damage(fd, segment, scan.offset, size)
+        if is_damaged:
+            self._problems.append(f"{name} is damaged at {scan.offset}: it is copied as it is")
+            return size
+        return scan.offset
+
+    def _is_damage(self, fd: int, segment: int, bad: int, size: int) -> bool:
+        """Whether there is a whole record behind what is none, as in recovery. What is being written may look so while
+        it is read, and is whole a moment later."""
+        for _ in range(WRITE_TRIES):
+            window = os.pread(fd, min(PIECE_BYTES, size - bad), bad)
+            if self._is_whole(window, 0, segment):
+                return False
+            places = range(8, len(window) - RECORD_HEADER.size, 8)
+            if not any(any(window[at : at + 4]) and self._is_whole(window, at, segment) for at in places):
+                return False
+            time.sleep(WRITE_S)
+        return True
+
+    def _is_whole(self, window: bytes, at: int, segment: int) -> bool:
+        records, *_ = self._columns.scan(window, at, len(window), segment, kinds=ALL_KINDS, check=True)
+        return records > 0
+
+    def _goes_on(self, before: File, fd: int, size: int) -> bool:
+        """Whether what was copied then is still how it begins: a power failure may have taken its end."""
+        if before.bytes > size or not (self._to / before.at).exists():
+            return False
+        if before.bytes == size:
+            return True  # it was whole then, and is no longer
+        with (self._to / before.at).open("rb") as copy:
+            for at in range(0, before.bytes, PIECE_BYTES):
+                count = min(PIECE_BYTES, before.bytes - at)
+                if copy.read(count) != os.pread(fd, count, at):
+                    return False
+        return True
+
+    def _append(self, path: Path, fd: int, at: int, size: int, crc: int) -> int:
+        if at == size and path.exists():
+            return crc
+        out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            os.ftruncate(out, at)  # what a backup that was cut short has left
+            while at < size:
+                data = os.pread(fd, min(PIECE_BYTES, size - at), at)
+                if not data:
+                    raise StoreError(f"{path.name}: the segment was cut while it was copied")
+                crc = crc32c(data, crc)
+                view = memoryview(data)
+                while view:
+                    view = view[os.pwrite(out, view, at + len(data) - len(view)) :]
+                at += len(data)
+                self._copied += len(data)
+            os.fsync(out)
+        finally:
+            os.close(out)
+        return crc
+
+    # --- what is not needed any more --------------------------------------------------------------------------------
+
+    def _tidy(self) -> None:
+        needed = {file.at for file in self._files.values()}
+        rest = {name.split("/")[0] for name in needed}
+        for path in list(self._to.iterdir()):
+            if _is_rest(path) and path.name not in rest:
+                shutil.rmtree(path, ignore_errors=True)
+        for path in (self._to / LOG).glob("*/*.log"):
+            if str(path.relative_to(self._to)) not in needed:
+                path.unlink()
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def contents_json(made: Made) -> dict[str, Any]:
+    segments = [file for file in made.backup.files.values() if file.begun_ns]
+    return {
+        "id": made.backup.id,
+        "segments": len(segments),
+        "bytes": sum(file.bytes for file in made.backup.files.values()),
+        "copied_bytes": made.copied_bytes,
+        "problems": list(made.problems),
+    }

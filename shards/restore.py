@@ -1,0 +1,74 @@
+"""A data directory out of a backup (shards/backup.py): all of it, as it was copied, or nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from mq_shards.shards import durable
+from mq_shards.shards.backup import PIECE_BYTES, Backup, File
+from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.manifest import Manifest
+from mq_shards.shards.store import META, SEGMENT_NAME, Meta, StoreError, explained, shard_path
+
+MAKING: Final = ".restoring"
+
+
+def restore(backup_dir: Path, to: Path, *, as_new: bool = False) -> Backup:
+    """`to` must not be there, or be empty. `as_new`: with an id of its own, for a broker beside the one that was
+    copied. Raises StoreError."""
+    backup = Backup.load(backup_dir)
+    if backup is None:
+        raise StoreError(f"{backup_dir} is no backup: it has no backup.json")
+    with explained(f"{to} cannot be made of {backup_dir}"):
+        if to.exists() and any(to.iterdir()):
+            raise StoreError(f"{to} is not empty")
+        making = to.with_name(to.name + MAKING)
+        shutil.rmtree(making, ignore_errors=True)  # of a restore that was cut short
+        making.mkdir(mode=0o750, parents=True)
+        try:
+            _fill(backup, backup_dir, making, os.urandom(16).hex() if as_new else backup.id)
+        except BaseException:
+            shutil.rmtree(making, ignore_errors=True)
+            raise
+        if to.exists():
+            to.rmdir()
+        making.rename(to)
+        durable.sync_directory(to.absolute().parent)
+    return backup
+
+
+def _fill(backup: Backup, backup_dir: Path, making: Path, identity: str) -> None:
+    segments: dict[int, dict[int, int]] = {shard: {} for shard in range(backup.shards)}
+    for shard in segments:
+        shard_path(making, shard).mkdir(mode=0o750)
+    for name, file in backup.files.items():
+        if name == META or ".." in Path(name).parts or Path(name).is_absolute():
+            continue  # it is written below
+        _copy(backup_dir / file.at, making / name, file)
+        if file.begun_ns and (number := SEGMENT_NAME.fullmatch(Path(name).name)):
+            segments[int(Path(name).parts[0].removeprefix("shard-"))][int(number[1])] = file.begun_ns
+    for shard, listed in segments.items():
+        Manifest(identity, shard, listed).save(shard_path(making, shard))
+    durable.save(making / META, Meta(backup.shards, identity).encode())
+    for path in (making, *(one for one in making.rglob("*") if one.is_dir())):
+        durable.sync_directory(path)
+
+
+def _copy(source: Path, target: Path, file: File) -> None:
+    """So many bytes of it, which must be what was copied. Raises StoreError."""
+    target.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
+    left, crc = file.bytes, 0
+    with source.open("rb") as reading, target.open("wb") as writing:
+        while left > 0 and (data := reading.read(min(PIECE_BYTES, left))):
+            crc = crc32c(data, crc)
+            writing.write(data)
+            left -= len(data)
+        writing.flush()
+        if file.changed_ns:
+            os.utime(writing.fileno(), ns=(file.changed_ns, file.changed_ns))
+        os.fsync(writing.fileno())
+    if left or crc != file.crc:
+        raise StoreError(f"{source} is damaged: it is not what was copied")

@@ -1,0 +1,256 @@
+"""A backup of a broker under load, restored: what it must have and must not have, and that the next one is small."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import greenstalk
+import pytest
+from mq_shards.shards import backup as backups
+from mq_shards.shards.restore import restore
+from mq_shards.shards.store import StoreError
+
+from tests.nsq.api import channel_stats, post
+from tests.reader.broker import started
+from tests.servers import ROOT, SINGLE, Server, running
+from tests.terminal.commands import MQ, done, run
+
+BODY = b"x" * 40_000
+OPTIONS = ("--shards", "1", "--set", "log.retention-hours=0", "--set", "log.retention-bytes=0")
+
+
+@contextlib.contextmanager
+def broker_of(data: Path, *options: str) -> Iterator[tuple[Server, greenstalk.Client]]:
+    """And a client that puts into t, and takes from there."""
+    with running(SINGLE, data_dir=data, options=options) as server:
+        yield server, client_of(server)
+
+
+def client_of(server: Server) -> greenstalk.Client:
+    return greenstalk.Client(("127.0.0.1", server.port), use="t", watch="t", encoding=None)
+
+
+class Load:
+    """Puts jobs, and deletes most of them; when each was done, as far as its client knows."""
+
+    def __init__(self, server: Server) -> None:
+        self.put: dict[int, float] = {}  # since when it is known to be there
+        self.asked: dict[int, float] = {}  # since when it may be gone
+        self.gone: dict[int, float] = {}  # since when it is known to be gone
+        self.first: dict[int, float] = {}  # since when it may be there
+        self._server = server
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        with client_of(self._server) as client:
+            while not self._stop.is_set():
+                begun = time.monotonic()
+                job = client.put(b"%d " % len(self.put) + BODY)
+                self.first[job], self.put[job] = begun, time.monotonic()
+                if job % 5:
+                    taken = client.reserve(timeout=0)
+                    self.asked[taken.id] = time.monotonic()
+                    client.delete(taken)
+                    self.gone[taken.id] = time.monotonic()
+
+    def check(self, jobs: set[int], begun: float, ended: float) -> None:
+        """What a backup that was made between these two times has."""
+        must = {job for job, at in self.put.items() if at < begun and self.asked.get(job, ended) >= ended}
+        may_not = {job for job, at in self.gone.items() if at < begun}
+        may_not |= {job for job, at in self.first.items() if at > ended}
+        assert must <= jobs, sorted(must - jobs)[:5]
+        assert not jobs & may_not, sorted(jobs & may_not)[:5]
+
+
+def jobs_of(data: Path) -> set[int]:
+    found = set()
+    with broker_of(data) as (server, client), contextlib.suppress(greenstalk.TimedOutError):
+        assert not re.search("error|warning", server.said()), server.said()
+        while True:
+            job = client.reserve(timeout=0)
+            assert job.body.endswith(BODY)
+            found.add(job.id)
+    return found
+
+
+def test_backups_under_load_are_what_was_there(tmp_path: Path) -> None:
+    data, to = tmp_path / "data", tmp_path / "backup"
+    with running(SINGLE, data_dir=data, options=OPTIONS) as server:
+        load = Load(server)
+        try:
+            made = []
+            for n in range(3):
+                time.sleep(1.0)
+                begun = time.monotonic()
+                found = json.loads(done("backup", str(data), str(to), "--json"))
+                made.append((begun, time.monotonic(), found))
+                shutil.copytree(to, tmp_path / f"kept-{n}")
+        finally:
+            load.stop()
+    assert all(not found["problems"] for _, _, found in made)
+    for n, (begun, ended, _) in enumerate(made):
+        restored = tmp_path / f"restored-{n}"
+        done("restore", str(tmp_path / f"kept-{n}"), str(restored))
+        jobs = jobs_of(restored)
+        load.check(jobs, begun, ended)
+        assert jobs
+    segments = {path.name for n in range(3) for path in (tmp_path / f"kept-{n}").glob("log/*/*.log")}
+    assert len(segments) > 1, "several have been begun"
+
+
+def test_the_second_time_only_what_is_new_is_copied(tmp_path: Path) -> None:
+    data, to = tmp_path / "data", tmp_path / "backup"
+    with broker_of(data, "--shards", "2") as (_, client):
+        for _ in range(500):
+            client.put(BODY)
+        first = json.loads(done("backup", str(data), str(to), "--json"))
+        client.put(b"one more")
+        second = json.loads(done("backup", str(data), str(to), "--json"))
+        third = json.loads(done("backup", str(data), str(to), "--json"))
+    assert first["copied_bytes"] > 500 * len(BODY)
+    assert second["copied_bytes"] < 5000
+    assert third["copied_bytes"] < 5000
+    assert second["bytes"] > first["bytes"]
+    done("restore", str(to), str(tmp_path / "restored"))
+    with broker_of(tmp_path / "restored") as (_, client):
+        assert client.stats_tube("t")["current-jobs-ready"] == 501
+
+
+def test_a_backup_that_is_killed_leaves_the_one_before(tmp_path: Path) -> None:
+    data, to = tmp_path / "data", tmp_path / "backup"
+    with broker_of(data, *OPTIONS) as (_, client):
+        ids = {client.put(b"%d " % n + BODY) for n in range(50)}
+        done("backup", str(data), str(to))
+        for n in range(800):
+            client.put(b"%d " % n + BODY)
+        before = (to / "backup.json").read_bytes()
+        for n in range(4):
+            process = subprocess.Popen([*MQ, "backup", str(data), str(to)], cwd=ROOT, stdout=subprocess.DEVNULL)
+            while process.poll() is None and len(list(to.glob("rest-*"))) < 2:
+                time.sleep(0.001)
+            time.sleep(0.01 * n)
+            process.send_signal(signal.SIGKILL)
+            process.wait(20)
+            if (to / "backup.json").read_bytes() != before:
+                break
+            restore(to, tmp_path / f"restored-{n}")
+        assert jobs_of(tmp_path / "restored-0") == ids
+        done("backup", str(data), str(to))
+    done("restore", str(to), str(tmp_path / "whole"))
+    assert len(jobs_of(tmp_path / "whole")) == 850
+
+
+def test_channels_readers_and_writers_come_back(tmp_path: Path) -> None:
+    with started(tmp_path / "data") as broker:
+        post(broker.server, "/topic/create?topic=t")
+        post(broker.server, "/channel/create?topic=t&channel=c")
+        broker.publish(*[("t", b"%d" % n) for n in range(20)])
+        assert broker.call("PUT", "/v1/readers/r", b'{"t": 7}').status == 200
+        data = struct.pack("<HHII", 1, 0, 1, 5) + b"t" + struct.pack(">I", 1) + b"y"
+        assert broker.stage("s", 0, data).status == 200
+        assert broker.decide("w", 3, {"s": len(data)}).status == 200
+        assert broker.stage("later", 0, data).status == 200
+        done("backup", str(tmp_path / "data"), str(tmp_path / "backup"))
+        identity = broker.json("/v1/broker")
+    done("restore", str(tmp_path / "backup"), str(tmp_path / "restored"))
+    with started(tmp_path / "restored") as broker:
+        assert broker.json("/v1/broker") == identity
+        found = channel_stats(broker.server, "t", "c")
+        assert found is not None
+        assert found["depth"] == 21
+        assert [reader["unread"] for reader in broker.json("/v1/readers")["readers"]] == [{"t": 14}]  # type: ignore[union-attr]
+        assert broker.state("w") == "published"
+        assert broker.decide("w", 4, {"later": len(data)}).status == 200
+        assert len(broker.read_all("t")) == 22
+    done("restore", str(tmp_path / "backup"), str(tmp_path / "other"), "--as-new")
+    with started(tmp_path / "other") as broker:
+        assert broker.json("/v1/broker") != identity
+        assert len(broker.read_all("t")) == 21
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    with broker_of(tmp_path / "data", *OPTIONS) as (_, client):
+        for n in range(10):
+            client.put(b"%d" % n)
+    return tmp_path
+
+
+def test_what_was_changed_in_a_backup_is_not_restored(small: Path) -> None:
+    to = small / "backup"
+    backups.make(small / "data", to)
+    segment = next(to.glob("log/*/*.log"))
+    whole = segment.read_bytes()
+    for wrong in (whole[:-8], whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]):
+        segment.write_bytes(wrong)
+        result = run("restore", str(to), str(small / "restored"))
+        assert (result.returncode, b"is not what was copied" in result.stderr) == (1, True)
+        assert {path.name for path in small.iterdir()} == {"data", "backup"}
+    segment.write_bytes(whole + b"what a backup that was cut short has added")
+    restore(to, small / "restored")
+    assert next((small / "restored").glob("shard-*/*.log")).read_bytes() == whole
+
+
+def test_a_log_that_has_lost_its_end_is_copied_anew(small: Path) -> None:
+    """As after a power failure: what is there now begins alike, and is another."""
+    to = small / "backup"
+    backups.make(small / "data", to)
+    segment = next((small / "data").glob("shard-*/*.log"))
+    whole = segment.read_bytes()
+    end = next(to.glob("log/*/*.log")).stat().st_size
+    segment.write_bytes(whole[: end - 64] + bytes(len(whole) - end + 64))
+    made = backups.make(small / "data", to)
+    assert not made.problems
+    restore(to, small / "restored")
+    restored = next((small / "restored").glob("shard-*/*.log")).read_bytes()
+    assert whole.startswith(restored)
+    assert len(restored) < end
+
+
+def test_a_damaged_segment_is_copied_as_it_is_and_said(small: Path) -> None:
+    segment = next((small / "data").glob("shard-*/*.log"))
+    whole = bytearray(segment.read_bytes())
+    whole[300] ^= 1
+    segment.write_bytes(whole)
+    made = backups.make(small / "data", small / "backup")
+    assert len(made.problems) == 1
+    assert "is damaged at" in made.problems[0]
+    restore(small / "backup", small / "restored")
+    assert next((small / "restored").glob("shard-*/*.log")).read_bytes() == whole
+
+
+def test_what_is_no_source_or_no_target_is_said(small: Path) -> None:
+    (small / "full").mkdir()
+    (small / "full" / "file").write_text("x")
+    data, full, none = (str(small / name) for name in ("data", "full", "none"))
+    for arguments, said in (
+        (("backup", none, str(small / "b")), "cannot be read"),
+        (("backup", data, full), "is no backup, and not empty"),
+        (("backup", data, data + "/backup"), "is in the data directory itself"),
+        (("restore", full, none), "is no backup"),
+    ):
+        result = run(*arguments)
+        assert (result.returncode, said in result.stderr.decode()) == (1, True), result
+        assert result.stderr.count(b"\n") == 1
+    backups.make(small / "data", small / "backup")
+    assert b"is not empty" in run("restore", str(small / "backup"), data).stderr
+    with broker_of(small / "another", *OPTIONS):
+        pass
+    with pytest.raises(StoreError, match="of another data directory"):
+        backups.make(small / "another", small / "backup")
