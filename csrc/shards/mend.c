@@ -60,7 +60,7 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
         count = 1;
         *(delayed ? &t->waiting_delayed : &t->waiting_messages) += 1;
     }
-    stream_page(&t->stream, seq)->holds[seq % STREAM_PAGE] =
+    *stream_page_holds(stream_page(&t->stream, seq), seq) =
         (uint16_t)(count | (delayed ? STREAM_MAX_REFERENCES + 1 : 0));
     if (!delayed) t->ahead++;
     if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead++;

@@ -6,7 +6,7 @@
 
 #define DELAYED ((uint16_t)0x8000)
 
-enum { FIRST_CAPACITY = 8 };
+enum { FIRST_CAPACITY = 2, FIRST_ROOM = 8, ROOM_GROWS = 4 };
 
 void stream_free(struct stream *s) {
     for (uint32_t i = 0; i < s->count; i++) free(s->pages[s->begin + i]);
@@ -17,7 +17,7 @@ void stream_free(struct stream *s) {
 bool stream_dismantle(struct stream *s, uint32_t pages, void (*held)(void *context, uint64_t position), void *context) {
     for (; s->count && pages; pages--, s->begin++, s->count--) {
         struct stream_page *page = s->pages[s->begin];
-        for (uint32_t i = 0; page && page->live && i < STREAM_PAGE; i++) {
+        for (uint32_t i = 0; page && page->live && i < page->room; i++) {
             uint64_t position = page->positions[i];
             if (position && !(position & STREAM_RETAINED)) held(context, position);
         }
@@ -75,9 +75,52 @@ static bool reach(struct stream *s, uint64_t page) {
     return true;
 }
 
+static struct stream_page *make_page(uint32_t first, uint32_t room) {
+    struct stream_page *page = calloc(1, sizeof *page + room * (sizeof(uint64_t) + sizeof(uint16_t)));
+    if (!page) return NULL;
+    page->first = first;
+    page->room = room;
+    return page;
+}
+
+static struct stream_page *enlarge(const struct stream_page *old, uint32_t first, uint32_t room) {
+    struct stream_page *page = make_page(first, room);
+    if (!page) return NULL;
+    uint32_t shift = old->first - first;
+    page->live = old->live;
+    page->retained = old->retained;
+    page->lowest = old->lowest;
+    memcpy(page->positions + shift, old->positions, old->room * sizeof *old->positions);
+    memcpy((uint16_t *)(page->positions + room) + shift, old->positions + old->room, old->room * sizeof(uint16_t));
+    return page;
+}
+
+/* The page at `place` comes to have a place for the seq. NULL without memory. */
+static struct stream_page *fit(const struct stream *s, struct stream_page **place, uint64_t seq) {
+    struct stream_page *page = *place, *larger;
+    uint32_t at = (uint32_t)(seq % STREAM_PAGE);
+    if (page && at - page->first < page->room) return page;
+    if (!page) {
+        uint32_t first = s->end ? 0 : at, left = STREAM_PAGE - first;
+        return *place = make_page(first, s->end || left < FIRST_ROOM ? left : FIRST_ROOM);
+    }
+    if (at < page->first) {
+        larger = enlarge(page, 0, STREAM_PAGE);
+    } else {
+        uint32_t left = STREAM_PAGE - page->first, room = page->room;
+        while (room <= at - page->first) room *= ROOM_GROWS;
+        larger = enlarge(page, page->first, room < left ? room : left);
+    }
+    if (larger) {
+        free(page);
+        *place = larger;
+    }
+    return larger;
+}
+
 /* Nobody holds a message of the page any more. */
 static void retain(struct stream *s, struct stream_page *page, uint64_t seq) {
-    uint64_t *position = &page->positions[seq % STREAM_PAGE];
+    uint64_t *position = &page->positions[stream_index(page, seq)];
     if (!page->retained || *position < page->lowest) page->lowest = *position;
     *position |= STREAM_RETAINED;
     page->retained++;
@@ -90,14 +133,13 @@ bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t hold
     uint64_t number = seq / STREAM_PAGE;
     if (!reach(s, number)) return false;
     struct stream_page **place = &s->pages[s->begin + (number - s->first_page)];
-    if (!*place) *place = calloc(1, sizeof **place);
-    struct stream_page *page = *place;
+    struct stream_page *page = fit(s, place, seq);
     if (!page) return false;
-    uint64_t *at = &page->positions[seq % STREAM_PAGE];
+    uint64_t *at = &page->positions[stream_index(page, seq)];
     assert(!*at || (*at & STREAM_RETAINED));
     if (*at) page->retained--;
     *at = position;
-    page->holds[seq % STREAM_PAGE] = (uint16_t)(holds | (delayed ? DELAYED : 0));
+    *stream_page_holds(page, seq) = (uint16_t)(holds | (delayed ? DELAYED : 0));
     if (seq >= s->end) s->end = seq + 1;
     page->live++;
     s->live++;
@@ -105,13 +147,20 @@ bool stream_put(struct stream *s, uint64_t seq, uint64_t position, uint32_t hold
     return true;
 }
 
+/* The next that may have a place. */
+static uint64_t next_in(const struct stream_page *page, uint64_t seq) {
+    uint64_t begin = seq - seq % STREAM_PAGE;
+    if (seq - begin < page->first) return begin + page->first;
+    return seq + 1 - begin < page->first + page->room ? seq + 1 : begin + STREAM_PAGE;
+}
+
 uint64_t stream_next(const struct stream *s, uint64_t seq) {
     if (seq < s->first_page * STREAM_PAGE) seq = s->first_page * STREAM_PAGE;
     while (seq < s->end) {
         const struct stream_page *page = stream_page(s, seq);
-        uint64_t position = page ? page->positions[seq % STREAM_PAGE] : 0;
+        uint64_t position = stream_page_position(page, seq);
         if (position && !(position & STREAM_RETAINED)) return seq;
-        seq = page && page->live ? seq + 1 : (seq / STREAM_PAGE + 1) * STREAM_PAGE;
+        seq = page && page->live ? next_in(page, seq) : (seq / STREAM_PAGE + 1) * STREAM_PAGE;
     }
     return s->end;
 }
@@ -119,14 +168,15 @@ uint64_t stream_next(const struct stream *s, uint64_t seq) {
 void stream_move(struct stream *s, uint64_t seq, uint64_t position) {
     struct stream_page *page = stream_page(s, seq);
     assert(stream_position(s, seq) && position);
-    page->positions[seq % STREAM_PAGE] = position;
+    page->positions[stream_index(page, seq)] = position;
 }
 
 void stream_hold(struct stream *s, uint64_t seq) {
     struct stream_page *page = stream_page(s, seq);
     assert(stream_position(s, seq));
-    assert((page->holds[seq % STREAM_PAGE] & STREAM_MAX_REFERENCES) < STREAM_MAX_REFERENCES);
-    page->holds[seq % STREAM_PAGE]++;
+    uint16_t *holds = stream_page_holds(page, seq);
+    assert((*holds & STREAM_MAX_REFERENCES) < STREAM_MAX_REFERENCES);
+    ++*holds;
 }
 
 /* Empty pages at the front leave the list. */
@@ -150,8 +200,8 @@ static void let_go_page(struct stream *s, struct stream_page *page, uint64_t num
 
 bool stream_release(struct stream *s, uint64_t seq) {
     struct stream_page *page = stream_page(s, seq);
-    assert(page && page->positions[seq % STREAM_PAGE]);
-    uint16_t *holds = &page->holds[seq % STREAM_PAGE];
+    assert(stream_page_position(page, seq));
+    uint16_t *holds = stream_page_holds(page, seq);
     assert(*holds & STREAM_MAX_REFERENCES);
     if (--*holds & STREAM_MAX_REFERENCES) return false;
     *holds = 0;
@@ -159,7 +209,7 @@ bool stream_release(struct stream *s, uint64_t seq) {
         retain(s, page, seq);
         return true;
     }
-    page->positions[seq % STREAM_PAGE] = 0;
+    page->positions[stream_index(page, seq)] = 0;
     s->live--;
     if (!--page->live) let_go_page(s, page, seq / STREAM_PAGE);
     return true;
@@ -175,9 +225,9 @@ uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest
             seq = (seq / STREAM_PAGE + 1) * STREAM_PAGE;
             continue;
         }
-        uint64_t position = page->positions[seq % STREAM_PAGE];
+        uint64_t position = stream_page_position(page, seq);
         if (position && (position & ~STREAM_RETAINED) >= oldest) return seq;
-        seq++;
+        seq = next_in(page, seq);
     }
     return s->end;
 }
@@ -189,8 +239,8 @@ bool stream_take_back(struct stream *s, uint64_t seq) {
         stream_hold(s, seq);
         return false;
     }
-    page->positions[seq % STREAM_PAGE] &= ~STREAM_RETAINED;
-    page->holds[seq % STREAM_PAGE] = 1;
+    page->positions[stream_index(page, seq)] &= ~STREAM_RETAINED;
+    *stream_page_holds(page, seq) = 1;
     page->retained--;
     page->live++;
     s->live++;
@@ -205,7 +255,7 @@ uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until) {
         const struct stream_page *page = stream_page(s, from);
         bool whole = from % STREAM_PAGE == 0 && until - from >= STREAM_PAGE;
         if (page && !whole) {
-            count += page->positions[from % STREAM_PAGE] != 0;
+            count += stream_page_position(page, from) != 0;
             from++;
             continue;
         }
@@ -229,7 +279,7 @@ uint64_t stream_lowest(const struct stream *s, uint64_t from, uint64_t until) {
 static uint32_t forget_below(struct stream_page *page, uint64_t oldest) {
     uint32_t count = 0;
     uint64_t lowest = UINT64_MAX;
-    for (uint32_t i = 0; i < STREAM_PAGE; i++) {
+    for (uint32_t i = 0; i < page->room; i++) {
         uint64_t position = page->positions[i] & ~STREAM_RETAINED;
         if (position == page->positions[i]) continue;
         if (position < oldest) {

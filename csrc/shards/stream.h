@@ -2,7 +2,8 @@
  * that retains, until it is told to forget them.
  *
  * Ten bytes a message: its position in the log and how many hold it, in pages of STREAM_PAGE. A page whose last message
- * is gone goes; what lies between is a null pointer, so that one old message does not keep what came after it.
+ * is gone goes; what lies between is a null pointer, so that one old message does not keep what came after it. The first page
+ * that a stream ever has begins small, and grows: many topics have few messages, once.
  *
  * Knows nothing of who holds a message or what a position is, but that 0 is none, that the high bit is free, and that older
  * messages have as a rule lower ones.
@@ -20,11 +21,12 @@ enum { STREAM_PAGE = 512, STREAM_MAX_REFERENCES = 0x7fff };
 #define STREAM_RETAINED ((uint64_t)1 << 63)
 
 struct stream_page {
-    uint64_t positions[STREAM_PAGE];
-    uint16_t holds[STREAM_PAGE]; /* the high bit: no cursor takes it, as it was published with a delay */
-    uint32_t live;               /* messages held, ... */
-    uint32_t retained;           /* ... and retained; ... */
-    uint64_t lowest;             /* ... no position of those is lower */
+    uint32_t live;        /* messages held, ... */
+    uint32_t retained;    /* ... and retained; ... */
+    uint64_t lowest;      /* ... no position of those is lower */
+    uint32_t first, room; /* of the page's seqs it has places for those from `first` on */
+    uint64_t
+        positions[]; /* then uint16_t holds[room]; their high bit: no cursor takes it, it was published with a delay */
 };
 
 struct stream {
@@ -47,22 +49,32 @@ static inline struct stream_page *stream_page(const struct stream *s, uint64_t s
     return page < s->count ? s->pages[s->begin + page] : NULL;
 }
 
+/* Below page->room: the page has a place for it. */
+static inline uint32_t stream_index(const struct stream_page *page, uint64_t seq) {
+    return (uint32_t)(seq % STREAM_PAGE) - page->first;
+}
+static inline uint64_t stream_page_position(const struct stream_page *page, uint64_t seq) {
+    return page && stream_index(page, seq) < page->room ? page->positions[stream_index(page, seq)] : 0;
+}
+/* One that has a place. */
+static inline uint16_t *stream_page_holds(struct stream_page *page, uint64_t seq) {
+    return (uint16_t *)(page->positions + page->room) + stream_index(page, seq);
+}
+
 /* 0: it is neither held nor retained. */
 static inline uint64_t stream_place(const struct stream *s, uint64_t seq) {
-    const struct stream_page *page = stream_page(s, seq);
-    return page ? page->positions[seq % STREAM_PAGE] & ~STREAM_RETAINED : 0;
+    return stream_page_position(stream_page(s, seq), seq) & ~STREAM_RETAINED;
 }
 
 /* 0: it is not held. */
 static inline uint64_t stream_position(const struct stream *s, uint64_t seq) {
-    const struct stream_page *page = stream_page(s, seq);
-    uint64_t position = page ? page->positions[seq % STREAM_PAGE] : 0;
+    uint64_t position = stream_page_position(stream_page(s, seq), seq);
     return position & STREAM_RETAINED ? 0 : position;
 }
 
 static inline bool stream_delayed(const struct stream *s, uint64_t seq) {
-    const struct stream_page *page = stream_page(s, seq);
-    return page && page->holds[seq % STREAM_PAGE] > STREAM_MAX_REFERENCES;
+    struct stream_page *page = stream_page(s, seq);
+    return page && stream_index(page, seq) < page->room && *stream_page_holds(page, seq) > STREAM_MAX_REFERENCES;
 }
 
 /* Frees at most so many of its pages, the first of them first, and tells the position of each message held in them. True if
