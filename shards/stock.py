@@ -14,10 +14,10 @@ from mq_shards.shards.manifest import Manifest
 
 
 class Found(NamedTuple):
-    """A file that has the name of a segment. `begun_ns` None: no header can be read; 0: it is all zeros, or nothing."""
+    """A file that has the name of a segment. `begun_ns` None: no header says when; 0: it is all zeros, or nothing."""
 
     begun_ns: int | None
-    number: int = 0  # what its header says: which segment it is,
+    number: int = 0  # what its header says: which segment it is (0: it cannot be read),
     why_foreign: str = ""  # and why it is none of this shard's
     bytes: int = 0
 
@@ -54,18 +54,19 @@ def take(found: Mapping[int, Found], manifest: Manifest | None, why: str) -> Sto
         listed = {n: file.begun_ns or 0 for n, file in files.items() if file.begun_ns != 0}
     else:
         listed = dict(manifest.segments)
-    right = _sort_out(files, listed, stock)
+    right = _sort_out(files, listed, stock, manifest is None)
     _see_what_is_missing(right, listed, stock)
     return stock
 
 
 def _is(file: Found, number: int, listed: Mapping[int, int]) -> bool:
     begun = listed.get(number)
-    return not file.why_foreign and file.number == number and begun is not None and begun in (0, file.begun_ns)
+    is_named = not file.why_foreign and file.number == number and begun is not None
+    return is_named and (begun in (0, file.begun_ns) or file.begun_ns is None)
 
 
-def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock) -> dict[int, int]:
-    """What is a segment of this shard, by its number, and when it was begun."""
+def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock, is_unlisted: bool) -> dict[int, int]:
+    """What is a segment of this shard, by its number, and when it was begun. `is_unlisted`: there is no manifest."""
     right: dict[int, int] = {}
     wrong: list[int] = []
     newest = max(listed, default=0)
@@ -76,16 +77,16 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock) 
             elif file.bytes:
                 stock.problems.append(f"{_name(number)} has lost its header; what is whole after it is served")
                 right[number] = listed[number]
-        elif file.begun_ns is None:
+        elif not file.number and not file.why_foreign:
             if number in listed:  # the log tells of the damage, and of what is whole after it
                 right[number] = listed[number]
             else:
                 wrong.append(number)
         elif _is(file, number, listed):
-            right[number] = file.begun_ns
+            right[number] = file.begun_ns or listed[number]
         elif number == newest + 1 and not file.why_foreign and file.number == number:
             stock.notes.append(f"{_name(number)} is not in its manifest; it is served, as it follows the others")
-            listed[number] = right[number] = file.begun_ns
+            listed[number] = right[number] = file.begun_ns or 0
             newest = number
         else:
             wrong.append(number)
@@ -99,7 +100,9 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock) 
         stock.aside.append(number)
         stock.problems.append(f"{_name(number)} is put aside: {_what_it_is(file, number, listed)}")
     # One that waits for its first record is behind all others: something was written to the ones before it.
-    for number in [n for n in stock.remove if n in listed and n < max(right, default=0)]:
+    for number in [
+        n for n in stock.remove if n in files and (n in listed or is_unlisted) and n < max(right, default=0)
+    ]:
         stock.remove.remove(number)
         if files[number].bytes:
             stock.problems.append(f"{_name(number)} has lost its header; what is whole after it is served")
@@ -111,7 +114,7 @@ def _sort_out(files: Mapping[int, Found], listed: dict[int, int], stock: Stock) 
 def _what_it_is(file: Found, number: int, listed: Mapping[int, int]) -> str:
     if file.why_foreign:
         return file.why_foreign
-    if file.begun_ns is None:
+    if not file.number:
         return "it is no segment, and none of that number is known"
     if file.number != number:
         return f"it is a copy of segment {file.number}"
@@ -124,13 +127,12 @@ def _see_what_is_missing(right: Mapping[int, int], listed: Mapping[int, int], st
     """Nothing was written to a segment of which only the name is known, as a rule; but that nobody knows."""
     waiting = [n for n in stock.remove if n in listed]
     wanted = sorted(n for n in listed if n not in waiting)
-    for number in wanted:
-        if number not in right:
-            stock.problems.append(f"{_name(number)} is missing: the messages that were in it are lost")
     stock.segments = dict(right)
     if not wanted:
         return
     first, last = min(right, default=wanted[-1]), wanted[-1]
     stock.lost_tail = last - max(right, default=first - len(wanted))
     stock.begin = [n for n in range(first, last + 1) if n not in right]
+    for number in sorted({*wanted, *stock.begin} - right.keys()):
+        stock.problems.append(f"{_name(number)} is missing: the messages that were in it are lost")
     stock.segments |= dict.fromkeys(stock.begin, 0)

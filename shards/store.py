@@ -294,7 +294,8 @@ def _look(fd: int, shard: int, shards: int) -> Found:
         why = f"it is of shard {header.shard}"
     elif header.shards != shards:
         why = f"it is of a data directory of {header.shards} shards"
-    return Found(header.time_ns, header.segment, why, status.st_size)
+    # A header that was written anew where it had been damaged knows its number, and not when the segment was begun.
+    return Found(header.time_ns or None, header.segment, why, status.st_size)
 
 
 def _read_begun(path: Path) -> int:
@@ -307,9 +308,7 @@ def _read_begun(path: Path) -> int:
 
 
 def _empty_segment(shard: int, shards: int, segment: int, begun_ns: int) -> bytes:
-    head = SEGMENT_HEADER.pack(
-        SEGMENT_MAGIC, SEGMENT_VERSIONS[-1], shard, shards, segment, begun_ns, 0, 0, 0
-    )
+    head = SEGMENT_HEADER.pack(SEGMENT_MAGIC, SEGMENT_VERSIONS[-1], shard, shards, segment, begun_ns, 0, 0, 0)
     return head[:-4] + crc32c(head[:-4]).to_bytes(4, "little")
 
 
@@ -321,6 +320,8 @@ class ShardStore:
         self.shard = shard
         self._manifest: Manifest | None = None  # as it was saved last
         with explained(f"{self.path} cannot be opened"):
+            # If it is gone, so are its segments, which `recover` says: the other shards are served nevertheless.
+            self.path.mkdir(mode=0o750, exist_ok=True)
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 self._lock()

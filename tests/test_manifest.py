@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from mq_shards.shards.dump import Record, decode_segment
 from mq_shards.shards.store import DataDirectory, ShardStore, StoreError, decode_header
 
@@ -180,10 +181,68 @@ def test_a_lost_manifest_is_said_and_what_is_there_is_served(shard: Path, text: 
     assert recover(shard) == (segments, [])
 
 
+def test_what_is_empty_or_gone_between_others_is_named_without_a_manifest_too(shard: Path) -> None:
+    (shard / "manifest.json").unlink()
+    log(shard, 2).write_bytes(b"")
+    log(shard, 3).unlink()
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and len(said) == 3
+    assert [line.split(":")[0] for line in said[1:]] == ["0000000002.log is missing", "0000000003.log is missing"]
+    assert recover(shard) == (segments, [])
+    assert all(log(shard, segment).exists() for segment in segments)
+
+
+def test_zeros_over_a_header_in_the_middle_are_served_without_a_manifest_too(shard: Path) -> None:
+    (shard / "manifest.json").unlink()
+    with log(shard, 2).open("r+b") as file:
+        file.write(bytes(64))
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4]
+    assert said[1:] == ["0000000002.log has lost its header; what is whole after it is served"]
+
+
+def test_what_is_written_behind_a_header_that_was_mended_is_there_at_the_next_start(shard: Path) -> None:
+    """A mended one does not know when its segment was begun; that is no reason to take the segment for a new one."""
+    content = bytearray(log(shard, 4).read_bytes())
+    content[24:32] = bytes(8)  # time_ns, csrc/log/log.h
+    content[60:64] = crc32c(bytes(content[:60])).to_bytes(4, "little")
+    log(shard, 4).write_bytes(content)
+    assert decode_header(bytes(content)).time_ns == 0
+    for _ in range(2):
+        assert recover(shard) == ([1, 2, 3, 4], [])
+    log(shard, 4).rename(shard / "aside")
+    log(shard, 2).rename(log(shard, 4))
+    (shard / "aside").rename(log(shard, 2))
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and all("nothing of it is lost" in line for line in said) and len(said) == 2
+    assert bodies(log(shard, 4)) == [b"of 4"]
+
+
+def test_a_folder_in_a_segments_place_is_put_aside(shard: Path) -> None:
+    log(shard, 3).unlink()
+    log(shard, 3).mkdir()
+    segments, said = recover(shard)
+    assert segments == [1, 2, 3, 4] and len(said) == 2
+    assert "put aside: it is not a file" in said[0] and "0000000003.log is missing" in said[1]
+
+
 def test_a_shard_that_was_emptied_is_not_taken_for_a_new_one(shard: Path) -> None:
     for path in shard.iterdir():
         path.unlink()
     assert recover(shard) == ([], ["its manifest is missing: whether all of its segments are there is not known"])
+
+
+def test_a_shard_whose_folder_is_gone_is_said_and_begins_anew(shard: Path) -> None:
+    shutil.rmtree(shard)
+    said = "its manifest is missing: whether all of its segments are there is not known"
+    with pytest.raises(StoreError, match="its manifest is missing"):
+        recover(shard, refuse=True)
+    assert recover(shard) == ([], [said])
+    store = ShardStore(shard.parent, 7)
+    store.recover()
+    write(store, 1)
+    store.close()
+    assert recover(shard) == ([1], [])
 
 
 def test_zeros_where_a_header_was_do_not_make_a_segment_new(shard: Path) -> None:

@@ -206,8 +206,9 @@ def test_a_shard_has_one_worker_at_a_time(store: ShardStore, monkeypatch: pytest
     ShardStore(store.path.parent, 7).close()
 
 
-def test_a_shard_that_is_not_there_is_said(directory: DataDirectory) -> None:
-    with pytest.raises(StoreError, match="shard-0008 cannot be opened: No such file"):
+def test_a_file_where_a_shards_folder_should_be_is_said(directory: DataDirectory) -> None:
+    (directory.path / "shard-0008").touch()
+    with pytest.raises(StoreError, match="shard-0008 cannot be opened: File exists"):
         directory.shard(8)
 
 

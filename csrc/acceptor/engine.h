@@ -235,6 +235,8 @@ bool room_for_input(struct acceptor *a, struct connection *c, size_t bytes);
 /* How much may be received at once, and how much of a connection's output be unsent before its input waits. */
 size_t room_receive_bytes(const struct acceptor *a);
 size_t room_unsent_bytes(const struct acceptor *a);
+/* How much may wait for a connection whose input does not wait for that, before it is cut off. */
+size_t room_pending_bytes(const struct acceptor *a, size_t most);
 /* Once a turn. */
 void room_look(struct acceptor *a);
 static inline bool room_is_wanted(const struct acceptor *a) {

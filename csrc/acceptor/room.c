@@ -28,6 +28,15 @@ size_t room_receive_bytes(const struct acceptor *a) {
     return is_short(a) ? SHORT_RECEIVE_BYTES : RECEIVE_BYTES;
 }
 
+/* Falls from `most` at the limit to a block at one and a half times as much: those that hold the most go first. */
+size_t room_pending_bytes(const struct acceptor *a, size_t most) {
+    if (!is_short(a)) return most;
+    size_t spare = a->max_buffered_bytes / 2, over = a->blocks.taken_bytes - a->max_buffered_bytes;
+    if (most > a->max_buffered_bytes) most = a->max_buffered_bytes;
+    size_t now = over < spare ? (size_t)((double)most * (double)(spare - over) / (double)spare) : 0;
+    return now > BLOCK_BYTES ? now : BLOCK_BYTES;
+}
+
 static bool is_large(const struct connection *c) {
     const struct output *wire = c->filter != NULL ? &c->filter->wire : c->framing != NULL ? &c->framing->wire : &c->out;
     return c->in.capacity > BLOCK_BYTES || output_is_large(&c->out) || output_is_large(wire) ||

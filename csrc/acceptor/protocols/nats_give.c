@@ -127,7 +127,7 @@ static void look_after(struct nats_delivery *d, struct nats_subscription *s, str
         n->stalled_ns = d->a->now_ns;
         nats_schedule(d->a, c);
     }
-    if (connection_unsent(c) > d->server->max_pending) cut_off(d, c);
+    if (connection_unsent(c) > room_pending_bytes(d->a, d->server->max_pending)) cut_off(d, c);
 }
 
 /* Whether a subscription may have the message. */

@@ -1,0 +1,206 @@
+"""Files that something else deletes, swaps, copies and fills between restarts of a broker that goes on being used.
+
+What was not touched is served, whatever happened to the rest; each file that is missing is named; nothing ends in a
+traceback or in processes that start again and again.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.beanstalk.wire import Wire
+from tests.servers import MANY, SINGLE, Server, running
+
+SHARDS = 3
+TUBES = tuple(f"spoilt-{n}" for n in range(6))
+LARGE_BYTES = 33 << 20  # so that the next one begins a segment
+RECORD_PUBLISH = 3  # csrc/log/records.h
+OPTIONS = ("--shards", str(SHARDS), "--sync", "never")
+# May be gone: what deleted them was in a file that was spoilt, or they were.
+GONE = b"NOT_FOUND"
+
+
+def logs(data: Path) -> list[Path]:
+    return sorted(data.glob("shard-*/*.log"))
+
+
+def swap(one: Path, other: Path) -> None:
+    between = one.with_suffix(".between")
+    one.rename(between)
+    other.rename(one)
+    between.rename(other)
+
+
+@dataclass
+class Spoiler:
+    """Does one thing to a data directory, and knows which files may have lost something by it."""
+
+    data: Path
+    draw: random.Random
+    touched: set[Path] = field(default_factory=set)
+    missing: set[Path] = field(default_factory=set)
+    did: list[str] = field(default_factory=list)
+
+    def spoil(self) -> None:
+        kinds: list[Callable[[], None]] = [
+            self.delete, self.delete_names, self.delete_manifest, self.swap_in_a_shard, self.swap_shards,
+            self.copy, self.fill, self.empty, self.delete_shard,
+        ]  # fmt: skip
+        self.draw.choice(kinds)()
+
+    def one(self) -> Path:
+        return self.draw.choice(logs(self.data))
+
+    def note(self, what: str, *paths: Path) -> None:
+        self.did.append(f"{what} {', '.join(str(path.relative_to(self.data)) for path in paths)}")
+
+    def delete(self) -> None:
+        path = self.one()
+        self.note("deleted", path)
+        path.unlink()
+        self.touched.add(path)
+        self.missing.add(path)
+
+    def delete_names(self) -> None:
+        for path in self.draw.choice(logs(self.data)).parent.glob("*.names"):
+            self.note("deleted", path)
+            path.unlink()
+
+    def delete_manifest(self) -> None:
+        path = self.one().parent / "manifest.json"
+        self.note("deleted", path)
+        path.unlink(missing_ok=True)
+
+    def swap_in_a_shard(self) -> None:
+        of = sorted(self.one().parent.glob("*.log"))
+        if len(of) > 1:
+            one, other = self.draw.sample(of, 2)
+            self.note("swapped", one, other)
+            swap(one, other)
+            self.touched ^= {p for p in self.touched if p in (one, other)}
+
+    def swap_shards(self) -> None:
+        one = self.one()
+        others = [path for path in logs(self.data) if path.parent != one.parent]
+        if others:
+            other = self.draw.choice(others)
+            self.note("swapped", one, other)
+            swap(one, other)
+            self.touched |= {one, other}
+
+    def copy(self) -> None:
+        path = self.one()
+        to = path.with_name(f"{int(path.stem) + self.draw.randrange(1, 50):010d}.log")
+        if not to.exists():
+            self.note("copied", path, to)
+            shutil.copyfile(path, to)
+
+    def fill(self) -> None:
+        path = self.one()
+        self.note("filled", path)
+        with path.open("r+b") as file:
+            file.seek(self.draw.randrange(max(1, path.stat().st_size)))
+            file.write(self.draw.randbytes(self.draw.choice([1, 600, 100_000])))
+        self.touched.add(path)
+
+    def empty(self) -> None:
+        path = self.one()
+        self.note("emptied", path)
+        path.write_bytes(b"")
+        self.touched.add(path)
+
+    def delete_shard(self) -> None:
+        path = self.one().parent
+        self.touched |= set(path.glob("*.log"))
+        self.note("deleted", path)
+        shutil.rmtree(path)
+
+
+def places(data: Path) -> dict[int, Path]:
+    """In which file a job is."""
+    from mq_shards.shards.dump import Record, decode_segment
+
+    found = {}
+    for path in logs(data):
+        if path.stat().st_size:
+            for entry in decode_segment(path):
+                if isinstance(entry, Record) and entry.kind == RECORD_PUBLISH:
+                    found[entry.id] = path
+    return found
+
+
+def use(server: Server, draw: random.Random, jobs: dict[int, bytes]) -> None:
+    """Jobs of all kinds are put, held, buried, released and deleted; `jobs` is what must be there."""
+    with Wire(server) as wire:
+        wire.watch_only(*TUBES)
+        for _ in range(30):
+            wire.use(draw.choice(TUBES))
+            body = draw.randbytes(draw.choice([1, 300, 5000]))
+            jobs[wire.put(body, pri=draw.randrange(3), delay=draw.choice([0, 0, 0, 1000]))] = body
+        wire.use(draw.choice(TUBES))
+        jobs[wire.put(bytes(LARGE_BYTES), pri=9)] = bytes(LARGE_BYTES)
+        for _ in range(12):
+            reply = wire.exchange("reserve-with-timeout 0")
+            assert reply.word in (b"RESERVED", b"TIMED_OUT"), reply
+            if reply.word == b"RESERVED":
+                verb = draw.choice(["delete {}", "release {} 1 0", "bury {} 1", "touch {}"])
+                assert wire.ask(verb.format(reply.number)) != GONE
+                if verb.startswith("delete"):
+                    jobs.pop(reply.number, None)
+
+
+def check(server: Server, jobs: dict[int, bytes], untouched: set[int]) -> None:
+    with Wire(server) as wire:
+        for job, body in list(jobs.items()):
+            reply = wire.exchange(f"peek {job}")
+            if reply.word == b"FOUND":
+                assert reply.body == body, f"job {job} is another"
+            else:
+                assert reply.word == GONE and job not in untouched, f"job {job}: {reply.line!r}"
+                del jobs[job]
+
+
+def spoil_and_go_on(data: Path, seed: int, rounds: int) -> None:
+    draw = random.Random(seed)
+    jobs: dict[int, bytes] = {}
+    untouched: set[int] = set()
+    spoiler, history = Spoiler(data, draw), list[list[str]]()
+    for round_ in range(rounds + 1):
+        options = (*OPTIONS, "--set", f"beanstalk.max-job-size={LARGE_BYTES}")
+        with running(draw.choice([SINGLE, MANY]), data_dir=data, options=options) as server:
+            try:
+                check(server, jobs, untouched)
+                use(server, draw, jobs)
+                said = server.said()
+                for path in spoiler.missing:
+                    assert str(int(path.stem)) in said and "missing" in said, f"{path} is missing, and nobody says so"
+                assert "Traceback" not in said and "ended with" not in said and "is killed" not in said
+            except (AssertionError, OSError) as error:
+                error.add_note(f"seed {seed}, round {round_}: {history}\n{server.said()}")
+                raise
+            server.kill()
+        where = places(data)
+        spoiler = Spoiler(data, draw)
+        for _ in range(draw.randrange(1, 4)):
+            if logs(data):
+                spoiler.spoil()
+        history.append(spoiler.did)
+        untouched = {job for job in jobs if job in where and where[job] not in spoiler.touched}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_files_are_spoilt_between_restarts_and_the_rest_is_served(tmp_path: Path, seed: int) -> None:
+    spoil_and_go_on(tmp_path / "data", seed, rounds=4)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_files_are_spoilt_again_and_again(tmp_path: Path, seed: int) -> None:
+    spoil_and_go_on(tmp_path / "data", seed, rounds=20)
