@@ -66,6 +66,7 @@ class Consumer:
     durable: bool
     ledger: int = 0
     open: bool = False
+    takes_any: bool = False  # schema there is
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +84,7 @@ class Client:
     producers: dict[int, Producer] = field(default_factory=dict)
     consumers: dict[int, Consumer] = field(default_factory=dict)
     heard: dict[int, Heard] = field(default_factory=dict)  # by slot: what to do with a worker's answer
+    sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where its readers are to begin anew
     closing: dict[int, list[Request]] = field(default_factory=dict)  # CLOSE_PRODUCERs, by producer
 
 
@@ -93,11 +95,17 @@ class Desk:
         self.engine: Final = engine
         self.clients: Final[dict[int, Client]] = {}
         self.used: Final[Counter[str]] = Counter()  # producers and consumers of a topic, by the core's name for it
+        self.take_any: Final[Counter[str]] = Counter()  # consumers among them that take any schema
 
     def use(self, topic: TopicName, by: int) -> None:
         self.used[topic.core] += by
         if not self.used[topic.core]:
             del self.used[topic.core]
+
+    def take(self, topic: TopicName, by: int) -> None:
+        self.take_any[topic.core] += by
+        if not self.take_any[topic.core]:
+            del self.take_any[topic.core]
 
     def say(self, client: Client, name: str, **fields: object) -> None:
         if client.conn in self.clients:

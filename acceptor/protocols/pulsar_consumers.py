@@ -45,7 +45,9 @@ NO_ENTRY: Final = (1 << 64) - 1  # -1, of what has none
 MAX_ID: Final = (1 << 63) - 1
 MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
+TAKES_ANY: Final = 21  # Schema.Type
 NAME_BYTES: Final = 1024
+MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not come again
 # Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
 TELL_NS: Final = 100_000_000
 
@@ -131,6 +133,9 @@ class Consumers:
         name = topic.core.encode()
         shared = body.subType in (SHARED, KEY_SHARED)
         wish = _WISH.pack(shared, topic.partition, body.consumer_epoch, body.HasField("consumer_epoch"), 0)
+        sought = client.sought.pop((topic.core, body.subscription), None)
+        if isinstance(sought, Start) and not body.durable:
+            start = sought
         number = self._desk.engine.call(client.conn, "add-consumer", body.consumer_id, wish + name)
         if number == 0:
             request.fail(NOT_ALLOWED, "Too many consumers or topics")
@@ -138,6 +143,7 @@ class Consumers:
         consumer = Consumer(
             body.consumer_id, number, topic, body.subscription, body.subType, body.consumer_name, body.durable
         )
+        consumer.takes_any = body.schema.type == TAKES_ANY
         client.consumers[consumer.id] = consumer
         asked = request.ask(
             lib.MSG_SUBSCRIBE, topic, lambda answer: self._subscribed(request, consumer, start, answer, may_look),
@@ -157,6 +163,7 @@ class Consumers:
         if answer.status == engine.OK and self._desk.engine.call(client.conn, "open-consumer", consumer.id, ledger):
             consumer.ledger, consumer.open = answer.incarnation, True
             self._desk.use(consumer.topic, 1)
+            self._desk.take(consumer.topic, int(consumer.takes_any))
             self._holders.setdefault((consumer.topic.core, consumer.subscription), []).append((client, consumer))
             request.succeed()
             if consumer.kind == FAILOVER:
@@ -239,6 +246,7 @@ class Consumers:
         there = self._holders.get(key, [])
         left = [pair for pair in there if pair[1] is not consumer]
         self._desk.use(consumer.topic, len(left) - len(there))
+        self._desk.take(consumer.topic, (len(left) - len(there)) * consumer.takes_any)
         if left:
             self._holders[key] = left
         else:
@@ -293,10 +301,18 @@ class Consumers:
             request.fail(METADATA_ERROR, "Message id and message publish time were not present")
             return
 
+        # A reader that is moved comes again and says where it began once: it goes on where it was moved to.
+        key = consumer.topic.core, consumer.subscription
+        if not consumer.durable:
+            if len(request.client.sought) >= MAX_SOUGHT:
+                request.client.sought.clear()
+            request.client.sought[key] = start
+
         def sought(answer: Answer) -> None:
             if answer.status == engine.OK:
                 request.succeed()
             else:
+                request.client.sought.pop(key, None)
                 request.fail(METADATA_ERROR, "The subscription could not be moved")
 
         request.ask(

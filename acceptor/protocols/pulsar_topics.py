@@ -34,7 +34,8 @@ Url: TypeAlias = Callable[[], tuple[str, str | None]]
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 CONNECT, FAILED = 1, 2  # of a LOOKUP; of PARTITIONED_METADATA:
 PARTITIONS_FOUND, PARTITIONS_FAILED = 0, 1
-NO_SCHEMA: Final = 0
+# Of a schema: none, and that of a consumer who takes whatever there is.
+NO_SCHEMA: Final = (0, 21)
 PRODUCE, CONSUME = "produce", "consume"
 KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 MAX_WATCHERS: Final = 1000  # of a connection
@@ -76,7 +77,7 @@ def who(client: Client) -> Fields:
 
 
 def producer_fields(body: Message) -> Fields:
-    has_schema = body.HasField("schema") and body.schema.type != NO_SCHEMA
+    has_schema = body.HasField("schema") and body.schema.type not in NO_SCHEMA
     return {"action": PRODUCE, "encrypted": bool(body.encrypted), "schema": has_schema}
 
 
@@ -139,7 +140,7 @@ class Topics:
 
     def _check_schema(self, request: Request, topic: TopicName, consumer: bool, then: Opened) -> None:
         schema = request.body.schema
-        if not request.body.HasField("schema") or schema.type == NO_SCHEMA:
+        if not request.body.HasField("schema") or schema.type in NO_SCHEMA:
             then(b"")
             return
 
@@ -161,7 +162,8 @@ class Topics:
         def located(answer: Answer) -> None:
             # A consumer's schema becomes the topic's only where nobody has anything yet.
             where = position_of(answer.body) if answer.status == engine.OK else None
-            idle = (where is None or where.next_seq == where.began_seq) and not self._desk.used[topic.core]
+            unused = self._desk.used[topic.core] == self._desk.take_any[topic.core]
+            idle = unused and (where is None or where.next_seq == where.began_seq)
             self._catalog.ask("put-schema", heard, again=False, consumer=True, idle=idle, **fields)
 
         request.ask(lib.MSG_POSITION, topic, located, topic=self._desk.engine.bind(topic.core.encode()))

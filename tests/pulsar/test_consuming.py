@@ -423,3 +423,44 @@ def test_a_consumer_is_told_how_it_stands_and_who_asks_about_none_is_cut_off(wir
     assert (found.unackedMessages, found.msgBacklog) == (2, 4)
     wire.say("consumerStats", request_id=99, consumer_id=5)
     assert wire.is_closed()
+
+
+def test_a_reader_that_was_moved_goes_on_there_though_it_names_its_first_place_again(wire: Wire, topic: str) -> None:
+    """As the Java client does after a seek by time."""
+    wire.producer(topic)
+    for i in range(3):
+        wire.send(b"old", sequence=i)
+
+    def read() -> None:
+        start = {"ledgerId": MAX, "entryId": MAX}  # earliest
+        wire.subscribe(topic, "reader", durable=False, start_message_id=start)
+        wire.flow(10)
+
+    read()
+    wire.messages(3)
+    wire.ask("seek", consumer_id=1, message_publish_time=4_000_000_000_000)
+    wire.expect("close_consumer")
+    read()
+    wire.send(b"new", sequence=3)
+    assert payload_of(wire.message()) == b"new"
+    wire.ask("close_consumer", consumer_id=1)
+    read()
+    assert payload_of(wire.message()) == b"old", "once: who comes anew begins where it says"
+
+
+def test_a_consumer_that_takes_any_schema_leaves_it_to_others_to_bring_one(wire: Wire, topic: str) -> None:
+    any_schema = {"name": "", "schema_data": b"", "type": 21, "properties": []}
+    wire.subscribe(topic, "any", 1, 1, schema=any_schema)
+    assert wire.ask("getSchema", "getSchemaResponse", topic=topic).error_code == 11
+    wire.subscribe(topic, "s", 1, 2, schema={**any_schema, "type": 1})
+    assert wire.ask("getSchema", "getSchemaResponse", topic=topic).schema.type == 1
+
+
+def test_a_failover_consumer_hears_behind_the_answer_whether_it_is_the_active_one(wire: Wire, topic: str) -> None:
+    wire.say("subscribe", request_id=99, topic=topic, subscription="s", subType=2, consumer_id=1, consumer_name="a")
+    names = []
+    while not names or names[-1] != "active_consumer_change":
+        frame = wire.receive()
+        assert frame is not None
+        names.append(frame.name)
+    assert names == ["success", "active_consumer_change"]

@@ -1,5 +1,5 @@
-"""Pulsar's official Go client in scenarios of every feature (tests/pulsar/go/main.go): built when there is a compiler,
-and run against a broker of two workers and two acceptors."""
+"""Pulsar's official Go and Java clients in scenarios of every feature (tests/pulsar/go/main.go, java/Scenarios.java):
+built when there is a compiler, and run against a broker of two workers and two acceptors."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from perf import pulsar_standalone
 from tests.pulsar.servers import PulsarServer, running
 from tests.servers import ROOT
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module")
 def server() -> Iterator[PulsarServer]:
     with running(workers=2, acceptors=2) as server:
-        for name in ("go-partitioned",):
+        for name in ("go-partitioned", "java-partitioned"):
             connection = http.client.HTTPConnection(server.http, timeout=20)
             path = f"/admin/v2/persistent/public/default/{name}/partitions"
             connection.request("PUT", path, "4", {"Content-Type": "application/json"})
@@ -51,3 +52,10 @@ def test_the_go_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer
         pytest.skip("its modules cannot be fetched")
     assert built.returncode == 0, built.stderr
     run([str(program), server.url])
+
+
+@pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
+@pytest.mark.skipif(pulsar_standalone.missing("tools") is not None, reason="make pulsar has not fetched the client")
+def test_the_java_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer) -> None:
+    java = pulsar_standalone.java("tools", ["-XX:TieredStopAtLevel=1"])
+    run([*java, str(HERE / "java" / "Scenarios.java"), server.url])
