@@ -73,6 +73,8 @@ class AcceptorProcess:
     def _stop(self) -> None:
         self._engine.stop_listening()
         self._engine.quiesce()
+        for protocol in self._protocols.values():
+            protocol.stopping()
         deadline = time.monotonic() + FLUSH_S
         while self._engine.busy() and time.monotonic() < deadline:
             self._turns(FLUSH_STEP_NS)

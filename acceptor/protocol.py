@@ -104,6 +104,9 @@ class Protocol(ABC):
     def meet(self, others: Mapping[str, Protocol]) -> None:
         """The protocols of this acceptor, by name; before anything comes."""
 
+    def stopping(self) -> None:
+        """No more input is taken: what is said now still leaves, if it is taken soon."""
+
     def close(self) -> None:
         """Before the engine is."""
 

@@ -30,7 +30,19 @@ from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
 from mq_shards.acceptor.protocols import nats_options, nats_tls_options, nats_topics
 from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
 from mq_shards.acceptor.protocols.nats_admission import Admission
-from mq_shards.acceptor.protocols.nats_client import NATS_SERVER_VERSION, Client, Identity, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats_client import (
+    ECHO,
+    MAY_BE_NOBODY,
+    MUST_CONNECT,
+    NATS_SERVER_VERSION,
+    PEDANTIC,
+    VERBOSE,
+    Client,
+    Identity,
+    flags_of,
+    json_line,
+    server_id_of,
+)
 from mq_shards.acceptor.protocols.nats_expiry import LOOK_S, Expiries
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
 from mq_shards.acceptor.protocols.nats_logins import Logins
@@ -48,26 +60,12 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats_websocket_upgrade import Upgraded
     from mq_shards.acceptor.upgrade import Upgrades
 
-# enum nats_flag, csrc/acceptor/protocols/nats.h
-VERBOSE: Final = 1
-PEDANTIC: Final = 2
-ECHO: Final = 4
-HEADERS: Final = 8
-NO_RESPONDERS: Final = 16
-MUST_CONNECT: Final = 32
-MAY_BE_NOBODY: Final = 1024
-
 NONCE_BYTES: Final = 11
 
 CONNECT_FIELDS: Final = {
     "verbose": flag, "pedantic": flag, "tls_required": flag, "echo": flag, "headers": flag, "no_responders": flag,
     "user": text, "pass": text, "auth_token": text, "nkey": text, "sig": text, "jwt": text,
     "name": text, "lang": text, "version": text, "protocol": int64, "account": text, "new_account": flag,
-}  # fmt: skip
-# Of CONNECT, and the options that name the cookies in which it may be instead.
-COOKIES: Final = {
-    "jwt": "websocket-jwt-cookie", "user": "websocket-user-cookie", "pass": "websocket-pass-cookie",
-    "auth_token": "websocket-token-cookie",
 }  # fmt: skip
 
 # Of nats-server's reasons for the end of a connection (enum nats_reason has those of C).
@@ -301,6 +299,11 @@ class Nats(Protocol):
         if client.connect_info:
             info = {**self._info(conn, client, self._requires_tls(conn)), **more}
             self._engine.reply(conn, json_line("INFO", info))
+
+    def stopping(self) -> None:
+        for conn, client in self._clients.items():
+            if client.is_websocket:
+                self._engine.call(conn, "end", SERVER_SHUTDOWN)
 
     def close(self) -> None:
         self._set_operator(None)
@@ -609,18 +612,11 @@ class Nats(Protocol):
             self._engine.call(conn, "let-go")
         client.connects += 1
         self._engine.call(conn, "must-connect-by-ns", 0)
-        self._take_cookies(client)
+        client.take_cookies(self._settings)
         if not self._logins.who(client).required:
             self._admit(conn, client, None)
             return
         self._logins.prove(conn, client, partial(self._proven, conn, client))
-
-    def _take_cookies(self, client: Client) -> None:
-        """What a websocket's request has said of what CONNECT says nothing of."""
-        cookies = client.options.get("cookies", {})
-        for field, option in COOKIES.items():
-            if not client.options.get(field) and (found := cookies.get(self._settings[option])):
-                client.options[field] = found
 
     def _proven(self, conn: int, client: Client, user: User | None) -> None:
         """Perhaps later: it may be gone, and another be there by its number."""
@@ -648,7 +644,7 @@ class Nats(Protocol):
             self._expiries.set(conn, self._logins.operator.ends_s(user))
         self._limit(conn)
         self._engine.call(conn, "info", 0, self._asker(conn, client))
-        self._engine.call(conn, "flags", _flags(options))
+        self._engine.call(conn, "flags", flags_of(options))
         if options["verbose"]:
             self._engine.reply(conn, b"+OK\r\n")
         self._engine.resume(conn)
@@ -683,18 +679,11 @@ class Nats(Protocol):
         self._engine.call(conn, "must-connect-by-ns", 0)
         if not self._admission.admit(conn, user, self._logins.limits(user).connections):
             raise NatsError("maximum account active connections exceeded")
-        self._engine.call(conn, "flags", _flags(client.options))
+        self._engine.call(conn, "flags", flags_of(client.options))
         self._engine.resume(conn)
 
     def _end(self, conn: int, text: str) -> None:
         self._engine.call(conn, "end", REASONS.get(text, PROTOCOL_VIOLATION), text.encode())
-
-
-def _flags(options: Mapping[str, Any]) -> int:
-    named = {
-        "verbose": VERBOSE, "pedantic": PEDANTIC, "echo": ECHO, "headers": HEADERS, "no_responders": NO_RESPONDERS,
-    }  # fmt: skip
-    return sum(bit for name, bit in named.items() if options.get(name))
 
 
 PROTOCOL: Final = Nats

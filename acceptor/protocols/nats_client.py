@@ -14,8 +14,23 @@ from mq_shards.acceptor.protocols.nats_who import GLOBAL_ACCOUNT, STANDARD, WEBS
 # The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
 
+# enum nats_flag, csrc/acceptor/protocols/nats.h
+VERBOSE: Final = 1
+PEDANTIC: Final = 2
+ECHO: Final = 4
+HEADERS: Final = 8
+NO_RESPONDERS: Final = 16
+MUST_CONNECT: Final = 32
+MAY_BE_NOBODY: Final = 1024
+
 # What nats-server begins with before a client has said what it wants.
 DEFAULTS: Final[Mapping[str, Any]] = {"verbose": True, "pedantic": True, "echo": True}
+
+# Of CONNECT, and the options that name the cookies in which it may be instead.
+COOKIES: Final = {
+    "jwt": "websocket-jwt-cookie", "user": "websocket-user-cookie", "pass": "websocket-pass-cookie",
+    "auth_token": "websocket-token-cookie",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +85,13 @@ class Client:
     def connection_type(self) -> str:
         return WEBSOCKET if self.is_websocket else STANDARD
 
+    def take_cookies(self, settings: Mapping[str, Any]) -> None:
+        """What a websocket's request has said of what CONNECT says nothing of."""
+        cookies = self.options.get("cookies", {})
+        for name, option in COOKIES.items():
+            if not self.options.get(name) and (found := cookies.get(settings[option])):
+                self.options[name] = found
+
     @property
     def account(self) -> str:
         return self.user.account if self.user is not None else GLOBAL_ACCOUNT
@@ -83,3 +105,10 @@ def go_json(value: Mapping[str, Any]) -> bytes:
 def json_line(verb: str, value: Mapping[str, Any]) -> bytes:
     """With a space before the line's end."""
     return verb.encode() + b" " + go_json(value) + b" \r\n"
+
+
+def flags_of(options: Mapping[str, Any]) -> int:
+    named = {
+        "verbose": VERBOSE, "pedantic": PEDANTIC, "echo": ECHO, "headers": HEADERS, "no_responders": NO_RESPONDERS,
+    }  # fmt: skip
+    return sum(bit for name, bit in named.items() if options.get(name))

@@ -20,6 +20,7 @@ from tests.nats.websocket_wire import (
     FINAL,
     PING,
     PONG,
+    SERVERS,
     Websocket,
     frame,
     request,
@@ -187,6 +188,20 @@ def test_who_pings_and_never_reads_holds_no_memory() -> None:
         with Websocket(port) as other:
             other.say(QUIET + b"PING\r\n")
             other.until(b"PONG\r\n")
+
+
+def test_a_server_that_stops_says_so(kind: int) -> None:
+    with (
+        serving(kind, "compression: true") as port,
+        Websocket(port) as plain,
+        Websocket(port, asked=DEFLATE) as compressed,
+    ):
+        plain.until(b"INFO")
+        inflated(compressed, 1)
+        SERVERS[port].process.terminate()
+        for client in (plain, compressed):
+            client.to_the_end()
+            assert client.controls == [(CLOSE, b"\x03\xe9Server Shutdown")]
 
 
 # --- who comes --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.nats.servers import running
+from tests.nats.servers import NatsServer, running
 from tests.servers import START_SECONDS, free_port
 
 TIMEOUT_S = 5.0
@@ -138,6 +138,9 @@ def conf(port: int, *lines: str, tls: bool = False) -> str:
     return "\n".join(["websocket {", *(f"  {line}" for line in inside), "}", ""])
 
 
+SERVERS: dict[int, NatsServer] = {}  # by their ports for websockets
+
+
 @contextlib.contextmanager
 def serving(acceptors: int, *lines: str, more: str = "", tls: bool = False) -> Iterator[int]:
     """The port for websockets of a server (0: a nats-server), with these lines in its block and more outside."""
@@ -145,8 +148,9 @@ def serving(acceptors: int, *lines: str, more: str = "", tls: bool = False) -> I
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "nats-server.conf"
         path.write_text(conf(port, *lines, tls=tls) + more)
-        with running(acceptors, arguments=["-c" if acceptors == 0 else "--nats-config", str(path)]):
+        with running(acceptors, arguments=["-c" if acceptors == 0 else "--nats-config", str(path)]) as server:
             _wait(port)
+            SERVERS[port] = server
             yield port
 
 
