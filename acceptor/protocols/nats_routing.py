@@ -60,7 +60,9 @@ MADE_ANEW: Final = frozenset({
     "cluster-name", "cluster-pool-size", "cluster-accounts", "cluster-compression", "cluster-compression-rtt",
 })  # fmt: skip
 # What clients are told of the cluster hangs on these.
-ADVERTISED: Final = frozenset({"cluster-name", "cluster-no-advertise", "client-advertise"})
+ADVERTISED: Final = frozenset({
+    "cluster-name", "cluster-no-advertise", "client-advertise", "websocket-advertise",
+})  # fmt: skip
 WILDCARD_HOSTS: Final = ("", "0.0.0.0", "::")
 
 log = logging.getLogger(__name__)
@@ -184,7 +186,9 @@ class Routing:
 
     def _advertise(self) -> None:
         if self._nats is not None:
-            self._own.connect_urls = () if self._settings["cluster-no-advertise"] else self._nats.own_urls()
+            told = not self._settings["cluster-no-advertise"]
+            self._own.connect_urls = self._nats.own_urls() if told else ()
+            self._own.ws_connect_urls = self._nats.own_websocket_urls() if told else ()
         self._tell_clients()
 
     def _dial_all(self, url: RouteUrl) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -141,4 +142,30 @@ def test_a_server_that_sends_its_clients_away_says_so_to_the_others(kinds: tuple
         info = json.loads(said.partition(b" ")[2])
         assert (info["server_id"], info["ldm"]) == (wire.info["server_id"], True)
         client.close()
+        wire.close()
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,)))
+def test_clients_of_websockets_are_told_where_others_take_websockets(kinds: tuple[str, ...]) -> None:
+    port = free_port()
+    conf = CONF.replace("no_advertise: true", "") + f'websocket {{ listen: "127.0.0.1:{port}", no_tls: true }}\n'
+    with configured(kinds[0], conf) as member:
+        urls = {"connect_urls": ["192.0.2.1:4222"], "ws_connect_urls": ["192.0.2.1:8080"]}
+        wire = RouteWire.joined(member.route_port, info={**INFO, **urls}, connect=LOGIN)
+        assert wire.info["ws_connect_urls"] == [f"127.0.0.1:{port}"]
+        assert wire.info["connect_urls"] == [f"127.0.0.1:{member.port}"]
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+            client.sendall(
+                b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+            )
+            heard = b""
+            while b"} \r\n" not in heard:
+                received = client.recv(4096)
+                assert received, heard
+                heard += received
+        assert b"192.0.2.1:8080" in heard and f"127.0.0.1:{port}".encode() in heard
+        assert b"4222" not in heard
+        assert b"192.0.2.1:4222" in (plain := member.client()).info
+        plain.close()
         wire.close()
