@@ -57,6 +57,7 @@ class Answer(NamedTuple):
     seq: int = 0
     incarnation: int = 0  # or the time of what was read, as the kind has it
     flags: int = 0
+    pri: int = 0  # or whatever the kind has there
 
 
 class Upcall(NamedTuple):
@@ -189,7 +190,7 @@ class Engine:
                 message = upcall.answer
                 answer = Answer(
                     message.kind, message.status, message.slot, message.id, data,
-                    message.seq, message.incarnation, message.flags,
+                    message.seq, message.incarnation, message.flags, message.pri,
                 )  # fmt: skip
                 data = b""
             yield Upcall(kind, int(upcall.conn), int(upcall.protocol), data, answer)

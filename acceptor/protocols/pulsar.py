@@ -4,6 +4,7 @@ csrc/acceptor/protocols/pulsar.c has the others, and hands these over as they ca
 letter before them:
 
     d...    a command; the connection's next ones are parsed meanwhile, except before it is connected
+    x       a producer (its id: 8 bytes) that waited is the exclusive one now, in an epoch (8 bytes)
     p, c    a producer or consumer (its id: 8 bytes) is none any more
     t       a connection begins with TLS
     a       a connection that was asked whether it is alive, is
@@ -21,7 +22,19 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
-from mq_shards.acceptor.option_kinds import MAX_BODY, MS, SECOND, YEAR, Duration, File, Kind, Number, Setting, Text
+from mq_shards.acceptor.option_kinds import (
+    MAX_BODY,
+    MS,
+    SECOND,
+    YEAR,
+    Duration,
+    File,
+    Flag,
+    Kind,
+    Number,
+    Setting,
+    Text,
+)
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
 from mq_shards.acceptor.protocols import pulsar_credentials
 from mq_shards.acceptor.protocols.pulsar_answers import Answers
@@ -46,6 +59,7 @@ SERVER_VERSION: Final = "Pulsar Server 4.0.7 (mq-shards)"
 PROTOCOL_VERSION: Final = 21
 # A message's id, its compression, and its bytes without.
 _COMPRESSED: Final = struct.Struct("=QII")
+_ATTACHED: Final = struct.Struct("=QQ")
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +72,7 @@ class Pulsar(Protocol):
         "max-message-size": Number(5 << 20, 1, MAX_BODY // 2, "bytes of the largest message, as clients are told"),
         "keep-alive": Duration(30 * SECOND, MS, YEAR, "between two PINGs; who is silent for two of these is cut off"),
         "policies-interval": Duration(60 * SECOND, MS, YEAR, "between two looks at what expires by a policy"),
+        "deduplication": Flag(False, "whether topics deduplicate whose namespace says neither"),
         "advertised-url": Text("", "where clients are told that a topic is; empty: the address that is listened on"),
         "tls-cert-file": File("the certificate (PEM) for pulsar+ssl://, which is spoken on the same ports"),
         "tls-key-file": File("the key of that certificate"),
@@ -74,14 +89,15 @@ class Pulsar(Protocol):
         super().__init__(engine, settings, broker)
         self._number = protocol_number(self.name)
         self._desk = Desk(engine)
-        self._liveness = Liveness(engine)
-        self._producers = Producers(self._desk, broker, self._liveness)
+        self._liveness = Liveness(engine, broker.acceptor, broker.calls)
+        self._catalog = Catalog(broker.calls)
+        self._producers = Producers(self._desk, broker, self._liveness, self._deduplicates)
+        self._catalog.on_policies.append(self._producers.policies_changed)
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
         self._context = _context(settings)
         self._authentication = Authentication(self._desk, settings, SERVER_VERSION, self._common_name)
         self._answers = Answers(self._desk, broker.calls)
         self._consumers = Consumers(self._desk, self._liveness, self._answers.ends)
-        self._catalog = Catalog(broker.calls)
         authorizes = bool(settings["authorization-enabled"])
         self._topics = Topics(self._desk, self._catalog, broker.calls, self._url, authorizes=authorizes)
         self._permissions = Permissions(self._desk, self._catalog, broker.calls, authorizes=authorizes)
@@ -126,9 +142,15 @@ class Pulsar(Protocol):
             self._liveness.alive(conn)
         elif what == b"u":
             self._open(command[1:])
+        elif what == b"x" and client is not None:
+            self._producers.attached(client, *_ATTACHED.unpack_from(command, 1))
         elif client is not None:
             gone = self._producers.gone if what == b"p" else self._consumers.gone
             gone(client, int.from_bytes(command[1:], "little"))
+
+    def _deduplicates(self, namespace: str) -> bool:
+        there = self._catalog.policies(namespace).get("deduplication")
+        return bool(self._settings["deduplication"] if there is None else there)
 
     def _open(self, asked: bytes) -> None:
         id, kind, size = _COMPRESSED.unpack_from(asked)

@@ -43,6 +43,7 @@ class Catalog:
     def __init__(self, calls: Calls | None) -> None:
         self._calls = calls
         self._policies: dict[str, Fields] = {}  # by namespace, of those that something was opened in
+        self.on_policies: list[Callable[[str], None]] = []  # called with a namespace when its policies are others now
         if calls is not None:
             calls.hear("pulsar.policies", self._told)
 
@@ -51,14 +52,20 @@ class Catalog:
         return self._policies.get(namespace, {})
 
     def learn(self, namespace: str, policies: Fields) -> None:
-        self._policies[namespace] = policies
+        if self._policies.get(namespace) != policies:
+            self._policies[namespace] = policies
+            self._changed(namespace)
+
+    def _changed(self, namespace: str) -> None:
+        for hear in self.on_policies:
+            hear(namespace)
 
     def _told(self, body: bytes) -> None:
         told = orjson.loads(body)
         if told["policies"] is None:
             self._policies.pop(told["namespace"], None)
         elif told["namespace"] in self._policies:
-            self._policies[told["namespace"]] = told["policies"]
+            self.learn(told["namespace"], told["policies"])
 
     def ask(self, what: str, heard: Heard, *, again: bool = True, **fields: object) -> None:
         """`heard` is called later, except where there is no gateway at all."""

@@ -49,7 +49,11 @@ class Producer:
     name: str
     topic: TopicName
     mode: int
+    number: int  # its worker's for it
     epoch: int = 0
+    key: int = 0  # by which its worker knows it again
+    last: int = 0  # the last sequence id that is known of it; NO_PLACE: none
+    deduplicates: bool = False
     topic_epoch: int | None = None
     ready: bool = False
     schema_version: bytes = b""

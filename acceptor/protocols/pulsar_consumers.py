@@ -85,8 +85,6 @@ class Consumers:
         self._desk = desk
         self._ends = ends
         self._liveness = liveness
-        # Those here of each subscription that has room for one: who may be in the way of another.
-        self._holders: dict[tuple[str, str], list[tuple[Client, Consumer]]] = {}
         # Who is to hear whether it is the active one, soonest first.
         self._to_tell: deque[tuple[int, Client, Consumer]] = deque()
 
@@ -164,18 +162,17 @@ class Consumers:
             consumer.ledger, consumer.open = answer.incarnation, True
             self._desk.use(consumer.topic, 1)
             self._desk.take(consumer.topic, int(consumer.takes_any))
-            self._holders.setdefault((consumer.topic.core, consumer.subscription), []).append((client, consumer))
             request.succeed()
             if consumer.kind == FAILOVER:
                 self._to_tell.append((time.monotonic_ns() + TELL_NS, client, consumer))
             self._look_for_end(client, consumer)
             return
         self._drop(client, consumer)
-        in_the_way = self._in_the_way(client, consumer) if may_look and answer.status == engine.FULL else None
-        if in_the_way is not None:
-            self._liveness.look(
-                in_the_way.conn,
-                lambda alive: self._subscribe(request, consumer.topic, start, may_look=not alive),
+        acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
+        own = self._liveness.is_here(acceptor) and conn == client.conn
+        if may_look and answer.status == engine.FULL and answer.id and not own:
+            self._liveness.look_at(
+                acceptor, conn, lambda alive: self._subscribe(request, consumer.topic, start, may_look=not alive)
             )
             return
         code, text = _refusal(answer.status, consumer)
@@ -190,10 +187,6 @@ class Consumers:
             client, lib.MSG_POSITION, consumer.topic, heard,
             topic=self._desk.engine.bind(consumer.topic.core.encode()),
         )  # fmt: skip
-
-    def _in_the_way(self, client: Client, consumer: Consumer) -> Client | None:
-        holders = self._holders.get((consumer.topic.core, consumer.subscription), ())
-        return next((holder for holder, _ in holders if holder is not client), None)
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -214,7 +207,7 @@ class Consumers:
             request.succeed()
             return
         client.consumers.pop(consumer.id)
-        self._forget(client, consumer)
+        self._forget(consumer)
         self._leave(request, consumer, request.succeed)
 
     def _leave(self, request: Request, consumer: Consumer, then: Callable[[], None]) -> None:
@@ -230,27 +223,22 @@ class Consumers:
         """The codec has done with it, and its client knows."""
         consumer = client.consumers.pop(consumer_id, None)
         if consumer is not None:
-            self._forget(client, consumer)
+            self._forget(consumer)
 
     def client_gone(self, client: Client) -> None:
         for consumer in client.consumers.values():
-            self._forget(client, consumer)
+            self._forget(consumer)
         client.consumers.clear()
 
     def _drop(self, client: Client, consumer: Consumer) -> None:
         client.consumers.pop(consumer.id, None)
         self._desk.engine.call(client.conn, "drop-consumer", consumer.id)
 
-    def _forget(self, client: Client, consumer: Consumer) -> None:
-        key = (consumer.topic.core, consumer.subscription)
-        there = self._holders.get(key, [])
-        left = [pair for pair in there if pair[1] is not consumer]
-        self._desk.use(consumer.topic, len(left) - len(there))
-        self._desk.take(consumer.topic, (len(left) - len(there)) * consumer.takes_any)
-        if left:
-            self._holders[key] = left
-        else:
-            self._holders.pop(key, None)
+    def _forget(self, consumer: Consumer) -> None:
+        if consumer.open:
+            consumer.open = False
+            self._desk.use(consumer.topic, -1)
+            self._desk.take(consumer.topic, -int(consumer.takes_any))
 
     # --- about a subscription ---------------------------------------------------------------------------------------
 
@@ -267,7 +255,7 @@ class Consumers:
                 request.fail(METADATA_ERROR, "Unconnected or shared consumer attempting to unsubscribe")
                 return
             request.client.consumers.pop(consumer.id, None)
-            self._forget(request.client, consumer)
+            self._forget(consumer)
             self._leave(request, consumer, delete)
 
         def delete() -> None:

@@ -1,5 +1,9 @@
 """Whether a connection is alive: before a name or an exclusive place is refused because of it, it is sent a PING; when
-nothing comes of it for a while it is cut off, and who asked gets in. Without this clients that reconnect would fail."""
+nothing comes of it for a while it is cut off, and who asked gets in. Without this clients that reconnect would fail.
+
+Those of other acceptors are asked for through the gateway. Without a gateway they count as alive: who asked is refused,
+and tries again.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,51 @@ import time
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+import orjson
 from mq_shards.acceptor.engine import FOREVER, Engine
+from mq_shards.ringbuf.calls import Asked, Calls, Reply
 
 WAIT_NS: Final = 5_000_000_000
+# Longer than the other acceptor takes.
+ELSEWHERE_NS: Final = WAIT_NS + 2_000_000_000
 
 Then: TypeAlias = Callable[[bool], None]
 
 
 class Liveness:
-    def __init__(self, engine: Engine, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, engine: Engine, acceptor: int, calls: Calls | None, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """`acceptor` is the number of this one."""
         self._engine = engine
+        self._acceptor = acceptor
+        self._calls = calls
         self._now_ns = now_ns
         self._until_ns: dict[int, int] = {}  # by connection, soonest first: all have the same time
         self._then: dict[int, list[Then]] = {}
+        if calls is not None:
+            calls.serve("pulsar.look", self._asked)
+
+    def is_here(self, acceptor: int) -> bool:
+        return acceptor == self._acceptor
+
+    def look_at(self, acceptor: int, conn: int, then: Then) -> None:
+        """As `look`, of a connection of any acceptor."""
+        if self.is_here(acceptor):
+            self.look(conn, then)
+            return
+
+        def heard(reply: Reply) -> None:
+            then(not reply.ok or bool(orjson.loads(reply.body)["alive"]))
+
+        if self._calls is None:
+            then(True)
+            return
+        body = orjson.dumps({"acceptor": acceptor, "conn": conn})
+        self._calls.ask("pulsar.alive", body, heard, timeout_ns=ELSEWHERE_NS)
+
+    def _asked(self, asked: Asked) -> None:
+        self.look(orjson.loads(asked.body)["conn"], lambda alive: asked.answer(orjson.dumps({"alive": alive})))
 
     def look(self, conn: int, then: Then) -> None:
         """`then` is told, later, whether it is alive; one that is not is closed by then."""

@@ -1,9 +1,10 @@
-"""PRODUCER and CLOSE_PRODUCER: who may publish to a topic, under which name, and whether beside others."""
+"""PRODUCER and CLOSE_PRODUCER: who may publish to a topic, under which name, and whether beside others. The topic's
+worker decides (MSG_ATTACH, csrc/shards/attach.c), so it holds for all acceptors."""
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+import struct
+from collections.abc import Callable
 from typing import Final
 
 from mq_shards.acceptor import engine
@@ -18,43 +19,33 @@ from mq_shards.acceptor.protocols.pulsar_clients import (
     Client,
     Desk,
     Producer,
-    PulsarError,
     Request,
 )
 from mq_shards.acceptor.protocols.pulsar_liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar_names import TopicName
-from mq_shards.acceptor.protocols.pulsar_position import position_of
 from mq_shards.csrc._core import lib
 
+# ProducerAccessMode, whose numbers are those of enum access.
 SHARED: Final = 0
 EXCLUSIVE: Final = 1
-WAIT_FOR_EXCLUSIVE: Final = 2
-EXCLUSIVE_WITH_FENCING: Final = 3
 
+# struct attach, csrc/ringbuf/message.h
+_ATTACH: Final = struct.Struct("=IIQQ")
+# What "open-producer" is told.
+_OPEN: Final = struct.Struct("=QB")
 
-@dataclass(slots=True, eq=False)
-class Holder:
-    client: Client
-    producer: Producer
-
-
-@dataclass(slots=True, eq=False)
-class Topic:
-    """The producers of a topic."""
-
-    by_name: dict[str, Holder] = field(default_factory=dict)
-    exclusive: Holder | None = None
-    waiting: deque[tuple[Request, Holder]] = field(default_factory=deque)
-    epoch: int = -1
+Deduplicates = Callable[[str], bool]
 
 
 class Producers:
-    def __init__(self, desk: Desk, broker: Broker, liveness: Liveness) -> None:
+    def __init__(self, desk: Desk, broker: Broker, liveness: Liveness, deduplicates: Deduplicates) -> None:
+        """`deduplicates`: whether the topics of a namespace do."""
         self._desk = desk
         self._liveness = liveness
+        self._deduplicates = deduplicates
         self._prefix = f"standalone-{broker.instance[:8]}-{broker.acceptor}"
         self._made = 0
-        self._topics: dict[str, Topic] = {}
+        self._waiting: dict[Producer, Request] = {}
 
     # --- PRODUCER ---------------------------------------------------------------------------------------------------
 
@@ -68,200 +59,179 @@ class Producers:
                 request.fail(SERVICE_NOT_READY, "Producer is already present on the connection")
             return
         name = body.producer_name or self._new_name()
-        producer = Producer(body.producer_id, name, topic, body.producer_access_mode, body.epoch)
+        if len(name.encode()) > lib.ATTACH_NAME_MAX:
+            request.fail(NOT_ALLOWED, "The name of a producer is too long")
+            return
+        core = topic.core.encode()
+        number = self._desk.engine.call(client.conn, "add-producer", body.producer_id, core)
+        if number == 0:
+            request.fail(NOT_ALLOWED, "Too many producers or topics")
+            return
+        producer = Producer(body.producer_id, name, topic, body.producer_access_mode, number, body.epoch)
         producer.schema_version = schema_version
-        holder = Holder(client, producer)
-        self._admit(request, holder, may_look=True)
+        client.producers[producer.id] = producer
+        self._desk.use(topic, 1)
+        self._attach(request, producer, may_look=True)
 
     def _new_name(self) -> str:
         self._made += 1
         return f"{self._prefix}-{self._made}"
 
-    def _admit(self, request: Request, holder: Holder, *, may_look: bool) -> None:
-        """Now, or once it is known whether those in its way are alive."""
-        producer = holder.producer
-        place = self._topics.setdefault(producer.topic.core, Topic())
-        try:
-            self._check(request, place, holder)
-        except PulsarError as error:
-            in_the_way = self._in_the_way(place, holder)
-            if may_look and in_the_way is not None and in_the_way.client is not holder.client:
-                self._liveness.look(
-                    in_the_way.client.conn, lambda alive: self._admit(request, holder, may_look=not alive)
-                )
-                return
-            self._forget_if_idle(producer.topic.core)
-            request.fail(error.code, str(error))
+    def _attach(self, request: Request, producer: Producer, *, may_look: bool) -> None:
+        """`may_look`: before it is refused, it is asked whether who is in its way is alive."""
+        body = request.body
+        if request.client.producers.get(producer.id) is not producer:
+            request.done()  # closed meanwhile
             return
-        if producer.mode == WAIT_FOR_EXCLUSIVE and (place.exclusive is not None or place.by_name):
-            place.waiting.append((request, holder))
-            self._add(holder)
-            place.by_name.setdefault(producer.name, holder)
-            self._desk.say(
-                holder.client, "producer_success", request_id=request.body.request_id, producer_name=producer.name,
-                last_sequence_id=-1, schema_version=b"", producer_ready=False,
-            )  # fmt: skip
-            request.done()
-            return
-        self._enter(place, holder)
-        self._make(request, holder)
-
-    def _in_the_way(self, place: Topic, holder: Holder) -> Holder | None:
-        return place.by_name.get(holder.producer.name) or place.exclusive
-
-    def _check(self, request: Request, place: Topic, holder: Holder) -> None:
-        """Raises PulsarError."""
-        producer = holder.producer
-        same = place.by_name.get(producer.name)
-        if same is not None and not self._replaces(holder, same):
-            raise PulsarError(PRODUCER_BUSY, f"Producer with name '{producer.name}' is already connected to topic")
-        if same is not None:
-            self._throw_out(same)
-        if producer.mode == SHARED and (place.exclusive is not None or place.waiting):
-            raise PulsarError(PRODUCER_BUSY, "Topic has an existing exclusive producer: " + _name_of(place.exclusive))
-        if producer.mode == EXCLUSIVE:
-            if place.exclusive is not None or place.waiting:
-                raise PulsarError(PRODUCER_FENCED, "Topic has an existing exclusive producer")
-            if place.by_name:
-                raise PulsarError(PRODUCER_FENCED, "Topic has existing shared producers")
-        wanted = request.body
-        if producer.mode != SHARED and wanted.HasField("topic_epoch") and wanted.topic_epoch < place.epoch:
-            raise PulsarError(PRODUCER_FENCED, f"Topic epoch is {place.epoch}, not {wanted.topic_epoch}")
-
-    def _replaces(self, holder: Holder, same: Holder) -> bool:
-        """The same client, back with a higher epoch."""
-        same_connection = same.client is holder.client
-        return same_connection and holder.producer.epoch > same.producer.epoch
-
-    def _enter(self, place: Topic, holder: Holder) -> None:
-        producer = holder.producer
-        if producer.mode == EXCLUSIVE_WITH_FENCING:
-            for other in list(place.by_name.values()):
-                self._throw_out(other)
-            place.waiting.clear()
-        if producer.mode != SHARED:
-            place.exclusive = holder
-            place.epoch += 1
-            producer.topic_epoch = place.epoch
-        place.by_name[producer.name] = holder
-        self._add(holder)
-
-    def _add(self, holder: Holder) -> None:
-        if holder.client.producers.get(holder.producer.id) is not holder.producer:
-            holder.client.producers[holder.producer.id] = holder.producer
-            self._desk.use(holder.producer.topic, 1)
-
-    def _throw_out(self, holder: Holder) -> None:
-        """Silently: its next SEND closes its connection."""
-        self._leave(holder.client, holder.producer)
-        self._desk.engine.call(holder.client.conn, "close-producer", holder.producer.id)
-
-    def _make(self, request: Request, holder: Holder) -> None:
-        """The topic is there from then on, if it was not."""
-        topic = holder.producer.topic
-        number = self._desk.engine.bind(topic.core.encode())
+        least = body.topic_epoch if body.HasField("topic_epoch") else lib.NO_PLACE
         asked = request.ask(
-            lib.MSG_POSITION, topic, lambda answer: self._located(request, holder, answer), topic=number
-        )
-        if not asked:
-            self._leave(holder.client, holder.producer)
-
-    def _located(self, request: Request, holder: Holder, answer: Answer) -> None:
-        where = position_of(answer.body) if answer.status == engine.OK else None
-        if where is not None and where.terminated:
-            self._leave(holder.client, holder.producer)
-            request.fail(TOPIC_TERMINATED, "Topic was already terminated")
-        elif where is not None and where.incarnation:
-            self._made_topic(request, holder, answer)
-        else:
-            self._make_topic(request, holder)
-
-    def _make_topic(self, request: Request, holder: Holder) -> None:
-        name = holder.producer.topic.core.encode()
-        shard = self._desk.engine.shard_of_name(name)
-        asked = request.ask(
-            lib.MSG_CHANGE, holder.producer.topic, lambda answer: self._made_topic(request, holder, answer),
-            id=shard, pri=lib.CHANGE_RETAIN, body=name,
+            lib.MSG_ATTACH, producer.topic, lambda answer: self._attached(request, producer, answer, may_look),
+            topic=self._desk.engine.bind(producer.topic.core.encode()), pri=producer.number,
+            body=_ATTACH.pack(producer.mode, 0, producer.epoch, least) + producer.name.encode(),
         )  # fmt: skip
         if not asked:
-            self._leave(holder.client, holder.producer)
+            self._drop(request.client, producer)
 
-    def _made_topic(self, request: Request, holder: Holder, answer: Answer) -> None:
-        client, producer = holder.client, holder.producer
-        if client.producers.get(producer.id) is not producer:
-            request.done()  # closed meanwhile
-        elif answer.status != engine.OK:
-            self._leave(client, producer)
-            request.fail(SERVICE_NOT_READY, "The topic could not be made")
-        elif not self._desk.engine.call(client.conn, "add-producer", producer.id, producer.topic.core.encode()):
-            self._leave(client, producer)
-            request.fail(NOT_ALLOWED, "Too many producers or topics")
+    def _attached(self, request: Request, producer: Producer, answer: Answer, may_look: bool) -> None:
+        client = request.client
+        there = client.producers.get(producer.id) is producer
+        if answer.status in (engine.OK, engine.NONE):
+            producer.key, producer.last = answer.id, answer.seq
+        if not there:
+            request.done()
+        elif answer.status == engine.OK:
+            self._ready(request, producer, answer.pri)
+        elif answer.status == engine.NONE:
+            self._wait(request, producer)
+        elif answer.status == engine.FULL:
+            self._refused(request, producer, answer, may_look)
         else:
+            self._drop(client, producer)
+            if answer.status == lib.STATUS_TERMINATED:
+                request.fail(TOPIC_TERMINATED, "Topic was already terminated")
+            else:
+                request.fail(SERVICE_NOT_READY, "The topic could not be made")
+
+    def _ready(self, request: Request, producer: Producer, epoch: int) -> None:
+        client = request.client
+        if producer.mode != SHARED:
+            producer.topic_epoch = epoch
+        if self._tell(client, producer):
             producer.ready = True
             self._say_ready(request, producer)
+        else:  # its worker has gone again
+            self._drop(client, producer)
+            request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+
+    def _tell(self, client: Client, producer: Producer) -> bool:
+        producer.deduplicates = self._deduplicates(producer.topic.namespace)
+        opened = _OPEN.pack(producer.key, producer.deduplicates)
+        return self._desk.engine.call(client.conn, "open-producer", producer.id, opened) != 0
 
     def _say_ready(self, request: Request, producer: Producer) -> None:
+        known = producer.deduplicates and producer.last != lib.NO_PLACE
         request.reply(
-            "producer_success", producer_name=producer.name, last_sequence_id=-1,
+            "producer_success", producer_name=producer.name, last_sequence_id=producer.last if known else -1,
             schema_version=producer.schema_version, producer_ready=True, topic_epoch=producer.topic_epoch,
         )  # fmt: skip
+
+    def _refused(self, request: Request, producer: Producer, answer: Answer, may_look: bool) -> None:
+        acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
+        outdated = answer.pri == lib.ATTACH_OUTDATED
+        own = self._liveness.is_here(acceptor) and conn == request.client.conn
+        if may_look and not own and not outdated:
+            # Who is gone is noticed by the worker soon, perhaps not yet.
+            self._liveness.look_at(
+                acceptor, conn, lambda alive: self._attach(request, producer, may_look=not alive)
+            )  # fmt: skip
+            return
+        self._refuse(request, producer, answer.pri)
+
+    def _refuse(self, request: Request, producer: Producer, why: int) -> None:
+        if request.client.producers.get(producer.id) is not producer:
+            request.done()
+            return
+        self._drop(request.client, producer)
+        if why == lib.ATTACH_NAME_TAKEN:
+            request.fail(PRODUCER_BUSY, f"Producer with name '{producer.name}' is already connected to topic")
+        elif why == lib.ATTACH_OUTDATED:
+            request.fail(PRODUCER_FENCED, "The topic's epoch is higher")
+        elif producer.mode == SHARED:
+            request.fail(PRODUCER_BUSY, "Topic has an existing exclusive producer")
+        elif why == lib.ATTACH_EXCLUDED:
+            request.fail(PRODUCER_FENCED, "Topic has an existing exclusive producer")
+        else:
+            request.fail(PRODUCER_FENCED, "Topic has existing shared producers")
+
+    def _wait(self, request: Request, producer: Producer) -> None:
+        client = request.client
+        if not self._desk.engine.call(client.conn, "wait-producer", producer.id):
+            self._drop(client, producer)
+            request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+            return
+        self._waiting[producer] = request
+        self._desk.say(
+            client, "producer_success", request_id=request.body.request_id, producer_name=producer.name,
+            last_sequence_id=-1, schema_version=b"", producer_ready=False,
+        )  # fmt: skip
+        request.done()
+
+    def attached(self, client: Client, producer_id: int, epoch: int) -> None:
+        """Its turn has come: it is alone."""
+        producer = client.producers.get(producer_id)
+        request = self._waiting.pop(producer, None) if producer is not None else None
+        if producer is not None and request is not None:
+            self._ready(request, producer, epoch)
+
+    def policies_changed(self, namespace: str) -> None:
+        for client in self._desk.clients.values():
+            for producer in client.producers.values():
+                changed = producer.deduplicates != self._deduplicates(namespace)
+                if producer.ready and producer.topic.namespace == namespace and changed:
+                    self._tell(client, producer)
 
     # --- the end of one ---------------------------------------------------------------------------------------------
 
     def close(self, request: Request) -> None:
-        """Answered when all receipts have been: see `gone`."""
+        """Answered when all receipts have been, and its name is free: see `gone`."""
         client, producer_id = request.client, request.body.producer_id
-        producer = client.producers.get(producer_id)
-        if producer is not None:
-            self._leave(client, producer)
         if self._desk.engine.call(client.conn, "close-producer", producer_id):
             client.closing.setdefault(producer_id, []).append(request)
         else:
             request.succeed()
 
     def gone(self, client: Client, producer_id: int) -> None:
-        """The codec has done with it: at its client's wish, or because its worker is gone and the client knows."""
+        """The codec has done with it: at its client's wish, because another has thrown it out, or because its worker is
+        gone and the client knows."""
         producer = client.producers.get(producer_id)
-        if producer is not None:
-            self._leave(client, producer)
-        for request in client.closing.pop(producer_id, ()):
-            request.succeed()
+        closing = client.closing.pop(producer_id, [])
+
+        def detached(_answer: Answer | None = None) -> None:
+            for request in closing:
+                request.succeed()
+
+        if producer is None:
+            detached()
+            return
+        waiting = self._forget(client, producer)
+        if waiting is not None and not closing:
+            waiting.fail(PRODUCER_FENCED, "Fenced by a new exclusive producer")
+        asked = self._desk.ask(client, lib.MSG_DETACH, producer.topic, detached, pri=producer.number)
+        if not asked:
+            detached()
 
     def client_gone(self, client: Client) -> None:
         for producer in list(client.producers.values()):
-            self._leave(client, producer)
+            self._forget(client, producer)
 
-    def _leave(self, client: Client, producer: Producer) -> None:
+    def _drop(self, client: Client, producer: Producer) -> None:
+        """It has not been one: the client has been told nothing else."""
+        if client.producers.get(producer.id) is producer:
+            self._desk.engine.call(client.conn, "drop-producer", producer.id)
+            self._forget(client, producer)
+
+    def _forget(self, client: Client, producer: Producer) -> Request | None:
+        """What waited for it, if it waited."""
         if client.producers.pop(producer.id, None) is not None:
             self._desk.use(producer.topic, -1)
-        place = self._topics.get(producer.topic.core)
-        if place is None:
-            return
-        held = place.by_name.get(producer.name)
-        if held is not None and held.producer is producer:
-            del place.by_name[producer.name]
-        if place.exclusive is not None and place.exclusive.producer is producer:
-            place.exclusive = None
-        place.waiting = deque(pair for pair in place.waiting if pair[1].producer is not producer)
-        self._next_waiting(place)
-        self._forget_if_idle(producer.topic.core)
-
-    def _next_waiting(self, place: Topic) -> None:
-        if not place.waiting or place.exclusive is not None:
-            return
-        waiting = {id(holder) for _, holder in place.waiting}
-        if any(id(holder) not in waiting for holder in place.by_name.values()):
-            return
-        request, holder = place.waiting.popleft()
-        self._enter(place, holder)
-        self._make(request, holder)
-
-    def _forget_if_idle(self, core: str) -> None:
-        place = self._topics.get(core)
-        # An epoch is remembered as long as the process lives: who comes back with an older one is fenced.
-        if place is not None and not place.by_name and not place.waiting and place.epoch < 0:
-            del self._topics[core]
-
-
-def _name_of(holder: Holder | None) -> str:
-    return "" if holder is None else holder.producer.name
+        return self._waiting.pop(producer, None)

@@ -89,7 +89,11 @@ bool pulsar_scan_metadata(struct pulsar_bytes bytes, struct pulsar_metadata *out
         case PULSAR_TAG(22, PULSAR_VARINT):
         case PULSAR_TAG(23, PULSAR_VARINT): out->has_txn = true; break;
         case PULSAR_TAG(24, PULSAR_VARINT): out->highest_sequence = field.number; break;
-        case PULSAR_TAG(27, PULSAR_VARINT): out->is_chunk = field.number > 1; break;
+        case PULSAR_TAG(27, PULSAR_VARINT):
+            out->chunks = (uint32_t)field.number;
+            out->is_chunk = field.number > 1;
+            break;
+        case PULSAR_TAG(29, PULSAR_VARINT): out->chunk = (uint32_t)field.number; break;
         default: break;
         }
     }

@@ -60,7 +60,8 @@ void pulsar_split_entry(struct pulsar_bytes bytes, struct pulsar_entry *out);
 struct pulsar_metadata {
     struct pulsar_bytes producer, partition_key, ordering_key;
     uint64_t sequence, publish_time, deliver_at, highest_sequence, event_time;
-    uint32_t messages;    /* in the batch, 0: it is none */
+    uint32_t messages; /* in the batch, 0: it is none */
+    uint32_t chunk, chunks;
     uint32_t compression; /* 0: none */
     uint32_t uncompressed_bytes;
     bool key_is_base64, is_encrypted, is_chunk, has_txn, is_marker;

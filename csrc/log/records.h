@@ -11,7 +11,8 @@
  *            of them does not fit, struct publish_attributes.
  *   DELETE   topic, seq, id: the message is done with.
  *   STATE    topic, seq, id; attributes: struct state_attributes: what the job queue knows of the message now.
- *   PRODUCER   id: a writer's key, seq: its batch; attributes: uint32_t: the part of it that the shard has. With the flag
+ *   PRODUCER   id: a writer's key, seq: its batch; attributes: uint32_t: the part of it that the shard has, or struct
+ *            producer_attributes; flags: PRODUCER_NAMED: of one that has a name in a topic. With the flag
  *            PUBLISH_MORE it counts together with the PUBLISHes behind it. Each segment begins with those remembered.
  *   MOVED    a PUBLISH and its STATE in one, copied from a segment that is to go; attributes: struct moved_attributes;
  *            flags: MOVED_*.
@@ -79,6 +80,7 @@ enum record_flag {
     TOPIC_STOPPED = 4,
     TOPIC_EPHEMERAL = 8, /* what it has does not outlive the process */
     PUBLISH_MORE = 1,
+    PRODUCER_NAMED = 2,
     TOPIC_RETAINS = 16,
     TOPIC_TERMINATED = 32,
     PUBLISH_FLEETING = 2,   /* it does not outlive the process */
@@ -96,6 +98,13 @@ enum record_flag {
 struct topic_attributes {
     uint64_t stopped_seq;
     uint64_t incarnation, began_seq; /* of one that retains */
+    uint64_t epochs;                 /* how many exclusive producers it has had */
+};
+
+struct producer_attributes {
+    uint32_t part;
+    uint32_t unused;
+    uint64_t used_wall_ns; /* when it was heard of last; without it: when the record was written */
 };
 
 struct publish_attributes {

@@ -79,7 +79,7 @@ enum message_kind {
                          with MSG_IDEMPOTENT, a struct producer_part stands before them -> EARLY too; with MSG_HEADERS
                          the bytes of each begin with a struct headers */
     MSG_SUBSCRIBE,    /* topic, consumer_number; body: struct subscribe, the channel's name, a description of the client
-                         -> OK + seq: its cursor, incarnation | FULL | NO_SPACE | FAILED | INVALID */
+                         -> OK + seq: its cursor, incarnation | FULL + id: who is there, as in ATTACH | NO_SPACE | FAILED | INVALID */
     MSG_CHANGE,       /* shard, change: enum change; body: topic name, or topic name '\n' channel name
                          -> OK + incarnation | NOT_FOUND: no such topic | NONE: no such channel | NO_SPACE | FAILED */
     MSG_CATALOG,      /* with_consumers: 1: so; body: topic name (none: all) -> OK + body: see struct topic_figures */
@@ -92,6 +92,11 @@ enum message_kind {
                          NO_SPACE | FAILED */
     MSG_POSITION, /* topic; body: a channel's name, or nothing -> OK + body: struct position | NOT_FOUND: no such
                          topic | NONE: no such channel */
+    MSG_ATTACH, /* topic, producer_number; body: a struct attach and the producer's name: it is one of the topic's, which
+                         retains from then on. -> OK + id: its key, seq: the last batch that is known of it (NO_PLACE: none),
+                         epoch, incarnation | NONE: it waits, ATTACHED comes | FULL + refusal: why, and id: who is in the way, its
+                         acceptor and connection, 32 bits each | TERMINATED | NO_SPACE | INVALID */
+    MSG_DETACH,   /* producer_number: it is none of its topic's any more -> OK | NOT_FOUND */
     MSG_PEEK_SEQ, /* topic, seq -> OK + id, seq, time_ns, body: the message, if it is retained | NOT_FOUND */
 
     /* Pushed to a consumer. */
@@ -100,7 +105,9 @@ enum message_kind {
     MSG_REFUSED,   /* consumer, id, refused: the request's kind; NOT_FOUND: not in flight, NONE: but with another;
                     * FAILED: the worker died before it came to that */
     MSG_DISMISSED, /* consumer, why: its channel or topic was deleted, or moved: it is a consumer no more */
-    MSG_ACTIVE,    /* consumer, active: 1: of those that stand by it is the first now; 0: another is */
+    MSG_ATTACHED, /* producer (as `consumer`): it waits no more. active: 1: it is the exclusive one, id: the epoch; 0: another has
+                         thrown it out, and it is one no more */
+    MSG_ACTIVE, /* consumer, active: 1: of those that stand by it is the first now; 0: another is */
 };
 
 enum message_status {
@@ -134,13 +141,16 @@ enum message_status {
 #define MSG_LEAVING 1u
 
 /* In a PUBLISH_MANY's flags: it is a part of a writer's batch. A part that is there already is OK and not written again;
- * one is taken only behind the part before it, or, being part 0, behind a batch of a lower number. */
+ * one is taken only behind the part before it, or, being part 0, behind a batch of a lower number. In a PUBLISH's: the same, of
+ * a producer that has a key from its ATTACH, whose batches have one part; what is there already is OK and has no place
+ * (NO_PLACE for seq and incarnation). */
 #define MSG_IDEMPOTENT 8u
+#define NO_PLACE       UINT64_MAX
 struct producer_part {
     uint64_t writer; /* its key */
     uint64_t batch;
     uint32_t part;
-    uint32_t unused;
+    uint32_t more; /* it stands for so many batches behind that one, too */
 };
 
 /* What may be on its way to one consumer: delivered, and not reported SENT. It is short while that is too much for all
@@ -203,6 +213,23 @@ struct packed_run {
 enum { PACKED_MAX_PARTS = 1024 };
 _Static_assert(PACKED_MAX_PARTS <= PARTS_MAX_WORDS * 64, "each part can be finished by itself");
 
+/* A producer that is there under a name of its own in the topic: one at a time has it. */
+enum { ATTACH_NAME_MAX = 1024 };
+enum access {
+    ACCESS_SHARED = 0,
+    ACCESS_EXCLUSIVE, /* nobody else is there, or comes */
+    ACCESS_WAIT,      /* the same, as soon as everybody else has gone */
+    ACCESS_FENCE,     /* the same, at once: everybody else is thrown out */
+};
+struct attach {
+    uint32_t access; /* enum access */
+    uint32_t unused; /* 0 */
+    uint64_t
+        epoch; /* among those of its connection and number: a higher one takes the place of a lower one of its name */
+    uint64_t least; /* what the topic's epoch must not be above; NO_PLACE: whatever it is */
+};
+enum attach_refusal { ATTACH_NAME_TAKEN = 1, ATTACH_EXCLUDED, ATTACH_OTHERS, ATTACH_OUTDATED };
+
 /* Where a subscription begins, or goes on. */
 enum start {
     START_LATEST = 0, /* behind all that was published */
@@ -256,7 +283,10 @@ struct message {
         uint32_t consumer_number; /* SUBSCRIBE, UNSUBSCRIBE */
         uint32_t attempts;        /* DELIVER */
         uint32_t refused;         /* REFUSED */
-        uint32_t active;          /* ACTIVE */
+        uint32_t active;          /* ACTIVE, ATTACHED */
+        uint32_t producer_number; /* ATTACH, DETACH */
+        uint32_t epoch;           /* its reply, ... */
+        uint32_t refusal;         /* ... enum attach_refusal */
         uint32_t start;           /* SEEK */
         uint32_t why;             /* DISMISSED */
     };

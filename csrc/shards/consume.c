@@ -87,6 +87,14 @@ static uint8_t join(struct worker *w, uint32_t client, uint32_t subscription, co
     return STATUS_NO_SPACE;
 }
 
+/* Its acceptor and connection: somebody may be in the way who is gone, and nobody has noticed. */
+static uint64_t somebody_of(const struct worker *w, uint32_t subscription) {
+    uint32_t consumer = subscription_at(&w->subscriptions, subscription)->consumer_first;
+    if (!consumer) return 0;
+    const struct client *c = client_at(&w->clients, consumer_at(&w->subscriptions, consumer)->client);
+    return (uint64_t)c->acceptor << 32 | c->conn;
+}
+
 enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     struct wish wish;
     uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
@@ -105,7 +113,7 @@ enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const 
             subscription_idle(w, subscription);
     }
     struct message a = request_answer_of(w, client, m, status);
-    a.id = m->id;
+    a.id = status == STATUS_FULL && subscription ? somebody_of(w, subscription) : m->id;
     if (status == STATUS_OK) {
         a.seq = subscription_at(&w->subscriptions, subscription)->cursor;
         a.incarnation = topic_at(&w->topics, topic)->incarnation;

@@ -53,7 +53,7 @@ void topic_retains_no_more(struct worker *w, uint32_t topic) {
         s->forgetting_page = 0;
     }
     t->stream.retains = false;
-    t->incarnation = t->began_seq = 0;
+    t->incarnation = t->began_seq = t->epochs = 0;
 }
 
 enum outcome topic_retain(struct worker *w, uint32_t topic, uint8_t *status) {

@@ -1,27 +1,74 @@
 #include "shards/producers.h"
 
-#include <string.h>
+#include <stdlib.h>
 
-static uint32_t place_of(const struct producers *producers, uint64_t writer) {
-    uint32_t i = 0;
-    while (i < producers->count && producers->last[i].writer != writer) i++;
-    return i;
+void producers_free(struct producers *producers) {
+    free(producers->items);
+    map_free(&producers->places);
+    *producers = (struct producers){0};
 }
 
-enum producer_turn producers_ask(const struct producers *producers, const struct producer_part *part) {
-    uint32_t i = place_of(producers, part->writer);
-    if (i == producers->count || part->batch > producers->last[i].batch)
-        return part->part == 0 ? PRODUCER_NEXT : PRODUCER_EARLY;
-    if (part->batch < producers->last[i].batch || part->part <= producers->last[i].part) return PRODUCER_DONE;
-    return part->part == producers->last[i].part + 1 ? PRODUCER_NEXT : PRODUCER_EARLY;
+const struct producer_part *producers_last(const struct producers *producers, uint64_t writer, uint64_t wall_ns) {
+    uint32_t n = map_find(&producers->places, writer);
+    if (!n) return NULL;
+    const struct producer_last *last = &producers->items[n];
+    bool idle = producers->idle_ns && wall_ns > last->used_ns && wall_ns - last->used_ns > producers->idle_ns;
+    return idle ? NULL : &last->part;
 }
 
-void producers_note(struct producers *producers, const struct producer_part *part) {
-    uint32_t i = place_of(producers, part->writer);
-    if (i == producers->count && ++producers->count > SHARD_PRODUCERS) {
-        producers->count = SHARD_PRODUCERS;
-        i = SHARD_PRODUCERS - 1;
+enum producer_turn producers_ask(const struct producers *producers, const struct producer_part *part,
+                                 uint64_t wall_ns) {
+    const struct producer_part *last = producers_last(producers, part->writer, wall_ns);
+    if (!last || part->batch > last->batch) return part->part == 0 ? PRODUCER_NEXT : PRODUCER_EARLY;
+    if (part->batch < last->batch || part->part <= last->part) return PRODUCER_DONE;
+    return part->part == last->part + 1 ? PRODUCER_NEXT : PRODUCER_EARLY;
+}
+
+static void unlink_one(struct producers *p, uint32_t n) {
+    const struct producer_last *one = &p->items[n];
+    *(one->newer ? &p->items[one->newer].older : &p->newest) = one->older;
+    *(one->older ? &p->items[one->older].newer : &p->oldest) = one->newer;
+}
+
+static void put_first(struct producers *p, uint32_t n) {
+    struct producer_last *one = &p->items[n];
+    one->newer = 0;
+    one->older = p->newest;
+    *(p->newest ? &p->items[p->newest].newer : &p->oldest) = n;
+    p->newest = n;
+}
+
+/* The place of one more: a new one, or that of who has been silent longest. 0 when memory is short. */
+static uint32_t make_place(struct producers *p) {
+    if (p->count == p->limit) {
+        uint32_t n = p->oldest;
+        unlink_one(p, n);
+        map_remove(&p->places, p->items[n].part.writer);
+        return n;
     }
-    memmove(&producers->last[1], &producers->last[0], i * sizeof producers->last[0]);
-    producers->last[0] = *part;
+    /* The number 0 is none; it grows by halves of powers of two. */
+    uint32_t n = p->count + 1;
+    if ((n & (n - 1)) == 0) {
+        struct producer_last *larger = realloc(p->items, (size_t)n * 2 * sizeof *larger);
+        if (!larger) return 0;
+        p->items = larger;
+    }
+    p->count++;
+    return n;
+}
+
+bool producers_note(struct producers *producers, const struct producer_part *part, uint64_t wall_ns) {
+    uint32_t n = map_find(&producers->places, part->writer);
+    if (n) {
+        unlink_one(producers, n);
+    } else {
+        n = make_place(producers);
+        if (!n || !map_insert(&producers->places, part->writer, n)) return false;
+    }
+    producers->items[n].part = *part;
+    producers->items[n].part.batch += part->more;
+    producers->items[n].part.more = 0;
+    producers->items[n].used_ns = wall_ns;
+    put_first(producers, n);
+    return true;
 }

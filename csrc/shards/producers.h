@@ -1,20 +1,35 @@
 /* What a shard remembers of those who must not publish twice: each one's last batch, and how many parts of it it has.
  *
- * Owns nothing: the memory of a few producers, the one that wrote last first; what a new one finds no place for, the one
- * that has been silent longest makes room for. Must never: know what a batch holds.
+ * Owns the memory of so many producers, the one that wrote last first; what a new one finds no place for, the one that has been
+ * silent longest makes room for. Who has been silent for longer than `idle_ns` is forgotten. Must never: know what a batch
+ * holds.
  */
 #ifndef MQ_PRODUCERS_H
 #define MQ_PRODUCERS_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
+#include "base/map.h"
 #include "ringbuf/message.h"
 
-enum { SHARD_PRODUCERS = 64 };
+/* Writers of batches in parts are few and remembered for ever. Those that have a name in a topic (MSG_ATTACH) are many. */
+enum { SHARD_WRITERS = 64, SHARD_NAMED = 4096 };
+#define NAMED_IDLE_NS ((uint64_t)6 * 3600 * 1000000000)
+
+struct producer_last {
+    struct producer_part part;
+    uint64_t used_ns; /* by the wall clock */
+    uint32_t newer, older;
+};
 
 struct producers {
-    uint32_t count;
-    struct producer_part last[SHARD_PRODUCERS];
+    struct producer_last *items; /* from 1 on */
+    uint32_t count, limit;
+    uint32_t newest, oldest;
+    uint64_t idle_ns; /* 0: they are not forgotten for that */
+    struct map places;
 };
 
 enum producer_turn {
@@ -23,7 +38,14 @@ enum producer_turn {
     PRODUCER_EARLY,    /* the part before it has not */
 };
 
-enum producer_turn producers_ask(const struct producers *producers, const struct producer_part *part);
-void producers_note(struct producers *producers, const struct producer_part *part);
+static inline struct producers producers_of(uint32_t limit, uint64_t idle_ns) {
+    return (struct producers){.limit = limit, .idle_ns = idle_ns};
+}
+void producers_free(struct producers *producers);
+/* NULL: it is not known, or not any more. */
+const struct producer_part *producers_last(const struct producers *producers, uint64_t writer, uint64_t wall_ns);
+enum producer_turn producers_ask(const struct producers *producers, const struct producer_part *part, uint64_t wall_ns);
+/* False when memory is short; nothing else is to be done with it then. */
+bool producers_note(struct producers *producers, const struct producer_part *part, uint64_t wall_ns);
 
 #endif

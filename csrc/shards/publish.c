@@ -172,16 +172,43 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
     return DONE;
 }
 
+/* In front of what is published by a producer that has a name. False: it should be there, and is not. */
+static bool split_part(const struct message *m, struct arrival *one, struct producer_part *part) {
+    if (!(m->flags & MSG_IDEMPOTENT)) return true;
+    if (one->content_bytes < sizeof *part) return false;
+    memcpy(part, one->content, sizeof *part);
+    one->content += sizeof *part;
+    one->content_bytes -= (uint32_t)sizeof *part;
+    return part->part == 0;
+}
+
+/* It is there already: where, is not known. */
+static void answer_repeated(struct worker *w, uint32_t client, const struct message *m) {
+    struct message a = request_answer_of(w, client, m, STATUS_OK);
+    a.id = m->id;
+    a.incarnation = a.seq = NO_PLACE;
+    request_send(w, client, &a, NULL, 0);
+}
+
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
     struct arrival one = {.id = m->id, .content = (const uint8_t *)(m + 1), .content_bytes = m->body_bytes};
+    struct producer_part part = {0};
+    struct producers *named = topic ? &shard_of_topic(w, topic_at(&w->topics, topic))->named : NULL;
+    bool is_named = (m->flags & MSG_IDEMPOTENT) != 0, has_part = split_part(m, &one, &part);
+    if (topic && is_named && has_part && producers_ask(named, &part, w->wall_ns) != PRODUCER_NEXT) {
+        answer_repeated(w, client, m);
+        return DONE;
+    }
     bool known = !topic || (goes_to_queue(topic_at(&w->topics, topic)) && index_find(&w->ids, &w->jobs, m->id));
     uint64_t bytes = sizeof(struct publish_attributes) + m->body_bytes;
-    bool is_whole = split_headers(m, &one);
+    bool is_whole = has_part && split_headers(m, &one);
     if (!is_whole) status = STATUS_INVALID;
     if (is_whole && !known && prepare(w, topic, m, 1, bytes, &status) == LATER) return LATER;
     if (status == STATUS_OK) {
         bool unheard = topic_at(&w->topics, topic)->messages == 0;
+        if (is_named)
+            shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &part, PUBLISH_MORE | PRODUCER_NAMED);
         enter(w, topic, m, one, false);
         if (unheard) catalog_changed(w);
     }
@@ -246,7 +273,7 @@ static bool is_due(struct worker *w, uint32_t topic, const struct message *m, co
         return false;
     }
     if (!many->once) return true;
-    switch (producers_ask(&shard_of_topic(w, topic_at(&w->topics, topic))->producers, &many->part)) {
+    switch (producers_ask(&shard_of_topic(w, topic_at(&w->topics, topic))->writers, &many->part, w->wall_ns)) {
     case PRODUCER_NEXT: return true;
     case PRODUCER_DONE: *status = STATUS_OK; return false;
     case PRODUCER_EARLY: *status = STATUS_EARLY; return false;

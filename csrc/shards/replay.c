@@ -82,6 +82,7 @@ static void replay_topic(struct worker *w, struct shard *s, const struct record 
     replay_durable(w, topic, (r->flags & TOPIC_EPHEMERAL) != 0);
     if (r->flags & TOPIC_RETAINS) topic_retains(w, topic, a.incarnation, a.began_seq);
     t->terminated = (r->flags & TOPIC_TERMINATED) != 0;
+    t->epochs = a.epochs;
     if (!(r->flags & TOPIC_STOPPED))
         t->stopped = false;
     else if (!t->stopped)
@@ -221,9 +222,12 @@ void replay_forget_ephemeral(struct worker *w) {
 
 static void replay_producer(struct shard *s, const struct record *r) {
     struct producer_part part = {.writer = r->id, .batch = r->seq};
-    if (r->attribute_bytes < sizeof part.part) return;
-    memcpy(&part.part, record_attributes(r), sizeof part.part);
-    producers_note(&s->producers, &part);
+    struct producer_attributes a = {.used_wall_ns = r->time_ns};
+    if (r->attribute_bytes < sizeof a.part) return;
+    memcpy(&a, record_attributes(r), r->attribute_bytes < sizeof a ? sizeof a.part : sizeof a);
+    part.part = a.part;
+    if (!producers_note(r->flags & PRODUCER_NAMED ? &s->named : &s->writers, &part, a.used_wall_ns))
+        worker_die("out of memory");
 }
 
 /* The topics that it names had nothing when it was written. If there is something, as what ended it was damaged or could

@@ -446,6 +446,8 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_PUBLISH_MANY: return publish_many(w, client, topic, m);
     case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
     case MSG_UNSUBSCRIBE: consumer_close(w, client, m); break;
+    case MSG_ATTACH: return attach(w, client, topic, m);
+    case MSG_DETACH: detach(w, client, m); break;
     case MSG_SEEK: return seek(w, client, topic, m);
     case MSG_POSITION: return tell_position(w, client, topic, m);
     case MSG_PEEK_SEQ: peek_seq(w, client, topic, m); break;
@@ -551,6 +553,7 @@ void client_gone(struct worker *w, uint32_t client) {
     while (c->watches) ignore(w, client, watch_at(&w->clients, c->watches)->topic);
     if (c->used) use(w, client, 0, false);
     consumers_gone(w, client);
+    producers_gone(w, client);
     clients_unname(&w->clients, client);
     if (!give_back_some(w, client)) {
         clients_remove(&w->clients, client);

@@ -119,6 +119,11 @@ enum outcome consumer_finish(struct worker *w, uint32_t client, const struct mes
 enum outcome consumer_requeue(struct worker *w, uint32_t client, const struct message *m);
 void consumer_extend(struct worker *w, uint32_t client, const struct message *m);
 
+/* --- attach.c --- */
+
+enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void detach(struct worker *w, uint32_t client, const struct message *m);
+
 /* --- stats.c --- */
 
 void tube_pause(struct worker *w, uint32_t client, const struct message *m);

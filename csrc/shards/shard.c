@@ -20,6 +20,8 @@ struct shard *shard_new(uint32_t number, uint32_t shards) {
         free(s);
         return NULL;
     }
+    s->writers = producers_of(SHARD_WRITERS, 0);
+    s->named = producers_of(SHARD_NAMED, NAMED_IDLE_NS);
     return s;
 }
 
@@ -27,6 +29,8 @@ void shard_free(struct shard *shard) {
     log_free(shard->log);
     map_free(&shard->numbers);
     map_free(&shard->keep);
+    producers_free(&shard->writers);
+    producers_free(&shard->named);
     free(shard->subscriptions);
     free(shard->use);
     free(shard);
@@ -67,8 +71,9 @@ struct head {
 };
 
 static struct head measure_head(const struct worker *w, const struct shard *s) {
-    struct head head = {.records = 1 + s->producers.count,
-                        .bytes = s->producers.count * sizeof s->producers.last[0].part,
+    const size_t producers = 2 * (size_t)s->writers.count + s->named.count;
+    struct head head = {.records = 1 + producers,
+                        .bytes = producers * sizeof(struct producer_attributes),
                         .unknown = malloc(sizeof *head.unknown * (s->numbers.count + 1))};
     if (!head.unknown) worker_die("out of memory");
     for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next) {
@@ -84,6 +89,21 @@ static struct head measure_head(const struct worker *w, const struct shard *s) {
     }
     head.bytes += head.unknown_count * sizeof *head.unknown;
     return head;
+}
+
+/* Those that are remembered, the one that wrote last as the last: read back, they are in the same order. */
+static void write_producers(struct worker *w, struct shard *s, const struct producers *all, uint16_t flags) {
+    for (uint32_t n = all->oldest; n; n = all->items[n].newer) {
+        const struct producer_last *last = &all->items[n];
+        struct record head = head_of(w, RECORD_PRODUCER, 0, last->part.batch, last->part.writer);
+        struct producer_attributes a = {.part = last->part.part, .used_wall_ns = last->used_ns};
+        head.flags = flags;
+        head.attribute_bytes = sizeof a;
+        if (flags & PRODUCER_NAMED)
+            append(w, s, &head, &a, NULL, 0);
+        else
+            append_twice(w, s, &head, &a, NULL, 0);
+    }
 }
 
 static void write_head(struct worker *w, struct shard *s, const struct head *head) {
@@ -102,11 +122,8 @@ static void write_head(struct worker *w, struct shard *s, const struct head *hea
         struct subscription *of = known_subscription(w, s, n);
         if (of) shard_log_subscription(w, s, of);
     }
-    /* To note one moves it to the front: after a round the order is what it was. */
-    for (uint32_t n = s->producers.count; n > 0; n--) {
-        struct producer_part last = s->producers.last[s->producers.count - 1];
-        shard_log_producer(w, s, &last, 0);
-    }
+    write_producers(w, s, &s->writers, 0);
+    write_producers(w, s, &s->named, PRODUCER_NAMED);
 }
 
 /* A segment begins with all that the segments before it are needed for besides live messages. */
@@ -173,7 +190,7 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     head.flags = (uint16_t)((t->durable ? TOPIC_DURABLE : 0) | (t->durable && t->tube ? TOPIC_TUBE : 0) |
                             (t->stopped ? TOPIC_STOPPED : 0) | (t->ephemeral ? TOPIC_EPHEMERAL : 0) |
                             (t->stream.retains ? TOPIC_RETAINS : 0) | (t->terminated ? TOPIC_TERMINATED : 0));
-    struct topic_attributes a = {t->stopped ? t->stopped_seq : 0, t->incarnation, t->began_seq};
+    struct topic_attributes a = {t->stopped ? t->stopped_seq : 0, t->incarnation, t->began_seq, t->epochs};
     if (t->stopped) head.attribute_bytes = sizeof a.stopped_seq;
     if (t->stream.retains) head.attribute_bytes = sizeof a;
     append_twice(w, s, &head, &a, t->name, t->name_bytes);
@@ -195,14 +212,12 @@ log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic
 }
 
 void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags) {
-    struct record head = head_of(w, RECORD_PRODUCER, 0, part->batch, part->writer);
+    struct record head = head_of(w, RECORD_PRODUCER, 0, part->batch + part->more, part->writer);
     head.flags = flags;
     head.attribute_bytes = sizeof part->part;
-    if (flags & PUBLISH_MORE)
-        append(w, s, &head, &part->part, NULL, 0);
-    else
-        append_twice(w, s, &head, &part->part, NULL, 0);
-    producers_note(&s->producers, part);
+    append(w, s, &head, &part->part, NULL, 0);
+    if (!producers_note(flags & PRODUCER_NAMED ? &s->named : &s->writers, part, w->wall_ns))
+        worker_die("out of memory");
 }
 
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job) {

@@ -46,7 +46,7 @@ struct shard {
     uint32_t pinned;          /* the first of the subscriptions that were set back */
     uint64_t floor;
     uint64_t top_id;
-    struct producers producers;
+    struct producers writers, named; /* of batches in parts; that have a name in a topic */
     struct log *log;
     struct segment_use *use; /* of segments first_use, first_use + 1, ... */
     uint32_t first_use, use_count, use_capacity;
@@ -78,7 +78,7 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic);
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
                                struct publish_attributes attributes, const void *body, uint32_t body_bytes,
                                uint16_t flags);
-/* The shard remembers it too. */
+/* The shard remembers it too. flags: PUBLISH_MORE, PRODUCER_NAMED. */
 void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags);
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job);
 void shard_log_state(struct worker *w, struct shard *s, const struct job *job);

@@ -68,7 +68,9 @@ struct topic {
     uint32_t subscriptions;      /* first of the list */
     uint32_t subscription_count; /* those that hold what is published: all but ... */
     uint32_t reader_count;
-    uint64_t incarnation, began_seq;             /* of one that retains: its number, and where that began to count */
+    uint32_t producers, exclusive;   /* that are attached: the first, and that which is alone; see attach.c */
+    uint64_t epochs;                 /* how many of the latter it has had */
+    uint64_t incarnation, began_seq; /* of one that retains: its number, and where that began to count */
     uint32_t previous_retaining, next_retaining; /* of the shard's */
     struct stream stream;
     uint64_t ahead;                             /* messages put into the stream without a delay, ever */

@@ -65,6 +65,7 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
                   arena_open(&w->reservations, sizeof(struct reservation), WORKER_MAX_JOBS) &&
                   index_open(&w->ids, WORKER_MAX_JOBS, shards) && topics_open(&w->topics, WORKER_MAX_TOPICS, key) &&
                   clients_open(&w->clients, WORKER_MAX_CLIENTS, WORKER_MAX_WATCHES) &&
+                  attachments_open(&w->attachments, WORKER_MAX_ATTACHED) &&
                   subscriptions_open(&w->subscriptions, WORKER_MAX_SUBSCRIPTIONS, WORKER_MAX_CLIENTS,
                                      WORKER_MAX_DELIVERIES, shards, key.words[0]);
     /* Edge-triggered: each wake-up is heard once and the eventfd never read. */
@@ -94,6 +95,7 @@ void worker_free(struct worker *w) {
     heap_free(&w->pauses);
     heap_free(&w->waits);
     subscriptions_close(&w->subscriptions);
+    attachments_close(&w->attachments);
     if (w->clients.arena.base) clients_close(&w->clients);
     if (w->topics.arena.base) topics_close(&w->topics);
     index_close(&w->ids);

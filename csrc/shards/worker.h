@@ -22,6 +22,7 @@
 #include "ringbuf/board.h"
 #include "ringbuf/channel.h"
 #include "ringbuf/limits.h"
+#include "shards/attach.h"
 #include "shards/client.h"
 #include "shards/job.h"
 #include "shards/shard.h"
@@ -42,6 +43,7 @@ enum {
         4096, /* messages or topics that one request, or time alone, touches in one turn; the rest in the next */
     WORKER_MAX_SLOTS = 1 << 22,    /* of which messages are in flight */
     WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries of which parts are finished */
+    WORKER_MAX_ATTACHED = 1 << 22, /* producers */
 };
 
 _Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
@@ -89,6 +91,7 @@ struct worker {
     struct topics topics;
     struct clients clients;
     struct subscriptions subscriptions;
+    struct attachments attachments;
 
     struct wheel inflight;                  /* reservations, by when their last second begins, and then by deadline */
     struct heap delays;                     /* topics, by their first delayed job's deadline */

@@ -60,7 +60,7 @@ def told(policies: Json) -> Json:
     delayed = policies.get("delayed_delivery_policies") or {}
     quota = policies.get("backlog_quota_map", {}).get("destination_storage") or {}
     return {
-        "deduplication": bool(policies.get("deduplicationEnabled", False)),
+        "deduplication": policies.get("deduplicationEnabled"),
         "delayed_delivery": bool(delayed.get("active", True)),
         "max_delay_ms": int(delayed.get("maxDeliveryDelayInMillis", 0)),
         "message_ttl_s": number("message_ttl_in_seconds"),

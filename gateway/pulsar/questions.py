@@ -16,6 +16,8 @@ from mq_shards.gateway.pulsar.roles import CONSUME, Roles, Who
 from mq_shards.gateway.pulsar.store import StoreError
 from mq_shards.gateway.pulsar.watches import Watches, matcher
 
+# An acceptor waits for 5 s for a sign of life.
+LOOK_NS: Final = 6_000_000_000
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
 Answer = Callable[[int, Json], Awaitable[Json]]
@@ -37,6 +39,7 @@ class Questions:
             "pulsar.unwatch": self._unwatch,
             "pulsar.get-schema": self._get_schema,
             "pulsar.put-schema": self._put_schema,
+            "pulsar.alive": self._alive,
         }.items():
             calls.serve(what, self._serving(answer))
         control.on_topics.append(watches.changed)
@@ -57,6 +60,13 @@ class Questions:
             return orjson.dumps(found)
 
         return serve
+
+    async def _alive(self, _acceptor: int, asked: Json) -> Json:
+        """Whether a connection of another acceptor is; unless that says no, it is."""
+        if not 0 <= asked["acceptor"] < len(self._calls.ends):
+            return {"alive": True}
+        reply = await self._calls.ask(asked["acceptor"], "pulsar.look", orjson.dumps(asked), timeout_ns=LOOK_NS)
+        return {"alive": not reply.ok or bool(orjson.loads(reply.body)["alive"])}
 
     def _tell_policies(self, namespace: str) -> None:
         found = self._control.store.catalog.namespaces.get(namespace)

@@ -145,6 +145,7 @@ static void pushed(struct relation *with, const struct message *m) {
         if (!side.unsure) assert(r->in_flight <= r->highest_credit && "a consumer gets more than its credit");
         side.recent[side.recent_count++ % RECENT] = m->id;
         break;
+    case MSG_ATTACHED: break;
     case MSG_ACTIVE:
         assert(m->active <= 1 && m->body_bytes == 0);
         r->in_flight = 0;
@@ -311,10 +312,36 @@ static void publish(uint32_t acceptor, struct connection *c) {
                         .ttr_ns = SECOND};
     if (!pick(4)) m.delay_ns = some_time();
     if (!pick(64)) m.id++;
-    size_t before = pick(4) ? 0 : put_headers(scratch, false, parts);
-    if (before) m.flags |= MSG_HEADERS;
+    size_t before = 0;
+    if (!pick(8)) {
+        struct producer_part part = {.writer = pick(4), .batch = pick(8), .part = !pick(32), .more = pick(3)};
+        m.flags |= MSG_IDEMPOTENT;
+        memcpy(scratch, &part, sizeof part);
+        before = sizeof part;
+    }
+    if (!pick(4)) {
+        m.flags |= MSG_HEADERS;
+        before += put_headers(scratch + before, false, parts);
+    }
     memset(scratch + before, 'm', bytes);
     ask(acceptor, c, worker, m, scratch, before + bytes);
+}
+
+/* Few names, so that they are often taken. */
+static void attach(uint32_t acceptor, struct connection *c) {
+    uint32_t topic = pick(TOPICS), worker = shard_of(topic) % WORKERS;
+    struct attach a = {.access = pick(16) ? pick(4) : pick(6), .epoch = pick(3), .least = pick(3) ? NO_PLACE : pick(3)};
+    static const uint32_t lengths[] = {0, ATTACH_NAME_MAX, ATTACH_NAME_MAX + 1};
+    size_t name_bytes = pick(8) ? 1 : lengths[pick(3)];
+    memcpy(scratch, &a, sizeof a);
+    memset(scratch + sizeof a, 'a' + (int)pick(3), name_bytes);
+    struct message m = {.kind = MSG_ATTACH, .topic = topic + 1, .producer_number = pick(3)};
+    ask(acceptor, c, worker, m, scratch, spoilt(sizeof a + name_bytes));
+}
+
+static void detach(uint32_t acceptor, struct connection *c) {
+    uint32_t worker = pick(WORKERS);
+    ask(acceptor, c, worker, (struct message){.kind = MSG_DETACH, .producer_number = pick(3)}, NULL, 0);
 }
 
 static void publish_many(uint32_t acceptor, struct connection *c) {
@@ -325,7 +352,7 @@ static void publish_many(uint32_t acceptor, struct connection *c) {
     size_t bytes = 0;
     if (!pick(3)) {
         /* Now in turn, now again, now too early, of a few producers or of one of many that push each other out. */
-        struct producer_part part = {.writer = pick(5) ? pick(4) : pick(3 * SHARD_PRODUCERS), .batch = pick(4), .part = pick(4)};
+        struct producer_part part = {.writer = pick(5) ? pick(4) : pick(3 * SHARD_WRITERS), .batch = pick(4), .part = pick(4)};
         m.flags |= MSG_IDEMPOTENT;
         memcpy(scratch, &part, sizeof part);
         bytes = sizeof part;
@@ -600,7 +627,14 @@ static void step(void) {
         for (uint32_t n = pick(4); n < 4; n++) change(acceptor, c);
         break;
     case 14: anything(acceptor, c); break;
-    case 15: pick(2) ? ask_catalog(acceptor, c) : unsubscribe(acceptor, c); break;
+    case 15:
+        switch (pick(4)) {
+        case 0: ask_catalog(acceptor, c); break;
+        case 1: unsubscribe(acceptor, c); break;
+        case 2: attach(acceptor, c); break;
+        default: detach(acceptor, c);
+        }
+        break;
     case 16: sent(acceptor, c); break;
     case 17:
     case 18: of_queue(acceptor, c); break;

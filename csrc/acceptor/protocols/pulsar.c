@@ -112,7 +112,9 @@ static bool heard_alone(struct acceptor *a, struct connection *c, uint32_t worke
     struct pulsar_pending was = *pending;
     pending->copy = NULL;
     pulsar_settle(a, c, pending);
-    if (was.copy != NULL) bridge_answer(a, was.copy, reply->status);
+    /* Of what was there already listeners have heard. */
+    bool repeated = was.kind == MSG_PUBLISH && reply->seq == NO_PLACE;
+    if (was.copy != NULL) bridge_answer(a, was.copy, repeated ? STATUS_NONE : reply->status);
     if (was.kind == MSG_PUBLISH)
         pulsar_published(a, c, &was, reply);
     else
@@ -288,6 +290,12 @@ static void freed(struct connection *c) {
     release_pending(p);
 }
 
+/* What its client has not heard of yet, Python fails. */
+static void lose_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    producer->lost = true;
+    if (producer->open || producer->waits) pulsar_producer_lose(a, c, producer);
+}
+
 /* What it was asked and has not answered was done or not: clients ask again, when they have come back. */
 static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
     struct pulsar *p = pulsar_of(c);
@@ -298,7 +306,7 @@ static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
         if (pending->owner != 0 && pending->worker == worker) pulsar_settle(a, c, pending);
     }
     for (uint32_t i = 0; (producer = next_of(&p->producers, &i)) != NULL;)
-        if (producer->worker == worker) pulsar_producer_lose(a, c, p->producers.items[i - 1]);
+        if (producer->worker == worker) lose_producer(a, c, p->producers.items[i - 1]);
     for (uint32_t i = 0; (consumer = next_of(&p->consumers, &i)) != NULL;)
         if (consumer->worker == worker) {
             consumer->lost = true;

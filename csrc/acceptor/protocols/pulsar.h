@@ -39,6 +39,7 @@ enum pulsar_upcall {
     PULSAR_DO = 'd',
     PULSAR_PRODUCER_GONE = 'p',
     PULSAR_CONSUMER_GONE = 'c',
+    PULSAR_PRODUCER_ATTACHED = 'x',
     PULSAR_ALIVE = 'a',
     PULSAR_TLS = 't'
 };
@@ -48,7 +49,12 @@ struct pulsar_producer {
     uint64_t messages, bytes; /* ever */
     uint32_t number, topic;
     uint32_t pending; /* SENDs without a receipt */
+    uint64_t key;     /* its worker's for it */
     uint8_t worker;
+    bool open;  /* it may send; else it is not known yet, or waits for others to go */
+    bool waits; /* ... and its client has been told so */
+    bool lost;  /* its worker went before its client heard of it */
+    bool deduplicates;
     bool closed;  /* by us: what comes for it is let fall, until the client knows */
     bool closing; /* by its client, as soon as it has all receipts */
 };
@@ -167,6 +173,8 @@ void pulsar_published(struct acceptor *a, struct connection *c, const struct pul
 /* It is none any more. */
 void pulsar_producer_end(struct acceptor *a, struct connection *c, struct pulsar_producer *producer);
 /* Its worker, or what it stands for, is gone: the client is told. */
+/* Its worker says that it waits no more, or is one no more. */
+void pulsar_producer_attached(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
 void pulsar_producer_lose(struct acceptor *a, struct connection *c, struct pulsar_producer *producer);
 int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
 

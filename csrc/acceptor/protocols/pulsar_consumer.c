@@ -267,6 +267,10 @@ static void hear_active(struct acceptor *a, struct connection *c, struct pulsar_
 }
 
 void pulsar_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message) {
+    if (message->kind == MSG_ATTACHED) {
+        pulsar_producer_attached(a, c, worker, message);
+        return;
+    }
     struct pulsar_consumer *consumer = pulsar_table_at(&pulsar_of(c)->consumers, message->consumer);
     if (consumer == NULL || consumer->worker != worker || c->muted || c->closing) return;
     switch (message->kind) {

@@ -53,9 +53,11 @@ static uint32_t packed_bytes_of(const struct pulsar_entry *entry, const struct p
 }
 
 /* What others than Pulsar's consumers do not see, and what a worker has to know. */
-static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most_bytes, uint64_t *deliver_at_ms) {
+static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most_bytes, uint64_t *deliver_at_ms,
+                                 bool *is_middle_chunk) {
     struct pulsar_metadata metadata;
     *deliver_at_ms = 0;
+    *is_middle_chunk = false;
     size_t bytes = (size_t)(entry->payload.at - entry->all.at);
     struct headers headers = {.bytes = bytes < HEADERS_MAX_BYTES ? (uint32_t)bytes : HEADERS_MAX_BYTES,
                               .tag = HEADERS_PULSAR};
@@ -65,6 +67,7 @@ static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most
     headers.key_hash = pulsar_key_hash(&metadata);
     if (bytes <= HEADERS_MAX_BYTES) headers.packed_bytes = packed_bytes_of(entry, &metadata, most_bytes);
     *deliver_at_ms = metadata.deliver_at;
+    *is_middle_chunk = metadata.is_chunk && metadata.chunk + 1 < metadata.chunks;
     return headers;
 }
 
@@ -78,15 +81,17 @@ static uint64_t delay_until(const struct acceptor *a, uint64_t deliver_at_ms) {
 
 /* Copied once, to the ring, if it is not so large that it goes in pieces. */
 static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct message *request,
-                           const struct headers *headers, struct pulsar_bytes entry) {
+                           const struct producer_part *part, const struct headers *headers, struct pulsar_bytes entry) {
+    size_t before = (request->flags & MSG_IDEMPOTENT) != 0 ? sizeof *part : 0;
     struct channel *channel = a->links[worker].channel;
     size_t bytes = pulsar_length(entry);
     struct message *room = channel_reserve(channel, request->body_bytes);
     uint8_t *large = room == NULL ? malloc(request->body_bytes) : NULL;
     if (room == NULL && large == NULL) return false;
     uint8_t *body = room != NULL ? (uint8_t *)(room + 1) : large;
-    memcpy(body, headers, sizeof *headers);
-    memcpy(body + sizeof *headers, entry.at, bytes);
+    memcpy(body, part, before);
+    memcpy(body + before, headers, sizeof *headers);
+    memcpy(body + before + sizeof *headers, entry.at, bytes);
     if (room != NULL) {
         *room = *request;
         channel_sent(channel);
@@ -98,10 +103,18 @@ static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct mes
     return true;
 }
 
+/* How many sequence ids it stands for behind its first. */
+static uint32_t beyond(const struct pulsar_send *send) {
+    uint64_t more = send->highest > send->sequence ? send->highest - send->sequence : 0;
+    return more < UINT32_MAX ? (uint32_t)more : UINT32_MAX;
+}
+
 static void publish(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
                     const struct pulsar_send *send, const struct pulsar_entry *entry) {
     uint64_t deliver_at_ms;
-    struct headers headers = headers_of(entry, pulsar_options(a, c)->max_message_bytes, &deliver_at_ms);
+    bool is_middle_chunk; /* all have one sequence id: of which the last one counts */
+    struct headers headers =
+        headers_of(entry, pulsar_options(a, c)->max_message_bytes, &deliver_at_ms, &is_middle_chunk);
     uint32_t ids = headers.packed_bytes > 0 && headers.parts > 1 ? headers.parts + 1u : 1;
     uint32_t place;
     struct pulsar_pending *pending = pulsar_pend(a, c, MSG_PUBLISH, producer->worker, &place);
@@ -122,16 +135,21 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
                               .delay_ns = delay_until(a, deliver_at_ms),
                               .ttr_ns = TTR_NS,
                               .body_bytes = (uint32_t)(sizeof headers + pulsar_length(entry->all))};
+    const struct producer_part part = {.writer = producer->key, .batch = send->sequence, .more = beyond(send)};
+    if (producer->deduplicates && !is_middle_chunk) {
+        request.flags |= MSG_IDEMPOTENT;
+        request.body_bytes += (uint32_t)sizeof part;
+    }
     c->touched_workers |= bit_of(producer->worker);
     if (binding_at(&a->bindings, producer->topic)->bridged)
         pending->copy = bridge_copy(a, &request, &headers, sizeof headers, entry->all.at, pulsar_length(entry->all));
-    if (!ask_to_publish(a, producer->worker, &request, &headers, entry->all)) engine_oom(a, c);
+    if (!ask_to_publish(a, producer->worker, &request, &part, &headers, entry->all)) engine_oom(a, c);
 }
 
 bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_send *send, struct pulsar_bytes bytes) {
     struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, send->producer);
     struct pulsar_entry entry;
-    if (producer == NULL) {
+    if (producer == NULL || (!producer->open && !producer->closed)) {
         c->closing = c->muted = true;
         socket_dirty(a, c);
         return true;
@@ -190,6 +208,22 @@ void pulsar_producer_end(struct acceptor *a, struct connection *c, struct pulsar
     free(producer);
 }
 
+void pulsar_producer_attached(struct acceptor *a, struct connection *c, uint32_t worker,
+                              const struct message *message) {
+    struct pulsar_producer *producer = pulsar_table_at(&pulsar_of(c)->producers, message->consumer);
+    if (producer == NULL || producer->worker != worker || c->muted || c->closing) return;
+    if (message->active != 0) {
+        uint8_t bytes[1 + 2 * sizeof producer->id] = {PULSAR_PRODUCER_ATTACHED};
+        memcpy(bytes + 1, &producer->id, sizeof producer->id);
+        memcpy(bytes + 1 + sizeof producer->id, &message->id, sizeof message->id);
+        upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, bytes, sizeof bytes);
+        return;
+    }
+    /* Silently: its next SEND closes its connection. */
+    producer->closing = true;
+    say_closed_when_settled(a, c, producer);
+}
+
 void pulsar_producer_lose(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
     producer->pending = 0;
     if (!producer->closed && !producer->closing) {
@@ -217,11 +251,23 @@ static int64_t add_producer(struct acceptor *a, struct connection *c, const stru
     }
     *producer = (struct pulsar_producer){
         .id = call->value, .number = number, .topic = topic, .worker = binding_at(&a->bindings, topic)->worker};
-    return topic;
+    return number;
+}
+
+/* The key that its worker has for it (64 bits), and whether it deduplicates (8 bits). */
+static int64_t open_producer(struct pulsar_producer *producer, const struct codec_call *call) {
+    if (call->bytes_count != sizeof producer->key + 1) return CALL_REFUSED;
+    if (producer == NULL || producer->lost) return CALL_CLOSED;
+    memcpy(&producer->key, call->bytes, sizeof producer->key);
+    producer->deduplicates = call->bytes[sizeof producer->key] != 0;
+    producer->open = true;
+    return CALL_DONE;
 }
 
 /* All of a producer's that is asked for by its id (the value):
- * "add-producer": bytes: its topic; its number, 0: there can be no more.
+ * "add-producer": bytes: its topic; its number, 0: there can be no more. It may not send yet.
+ * "wait-producer": its client has been told that it waits; "open-producer": it may send, see open_producer; again: it
+ * deduplicates, or does not any more. 0: there is none any more. "drop-producer": it is none, and nobody has been told of it.
  * "close-producer": PULSAR_PRODUCER_GONE is said when the last receipt has been; 0: there is none.
  * "lose-producer": it is none any more, and the client is told.
  * "count-producer": its messages and bytes, the low half of each first. */
@@ -229,7 +275,14 @@ int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const cha
                              const struct codec_call *call) {
     if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);
     struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, call->value);
-    if (strcmp(what, "close-producer") == 0) {
+    if (strcmp(what, "open-producer") == 0) return open_producer(producer, call);
+    if (strcmp(what, "wait-producer") == 0) {
+        if (producer == NULL || producer->lost) return CALL_CLOSED;
+        producer->waits = true;
+    } else if (strcmp(what, "drop-producer") == 0) {
+        if (producer == NULL) return CALL_CLOSED;
+        pulsar_producer_end(a, c, producer);
+    } else if (strcmp(what, "close-producer") == 0) {
         if (producer == NULL) return CALL_CLOSED;
         bool was_closed = producer->closed;
         if (was_closed) pulsar_producer_end(a, c, producer);

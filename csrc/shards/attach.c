@@ -1,0 +1,268 @@
+#include "shards/attach.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/queue.h"
+#include "shards/requests.h"
+
+static struct attached *at(const struct worker *w, uint32_t attached) {
+    return arena_at(&w->attachments.arena, attached);
+}
+
+bool attachments_open(struct attachments *all, uint32_t limit) {
+    *all = (struct attachments){0};
+    return arena_open(&all->arena, sizeof(struct attached), limit);
+}
+
+void attachments_close(struct attachments *all) {
+    for (uint32_t n = 1; all->arena.base && n < all->arena.end; n++)
+        free(((struct attached *)arena_at(&all->arena, n))->name);
+    map_free(&all->by_name);
+    arena_close(&all->arena);
+}
+
+/* --- who is there --------------------------------------------------------------------------------------------------- */
+
+/* An ATTACH, taken apart. */
+struct wish {
+    struct attach attach;
+    const char *name;
+    size_t name_bytes;
+    uint64_t place;
+};
+
+static uint64_t place_of(const struct worker *w, uint32_t topic, const char *name, size_t bytes) {
+    struct siphash_key key = w->topics.key;
+    key.words[0] ^= topic;
+    return siphash(key, name, bytes);
+}
+
+static bool is_whole(const struct message *m, struct wish *out) {
+    if (m->body_bytes <= sizeof out->attach || m->body_bytes - sizeof out->attach > ATTACH_NAME_MAX) return false;
+    memcpy(&out->attach, m + 1, sizeof out->attach);
+    out->name = (const char *)(m + 1) + sizeof out->attach;
+    out->name_bytes = m->body_bytes - sizeof out->attach;
+    return out->attach.access <= ACCESS_FENCE;
+}
+
+static uint32_t numbered(const struct worker *w, uint32_t client, uint32_t number) {
+    uint32_t n = client_at(&w->clients, client)->producer;
+    while (n && at(w, n)->number != number) n = at(w, n)->next_of_client;
+    return n;
+}
+
+/* Not those that wait. */
+static uint32_t somebody(const struct worker *w, const struct topic *t) {
+    uint32_t n = t->exclusive ? t->exclusive : t->producers;
+    while (n && at(w, n)->waits) n = at(w, n)->next;
+    return n;
+}
+
+static uint32_t first_waiting(const struct worker *w, const struct topic *t) {
+    uint32_t first = 0;
+    for (uint32_t n = t->producers; n; n = at(w, n)->next)
+        if (at(w, n)->waits && (!first || at(w, n)->arrival < at(w, first)->arrival)) first = n;
+    return first;
+}
+
+/* The same client, back with a higher epoch. */
+static bool takes_place_of(const struct worker *w, uint32_t client, const struct wish *wish, uint32_t same) {
+    return at(w, same)->client == client && at(w, same)->epoch < wish->attach.epoch;
+}
+
+/* Why not; `in_the_way` is who is there instead. */
+static uint32_t refusal(const struct worker *w, uint32_t client, uint32_t topic, const struct wish *wish,
+                        uint32_t *in_the_way) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    const struct attach *a = &wish->attach;
+    uint32_t same = map_find(&w->attachments.by_name, wish->place);
+    uint32_t waiting = first_waiting(w, t), there = somebody(w, t);
+    *in_the_way = same;
+    if (same && !takes_place_of(w, client, wish, same)) return ATTACH_NAME_TAKEN;
+    *in_the_way = t->exclusive ? t->exclusive : waiting;
+    if (same == *in_the_way) *in_the_way = 0;
+    if (a->access == ACCESS_SHARED && *in_the_way) return ATTACH_EXCLUDED;
+    if (!*in_the_way && there != same) *in_the_way = there;
+    if (a->access == ACCESS_EXCLUSIVE && *in_the_way) return t->exclusive || waiting ? ATTACH_EXCLUDED : ATTACH_OTHERS;
+    *in_the_way = 0;
+    bool outdated = a->access != ACCESS_SHARED && a->least != NO_PLACE && t->epochs > 0 && a->least < t->epochs - 1;
+    return outdated ? ATTACH_OUTDATED : 0;
+}
+
+/* --- coming and going ------------------------------------------------------------------------------------------------- */
+
+static void tell(struct worker *w, uint32_t attached, bool active) {
+    const struct attached *a = at(w, attached);
+    const struct client *c = client_at(&w->clients, a->client);
+    uint64_t epochs = topic_at(&w->topics, a->topic)->epochs;
+    struct message m = {.kind = MSG_ATTACHED, .conn = c->conn, .consumer = a->number, .active = active};
+    if (active) m.id = epochs - 1;
+    request_send(w, a->client, &m, NULL, 0);
+}
+
+static void leave(struct worker *w, uint32_t attached) {
+    struct attached *a = at(w, attached);
+    struct topic *t = topic_at(&w->topics, a->topic);
+    uint32_t *link = &client_at(&w->clients, a->client)->producer;
+    while (*link != attached) link = &at(w, *link)->next_of_client;
+    *link = a->next_of_client;
+    *(a->previous ? &at(w, a->previous)->next : &t->producers) = a->next;
+    if (a->next) at(w, a->next)->previous = a->previous;
+    if (t->exclusive == attached) t->exclusive = 0;
+    map_remove(&w->attachments.by_name, a->place);
+    free(a->name);
+    uint32_t topic = a->topic;
+    bool was_seen = topic_seen(t);
+    *a = (struct attached){0};
+    arena_give(&w->attachments.arena, attached);
+    t->open--;
+    queue_settle(w, topic, was_seen);
+}
+
+/* There is room in the log, or it is not said there: then an epoch may be given again after a crash. */
+static void become_exclusive(struct worker *w, uint32_t attached, bool may_log) {
+    uint32_t topic = at(w, attached)->topic;
+    struct topic *t = topic_at(&w->topics, topic);
+    at(w, attached)->waits = false;
+    t->exclusive = attached;
+    t->epochs++;
+    if (may_log) shard_log_topic(w, shard_of_topic(w, t), topic);
+}
+
+static void next_one(struct worker *w, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    uint32_t first = somebody(w, t) ? 0 : first_waiting(w, t);
+    if (!first) return;
+    bool may_log = shard_reserve(w, shard_of_topic(w, t), 2, shard_topic_bytes(t), false) == LOG_OK;
+    become_exclusive(w, first, may_log);
+    tell(w, first, true);
+}
+
+static void end(struct worker *w, uint32_t attached) {
+    uint32_t topic = at(w, attached)->topic;
+    /* The topic is there as long as somebody is to be told. */
+    topic_at(&w->topics, topic)->open++;
+    leave(w, attached);
+    next_one(w, topic);
+    bool was_seen = topic_seen(topic_at(&w->topics, topic));
+    topic_at(&w->topics, topic)->open--;
+    queue_settle(w, topic, was_seen);
+}
+
+void producers_gone(struct worker *w, uint32_t client) {
+    while (client_at(&w->clients, client)->producer) end(w, client_at(&w->clients, client)->producer);
+}
+
+void detach(struct worker *w, uint32_t client, const struct message *m) {
+    uint32_t attached = numbered(w, client, m->producer_number);
+    if (attached) end(w, attached);
+    request_done(w, client, m, attached ? STATUS_OK : STATUS_NOT_FOUND);
+}
+
+static void throw_out(struct worker *w, uint32_t attached) {
+    tell(w, attached, false);
+    leave(w, attached);
+}
+
+/* 0 when a limit or memory is reached. */
+static uint32_t join(struct worker *w, uint32_t client, uint32_t topic, const struct message *m,
+                     const struct wish *wish) {
+    struct topic *t = topic_at(&w->topics, topic);
+    char *name = malloc(wish->name_bytes);
+    uint32_t attached = name ? arena_take(&w->attachments.arena) : 0;
+    if (!attached || !map_insert(&w->attachments.by_name, wish->place, attached)) {
+        if (attached) arena_give(&w->attachments.arena, attached);
+        free(name);
+        return 0;
+    }
+    memcpy(name, wish->name, wish->name_bytes);
+    *at(w, attached) = (struct attached){.client = client,
+                                         .number = m->producer_number,
+                                         .next_of_client = client_at(&w->clients, client)->producer,
+                                         .topic = topic,
+                                         .next = t->producers,
+                                         .access = (uint8_t)wish->attach.access,
+                                         .epoch = wish->attach.epoch,
+                                         .place = wish->place,
+                                         .name_bytes = wish->name_bytes,
+                                         .name = name};
+    client_at(&w->clients, client)->producer = attached;
+    if (t->producers) at(w, t->producers)->previous = attached;
+    t->producers = attached;
+    t->open++;
+    return attached;
+}
+
+/* --- ATTACH ------------------------------------------------------------------------------------------------------------- */
+
+/* Known to nobody else, and the same for ever: an incarnation is one topic's. */
+static uint64_t key_of(const struct topic *t, const struct wish *wish) {
+    return siphash((struct siphash_key){{t->incarnation, 0}}, wish->name, wish->name_bytes);
+}
+
+static void answer(struct worker *w, uint32_t client, const struct message *m, uint8_t status, const struct topic *t,
+                   const struct wish *wish) {
+    struct message a = request_answer_of(w, client, m, status);
+    if (status == STATUS_OK || status == STATUS_NONE) {
+        a.id = key_of(t, wish);
+        const struct producer_part *last = producers_last(&shard_of_topic(w, t)->named, a.id, w->wall_ns);
+        a.seq = last ? last->batch : NO_PLACE;
+        a.epoch = (uint32_t)(t->epochs - 1);
+        a.incarnation = t->incarnation;
+    }
+    request_send(w, client, &a, NULL, 0);
+}
+
+static void refuse(struct worker *w, uint32_t client, const struct message *m, uint32_t why, uint32_t in_the_way) {
+    struct message a = request_answer_of(w, client, m, STATUS_FULL);
+    const struct client *c = client_at(&w->clients, in_the_way ? at(w, in_the_way)->client : client);
+    a.id = (uint64_t)c->acceptor << 32 | c->conn;
+    a.refusal = why;
+    request_send(w, client, &a, NULL, 0);
+}
+
+/* The topic retains, and there is room to say that it has another epoch. */
+static enum outcome prepare(struct worker *w, uint32_t topic, uint8_t *status) {
+    struct topic *t = topic_at(&w->topics, topic);
+    *status = STATUS_TERMINATED;
+    if (t->terminated) return DONE;
+    if (topic_retain(w, topic, status) == LATER) return LATER;
+    if (*status != STATUS_OK) return DONE;
+    return requests_reserve(w, shard_of_topic(w, t), 2, shard_topic_bytes(t), true, status);
+}
+
+enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    struct wish wish;
+    uint8_t status = STATUS_INVALID;
+    uint32_t in_the_way = 0, attached = 0;
+    if (!topic) status = STATUS_TOO_MANY;
+    if (!topic || !is_whole(m, &wish) || numbered(w, client, m->producer_number)) {
+        request_done(w, client, m, status);
+        return DONE;
+    }
+    if (prepare(w, topic, &status) == LATER) return LATER;
+    wish.place = place_of(w, topic, wish.name, wish.name_bytes);
+    struct topic *t = topic_at(&w->topics, topic);
+    uint32_t why = status == STATUS_OK ? refusal(w, client, topic, &wish, &in_the_way) : 0;
+    if (why) {
+        refuse(w, client, m, why, in_the_way);
+        return DONE;
+    }
+    uint32_t same = map_find(&w->attachments.by_name, wish.place);
+    if (status == STATUS_OK && same) throw_out(w, same);
+    if (status == STATUS_OK && !(attached = join(w, client, topic, m, &wish))) status = STATUS_NO_SPACE;
+    if (status == STATUS_OK && wish.attach.access == ACCESS_FENCE)
+        for (uint32_t n = t->producers, next; n; n = next) {
+            next = at(w, n)->next;
+            if (n != attached) throw_out(w, n);
+        }
+    if (status == STATUS_OK && wish.attach.access == ACCESS_WAIT) {
+        at(w, attached)->waits = true;
+        at(w, attached)->arrival = ++w->attachments.arrivals;
+        if (somebody(w, t) || first_waiting(w, t) != attached) status = STATUS_NONE;
+    }
+    if (status == STATUS_OK && wish.attach.access != ACCESS_SHARED) become_exclusive(w, attached, true);
+    answer(w, client, m, status, t, &wish);
+    return DONE;
+}

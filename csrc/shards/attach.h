@@ -1,0 +1,46 @@
+/* Producers that are attached to topics: who goes by which name there, and who is alone.
+ *
+ * Memory only: a worker that starts anew knows nobody, and acceptors say to their clients that they have to come again. Of it all
+ * the log has how many exclusive producers a topic has had, its epoch. A producer that is not attached may publish all the
+ * same: the core does not ask who somebody is.
+ */
+#ifndef MQ_ATTACH_H
+#define MQ_ATTACH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/arena.h"
+#include "base/map.h"
+#include "ringbuf/message.h"
+
+struct worker;
+
+struct attached {
+    uint32_t arena_link;
+    uint32_t client, number; /* its acceptor's */
+    uint32_t next_of_client;
+    uint32_t topic, previous, next;
+    uint8_t access; /* enum access */
+    bool waits;
+    uint64_t arrival; /* of those that wait, the lowest comes first */
+    uint64_t epoch;
+    uint64_t place; /* in the map of names */
+    size_t name_bytes;
+    char *name;
+};
+
+struct attachments {
+    struct arena arena;
+    struct map by_name;
+    uint64_t arrivals;
+};
+
+bool attachments_open(struct attachments *all, uint32_t limit);
+void attachments_close(struct attachments *all);
+
+/* Of a client, which is gone. */
+void producers_gone(struct worker *w, uint32_t client);
+
+#endif
