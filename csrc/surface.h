@@ -61,7 +61,8 @@ struct message {
         uint64_t id, shard, credit, sent_bytes, most, kicked;
     };
     union {
-        uint32_t pri, count, change, with_consumers, consumer_number, attempts, refused, active, start, why, producer_number, epoch, refusal;
+        uint32_t pri, count, change, with_consumers, consumer_number, attempts, refused, active, start, why,
+            producer_number, epoch, refusal;
     };
     uint32_t body_bytes;
     union {
