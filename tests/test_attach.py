@@ -101,6 +101,7 @@ def test_who_waits_is_the_one_in_turn(bench: Channels) -> None:
 def test_who_waits_for_several_gets_in_behind_the_last(bench: Channels) -> None:
     for conn in (1, 2):
         attach(bench, conn, 1, f"shared-{conn}")
+    assert refusal(attach(bench, 3, 1, "x", EXCLUSIVE))[0] == lib.ATTACH_OTHERS
     assert attach(bench, 3, 1, "w", WAIT).status == NONE
     assert refusal(attach(bench, 4, 1, "late"))[0] == lib.ATTACH_EXCLUDED
     assert refusal(attach(bench, 4, 1, "late", EXCLUSIVE))[0] == lib.ATTACH_EXCLUDED
