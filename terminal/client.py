@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -26,6 +27,7 @@ class At:
     host: str
     port: int
     path: str = ""
+    tls: ssl.SSLContext | None = field(default=None, compare=False)  # of who is encrypted from the first byte
 
     def __str__(self) -> str:
         if self.path:
@@ -89,4 +91,6 @@ class Client:
 
 
 def reason(error: OSError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}): name who signed it with --ca"
     return error.strerror or str(error) or type(error).__name__

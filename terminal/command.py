@@ -20,7 +20,7 @@ Options = argparse.Namespace
 
 
 def _connect(options: Options) -> Client:
-    return at.connect(at.parse(options.at))
+    return at.connect(at.secured(at.parse(options.at), options.ca, insecure=options.insecure))
 
 
 def _seeing(options: Options, needs: Callable[[Client], object]) -> Client:
@@ -167,6 +167,10 @@ def parser() -> argparse.ArgumentParser:
     parent.add_argument("--at", default=at.usual(), metavar="SCHEME://HOST:PORT",
                         help=f"an address of the broker: {', '.join(f'{name}://' for name in at.CLIENTS)} "
                         f"(default: ${at.ENVIRONMENT} or {at.USUAL})")  # fmt: skip
+    parent.add_argument(
+        "--ca", metavar="FILE", help="who may have signed the broker's certificate (https:// and the like)"
+    )
+    parent.add_argument("--insecure", action="store_true", help="whoever has signed it, and whatever its name")
     parent.add_argument("--json", action="store_true", help="for programs: an object a line")
     message = _Parser(add_help=False)
     message.add_argument("topic", metavar="TOPIC")

@@ -30,14 +30,17 @@ class _Connection(http.client.HTTPConnection):
     def __init__(self, at: At) -> None:
         super().__init__(at.host or "localhost", at.port or 80, timeout=ANSWER_S)
         self._path = at.path
+        self._tls = at.tls
 
     def connect(self) -> None:
-        if not self._path:
+        if self._path:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(ANSWER_S)
+            self.sock.connect(self._path)
+        else:
             super().connect()
-            return
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(ANSWER_S)
-        self.sock.connect(self._path)
+        if self._tls is not None:
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
 
 
 class RefusedError(ClientError):

@@ -20,6 +20,8 @@ class Wire:
             else:
                 self._socket = socket.create_connection((at.host, at.port), CONNECT_S)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if at.tls is not None:
+                self._socket = at.tls.wrap_socket(self._socket, server_hostname=at.host or "localhost")
         except OSError as error:
             raise ClientError(f"no broker at {at}: {reason(error)}") from None
         self._socket.settimeout(ANSWER_S)

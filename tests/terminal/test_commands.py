@@ -170,10 +170,10 @@ def test_a_terminal_obeys_nothing_that_a_message_says(broker: Broker, at: At) ->
 
 
 def test_bench_leaves_nothing_behind(broker: Broker, at: At) -> None:
-    for scheme in ("http", "beanstalk"):
-        found = objects("bench", "--seconds", "0.2", at[scheme])[0]
-        assert found["published"] > 100
-        assert found["consumed"] > 100
+    for scheme in ("http", "beanstalk"):  # without an http:// address that it finds, all has to be taken
+        found = objects("bench", "--seconds", "0.02", at[scheme])[0]
+        assert found["published"] > 10
+        assert found["consumed"] > 10
     assert objects("topics", "bench.", at["beanstalk"]) == []
 
 
