@@ -77,13 +77,27 @@ def infos(wire: Wire) -> list[dict[str, Any]]:
 
 def test_a_client_too_many_is_told_so(operated: Callable[[str], Operated]) -> None:
     server = operated("max_connections: 2")
-    first, second = server.client(), server.client()
-    until(first, b"PONG")
-    until(second, b"PONG")
+    # The one that looked whether it serves may still be counted, by another acceptor.
+    first = second = None
+    while first is None or second is None:
+        first, second = _let_in(server), _let_in(server)
+        for one in (first, second):
+            if one is not None and None in (first, second):
+                one.close()
     third = server.client(b"")
     assert until(third, b"'maximum connections exceeded'\r\n") == b"-ERR 'maximum connections exceeded'\r\n"
     first.close()
     until_true(lambda: _is_let_in(server))
+
+
+def _let_in(server: Operated) -> Wire | None:
+    wire = server.client()
+    while b"PONG" not in wire.heard.data:
+        if wire.heard.closed:
+            wire.close()
+            return None
+        wire.receive()
+    return wire
 
 
 def _is_let_in(server: Operated) -> bool:
