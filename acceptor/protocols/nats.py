@@ -28,7 +28,7 @@ from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.option_kinds import Setting
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
 from mq_shards.acceptor.protocols import nats_options, nats_tls_options, nats_topics
-from mq_shards.acceptor.protocols.go_json import DecodeError, fields, flag, int64, loads, text
+from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats_admission import Admission
 from mq_shards.acceptor.protocols.nats_client import (
     ECHO,
@@ -43,6 +43,7 @@ from mq_shards.acceptor.protocols.nats_client import (
     json_line,
     server_id_of,
 )
+from mq_shards.acceptor.protocols.nats_connects import Connects
 from mq_shards.acceptor.protocols.nats_expiry import LOOK_S, Expiries
 from mq_shards.acceptor.protocols.nats_greeting import Greetings
 from mq_shards.acceptor.protocols.nats_logins import Logins
@@ -61,12 +62,6 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.upgrade import Upgrades
 
 NONCE_BYTES: Final = 11
-
-CONNECT_FIELDS: Final = {
-    "verbose": flag, "pedantic": flag, "tls_required": flag, "echo": flag, "headers": flag, "no_responders": flag,
-    "user": text, "pass": text, "auth_token": text, "nkey": text, "sig": text, "jwt": text,
-    "name": text, "lang": text, "version": text, "protocol": int64, "account": text, "new_account": flag,
-}  # fmt: skip
 
 # Of nats-server's reasons for the end of a connection (enum nats_reason has those of C).
 AUTHENTICATION_VIOLATION: Final = 3
@@ -124,6 +119,7 @@ class Nats(Protocol):
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)
         self._clients: dict[int, Client] = {}
+        self._connects = Connects()
         self._made = 0
         self._answered = 0
         server_id = server_id_of(broker.instance)
@@ -373,9 +369,8 @@ class Nats(Protocol):
         client = self._clients.get(conn)
         if client is None:
             return None
-        host, _, port = client.remote.rpartition(":")
         kind = "websocket" if client.is_websocket else "nats"
-        row: dict[str, Any] = {"type": kind, "ip": host.strip("[]"), "port": int(port or 0)}
+        row: dict[str, Any] = {"type": kind, "ip": client.host, "port": client.port}
         row |= {name: value for name in ("name", "lang", "version") if (value := client.options.get(name))}
         row |= tls_row(self._encryption(conn)[0], self._greetings.is_tls_first(conn))
         auth = self._logins.shown(client)
@@ -511,7 +506,7 @@ class Nats(Protocol):
             return
         self._made += 1
         # A number of its own among all acceptors.
-        client = Client(self._made << 6 | self._broker.acceptor, time.time_ns(), self._engine.remote(conn))
+        client = Client.of(self._made << 6 | self._broker.acceptor, time.time_ns(), self._engine.remote(conn))
         client.is_websocket = self._websockets is not None and self._engine.is_filtered(conn)
         self._clients[conn] = client
         self._engine.call(conn, "client-id", client.client_id)
@@ -525,7 +520,8 @@ class Nats(Protocol):
 
     def _upgraded(self, conn: int, found: Upgraded) -> None:
         """It is a websocket now."""
-        self._clients[conn].options |= {"cookies": found.cookies} if found.cookies else {}
+        if found.cookies:
+            self._clients[conn].options = {**self._clients[conn].options, "cookies": found.cookies}
         if not self._is_too_many(conn):
             self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
             self._greeted(conn)
@@ -605,7 +601,7 @@ class Nats(Protocol):
     def _connect(self, conn: int, body: bytes) -> None:
         client = self._clients[conn]
         try:
-            client.options.update(fields(loads(body), CONNECT_FIELDS))
+            client.options = self._connects.read(client.options, body)
         except DecodeError as error:
             raise NatsError("") from error
         if client.connects:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -68,18 +69,28 @@ class Client:
 
     client_id: int
     connected_wall_ns: int
-    remote: str
-    options: dict[str, Any] = field(default_factory=lambda: dict(DEFAULTS))
+    host: str  # its address
+    port: int
+    options: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)  # see nats_connects.py
     connects: int = 0
     user: User | None = None  # nobody in particular, as long as nobody has to be
     nonce: str = ""  # that it has to sign
     connect_info: bool = False  # has been told what it is connected to
     is_websocket: bool = False
 
+    @classmethod
+    def of(cls, client_id: int, connected_wall_ns: int, remote: str) -> Client:
+        """An address is held once, however many come from it.
+
+        >>> Client.of(1, 0, "[::1]:4222").host
+        '::1'
+        """
+        host, _, port = remote.rpartition(":")
+        return cls(client_id, connected_wall_ns, sys.intern(host.strip("[]")), int(port or 0))
+
     @property
-    def host(self) -> str:
-        """Its address."""
-        return self.remote.rpartition(":")[0].strip("[]")
+    def remote(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def connection_type(self) -> str:
@@ -90,7 +101,7 @@ class Client:
         cookies = self.options.get("cookies", {})
         for name, option in COOKIES.items():
             if not self.options.get(name) and (found := cookies.get(settings[option])):
-                self.options[name] = found
+                self.options = {**self.options, name: found}
 
     @property
     def account(self) -> str:
