@@ -11,7 +11,7 @@ from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_namespaces import POLICIES, Policy, quota_of, quota_type, rate_of, whole
-from mq_shards.gateway.pulsar.refusals import not_found
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of
 
 TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
@@ -57,6 +57,11 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "schemaValidationEnforced": _as(POLICIES["schemaValidationEnforced"], nothing=False),
 }
 _TTL: Final = POLICIES["messageTTL"]
+# Of a real broker's, what this one has not: never set, and cannot be.
+_NOT_HERE: Final = (
+    "dispatchRate", "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate", "offloadPolicies",
+    "entryFilters",
+)  # fmt: skip
 
 
 class HttpTopicPolicies:
@@ -74,6 +79,17 @@ class HttpTopicPolicies:
             self.routes[f"{TOPIC}/{name}"] = {
                 "GET": self._getting(policy), "POST": setting, "PUT": setting, "DELETE": self._unsetting(policy.key),
             }  # fmt: skip
+
+        for name in _NOT_HERE:
+            self.routes[f"{TOPIC}/{name}"] = {"GET": self._unset, "POST": self._not_here, "DELETE": self._unset}
+
+    async def _unset(self, call: Call) -> Answer:
+        await self._found(call)
+        return NO_CONTENT
+
+    async def _not_here(self, call: Call) -> Answer:
+        await self._found(call)
+        raise RefusedError(501, "NotAllowedError", "this broker has no such policy")
 
     async def _found(self, call: Call) -> tuple[TopicName, Topic]:
         """One that another protocol made has no policies yet, and can be given some."""
