@@ -96,8 +96,8 @@ static uint32_t audit_subscription(const struct worker *w, uint32_t subscription
 /* Who holds one message: the job queue, subscriptions with a delivery or a cursor before it; the rest of its holds. */
 static uint32_t audit_message(const struct worker *w, uint32_t topic, uint64_t seq) {
     const struct topic *t = topic_at(&w->topics, topic);
-    const struct stream_page *page = stream_page(&t->stream, seq);
-    uint32_t holds = page->holds[seq % STREAM_PAGE] & STREAM_MAX_REFERENCES, references = 0;
+    struct stream_page *page = stream_page(&t->stream, seq);
+    uint32_t holds = *stream_page_holds(page, seq) & STREAM_MAX_REFERENCES, references = 0;
     bool delayed = stream_delayed(&t->stream, seq);
     const struct record *r = log_read(w->own[t->shard]->log, stream_position(&t->stream, seq));
     assert(r->seq == seq && r->topic == t->number && "its place in the log is its own");
