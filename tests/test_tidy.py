@@ -39,7 +39,6 @@ PYTHON_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
 FILE_LINES: Final = 700
 # Longer than they should be: not to grow beyond what is said here, and to go from the list when they are split.
 LONG_FILES: Final[Mapping[str, int]] = {
-    "csrc/acceptor/protocols/nsq.c": 850,
     "csrc/log/log.c": 800,
 }
 TEST_FILE_LINES: Final = 1000

@@ -1,73 +1,10 @@
 #include "acceptor/protocols/nsq.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nsq_command.h"
 #include "base/hex.h"
-
-enum { SIZE_BYTES = 4, LEAST_MESSAGE_BYTES = 5 /* its size and a byte */, PRIORITY = 1024, SHORT_TEXT = 256 };
-
-#define MS_NS ((uint64_t)1000000)
-
-/* What a PUBLISH was, kept in its slot. */
-enum { WAS_PUB, WAS_DPUB };
-
-/* A stretch of the input. */
-struct text {
-    const uint8_t *at;
-    size_t bytes;
-};
-
-/* A command: its line, taken apart from the front, and the input behind the line. */
-struct command {
-    struct text name;
-    const uint8_t *line, *at, *end;
-    bool more; /* there is another parameter at `at` */
-    const uint8_t *body;
-    size_t line_bytes; /* with the end of the line */
-    size_t body_bytes; /* that are there */
-};
-
-static bool next_param(struct command *k, struct text *param) {
-    if (!k->more) return false;
-    const uint8_t *space = memchr(k->at, ' ', (size_t)(k->end - k->at));
-    const uint8_t *end = space != NULL ? space : k->end;
-    *param = (struct text){k->at, (size_t)(end - k->at)};
-    k->more = space != NULL;
-    k->at = space != NULL ? space + 1 : k->end;
-    return true;
-}
-
-static bool is(struct text text, const char *word) {
-    return text.bytes == strlen(word) && memcmp(text.at, word, text.bytes) == 0;
-}
-
-/* --- numbers, ids and names --------------------------------------------------------------------------------------- */
-
-/* As nsqd reads them: of nothing 0, and modulo 2^64. */
-static bool get_decimal(struct text text, uint64_t *value) {
-    uint64_t v = 0;
-    for (size_t i = 0; i < text.bytes; i++) {
-        uint8_t digit = (uint8_t)(text.at[i] - '0');
-        if (digit > 9) return false;
-        v = v * 10 + digit;
-    }
-    *value = v;
-    return true;
-}
-
-/* Milliseconds, as a duration of Go's: in 64 bits with a sign, without a look at overflows. */
-static int64_t duration_ns(uint64_t ms) {
-    return (int64_t)(ms * MS_NS);
-}
-
-static uint32_t get_be32(const uint8_t *at) {
-    uint32_t value;
-    memcpy(&value, at, sizeof value);
-    return __builtin_bswap32(value);
-}
 
 /* Of a lower-case hexadecimal digit, plus one; 0: it is none. */
 static const uint8_t hex_value[256] = {
@@ -92,36 +29,6 @@ uint8_t *nsq_put_id(uint8_t *out, uint64_t id) {
     return out + NSQ_ID_BYTES;
 }
 
-/* Letters, digits and .-_ */
-static const bool name_byte[256] = {
-    ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1, ['J'] = 1,
-    ['K'] = 1, ['L'] = 1, ['M'] = 1, ['N'] = 1, ['O'] = 1, ['P'] = 1, ['Q'] = 1, ['R'] = 1, ['S'] = 1, ['T'] = 1,
-    ['U'] = 1, ['V'] = 1, ['W'] = 1, ['X'] = 1, ['Y'] = 1, ['Z'] = 1, ['a'] = 1, ['b'] = 1, ['c'] = 1, ['d'] = 1,
-    ['e'] = 1, ['f'] = 1, ['g'] = 1, ['h'] = 1, ['i'] = 1, ['j'] = 1, ['k'] = 1, ['l'] = 1, ['m'] = 1, ['n'] = 1,
-    ['o'] = 1, ['p'] = 1, ['q'] = 1, ['r'] = 1, ['s'] = 1, ['t'] = 1, ['u'] = 1, ['v'] = 1, ['w'] = 1, ['x'] = 1,
-    ['y'] = 1, ['z'] = 1, ['0'] = 1, ['1'] = 1, ['2'] = 1, ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1,
-    ['8'] = 1, ['9'] = 1, ['.'] = 1, ['-'] = 1, ['_'] = 1,
-};
-
-static bool is_name(const uint8_t *name, size_t name_bytes) {
-    static const char ephemeral[] = "#ephemeral";
-    const size_t suffix = sizeof ephemeral - 1;
-    if (name_bytes > NSQ_NAME_BYTES) return false;
-    size_t bytes = name_bytes;
-    if (bytes > suffix && memcmp(name + bytes - suffix, ephemeral, suffix) == 0) bytes -= suffix;
-    for (size_t i = 0; i < bytes; i++)
-        if (!name_byte[name[i]]) return false;
-    return bytes > 0;
-}
-
-/* The name of the topic that the connection published to last, as most do. */
-static bool is_last_topic(const struct acceptor *a, const struct nsq *n, struct text topic) {
-    const struct binding *last = binding_at(&a->bindings, n->topic);
-    return last->name != NULL && last->name_bytes == topic.bytes && memcmp(last->name, topic.at, topic.bytes) == 0;
-}
-
-/* --- what is said ------------------------------------------------------------------------------------------------- */
-
 void nsq_say(struct acceptor *a, struct connection *c, enum frame_type type, const void *data, size_t bytes) {
     uint8_t *room = socket_room(a, c, FRAME_HEAD_BYTES + bytes);
     if (room == NULL) return;
@@ -130,251 +37,10 @@ void nsq_say(struct acceptor *a, struct connection *c, enum frame_type type, con
     socket_written(a, c, end + bytes);
 }
 
-/* In its turn. May reply. */
-static void reply(struct acceptor *a, struct connection *c, enum frame_type type, const void *data, size_t bytes) {
-    uint8_t *frame = malloc(FRAME_HEAD_BYTES + bytes);
-    if (frame == NULL) {
-        engine_oom(a, c);
-        return;
-    }
-    memcpy(put_frame_head(frame, type, bytes), data, bytes);
-    reply_text(a, c, frame, FRAME_HEAD_BYTES + bytes);
-    free(frame);
-}
-
-/* FIN, REQ and TOUCH are answered only when they fail, by a worker that may not be the one that answers what comes next:
- * the next reply waits until theirs would have come. */
-static bool may_settle(struct acceptor *a, struct connection *c) {
-    struct nsq *n = nsq_of(c);
-    if (!n->unsettled) return true;
-    if (!may_ask(a, c, n->worker)) return false;
-    n->unsettled = false;
-    struct message barrier = {.kind = MSG_BARRIER};
-    peer_ask(a, c, n->worker, &barrier, NULL, 0, 0);
-    return !c->closed;
-}
-
-static bool may_reply_in_turn(struct acceptor *a, struct connection *c) {
-    return may_settle(a, c) && may_reply(c);
-}
-
-/* All that comes after it is ignored, and the connection ends when it is out. Its input counts as taken. */
-static size_t fatal(struct acceptor *a, struct connection *c, const struct command *k, const char *text) {
-    if (!may_reply_in_turn(a, c)) return 0;
-    reply(a, c, FRAME_ERROR, text, strlen(text));
-    c->closing = true;
-    socket_dirty(a, c);
-    return k->line_bytes + k->body_bytes;
-}
-
-__attribute__((format(printf, 4, 5))) static size_t fatal_with(struct acceptor *a, struct connection *c,
-                                                               const struct command *k, const char *format, ...) {
-    char text[SHORT_TEXT];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return fatal(a, c, k, text);
-}
-
-/* About something of the client's, which may be long: as it is, or quoted. */
-static size_t fatal_about(struct acceptor *a, struct connection *c, const struct command *k, const char *before,
-                          struct text what, bool quoted, const char *after) {
-    if (!may_reply_in_turn(a, c)) return 0;
-    size_t begin = strlen(before), rest = strlen(after);
-    uint8_t *text = malloc(begin + QUOTED_BYTES(what.bytes) + rest);
-    if (text == NULL) {
-        engine_oom(a, c);
-        return 0;
-    }
-    memcpy(text, before, begin);
-    uint8_t *end = text + begin;
-    if (quoted) {
-        end = go_quote(end, what.at, what.bytes);
-    } else {
-        memcpy(end, what.at, what.bytes);
-        end += what.bytes;
-    }
-    memcpy(end, after, rest);
-    reply(a, c, FRAME_ERROR, text, (size_t)(end - text) + rest);
-    free(text);
-    c->closing = true;
-    return k->line_bytes + k->body_bytes;
-}
-
-/* Without a word. */
-static size_t hang_up(struct acceptor *a, struct connection *c, size_t bytes) {
-    c->closing = true;
-    socket_dirty(a, c);
-    return bytes;
-}
-
-/* --- publishing --------------------------------------------------------------------------------------------------- */
-
-static size_t bad_topic(struct acceptor *a, struct connection *c, const struct command *k, struct text topic) {
-    /* nsqd says the code twice for an MPUB. */
-    const char *before = "E_BAD_TOPIC PUB topic name ";
-    if (is(k->name, "MPUB")) before = "E_BAD_TOPIC E_BAD_TOPIC MPUB topic name ";
-    if (is(k->name, "DPUB")) before = "E_BAD_TOPIC DPUB topic name ";
-    return fatal_about(a, c, k, before, topic, true, " is not valid");
-}
-
-static bool is_authorized(const struct acceptor *a, const struct nsq *n, struct text topic) {
-    if (n->admitted) return true;
-    if (n->authorized == NULL || a->now_ns >= n->authorized_until_ns) return false;
-    uint32_t number = is_last_topic(a, n, topic) ? n->topic : bindings_find(&a->bindings, topic.at, topic.bytes);
-    for (uint32_t i = 0; i < NSQ_AUTHORIZED; i++)
-        if (number != 0 && n->authorized[i].topic == number && n->authorized[i].until_ns > a->now_ns) return true;
-    return false;
-}
-
-/* Whether the client may publish to the topic. If Python has to say so, the command is taken again afterwards. */
-static bool may_publish(struct acceptor *a, struct connection *c, const struct command *k, struct text topic) {
-    if (!nsq_options(a, c)->auth || is_authorized(a, nsq_of(c), topic)) return true;
-    if (may_do_alone(c)) reply_by_python(a, c, k->line, (size_t)(k->end - k->line));
-    return false;
-}
-
-/* The topic's binding; NULL when there can be no more. */
-static const struct binding *topic_of(struct acceptor *a, struct nsq *n, struct text topic) {
-    if (!is_last_topic(a, n, topic)) n->topic = topic_look_up(a, topic.at, topic.bytes);
-    return n->topic != 0 ? binding_at(&a->bindings, n->topic) : NULL;
-}
-
-/* What PUB and DPUB have in common: a topic that is valid, and then one message. */
-static size_t publish_one(struct acceptor *a, struct connection *c, const struct command *k, struct text topic,
-                          uint64_t delay_ns) {
-    bool dpub = k->name.bytes == 4;
-    const char *name = dpub ? "DPUB" : "PUB";
-    if (k->body_bytes < SIZE_BYTES) return 0;
-    int32_t size = (int32_t)get_be32(k->body);
-    if (size <= 0) return fatal_with(a, c, k, "E_BAD_MESSAGE %s invalid message body size %d", name, size);
-    if ((uint32_t)size > nsq_options(a, c)->max_msg_size)
-        return fatal_with(a, c, k, "E_BAD_MESSAGE %s message too big %d > %u", name, size,
-                          nsq_options(a, c)->max_msg_size);
-    if (k->body_bytes < SIZE_BYTES + (size_t)size || !may_publish(a, c, k, topic)) return 0;
-    const struct binding *to = topic_of(a, nsq_of(c), topic);
-    if (to == NULL) return fatal_with(a, c, k, "E_%s_FAILED %s failed too many topics", name, name);
-    if (draining(a)) return fatal_with(a, c, k, "E_%s_FAILED %s failed exiting", name, name);
-    if (!may_settle(a, c) || !may_ask(a, c, to->worker)) return 0;
-    struct message request = {.kind = MSG_PUBLISH,
-                              .flags = MSG_DURABLE,
-                              .topic = nsq_of(c)->topic,
-                              .id = ids_take(a, to, 1),
-                              .pri = PRIORITY,
-                              .delay_ns = delay_ns,
-                              .ttr_ns = nsq_options(a, c)->msg_timeout_ns};
-    nsq_of(c)->admitted = false;
-    peer_ask(a, c, to->worker, &request, k->body + SIZE_BYTES, (uint32_t)size, dpub ? WAS_DPUB : WAS_PUB);
-    return k->line_bytes + SIZE_BYTES + (size_t)size;
-}
-
-static size_t pub(struct acceptor *a, struct connection *c, struct command *k) {
-    struct text topic;
-    if (!next_param(k, &topic)) return fatal(a, c, k, "E_INVALID PUB insufficient number of parameters");
-    if (!is_last_topic(a, nsq_of(c), topic) && !is_name(topic.at, topic.bytes)) return bad_topic(a, c, k, topic);
-    return publish_one(a, c, k, topic, 0);
-}
-
-static size_t dpub(struct acceptor *a, struct connection *c, struct command *k) {
-    struct text topic, timeout;
-    if (!next_param(k, &topic) || !next_param(k, &timeout))
-        return fatal(a, c, k, "E_INVALID DPUB insufficient number of parameters");
-    if (!is_name(topic.at, topic.bytes)) return bad_topic(a, c, k, topic);
-    uint64_t ms;
-    if (!get_decimal(timeout, &ms))
-        return fatal_about(a, c, k, "E_INVALID DPUB could not parse timeout ", timeout, false, "");
-    int64_t delay_ns = duration_ns(ms);
-    if (delay_ns < 0 || (uint64_t)delay_ns > nsq_options(a, c)->max_req_timeout_ns)
-        return fatal_with(a, c, k, "E_INVALID DPUB timeout %llu out of range 0-%llu", (unsigned long long)ms,
-                          (unsigned long long)(nsq_options(a, c)->max_req_timeout_ns / MS_NS));
-    return publish_one(a, c, k, topic, (uint64_t)delay_ns);
-}
-
-enum walk { WALK_DONE, WALK_INCOMPLETE, WALK_FATAL };
-
-/* Looks at the messages of an MPUB as far as they are there, from where it was left the last time. *used is what they
- * are, with their count, or what the connection's end took. nsqd believes the sizes of the messages, not the body's. */
-static enum walk walk_messages(struct acceptor *a, struct connection *c, const struct command *k, uint32_t count,
-                               size_t *used) {
-    struct nsq *n = nsq_of(c);
-    while (n->walked < count) {
-        if (k->body_bytes < n->walked_bytes + SIZE_BYTES) return WALK_INCOMPLETE;
-        int32_t size = (int32_t)get_be32(k->body + n->walked_bytes);
-        if (size <= 0) {
-            *used = fatal_with(a, c, k, "E_BAD_MESSAGE MPUB invalid message(%u) body size %d", n->walked, size);
-            return WALK_FATAL;
-        }
-        if ((uint32_t)size > nsq_options(a, c)->max_msg_size) {
-            *used = fatal_with(a, c, k, "E_BAD_MESSAGE MPUB message too big %d > %u", size,
-                               nsq_options(a, c)->max_msg_size);
-            return WALK_FATAL;
-        }
-        size_t end = n->walked_bytes + SIZE_BYTES + (size_t)size;
-        if (end > (size_t)nsq_options(a, c)->max_body_size + SIZE_BYTES) {
-            *used = fatal_with(a, c, k, "E_BAD_BODY MPUB body too big %zu > %u", end - SIZE_BYTES,
-                               nsq_options(a, c)->max_body_size);
-            return WALK_FATAL;
-        }
-        if (k->body_bytes < end) return WALK_INCOMPLETE;
-        n->walked_bytes = end;
-        n->walked++;
-    }
-    *used = n->walked_bytes;
-    return WALK_DONE;
-}
-
-/* The body's size, and the number of messages: what is wrong with them, if anything. */
-static bool check_many(struct acceptor *a, struct connection *c, const struct command *k, size_t *used) {
-    uint32_t most = nsq_options(a, c)->max_body_size;
-    int32_t size = (int32_t)get_be32(k->body);
-    *used = 0;
-    if (size <= 0)
-        *used = fatal_with(a, c, k, "E_BAD_BODY MPUB invalid body size %d", size);
-    else if ((uint32_t)size > most)
-        *used = fatal_with(a, c, k, "E_BAD_BODY MPUB body too big %d > %u", size, most);
-    if (size <= 0 || (uint32_t)size > most || k->body_bytes < 2 * SIZE_BYTES) return false;
-    int32_t count = (int32_t)get_be32(k->body + SIZE_BYTES);
-    if (count > 0 && (uint32_t)count <= (most - SIZE_BYTES) / LEAST_MESSAGE_BYTES) return true;
-    *used = fatal_with(a, c, k, "E_BAD_BODY MPUB invalid message count %d", count);
-    return false;
-}
-
-static size_t mpub(struct acceptor *a, struct connection *c, struct command *k) {
-    struct nsq *n = nsq_of(c);
-    struct text topic;
-    size_t used;
-    if (!next_param(k, &topic)) return fatal(a, c, k, "E_INVALID MPUB insufficient number of parameters");
-    if (!is_last_topic(a, n, topic) && !is_name(topic.at, topic.bytes)) return bad_topic(a, c, k, topic);
-    if (!may_publish(a, c, k, topic) || k->body_bytes < SIZE_BYTES) return 0;
-    if (n->walked_bytes == 0) {
-        if (!check_many(a, c, k, &used)) return used;
-        n->walked_bytes = 2 * SIZE_BYTES;
-    }
-    uint32_t count = get_be32(k->body + SIZE_BYTES);
-    enum walk walked = walk_messages(a, c, k, count, &used);
-    if (walked != WALK_DONE) return walked == WALK_FATAL ? used : 0;
-    const struct binding *to = topic_of(a, n, topic);
-    if (to == NULL) return fatal(a, c, k, "E_MPUB_FAILED MPUB failed too many topics");
-    if (draining(a)) return fatal(a, c, k, "E_MPUB_FAILED MPUB failed exiting");
-    if (!may_settle(a, c) || !may_ask(a, c, to->worker)) return 0;
-    struct message request = {.kind = MSG_PUBLISH_MANY,
-                              .topic = n->topic,
-                              .id = ids_take(a, to, count),
-                              .pri = count,
-                              .ttr_ns = nsq_options(a, c)->msg_timeout_ns};
-    const uint8_t *messages = k->body + (size_t)(2 * SIZE_BYTES);
-    peer_ask(a, c, to->worker, &request, messages, (uint32_t)(used - 2 * SIZE_BYTES), 0);
-    n->admitted = false;
-    n->walked_bytes = 0;
-    n->walked = 0;
-    return k->line_bytes + used;
-}
-
 /* --- a consumer's commands ---------------------------------------------------------------------------------------- */
 
 static size_t wrong_state(struct acceptor *a, struct connection *c, const struct command *k) {
-    return fatal_about(a, c, k, "E_INVALID cannot ", k->name, false, " in current state");
+    return nsq_fatal_about(a, c, k, "E_INVALID cannot ", k->name, false, " in current state");
 }
 
 static bool is_consumer(const struct nsq *n) {
@@ -401,14 +67,14 @@ static bool tell_about(struct acceptor *a, struct connection *c, uint8_t kind, u
 /* About a message that is none of ours. */
 static size_t not_in_flight(struct acceptor *a, struct connection *c, const struct command *k, struct text id) {
     char text[SHORT_TEXT];
-    if (!may_reply_in_turn(a, c)) return 0;
+    if (!nsq_may_reply_in_turn(a, c)) return 0;
     const char *name = is(k->name, "FIN") ? "FIN" : is(k->name, "REQ") ? "REQ" : "TOUCH";
     int head = snprintf(text, sizeof text, "E_%s_FAILED %s ", name, name);
     memcpy(text + head, id.at, id.bytes);
     size_t bytes = (size_t)head + id.bytes;
     static const char rest[] = " failed ID not in flight";
     memcpy(text + bytes, rest, sizeof rest - 1);
-    reply(a, c, FRAME_ERROR, text, bytes + sizeof rest - 1);
+    nsq_reply(a, c, FRAME_ERROR, text, bytes + sizeof rest - 1);
     return k->line_bytes;
 }
 
@@ -423,16 +89,16 @@ static size_t about_message(struct acceptor *a, struct connection *c, const stru
 static size_t fin(struct acceptor *a, struct connection *c, struct command *k) {
     struct text id;
     if (!is_consumer(nsq_of(c))) return wrong_state(a, c, k);
-    if (!next_param(k, &id)) return fatal(a, c, k, "E_INVALID FIN insufficient number of params");
-    if (id.bytes != NSQ_ID_BYTES) return fatal(a, c, k, "E_INVALID invalid message ID");
+    if (!next_param(k, &id)) return nsq_fatal(a, c, k, "E_INVALID FIN insufficient number of params");
+    if (id.bytes != NSQ_ID_BYTES) return nsq_fatal(a, c, k, "E_INVALID invalid message ID");
     return about_message(a, c, k, MSG_FINISH, id, 0);
 }
 
 static size_t touch(struct acceptor *a, struct connection *c, struct command *k) {
     struct text id;
     if (!is_consumer(nsq_of(c))) return wrong_state(a, c, k);
-    if (!next_param(k, &id)) return fatal(a, c, k, "E_INVALID TOUCH insufficient number of params");
-    if (id.bytes != NSQ_ID_BYTES) return fatal(a, c, k, "E_INVALID invalid message ID");
+    if (!next_param(k, &id)) return nsq_fatal(a, c, k, "E_INVALID TOUCH insufficient number of params");
+    if (id.bytes != NSQ_ID_BYTES) return nsq_fatal(a, c, k, "E_INVALID invalid message ID");
     return about_message(a, c, k, MSG_EXTEND, id, 0);
 }
 
@@ -441,10 +107,10 @@ static size_t req(struct acceptor *a, struct connection *c, struct command *k) {
     uint64_t ms;
     if (!is_consumer(nsq_of(c))) return wrong_state(a, c, k);
     if (!next_param(k, &id) || !next_param(k, &timeout))
-        return fatal(a, c, k, "E_INVALID REQ insufficient number of params");
-    if (id.bytes != NSQ_ID_BYTES) return fatal(a, c, k, "E_INVALID invalid message ID");
+        return nsq_fatal(a, c, k, "E_INVALID REQ insufficient number of params");
+    if (id.bytes != NSQ_ID_BYTES) return nsq_fatal(a, c, k, "E_INVALID invalid message ID");
     if (!get_decimal(timeout, &ms))
-        return fatal_about(a, c, k, "E_INVALID REQ could not parse timeout ", timeout, false, "");
+        return nsq_fatal_about(a, c, k, "E_INVALID REQ could not parse timeout ", timeout, false, "");
     int64_t asked_ns = duration_ns(ms);
     uint64_t delay_ns = asked_ns < 0 ? 0 : (uint64_t)asked_ns;
     if (delay_ns > nsq_options(a, c)->max_req_timeout_ns) delay_ns = nsq_options(a, c)->max_req_timeout_ns;
@@ -458,10 +124,10 @@ static size_t rdy(struct acceptor *a, struct connection *c, struct command *k) {
     struct text text;
     uint64_t count = 1;
     if (next_param(k, &text) && !get_decimal(text, &count))
-        return fatal_about(a, c, k, "E_INVALID RDY could not parse count ", text, false, "");
+        return nsq_fatal_about(a, c, k, "E_INVALID RDY could not parse count ", text, false, "");
     if (count > nsq_options(a, c)->max_rdy_count)
-        return fatal_with(a, c, k, "E_INVALID RDY count %lld out of range 0-%llu", (long long)count,
-                          (unsigned long long)nsq_options(a, c)->max_rdy_count);
+        return nsq_fatal_with(a, c, k, "E_INVALID RDY count %lld out of range 0-%llu", (long long)count,
+                              (unsigned long long)nsq_options(a, c)->max_rdy_count);
     if (!may_tell(a, c, n->worker)) return 0;
     nsq_set_credit(a, c, count);
     return k->line_bytes;
@@ -470,10 +136,10 @@ static size_t rdy(struct acceptor *a, struct connection *c, struct command *k) {
 static size_t cls(struct acceptor *a, struct connection *c, struct command *k) {
     struct nsq *n = nsq_of(c);
     if (n->state != NSQ_SUBSCRIBED) return wrong_state(a, c, k);
-    if (!may_reply_in_turn(a, c) || !may_tell(a, c, n->worker)) return 0;
+    if (!nsq_may_reply_in_turn(a, c) || !may_tell(a, c, n->worker)) return 0;
     n->state = NSQ_CLOSING;
     nsq_set_credit(a, c, 0);
-    reply(a, c, FRAME_RESPONSE, "CLOSE_WAIT", sizeof "CLOSE_WAIT" - 1);
+    nsq_reply(a, c, FRAME_RESPONSE, "CLOSE_WAIT", sizeof "CLOSE_WAIT" - 1);
     return k->line_bytes;
 }
 
@@ -506,8 +172,9 @@ static size_t python_body(struct acceptor *a, struct connection *c, const struct
     if (k->body_bytes < SIZE_BYTES) return 0;
     int32_t size = (int32_t)get_be32(k->body);
     if (size > 0 && (uint32_t)size > nsq_options(a, c)->max_body_size)
-        return fatal_with(a, c, k, "E_BAD_BODY %s body too big %d > %u", name, size, nsq_options(a, c)->max_body_size);
-    if (size <= 0) return fatal_with(a, c, k, "E_BAD_BODY %s invalid body size %d", name, size);
+        return nsq_fatal_with(a, c, k, "E_BAD_BODY %s body too big %d > %u", name, size,
+                              nsq_options(a, c)->max_body_size);
+    if (size <= 0) return nsq_fatal_with(a, c, k, "E_BAD_BODY %s invalid body size %d", name, size);
     if (k->body_bytes < SIZE_BYTES + (size_t)size || !may_do_alone(c)) return 0;
     return hand_over(a, c, k, (size_t)size);
 }
@@ -519,13 +186,13 @@ static size_t identify(struct acceptor *a, struct connection *c, struct command 
 
 static size_t auth(struct acceptor *a, struct connection *c, struct command *k) {
     if (nsq_of(c)->state != NSQ_INIT) return wrong_state(a, c, k);
-    if (k->more) return fatal(a, c, k, "E_INVALID AUTH invalid number of parameters");
+    if (k->more) return nsq_fatal(a, c, k, "E_INVALID AUTH invalid number of parameters");
     return python_body(a, c, k, "AUTH");
 }
 
 static size_t sub(struct acceptor *a, struct connection *c, struct command *k) {
     if (nsq_of(c)->state != NSQ_INIT) return wrong_state(a, c, k);
-    if (nsq_of(c)->heartbeat_ns == 0) return fatal(a, c, k, "E_INVALID cannot SUB with heartbeats disabled");
+    if (nsq_of(c)->heartbeat_ns == 0) return nsq_fatal(a, c, k, "E_INVALID cannot SUB with heartbeats disabled");
     if (!may_do_alone(c)) return 0;
     reply_by_python(a, c, k->line, (size_t)(k->end - k->line));
     return k->line_bytes;
@@ -536,7 +203,7 @@ static size_t sub(struct acceptor *a, struct connection *c, struct command *k) {
 static size_t command(struct acceptor *a, struct connection *c, struct command *k) {
     if (is(k->name, "IDENTIFY")) return identify(a, c, k);
     if (nsq_options(a, c)->tls_required && !nsq_of(c)->tls)
-        return fatal_about(a, c, k, "E_INVALID cannot ", k->name, false, " in current state (TLS required)");
+        return nsq_fatal_about(a, c, k, "E_INVALID cannot ", k->name, false, " in current state (TLS required)");
     switch (k->name.bytes > 0 ? *k->name.at : 0) {
     case 'F':
         if (is(k->name, "FIN")) return fin(a, c, k);
@@ -546,13 +213,13 @@ static size_t command(struct acceptor *a, struct connection *c, struct command *
         if (is(k->name, "REQ")) return req(a, c, k);
         break;
     case 'P':
-        if (is(k->name, "PUB")) return pub(a, c, k);
+        if (is(k->name, "PUB")) return nsq_pub(a, c, k);
         break;
     case 'M':
-        if (is(k->name, "MPUB")) return mpub(a, c, k);
+        if (is(k->name, "MPUB")) return nsq_mpub(a, c, k);
         break;
     case 'D':
-        if (is(k->name, "DPUB")) return dpub(a, c, k);
+        if (is(k->name, "DPUB")) return nsq_dpub(a, c, k);
         break;
     case 'N':
         if (is(k->name, "NOP")) return nop(a, c, k);
@@ -571,7 +238,7 @@ static size_t command(struct acceptor *a, struct connection *c, struct command *
         break;
     default: break;
     }
-    return fatal_about(a, c, k, "E_INVALID invalid command ", k->name, false, "");
+    return nsq_fatal_about(a, c, k, "E_INVALID invalid command ", k->name, false, "");
 }
 
 /* Cuts a line off and its first word. False if its end is not there. */
@@ -606,14 +273,14 @@ static size_t take_command(struct acceptor *a, struct connection *c, const uint8
     if (take_fin(a, c, data, bytes, &used)) return used;
     if (cut_line(data, bytes, &k)) return command(a, c, &k);
     /* nsqd's reader is full. */
-    return bytes >= NSQ_LINE_BYTES ? hang_up(a, c, bytes) : 0;
+    return bytes >= NSQ_LINE_BYTES ? nsq_hang_up(a, c, bytes) : 0;
 }
 
 static size_t take_magic(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     if (bytes < NSQ_MAGIC_BYTES) return 0;
     if (memcmp(data, "  V2", NSQ_MAGIC_BYTES) != 0) {
         nsq_say(a, c, FRAME_ERROR, "E_BAD_PROTOCOL", sizeof "E_BAD_PROTOCOL" - 1);
-        return hang_up(a, c, bytes);
+        return nsq_hang_up(a, c, bytes);
     }
     nsq_of(c)->state = NSQ_INIT;
     nsq_set_heartbeat(a, c, nsq_options(a, c)->client_timeout_ns / 2);
@@ -812,7 +479,7 @@ const struct codec nsq_codec = {
     .acceptor_bytes = sizeof(struct nsq_options),
     .connection_bytes = sizeof(struct nsq),
     .python_keeps = true,
-    .is_name = is_name,
+    .is_name = nsq_is_name,
     .answer = answer,
     .parse = parse,
     .started = started,

@@ -2,6 +2,8 @@
  * AUTH and SUB are Python's (acceptor/protocols/nsq.py); what nsqd checks before it looks at their bodies is checked here.
  *
  *   nsq.c            bytes to requests, replies to frames
+ *   nsq_command      a command taken apart, and what is said of one that is not to be done
+ *   nsq_publish.c    PUB, DPUB and MPUB
  *   nsq_consumer.c   a connection that has subscribed: what is pushed to it, and what becomes of it with its worker
  *   nsq_heartbeat.c  frames by the clock, and who is not heard of any more
  *   go_quote.c       Go's %q, in which nsqd quotes names
