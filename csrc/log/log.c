@@ -14,86 +14,17 @@
 
 #include "base/crc32c.h"
 #include "log/copies.h"
+#include "log/log_state.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are written as they lie in memory");
 _Static_assert(SEGMENT_MAX_BYTES <= UINT32_MAX, "an offset is half of a log_position");
 _Static_assert(SEGMENT_MAX_BYTES > sizeof(struct segment_header) + 2 * LOG_RESERVE_BYTES,
                "the largest reservation and what it keeps fit into one segment");
 
-#define HEADER_BYTES     ((uint64_t)sizeof(struct segment_header))
-#define ALLOCATE_MIN     ((uint64_t)256 << 10)
-#define ALLOCATE_MAX     ((uint64_t)4 << 20)
-#define STAGING_CALM     ((size_t)256 << 10) /* what a log that has become quiet keeps of its staging buffer */
-#define CALM_FLUSHES     4096u
-#define SCAN_WINDOW      ((uint64_t)1 << 20)
-#define SCAN_AHEAD       ((uint64_t)8 << 20)
-#define PREFIX_STEP      ((uint64_t)1024)
-#define DIRECT_CRC_BYTES 4096u
-
-struct segment {
-    int fd;
-    uint32_t number;
-    bool header_damaged; /* it was, when the segment was added */
-    bool copied;         /* written through the mapping */
-    bool is_old;         /* of a version that is not written any more */
-    bool end_known;      /* `end` is where records end, and nothing stale lies beyond it */
-    uint64_t capacity;
-    uint64_t end;       /* written up to here */
-    uint64_t allocated; /* the disk has room up to here */
-    uint64_t mark;      /* what `flushed` was after the last write to it; 0 if there was none yet */
-    uint8_t *map;       /* of the whole capacity; to be read below `end` only */
-    uint64_t map_bytes;
-    struct copies copies; /* of the active one, those that wait, and while a log is read back */
-};
-
-/* CRC registers at every PREFIX_STEP bytes of one segment, from a register of 0 at its beginning. */
-struct prefixes {
-    uint32_t segment;
-    uint64_t limit;
-    uint32_t *state;
-};
-
-struct log {
-    /* What every append and read looks at. */
-    struct segment *current; /* segments[active]; NULL while there is none */
-    struct segment *segments;
-    uint32_t first; /* number of segments[0] */
-    uint32_t count;
-    uint32_t active; /* those before it are sealed; one may wait after it */
-    uint32_t room;   /* of the table */
-
-    /* staging[0] belongs at offset `base` of the current segment; [from, to) is not written yet. */
-    uint8_t *staging;
-    size_t staging_bytes;
-    size_t from;
-    size_t to;
-    uint64_t base;
-    size_t touched; /* the most that has been used of the buffer since it was last trimmed */
-    uint32_t calm;  /* flushes since then that were small */
-
-    uint64_t reserved; /* of the last reservation, not appended yet */
-    uint64_t keep;     /* what publishes have last asked to keep */
-    uint64_t wanted;   /* the capacity that a refused reservation needs, 0 if none was refused since a segment came */
-
-    uint64_t flushed;
-    uint64_t synced;
-    uint64_t records;
-    int error;
-
-    struct prefixes *prefixes; /* scan's, apart so that scanning leaves the log const */
-    uint32_t shard;
-    uint32_t shards;
-    uint64_t began_ns; /* with its first segment: tells this log from one that was there before, or comes later */
-};
-
-static inline uint64_t tail_of(const struct log *log) {
-    return log->base + log->to;
-}
-
-static struct segment *find(const struct log *log, uint32_t number) {
-    uint32_t i = number - log->first; /* wraps below the first */
-    return i < log->count ? &log->segments[i] : NULL;
-}
+#define ALLOCATE_MIN ((uint64_t)256 << 10)
+#define ALLOCATE_MAX ((uint64_t)4 << 20)
+#define STAGING_CALM ((size_t)256 << 10) /* what a log that has become quiet keeps of its staging buffer */
+#define CALM_FLUSHES 4096u
 
 static struct segment *waiting(const struct log *log) {
     return log->active + 1 < log->count ? &log->segments[log->active + 1] : NULL;
@@ -119,11 +50,6 @@ struct log *log_new(uint32_t shard, uint32_t shards) {
     return log;
 }
 
-static void forget_prefixes(struct prefixes *p) {
-    free(p->state);
-    *p = (struct prefixes){0};
-}
-
 static void close_segment(struct segment *s) {
     copies_close(&s->copies);
     (void)munmap(s->map, s->map_bytes);
@@ -134,7 +60,7 @@ void log_free(struct log *log) {
     if (log == NULL) return;
     for (uint32_t i = 0; i < log->count; i++) close_segment(&log->segments[i]);
     free(log->segments);
-    if (log->prefixes != NULL) forget_prefixes(log->prefixes);
+    if (log->prefixes != NULL) prefixes_forget(log->prefixes);
     free(log->prefixes);
     if (log->staging != NULL) (void)munmap(log->staging, log->staging_bytes);
     free(log);
@@ -245,7 +171,7 @@ static bool table_has_room(struct log *log) {
 
 /* What recovery hands over: `size` is the file's. */
 static bool open_recovered(struct log *log, struct segment *s, uint64_t size, uint64_t end_offset) {
-    enum header header = size < HEADER_BYTES ? HEADER_FOREIGN : read_header(log, s);
+    enum header header = size < LOG_HEADER_BYTES ? HEADER_FOREIGN : read_header(log, s);
     if (header == HEADER_UNKNOWN) errno = EPROTO;
     if (header == HEADER_FOREIGN || header == HEADER_UNKNOWN) return false;
     if (header == HEADER_DAMAGED && !mend_header(log, s)) return false;
@@ -254,7 +180,7 @@ static bool open_recovered(struct log *log, struct segment *s, uint64_t size, ui
     s->end = s->end_known ? end_offset : size;
     s->allocated = s->end;
     if (!s->end_known) return true;
-    if (end_offset < HEADER_BYTES || end_offset % 8 != 0 || end_offset > s->capacity) return false;
+    if (end_offset < LOG_HEADER_BYTES || end_offset % 8 != 0 || end_offset > s->capacity) return false;
     return end_offset == size || cut(s->fd, end_offset);
 }
 
@@ -269,7 +195,7 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
     uint64_t size = (uint64_t)status.st_size;
     if (is_new && size != 0) return false;
     uint64_t capacity = bytes > size ? bytes : (size + 7) & ~(uint64_t)7;
-    if (capacity < HEADER_BYTES || capacity > SEGMENT_MAX_BYTES || !table_has_room(log)) return false;
+    if (capacity < LOG_HEADER_BYTES || capacity > SEGMENT_MAX_BYTES || !table_has_room(log)) return false;
 
     struct segment s = {.fd = fd, .number = segment, .end_known = is_new};
     if (!map_segment(&s, capacity)) return false;
@@ -295,7 +221,7 @@ bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, 
 }
 
 bool log_keep_copies(struct log *log, int fd, uint32_t segment) {
-    struct segment *s = find(log, segment);
+    struct segment *s = segment_find(log, segment);
     if (s == NULL || fd <= 0) return false;
     copies_close(&s->copies);
     copies_open(&s->copies, fd);
@@ -309,7 +235,7 @@ void log_copy(struct log *log, log_position position) {
 }
 
 struct copies_read log_copies(const struct log *log, uint32_t segment) {
-    const struct segment *s = find(log, segment);
+    const struct segment *s = segment_find(log, segment);
     return s != NULL ? copies_read(&s->copies) : (struct copies_read){0};
 }
 
@@ -319,14 +245,14 @@ uint64_t log_wants_segment(const struct log *log) {
     if (is_enough && tail_of(log) + log->keep <= log->current->capacity / 2) return 0;
     uint64_t bytes = SEGMENT_BYTES;
     if (log->wanted > bytes) bytes = log->wanted;
-    if (HEADER_BYTES + log->keep > bytes) bytes = HEADER_BYTES + log->keep;
+    if (LOG_HEADER_BYTES + log->keep > bytes) bytes = LOG_HEADER_BYTES + log->keep;
     return bytes;
 }
 
 void log_drop_first(struct log *log) {
     assert(log->active > 0);
     if (log->active == 0) return;
-    if (log->prefixes->segment == log->first) forget_prefixes(log->prefixes);
+    if (log->prefixes->segment == log->first) prefixes_forget(log->prefixes);
     /* What had not been synced before the end of the oldest was in it: nothing is left of that to sync. */
     if (log->segments[0].mark > log->synced) log->synced = log->segments[0].mark;
     close_segment(&log->segments[0]);
@@ -458,7 +384,7 @@ static enum log_result switch_segment(struct log *log, uint64_t now_wall_ns) {
 bool log_roll(struct log *log, uint64_t now_wall_ns) {
     if (log->current == NULL) return false;
     if (waiting(log) != NULL) return switch_segment(log, now_wall_ns) == LOG_OK;
-    if (log->wanted < HEADER_BYTES) log->wanted = HEADER_BYTES;
+    if (log->wanted < LOG_HEADER_BYTES) log->wanted = LOG_HEADER_BYTES;
     return false;
 }
 
@@ -480,7 +406,7 @@ static enum log_result stage_room(struct log *log, uint64_t need) {
 
 static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t keep, uint64_t now_wall_ns) {
     if (log->current == NULL) {
-        log->wanted = HEADER_BYTES + need + keep;
+        log->wanted = LOG_HEADER_BYTES + need + keep;
         return LOG_NO_SPACE;
     }
     if (!log->current->end_known) return LOG_FAILING;
@@ -489,12 +415,12 @@ static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t k
     bool fits = tail + need <= log->current->capacity && !log->current->is_old;
     enum log_result result;
     if (!fits) {
-        result = allocate_waiting(log, HEADER_BYTES + need + keep);
+        result = allocate_waiting(log, LOG_HEADER_BYTES + need + keep);
         if (result == LOG_OK) result = switch_segment(log, now_wall_ns);
     } else if (tail + need + keep <= log->current->capacity) {
         result = allocate(log, log->current, tail + need + keep);
     } else {
-        result = allocate_waiting(log, HEADER_BYTES + keep);
+        result = allocate_waiting(log, LOG_HEADER_BYTES + keep);
         if (result == LOG_OK) result = allocate(log, log->current, tail + need);
     }
     if (result == LOG_OK) result = stage_room(log, need);
@@ -559,122 +485,11 @@ const struct record *log_read(const struct log *log, log_position position) {
     return (const struct record *)(const void *)(log->segments[i].map + offset);
 }
 
-/* --- recovery ----------------------------------------------------------------------------------------------------- */
-
-static bool has_prefixes(struct prefixes *p, const struct segment *s) {
-    if (p->state != NULL && p->segment == s->number && p->limit == s->end) return true;
-    forget_prefixes(p);
-    size_t count = (size_t)(s->end / PREFIX_STEP) + 1;
-    p->state = malloc(count * sizeof *p->state);
-    if (p->state == NULL) return false;
-    p->segment = s->number;
-    p->limit = s->end;
-    uint32_t state = 0;
-    for (size_t i = 0; i < count; i++) {
-        p->state[i] = state;
-        if (i + 1 < count) state = ~crc32c_extend(~state, s->map + i * PREFIX_STEP, PREFIX_STEP);
-    }
-    return true;
-}
-
-static uint32_t prefix(const struct prefixes *p, const struct segment *s, uint64_t offset) {
-    uint64_t step = offset / PREFIX_STEP;
-    uint64_t begin = step * PREFIX_STEP;
-    return ~crc32c_extend(~p->state[step], s->map + begin, (size_t)(offset - begin));
-}
-
-/* The CRC of a record of `bytes` at `offset`. While looking for where a damaged segment goes on, any eight bytes may
- * claim to be the beginning of a record of any length; so that this stays linear, long ones are computed from prefixes.
- */
-static uint32_t record_crc(const struct segment *s, uint64_t offset, uint32_t bytes, struct prefixes *prefixes) {
-    const uint32_t start[2] = {bytes, s->number};
-    uint32_t crc = crc32c_extend(0, start, sizeof start);
-    uint64_t begin = offset + sizeof start;
-    uint64_t end = offset + bytes;
-    if (prefixes == NULL || bytes <= DIRECT_CRC_BYTES || !has_prefixes(prefixes, s))
-        return crc32c_extend(crc, s->map + begin, (size_t)(end - begin));
-    return ~(prefix(prefixes, s, end) ^ crc32c_advance(prefix(prefixes, s, begin) ^ ~crc, end - begin));
-}
-
-/* Whether a whole record begins at `offset`, which is aligned. */
-static bool whole(const struct segment *s, uint64_t offset, struct prefixes *prefixes) {
-    if (offset + sizeof(struct record) > s->end) return false;
-    struct record r;
-    memcpy(&r, s->map + offset, sizeof r);
-    if (r.kind == 0 || r.bytes < sizeof r + r.attribute_bytes || r.bytes > s->end - offset) return false;
-    return record_crc(s, offset, r.bytes, prefixes) == r.crc;
-}
-
-/* The next whole record from `offset` on, or 0. *dirty: there was something else than zeros. */
-static uint64_t find_whole(const struct segment *s, uint64_t offset, struct prefixes *prefixes, bool *dirty) {
-    for (; offset + 8 <= s->end; offset += 8) {
-        uint64_t start;
-        memcpy(&start, s->map + offset, sizeof start);
-        if (start == 0) continue;
-        *dirty = true;
-        if (whole(s, offset, prefixes)) return offset;
-    }
-    for (; offset < s->end; offset++) *dirty |= s->map[offset] != 0;
-    return 0;
-}
-
-/* Where the header of the next segment says that this one ends, or 0. */
-static uint64_t expected_end(const struct log *log, uint32_t segment) {
-    const struct segment *next = find(log, segment + 1);
-    if (next == NULL || next->end < HEADER_BYTES) return 0;
-    struct segment_header h;
-    memcpy(&h, next->map, sizeof h);
-    /* One that was larger than usual, and has been cut short, is mapped as it is. */
-    uint64_t most = find(log, segment)->capacity & ~(uint64_t)7;
-    return h.previous_end < most ? h.previous_end & ~7u : most;
-}
-
-/* Saves a fault for every few pages of the next window, and has the disk work on what comes after it. These are hints:
- * what they fail to do, reading does. */
-static void read_ahead(const struct segment *s, uint64_t window) {
-    if (window >= s->end) return;
-    uint64_t left = s->end - window;
-    (void)madvise(s->map + window, (size_t)(left < SCAN_AHEAD ? left : SCAN_AHEAD), MADV_WILLNEED);
-    (void)madvise(s->map + window, (size_t)(left < SCAN_WINDOW ? left : SCAN_WINDOW), MADV_POPULATE_READ);
-}
-
-int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad) {
-    const struct segment *s = find(log, segment);
-    assert(s != NULL && s->end >= HEADER_BYTES && *offset % 8 == 0);
-    uint64_t at = *offset == 0 ? HEADER_BYTES : *offset;
-    if (*offset == 0) {
-        read_ahead(s, 0);
-        if (s->header_damaged) {
-            *bad = 0;
-            *offset = HEADER_BYTES;
-            return -1;
-        }
-    }
-    *bad = 0;
-    if (whole(s, at, NULL)) {
-        *record = (const struct record *)(const void *)(s->map + at);
-        *offset = at + record_stride(*record);
-        if (at / SCAN_WINDOW != *offset / SCAN_WINDOW) read_ahead(s, *offset / SCAN_WINDOW * SCAN_WINDOW);
-        return 1;
-    }
-    bool dirty = false;
-    uint64_t next = find_whole(s, at, log->prefixes, &dirty);
-    uint64_t expected = expected_end(log, segment);
-    if (next == 0 && expected > at) next = expected;
-    if (next != 0) {
-        *bad = at;
-        *offset = next;
-        return -1;
-    }
-    forget_prefixes(log->prefixes);
-    *bad = dirty ? at : 0;
-    *offset = at;
-    return 0;
-}
+/* --- at recovery ---------------------------------------------------------------------------------------------------- */
 
 bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {
-    struct segment *s = find(log, segment);
-    assert(s != NULL && offset >= HEADER_BYTES && offset % 8 == 0);
+    struct segment *s = segment_find(log, segment);
+    assert(s != NULL && offset >= LOG_HEADER_BYTES && offset % 8 == 0);
     if (offset > s->capacity) offset = s->capacity & ~(uint64_t)7; /* it was larger than usual, and is not any more */
     assert(s != log->current || log->to == 0);
     if (!cut(s->fd, offset)) return false;
@@ -703,7 +518,7 @@ uint32_t log_active_segment(const struct log *log) {
 }
 
 uint64_t log_segment_end(const struct log *log, uint32_t segment) {
-    const struct segment *s = find(log, segment);
+    const struct segment *s = segment_find(log, segment);
     if (s == NULL) return 0;
     return s == log->current ? tail_of(log) : s->end;
 }

@@ -1,0 +1,130 @@
+#define _GNU_SOURCE
+/* Walking a segment at recovery: which of its bytes are whole records, and where it goes on behind damage. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/crc32c.h"
+#include "log/log_state.h"
+
+#define SCAN_WINDOW      ((uint64_t)1 << 20)
+#define SCAN_AHEAD       ((uint64_t)8 << 20)
+#define PREFIX_STEP      ((uint64_t)1024)
+#define DIRECT_CRC_BYTES 4096u
+
+void prefixes_forget(struct prefixes *p) {
+    free(p->state);
+    *p = (struct prefixes){0};
+}
+
+static bool has_prefixes(struct prefixes *p, const struct segment *s) {
+    if (p->state != NULL && p->segment == s->number && p->limit == s->end) return true;
+    prefixes_forget(p);
+    size_t count = (size_t)(s->end / PREFIX_STEP) + 1;
+    p->state = malloc(count * sizeof *p->state);
+    if (p->state == NULL) return false;
+    p->segment = s->number;
+    p->limit = s->end;
+    uint32_t state = 0;
+    for (size_t i = 0; i < count; i++) {
+        p->state[i] = state;
+        if (i + 1 < count) state = ~crc32c_extend(~state, s->map + i * PREFIX_STEP, PREFIX_STEP);
+    }
+    return true;
+}
+
+static uint32_t prefix(const struct prefixes *p, const struct segment *s, uint64_t offset) {
+    uint64_t step = offset / PREFIX_STEP;
+    uint64_t begin = step * PREFIX_STEP;
+    return ~crc32c_extend(~p->state[step], s->map + begin, (size_t)(offset - begin));
+}
+
+/* The CRC of a record of `bytes` at `offset`. While looking for where a damaged segment goes on, any eight bytes may
+ * claim to be the beginning of a record of any length; so that this stays linear, long ones are computed from prefixes.
+ */
+static uint32_t record_crc(const struct segment *s, uint64_t offset, uint32_t bytes, struct prefixes *prefixes) {
+    const uint32_t start[2] = {bytes, s->number};
+    uint32_t crc = crc32c_extend(0, start, sizeof start);
+    uint64_t begin = offset + sizeof start;
+    uint64_t end = offset + bytes;
+    if (prefixes == NULL || bytes <= DIRECT_CRC_BYTES || !has_prefixes(prefixes, s))
+        return crc32c_extend(crc, s->map + begin, (size_t)(end - begin));
+    return ~(prefix(prefixes, s, end) ^ crc32c_advance(prefix(prefixes, s, begin) ^ ~crc, end - begin));
+}
+
+/* Whether a whole record begins at `offset`, which is aligned. */
+static bool whole(const struct segment *s, uint64_t offset, struct prefixes *prefixes) {
+    if (offset + sizeof(struct record) > s->end) return false;
+    struct record r;
+    memcpy(&r, s->map + offset, sizeof r);
+    if (r.kind == 0 || r.bytes < sizeof r + r.attribute_bytes || r.bytes > s->end - offset) return false;
+    return record_crc(s, offset, r.bytes, prefixes) == r.crc;
+}
+
+/* The next whole record from `offset` on, or 0. *dirty: there was something else than zeros. */
+static uint64_t find_whole(const struct segment *s, uint64_t offset, struct prefixes *prefixes, bool *dirty) {
+    for (; offset + 8 <= s->end; offset += 8) {
+        uint64_t start;
+        memcpy(&start, s->map + offset, sizeof start);
+        if (start == 0) continue;
+        *dirty = true;
+        if (whole(s, offset, prefixes)) return offset;
+    }
+    for (; offset < s->end; offset++) *dirty |= s->map[offset] != 0;
+    return 0;
+}
+
+/* Where the header of the next segment says that this one ends, or 0. */
+static uint64_t expected_end(const struct log *log, uint32_t segment) {
+    const struct segment *next = segment_find(log, segment + 1);
+    if (next == NULL || next->end < LOG_HEADER_BYTES) return 0;
+    struct segment_header h;
+    memcpy(&h, next->map, sizeof h);
+    /* One that was larger than usual, and has been cut short, is mapped as it is. */
+    uint64_t most = segment_find(log, segment)->capacity & ~(uint64_t)7;
+    return h.previous_end < most ? h.previous_end & ~7u : most;
+}
+
+/* Saves a fault for every few pages of the next window, and has the disk work on what comes after it. These are hints:
+ * what they fail to do, reading does. */
+static void read_ahead(const struct segment *s, uint64_t window) {
+    if (window >= s->end) return;
+    uint64_t left = s->end - window;
+    (void)madvise(s->map + window, (size_t)(left < SCAN_AHEAD ? left : SCAN_AHEAD), MADV_WILLNEED);
+    (void)madvise(s->map + window, (size_t)(left < SCAN_WINDOW ? left : SCAN_WINDOW), MADV_POPULATE_READ);
+}
+
+int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad) {
+    const struct segment *s = segment_find(log, segment);
+    assert(s != NULL && s->end >= LOG_HEADER_BYTES && *offset % 8 == 0);
+    uint64_t at = *offset == 0 ? LOG_HEADER_BYTES : *offset;
+    if (*offset == 0) {
+        read_ahead(s, 0);
+        if (s->header_damaged) {
+            *bad = 0;
+            *offset = LOG_HEADER_BYTES;
+            return -1;
+        }
+    }
+    *bad = 0;
+    if (whole(s, at, NULL)) {
+        *record = (const struct record *)(const void *)(s->map + at);
+        *offset = at + record_stride(*record);
+        if (at / SCAN_WINDOW != *offset / SCAN_WINDOW) read_ahead(s, *offset / SCAN_WINDOW * SCAN_WINDOW);
+        return 1;
+    }
+    bool dirty = false;
+    uint64_t next = find_whole(s, at, log->prefixes, &dirty);
+    uint64_t expected = expected_end(log, segment);
+    if (next == 0 && expected > at) next = expected;
+    if (next != 0) {
+        *bad = at;
+        *offset = next;
+        return -1;
+    }
+    prefixes_forget(log->prefixes);
+    *bad = dirty ? at : 0;
+    *offset = at;
+    return 0;
+}

@@ -1,0 +1,79 @@
+/* What log.c and log_scan.c share: the state of a log. */
+#ifndef MQ_LOG_STATE_H
+#define MQ_LOG_STATE_H
+
+#include "log/copies.h"
+#include "log/log.h"
+
+#define LOG_HEADER_BYTES ((uint64_t)sizeof(struct segment_header))
+
+struct segment {
+    int fd;
+    uint32_t number;
+    bool header_damaged; /* it was, when the segment was added */
+    bool copied;         /* written through the mapping */
+    bool is_old;         /* of a version that is not written any more */
+    bool end_known;      /* `end` is where records end, and nothing stale lies beyond it */
+    uint64_t capacity;
+    uint64_t end;       /* written up to here */
+    uint64_t allocated; /* the disk has room up to here */
+    uint64_t mark;      /* what `flushed` was after the last write to it; 0 if there was none yet */
+    uint8_t *map;       /* of the whole capacity; to be read below `end` only */
+    uint64_t map_bytes;
+    struct copies copies; /* of the active one, those that wait, and while a log is read back */
+};
+
+/* CRC registers at every PREFIX_STEP bytes of one segment, from a register of 0 at its beginning. */
+struct prefixes {
+    uint32_t segment;
+    uint64_t limit;
+    uint32_t *state;
+};
+
+struct log {
+    /* What every append and read looks at. */
+    struct segment *current; /* segments[active]; NULL while there is none */
+    struct segment *segments;
+    uint32_t first; /* number of segments[0] */
+    uint32_t count;
+    uint32_t active; /* those before it are sealed; one may wait after it */
+    uint32_t room;   /* of the table */
+
+    /* staging[0] belongs at offset `base` of the current segment; [from, to) is not written yet. */
+    uint8_t *staging;
+    size_t staging_bytes;
+    size_t from;
+    size_t to;
+    uint64_t base;
+    size_t touched; /* the most that has been used of the buffer since it was last trimmed */
+    uint32_t calm;  /* flushes since then that were small */
+
+    uint64_t reserved; /* of the last reservation, not appended yet */
+    uint64_t keep;     /* what publishes have last asked to keep */
+    uint64_t wanted;   /* the capacity that a refused reservation needs, 0 if none was refused since a segment came */
+
+    uint64_t flushed;
+    uint64_t synced;
+    uint64_t records;
+    int error;
+
+    struct prefixes *prefixes; /* scan's, apart so that scanning leaves the log const */
+    uint32_t shard;
+    uint32_t shards;
+    uint64_t began_ns; /* with its first segment: tells this log from one that was there before, or comes later */
+};
+
+static inline uint64_t tail_of(const struct log *log) {
+    return log->base + log->to;
+}
+
+static inline struct segment *segment_find(const struct log *log, uint32_t number) {
+    uint32_t i = number - log->first; /* wraps below the first */
+    return i < log->count ? &log->segments[i] : NULL;
+}
+
+/* --- log_scan.c --- */
+
+void prefixes_forget(struct prefixes *p);
+
+#endif
