@@ -27,7 +27,8 @@ class Work:
     done: Counter[int] = field(default_factory=Counter)
     asked: int = 0
     again: int = 0
-    ended: bool = False
+    ended: bool = False  # nothing new is asked
+    answered: bool = False  # all that was
 
     async def connect(self, first: int) -> Client:
         urls = self.urls[first:] + self.urls[:first]
@@ -44,7 +45,7 @@ class Work:
                 await message.respond(b"done")
 
         await client.subscribe("work.*", queue="workers", cb=do)
-        while not self.ended:
+        while not self.answered:
             await asyncio.sleep(0.05)
         await client.close()
 
@@ -87,8 +88,8 @@ def test_each_server_becomes_ours_and_real_again_and_no_work_is_lost(kinds: tupl
         work = Work([member.url for member in members])
 
         async def run() -> None:
-            clients = [asyncio.create_task(work.answer(n)) for n in range(SERVERS)]
-            clients += [asyncio.create_task(work.ask(n)) for n in range(SERVERS)]
+            answering = [asyncio.create_task(work.answer(n)) for n in range(SERVERS)]
+            asking = [asyncio.create_task(work.ask(n)) for n in range(SERVERS)]
             for kind in (ours, real):
                 for place in range(SERVERS):
                     before = work.asked
@@ -97,7 +98,9 @@ def test_each_server_becomes_ours_and_real_again_and_no_work_is_lost(kinds: tupl
                         while work.asked < before + 30:
                             await asyncio.sleep(0.01)
             work.ended = True
-            await asyncio.gather(*clients)
+            await asyncio.gather(*asking)
+            work.answered = True
+            await asyncio.gather(*answering)
 
         try:
             asyncio.run(asyncio.wait_for(run(), 150))
