@@ -16,7 +16,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := run
 .PHONY: run test test-long lint bench bench-check pipeline-demo setup beanstalkd nsq nats nats-old pulsar spark java
 
-CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch]) csrc/build.py
+CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch] csrc/*/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
 WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 : n)))
 
@@ -180,7 +180,7 @@ pulsar: setup
 		.venv/bin/python csrc/build.py --whole >/dev/null
 	fi
 	# Where Python may not write bytecode each start would compile all of it.
-	.venv/bin/python -m compileall -q acceptor csrc gateway ringbuf shards supervisor terminal
+	.venv/bin/python -m compileall -q acceptor csrc gateway ringbuf shards supervisor
 	touch $@
 
 .venv/.packages: pyproject.toml | .venv/bin/pip

@@ -345,7 +345,7 @@ struct websocket {
 size_t websocket_take(struct websocket *ws, const uint8_t *in, size_t bytes, uint8_t *out, size_t *made);
 size_t websocket_head(uint8_t *out, uint8_t first, uint64_t payload_bytes);
 
-/* == acceptor/protocols/pulsar_scan == */
+/* == acceptor/protocols/pulsar/pulsar_scan == */
 
 #define MSG_UNSUBSCRIBE   ...
 #define KEY_SLOTS         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.protocols.nsq_options import EPHEMERAL
+from mq_shards.acceptor.protocols.nsq.options import EPHEMERAL
 from mq_shards.csrc._core import lib
 
 # Of a topic's in any protocol: no acceptor takes a longer one.

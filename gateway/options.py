@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.nsq_options import HOST_NODE_ID, node_id
+from mq_shards.acceptor.protocols.nsq.options import HOST_NODE_ID, node_id
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Message
 

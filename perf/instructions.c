@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "acceptor/acceptor.h"
-#include "acceptor/protocols/nats.h"
+#include "acceptor/protocols/nats/nats.h"
 #include "measure.h"
 #include "ringbuf/ring.h"
 #include "shards/worker.h"

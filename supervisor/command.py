@@ -12,7 +12,7 @@ from mq_shards.supervisor.options.options import Options, parse
 
 FAILED = 1
 BAD_OPTION = 2
-# Of a broker that runs; what each takes is terminal/command.py's.
+# Of a broker that runs; what each takes is supervisor/terminal/command.py's.
 COMMANDS = ("top", "topics", "peek", "tail", "publish", "consume", "bench")
 
 
@@ -20,15 +20,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] and given[0] in COMMANDS:
         # Not before they are wanted: a broker has no use for them.
-        from mq_shards.terminal import command
+        from mq_shards.supervisor.terminal import command
 
         return command.main(given)
     if given[:1] == ["import"]:
-        from mq_shards.terminal.importing import command as importing
+        from mq_shards.supervisor.terminal.importing import command as importing
 
         return importing.main(given[1:])
     if given[:1] and given[0] in ("backup", "restore"):
-        from mq_shards.terminal import backup
+        from mq_shards.supervisor.terminal import backup
 
         return backup.main(given)
     checking = given[:1] == ["check-config"]

@@ -18,8 +18,8 @@ from mq_shards.acceptor import engine as acceptor_engine
 from mq_shards.acceptor.engine import LOCAL, Answer, Upcall, protocol_number
 from mq_shards.acceptor.engine import Engine as AcceptorEngine
 from mq_shards.acceptor.protocol import Broker
-from mq_shards.acceptor.protocols.beanstalk import Beanstalk
-from mq_shards.acceptor.protocols.nsq import Nsq
+from mq_shards.acceptor.protocols.beanstalk.beanstalk import Beanstalk
+from mq_shards.acceptor.protocols.nsq.nsq import Nsq
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway.catalog import Topic, decode
 from mq_shards.ringbuf import ring

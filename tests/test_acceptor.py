@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker
-from mq_shards.acceptor.protocols.beanstalk import Beanstalk
+from mq_shards.acceptor.protocols.beanstalk.beanstalk import Beanstalk
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.ringbuf import Producer, create
 

@@ -25,7 +25,7 @@ from mq_shards.acceptor.option_kinds import (
     duration_text,
     parse_duration,
 )
-from mq_shards.acceptor.protocols.nsq_options import HOST_NODE_ID, node_id
+from mq_shards.acceptor.protocols.nsq.options import HOST_NODE_ID, node_id
 from mq_shards.supervisor.options.options import Listen, Options, parse, parse_listen, worker_count
 from mq_shards.supervisor.options.sections import SECTIONS
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from mq_shards.acceptor.protocols.pulsar_messages import encode
+from mq_shards.acceptor.protocols.pulsar.messages import encode
 
 from perf import brokers, load, scenarios_pulsar
 from perf.brokers import MEMORY, Bare, Broker, Product, this_mq_shards

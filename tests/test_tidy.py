@@ -23,6 +23,10 @@ C_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "shards": ("base", "ringbuf", "log"),
     "acceptor": ("base", "ringbuf"),
     "acceptor/protocols": ("base", "ringbuf", "acceptor"),
+    **{
+        f"acceptor/protocols/{name}": ("base", "ringbuf", "acceptor", "acceptor/protocols")
+        for name in ("beanstalk", "nats", "nsq", "pulsar")
+    },
     "pipeline": ("base", "log"),
 }
 PYTHON_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -31,8 +35,7 @@ PYTHON_ARROWS: Final[Mapping[str, tuple[str, ...]]] = {
     "shards": ("csrc", "ringbuf"),
     "acceptor": ("csrc", "ringbuf"),
     "gateway": ("csrc", "ringbuf", "shards", "acceptor"),
-    "supervisor": ("csrc", "ringbuf", "shards", "acceptor", "gateway", "terminal"),
-    "terminal": ("csrc", "shards", "acceptor"),
+    "supervisor": ("csrc", "ringbuf", "shards", "acceptor", "gateway"),
     "pipeline": ("csrc", "shards"),
 }
 

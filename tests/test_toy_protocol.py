@@ -45,8 +45,9 @@ def with_echo() -> Path:
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("*.so", "_core.c", "__pycache__"))
     if kept.exists():
         kept.replace(wrapper)
-    shutil.copy(TOY / "echo.c", package / "csrc" / "acceptor" / "protocols")
-    shutil.copy(TOY / "echo.py", package / "acceptor" / "protocols")
+    for half, file in ((package / "csrc" / "acceptor", "echo.c"), (package / "acceptor", "echo.py")):
+        (half / "protocols" / "echo").mkdir()
+        shutil.copy(TOY / file, half / "protocols" / "echo")
     add_line(package / "csrc/acceptor/protocols/table.c", r"(    CODEC\(nsq\))", r"    CODEC(echo) \\\n\1")
     add_line(package / "acceptor/protocols/table.py", r'(    "nsq",)', r'    "echo",\n\1')
     subprocess.run([sys.executable, package / "csrc" / "build.py", "--quick"], check=True, stdout=subprocess.DEVNULL)

@@ -1,4 +1,5 @@
-"""The wire protocols, one line each: the module of that name has the class, as PROTOCOL.
+"""The wire protocols, one line each: the module of that name has the class, as PROTOCOL. It is in the
+folder of its name, up to an underscore: nats_route is one of NATS's.
 
 The other half of each is in csrc/acceptor/protocols/table.c.
 """
@@ -7,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Final
 
 from mq_shards.acceptor.protocol import Protocol
@@ -19,7 +21,12 @@ NAMES: Final = (
     "pulsar",
 )
 
+
+def _module(name: str) -> ModuleType:
+    return importlib.import_module(f"mq_shards.acceptor.protocols.{name.partition('_')[0]}.{name}")
+
+
 PROTOCOLS: Final[Mapping[str, type[Protocol]]] = {
     protocol.name: protocol
-    for protocol in (importlib.import_module(f"mq_shards.acceptor.protocols.{name}").PROTOCOL for name in NAMES)
+    for protocol in (_module(name).PROTOCOL for name in NAMES)
 }

@@ -1,4 +1,4 @@
-"""What acceptors know of NATS clients, asked piece by piece (acceptor/protocols/nats_monitor.py answers)."""
+"""What acceptors know of NATS clients, asked piece by piece (acceptor/protocols/nats/monitor.py answers)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
-from mq_shards.acceptor.protocols.nats_monitor import (
+from mq_shards.acceptor.protocols.nats.monitor import (
     CLIENTS_AT_ONCE,
     CLOSED_AT_ONCE,
     FIGURES_AT_ONCE,

@@ -1,7 +1,7 @@
 """Requests in the system account: `$SYS.REQ.SERVER.PING[.X]`, `$SYS.REQ.SERVER.<id>.X`, `$SYS.REQ.ACCOUNT.<name>.X`.
 
 An answer has the form that nats-server's has; no answer is one too, to whom a filter leaves out. Acceptors hand
-requests over by calls (acceptor/protocols/nats_system.py).
+requests over by calls (acceptor/protocols/nats/system.py).
 """
 
 from __future__ import annotations

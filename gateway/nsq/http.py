@@ -18,7 +18,7 @@ from typing import Any, Final
 from urllib.parse import unquote, unquote_plus
 
 import orjson
-from mq_shards.acceptor.protocols.nsq_options import NSQD_VERSION
+from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.broker import Broker, BrokerError, ChannelNotFoundError, TopicNotFoundError
 from mq_shards.gateway.http_answers import TEXT, Answer, HttpError

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.nsq_options import NSQD_VERSION
+from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.names import is_valid_name

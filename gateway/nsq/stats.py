@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.nsq_options import NSQD_VERSION
+from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
 from mq_shards.gateway.catalog import Channel, Consumer, Topic
 from mq_shards.gateway.pipeline.http_readers import Unread
 

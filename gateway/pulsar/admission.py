@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.core import Core, durable_channels

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar_names import (
+from mq_shards.acceptor.protocols.pulsar.names import (
     NON_PERSISTENT,
     PERSISTENT,
     PulsarNameError,

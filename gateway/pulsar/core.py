@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Answer, Engine
-from mq_shards.acceptor.protocols.pulsar_position import Position, position_of
+from mq_shards.acceptor.protocols.pulsar.position import Position, position_of
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Channel

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar_credentials import Credentials, CredentialsError, Identity
-from mq_shards.acceptor.protocols.pulsar_names import (
+from mq_shards.acceptor.protocols.pulsar.credentials import Credentials, CredentialsError, Identity
+from mq_shards.acceptor.protocols.pulsar.names import (
     PERSISTENT,
     PulsarNameError,
     TopicName,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, check_entity
+from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json, Namespace

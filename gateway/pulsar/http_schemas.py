@@ -6,7 +6,7 @@ import base64
 from typing import Any
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar_names import PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Json, Schema
 from mq_shards.gateway.pulsar.control import Control

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar_names import TopicName
-from mq_shards.acceptor.protocols.pulsar_position import Position
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import metadata as metadata_module

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, check_entity
+from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_entity
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 from mq_shards.gateway.pulsar.control import MAX_TENANTS, Control

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control

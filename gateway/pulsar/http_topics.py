@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mq_shards.acceptor.protocols.pulsar_names import NON_PERSISTENT, PERSISTENT, TopicName
-from mq_shards.acceptor.protocols.pulsar_position import Position
+from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control

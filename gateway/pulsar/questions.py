@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar_names import TopicName, topics_hash
+from mq_shards.acceptor.protocols.pulsar.names import TopicName, topics_hash
 from mq_shards.gateway.calls import AcceptorCalls, Handler
 from mq_shards.gateway.pulsar import policies
 from mq_shards.gateway.pulsar.catalog import Json, Schema

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar_names import NON_PERSISTENT, PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT, TopicName
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.pulsar_names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.pulsar.catalog import Catalog, Json
 
 PRODUCE: Final = "produce"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mq_shards.acceptor.engine import Engine
-from mq_shards.acceptor.protocols.pulsar_credentials import Credentials
+from mq_shards.acceptor.protocols.pulsar.credentials import Credentials
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.http_bodies import Bodies

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar_names import PERSISTENT, TopicName
-from mq_shards.acceptor.protocols.pulsar_position import Position
+from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.catalog import Json

@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar_names import PERSISTENT, PulsarNameError, TopicName, topic_name
+from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, PulsarNameError, TopicName, topic_name
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.admission import EXCEPTION, HOLD

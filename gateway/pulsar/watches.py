@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.pulsar_names import PulsarNameError, topic_name, topics_hash
+from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, topic_name, topics_hash
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.pulsar.refusals import RefusedError, too_many
 

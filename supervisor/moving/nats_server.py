@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from mq_shards.acceptor.option_kinds import OptionsError
-from mq_shards.acceptor.protocols.nats import Nats
+from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.supervisor.moving.translation import LISTENS_ON_ONE_ADDRESS, Translation, ignored
 
 CLIENTS: Final = "nats"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mq_shards.acceptor.option_kinds import Flag, OptionsError, TextList
-from mq_shards.acceptor.protocols.nsq_options import INSTEAD, OPTIONS
+from mq_shards.acceptor.protocols.nsq.options import INSTEAD, OPTIONS
 from mq_shards.supervisor.moving.translation import LISTENS_ON_ONE_ADDRESS, Translation
 
 # As Go's flags: these need no value.

@@ -20,7 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "acceptor/protocols/nats.h"
+#include "acceptor/protocols/nats/nats.h"
 #include "remote.h"
 #include "ringbuf/channel.h"
 #include "ringbuf/ring.h"

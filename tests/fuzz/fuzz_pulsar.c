@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "acceptor/protocols/pulsar_scan.h"
+#include "acceptor/protocols/pulsar/pulsar_scan.h"
 #include "script.h"
 
 enum { MOST = 512, FIELDS = 30 };

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "acceptor/protocols/nats_route.h"
+#include "acceptor/protocols/nats/nats_route.h"
 #include "remote.h"
 #include "script.h"
 #include "world.h"

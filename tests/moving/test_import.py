@@ -12,7 +12,7 @@ from pathlib import Path
 
 import greenstalk
 import pytest
-from mq_shards.terminal.importing import log_writer
+from mq_shards.supervisor.terminal.importing import log_writer
 
 from tests import servers
 from tests.nsq.api import channel_stats, post, stats

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from mq_shards.acceptor.protocols import nats_nkeys
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 
 HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
 ANY: Final = -1

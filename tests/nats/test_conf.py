@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from mq_shards.acceptor.option_kinds import OptionsError
-from mq_shards.acceptor.protocols.nats_conf import ConfError, Value, read
-from mq_shards.acceptor.protocols.nats_conf_keys import read_conf
+from mq_shards.acceptor.protocols.nats.conf import ConfError, Value, read
+from mq_shards.acceptor.protocols.nats.conf_keys import read_conf
 from mq_shards.supervisor.options.options import Options, parse
 
 from tests.nats.servers import nats_server, running

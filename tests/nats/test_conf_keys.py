@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from mq_shards.acceptor.protocols.nats_conf_keys import UNSUPPORTED, read_conf
+from mq_shards.acceptor.protocols.nats.conf_keys import UNSUPPORTED, read_conf
 
 from tests.nats.record_keys import KEYS
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mq_shards.acceptor.protocols.nats_addresses import own_urls
-from mq_shards.acceptor.protocols.nats_lame_duck import LameDuck
+from mq_shards.acceptor.protocols.nats.addresses import own_urls
+from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
 
 from tests.nats.servers import NatsServer, nats_server, running
 from tests.nats.wire import Wire

@@ -510,7 +510,7 @@ OWN: Final = f"operator: {OPERATOR.own()}\n"
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_said_with_its_line(tmp_path: Path, content: str, why: str) -> None:
-    from mq_shards.acceptor.protocols.nats_conf_keys import read_conf
+    from mq_shards.acceptor.protocols.nats.conf_keys import read_conf
 
     path = tmp_path / "nats-server.conf"
     path.write_text(content)

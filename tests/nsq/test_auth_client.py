@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from mq_shards.acceptor.protocols.nsq_auth import (
+from mq_shards.acceptor.protocols.nsq.auth import (
     MAX_ANSWER_BYTES,
     MAX_WAITING,
     THREADS,

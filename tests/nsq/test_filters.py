@@ -18,7 +18,7 @@ from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, Chain, Filter, 
 from mq_shards.acceptor.filters.deflate import Deflate
 from mq_shards.acceptor.filters.snappy import BLOCK_BYTES, IDENTIFIER_CHUNK, Snappy
 from mq_shards.acceptor.filters.tls import Tls
-from mq_shards.acceptor.protocols import nsq_tls
+from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
 from mq_shards.supervisor.options.options import default_settings
 
 from tests.nsq import frames, streams

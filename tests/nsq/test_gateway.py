@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Answer, Engine, Upcall
-from mq_shards.acceptor.protocols.nsq_options import OPTIONS as NSQ
+from mq_shards.acceptor.protocols.nsq.options import OPTIONS as NSQ
 from mq_shards.gateway import http_bodies, http_server
 from mq_shards.gateway.broker import Broker, DiskError, DrainingError
 from mq_shards.gateway.catalog import DURABLE, Channel, Consumer, Topic, decode

@@ -24,9 +24,11 @@ from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Engine, is_name, protocol_number
 from mq_shards.acceptor.process import AcceptorProcess, sooner
 from mq_shards.acceptor.protocol import Broker
-from mq_shards.acceptor.protocols import go_json, nsq_options, nsq_tls
+from mq_shards.acceptor.protocols import go_json
 from mq_shards.acceptor.protocols.go_json import DecodeError
-from mq_shards.acceptor.protocols.nsq import Nsq, quoted, shortened
+from mq_shards.acceptor.protocols.nsq import options as nsq_options
+from mq_shards.acceptor.protocols.nsq import tls as nsq_tls
+from mq_shards.acceptor.protocols.nsq.nsq import Nsq, quoted, shortened
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Control
 from mq_shards.supervisor.options.options import default_settings

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import orjson
 import pytest
-from mq_shards.acceptor.protocols.pulsar_names import topic_name, topics_hash
+from mq_shards.acceptor.protocols.pulsar.names import topic_name, topics_hash
 from mq_shards.gateway.catalog import DURABLE
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError, Schema

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from mq_shards.acceptor.protocols.pulsar_messages import encode
+from mq_shards.acceptor.protocols.pulsar.messages import encode
 
 from tests.pulsar.servers import PulsarServer
 from tests.pulsar.wire import Wire, send_frame

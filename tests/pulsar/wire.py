@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from crc32c import crc32c
-from mq_shards.acceptor.protocols.pulsar_messages import Message, base_command, decode, encode
+from mq_shards.acceptor.protocols.pulsar.messages import Message, base_command, decode, encode
 
 TIMEOUT_S = 8.0
 MAX = (1 << 64) - 1

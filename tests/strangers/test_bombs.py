@@ -16,7 +16,7 @@ from mq_shards.acceptor.engine import Engine, protocol_number
 from mq_shards.acceptor.filters import PIECE_BYTES
 from mq_shards.acceptor.filters.snappy import IDENTIFIER_CHUNK
 from mq_shards.acceptor.protocol import Broker
-from mq_shards.acceptor.protocols.nsq import Nsq
+from mq_shards.acceptor.protocols.nsq.nsq import Nsq
 from mq_shards.csrc._core import lib
 from mq_shards.supervisor.options.options import default_settings
 

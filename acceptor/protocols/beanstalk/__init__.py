@@ -1,0 +1,1 @@
+"""beanstalkd's protocol: what is rare; the codec is csrc/acceptor/protocols/beanstalk/."""

@@ -1,0 +1,453 @@
+"""The beanstalkd protocol's rare commands: peek, kick, statistics, lists, pause and quit; and the unknown ones.
+
+beanstalk.c, the C half, has the others. It hands over a line when everything before it on the connection
+has been answered, and takes no more input from there until the line is done with. What is accepted, and every byte of
+a reply, is as beanstalkd 1.12 has it: commands are matched as prefixes, in its order; what may follow one is up to
+each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Final, TypeAlias
+
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import Answer, Engine, Totals
+from mq_shards.acceptor.option_kinds import MAX_BODY, Choice, Kind, Number
+from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols.beanstalk.together import Together
+from mq_shards.csrc._core import ffi, lib
+
+BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
+NOT_FOUND: Final = b"NOT_FOUND\r\n"
+UNKNOWN_COMMAND: Final = b"UNKNOWN_COMMAND\r\n"
+FAILURES: Final = {
+    engine.NOT_FOUND: NOT_FOUND,
+    engine.NO_SPACE: b"OUT_OF_MEMORY\r\n",
+    engine.TOO_MANY: b"OUT_OF_MEMORY\r\n",
+    engine.FAILED: b"INTERNAL_ERROR\r\n",
+}
+
+# Whose protocol this is, to the letter: clients look at it.
+BEANSTALKD_VERSION: Final = "1.12"
+MAX_U32: Final = (1 << 32) - 1
+MAX_U64: Final = (1 << 64) - 1
+SECOND_NS: Final = 1_000_000_000
+SEGMENT_BYTES: Final = 64 << 20
+
+NUMBER: Final = re.compile(rb" *([0-9]+)")
+# What strtoul takes.
+LOOSE_NUMBER: Final = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
+PAUSE: Final = re.compile(rb" *([-A-Za-z0-9+/;.$_()]++) *([0-9]+)")
+
+STATES: Final = {
+    lib.JOB_READY: "ready",
+    lib.JOB_RESERVED: "reserved",
+    lib.JOB_DELAYED: "delayed",
+    lib.JOB_BURIED: "buried",
+}
+
+# What the codec counts beside commands: of connections that there are now.
+GAUGES: Final = ("producers", "workers", "waiting")
+
+# What answers to requests become; given in no particular order when there are several.
+NO_MESSAGE: Final = 0  # ids begin above it
+Compose: TypeAlias = Callable[[list[Answer]], bytes]
+
+
+@dataclass(slots=True)
+class Pending:
+    """A command that waits for workers."""
+
+    missing: int
+    compose: Compose
+    answers: list[Answer] = field(default_factory=list)
+    together: Together | None = None  # whose round it is
+
+
+class Beanstalk(Protocol):
+    name = "beanstalk"
+    port = 11300
+    example = r"printf 'put 0 0 60 5\r\nhello\r\nreserve\r\nquit\r\n' | nc {host} {port}"
+    options: ClassVar[Mapping[str, Kind]] = {
+        # beanstalkd -z has this default and this maximum, and lowers what is above it with a warning.
+        "max-job-size": Number(65535, 0, MAX_BODY, "bytes of the largest job body", clamped=True),
+        "ids": Choice(
+            "",
+            ("", "sequential"),
+            "sequential: job ids count 1, 2, 3, as beanstalkd's; that needs one shard, and so one worker",
+        ),
+    }
+
+    @classmethod
+    def shards(cls, settings: Settings) -> int | None:
+        """An id is a counter's number times the number of shards, plus the shard."""
+        return 1 if settings["ids"] == "sequential" else None
+
+    def __init__(
+        self, engine: Engine, settings: Settings, broker: Broker, wall_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        super().__init__(engine, settings, broker)
+        engine.set("beanstalk.max-job-size", settings["max-job-size"])
+        self._wall_ns = wall_ns
+        self._pending: dict[int, Pending] = {}
+        self._all_stats = Together(self._ask_stats, self._done)
+        self._all_tubes = Together(self._ask_tubes, self._done)
+        # In the order in which beanstalkd compares; a prefix of another comes after it.
+        self._commands: tuple[tuple[bytes, Callable[[int, bytes], None]], ...] = (
+            (b"peek ", self._peek),
+            (b"peek-ready", self._peek_ready),
+            (b"peek-delayed", self._peek_delayed),
+            (b"peek-buried", self._peek_buried),
+            (b"kick ", self._kick),
+            (b"kick-job ", self._kick_job),
+            (b"stats-job ", self._stats_job),
+            (b"stats-tube ", self._stats_tube),
+            (b"stats", self._stats),
+            (b"list-tubes-watched", self._list_tubes_watched),
+            (b"list-tube-used", self._list_tube_used),
+            (b"list-tubes", self._list_tubes),
+            (b"quit", self._quit),
+            (b"pause-tube", self._pause_tube),
+        )
+
+    # --- upcalls ----------------------------------------------------------------------------------------------------
+
+    def command(self, conn: int, line: bytes) -> None:
+        for prefix, handler in self._commands:
+            if line.startswith(prefix):
+                handler(conn, line[len(prefix) :])
+                return
+        self._done(conn, UNKNOWN_COMMAND)
+
+    def answer(self, conn: int, answer: Answer) -> None:
+        pending = self._pending.get(conn)
+        if pending is None:
+            return
+        pending.answers.append(answer)
+        pending.missing -= 1
+        if pending.missing == 0:
+            del self._pending[conn]
+            reply = pending.compose(pending.answers)
+            if pending.together is None:
+                self._done(conn, reply)
+            else:
+                pending.together.answered(reply)
+
+    def closed(self, conn: int) -> None:
+        self._pending.pop(conn, None)
+        self._all_stats.leave(conn)
+        self._all_tubes.leave(conn)
+
+    def failed(self, conn: int) -> None:
+        """A command that could not be handled, for a reason that is ours."""
+        self.closed(conn)
+        self._done(conn, FAILURES[engine.FAILED])
+
+    # --- how a command ends or waits --------------------------------------------------------------------------------
+
+    def _done(self, conn: int, reply: bytes) -> None:
+        self._engine.reply(conn, reply)
+        self._engine.resume(conn)
+
+    def _count(self, command: str) -> None:
+        self._engine.count(self._number, command)
+
+    def _expect(self, conn: int, requests: int, compose: Compose) -> None:
+        self._pending[conn] = Pending(requests, compose)
+
+    def _ask_topic(self, conn: int, kind: int, compose: Compose, id: int = 0) -> None:
+        """About the topic that the connection uses."""
+        topic = self._engine.call(conn, "used")
+        self._expect(conn, 1, compose)
+        self._engine.request(self._engine.worker_of_topic(topic), conn, kind, topic=topic, id=id)
+
+    def _ask_id(self, conn: int, kind: int, id: int, compose: Compose) -> None:
+        self._expect(conn, 1, compose)
+        self._engine.request(self._engine.worker_of_id(id), conn, kind, id=id)
+
+    def _ask_name(self, conn: int, kind: int, name: bytes, compose: Compose, delay_ns: int = 0) -> None:
+        self._expect(conn, 1, compose)
+        self._engine.request(self._engine.worker_of_name(name), conn, kind, body=name, delay_ns=delay_ns)
+
+    # --- commands: each is given what follows its name --------------------------------------------------------------
+
+    def _peek(self, conn: int, rest: bytes) -> None:
+        id = whole_number(rest)
+        if id is None:
+            self._done(conn, BAD_FORMAT)
+            return
+        self._count("peek")
+        self._ask_id(conn, lib.MSG_PEEK_ID, id, found)
+
+    def _peek_ready(self, conn: int, rest: bytes) -> None:
+        self._peek_state(conn, rest, "peek-ready", lib.MSG_PEEK_READY)
+
+    def _peek_delayed(self, conn: int, rest: bytes) -> None:
+        self._peek_state(conn, rest, "peek-delayed", lib.MSG_PEEK_DELAYED)
+
+    def _peek_buried(self, conn: int, rest: bytes) -> None:
+        self._peek_state(conn, rest, "peek-buried", lib.MSG_PEEK_BURIED)
+
+    def _peek_state(self, conn: int, rest: bytes, command: str, kind: int) -> None:
+        if rest:
+            self._done(conn, BAD_FORMAT)
+            return
+        self._count(command)
+        self._ask_topic(conn, kind, found)
+
+    def _kick(self, conn: int, rest: bytes) -> None:
+        match = LOOSE_NUMBER.match(rest)
+        bound = int(match[2]) if match else MAX_U64 + 1
+        if match is None or bound > MAX_U64:
+            self._done(conn, BAD_FORMAT)
+            return
+        # strtoul negates in unsigned arithmetic, and beanstalkd keeps 32 bits of that.
+        if match[1] == b"-":
+            bound = -bound
+        self._count("kick")
+        self._ask_topic(conn, lib.MSG_KICK, lambda a: failure(a) or b"KICKED %d\r\n" % a[0].id, id=bound & MAX_U32)
+
+    def _kick_job(self, conn: int, rest: bytes) -> None:
+        id = whole_number(rest)
+        if id is None:
+            self._done(conn, BAD_FORMAT)
+            return
+        self._ask_id(conn, lib.MSG_KICK_ID, id, lambda a: failure(a) or b"KICKED\r\n")
+
+    def _stats_job(self, conn: int, rest: bytes) -> None:
+        id = whole_number(rest)
+        if id is None:
+            self._done(conn, BAD_FORMAT)
+            return
+        self._count("stats-job")
+        self._ask_id(conn, lib.MSG_STATS_ID, id, job_stats)
+
+    def _stats_tube(self, conn: int, rest: bytes) -> None:
+        if not engine.is_name(self._number, rest):
+            self._done(conn, BAD_FORMAT)
+            return
+        self._count("stats-tube")
+        self._ask_name(conn, lib.MSG_STATS_TOPIC, rest, lambda a: failure(a) or tube_stats(rest, a[0].body))
+
+    def _stats(self, conn: int, rest: bytes) -> None:
+        if rest:
+            self._done(conn, BAD_FORMAT)
+            return
+        self._count("stats")
+        self._all_stats.join(conn)
+
+    def _ask_stats(self, conn: int) -> None:
+        # The board has what the workers have done. An answer of each, whatever it says, means that it has done all
+        # that it was told before, by this connection and by the others.
+        self._pending[conn] = Pending(self._engine.workers, lambda _: self._totals(), together=self._all_stats)
+        for worker in range(self._engine.workers):
+            self._engine.request(worker, conn, lib.MSG_PEEK_ID, id=NO_MESSAGE)
+
+    def _totals(self) -> bytes:
+        uptime_ns = self._wall_ns() - self._broker.started_wall_ns
+        counters = self._engine.counters(self._number)
+        return broker_stats(self._engine.totals(), counters, self._broker, self._settings["max-job-size"], uptime_ns)
+
+    def _list_tubes(self, conn: int, rest: bytes) -> None:
+        if rest:
+            self._done(conn, BAD_FORMAT)
+            return
+        self._count("list-tubes")
+        self._all_tubes.join(conn)
+
+    def _ask_tubes(self, conn: int) -> None:
+        self._pending[conn] = Pending(self._engine.workers, all_tubes, together=self._all_tubes)
+        for worker in range(self._engine.workers):
+            self._engine.request(worker, conn, lib.MSG_LIST)
+
+    def _list_tube_used(self, conn: int, rest: bytes) -> None:
+        if rest:
+            self._done(conn, BAD_FORMAT)
+            return
+        self._count("list-tube-used")
+        self._done(conn, b"USING %s\r\n" % self._engine.topic_name(self._engine.call(conn, "used")))
+
+    def _list_tubes_watched(self, conn: int, rest: bytes) -> None:
+        if rest:
+            self._done(conn, BAD_FORMAT)
+            return
+        self._count("list-tubes-watched")
+        topics = self._engine.call_for_list(conn, "watched")
+        self._done(conn, listed([self._engine.topic_name(topic) for topic in topics]))
+
+    def _quit(self, conn: int, rest: bytes) -> None:
+        self._engine.close_connection(conn)
+
+    def _pause_tube(self, conn: int, rest: bytes) -> None:
+        match = PAUSE.fullmatch(rest)
+        seconds = int(match[2]) if match else MAX_U32 + 1
+        if match is None or seconds > MAX_U32:
+            self._done(conn, BAD_FORMAT)
+            return
+        self._count("pause-tube")
+        if not engine.is_name(self._number, match[1]):
+            self._done(conn, BAD_FORMAT)
+            return
+        # A pause always takes some time, however little, so that its end is an event.
+        delay_ns = max(seconds * SECOND_NS, 1)
+        self._ask_name(conn, lib.MSG_PAUSE, match[1], lambda a: failure(a) or b"PAUSED\r\n", delay_ns)
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def whole_number(text: bytes) -> int | None:
+    """Spaces and digits, and nothing else; None if that is not what it is, or more than 64 bits."""
+    match = NUMBER.fullmatch(text)
+    if match is None or int(match[1]) > MAX_U64:
+        return None
+    return int(match[1])
+
+
+# --- replies ----------------------------------------------------------------------------------------------------------
+
+
+def failure(answers: list[Answer]) -> bytes:
+    """The error to reply with, or nothing if all is well."""
+    status = max(answer.status for answer in answers)
+    return b"" if status == engine.OK else FAILURES.get(status, FAILURES[engine.FAILED])
+
+
+def found(answers: list[Answer]) -> bytes:
+    answer = answers[0]
+    return failure(answers) or b"FOUND %d %d\r\n%s\r\n" % (answer.id, len(answer.body), answer.body)
+
+
+def ok(body: bytes) -> bytes:
+    return b"OK %d\r\n%s\r\n" % (len(body), body)
+
+
+def listed(names: list[bytes]) -> bytes:
+    return ok(b"---\n" + b"".join(b"- %s\n" % name for name in names))
+
+
+def mapped(fields: dict[str, object]) -> bytes:
+    return ok(("---\n" + "".join(f"{name}: {value}\n" for name, value in fields.items())).encode())
+
+
+def all_tubes(answers: list[Answer]) -> bytes:
+    names = {name for answer in answers for name in answer.body.split(b"\n") if name}
+    return failure(answers) or listed(sorted(names, key=lambda name: (name != b"default", name)))
+
+
+def job_stats(answers: list[Answer]) -> bytes:
+    failed = failure(answers)
+    if failed:
+        return failed
+    body = answers[0].body
+    stats = ffi.from_buffer("struct job_stats *", body)
+    return mapped(
+        {
+            "id": stats.id,
+            "tube": body[ffi.sizeof("struct job_stats") :].decode(),
+            "state": STATES[stats.state],
+            "pri": stats.pri,
+            "age": stats.age_ns // SECOND_NS,
+            "delay": stats.delay_ns // SECOND_NS,
+            "ttr": stats.ttr_ns // SECOND_NS,
+            "time-left": stats.time_left_ns // SECOND_NS,
+            "file": stats.file,
+            "reserves": stats.reserves,
+            "timeouts": stats.timeouts,
+            "releases": stats.releases,
+            "buries": stats.buries,
+            "kicks": stats.kicks,
+        }
+    )
+
+
+def tube_stats(name: bytes, body: bytes) -> bytes:
+    stats = ffi.from_buffer("struct topic_stats *", body)
+    return mapped(
+        {
+            "name": name.decode(),
+            "current-jobs-urgent": stats.urgent,
+            "current-jobs-ready": stats.ready,
+            "current-jobs-reserved": stats.reserved,
+            "current-jobs-delayed": stats.delayed,
+            "current-jobs-buried": stats.buried,
+            "total-jobs": stats.total,
+            "current-using": stats.using,
+            "current-watching": stats.watching,
+            "current-waiting": stats.waiting,
+            "cmd-delete": stats.deletes,
+            "cmd-pause-tube": stats.pauses,
+            "pause": stats.pause_ns // SECOND_NS,
+            "pause-time-left": stats.pause_left_ns // SECOND_NS,
+        }
+    )
+
+
+def broker_stats(totals: Totals, counters: dict[str, int], broker: Broker, max_job_bytes: int, uptime_ns: int) -> bytes:
+    now = {name: counters.pop(name) for name in GAUGES}
+    user, system = processor_seconds(os.getppid())
+    system_name = os.uname()
+    return mapped(
+        {
+            "current-jobs-urgent": totals.urgent,
+            "current-jobs-ready": totals.ready,
+            "current-jobs-reserved": totals.reserved,
+            "current-jobs-delayed": totals.delayed,
+            "current-jobs-buried": totals.buried,
+            **{f"cmd-{name}": count for name, count in counters.items()},
+            "job-timeouts": totals.timeouts,
+            "total-jobs": totals.total_jobs,
+            "max-job-size": max_job_bytes,
+            "current-tubes": totals.topics,
+            "current-connections": totals.connections,
+            **{f"current-{name}": count for name, count in now.items()},
+            "total-connections": totals.total_connections,
+            "pid": os.getppid(),
+            "version": f'"{BEANSTALKD_VERSION}"',
+            "rusage-utime": f"{user:.6f}",
+            "rusage-stime": f"{system:.6f}",
+            "uptime": max(uptime_ns, 0) // SECOND_NS,
+            "binlog-oldest-index": totals.oldest_segment,
+            "binlog-current-index": totals.current_segment,
+            "binlog-records-migrated": totals.records_migrated,
+            "binlog-records-written": totals.records_written,
+            "binlog-max-size": SEGMENT_BYTES,
+            "draining": "true" if totals.draining else "false",
+            "id": broker.instance,
+            "hostname": system_name.nodename,
+            "os": system_name.version,
+            "platform": system_name.machine,
+        }
+    )
+
+
+def processor_seconds(supervisor: int) -> tuple[float, float]:
+    """What all processes of the broker have used, in user and in system mode: the supervisor and its children."""
+    user = system = 0
+    for pid in (supervisor, *_children(supervisor)):
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            continue  # it has ended meanwhile
+        # The second field is a name in parentheses that may hold anything; proc(5) numbers utime 14 and stime 15.
+        fields = stat[stat.rindex(")") + 2 :].split()
+        user += int(fields[11])
+        system += int(fields[12])
+    tick = os.sysconf("SC_CLK_TCK")
+    return user / tick, system / tick
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return [os.getpid()]  # a kernel without that file
+
+
+PROTOCOL: Final = Beanstalk

@@ -1,0 +1,87 @@
+"""What the codec is told of who a connection is: its account and its permissions, by numbers of this acceptor's own.
+
+A set of permissions is made when the first connection has it, and given up with the last. Accounts stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.protocols.nats.shares import Account, all_lines
+from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, Permissions, User
+
+ALL_IS_ALLOWED: Final = 0
+ANY_NUMBER: Final = (1 << 64) - 1
+ROUTES_SET: Final = 1  # what may pass between servers: routing.py
+
+
+class Admission:
+    def __init__(self, engine: Engine, protocol: int) -> None:
+        self._engine = engine
+        self._protocol = protocol
+        self._accounts: dict[str, int] = {}
+        self._sets: dict[Permissions, int] = {}
+        self._references: dict[Permissions, int] = {}
+        self._held: dict[int, Permissions] = {}  # by connection
+        self._free: list[int] = []
+        self._sharing: set[str] = set()  # accounts
+
+    def admit(self, conn: int, user: User | None, most: int | None = None) -> bool:
+        """`user` None: nobody in particular, who may do everything in the global account. False if the account has
+        `most` connections already, at all acceptors."""
+        account = user.account if user is not None else GLOBAL_ACCOUNT
+        permissions = user.permissions if user is not None else None
+        self._engine.call(conn, "account", self.account(account))
+        if user is not None and not self._engine.call(conn, "join", ANY_NUMBER if most is None else most):
+            return False
+        number = self._take(conn, permissions)
+        self._engine.call(conn, "permissions", number)
+        return True
+
+    def gone(self, conn: int) -> None:
+        self._give_up(conn)
+
+    def _give_up(self, conn: int) -> None:
+        permissions = self._held.pop(conn, None)
+        if permissions is None:
+            return
+        self._references[permissions] -= 1
+        if self._references[permissions] == 0:
+            del self._references[permissions]
+            number = self._sets.pop(permissions)
+            # The connections that have it still keep it in the codec.
+            self._engine.configure(self._protocol, "permissions", number)
+            self._free.append(number)
+
+    def account(self, name: str) -> int:
+        number = self._accounts.get(name)
+        if number is None:
+            encoded = name.encode(errors="surrogateescape")
+            number = self._accounts[name] = self._engine.configure(self._protocol, "account", 0, encoded)
+        return number
+
+    def share(self, accounts: Sequence[Account]) -> None:
+        """What accounts share from now on, instead of what they did."""
+        for account in accounts:
+            self.account(account["name"])
+        lines = all_lines(accounts, self.account)
+        for name in {*self._sharing, *lines}:
+            text = lines.get(name, "").encode(errors="surrogateescape")
+            self._engine.configure(self._protocol, "shares", self.account(name), text)
+        self._sharing = set(lines)
+
+    def _take(self, conn: int, permissions: Permissions | None) -> int:
+        if permissions is None or permissions == Permissions():
+            self._give_up(conn)
+            return ALL_IS_ALLOWED
+        if permissions not in self._sets:
+            number = self._free.pop() if self._free else len(self._sets) + 1 + ROUTES_SET
+            self._engine.configure(self._protocol, "permissions", number, permissions.lines())
+            self._sets[permissions] = number
+            self._references[permissions] = 0
+        self._references[permissions] += 1
+        self._give_up(conn)
+        self._held[conn] = permissions
+        return self._sets[permissions]

@@ -1,0 +1,125 @@
+"""What is kept of a client of NATS, and what all acceptors of a broker say of it as a server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, STANDARD, WEBSOCKET, User
+
+# The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
+NATS_SERVER_VERSION: Final = "2.15.2"
+
+# enum nats_flag, csrc/acceptor/protocols/nats/nats.h
+VERBOSE: Final = 1
+PEDANTIC: Final = 2
+ECHO: Final = 4
+HEADERS: Final = 8
+NO_RESPONDERS: Final = 16
+MUST_CONNECT: Final = 32
+MAY_BE_NOBODY: Final = 1024
+
+# What nats-server begins with before a client has said what it wants.
+DEFAULTS: Final[Mapping[str, Any]] = {"verbose": True, "pedantic": True, "echo": True}
+
+# Of CONNECT, and the options that name the cookies in which it may be instead.
+COOKIES: Final = {
+    "jwt": "websocket-jwt-cookie", "user": "websocket-user-cookie", "pass": "websocket-pass-cookie",
+    "auth_token": "websocket-token-cookie",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What all acceptors of a broker say of it: to clients they are one server."""
+
+    server_id: str
+    server_name: str
+    host: str
+    port: int
+    max_payload: int
+
+    def info(self) -> dict[str, Any]:
+        return {
+            "server_id": self.server_id,
+            "server_name": self.server_name,
+            "version": NATS_SERVER_VERSION,
+            "proto": 1,
+            "go": "mq-shards",
+            "host": self.host,
+            "port": self.port,
+            "headers": True,
+            "max_payload": self.max_payload,
+        }
+
+
+def server_id_of(instance: str) -> str:
+    """Of a form that clients and tools take apart: N and 55 characters of base32; one for each start of the broker."""
+    return "N" + base64.b32encode(hashlib.sha512(instance.encode()).digest()).decode()[:55]
+
+
+@dataclass(slots=True)
+class Client:
+    """What is kept of a connection."""
+
+    client_id: int
+    connected_wall_ns: int
+    host: str  # its address
+    port: int
+    options: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)  # see connects.py
+    connects: int = 0
+    user: User | None = None  # nobody in particular, as long as nobody has to be
+    nonce: str = ""  # that it has to sign
+    connect_info: bool = False  # has been told what it is connected to
+    is_websocket: bool = False
+
+    @classmethod
+    def of(cls, client_id: int, connected_wall_ns: int, remote: str) -> Client:
+        """An address is held once, however many come from it.
+
+        >>> Client.of(1, 0, "[::1]:4222").host
+        '::1'
+        """
+        host, _, port = remote.rpartition(":")
+        return cls(client_id, connected_wall_ns, sys.intern(host.strip("[]")), int(port or 0))
+
+    @property
+    def remote(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def connection_type(self) -> str:
+        return WEBSOCKET if self.is_websocket else STANDARD
+
+    def take_cookies(self, settings: Mapping[str, Any]) -> None:
+        """What a websocket's request has said of what CONNECT says nothing of."""
+        cookies = self.options.get("cookies", {})
+        for name, option in COOKIES.items():
+            if not self.options.get(name) and (found := cookies.get(settings[option])):
+                self.options = {**self.options, name: found}
+
+    @property
+    def account(self) -> str:
+        return self.user.account if self.user is not None else GLOBAL_ACCOUNT
+
+
+def go_json(value: Mapping[str, Any]) -> bytes:
+    """As Go writes it."""
+    return orjson.dumps(value).replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+
+
+def json_line(verb: str, value: Mapping[str, Any]) -> bytes:
+    """With a space before the line's end."""
+    return verb.encode() + b" " + go_json(value) + b" \r\n"
+
+
+def flags_of(options: Mapping[str, Any]) -> int:
+    named = {
+        "verbose": VERBOSE, "pedantic": PEDANTIC, "echo": ECHO, "headers": HEADERS, "no_responders": NO_RESPONDERS,
+    }  # fmt: skip
+    return sum(bit for name, bit in named.items() if options.get(name))

@@ -1,0 +1,134 @@
+"""The section nats's options about a cluster, as nats-server's block cluster has them; and what a route's URL is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from mq_shards.acceptor.option_kinds import (
+    MS,
+    SECOND,
+    YEAR,
+    Duration,
+    File,
+    Flag,
+    Kind,
+    Number,
+    Text,
+    TextList,
+    is_host,
+)
+from mq_shards.acceptor.protocols.nats import (
+    route_compression as nats_route_compression,
+)
+from mq_shards.acceptor.protocols.nats import (
+    tls_options as nats_tls_options,
+)
+
+DEFAULT_PORT: Final = 6222
+SCHEMES: Final = ("nats-route", "nats", "tls")
+
+
+class RouteUrl(NamedTuple):
+    """Where a server takes routes, and who we are to it."""
+
+    host: str
+    port: int
+    user: str = ""
+    password: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"nats-route://{host}:{self.port}/"
+
+    def is_at(self, host: str, port: int) -> bool:
+        return (self.host.lower(), self.port) == (host.lower(), port)
+
+
+def route_url(text: str) -> RouteUrl | None:
+    """nats-route://[USER:PASSWORD@]HOST[:PORT]; None when it is none."""
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        parts = urlsplit(text)
+        port = DEFAULT_PORT if parts.port is None else parts.port
+    except ValueError:
+        return None
+    host = parts.hostname or ""
+    if parts.scheme not in SCHEMES or not is_host(host) or not port or parts.path not in ("", "/"):
+        return None
+    return RouteUrl(host, port, unquote(parts.username or ""), unquote(parts.password or ""))
+
+
+def is_cluster_name(text: str) -> bool:
+    return text == "" or re.fullmatch(r"[^\s]{1,256}", text) is not None
+
+
+def is_pattern(text: str) -> bool:
+    return bool(text) and not any(blank in text for blank in " \t\r\n")
+
+
+TLS_OPTIONS: Final[Mapping[str, Kind]] = {
+    "cluster-tls-cert-file": File("this server's certificate: servers encrypt to each other"),
+    "cluster-tls-key-file": File("its key"),
+    "cluster-tls-ca-file": File("who may have signed other servers' certificates; none: whom the system trusts"),
+    "cluster-tls-insecure": Flag(False, "a server that we connect to is not asked who it is"),
+    "cluster-tls-verify-and-map": Flag(False, "a certificate names cluster-user, and no password is said"),
+    "cluster-tls-check-known-urls": Flag(False, "or it names the host of one of nats.routes"),
+    "cluster-tls-timeout": Duration(2 * SECOND, MS, YEAR, "for a handshake"),
+    **{
+        f"cluster-{name}": nats_tls_options.OPTIONS[name]
+        for name in ("tls-pinned-certs", "tls-cipher-suites", "tls-min-version")
+    },
+}  # fmt: skip
+
+OPTIONS: Final[Mapping[str, Kind]] = {
+    "cluster-name": Text(
+        "", "the cluster that routes make; servers of another are refused", "without blanks", is_cluster_name,
+        "made up, and given up for another's",
+    ),
+    "routes": TextList(
+        "other servers of the cluster; some are enough, the rest are found through them",
+        "nats-route://[USER:PASSWORD@]HOST:PORT", lambda text: route_url(text) is not None,
+    ),
+    "cluster-user": Text("", "servers must say this user and password"),
+    "cluster-password": Text("", "see cluster-user"),
+    "cluster-auth-timeout": Duration(2 * SECOND, MS, YEAR, "for a server to say who it is"),
+    "cluster-advertise": Text("", "what other servers are told to connect to", "HOST or HOST:PORT", lambda text: True),
+    "cluster-no-advertise": Flag(False, "clients are not told of the other servers"),
+    "cluster-connect-retries": Number(0, 0, 1 << 31, "to a server that was found through others, and does not answer"),
+    "cluster-connect-backoff": Flag(False, "the time between attempts doubles, from 1s up to 30s"),
+    "cluster-ping-interval": Duration(0, 0, YEAR, "a server is sent a PING so often, 30s at most; 0: as clients are"),
+    "cluster-ping-max": Number(0, 0, 1 << 20, "unanswered PINGs of a server; 0: as of clients"),
+    "cluster-write-deadline": Duration(0, 0, YEAR, "a server that takes nothing is cut off; 0: as clients are"),
+    "cluster-pool-size": Number(3, -1, 256, "connections to each server; -1: one, as servers before 2.10 do"),
+    "cluster-import-allow": TextList("subjects that others' messages may have; none: any", "a subject", is_pattern),
+    "cluster-import-deny": TextList("subjects that they may not have", "a subject", is_pattern),
+    "cluster-export-allow": TextList("subjects that others may listen to; none: any", "a subject", is_pattern),
+    "cluster-export-deny": TextList("subjects that they may not", "a subject", is_pattern),
+    "cluster-accounts": TextList("have a connection of their own to each server", "an account", bool),
+    **TLS_OPTIONS,
+    **nats_route_compression.OPTIONS,
+}  # fmt: skip
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """Raises ValueError of one line."""
+    if bool(settings["cluster-user"]) != bool(settings["cluster-password"]):
+        raise ValueError("nats.cluster-user and nats.cluster-password go together")
+    if settings["cluster-pool-size"] == 0:
+        raise ValueError("nats.cluster-pool-size is -1, or at least 1")
+    nats_route_compression.thresholds_of(settings)
+    if any(settings[name] != kind.default for name, kind in TLS_OPTIONS.items()):
+        from mq_shards.acceptor.protocols.nats import route_tls as nats_route_tls
+
+        nats_route_tls.terms(settings)
+
+
+def advertised(text: str, port: int) -> tuple[str, int]:
+    """A host and a port, which may be left out."""
+    host, colon, digits = text.rpartition(":")
+    if colon and digits.isdigit() and not host.endswith(":"):
+        return host.strip("[]"), int(digits)
+    return text.strip("[]"), port

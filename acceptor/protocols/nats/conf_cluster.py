@@ -1,0 +1,147 @@
+"""The block "cluster" of nats-server's configuration file: which servers are one, and how they are connected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mq_shards.acceptor.protocols.nats import conf_auth as nats_conf_auth
+from mq_shards.acceptor.protocols.nats import route_compression as nats_route_compression
+from mq_shards.acceptor.protocols.nats.cluster_options import is_cluster_name, route_url
+from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_operating import timeout, tls_block
+from mq_shards.acceptor.protocols.nats.conf_takers import (
+    Conf,
+    Taker,
+    duration_option,
+    host,
+    listen,
+    option,
+    port,
+    refused,
+    take_block,
+    unsupported,
+)
+
+SCHEME: Final = "nats-route"
+FIRST: Final = ("handshake_first", "first", "immediate")
+ALWAYS_FIRST: Final = "routes are encrypted before INFO, always"
+
+
+def _name(value: Value) -> str:
+    if not is_cluster_name(value.text()):
+        raise value.error("a cluster's name has no blanks")
+    return value.text()
+
+
+def _route(value: Value) -> str:
+    if route_url(value.text()) is None:
+        raise value.error(f'"{value.content}" is not nats-route://HOST:PORT')
+    return value.text()
+
+
+def _take_routes(conf: Conf, value: Value) -> None:
+    many = isinstance(value.content, list)
+    conf.set("routes", value, [_route(one) for one in (value.items() if many else [value])])
+
+
+def _take_permissions(conf: Conf, value: Value) -> None:
+    """What is imported is published to the other servers' clients here, what is exported is subscribed to by them."""
+    found = nats_conf_auth.permissions(value)
+    for name, kind in (("import", "publish"), ("export", "subscribe")):
+        for which, subjects in found.get(kind, {}).items():
+            conf.set(f"cluster-{name}-{which}", value, subjects)
+
+
+def _take_compression_mode(conf: Conf, value: Value) -> None:
+    mode = str(value.content).lower()
+    if mode not in nats_route_compression.NAMES:
+        raise value.error(f'unsupported compression mode "{value.content}"')
+    conf.set("cluster-compression", value, mode)
+
+
+COMPRESSION: Final[Mapping[str, Taker]] = {
+    "mode": _take_compression_mode,
+    **dict.fromkeys(
+        ("rtt_thresholds", "thresholds", "rtts", "rtt"), option("cluster-compression-rtt", Value.texts)
+    ),
+}  # fmt: skip
+
+
+def _take_compression(conf: Conf, value: Value) -> None:
+    if isinstance(value.content, dict):
+        take_block(conf, value.block(), COMPRESSION, " in cluster.compression")
+    else:
+        _take_compression_mode(conf, value)
+
+
+def _take_verify(conf: Conf, value: Value) -> None:
+    """Servers always verify each other."""
+    value.flag()
+
+
+def _take_pool_size(conf: Conf, value: Value) -> None:
+    """0 is the usual."""
+    conf.set("cluster-pool-size", value, -1 if value.whole() < 0 else value.whole())
+
+
+AUTHORIZATION: Final[Mapping[str, Taker]] = {
+    "user": option("cluster-user", Value.text),
+    "username": option("cluster-user", Value.text),
+    "pass": option("cluster-password", Value.text),
+    "password": option("cluster-password", Value.text),
+    "timeout": timeout("cluster-auth-timeout"),
+    "permissions": _take_permissions,
+    "default_permissions": _take_permissions,
+    "users": refused("more than one user in cluster.authorization"),
+    "token": refused("a token in cluster.authorization"),
+}
+
+
+def _take_authorization(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), AUTHORIZATION, " in cluster.authorization")
+
+
+TLS: Final[Mapping[str, Taker]] = {
+    **tls_block("cluster-tls-", {"connection_rate_limit": "routes are few", **dict.fromkeys(FIRST, ALWAYS_FIRST)}),
+    "verify": _take_verify,
+    "insecure": option("cluster-tls-insecure", Value.flag),
+    "verify_and_map": option("cluster-tls-verify-and-map", Value.flag),
+    "verify_cert_and_check_known_urls": option("cluster-tls-check-known-urls", Value.flag),
+}
+
+
+def _take_tls(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), TLS, " in cluster.tls")
+    for name in ("cluster-tls-cert-file", "cluster-tls-key-file"):
+        if name not in conf.options:
+            raise value.error(f"cluster.tls has no {name.removeprefix('cluster-tls-').replace('-', '_')}")
+
+
+CLUSTER: Final[Mapping[str, Taker]] = {
+    "name": option("cluster-name", _name),
+    "listen": listen(SCHEME),
+    "port": port(SCHEME),
+    "host": host(SCHEME),
+    "net": host(SCHEME),
+    "authorization": _take_authorization,
+    "routes": _take_routes,
+    "tls": _take_tls,
+    "cluster_advertise": option("cluster-advertise", Value.text),
+    "advertise": option("cluster-advertise", Value.text),
+    "no_advertise": option("cluster-no-advertise", Value.flag),
+    "connect_retries": option("cluster-connect-retries", Value.whole),
+    "connect_backoff": option("cluster-connect-backoff", Value.flag),
+    "permissions": _take_permissions,
+    "pool_size": _take_pool_size,
+    "accounts": option("cluster-accounts", Value.texts),
+    "compression": _take_compression,
+    "ping_interval": duration_option("cluster-ping-interval"),
+    "ping_max": option("cluster-ping-max", Value.whole),
+    "write_deadline": duration_option("cluster-write-deadline"),
+    "write_timeout": unsupported("cluster.write_timeout", "a server that takes no output is always closed"),
+}
+
+
+def take_cluster(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), CLUSTER, " in cluster")

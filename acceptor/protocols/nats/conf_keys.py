@@ -1,0 +1,141 @@
+"""The keys at the top level of nats-server's configuration file; those of blocks are in files of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mq_shards.acceptor.protocols.nats import conf_accounts as nats_conf_accounts
+from mq_shards.acceptor.protocols.nats import conf_auth as nats_conf_auth
+from mq_shards.acceptor.protocols.nats.conf import Value, read
+from mq_shards.acceptor.protocols.nats.conf_cluster import take_cluster
+from mq_shards.acceptor.protocols.nats.conf_operating import OPERATING
+from mq_shards.acceptor.protocols.nats.conf_operator import OPERATOR, finish_operator
+from mq_shards.acceptor.protocols.nats.conf_takers import (
+    DEFAULT_PORT,
+    Conf,
+    Taker,
+    duration_option,
+    host,
+    listen,
+    option,
+    port,
+    refused,
+    take_block,
+    unsupported,
+)
+from mq_shards.acceptor.protocols.nats.conf_websocket import finish_websocket, take_websocket
+
+
+def _server_name(value: Value) -> str:
+    name = value.text()
+    if " " in name:
+        raise value.error("a server's name has no blanks")
+    return name
+
+
+def _any_number(value: Value) -> int:
+    """Below 1 is any number."""
+    return max(value.whole(), 0)
+
+
+_JETSTREAM: Final = "there is no JetStream here; topics of this broker are durable"
+_LOG: Final = "the journal goes to stderr; --log-level says how much"
+_LATER: Final = "not yet"
+_NONE: Final = "it has no meaning here"
+
+UNSUPPORTED: Final[Mapping[str, str]] = {
+    # of the core
+    "no_header_support": "headers are always there",
+    "write_timeout": "a client that takes no output is always closed",
+    "max_sub_tokens": _LATER,
+    "no_fast_producer_stall": _NONE,
+    "disable_sublist_cache": _NONE,
+    "proxy_protocol": _LATER,
+    "proxies": _LATER,
+    "feature_flags": _NONE,
+    "server_tags": _LATER,
+    "server_metadata": _LATER,
+    # of its journal and its process
+    "debug": _LOG,
+    "trace": _LOG,
+    "trace_verbose": _LOG,
+    "trace_headers": _LOG,
+    "logtime": _LOG,
+    "logtime_utc": _LOG,
+    "logfile": _LOG,
+    "logfile_size_limit": _LOG,
+    "logfile_max_num": _LOG,
+    "syslog": _LOG,
+    "remote_syslog": _LOG,
+    "max_traced_msg_len": _LOG,
+    "connect_error_reports": _LOG,
+    "reconnect_error_reports": _LOG,
+    "prof_port": "it is of Go's run-time",
+    "prof_block_rate": "it is of Go's run-time",
+    # operating it
+    "https": "there is no HTTPS listener",
+    "https_port": "there is no HTTPS listener",
+    "ocsp": _LATER,
+    "ocsp_cache": _LATER,
+    # others that it speaks with
+    "gateway": "there are no superclusters",
+    "leafnodes": "there are no leaf nodes",
+    "mqtt": "there is no MQTT",
+    "jetstream": _JETSTREAM,
+    "store_dir": _JETSTREAM,
+    "default_js_domain": _JETSTREAM,
+    # who may what
+    "no_system_account": _LATER,
+}
+
+# What must not be left out in silence: clients would be let in, or overheard.
+REFUSED: Final = ("resolver_tls",)
+
+# Other names of the same keys.
+SAME: Final[Mapping[str, str]] = {
+    "net": "host", "monitor_port": "http_port", "max_conn": "max_connections", "max_subs": "max_subscriptions",
+    "max_subscription_tokens": "max_sub_tokens", "no_sublist_cache": "disable_sublist_cache",
+    "log_file": "logfile", "log_size_limit": "logfile_size_limit", "log_max_num": "logfile_max_num",
+    "pid_file": "pidfile", "storedir": "store_dir", "leaf": "leafnodes", "ws": "websocket", "maps": "mappings",
+    "system": "system_account", "no_system": "no_system_account", "no_sys_acc": "no_system_account",
+}  # fmt: skip
+
+KEYS: Final[dict[str, Taker]] = {
+    **{key: unsupported(key, why) for key, why in UNSUPPORTED.items()},
+    **{key: refused(key) for key in REFUSED},
+    "listen": listen("nats"),
+    "host": host("nats"),
+    "port": port("nats"),
+    "server_name": option("server-name", _server_name),
+    "max_payload": option("max-payload", Value.whole),
+    "max_control_line": option("max-control-line", Value.whole),
+    "max_pending": option("max-pending", Value.whole),
+    "max_subscriptions": option("max-subscriptions", _any_number),
+    "write_deadline": duration_option("write-deadline"),
+    "ping_interval": duration_option("ping-interval"),
+    "ping_max": option("ping-max", Value.whole),
+    "authorization": nats_conf_auth.take_authorization,
+    **OPERATING,
+    "no_auth_user": nats_conf_auth.take_no_auth_user,
+    "accounts": nats_conf_accounts.take_accounts,
+    "mappings": nats_conf_accounts.take_mappings,
+    "system_account": nats_conf_accounts.take_system_account,
+    "cluster": take_cluster,
+    "websocket": take_websocket,
+    **OPERATOR,
+}
+KEYS.update({other: KEYS[key] for other, key in SAME.items()})
+
+
+def read_conf(path: str) -> Conf:
+    """Raises ConfError."""
+    conf = Conf(file=path)
+    take_block(conf, read(path).block(), KEYS)
+    finish_operator(conf)
+    nats_conf_accounts.finish(conf)
+    nats_conf_auth.finish(conf)
+    finish_websocket(conf)
+    conf.ports.setdefault("nats", DEFAULT_PORT)
+    return conf
+

@@ -1,0 +1,131 @@
+"""What nats-server's configuration file says of operating a server: TLS, lame duck, files, how it is announced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mq_shards.acceptor.option_kinds import SECOND
+from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_takers import (
+    Conf,
+    Taker,
+    duration_option,
+    listen,
+    option,
+    take_block,
+    unsupported,
+)
+
+
+def timeout(name: str) -> Taker:
+    """A number is of seconds."""
+
+    def take(conf: Conf, value: Value) -> None:
+        number = value.content
+        if isinstance(number, int | float) and not isinstance(number, bool):
+            ns = int(number * SECOND)
+        else:
+            ns = value.duration_ns()
+        conf.set(name, value, f"{ns}ns" if ns else 0)
+
+    return take
+
+
+def _first(value: Value) -> str:
+    if isinstance(value.content, bool):
+        return "true" if value.content else ""
+    return value.text()
+
+
+def _take_lame_duck_duration(conf: Conf, value: Value) -> None:
+    ns = value.duration_ns()
+    if ns < 30 * SECOND:
+        raise value.error(f'lame_duck_duration "{value.content}" is less than 30s')
+    conf.set("lame-duck-duration", value, f"{ns}ns")
+
+
+_CERTIFICATE_STORE: Final = "there is no certificate store of Windows here"
+_CURVES: Final = "OpenSSL chooses"
+
+
+def _certificates(prefix: str) -> Taker:
+    """Several, of which a client is shown the one for the name that it asks for: here all are shown the first."""
+
+    def take(conf: Conf, value: Value) -> None:
+        table = {name: option(f"{prefix}{name.replace('_', '-')}", Value.text) for name in ("cert_file", "key_file")}
+        for place, item in enumerate(value.items()):
+            take_block(conf if place == 0 else Conf(), item.block(), table, " in certs")
+        if len(value.items()) > 1:
+            conf.warn(value, "certs: only the first of these certificates is shown")
+
+    return take
+
+
+def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
+    """The keys of a block tls whose options begin so; `why_not` has those that mean nothing in this place."""
+    table: dict[str, Taker] = {
+        "cert_file": option(f"{prefix}cert-file", Value.text),
+        "key_file": option(f"{prefix}key-file", Value.text),
+        "ca_file": option(f"{prefix}ca-file", Value.text),
+        "verify": option(f"{prefix}verify", Value.flag),
+        "timeout": timeout(f"{prefix}timeout"),
+        "pinned_certs": option(f"{prefix}pinned-certs", Value.texts),
+        "cipher_suites": option(f"{prefix}cipher-suites", Value.texts),
+        "min_version": option(f"{prefix}min-version", Value.text),
+        "certs": _certificates(prefix),
+        "certificates": _certificates(prefix),
+        "curve_preferences": unsupported("curve_preferences", _CURVES),
+        "insecure": unsupported("insecure", "it is about connections that the server makes"),
+        "allow_insecure_cipher_suites": unsupported("allow_insecure_cipher_suites", "OpenSSL has none of them"),
+        "ocsp_peer": unsupported("ocsp_peer", "certificates are not asked about over OCSP"),
+        **{
+            key: unsupported(key, _CERTIFICATE_STORE)
+            for key in ("cert_store", "cert_match_by", "cert_match", "ca_certs_match", "cert_match_skip_invalid")
+        },
+    }
+    for key, why in why_not.items():
+        table[key] = unsupported(key, why)
+    return table
+
+
+TLS: Final[Mapping[str, Taker]] = {
+    **tls_block("tls-", {"verify_cert_and_check_known_urls": "it is about routes"}),
+    "verify_and_map": option("tls-verify-and-map", Value.flag),
+    "handshake_first": option("tls-handshake-first", _first),
+    "first": option("tls-handshake-first", _first),
+    "immediate": option("tls-handshake-first", _first),
+    "connection_rate_limit": option("tls-connection-rate-limit", Value.whole),
+}
+
+
+def _take_tls(conf: Conf, value: Value) -> None:
+    take_block(conf, value.block(), TLS, " in tls")
+    for name in ("tls-cert-file", "tls-key-file"):
+        if name not in conf.options:
+            raise value.error(f"tls has no {name.removeprefix('tls-').replace('-', '_')}")
+
+
+def _take_http(conf: Conf, value: Value) -> None:
+    """A port, or HOST:PORT; 0 is nowhere."""
+    if value.content == 0:
+        return
+    listen("nats-http")(conf, value)
+    if isinstance(value.content, int):
+        del conf.hosts["nats-http"]  # where clients are served
+
+
+OPERATING: Final[Mapping[str, Taker]] = {
+    "http": _take_http,
+    "http_port": _take_http,
+    "http_base_path": option("http-base-path", Value.text),
+    "max_closed_clients": option("max-closed-clients", Value.whole),
+    "tls": _take_tls,
+    "allow_non_tls": option("allow-non-tls", Value.flag),
+    "max_connections": option("max-connections", Value.whole),
+    "client_advertise": option("client-advertise", Value.text),
+    "lame_duck_duration": _take_lame_duck_duration,
+    "lame_duck_grace_period": duration_option("lame-duck-grace-period"),
+    "pidfile": option("pid-file", Value.text),
+    "ports_file_dir": option("ports-file-dir", Value.text),
+}

@@ -1,0 +1,136 @@
+"""Operator mode in nats-server's configuration file: whose JWTs count, and where those of accounts are.
+
+What is found goes into Conf.content["operator"], in the form that operator.py reads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker
+from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
+
+# Around a JWT in a file, as nsc writes them.
+DECORATED: Final = re.compile(r"-{3,}BEGIN [^\n-]*JWT-{3,}\s*(\S+)\s*-{3,}END")
+URL: Final = re.compile(r"url\(\s*[\"']?(\S+?)[\"']?\s*\)", re.IGNORECASE)
+
+
+def _wanted(conf: Conf) -> dict[str, Any]:
+    empty = {
+        "trusted_keys": [], "strict": [], "pinned": [], "preload": {}, "url": "", "sentinel": "", "system_account": "",
+    }  # fmt: skip
+    found: dict[str, Any] = conf.content.setdefault("operator", empty)
+    return found
+
+
+def _decoded(value: Value, jwt: str, kind: str) -> Token:
+    try:
+        return nats_jwt.decode(jwt, kind)
+    except JwtError as error:
+        raise value.error(f"no JWT of an {kind}: {error}") from None
+
+
+def _key(value: Value, text: str, kind: int, of: str) -> str:
+    if not nats_nkeys.is_public(kind, text):
+        raise value.error(f'"{text}" is not the public key of an {of}')
+    return text
+
+
+def _take_operator(conf: Conf, value: Value) -> None:
+    """JWTs, or the names of files with one."""
+    wanted = _wanted(conf)
+    for item in value.items() if isinstance(value.content, list) else [value]:
+        text = item.text()
+        if not text.startswith("eyJ"):
+            try:
+                text = Path(text).read_text(encoding="ascii")
+            except (OSError, UnicodeDecodeError) as error:
+                why = error.strerror if isinstance(error, OSError) else "not a JWT"
+                raise item.error(f"cannot read the operator's JWT {item.content}: {why}") from None
+        match = DECORATED.search(text)
+        token = _decoded(item, match[1] if match else text.strip(), nats_jwt.OPERATOR)
+        is_strict = nats_jwt.flag(token.nats, "strict_signing_key_usage")
+        keys = nats_jwt.texts(token.nats, "signing_keys")
+        wanted["trusted_keys"] += [*keys] if is_strict else [token.subject, *keys]
+        wanted["strict"] += [token.subject, *keys] if is_strict else []
+        wanted["system_account"] = wanted["system_account"] or nats_jwt.text(token.nats, "system_account")
+
+
+def _take_trusted_keys(conf: Conf, value: Value) -> None:
+    texts = [value.text()] if isinstance(value.content, str) else value.texts()
+    _wanted(conf)["trusted_keys"] += [_key(value, text, nats_nkeys.OPERATOR, "operator") for text in texts]
+
+
+def _take_resolver(conf: Conf, value: Value) -> None:
+    wanted = _wanted(conf)
+    if isinstance(value.content, dict):
+        raise value.error("resolver: only MEMORY and URL(...) are supported")
+    conf.resolver = value
+    if value.text().upper() in ("MEM", "MEMORY"):
+        return
+    match = URL.fullmatch(value.text().strip())
+    if match is None or not match[1].startswith(("http://", "https://")):
+        raise value.error(f'"{value.content}" is not MEMORY or URL(http://...)')
+    wanted["url"] = match[1]
+
+
+def _take_preload(conf: Conf, value: Value) -> None:
+    wanted = _wanted(conf)
+    for name, item in value.block().items():
+        _key(item, name, nats_nkeys.ACCOUNT, "account")
+        if _decoded(item, item.text(), nats_jwt.ACCOUNT).subject != name:
+            raise item.error(f"the JWT is not of account {name}")
+        wanted["preload"][name] = item.text()
+
+
+def _take_pinned(conf: Conf, value: Value) -> None:
+    _wanted(conf)["pinned"] = [_key(value, text, nats_nkeys.ACCOUNT, "account") for text in value.texts()]
+
+
+def _take_sentinel(conf: Conf, value: Value) -> None:
+    token = _decoded(value, value.text(), nats_jwt.USER)
+    is_scoped = token.issuer_account != token.issuer
+    if not nats_jwt.flag(token.nats, "bearer_token") and not is_scoped:
+        raise value.error("default_sentinel must be a bearer token")
+    _wanted(conf)["sentinel"] = value.text()
+
+
+OPERATOR: Final[Mapping[str, Taker]] = {
+    **dict.fromkeys(("operator", "operators", "roots", "root", "root_operators", "root_operator"), _take_operator),
+    **dict.fromkeys(("trusted_keys", "trusted"), _take_trusted_keys),
+    **dict.fromkeys(("resolver", "account_resolver", "accounts_resolver"), _take_resolver),
+    "resolver_preload": _take_preload,
+    "resolver_pinned_accounts": _take_pinned,
+    "default_sentinel": _take_sentinel,
+}
+
+
+def finish_operator(conf: Conf) -> None:
+    """When all of the file has been looked at: before what it says of accounts and users is."""
+    wanted = conf.content.get("operator")
+    if wanted is None:
+        return
+    if not wanted["trusted_keys"]:
+        del conf.content["operator"]  # a resolver is nothing to servers without an operator
+        return
+    where = conf.resolver
+    if where is None:
+        raise conf.error_at(conf.file, "operators require an account resolver to be configured")
+    if conf.accounts:
+        raise where.error("operators do not allow accounts to be configured directly")
+    if conf.users:
+        raise where.error("operators do not allow users to be configured directly")
+    if conf.system_account is not None:
+        said = conf.system_account.text()
+        if wanted["system_account"] and said != wanted["system_account"]:
+            raise conf.system_account.error("system_account in config and operator JWT must be identical")
+        wanted["system_account"] = _key(conf.system_account, said, nats_nkeys.ACCOUNT, "account")
+        conf.system_account = None
+    if wanted["pinned"] and wanted["system_account"]:
+        wanted["pinned"].append(wanted["system_account"])

@@ -1,0 +1,143 @@
+"""What an account of nats-server's configuration file gives to others and takes: exports, imports, mappings."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.nats.conf import Value
+from mq_shards.acceptor.protocols.nats.conf_auth import is_subject
+from mq_shards.acceptor.protocols.nats.conf_takers import Conf
+
+RESPONSES: Final = {"single": "single", "singleton": "single", "stream": "stream", "chunk": "chunk", "chunked": "chunk"}
+
+
+def _subject(value: Value) -> str:
+    text = value.text()
+    if not is_subject(text):
+        raise value.error(f'"{text}" is not a subject')
+    return text
+
+
+# --- exports ----------------------------------------------------------------------------------------------------------
+
+
+def export(conf: Conf, value: Value) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for_services = None
+    for key, item in value.block().items():
+        match key.lower():
+            case "stream" | "service":
+                if "kind" in found:
+                    raise item.error("an export is a stream or a service")
+                found |= {"kind": key.lower(), "subject": _subject(item)}
+            case "accounts":
+                found["accounts"] = item.texts()
+            case "account_token_position":
+                found["token_position"] = item.whole()
+            case "response" | "response_type":
+                if item.text().lower() not in RESPONSES:
+                    raise item.error(f'"{item.content}" is not singleton, stream or chunked')
+                found["response"] = RESPONSES[item.text().lower()]
+                for_services = item
+            case "threshold" | "response_threshold" | "response_max_time" | "response_time":
+                found["threshold_ns"] = item.duration_ns()
+                for_services = item
+            case "latency":
+                conf.warn(item, "latency is not supported: services are not measured")
+                for_services = item
+            case "allow_trace":
+                item.flag()
+            case _ if not item.referenced:
+                raise item.error(f'unknown key "{key}" of an export')
+    if "kind" not in found:
+        raise value.error("an export is a stream or a service")
+    if for_services is not None and found["kind"] == "stream":
+        raise for_services.error("a stream has no answers")
+    return found
+
+
+# --- imports ----------------------------------------------------------------------------------------------------------
+
+
+def _source(value: Value) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for key, item in value.block().items():
+        if key.lower() in ("account", "subject"):
+            found[key.lower()] = item.text() if key.lower() == "account" else _subject(item)
+        elif not item.referenced:
+            raise item.error(f'unknown key "{key}" of an import')
+    if not found.get("account") or not found.get("subject"):
+        raise value.error("an import names an account and a subject")
+    return found
+
+
+def import_(conf: Conf, value: Value) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    prefix = ""
+    for key, item in value.block().items():
+        match key.lower():
+            case "stream" | "service":
+                if "kind" in found:
+                    raise item.error("an import is a stream or a service")
+                found |= {"kind": key.lower(), **_source(item)}
+            case "to":
+                found["to"] = item.text()
+            case "prefix":
+                prefix = item.text().rstrip(".")
+                if not is_subject(prefix) or {"*", ">"} & set(prefix.split(".")):
+                    raise item.error(f'"{item.content}" is not a prefix')
+            case "share":
+                found["share"] = item.flag()
+            case "allow_trace":
+                item.flag()
+            case _ if not item.referenced:
+                raise item.error(f'unknown key "{key}" of an import')
+    if "kind" not in found:
+        raise value.error("an import is a stream or a service")
+    if prefix and found["kind"] == "stream":
+        if "to" in found:
+            raise value.error("an import has a prefix or another subject, not both")
+        found["to"] = f"{prefix}.{found['subject']}"
+    found.setdefault("to", found["subject"])
+    return found
+
+
+# --- mappings ---------------------------------------------------------------------------------------------------------
+
+
+def mappings(conf: Conf, value: Value) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for source, item in value.block().items():
+        if not is_subject(source):
+            raise item.error(f'"{source}" is not a subject')
+        if isinstance(item.content, str):
+            found[source] = [{"subject": item.content, "weight": 100}]
+            continue
+        all_ = item.content if isinstance(item.content, list) else [item]
+        there = [destination for one in all_ if (destination := _destination(conf, one)) is not None]
+        if len({one["subject"] for one in there}) < len(there):
+            raise item.error(f'"{source}" is mapped to one subject twice')
+        found[source] = there
+    return found
+
+
+def _destination(conf: Conf, value: Value) -> dict[str, Any] | None:
+    """None: it is of another cluster."""
+    found: dict[str, Any] = {}
+    for key, item in value.block().items():
+        match key.lower():
+            case "dest" | "destination":
+                found["subject"] = item.text()
+            case "weight":
+                text = item.content.removesuffix("%") if isinstance(item.content, str) else str(item.whole())
+                if not text.isdigit() or int(text) > 100:
+                    raise item.error(f'"{item.content}" is not a weight up to 100')
+                found["weight"] = int(text)
+            case "cluster":
+                conf.warn(item, "cluster is not supported in a mapping: this destination is left out")
+                return None
+            case _:
+                raise item.error(f'unknown key "{key}" of a mapping')
+    if "weight" not in found or "subject" not in found:
+        raise value.error("a destination has a subject and a weight")
+    return found

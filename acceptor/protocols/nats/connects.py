@@ -1,0 +1,45 @@
+"""What clients say in CONNECT: read once, and kept once, for all that say the same, as the many of one program do.
+
+What is kept of one is not changed: who says more has a mapping of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.go_json import fields, flag, int64, loads, text
+from mq_shards.acceptor.protocols.nats.client import DEFAULTS
+
+FIELDS: Final = {
+    "verbose": flag, "pedantic": flag, "tls_required": flag, "echo": flag, "headers": flag, "no_responders": flag,
+    "user": text, "pass": text, "auth_token": text, "nkey": text, "sig": text, "jwt": text,
+    "name": text, "lang": text, "version": text, "protocol": int64, "account": text, "new_account": flag,
+}  # fmt: skip
+KEPT: Final = 1024
+KEPT_BYTES: Final = 512  # of one: a signature is nobody else's
+
+Said = Mapping[str, Any]
+
+
+class Connects:
+    def __init__(self) -> None:
+        self._kept: dict[bytes, Said] = {}
+
+    def read(self, before: Said, body: bytes) -> Said:
+        """What a client has said altogether, that had said `before`. Raises DecodeError.
+
+        >>> connects = Connects()
+        >>> one, other = (connects.read(DEFAULTS, b'{"verbose":false}') for _ in range(2))
+        >>> one is other, one["verbose"], connects.read(one, b'{"echo":false}')["verbose"]
+        (True, False, False)
+        """
+        if before is not DEFAULTS or len(body) > KEPT_BYTES:
+            return {**before, **fields(loads(body), FIELDS)}
+        found = self._kept.get(body)
+        if found is None:
+            found = {**before, **fields(loads(body), FIELDS)}
+            if len(self._kept) == KEPT:
+                self._kept.clear()
+            self._kept[body] = found
+        return found

@@ -1,0 +1,147 @@
+"""A NATS connection up to its first line: TLS before INFO or behind it, or perhaps, and INFO.
+
+    greetings.opened(conn)          it is new: Python has a command of it, until it is `greeted` or closed
+    greetings.sniffed(conn, what)   the codec has waited for the first byte
+    greetings.upgrades              for the upcalls of encrypted connections
+
+Owns the connections that are encrypted. What INFO says is the caller's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
+
+from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.upgrade import Upgrades
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.filters.tls import VerifyingTls
+    from mq_shards.acceptor.protocols.nats.tls import TlsTerms
+
+# What a handshake of TLS begins with.
+HANDSHAKE_BYTE: Final = 0x16
+# What the codec says of the first byte, when that has come, or that none has.
+SILENCE: Final = b""
+
+THROTTLED: Final = b"-ERR 'Connection throttling is active. Please try again later.'\r\n"
+SECOND_NS: Final = 1_000_000_000
+
+log = logging.getLogger(__name__)
+
+
+class Greetings:
+    def __init__(
+        self,
+        engine: Engine,
+        info: Callable[[int, bool], bytes],
+        greeted: Callable[[int], None],
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """`info` makes the line, given whether TLS is required of that connection; after `greeted` the codec has its
+        input. Until `terms` is set nobody is encrypted."""
+        self.terms: TlsTerms | None = None
+        self.upgrades: Final = Upgrades(engine, self._shaken, self._refused, now_ns)
+        self._engine = engine
+        self._info = info
+        self._greeted = greeted
+        self._now_ns = now_ns
+        self._untold: set[int] = set()  # INFO is to come when they are encrypted
+        self._first: set[int] = set()  # were encrypted before INFO
+        self._waiting: dict[int, TlsTerms] = {}  # for the first byte
+        self._second = self._in_second = 0  # handshakes begun in it
+
+    def opened(self, conn: int) -> None:
+        terms = self.terms
+        if terms is None:
+            self._say_info(conn, required=False)
+            self._greeted(conn)
+        elif terms.first_ns == 0:
+            self._untold.add(conn)
+            self._shake_hands(conn, terms)
+        elif terms.first_ns > 0:
+            self._untold.add(conn)
+            self._wait(conn, terms, terms.first_ns)
+        else:
+            self._say_info(conn, required=terms.required)
+            self._go_on(conn, terms)
+
+    def sniffed(self, conn: int, what: bytes) -> None:
+        """`what`: the first byte, or SILENCE."""
+        terms = self._waiting.pop(conn)
+        if conn in self._untold:
+            if what != SILENCE:
+                self._shake_hands(conn, terms)
+                return
+            self._untold.discard(conn)
+            self._say_info(conn, required=terms.required)
+            self._go_on(conn, terms)
+        elif what[:1] == bytes([HANDSHAKE_BYTE]):
+            self._shake_hands(conn, terms)
+        else:
+            self._greeted(conn)
+
+    def tls(self, conn: int) -> VerifyingTls | None:
+        """Of a connection that is encrypted."""
+        tls = self.upgrades.tls(conn)
+        return cast("VerifyingTls | None", tls)
+
+    def is_tls_first(self, conn: int) -> bool:
+        return conn in self._first
+
+    def closed(self, conn: int) -> None:
+        self._untold.discard(conn)
+        self._first.discard(conn)
+        self._waiting.pop(conn, None)
+        self.upgrades.closed(conn)
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def _say_info(self, conn: int, *, required: bool) -> None:
+        self._engine.reply(conn, self._info(conn, required))
+
+    def _go_on(self, conn: int, terms: TlsTerms) -> None:
+        """INFO has been said in the clear."""
+        if terms.required:
+            self._shake_hands(conn, terms)
+        else:
+            self._wait(conn, terms, terms.timeout_ns)
+
+    def _wait(self, conn: int, terms: TlsTerms, wait_ns: int) -> None:
+        self._waiting[conn] = terms
+        self._engine.call(conn, "sniff-until-ns", self._now_ns() + wait_ns)
+        self._engine.resume(conn)
+
+    def _shake_hands(self, conn: int, terms: TlsTerms) -> None:
+        if self._is_too_many(terms):
+            if conn not in self._untold:
+                self._engine.reply(conn, THROTTLED)
+            self._engine.close_connection(conn)
+            return
+        self.upgrades.begin(conn)
+        self.upgrades.shake_hands(conn, terms.make(), terms.timeout_ns)
+
+    def _is_too_many(self, terms: TlsTerms) -> bool:
+        second = self._now_ns() // SECOND_NS
+        if second != self._second:
+            self._second, self._in_second = second, 0
+        self._in_second += 1
+        return 0 < terms.rate_limit < self._in_second
+
+    def _shaken(self, conn: int) -> None:
+        tls = self.tls(conn)
+        if tls is not None and self.terms is not None and self.terms.refuses(tls):
+            log.info("%s: the TLS handshake failed: certificate not pinned", self._engine.remote(conn))
+            self._engine.close_connection(conn)
+            return
+        if conn in self._untold:
+            self._untold.discard(conn)
+            self._first.add(conn)
+            self._say_info(conn, required=True)
+        self._greeted(conn)
+
+    def _refused(self, conn: int, alert: bytes, why: str) -> None:
+        self._engine.send(conn, alert)
+        self._engine.close_connection(conn)

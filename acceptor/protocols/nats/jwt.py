@@ -1,0 +1,138 @@
+"""JWTs of NATS: who operates servers, which accounts there are, and who their users are, each signed by the one before.
+
+    HEADER.CLAIMS.SIGNATURE      base64 for URLs; the header's alg is "ed25519-nkey", the issuer an nkey that has signed
+                                 the two before
+
+Tokens of version 1, which nsc made before 2021, are not read. The format is github.com/nats-io/jwt's; PyJWT knows no
+nkeys.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+
+MAX_BYTES: Final = 1 << 20
+VERSION: Final = 2
+OPERATOR, ACCOUNT, USER, ACTIVATION = "operator", "account", "user", "activation"
+# Whose keys may sign a token of a kind.
+ISSUERS: Final[Mapping[str, tuple[int, ...]]] = {
+    OPERATOR: (nats_nkeys.OPERATOR,),
+    ACCOUNT: (nats_nkeys.OPERATOR, nats_nkeys.ACCOUNT),
+    USER: (nats_nkeys.ACCOUNT,),
+    ACTIVATION: (nats_nkeys.ACCOUNT, nats_nkeys.OPERATOR),
+}
+EVERYBODY: Final = "*"  # in revocations
+
+
+class JwtError(ValueError):
+    """One line: why it is no token that counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    kind: str
+    issuer: str
+    subject: str
+    issued_s: int = 0
+    expires_s: int = 0  # 0: never
+    begins_s: int = 0
+    name: str = ""
+    nats: Mapping[str, Any] = field(default_factory=dict)  # what its kind says
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return tuple(texts(self.nats, "tags"))
+
+    @property
+    def issuer_account(self) -> str:
+        """The account that a signing key has signed for, or that has signed itself."""
+        return text(self.nats, "issuer_account") or self.issuer
+
+    def counts_at(self, now_s: float) -> bool:
+        return not (0 < self.expires_s <= now_s) and not self.begins_s > now_s
+
+
+def decode(token: str, kind: str) -> Token:
+    """Raises JwtError: it is not of that kind, or nobody has signed it. When it expires is not looked at."""
+    parts = token.strip().split(".")
+    if len(token) > MAX_BYTES or len(parts) != 3 or not token.isascii():
+        raise JwtError("not a JWT")
+    header, claims = _object(parts[0]), _object(parts[1])
+    if text(header, "typ").lower() != "jwt" or text(header, "alg").lower() not in ("ed25519-nkey", "ed25519"):
+        raise JwtError("its header is not one of NATS's")
+    nats = claims.get("nats")
+    if not isinstance(nats, dict) or number(nats, "version") != VERSION:
+        raise JwtError(f"it is not of version {VERSION}")
+    if text(nats, "type") != kind:
+        raise JwtError(f"it is of {text(nats, 'type') or 'nothing'}, not of {kind}")
+    issuer = text(claims, "iss")
+    found = nats_nkeys.decode(issuer)
+    if found is None or found[0] not in ISSUERS[kind]:
+        raise JwtError("its issuer is nobody who may")
+    if not nats_nkeys.verify(issuer, f"{parts[0]}.{parts[1]}".encode(), _bytes(parts[2])):
+        raise JwtError("its issuer has not signed it")
+    return Token(
+        kind, issuer, text(claims, "sub"), number(claims, "iat"), number(claims, "exp"), number(claims, "nbf"),
+        text(claims, "name"), nats,
+    )  # fmt: skip
+
+
+def is_revoked(revocations: Mapping[str, Any], subject: str, issued_s: int) -> bool:
+    """What was issued up to then."""
+    return any(number(revocations, key) >= issued_s for key in (subject, EVERYBODY) if key in revocations)
+
+
+def _bytes(part: str) -> bytes:
+    try:
+        return base64.b64decode(part + "=" * (-len(part) % 4), altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError):
+        raise JwtError("not a JWT") from None
+
+
+def _object(part: str) -> Mapping[str, Any]:
+    try:
+        found = orjson.loads(_bytes(part))
+    except orjson.JSONDecodeError:
+        raise JwtError("not a JWT") from None
+    if not isinstance(found, dict):
+        raise JwtError("not a JWT")
+    return found
+
+
+# --- what a token says: nothing where it is of another type -----------------------------------------------------------
+
+
+def text(claims: Mapping[str, Any], name: str) -> str:
+    value = claims.get(name, "")
+    return value if isinstance(value, str) else ""
+
+
+def number(claims: Mapping[str, Any], name: str) -> int:
+    value = claims.get(name, 0)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def flag(claims: Mapping[str, Any], name: str) -> bool:
+    return claims.get(name) is True
+
+
+def texts(claims: Mapping[str, Any], name: str) -> list[str]:
+    value = claims.get(name) or []
+    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
+
+
+def block(claims: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = claims.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def blocks(claims: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    value = claims.get(name) or []
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []

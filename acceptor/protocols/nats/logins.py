@@ -1,0 +1,144 @@
+"""Whether a client is who it says in CONNECT: what is known of users, and what there is to compare.
+
+    logins.who(client)              the users that there are for such a client
+    logins.prove(conn, client, done)   done(user) now or later; None: nobody that is known
+
+Owns what files and options say of users. What a user may is somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+from mq_shards.acceptor.protocols.nats.client import Client
+from mq_shards.acceptor.protocols.nats.secrets import Secrets
+from mq_shards.acceptor.protocols.nats.who import (
+    GLOBAL_ACCOUNT,
+    SYSTEM_ACCOUNT,
+    AccountLimits,
+    Claim,
+    User,
+    Who,
+    who_of,
+)
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.filters.tls import VerifyingTls
+    from mq_shards.acceptor.protocols.nats.operator import Operator
+
+Done = Callable[[User | None], None]
+
+
+class Encryption(Protocol):
+    """How a connection is encrypted, where it is."""
+
+    def __call__(self, conn: int) -> tuple[VerifyingTls | None, bool]:
+        """And whether a certificate says who somebody is."""
+        ...
+
+
+class Logins:
+    def __init__(self, secrets: Secrets, encryption: Encryption) -> None:
+        self.operator: Operator | None = None  # there where JWTs say all
+        self._secrets = secrets
+        self._encryption = encryption
+        self.plain = Who()
+        self._websockets = Who()
+
+    def learn(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+        """`found`: in a configuration file, of who may what."""
+        self.plain = who_of(found, settings["user"], settings["password"], settings["token"])
+        if self.operator is not None:
+            self.plain = replace(self.plain, by_jwt=True, system_account=self.operator.system_account or SYSTEM_ACCOUNT)
+        self._websockets = _for_websockets(self.plain, settings)
+
+    def who(self, client: Client) -> Who:
+        return self._websockets if client.is_websocket else self.plain
+
+    def now(self, client: Client) -> User | str:
+        """What has become of a client's user; why it has to go, if so."""
+        if self.operator is not None:
+            found = self.operator.again(client)
+            return found if isinstance(found, User) else found.text
+        return self.who(client).now(client.user) or "Authorization Violation"
+
+    def account_names(self) -> set[str]:
+        """That somebody may come from."""
+        of_jwts = self.operator.accounts if self.operator is not None else ()
+        return {*of_jwts, *(user.account for user in self.plain.users)}
+
+    def shown(self, client: Client) -> dict[str, Any]:
+        """What monitoring says of who a client is, or wanted to be."""
+        user, said = client.user, client.options
+        name = (user.nkey or user.name) if user is not None else ""
+        name = name or said.get("nkey") or said.get("user") or ("[REDACTED]" if said.get("auth_token") else "")
+        found: dict[str, Any] = {"authorized_user": name} if name else {}
+        if user is not None and user.issuer:
+            found |= {"jwt": said.get("jwt", ""), "issuer_key": user.issuer}
+        if user is not None or not self.who(client).required:
+            found["name_tag"] = self.shown_account(client.account).get("name_tag", client.account)
+        if user is not None and user.tags:
+            found["tags"] = list(user.tags)
+        return found
+
+    def shown_account(self, name: str) -> dict[str, Any]:
+        """What a JWT says of an account."""
+        account = self.operator.accounts.get(name) if self.operator is not None else None
+        if account is None or self.operator is None:
+            return {}
+        found: dict[str, Any] = {"issuer_key": account.token.issuer, "expired": not self.operator.counts(account)}
+        found |= {"name_tag": account.token.name} if account.token.name else {}
+        found |= {"tags": list(account.token.tags)} if account.token.tags else {}
+        revoked = account.token.nats.get("revocations")
+        return {**found, "revoked_user": revoked} if revoked else found
+
+    def limits(self, user: User | None) -> AccountLimits:
+        if self.operator is not None and user is not None:
+            return self.operator.limits(user)
+        return self.plain.limits.get(user.account if user is not None else GLOBAL_ACCOUNT, AccountLimits())
+
+    def prove(self, conn: int, client: Client, done: Done) -> None:
+        if self.operator is not None:
+            self.operator.prove(client, done)
+            return
+        claim = self._claim(conn, client)
+        if claim is None:
+            done(None)
+            return
+        user = claim.user
+        right: bool | None = claim.proven
+        if claim.nkey and not claim.proven:
+            signature = nats_nkeys.signature_of(claim.signature)
+            right = signature is not None and nats_nkeys.verify(claim.nkey, client.nonce.encode(), signature)
+        elif not claim.proven:
+            right = self._secrets.compare(claim.secret, claim.said, lambda right: done(user if right else None))
+        if right is not None:
+            done(user if right else None)
+
+    def _claim(self, conn: int, client: Client) -> Claim | None:
+        who, options = self.who(client), client.options
+        tls, maps = self._encryption(conn)
+        if not maps or not who.users or options.get("nkey"):
+            return who.claim(options, client.connection_type)
+        if tls is None:
+            return None
+        from mq_shards.acceptor.protocols.nats import tls as nats_tls
+
+        certificate = tls.certificate_fields
+        subject = nats_tls.subject_of(certificate)
+        names = nats_tls.names_of(certificate)
+        user = who.named_by(names, lambda name: nats_tls.parse_subject(name) == subject, client.connection_type)
+        return None if user is None else Claim(user, proven=True)
+
+
+def _for_websockets(who: Who, settings: Mapping[str, Any]) -> Who:
+    """What is said of their clients takes the place of what is said of all."""
+    user, token = settings["websocket-user"], settings["websocket-token"]
+    nobody = settings["websocket-no-auth-user"]
+    if not user and not token and not nobody:
+        return who
+    password = settings["websocket-password"]
+    return replace(who, user=user, password=password, token=token, no_auth_user=nobody, no_auth_is_ours=False)

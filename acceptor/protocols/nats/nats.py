@@ -1,0 +1,693 @@
+"""NATS's rare commands: INFO, CONNECT, and who a client is.
+
+nats.c, the C half, has the others, and takes no more of a connection's input until a command of this half is
+done with:
+
+    (nothing)          the connection is new: INFO is due
+    SNIFFx             x is its first byte, which somebody wanted to know; SNIFF: none came in time
+    CONNECT {...}      what the client can do, and who it is
+    NOBODY             something else comes before CONNECT, where that may be: who is that?
+    PING               its first after CONNECT, which C has answered: INFO says once more what it is connected to
+    WHO SUBJECT        it wants to be told there who it is
+
+What is accepted and said is nats-server's.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from mq_shards.acceptor.engine import FOREVER, Engine
+from mq_shards.acceptor.option_kinds import Setting
+from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
+from mq_shards.acceptor.protocols.go_json import DecodeError
+from mq_shards.acceptor.protocols.nats import (
+    options as nats_options,
+)
+from mq_shards.acceptor.protocols.nats import (
+    tls_options as nats_tls_options,
+)
+from mq_shards.acceptor.protocols.nats import (
+    topics as nats_topics,
+)
+from mq_shards.acceptor.protocols.nats.admission import Admission
+from mq_shards.acceptor.protocols.nats.client import (
+    ECHO,
+    MAY_BE_NOBODY,
+    MUST_CONNECT,
+    NATS_SERVER_VERSION,
+    PEDANTIC,
+    VERBOSE,
+    Client,
+    Identity,
+    flags_of,
+    json_line,
+    server_id_of,
+)
+from mq_shards.acceptor.protocols.nats.connects import Connects
+from mq_shards.acceptor.protocols.nats.expiry import LOOK_S, Expiries
+from mq_shards.acceptor.protocols.nats.greeting import Greetings
+from mq_shards.acceptor.protocols.nats.logins import Logins
+from mq_shards.acceptor.protocols.nats.monitor import REFUSALS, Known, Monitor, account_row, tls_row
+from mq_shards.acceptor.protocols.nats.secrets import Secrets
+from mq_shards.acceptor.protocols.nats.shares import needs_info
+from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, User
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.filters.tls import VerifyingTls
+    from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
+    from mq_shards.acceptor.protocols.nats.system import System
+    from mq_shards.acceptor.protocols.nats.updates import Updates
+    from mq_shards.acceptor.protocols.nats.websocket import Websockets
+    from mq_shards.acceptor.protocols.nats.websocket_upgrade import Upgraded
+    from mq_shards.acceptor.upgrade import Upgrades
+
+NONCE_BYTES: Final = 11
+
+# Of nats-server's reasons for the end of a connection (enum nats_reason has those of C).
+AUTHENTICATION_VIOLATION: Final = 3
+TLS_HANDSHAKE: Final = 4
+PROTOCOL_VIOLATION: Final = 11
+MAX_CONNECTIONS: Final = 15
+SERVER_SHUTDOWN: Final = 21
+REASONS: Final[Mapping[str, int]] = {
+    "Authorization Violation": AUTHENTICATION_VIOLATION,
+    "invalid client protocol": 12,
+    "no responders requires headers support": 28,
+    "maximum connections exceeded": MAX_CONNECTIONS,
+    "maximum account active connections exceeded": 14,
+    "User Authentication Expired": 22,
+    "Account Authentication Expired": 22,
+    "User Authentication Revoked": 25,
+}
+
+
+class NatsError(Exception):
+    """What a client is told before it is cut off; without a word if it is empty."""
+
+
+class Nats(Protocol):
+    name = "nats"
+    port = 4222
+    example = "printf 'SUB greetings 1\\r\\nPUB greetings 5\\r\\nhello\\r\\nPING\\r\\n' | nc -w 1 {host} {port}"
+    options = nats_options.OPTIONS
+    meshed = True
+    has_lame_duck = True
+    reloadable = frozenset(options) - nats_options.FIXED
+    secrets = nats_options.SECRETS
+    config_of = "nats-server"
+
+    @classmethod
+    def read_config(cls, path: str) -> OwnConfig:
+        from mq_shards.acceptor.protocols.nats.conf_keys import read_conf
+
+        conf = read_conf(path)
+        listen = [f"{scheme}://{conf.address(scheme)}" for scheme in conf.ports]
+        return OwnConfig(conf.options, listen, orjson.dumps(conf.content), conf.warnings)
+
+    @classmethod
+    def check(cls, settings: dict[str, Setting]) -> None:
+        nats_options.check(settings)
+
+    @classmethod
+    def write_files(cls, settings: Settings, listening: Sequence[tuple[str, str]]) -> Sequence[str]:
+        if not settings["pid-file"] and not settings["ports-file-dir"]:
+            return ()
+        from mq_shards.acceptor.protocols.nats import files as nats_files
+
+        return nats_files.write(settings["pid-file"], settings["ports-file-dir"], listening)
+
+    def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
+        super().__init__(engine, settings, broker)
+        self._clients: dict[int, Client] = {}
+        self._connects = Connects()
+        self._made = 0
+        self._answered = 0
+        server_id = server_id_of(broker.instance)
+        self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
+        self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
+        self._accounts: Mapping[str, Mapping[str, Any]] = {}  # and what they share
+        self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
+        self._admission = Admission(engine, self._number)
+        self._expiries = Expiries()
+        self._updates: Updates | None = None
+        self._secrets = Secrets(engine.poke)
+        self._greetings = Greetings(engine, self._info_line, self._greeted)
+        self._websockets: Websockets | None = None
+        self._websocket_address = ("", 0)
+        self._logins = Logins(self._secrets, self._encryption)
+        self._system: System | None = None
+        self._lame_duck: LameDuck | None = None
+        self._cluster: Mapping[str, Any] = {}  # see cluster_changed
+        self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
+        self._monitor = Monitor(
+            engine, self._number, self._known, self._described, self._account, time.time_ns,
+            -(-settings["max-closed-clients"] // broker.acceptors),
+        )  # fmt: skip
+        if broker.calls is not None:
+            self._monitor.serve(broker.calls)
+        self._set_options(settings)
+
+    def _set_options(self, settings: Settings) -> None:
+        engine = self._engine
+        self._settings = settings
+        self._set_who()
+        self._greetings.terms = None
+        if nats_tls_options.are_set(settings):
+            from mq_shards.acceptor.protocols.nats import tls as nats_tls
+
+            self._greetings.terms = nats_tls.terms(settings)
+        for option in ("max-payload", "max-control-line", "max-pending", "max-subscriptions", "ping-max"):
+            engine.set(f"nats.{option}", settings[option])
+        if self._websockets is not None:
+            self._websockets.configure(settings)
+        nats_topics.bind(engine, self._number, settings)
+        engine.set("nats.write-deadline-ns", settings["write-deadline"])
+        engine.set("nats.ping-interval-ns", settings["ping-interval"])
+
+    # --- what the supervisor says -----------------------------------------------------------------------------------
+
+    def configure(self, content: bytes) -> None:
+        found = orjson.loads(content)
+        self._found = found.get("who", {})
+        self._set_operator(found.get("operator"))
+        self._set_who()
+        if self._logins.operator is not None:
+            self._logins.operator.start()
+        else:
+            self._share(self._found.get("accounts", ()))
+
+    def _share(self, accounts: Sequence[Mapping[str, Any]]) -> None:
+        self._admission.share(accounts)
+        self._accounts = {account["name"]: account for account in accounts}
+        self._told_of_askers = {one["name"] for one in accounts if needs_info(one)}
+
+    def _set_operator(self, found: Mapping[str, Any] | None) -> None:
+        """In its mode JWTs say who may what."""
+        before, self._logins.operator, self._updates = self._logins.operator, None, None
+        if before is not None:
+            before.close()
+        if found:
+            from mq_shards.acceptor.protocols.nats.operator import Operator
+
+            self._logins.operator = Operator(found, self._engine.poke, self._share)
+            from mq_shards.acceptor.protocols.nats.updates import Updates
+
+            self._updates = Updates(self._logins.operator, self._server_row, partial(self._broker.share, self.name))
+
+    def _set_who(self) -> None:
+        self._logins.learn(self._found, self._settings)
+        self._set_system()
+
+    def reload(self, settings: Settings) -> None:
+        before = self._settings
+        self._set_options(settings)
+        self._identity = replace(self._identity, max_payload=settings["max-payload"])
+        for conn in list(self._clients):
+            self._limit(conn)
+        self._cut_forbidden()
+        self._cut_excess()
+        if any(before[name] != settings[name] for name in ("max-payload", "client-advertise")):
+            self._say_info_again()
+
+    def _cut_forbidden(self) -> None:
+        """Those that would not be let in any more; what others may is what it is now."""
+        for conn, client in list(self._clients.items()):
+            if client.connects and self._logins.who(client).required:
+                self._look_again(conn, client)
+
+    def _look_again(self, conn: int, client: Client) -> None:
+        user = self._logins.now(client)
+        if isinstance(user, str):
+            self._end(conn, user)
+            return
+        if user != client.user:
+            client.user = user
+            self._admission.admit(conn, user)
+        self._limit(conn)  # its account may have changed, too
+
+    def _cut_excess(self) -> None:
+        """Of what are too many clients now, this acceptor's part."""
+        most = self._settings["max-connections"]
+        all_clients = self._connections()
+        if most and all_clients > most:
+            import random
+
+            part = -(-(all_clients - most) * len(self._clients) // all_clients)
+            for conn in random.sample(list(self._clients), min(part, len(self._clients))):
+                self._end(conn, "maximum connections exceeded")
+
+    def _connections(self) -> int:
+        """Of all acceptors."""
+        return self._engine.counters(self._number)["connections"]
+
+    def lame_duck(self) -> None:
+        from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
+
+        for conn, client in self._clients.items():
+            self._say_info(conn, {"ldm": True, "connect_urls": self._urls_of_others(client)})
+        self._lame_duck = LameDuck(
+            self._clients,
+            lambda conn: self._engine.call(conn, "end", SERVER_SHUTDOWN),
+            lambda: self._broker.say({"did": "lame-duck-over"}),
+            self._settings["lame-duck-grace-period"],
+            self._settings["lame-duck-duration"],
+        )
+
+    @property
+    def system_account(self) -> str:
+        return self._logins.plain.system_account
+
+    def own_urls(self) -> tuple[str, ...]:
+        """Where clients find this server."""
+        from mq_shards.acceptor.protocols.nats.addresses import own_urls
+
+        return tuple(own_urls(self._identity.host, self._identity.port, self._settings["client-advertise"]))
+
+    def own_websocket_urls(self) -> tuple[str, ...]:
+        """Where those of websockets do."""
+        from mq_shards.acceptor.protocols.nats.addresses import own_urls
+
+        host, port = self._websocket_address
+        return tuple(own_urls(host, port, self._settings["websocket-advertise"])) if port else ()
+
+    def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str] = (), name: str = "") -> None:
+        """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
+        by the acceptor that has the routes, for all."""
+        self._broker.share(self.name, "cluster", {"urls": list(urls), "ws_urls": list(ws_urls), "name": name})
+
+    def shared(self, what: str, message: Mapping[str, Any]) -> None:
+        if what == "cluster":
+            self._cluster = message
+            self._say_info_again()
+        elif self._updates is not None:
+            account = self._updates.took(what, message)
+            for conn, client in list(self._clients.items()):
+                if client.connects and client.account == account:
+                    self._look_again(conn, client)
+
+    def _say_info_again(self) -> None:
+        for conn in self._clients:
+            self._say_info(conn, {})
+
+    def _say_info(self, conn: int, more: Mapping[str, Any]) -> None:
+        """To a client that expects it at any time."""
+        client = self._clients[conn]
+        if client.connect_info:
+            info = {**self._info(conn, client, self._requires_tls(conn)), **more}
+            self._engine.reply(conn, json_line("INFO", info))
+
+    def stopping(self) -> None:
+        for conn, client in self._clients.items():
+            if client.is_websocket:
+                self._engine.call(conn, "end", SERVER_SHUTDOWN)
+
+    def close(self) -> None:
+        self._set_operator(None)
+        self._secrets.close()
+        if self._system is not None:
+            self._system.close()
+
+    def poked(self) -> None:
+        self._secrets.settle()
+        if self._logins.operator is not None:
+            self._logins.operator.settle()
+
+    # --- the system account -----------------------------------------------------------------------------------------
+
+    @classmethod
+    def asks_gateway(cls, content: bytes) -> bool:
+        from mq_shards.acceptor.protocols.nats.system import has_users
+
+        return has_users(content)
+
+    def _set_system(self) -> None:
+        """The server is there as long as anybody else can be."""
+        broker = self._broker
+        who, operator = self._logins.plain, self._logins.operator
+        is_wanted = any(user.account == who.system_account for user in who.users)
+        is_wanted = is_wanted or (operator is not None and bool(operator.system_account))
+        if self._system is not None or not is_wanted or broker.calls is None or broker.watched is None:
+            return
+        from mq_shards.acceptor.protocols.nats.system import System
+
+        self._system = System(
+            self._engine, self._number, broker.watched, broker.calls, self._identity.server_id,
+            answers=broker.acceptor == 0, update=None if operator is None else self._update_claims,
+        )  # fmt: skip
+
+    def _update_claims(self, account: str, jwt: str, answer: Callable[[dict[str, Any]], None]) -> None:
+        if self._updates is not None:
+            self._updates.asked(account, jwt, answer)
+
+    def _admit_system(self, conn: int) -> None:
+        self._engine.call(conn, "of-server")
+        self._engine.call(conn, "flags", 0)
+        self._admission.admit(conn, User(account=self._logins.plain.system_account))
+        self._engine.resume(conn)
+
+    def _say_connected(self, conn: int) -> None:
+        known = self._known(conn)
+        if self._system is not None and known is not None:
+            self._system.connected(known, self._server_row())
+
+    def _say_who(self, conn: int, reply: bytes) -> None:
+        from mq_shards.acceptor.protocols.nats.user_info import answer
+
+        self._answered += 1
+        content = answer(self._server_row(), self._answered, self._clients[conn])
+        self._engine.call(conn, "answer", 0, reply + b" " + content)
+
+    def _server_row(self) -> dict[str, Any]:
+        identity = self._identity
+        cluster = {"cluster": self._cluster["name"]} if self._cluster.get("name") else {}
+        named = {"name": identity.server_name, "host": identity.host, "id": identity.server_id}
+        return {**named, **cluster, "ver": NATS_SERVER_VERSION, "jetstream": False, "flags": 0}
+
+    # --- what monitoring shows --------------------------------------------------------------------------------------
+
+    def _known(self, conn: int) -> Known | None:
+        client = self._clients.get(conn)
+        if client is None:
+            return None
+        kind = "websocket" if client.is_websocket else "nats"
+        row: dict[str, Any] = {"type": kind, "ip": client.host, "port": client.port}
+        row |= {name: value for name in ("name", "lang", "version") if (value := client.options.get(name))}
+        row |= tls_row(self._encryption(conn)[0], self._greetings.is_tls_first(conn))
+        auth = self._logins.shown(client)
+        return Known(client.client_id, client.account, client.connected_wall_ns, row, auth)
+
+    def _account(self, name: str) -> dict[str, Any]:
+        return {**account_row(self._accounts.get(name, {})), **self._logins.shown_account(name)}
+
+    def _described(self) -> dict[str, Any]:
+        """What the gateway is told of this server: see monitor.py."""
+        terms = self._greetings.terms
+        routes, who = self.list_routes(), self._logins.plain
+        return {
+            **self._identity.info(),
+            "routes": len(routes),
+            "route_list": routes,
+            "auth_required": who.announced,
+            "tls_required": terms is not None and terms.required,
+            "tls_verify": terms is not None and terms.verify,
+            "connect_urls": self._connect_urls(is_websocket=False),
+            "websocket": self._websocket_address,
+            "accounts": sorted({GLOBAL_ACCOUNT, who.system_account, *self._logins.account_names()}),
+            "system_account": who.system_account,
+        }
+
+    # --- what the engine says ---------------------------------------------------------------------------------------
+
+    def listening(self, host: str, port: int) -> None:
+        self._identity = replace(self._identity, host=host, port=port)
+
+    def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
+        """For websockets."""
+        self._websocket_address = (host, port)
+        if self._websockets is None:
+            from mq_shards.acceptor.protocols.nats.websocket import Websockets
+
+            self._websockets = Websockets(self._engine, self._settings, self._upgraded)
+
+    def command(self, conn: int, command: bytes) -> None:
+        if not command:
+            self._opened(conn)
+            return
+        if command[:5] == b"SNIFF":
+            self._greetings.sniffed(conn, command[5:])
+            return
+        if command[:4].upper() == b"PING":
+            self._first_ping(conn)
+            self._engine.resume(conn)
+            return
+        if command[:4] == b"WHO ":
+            self._say_who(conn, command[4:])
+            self._engine.resume(conn)
+            return
+        try:
+            if command == b"NOBODY":
+                self._admit_nobody(conn)
+            else:
+                self._connect(conn, command[len("CONNECT") :].strip(b" \t"))
+        except NatsError as error:
+            self._end(conn, str(error))
+
+    def last_words(self, conn: int, words: bytes) -> None:
+        row, known = self._monitor.ended(conn, words), self._known(conn)
+        if self._system is None or row is None or known is None:
+            return
+        client = self._clients[conn]
+        if row["reason"] in REFUSALS:
+            known.auth.setdefault("authorized_user", client.options.get("user", ""))
+            self._system.refused(known, self._server_row(), row)
+        if client.connects:
+            self._system.disconnected(known, self._server_row(), row)
+
+    def closed(self, conn: int) -> None:
+        self._clients.pop(conn, None)
+        if self._lame_duck is not None and not self._clients:
+            self._lame_duck.end()
+        self._admission.gone(conn)
+        self._expiries.gone(conn)
+        self._greetings.closed(conn)
+        if self._websockets is not None:
+            self._websockets.closed(conn)
+
+    def _upgrades(self, conn: int) -> Upgrades:
+        websockets = self._websockets
+        return websockets.upgrades if websockets and conn in websockets.upgrades else self._greetings.upgrades
+
+    def input(self, conn: int, data: bytes) -> None:
+        self._upgrades(conn).input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        self._upgrades(conn).output(conn, data)
+
+    def closing(self, conn: int, frame: bytes) -> None:
+        if self._websockets is not None:
+            self._websockets.closing(conn, frame)
+
+    def _encryption(self, conn: int) -> tuple[VerifyingTls | None, bool]:
+        """See logins.py."""
+        websockets = self._websockets
+        if websockets is not None and self._clients[conn].is_websocket:
+            return websockets.encryption(conn), websockets.tls is not None and websockets.tls.maps
+        terms = self._greetings.terms
+        return self._greetings.tls(conn), terms is not None and terms.maps
+
+    def wait_ns(self) -> int:
+        waits = [self._greetings.upgrades.wait_ns(), self._expiries.wait_ns()]
+        if self._logins.operator is not None and (wait_s := self._logins.operator.wait_s()) >= 0:
+            waits.append(int(min(wait_s, LOOK_S) * 1e9))
+        if self._websockets is not None:
+            waits.append(self._websockets.wait_ns())
+        for each in (self._lame_duck, self._system):
+            if each is not None:
+                waits.append(each.wait_ns())
+        return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
+
+    def expire(self) -> None:
+        for conn in self._expiries.over():
+            self._look_again(conn, self._clients[conn])
+        if self._logins.operator is not None:
+            self._logins.operator.expire()
+        self._greetings.upgrades.expire()
+        if self._websockets is not None:
+            self._websockets.expire()
+        for each in (self._lame_duck, self._system):
+            if each is not None:
+                each.expire()
+
+    # --- INFO -------------------------------------------------------------------------------------------------------
+
+    def _opened(self, conn: int) -> None:
+        if self._system is not None and conn == self._system.conn:
+            self._admit_system(conn)
+            return
+        self._made += 1
+        # A number of its own among all acceptors.
+        client = Client.of(self._made << 6 | self._broker.acceptor, time.time_ns(), self._engine.remote(conn))
+        client.is_websocket = self._websockets is not None and self._engine.is_filtered(conn)
+        self._clients[conn] = client
+        self._engine.call(conn, "client-id", client.client_id)
+        if self._logins.who(client).nonce:
+            client.nonce = base64.urlsafe_b64encode(os.urandom(NONCE_BYTES)).decode().rstrip("=")
+        if client.is_websocket:
+            assert self._websockets is not None
+            self._websockets.opened(conn)
+        elif not self._is_too_many(conn):
+            self._greetings.opened(conn)
+
+    def _upgraded(self, conn: int, found: Upgraded) -> None:
+        """It is a websocket now."""
+        if found.cookies:
+            self._clients[conn].options = {**self._clients[conn].options, "cookies": found.cookies}
+        if not self._is_too_many(conn):
+            self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
+            self._greeted(conn)
+
+    def _is_too_many(self, conn: int) -> bool:
+        most = self._settings["max-connections"]
+        if not most or self._connections() <= most:
+            return False
+        self._engine.reply(conn, self._info_line(conn, self._requires_tls(conn)))
+        self._end(conn, "maximum connections exceeded")
+        return True
+
+    def _greeted(self, conn: int) -> None:
+        """INFO has been said; TLS is behind it, or not to be."""
+        client = self._clients[conn]
+        who = self._logins.who(client)
+        if who.required:
+            nobody = MAY_BE_NOBODY if who.for_nobody(client.connection_type) is not None else 0
+            self._engine.call(conn, "flags", VERBOSE | PEDANTIC | ECHO | MUST_CONNECT | nobody)
+            timeout_ns = self._settings["auth-timeout"]
+            if client.is_websocket:
+                timeout_ns = self._settings["websocket-auth-timeout"] or timeout_ns
+            self._engine.call(conn, "must-connect-by-ns", time.monotonic_ns() + timeout_ns)
+        self._engine.resume(conn)
+
+    def _info_line(self, conn: int, tls_required: bool) -> bytes:
+        return json_line("INFO", self._info(conn, self._clients[conn], tls_required))
+
+    def _info(self, conn: int, client: Client, tls_required: bool) -> dict[str, Any]:
+        info = self._identity.info()
+        if client.is_websocket:
+            info["host"], info["port"] = self._websocket_address
+            info |= {"tls_required": True, "tls_available": True} if tls_required else {}
+        elif (tls := self._greetings.terms) is not None:
+            # The first two are left out where they are not so.
+            wanted = {"tls_required": tls_required, "tls_verify": tls.verify, "tls_available": not tls.required}
+            info |= {name: True for name, so in wanted.items() if so}
+        if self._logins.who(client).announced:
+            info["auth_required"] = True
+        if self._cluster.get("name"):
+            info["cluster"] = self._cluster["name"]
+        if urls := self._connect_urls(client.is_websocket):
+            info["connect_urls"] = urls
+        info["client_id"] = client.client_id
+        if client.nonce:
+            info["nonce"] = client.nonce
+        info["client_ip"] = client.host
+        return info
+
+    def _urls_of_others(self, client: Client) -> list[str]:
+        return list(self._cluster.get("ws_urls" if client.is_websocket else "urls", ()))
+
+    def _connect_urls(self, is_websocket: bool) -> list[str]:
+        """None as long as there is nobody else."""
+        if not self._cluster.get("urls"):
+            return []
+        if is_websocket:
+            return [*self.own_websocket_urls(), *self._cluster.get("ws_urls", ())]
+        return [*self.own_urls(), *self._cluster["urls"]]
+
+    def _first_ping(self, conn: int) -> None:
+        client = self._clients[conn]
+        if client.options.get("protocol", 0) < 1:
+            return
+        client.connect_info = True
+        of_system = {"acc_is_sys": True} if client.account == self._logins.plain.system_account else {}
+        self._say_info(conn, {"connect_info": True, "remote_account": client.account, **of_system})
+
+    def _requires_tls(self, conn: int) -> bool:
+        if self._clients[conn].is_websocket:
+            return self._websockets is not None and self._websockets.tls is not None
+        terms = self._greetings.terms
+        return terms is not None and (terms.required or self._greetings.is_tls_first(conn))
+
+    # --- CONNECT ----------------------------------------------------------------------------------------------------
+
+    def _connect(self, conn: int, body: bytes) -> None:
+        client = self._clients[conn]
+        try:
+            client.options = self._connects.read(client.options, body)
+        except DecodeError as error:
+            raise NatsError("") from error
+        if client.connects:
+            self._engine.call(conn, "let-go")
+        client.connects += 1
+        self._engine.call(conn, "must-connect-by-ns", 0)
+        client.take_cookies(self._settings)
+        if not self._logins.who(client).required:
+            self._admit(conn, client, None)
+            return
+        self._logins.prove(conn, client, partial(self._proven, conn, client))
+
+    def _proven(self, conn: int, client: Client, user: User | None) -> None:
+        """Perhaps later: it may be gone, and another be there by its number."""
+        if self._clients.get(conn) is not client:
+            return
+        try:
+            if user is None:
+                raise NatsError("Authorization Violation")
+            self._admit(conn, client, user)
+        except NatsError as error:
+            self._end(conn, str(error))
+
+    def _admit(self, conn: int, client: Client, user: User | None) -> None:
+        options = client.options
+        if options.get("account") or options.get("new_account"):
+            raise NatsError("Authorization Violation")
+        if options.get("protocol", 0) not in (0, 1):
+            raise NatsError("invalid client protocol")
+        if options.get("no_responders") and not options.get("headers"):
+            raise NatsError("no responders requires headers support")
+        if not self._admission.admit(conn, user, self._logins.limits(user).connections):
+            raise NatsError("maximum account active connections exceeded")
+        client.user = user
+        if self._logins.operator is not None and user is not None:
+            self._expiries.set(conn, self._logins.operator.ends_s(user))
+        self._limit(conn)
+        self._engine.call(conn, "info", 0, self._asker(conn, client))
+        self._engine.call(conn, "flags", flags_of(options))
+        if options["verbose"]:
+            self._engine.reply(conn, b"+OK\r\n")
+        self._engine.resume(conn)
+        self._say_connected(conn)
+
+    def _asker(self, conn: int, client: Client) -> bytes:
+        """What services of other accounts are told of it, where that is to be: JSON around the time to its answers."""
+        if client.account not in self._told_of_askers:
+            return b""
+        from mq_shards.acceptor.protocols.nats.user_info import asker
+
+        return asker(client, self._identity.server_name, self._cluster.get("name", ""))
+
+    def _limit(self, conn: int) -> None:
+        """What all connections may, or less where its account may less. 0 subscriptions are any number."""
+        limits = self._logins.limits(self._clients[conn].user)
+        payload, subscriptions = self._settings["max-payload"], self._settings["max-subscriptions"]
+        if limits.payload is not None:
+            payload = min(payload, limits.payload)
+        if limits.subscriptions is not None:
+            subscriptions = min(subscriptions or limits.subscriptions, limits.subscriptions)
+        self._engine.call(conn, "max-payload", payload)
+        self._engine.call(conn, "max-subscriptions", subscriptions)
+
+    def _admit_nobody(self, conn: int) -> None:
+        client = self._clients[conn]
+        user = self._logins.who(client).for_nobody(client.connection_type)
+        if user is None:
+            raise NatsError("Authorization Violation")
+        client.user = user
+        client.connects += 1
+        self._engine.call(conn, "must-connect-by-ns", 0)
+        if not self._admission.admit(conn, user, self._logins.limits(user).connections):
+            raise NatsError("maximum account active connections exceeded")
+        self._engine.call(conn, "flags", flags_of(client.options))
+        self._engine.resume(conn)
+
+    def _end(self, conn: int, text: str) -> None:
+        self._engine.call(conn, "end", REASONS.get(text, PROTOCOL_VIOLATION), text.encode())
+
+
+PROTOCOL: Final = Nats

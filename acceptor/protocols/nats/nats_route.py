@@ -1,0 +1,87 @@
+"""Routes of NATS: servers that are one. Without a listener for them there is nothing here but a name.
+
+What is rare about them is in routing.py, which the acceptor that has routes loads; docs/clusters.md tells all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from mq_shards.acceptor.engine import FOREVER
+from mq_shards.acceptor.protocol import Protocol, Settings
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.protocols.nats.routing import Routing
+
+
+class NatsRoute(Protocol):
+    name = "nats-route"
+    section = "nats"
+    port = 6222
+    example = "nc -w 1 {host} {port}"
+    meshed = True
+    single = True
+    usual = False
+    _routing: Routing | None = None
+    _others: Mapping[str, Protocol] = {}
+
+    def meet(self, others: Mapping[str, Protocol]) -> None:
+        self._others = others
+
+    def listening(self, host: str, port: int) -> None:
+        if self._routing is not None:
+            return  # one address is enough for others to come to
+        from mq_shards.acceptor.protocols.nats.nats import Nats
+        from mq_shards.acceptor.protocols.nats.routing import Routing
+
+        found = self._others.get("nats")
+        nats = found if isinstance(found, Nats) else None
+        self._routing = Routing(self._engine, self._settings, self._broker, nats, host, port)
+
+    def routes(self) -> list[dict[str, Any]]:
+        """Of this acceptor; as /routez shows them."""
+        return self._routing.routes() if self._routing is not None else []
+
+    def reload(self, settings: Settings) -> None:
+        self._settings = settings
+        if self._routing is not None:
+            self._routing.reload(settings)
+
+    def lame_duck(self) -> None:
+        if self._routing is not None:
+            self._routing.lame_duck()
+
+    def close(self) -> None:
+        if self._routing is not None:
+            self._routing.close()
+
+    def command(self, conn: int, command: bytes) -> None:
+        assert self._routing is not None
+        self._routing.command(conn, command)
+
+    def input(self, conn: int, data: bytes) -> None:
+        if self._routing is not None:
+            self._routing.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        if self._routing is not None:
+            self._routing.output(conn, data)
+
+    def closed(self, conn: int) -> None:
+        if self._routing is not None:
+            self._routing.closed(conn)
+
+    def poked(self) -> None:
+        if self._routing is not None:
+            self._routing.poked()
+
+    def wait_ns(self) -> int:
+        return self._routing.wait_ns() if self._routing is not None else FOREVER
+
+    def expire(self) -> None:
+        if self._routing is not None:
+            self._routing.expire()
+
+
+PROTOCOL: Final = NatsRoute

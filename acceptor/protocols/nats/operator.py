@@ -1,0 +1,261 @@
+"""Operator mode: accounts and users are known by JWTs that trusted keys have signed, and not by a file.
+
+    operator.prove(client, host, done)      done(user) now or later; None: nobody that may come
+    operator.again(client)                  what has become of one that is there
+    operator.update(name, jwt)              an account says something else of itself
+
+Owns the accounts that are known. Those of a resolver in memory are there from the beginning; what another has is
+fetched when somebody first asks for it. Who is let in is nats-server's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+from mq_shards.acceptor.protocols.nats.claims import Account, account_of, is_from, is_now, user_of
+from mq_shards.acceptor.protocols.nats.claims_shares import imported_accounts, shared
+from mq_shards.acceptor.protocols.nats.client import Client
+from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
+from mq_shards.acceptor.protocols.nats.resolver import UrlResolver
+from mq_shards.acceptor.protocols.nats.who import AccountLimits, User
+
+USER_EXPIRED: Final = "User Authentication Expired"
+ACCOUNT_EXPIRED: Final = "Account Authentication Expired"
+REVOKED: Final = "User Authentication Revoked"
+VIOLATION: Final = "Authorization Violation"
+MAX_ACCOUNTS: Final = 1 << 14
+
+log = logging.getLogger(__name__)
+
+Done = Callable[[User | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Why one that is there has to go."""
+
+    text: str
+
+
+class Operator:
+    def __init__(
+        self,
+        content: Mapping[str, Any],
+        poke: Callable[[], None],
+        changed: Callable[[list[dict[str, Any]]], None],
+        now_s: Callable[[], float] = time.time,
+    ) -> None:
+        """`content`: what conf_operator.py has found. `changed` is told what all accounts share."""
+        self.system_account: Final[str] = content["system_account"]
+        self._trusted = frozenset(content["trusted_keys"])
+        self._strict = frozenset(content["strict"])
+        self._pinned = frozenset(content["pinned"])
+        self._sentinel: str = content["sentinel"]
+        self._resolver = UrlResolver(content["url"], poke) if content["url"] else None
+        self._changed = changed
+        self._now_s = now_s
+        self._accounts: dict[str, Account] = {}
+        self._wanted: set[str] = set()  # that others import from
+        self._shares_end_s = 0.0
+        for name, jwt in content["preload"].items():
+            self._take(name, jwt)
+
+    def start(self) -> None:
+        """What accounts share is said from then on."""
+        self._share()
+        if self.system_account:
+            self._want({self.system_account})
+
+    def close(self) -> None:
+        if self._resolver is not None:
+            self._resolver.close()
+
+    def settle(self) -> None:
+        if self._resolver is not None:
+            self._resolver.settle()
+
+    @property
+    def accounts(self) -> Mapping[str, Account]:
+        return self._accounts
+
+    def counts(self, account: Account) -> bool:
+        return account.token.counts_at(self._now_s())
+
+    def limits(self, user: User) -> AccountLimits:
+        """Of a user, and of its account."""
+        account = self._accounts.get(user.account)
+        theirs = account.limits if account is not None else AccountLimits()
+        return AccountLimits(
+            theirs.connections,
+            _least(user.limits.subscriptions, theirs.subscriptions),
+            _least(user.limits.payload, theirs.payload),
+        )
+
+    # --- accounts ---------------------------------------------------------------------------------------------------
+
+    def _take(self, name: str, jwt: str) -> Account | None:
+        """None: it does not count."""
+        try:
+            account = account_of(jwt, name, strict=self._strict)
+            if account.token.issuer not in self._trusted:
+                raise JwtError("Account JWT not signed by trusted operator")
+            if name not in self._accounts and len(self._accounts) >= MAX_ACCOUNTS:
+                raise JwtError("there are too many accounts")
+        except JwtError as error:
+            log.warning("account %s: %s", name, error)
+            return None
+        self._accounts[name] = account
+        return account
+
+    def refusal(self, name: str, jwt: str) -> str | None:
+        """Why an account cannot be told of itself so; "" if it is not known here; None: it can."""
+        try:
+            if not jwt:
+                raise JwtError("request body is empty")
+            if nats_jwt.decode(jwt, nats_jwt.ACCOUNT).subject != name:
+                raise JwtError("subject does not match jwt content")
+            if name not in self._accounts:
+                return ""
+            if account_of(jwt, name, strict=self._strict).token.issuer not in self._trusted:
+                raise JwtError("account jwt not signed by a trusted operator")
+        except JwtError as error:
+            return str(error)
+        return None
+
+    def update(self, name: str, jwt: str) -> None:
+        """Of an account that is known; nothing of another, or of a JWT that does not count."""
+        if self.refusal(name, jwt) is None and self._take(name, jwt) is not None:
+            self._share()
+
+    def _share(self) -> None:
+        rows, self._shares_end_s = shared(self._accounts, self._now_s())
+        self._changed(rows)
+        wanted = {name for account in self._accounts.values() for name in imported_accounts(account)}
+        self._want(wanted)
+
+    def _want(self, names: set[str]) -> None:
+        """Accounts that matter though nobody has come from there."""
+        if self._resolver is None:
+            return
+        for name in names - self._accounts.keys() - self._wanted:
+            if nats_nkeys.is_public(nats_nkeys.ACCOUNT, name) and len(self._wanted) < MAX_ACCOUNTS:
+                self._wanted.add(name)
+                self._fetch(name, lambda account: None)
+
+    def _fetch(self, name: str, found: Callable[[Account | None], None]) -> None:
+        def heard(jwt: str) -> None:
+            account = self._take(name, jwt) if jwt else None
+            if account is not None:
+                self._share()
+            found(account)
+
+        assert self._resolver is not None
+        self._resolver.fetch(name, heard)
+
+    def _find(self, name: str, found: Callable[[Account | None], None]) -> None:
+        account = self._accounts.get(name)
+        is_old = account is None or not account.token.counts_at(self._now_s())
+        if is_old and self._resolver is not None and nats_nkeys.is_public(nats_nkeys.ACCOUNT, name):
+            self._fetch(name, found)
+        else:
+            found(account)
+
+    # --- users ------------------------------------------------------------------------------------------------------
+
+    def prove(self, client: Client, done: Done) -> None:
+        try:
+            token = nats_jwt.decode(client.options.get("jwt") or self._sentinel, nats_jwt.USER)
+            if not token.counts_at(self._now_s()):
+                raise JwtError("User JWT no longer valid")
+            if self._pinned and token.issuer_account not in self._pinned:
+                raise JwtError(f"Account {token.issuer_account} not listed as operator pinned account")
+        except JwtError as error:
+            self._refuse(client, error, done)
+            return
+
+        def found(account: Account | None) -> None:
+            try:
+                if account is None:
+                    raise JwtError(f"there is no account {token.issuer_account}")
+                user = self._user(token, account, client)
+                if not user.bearer and not _is_signed(token, client):
+                    raise JwtError("Signature not verified")
+            except JwtError as error:
+                self._refuse(client, error, done)
+                return
+            done(user)
+
+        self._find(token.issuer_account, found)
+
+    def _refuse(self, client: Client, error: JwtError, done: Done) -> None:
+        log.info("%s: %s", client.remote, error)
+        done(None)
+
+    def _user(self, token: Token, account: Account, client: Client) -> User:
+        """Raises JwtError: it may not come."""
+        now_s = self._now_s()
+        user = user_of(token, account)
+        if not account.token.counts_at(now_s):
+            raise JwtError("Account JWT has expired")
+        if user.bearer and account.token.nats.get("limits", {}).get("disallow_bearer"):
+            raise JwtError("Account does not allow bearer tokens")
+        if user.connection_types and client.connection_type not in user.connection_types:
+            raise JwtError("Connection type not allowed")
+        if nats_jwt.is_revoked(nats_jwt.block(account.token.nats, "revocations"), token.subject, token.issued_s):
+            raise JwtError(REVOKED)
+        said = account.signing_keys[token.issuer] or token.nats
+        if not is_from(said, client.host):
+            raise JwtError(f"Bad src Ip {client.host}")
+        there, for_s = is_now(said, now_s)
+        if not there:
+            raise JwtError("Outside connect times")
+        ends = [one for one in (token.expires_s, now_s + for_s if for_s else 0) if one]
+        return replace(user, until_s=min(ends, default=0), token_name=token.name, tags=token.tags, issuer=token.issuer)
+
+    def again(self, client: Client) -> User | Ended:
+        """Of one that has come, and accounts that may have changed since."""
+        user = client.user
+        account = self._accounts.get(user.account) if user is not None else None
+        if user is None or account is None:
+            return Ended(VIOLATION)
+        now_s = self._now_s()
+        if not account.token.counts_at(now_s):
+            return Ended(ACCOUNT_EXPIRED)
+        if 0 < user.until_s <= now_s:
+            return Ended(USER_EXPIRED)
+        try:
+            token = nats_jwt.decode(client.options.get("jwt") or self._sentinel, nats_jwt.USER)
+            return replace(self._user(token, account, client), until_s=user.until_s)
+        except JwtError as error:
+            return Ended(REVOKED if str(error) == REVOKED else VIOLATION)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def ends_s(self, user: User) -> float:
+        """When a client has to go; 0: never."""
+        account = self._accounts.get(user.account)
+        ends = [user.until_s, account.token.expires_s if account is not None else 0]
+        return min((one for one in ends if one), default=0)
+
+    def wait_s(self) -> float:
+        """Until expire() has something to do; less than 0: never."""
+        return max(self._shares_end_s - self._now_s(), 0) if self._shares_end_s else -1
+
+    def expire(self) -> None:
+        if self._shares_end_s and self._shares_end_s <= self._now_s():
+            self._share()
+
+
+def _is_signed(token: Token, client: Client) -> bool:
+    signature = nats_nkeys.signature_of(client.options.get("sig", ""))
+    return bool(signature) and nats_nkeys.verify(token.subject, client.nonce.encode(), signature or b"")
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((limit for limit in (one, other) if limit is not None), default=None)

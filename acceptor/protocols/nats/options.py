@@ -1,0 +1,73 @@
+"""The section nats's options that are about no part of it, and all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
+from mq_shards.acceptor.protocols.nats import (
+    cluster_options as nats_cluster_options,
+)
+from mq_shards.acceptor.protocols.nats import (
+    tls_options as nats_tls_options,
+)
+from mq_shards.acceptor.protocols.nats import (
+    topics as nats_topics,
+)
+from mq_shards.acceptor.protocols.nats import (
+    websocket_options as nats_websocket_options,
+)
+
+OPTIONS: Final[Mapping[str, Kind]] = {
+    "server-name": Text("", "what INFO calls server_name; empty: the server's ID"),
+    "user": Text("", "every client must say this user and password"),
+    "password": Text("", "see user"),
+    "token": Text("", "every client must say this token"),
+    "auth-timeout": Duration(2 * SECOND, MS, YEAR, "for a CONNECT to come, where one must"),
+    "max-payload": Number(1 << 20, 1, MAX_BODY, "bytes of the largest message"),
+    "max-control-line": Number(4096, 64, 64 << 10, "bytes of the longest line's arguments"),
+    "max-subscriptions": Number(0, 0, (1 << 32) - 1, "subscriptions of one connection; 0: any number"),
+    "max-pending": Number(64 << 20, 1 << 10, 1 << 40, "bytes that may wait for one client before it is cut off"),
+    "write-deadline": Duration(10 * SECOND, MS, YEAR, "a client that takes no output for so long is cut off"),
+    "ping-interval": Duration(2 * MINUTE, MS, YEAR, "a client that is silent for so long is sent a PING"),
+    "ping-max": Number(2, 0, 1 << 20, "unanswered PINGs; one more, and the client is cut off"),
+    "max-closed-clients": Number(10_000, 0, 1 << 20, "connections that have ended and are shown by monitoring"),
+    "http-base-path": Text("", "what the paths of monitoring begin with", "a path"),
+    "max-connections": Number(64 << 10, 0, 1 << 31, "clients of all acceptors together; 0: any number"),
+    "client-advertise": Text("", "HOST[:PORT] that INFO's connect_urls says of this server"),
+    "lame-duck-duration": Duration(2 * MINUTE, MS, YEAR, "on SIGUSR2: until all clients are cut off"),
+    "lame-duck-grace-period": Duration(10 * SECOND, MS, YEAR, "and until the first is"),
+    "pid-file": Text("", "a file that the process's number is written to", "a path"),
+    "ports-file-dir": Text("", "where to write a file that says what is listened on", "a path"),
+    **nats_tls_options.OPTIONS,
+    **nats_websocket_options.OPTIONS,
+    **nats_topics.OPTIONS,
+    **nats_cluster_options.OPTIONS,
+}
+
+# What only a restart can change.
+FIXED: Final = frozenset({
+    "server-name", "pid-file", "ports-file-dir", "max-closed-clients", "http-base-path",
+})  # fmt: skip
+SECRETS: Final = frozenset({
+    "user", "password", "token", "routes", "cluster-user", "cluster-password", *nats_websocket_options.SECRETS,
+})  # fmt: skip
+
+
+def check(settings: Mapping[str, Setting]) -> None:
+    """Of options that belong together. Raises ValueError: one line."""
+    if bool(settings["user"]) != bool(settings["password"]):
+        raise ValueError("nats.user and nats.password go together")
+    if settings["user"] and settings["token"]:
+        raise ValueError("nats.user and nats.token: it is one or the other")
+    grace, duration = settings["lame-duck-grace-period"], settings["lame-duck-duration"]
+    assert isinstance(grace, int) and isinstance(duration, int)
+    if grace >= duration:
+        raise ValueError("nats.lame-duck-grace-period is not less than nats.lame-duck-duration")
+    nats_cluster_options.check(dict(settings))
+    nats_websocket_options.check(settings)
+    if nats_tls_options.are_set(settings):
+        from mq_shards.acceptor.protocols.nats import tls as nats_tls
+
+        nats_tls.terms(settings)

@@ -1,0 +1,614 @@
+"""Routes: connections to the other servers of a cluster, whichever they are; docs/clusters.md tells the whole.
+
+nats_route.c, the C half, has what comes once a message or a subscription; it hands over:
+
+    (nothing)          the connection is new, accepted or made by us
+    CONNECT {...}      who a server that has connected to us is
+    INFO {...}         what a server says of itself; later also of servers that have come to it, and of what has changed
+    -ERR ...           why it is about to close
+    PONG               the answer to a PING of ours that we wanted to know of
+
+One acceptor has all routes. What is accepted, refused and said is nats-server's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
+from mq_shards.acceptor.protocol import Broker, Settings
+from mq_shards.acceptor.protocols.go_json import DecodeError
+from mq_shards.acceptor.protocols.nats.admission import ROUTES_SET
+from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, json_line, server_id_of
+from mq_shards.acceptor.protocols.nats.cluster import Cluster, Route
+from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, advertised, route_url
+from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish, is_ours
+from mq_shards.acceptor.protocols.nats.nats import Nats
+from mq_shards.acceptor.protocols.nats.route_compression import (
+    AUTO,
+    NOT_SUPPORTED,
+    OFF,
+    UNCOMPRESSED,
+    by_rtt,
+    is_negotiated,
+    mode_of,
+    select,
+    thresholds_of,
+)
+from mq_shards.acceptor.protocols.nats.route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own, read_connect
+from mq_shards.acceptor.upgrade import Upgrades
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.protocols.nats.route_tls import RouteEncryption
+
+# enum nats_route_flag, csrc/acceptor/protocols/nats/nats_route.h
+HEADERS: Final = 2
+NO_POOL: Final = 4
+
+# What the codec says of a route, in its order.
+FIGURES: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions")
+
+SYSTEM_ACCOUNT: Final = "$SYS"
+# Of a connection these are settled when it is made.
+MADE_ANEW: Final = frozenset({
+    "cluster-name", "cluster-pool-size", "cluster-accounts", "cluster-compression", "cluster-compression-rtt",
+})  # fmt: skip
+# What clients are told of the cluster hangs on these.
+ADVERTISED: Final = frozenset({
+    "cluster-name", "cluster-no-advertise", "client-advertise", "websocket-advertise",
+})  # fmt: skip
+WILDCARD_HOSTS: Final = ("", "0.0.0.0", "::")
+
+log = logging.getLogger(__name__)
+
+
+class RouteError(Exception):
+    """Why a connection is closed, as the other server is told; without a word if it is empty."""
+
+
+class Routing:
+    def __init__(
+        self, engine: Engine, settings: Settings, broker: Broker, nats: Nats | None, host: str, port: int
+    ) -> None:
+        """`host` and `port`: where servers come to."""
+        self._engine, self._settings = engine, settings
+        self._nats = nats
+        if nats is not None:
+            nats.list_routes = self.routes
+        self._bound = host, port
+        server_id = server_id_of(broker.instance)
+        # The same for as long as the broker runs, whichever process of it has the routes.
+        dynamic = hashlib.sha256(broker.instance.encode()).hexdigest()[:22]
+        name = settings["cluster-name"]
+        self._own = Own(
+            server_id=server_id, server_name=settings["server-name"] or server_id, version=NATS_SERVER_VERSION,
+            host=host, port=port, max_payload=settings["max-payload"], cluster=name or dynamic, dynamic=not name,
+            auth_required=False, tls=False, pool_size=0,
+        )  # fmt: skip
+        self._routes: dict[int, Route] = {}
+        self._cluster = Cluster(self._own)
+        self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, self._is_own)
+        self._begun = False
+        self._upgrades = Upgrades(engine, self._shaken, self._refused)
+        self._encryption: RouteEncryption | None = None
+        self._urls: tuple[RouteUrl, ...] = ()
+        self._pinned: tuple[str, ...] = ()
+        self._set_options(settings)
+
+    # --- options ----------------------------------------------------------------------------------------------------
+
+    def _set_options(self, settings: Settings) -> None:
+        own, engine = self._own, self._engine
+        self._settings = settings
+        own.auth_required = bool(settings["cluster-user"])
+        own.max_payload, own.pool_size = settings["max-payload"], settings["cluster-pool-size"]
+        own.compression = mode_of(settings)
+        self._urls = tuple(url for url in map(route_url, settings["routes"]) if url is not None)
+        self._pin(settings["cluster-accounts"])
+        self._dialer.set(settings["cluster-connect-retries"], backoff=settings["cluster-connect-backoff"])
+        self._set_tls()
+        self._set_permissions()
+        engine.set("nats-route.ping-interval-ns", settings["cluster-ping-interval"])
+        engine.set("nats-route.ping-max", settings["cluster-ping-max"])
+        engine.set("nats-route.write-deadline-ns", settings["cluster-write-deadline"])
+        own.host, own.port = self._bound
+        own.advertised = ""
+        if settings["cluster-advertise"]:
+            own.host, own.port = advertised(settings["cluster-advertise"], own.port)
+            own.advertised = str(RouteUrl(own.host, own.port))
+
+    def _pin(self, accounts: Sequence[str]) -> None:
+        """Those that have routes of their own, the system's beside them."""
+        before, self._pinned = self._pinned, tuple(accounts)
+        system = self._nats.system_account if self._nats is not None else SYSTEM_ACCOUNT
+        if self._own.pool_size > 0 and system not in self._pinned:
+            self._pinned += (system,)
+        for account in {*before, *self._pinned}:
+            encoded = account.encode(errors="surrogateescape")
+            self._engine.configure(protocol_number("nats"), "account-route", account in self._pinned, encoded)
+        self._cluster.pinned = frozenset(self._pinned)
+
+    def _set_tls(self) -> None:
+        if self._encryption is None and not self._settings["cluster-tls-cert-file"]:
+            return
+        from mq_shards.acceptor.protocols.nats.route_tls import RouteEncryption, terms
+
+        if self._encryption is None:
+            self._encryption = RouteEncryption(self._engine, self._upgrades)
+        self._encryption.set(terms(self._settings), self._urls)
+        self._own.tls = self._encryption.terms is not None
+
+    def _set_permissions(self) -> None:
+        """What is imported and exported, as other servers are told and as the codec takes it."""
+        lines = []
+        self._own.permissions = {}
+        for name, letter in (("import", "p"), ("export", "s")):
+            limits = {which: self._settings[f"cluster-{name}-{which}"] for which in ("allow", "deny")}
+            if limits := {which: subjects for which, subjects in limits.items() if subjects}:
+                self._own.permissions[name] = limits
+            lines += [f"{letter}{which[0]} {subject}\n" for which in limits for subject in limits[which]]
+        number = protocol_number("nats")
+        self._engine.configure(number, "permissions", ROUTES_SET, "".join(lines).encode(errors="surrogateescape"))
+
+    def reload(self, settings: Settings) -> None:
+        """What can be changed on a connection is; where that cannot be it is made anew."""
+        before, urls, tls, permissions = self._settings, self._urls, self._own.tls, self._own.permissions
+        self._set_options(settings)
+        changed = {name for name in settings if settings[name] != before[name]}
+        if settings["cluster-name"] and "cluster-name" in changed:
+            self._own.cluster, self._own.dynamic = settings["cluster-name"], False
+        if changed & ADVERTISED:
+            self._advertise()
+        anew = bool(changed & MADE_ANEW) or tls != self._own.tls
+        for route in list(self._routes.values()):
+            gone = route.explicit and route.url in set(urls) - set(self._urls)
+            if gone:
+                route.no_reconnect = True
+            if gone or anew:
+                self._engine.close_connection(route.conn)
+            elif route.wish is None and route.said is not None and not self._is_authorized(route, route.said):
+                route.no_reconnect = True
+                self._end(route, "Authorization Violation")
+            elif permissions != self._own.permissions and route.registered:
+                self._engine.call(route.conn, "permissions", ROUTES_SET)
+                self._engine.reply(route.conn, json_line("INFO", self._own.info()))
+        self._dialer.keep(lambda wish: not wish.explicit or wish.url in self._urls)
+        known = set() if anew else set(urls)
+        for url in self._urls:
+            if url not in known:
+                self._dial_all(url)
+
+    def _advertise(self) -> None:
+        if self._nats is not None:
+            told = not self._settings["cluster-no-advertise"]
+            self._own.connect_urls = self._nats.own_urls() if told else ()
+            self._own.ws_connect_urls = self._nats.own_websocket_urls() if told else ()
+        self._tell_clients()
+
+    def _dial_all(self, url: RouteUrl) -> None:
+        for account in ("", *self._pinned):
+            if not self._dialer.has(url, account):
+                self._dialer.dial(Wish(url, explicit=True, account=account))
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        self._dialer.close()
+
+    def wait_ns(self) -> int:
+        if not self._begun:
+            return 0
+        waits = [self._dialer.wait_ns(), self._auth_wait_ns(), self._upgrades.wait_ns()]
+        return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
+
+    def expire(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._begin()
+        self._dialer.expire()
+        self._upgrades.expire()
+        now_ns = time.monotonic_ns()
+        for route in list(self._routes.values()):
+            if 0 < route.auth_by_ns <= now_ns:
+                self._end(route, "Authentication Timeout")
+
+    def poked(self) -> None:
+        self._dialer.poked()
+
+    def _auth_wait_ns(self) -> int:
+        due = min((route.auth_by_ns for route in self._routes.values() if route.auth_by_ns), default=0)
+        return max(due - time.monotonic_ns(), 0) if due else FOREVER
+
+    def _begin(self) -> None:
+        self._advertise()
+        log.info("the cluster is %s%s", self._own.cluster, ", a name that was made up" if self._own.dynamic else "")
+        for url in self._urls:
+            self._dial_all(url)
+
+    def _adopt(self, fd: int) -> int:
+        return self._engine.adopt(fd, protocol_number("nats-route"))
+
+    def _is_own(self, host: str, port: int) -> bool:
+        bound_host, bound_port = self._bound
+        return port == bound_port and (host == bound_host if bound_host not in WILDCARD_HOSTS else is_ours(host))
+
+    # --- upcalls ----------------------------------------------------------------------------------------------------
+
+    def command(self, conn: int, command: bytes) -> None:
+        if not command:
+            self._opened(conn)
+            return
+        if (route := self._routes.get(conn)) is not None:
+            try:
+                self._hear(route, command)
+            except RouteError as error:
+                self._end(route, str(error))
+                return
+        self._engine.resume(conn)
+
+    def _hear(self, route: Route, command: bytes) -> None:
+        word = command[:4].upper()
+        try:
+            if word == b"CONN":
+                self._connect(route, command[len("CONNECT") :].strip(b" \t"))
+            elif word == b"INFO":
+                self._info(route, Info.read(command[len("INFO") :].strip(b" \t")))
+            elif word == b"PONG":
+                self._solicit_next(route)
+                self._adapt(route)
+            else:
+                log.warning("%s said %s", route.remote, command.decode(errors="replace"))
+                raise RouteError("")
+        except DecodeError as error:
+            raise RouteError("") from error
+
+    def input(self, conn: int, data: bytes) -> None:
+        self._upgrades.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        self._upgrades.output(conn, data)
+
+    def closed(self, conn: int) -> None:
+        self._upgrades.closed(conn)
+        route = self._routes.pop(conn, None)
+        if route is None:
+            self._dialer.ended(conn)
+            return
+        failed = self._dialer.ended(conn)
+        gone = self._cluster.remove(route)
+        if gone:
+            log.info("the route to %s is gone", route.remote_name or route.remote)
+            self._tell_clients()
+        if failed or self._dialer_closed() or route.no_reconnect or route.remote_id == self._own.server_id:
+            return
+        again = route.wish
+        if again is None and route.retry and route.url is not None:
+            again = Wish(route.url, explicit=route.explicit, account=route.account)
+        if again is not None:
+            again.explicit = again.explicit or route.explicit
+            self._again(route, again, gone)
+
+    def _dialer_closed(self) -> bool:
+        return not self._begun
+
+    def _again(self, route: Route, wish: Wish, gone: bool) -> None:
+        """A server of one connection that is connected need not be connected anew."""
+        if not route.account and self._own.pool_size < 1 and self._cluster.has(route.remote_id):
+            return
+        # Of a pool the first connection brings the others with it.
+        if route.pool and not gone and self._cluster.next_is_due(route.remote_id):
+            return
+        if not self._dialer.has(wish.url, wish.account):
+            self._dialer.again(Wish(wish.url, wish.explicit, wish.account))
+
+    def _end(self, route: Route, text: str) -> None:
+        if text:
+            log.warning("%s: %s", route.remote, text)
+            self._engine.reply(route.conn, f"-ERR '{text}'\r\n".encode())
+        self._engine.close_connection(route.conn)
+
+    # --- greeting ---------------------------------------------------------------------------------------------------
+
+    def _opened(self, conn: int) -> None:
+        wish = self._dialer.opened(conn)
+        route = self._routes[conn] = Route(conn, wish, self._engine.remote(conn) or (str(wish.url) if wish else "?"))
+        if self._encryption is not None and self._encryption.terms is not None:
+            self._encryption.begin(conn, wish.url.host if wish is not None else "")
+        else:
+            self._greet(route)
+
+    def _shaken(self, conn: int) -> None:
+        if (route := self._routes.get(conn)) is None or self._encryption is None:
+            return
+        if self._encryption.is_pinned(conn):
+            self._greet(route)
+        else:
+            log.error("%s: the TLS handshake failed: certificate not pinned", self._engine.remote(conn))
+            self._engine.close_connection(conn)
+
+    def _refused(self, conn: int, alert: bytes, why: str) -> None:
+        self._engine.send(conn, alert)
+        self._engine.close_connection(conn)
+
+    def _greet(self, route: Route) -> None:
+        self._say_first(route)
+        self._engine.resume(route.conn)
+
+    def _say_first(self, route: Route) -> None:
+        conn, wish = route.conn, route.wish
+        if is_negotiated(self._own.compression):
+            # Nothing may be said by and by as long as it is open how.
+            self._engine.call(conn, "negotiates", 1)
+        if wish is None:
+            if self._own.auth_required:
+                route.auth_by_ns = time.monotonic_ns() + self._settings["cluster-auth-timeout"]
+            self._say_info(route)
+            return
+        route.url, route.account, route.explicit = wish.url, wish.account, wish.explicit
+        self._engine.call(conn, "solicited")
+        self._say_now(route, json_line("CONNECT", self._own.connect(wish.url.user, wish.url.password)))
+        # Which place in a pool is free, and how it is compressed, is known when the other has said who it is.
+        if not self._delays_info(route):
+            self._say_info(route)
+
+    def _delays_info(self, route: Route) -> bool:
+        if route.wish is None:
+            return False
+        return is_negotiated(self._own.compression) or (self._own.pool_size > 0 and not route.account)
+
+    def _say_info(self, route: Route, pool_index: int = 0) -> None:
+        mode = route.wish.gossip_mode if route.wish is not None else 0
+        compression = route.compression if route.negotiated and self._own.compression != AUTO else self._own.compression
+        said = compression if compression != NOT_SUPPORTED else ""
+        info = self._own.info(secrets.token_urlsafe(11), pool_index, route.account, mode, said)
+        self._say_now(route, json_line("INFO", info))
+
+    def _say_now(self, route: Route, line: bytes) -> None:
+        """Before it is registered nobody else says anything: it must not be said in a way that came up later."""
+        if route.conn in self._upgrades:
+            self._upgrades.say(route.conn, line)
+        else:
+            self._engine.reply(route.conn, line)
+
+    def _connect(self, route: Route, body: bytes) -> None:
+        said = route.said = read_connect(body)
+        route.auth_by_ns = 0
+        if not self._is_authorized(route, said):
+            raise RouteError("Authorization Violation")
+        if said.get("lang"):
+            raise RouteError("attempted to connect to route port")
+        if said.get("gateway"):
+            raise RouteError(f'Rejecting connection from gateway "{said["gateway"]}" on the Route port')
+        route.headers = bool(said.get("headers"))
+        name = said.get("cluster", "")
+        # A server of the time when clusters had no names says none.
+        if name and name != self._own.cluster and not self._takes_name(name, bool(said.get("cluster_dynamic")), route):
+            raise RouteError(f'Rejecting connection, cluster name "{name}" does not match "{self._own.cluster}"')
+
+    def _is_authorized(self, route: Route, said: Mapping[str, Any]) -> bool:
+        terms = self._encryption.terms if self._encryption is not None else None
+        if self._encryption is not None and terms is not None and terms.names_who:
+            return self._encryption.is_known(route.conn, self._urls)
+        if not self._own.auth_required:
+            return True
+        known = _same(said.get("user", ""), self._settings["cluster-user"])
+        return _same(said.get("pass", ""), self._settings["cluster-password"]) and known
+
+    def _takes_name(self, name: str, dynamic: bool, route: Route) -> bool:
+        """A name that was made up gives way to one that was not, or to a greater one."""
+        if not self._own.dynamic or (dynamic and self._own.cluster >= name):
+            return False
+        log.info("the cluster is %s", name)
+        self._own.cluster, self._own.dynamic = name, dynamic
+        for other in list(self._routes.values()):
+            if other is not route and other.registered and other.remote_id != route.remote_id:
+                self._engine.close_connection(other.conn)
+        self._tell_clients()
+        return True
+
+    # --- INFO -------------------------------------------------------------------------------------------------------
+
+    def _info(self, route: Route, info: Info) -> None:
+        if info.server_id == self._own.server_id:
+            route.remote_id, route.no_reconnect = info.server_id, True
+            self._dialer.forget(route.conn)
+            raise RouteError("")
+        name = info.text("cluster")
+        if name and name != self._own.cluster and not self._takes_name(name, info.flag("cluster_dynamic"), route):
+            raise RouteError("")
+        if route.registered:
+            self._hear_more(route, info)
+            return
+        if route.wish is None and info.text("server_name") == self._own.server_name and self._own.server_name:
+            log.error('%s has the name of this server: "%s"', route.remote, self._own.server_name)
+            raise RouteError("")
+        self._dialer.heard(route.conn)
+        if not self._compress(route, info):
+            self._register(route, info)
+
+    def _compress(self, route: Route, info: Info) -> bool:
+        """Whether it is compressed from here on, and another INFO will come that way."""
+        if route.negotiated:
+            return False
+        theirs = info.text("compression")
+        if not is_negotiated(self._own.compression):
+            off = theirs and self._own.compression == OFF
+            route.compression = OFF if off else NOT_SUPPORTED
+            return False
+        try:
+            mode = select(self._own.compression, theirs)
+        except ValueError as error:
+            raise RouteError(str(error)) from None
+        if mode == AUTO:
+            mode = by_rtt(time.monotonic_ns() - route.began_ns, thresholds_of(self._settings))
+        route.negotiated, route.compression = True, mode
+        self._engine.call(route.conn, "negotiates", 0)
+        if not is_negotiated(mode):
+            return False
+        from mq_shards.acceptor.filters.s2 import S2
+
+        if route.wish is not None:
+            self._say_info(route)
+        if route.conn not in self._upgrades:
+            self._upgrades.begin(route.conn)
+        route.s2 = S2(compresses=mode != UNCOMPRESSED)
+        self._upgrades.add(route.conn, route.s2)
+        if route.wish is None:
+            self._say_info(route)
+        return True
+
+    def _adapt(self, route: Route) -> None:
+        """An answer has come, after a time that says how much it is worth to compress."""
+        if route.s2 is None or self._own.compression != AUTO:
+            return
+        mode = by_rtt(self._figures(route)["rtt_ns"], thresholds_of(self._settings))
+        if mode != route.compression:
+            log.info("%s: %s", route.remote_name, mode)
+        route.compression, route.s2.compresses = mode, mode != UNCOMPRESSED
+        self._engine.call(route.conn, "tell-pong")
+
+    def _register(self, route: Route, info: Info) -> None:
+        route.take(info)
+        first, index = self._place(route, info)
+        if self._delays_info(route):
+            self._say_info(route, index)
+        flags = (HEADERS if info.flag("headers") else 0) | (0 if route.pool or route.account else NO_POOL)
+        size = max(self._own.pool_size, 0)
+        self._engine.call(route.conn, "permissions", ROUTES_SET)
+        try:
+            joined = self._engine.call(route.conn, "join", flags | index << 16 | size << 32, route.account.encode())
+        except ValueError:
+            log.error("%s: there are as many routes as there can be", route.remote)
+            raise RouteError("") from None
+        if not joined:
+            return
+        route.registered = True
+        if route.s2 is not None and self._own.compression == AUTO:
+            self._engine.call(route.conn, "tell-pong")
+        if first:
+            log.info("a route to %s (%s)", route.remote_name, route.remote)
+            self._tell_clients()
+        if first or route.account:
+            self._gossip(route, info)
+        if route.wish is not None and route.pool and not route.account and not self._cluster.is_full(route.remote_id):
+            route.brings_next = True
+            self._engine.call(route.conn, "ping")
+
+    def _place(self, route: Route, info: Info) -> tuple[bool, int]:
+        """Whether it is the first connection to that server, and its place among them. Raises RouteError."""
+        refused = self._cluster.refusal(route, info)
+        if refused:
+            route.no_reconnect = route.no_reconnect or bool(route.account)
+            raise RouteError(refused)
+        placed = self._cluster.place(route, info)
+        if placed is None:
+            log.debug("%s is connected already", route.remote)
+            raise RouteError("")
+        return placed
+
+    def _solicit_next(self, route: Route) -> None:
+        if route.brings_next and route.url is not None and route.wish is not None:
+            route.brings_next = False
+            if not self._cluster.is_full(route.remote_id):
+                self._dialer.dial(Wish(route.url, route.explicit, gossip_mode=route.wish.gossip_mode))
+
+    def _hear_more(self, route: Route, info: Info) -> None:
+        if info.values.get("route_acc_add_reqid"):
+            self._engine.reply(route.conn, json_line("INFO", {**info.said, "route_account": ""}))
+        elif info.server_id != route.remote_id:
+            self._meet(route, info)
+        elif info.flag("ldm") and route.info is not None:
+            # It is about to end: nobody is to be told to go there.
+            self._cluster.leave(route)
+            self._tell_clients()
+        elif route.info is not None and info.limits() != route.info.limits():
+            # What it takes has changed: it has not heard of all of that.
+            route.info.values.update(info.limits())
+            self._engine.call(route.conn, "tell-again")
+
+    # --- others, of whom servers tell ------------------------------------------------------------------------
+
+    def _meet(self, route: Route, info: Info) -> None:
+        account = info.text("route_account")
+        if account and self._own.pool_size < 1:
+            return
+        if self._cluster.knows(info.server_id, account) or self._is_configured(info):
+            return
+        url = route_url(info.text("ip"))
+        if url is None:
+            return
+        self._solicit(info, url.host, url.port, account)
+        if not route.pool and not account:
+            for pinned in self._pinned:
+                self._solicit(info, url.host, url.port, pinned)
+
+    def _solicit(self, info: Info, host: str, port: int, account: str) -> None:
+        url = RouteUrl(host, port)
+        if info.flag("auth_required"):
+            url = RouteUrl(host, port, self._settings["cluster-user"], self._settings["cluster-password"])
+        if not self._dialer.has(url, account):
+            self._dialer.dial(Wish(url, explicit=False, account=account, gossip_mode=info.number("gossip_mode")))
+
+    def _is_configured(self, info: Info) -> bool:
+        port = info.number("port")
+        url = route_url(info.text("ip"))
+        hosts = {info.text("host")} | ({url.host} if url is not None else set())
+        return any(configured.is_at(host, port) for configured in self._urls for host in hosts)
+
+    def _gossip(self, route: Route, info: Info) -> None:
+        """The others are told of a server that has come, unless that was by their telling."""
+        wish = route.wish
+        heard_of = wish is not None and not route.explicit
+        if heard_of and wish is not None and wish.gossip_mode != GOSSIP_OVERRIDE:
+            return
+        if info.number("gossip_mode") == GOSSIP_DISABLED:
+            return
+        for other in self._cluster.one_of_each(route.account):
+            if other.remote_id == route.remote_id or (route.account and not other.pool):
+                continue
+            mode = _gossip_mode(other, solicited=wish is not None, explicit=route.explicit)
+            self._engine.reply(other.conn, json_line("INFO", info.forwarded(route.ip, mode)))
+
+    # --- clients ----------------------------------------------------------------------------------------------------
+
+    def lame_duck(self) -> None:
+        """The other servers are told: they tell their clients not to come here."""
+        self._own.ldm = True
+        for route in self._cluster.one_of_each(""):
+            self._engine.reply(route.conn, json_line("INFO", self._own.info()))
+
+    def _tell_clients(self) -> None:
+        """Of the cluster, and where else they can go."""
+        if self._nats is not None:
+            told = not self._settings["cluster-no-advertise"]
+            urls = self._cluster.connect_urls() if told else ()
+            ws_urls = self._cluster.connect_urls("ws_connect_urls") if told else ()
+            self._nats.cluster_changed(urls, ws_urls, self._own.cluster)
+
+    # --- figures ----------------------------------------------------------------------------------------------------
+
+    def routes(self) -> list[dict[str, Any]]:
+        """As /routez shows them."""
+        return [{**route.shown(), **self._figures(route)} for route in self._routes.values() if route.registered]
+
+    def _figures(self, route: Route) -> dict[str, int]:
+        parts = self._engine.call_for_list(route.conn, "figures")
+        numbers = [low | high << 32 for low, high in zip(parts[::2], parts[1::2], strict=True)]
+        return dict(zip(FIGURES, numbers, strict=False))
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode(), wanted.encode())
+
+
+def _gossip_mode(other: Route, solicited: bool, explicit: bool) -> int:
+    """What the server that is told does with it: whoever was told of by one that is in the configuration is told on."""
+    if (not solicited and other.explicit) or (solicited and explicit):
+        return GOSSIP_OVERRIDE
+    return 0 if solicited else GOSSIP_DISABLED

@@ -1,0 +1,113 @@
+"""What accounts share, and what subjects are mapped to: checked, and as the codec takes it.
+
+An account gives streams and services away (exports), to all or to some; another takes them (imports), perhaps under
+another subject. Nothing is taken that was not given. What is accepted is what nats-server accepts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from mq_shards.acceptor.protocols.nats.cycles import Import, Imports, covers
+from mq_shards.acceptor.protocols.nats.transforms import TransformError, by_number, pieces_of, tokens_of
+
+# How long answers are waited for, where the export does not say.
+ANSWER_NS: Final = 120_000_000_000
+
+Account = Mapping[str, Any]
+
+
+class ShareError(ValueError):
+    """What cannot be shared so."""
+
+
+def export_of(exporter: Account, kind: str, subject: str, importer: str) -> Account:
+    """The export by which an account may import a subject. Raises ShareError."""
+    for export in exporter.get("exports", ()):
+        if export["kind"] == kind and covers(export["subject"], subject) and _may(export, subject, importer):
+            found: Account = export
+            return found
+    raise ShareError(f'account "{exporter["name"]}" gives "{importer}" no {kind} "{subject}"')
+
+
+def _may(export: Account, subject: str, importer: str) -> bool:
+    if (place := export.get("token_position", 0)) > 0:
+        tokens = tokens_of(subject)
+        return bool(place <= len(tokens) and tokens[place - 1] == importer)
+    accounts: Sequence[str] | None = export.get("accounts")
+    return accounts is None or importer in accounts
+
+
+def mapping_lines(source: str, destinations: Sequence[Mapping[str, Any]]) -> str:
+    """Each destination has a subject and a weight of 100; what is left of that leaves the subject as it is."""
+    found = [(int(one["weight"]), pieces_of(source, one["subject"])) for one in destinations]
+    total = sum(weight for weight, _ in found)
+    if total > 100:
+        raise TransformError(f'"{source}": the weights are more than 100')
+    if total < 100 and all(one["subject"] != source for one in destinations):
+        found.append((100 - total, pieces_of(source, by_number(source))))
+    lines, below = [f"m {source}"], 0
+    for weight, pieces in sorted(found, key=lambda one: one[0]):
+        below += weight
+        lines.append(f"d {below} {pieces}")
+    return "".join(line + "\n" for line in lines)
+
+
+def stream_line(importer: int, source: str, to: str) -> str:
+    return f"t {importer} {source} {pieces_of(source, by_number(to), reversible=True)}\n"
+
+
+def service_line(exporter: int, export: Account, subject: str, to: str, is_shared: bool) -> str:
+    """Requests to `to` in the importing account go to `subject` in the exporting one."""
+    once = export.get("response", "single") == "single"
+    lifetime = export.get("threshold_ns") or ANSWER_NS
+    pieces = pieces_of(to, by_number(subject), reversible=True)
+    return f"v {exporter} {int(once)} {lifetime} {int(is_shared)} {to} {pieces}\n"
+
+
+def _refuse_cycles(accounts: Sequence[Account]) -> None:
+    """Raises ShareError."""
+    for kind in ("stream", "service"):
+        imports = Imports(kind, {
+            account["name"]: [one["subject"] for one in account.get("exports", ()) if one["kind"] == kind]
+            for account in accounts
+        })  # fmt: skip
+        for account in accounts:
+            for one in account.get("imports", ()):
+                if one["kind"] != kind:
+                    continue
+                why = imports.add(account["name"], Import(one["account"], one["subject"], one["to"]))
+                if why is not None:
+                    raise ShareError(f'Error adding {kind} import "{one["subject"]}": {why}')
+
+
+def all_lines(accounts: Sequence[Account], number_of: Callable[[str], int]) -> dict[str, str]:
+    """By account. Raises ShareError or TransformError."""
+    by_name = {account["name"]: account for account in accounts}
+    _refuse_cycles(accounts)
+    lines: dict[str, str] = {}
+
+    def add(account: str, line: str) -> None:
+        lines[account] = lines.get(account, "") + line
+
+    for account in accounts:
+        name = account["name"]
+        for source, destinations in account.get("mappings", {}).items():
+            add(name, mapping_lines(source, destinations))
+        for one in account.get("imports", ()):
+            exporter = by_name.get(one["account"])
+            if exporter is None:
+                raise ShareError(f'there is no account "{one["account"]}"')
+            export = export_of(exporter, one["kind"], one["subject"], name)
+            if one["kind"] == "stream":
+                add(exporter["name"], stream_line(number_of(name), one["subject"], one["to"]))
+            else:
+                exporting = number_of(exporter["name"])
+                add(name, service_line(exporting, export, one["subject"], one["to"], one.get("share", False)))
+    return lines
+
+
+def needs_info(account: Account) -> bool:
+    """Services are told who asks."""
+    return any(one["kind"] == "service" and one.get("share") for one in account.get("imports", ()))

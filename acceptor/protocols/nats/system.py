@@ -1,0 +1,268 @@
+"""What the server itself says and hears in the system account: it is a client of its own there, over a socket pair.
+
+    $SYS.REQ.SERVER.PING[.X], $SYS.REQ.SERVER.<id>.X, $SYS.REQ.ACCOUNT.<name>.X    the gateway answers
+    $SYS.REQ.ACCOUNT.<name>.CLAIMS.UPDATE                                          an account's JWT, in operator mode
+    $SYS.ACCOUNT.<name>.CONNECT, .DISCONNECT                                       events, from each acceptor
+    $SYS.SERVER.<id>.CLIENT.AUTH.ERR                                               who was not let in
+    $SYS.SERVER.ACCOUNT.<name>.CONNS, $SYS.ACCOUNT.<name>.SERVER.CONNS             how many connections it has now
+    $SYS.SERVER.<id>.STATSZ                                                        at first often, then every 10 s
+
+Its connection is shown by no monitoring and counts nowhere. Where nobody can be a user of that account there is none.
+What is not taken in time is dropped: nobody waits for it. The gateway's half is gateway/nats/system.py.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from mq_shards.acceptor.engine import FOREVER
+from mq_shards.acceptor.protocols.go_time import instant
+from mq_shards.acceptor.protocols.nats.monitor import REFUSALS
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.engine import Engine
+    from mq_shards.acceptor.protocols.nats.monitor import Known
+    from mq_shards.acceptor.watched import Watched
+    from mq_shards.ringbuf.calls import Calls, Reply
+
+UNSENT_BYTES: Final = 4 << 20
+UNDER_WAY: Final = 256  # requests; one more has no answer
+RECEIVE_BYTES: Final = 64 << 10
+CONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_connect"
+DISCONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_disconnect"
+CONNS_TYPE: Final = "io.nats.server.advisory.v1.account_connections"
+FIRST_STATSZ_NS: Final = 250_000_000
+STATSZ_NS: Final = 1_000_000_000  # then twice as long each time, until it is
+LONGEST_STATSZ_NS: Final = 10_000_000_000
+
+# Of an account's JWT that is sent: new and old. The name is the token before the last two.
+CLAIMS: Final = ("$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE")
+
+Row = dict[str, Any]
+Update = Callable[[str, str, Callable[[Row], None]], None]
+
+
+class System:
+    def __init__(
+        self,
+        engine: Engine,
+        protocol: int,
+        watched: Watched,
+        calls: Calls,
+        server_id: str,
+        *,
+        answers: bool,
+        update: Update | None = None,
+    ) -> None:
+        """`answers`: requests; of several acceptors one does. `update` is given an account's name and JWT, and what is
+        to be told the answer, now or later."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        self.conn: Final = engine.adopt(theirs.detach(), protocol)
+        self._socket = ours
+        self._watched = watched
+        self._calls = calls
+        self._server_id = server_id
+        self._update = update
+        self._in = bytearray()
+        self._out = bytearray()
+        self._under_way = 0
+        self._sequence = 0
+        self._changed: dict[str, bool] = {}  # accounts whose number is asked for: whether it has changed meanwhile
+        self._statsz_ns = STATSZ_NS
+        self._next_statsz_ns = time.monotonic_ns() + FIRST_STATSZ_NS if answers else FOREVER
+        watched.watch(ours.fileno(), self._ready)
+        if answers:
+            subjects = "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.*", f"$SYS.REQ.SERVER.{server_id}.*"
+            claims = CLAIMS if update is not None else ()
+            for number, subject in enumerate((*subjects, "$SYS.REQ.ACCOUNT.*.*", *claims), 1):
+                self._send(f"SUB {subject} {number}\r\n".encode())
+
+    def close(self) -> None:
+        self._watched.forget(self._socket.fileno())
+        self._socket.close()
+
+    def publish(self, subject: str, content: bytes) -> None:
+        self._send(f"PUB {subject} {len(content)}\r\n".encode() + content + b"\r\n")
+
+    # --- by itself --------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        if self._next_statsz_ns == FOREVER:
+            return FOREVER
+        return max(self._next_statsz_ns - time.monotonic_ns(), 0)
+
+    def expire(self) -> None:
+        now = time.monotonic_ns()
+        if self._next_statsz_ns == FOREVER or now < self._next_statsz_ns:
+            return
+        self._next_statsz_ns = now + self._statsz_ns
+        self._statsz_ns = min(2 * self._statsz_ns, LONGEST_STATSZ_NS)
+        self._ask(
+            f"$SYS.REQ.SERVER.{self._server_id}.STATSZ", b"", self._heard(f"$SYS.SERVER.{self._server_id}.STATSZ")
+        )
+
+    # --- events -----------------------------------------------------------------------------------------------------
+
+    def connected(self, known: Known, server: Row) -> None:
+        event = self._event(CONNECT_TYPE, server, client_row(known))
+        self.publish(f"$SYS.ACCOUNT.{known.account}.CONNECT", orjson.dumps(event))
+        self._count(known.account)
+
+    def disconnected(self, known: Known, server: Row, row: Mapping[str, Any]) -> None:
+        """`row`: what monitoring keeps of it."""
+        self._ended(f"$SYS.ACCOUNT.{known.account}.DISCONNECT", known, server, row)
+        if row["reason"] not in REFUSALS:
+            self._count(known.account)
+
+    def refused(self, known: Known, server: Row, row: Mapping[str, Any]) -> None:
+        """It has not proven who it is."""
+        self._ended(f"$SYS.SERVER.{self._server_id}.CLIENT.AUTH.ERR", known, server, row)
+
+    def _ended(self, subject: str, known: Known, server: Row, row: Mapping[str, Any]) -> None:
+        event = self._event(DISCONNECT_TYPE, server, {**client_row(known), "stop": instant(row["stop_ns"])})
+        # By the client.
+        event["sent"] = {"msgs": row["in_messages"], "bytes": row["in_bytes"]}
+        event["received"] = {"msgs": row["out_messages"], "bytes": row["out_bytes"]}
+        event["reason"] = row["reason"]
+        self.publish(subject, orjson.dumps(event))
+
+    def _count(self, account: str) -> None:
+        """Of an account one question is under way at a time: of many who come at once not each is said."""
+        is_asked = account in self._changed
+        self._changed[account] = is_asked
+        if not is_asked and not self._ask(f"$SYS.REQ.ACCOUNT.{account}.CONNS", b"", self._counted(account)):
+            del self._changed[account]
+
+    def _counted(self, account: str) -> Callable[[Reply], None]:
+        def counted(answer: Reply) -> None:
+            self._under_way -= 1
+            has_changed = self._changed.pop(account)
+            if answer.ok and answer.body:
+                content = orjson.loads(answer.body)
+                event = {**self._event_head(CONNS_TYPE), **content}
+                for subject in (f"$SYS.SERVER.ACCOUNT.{account}.CONNS", f"$SYS.ACCOUNT.{account}.SERVER.CONNS"):
+                    self.publish(subject, orjson.dumps(event))
+            if has_changed:
+                self._count(account)
+
+        return counted
+
+    def _event(self, kind: str, server: Row, client: Row) -> Row:
+        self._sequence += 1
+        head = self._event_head(kind)
+        stamp = {"seq": self._sequence, "time": head["timestamp"]}
+        return {**head, "server": {**server, **stamp}, "client": client}
+
+    @staticmethod
+    def _event_head(kind: str) -> Row:
+        number = base64.b32encode(hashlib.sha256(os.urandom(16)).digest()).decode()[:22]
+        return {"type": kind, "id": number, "timestamp": instant(time.time_ns())}
+
+    # --- the socket -------------------------------------------------------------------------------------------------
+
+    def _send(self, data: bytes) -> None:
+        if len(self._out) + len(data) > UNSENT_BYTES:
+            return
+        self._out += data
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._out:
+                del self._out[: self._socket.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._out.clear()
+        self._watched.watch(self._socket.fileno(), self._ready, bool(self._out))
+
+    def _ready(self) -> None:
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            data = b""
+        except OSError:
+            return
+        self._in += data
+        while self._take():
+            pass
+        self._flush()
+
+    def _take(self) -> bool:
+        """One line, and the payload behind it; false if it is not all there."""
+        line_end = self._in.find(b"\r\n")
+        if line_end < 0:
+            return False
+        words = bytes(self._in[:line_end]).decode(errors="replace").split(" ")
+        if words[0] != "MSG":
+            del self._in[: line_end + 2]
+            if words[0] == "PING":
+                self._send(b"PONG\r\n")
+            return True
+        size = int(words[-1])
+        end = line_end + 2 + size + 2
+        if len(self._in) < end:
+            return False
+        body = bytes(self._in[line_end + 2 : end - 2])
+        del self._in[:end]
+        if words[1].endswith(".CLAIMS.UPDATE") and self._update is not None:
+            account, reply = words[1].split(".")[-3], words[3] if len(words) == 5 else ""
+            self._update(account, body.decode(errors="replace"), lambda answer: self._say(reply, answer))
+        elif len(words) == 5:
+            self._asked(words[1], words[3], body)
+        return True
+
+    def _say(self, reply: str, answer: Row) -> None:
+        if reply:
+            self.publish(reply, orjson.dumps(answer))
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def _asked(self, subject: str, reply: str, body: bytes) -> None:
+        self._ask(subject, body, self._heard(reply))
+
+    def _ask(self, subject: str, body: bytes, heard: Callable[[Reply], None]) -> bool:
+        """Of the gateway, unless too much is under way."""
+        if self._under_way >= UNDER_WAY:
+            return False
+        self._under_way += 1
+        question = orjson.dumps({"subject": subject, "body": body.decode(errors="replace")})
+        self._calls.ask("nats.system", question, heard, again=True)
+        return True
+
+    def _heard(self, reply: str) -> Callable[[Reply], None]:
+        def heard(answer: Reply) -> None:
+            self._under_way -= 1
+            if answer.ok and answer.body:
+                self.publish(reply, answer.body)
+
+        return heard
+
+
+def client_row(known: Known) -> Row:
+    """What an event says of a client."""
+    shown, account = known.row, known.account
+    found: Row = {"start": instant(known.start_ns), "host": shown["ip"], "id": known.cid, "acc": account}
+    if user := known.auth.get("authorized_user"):
+        found["user"] = user
+    named = {"name": shown.get("name"), "lang": shown.get("lang"), "ver": shown.get("version")}
+    found |= {name: value for name, value in named.items() if value}
+    return {**found, "name_tag": account, "kind": "Client", "client_type": shown["type"]}
+
+
+def has_users(content: bytes) -> bool:
+    """Whether a configuration file has anybody in the system account."""
+    found = orjson.loads(content)
+    if found.get("operator", {}).get("system_account"):
+        return True
+    who = found.get("who", {})
+    return any(user.get("account") == who.get("system_account", "$SYS") for user in who.get("users", ()))

@@ -1,0 +1,204 @@
+"""The section nats's options about TLS: what they mean, and whether they can be met.
+
+Needs neither the C core nor a connection, so that the supervisor can ask before it starts anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mq_shards.acceptor.filters.tls import CIPHER_NAMES, VerifyingTls
+from mq_shards.acceptor.protocols.nats.tls_options import OPTIONS, first_ns
+
+VERSIONS: Final = {"": ssl.TLSVersion.TLSv1_2, "1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+OPENSSL_NAMES: Final = {name: ours for ours, name in CIPHER_NAMES.items()}
+VERSION_1_3: Final = ("TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsTerms:
+    """How clients come to be encrypted."""
+
+    context: ssl.SSLContext
+    required: bool
+    verify: bool
+    maps: bool  # a certificate says which user somebody is
+    timeout_ns: int
+    first_ns: int  # see first_ns()
+    pinned: frozenset[str]
+    rate_limit: int
+
+    def make(self) -> VerifyingTls:
+        return VerifyingTls(self.context)
+
+    def refuses(self, tls: VerifyingTls) -> bool:
+        """Whether the client's certificate is none of those that are wanted."""
+        certificate = tls.certificate
+        return bool(self.pinned) and (certificate is None or key_digest(certificate) not in self.pinned)
+
+
+def terms(settings: Mapping[str, Any], prefix: str = "") -> TlsTerms | None:
+    """None when clients are not encrypted. `prefix`: what stands before the names of the options. Raises ValueError:
+    one line that names the option and says what is wrong."""
+    if not settings[f"{prefix}tls-cert-file"] and not settings[f"{prefix}tls-key-file"]:
+        for name, kind in OPTIONS.items():
+            if name != "tls-timeout" and settings[f"{prefix}{name}"] != kind.default:
+                raise ValueError(f"nats.{prefix}{name} needs nats.{prefix}tls-cert-file and nats.{prefix}tls-key-file")
+        return None
+    for one, other in (("tls-cert-file", "tls-key-file"), ("tls-key-file", "tls-cert-file")):
+        if not settings[f"{prefix}{one}"]:
+            raise ValueError(f"nats.{prefix}{other} is set, so nats.{prefix}{one} must be too")
+    first = first_ns(settings[f"{prefix}tls-handshake-first"])
+    assert first is not None
+    maps = settings[f"{prefix}tls-verify-and-map"]
+    return TlsTerms(
+        context=server_context(settings, prefix),
+        required=not settings[f"{prefix}allow-non-tls"],
+        verify=bool(settings[f"{prefix}tls-verify"] or maps),
+        maps=maps,
+        timeout_ns=settings[f"{prefix}tls-timeout"],
+        first_ns=first,
+        pinned=frozenset(pin.lower() for pin in settings[f"{prefix}tls-pinned-certs"]),
+        rate_limit=settings[f"{prefix}tls-connection-rate-limit"],
+    )
+
+
+def server_context(settings: Mapping[str, Any], prefix: str = "", *, verify: bool | None = None) -> ssl.SSLContext:
+    """`prefix`: what stands before the names of the options. `verify`: a certificate must be shown; None: as they say.
+    Raises ValueError as terms() does."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    _complete(context, settings, prefix)
+    if verify or (verify is None and (settings[f"{prefix}tls-verify"] or settings[f"{prefix}tls-verify-and-map"])):
+        context.verify_mode = ssl.CERT_REQUIRED
+        _trust(context, settings, prefix, ssl.Purpose.CLIENT_AUTH)
+    return context
+
+
+def client_context(settings: Mapping[str, Any], prefix: str, *, verify: bool) -> ssl.SSLContext:
+    """For connections that are made. Raises ValueError as terms() does."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    _complete(context, settings, prefix)
+    _trust(context, settings, prefix, ssl.Purpose.SERVER_AUTH)
+    return context
+
+
+def _complete(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str) -> None:
+    context.minimum_version = VERSIONS[settings[f"{prefix}tls-min-version"]]
+    _choose_ciphers(context, settings[f"{prefix}tls-cipher-suites"], prefix)
+    cert, key = f"{prefix}tls-cert-file", f"{prefix}tls-key-file"
+    try:
+        # No password: an empty one fails, where none would be asked for on the terminal.
+        context.load_cert_chain(settings[cert], settings[key], password="")
+    except (ssl.SSLError, OSError, ValueError) as error:
+        files = f"nats.{cert} {settings[cert]}, nats.{key} {settings[key]}"
+        raise ValueError(f"{files}: {_said(error)}") from None
+
+
+def _choose_ciphers(context: ssl.SSLContext, names: Sequence[str], prefix: str) -> None:
+    """Those of TLS 1.3 are always allowed: ssl has no way to choose among them."""
+    for name in names:
+        if name not in OPENSSL_NAMES and name not in VERSION_1_3:
+            raise ValueError(f"nats.{prefix}tls-cipher-suites: {name} is not known here")
+    older = [OPENSSL_NAMES[name] for name in names if name in OPENSSL_NAMES]
+    try:
+        if older:
+            context.set_ciphers(":".join(older))
+    except ssl.SSLError as error:
+        raise ValueError(f"nats.{prefix}tls-cipher-suites: {_said(error)}") from None
+    if names and not older:
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+
+
+def _trust(context: ssl.SSLContext, settings: Mapping[str, Any], prefix: str, purpose: ssl.Purpose) -> None:
+    option = f"{prefix}tls-ca-file"
+    path = settings[option]
+    if not path:
+        context.load_default_certs(purpose)
+        return
+    try:
+        context.load_verify_locations(cafile=path)
+    except (ssl.SSLError, OSError) as error:
+        raise ValueError(f"nats.{option}: {path}: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+def key_digest(certificate: bytes) -> str:
+    """Hexadecimal SHA-256 of the SubjectPublicKeyInfo of a certificate in DER (RFC 5280, 4.1)."""
+    return hashlib.sha256(_key_info(certificate)).hexdigest()
+
+
+def _key_info(certificate: bytes) -> bytes:
+    """The certificate is a sequence, the first thing in it another; in that, version, serial number, algorithm, issuer,
+    validity and subject come before it."""
+    at, _ = _content(certificate, 0)
+    at, _ = _content(certificate, at)
+    if certificate[at] == 0xA0:  # the version may be missing
+        at = _end(certificate, at)
+    for _ in range(5):
+        at = _end(certificate, at)
+    return certificate[at : _end(certificate, at)]
+
+
+def _content(der: bytes, at: int) -> tuple[int, int]:
+    """Where what begins at `at` has its content, and how much that is."""
+    length, at = der[at + 1], at + 2
+    if length < 0x80:
+        return at, length
+    count = length & 0x7F
+    return at + count, int.from_bytes(der[at : at + count], "big")
+
+
+def _end(der: bytes, at: int) -> int:
+    begin, length = _content(der, at)
+    return begin + length
+
+
+# By ssl's names the attributes of a subject that people write otherwise (RFC 4514, 3).
+SHORT_NAMES: Final[Mapping[str, str]] = {
+    "commonName": "CN", "localityName": "L", "stateOrProvinceName": "ST", "organizationName": "O",
+    "organizationalUnitName": "OU", "countryName": "C", "streetAddress": "STREET", "domainComponent": "DC",
+    "userId": "UID", "serialNumber": "SERIALNUMBER", "postalCode": "POSTALCODE",
+}  # fmt: skip
+
+Subject = Sequence[tuple[str, str]]
+
+
+def names_of(certificate: Mapping[str, Any]) -> list[str]:
+    """What a certificate, as ssl has it, calls its owner beside its subject: in the order in which a nats-server looks
+    for a user of such a name."""
+    names = certificate.get("subjectAltName", ())
+    return [name for wanted in ("email", "DNS", "URI") for kind, name in names if kind == wanted]
+
+
+def subject_of(certificate: Mapping[str, Any]) -> Subject:
+    """Sorted: in which order its parts are written says nothing."""
+    parts = (part for together in certificate.get("subject", ()) for part in together)
+    return sorted((SHORT_NAMES.get(kind, kind).upper(), value) for kind, value in parts)
+
+
+def parse_subject(text: str) -> Subject | None:
+    """Of a user's name that is written as a subject, CN=one,OU=two; None if it is not. RFC 4514, without #hex."""
+    found: list[tuple[str, str]] = []
+    for part in re.split(r"(?<!\\)[,+]", text):
+        kind, equals, value = part.partition("=")
+        if not equals or not kind.strip():
+            return None
+        found.append((kind.strip().upper(), re.sub(r"\\(.)", r"\1", value.strip())))
+    return sorted(found)

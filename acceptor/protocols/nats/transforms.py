@@ -1,0 +1,112 @@
+"""Subjects made of others, as an operator writes them: "$1", "{{wildcard(1)}}", "{{partition(10,1,2)}}", ...
+
+What is written is checked and turned into pieces as the codec takes them (nats_transform.h).
+What is accepted is what nats-server accepts.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+MAX_NUMBER: Final = (1 << 31) - 1
+# Functions of a token and a number: the codec's letters for them.
+OF_TOKEN: Final = {
+    "splitfromleft": "L", "splitfromright": "R", "slicefromleft": "l", "slicefromright": "r", "left": "h", "right": "t",
+}  # fmt: skip
+_FUNCTION: Final = re.compile(r"\{\{\s*([A-Za-z]+)\s*\((.*)\)\s*\}\}")
+
+
+class TransformError(ValueError):
+    """What is wrong with a destination."""
+
+
+def tokens_of(subject: str) -> list[str]:
+    """Dots within braces are part of a token: of a delimiter there is none."""
+    return subject.split(".")
+
+
+def pieces_of(source: str, destination: str, *, reversible: bool = False) -> str:
+    """`reversible`: every wildcard of the source is used, and as it is. Raises TransformError."""
+    stars = [place for place, token in enumerate(tokens_of(source)) if token == "*"]
+    has_tail = tokens_of(source)[-1] == ">"
+    tokens = tokens_of(destination)
+    if not all(tokens) or "*" in tokens or ">" in tokens[:-1] or has_tail != (tokens[-1] == ">"):
+        raise TransformError(f'"{destination}" cannot be made of "{source}"')
+    pieces: list[str] = []
+    used = 0
+    for token in tokens:
+        if token == ">":
+            pieces.append(f">{len(tokens_of(source)) - 1}")
+            continue
+        piece, wildcards = _piece(token, stars, bool(stars) or has_tail)
+        if reversible and piece[0] not in "=w":
+            raise TransformError(f'"{token}" is not possible in an import')
+        used += wildcards
+        pieces.append(piece)
+    if reversible and used < len(stars):
+        raise TransformError(f'"{destination}" does not use all wildcards of "{source}"')
+    return " ".join(pieces)
+
+
+def _piece(token: str, stars: list[int], has_wildcards: bool) -> tuple[str, int]:
+    """And how many wildcards it uses."""
+    if token[0] == "$" and re.fullmatch(r"\$[-+]?[0-9]+", token):
+        return f"w{_star(token, int(token[1:]), stars)}", 1
+    if len(token) <= 4 or not (token.startswith("{{") and token.endswith("}}")):
+        return f"={token}", 0
+    match = _FUNCTION.fullmatch(token)
+    if match is None:
+        raise TransformError(f'"{token}" is not a function')
+    name, arguments = match[1].lower(), match[2].split(",")
+    if not has_wildcards and name not in ("random", "partition"):
+        raise TransformError(f'"{token}": there is no such wildcard')
+    return _call(token, name, arguments, stars)
+
+
+def _call(token: str, name: str, arguments: list[str], stars: list[int]) -> tuple[str, int]:
+    if name == "wildcard" and len(arguments) == 1:
+        return f"w{_star(token, _number(token, arguments[0]), stars)}", 1
+    if name == "random" and len(arguments) == 1:
+        return f"n{_count(token, arguments[0])}", 0
+    if name == "partition":
+        places = [_star(token, _number(token, argument), stars) for argument in arguments[1:]]
+        return ",".join([f"p{_count(token, arguments[0])}", *map(str, places)]), len(places)
+    if name in OF_TOKEN and len(arguments) == 2:
+        place = _star(token, _number(token, arguments[0]), stars)
+        return f"{OF_TOKEN[name]}{place},{_count(token, arguments[1])}", 1
+    if name == "split" and len(arguments) == 2:
+        if not arguments[1] or " " in arguments[1]:
+            raise TransformError(f'"{token}": "{arguments[1]}" does not divide')
+        return f"s{_star(token, _number(token, arguments[0]), stars)}={arguments[1]}", 1
+    raise TransformError(f'"{token}" is not a function, or has another number of arguments')
+
+
+def _number(token: str, text: str) -> int:
+    if re.fullmatch(r" *[-+]?[0-9]{1,10} *", text) is None:
+        raise TransformError(f'"{token}": "{text}" is not a number')
+    return int(text)
+
+
+def _count(token: str, text: str) -> int:
+    number = _number(token, text)
+    if not 0 <= number <= MAX_NUMBER:
+        raise TransformError(f'"{token}": {number} is out of range')
+    return number
+
+
+def _star(token: str, number: int, stars: list[int]) -> int:
+    """The place of a wildcard, the first of which is 1."""
+    if not 1 <= number <= len(stars):
+        raise TransformError(f'"{token}": there is no wildcard {number}')
+    return stars[number - 1]
+
+
+def by_number(subject: str) -> str:
+    """The wildcards of a pattern as what stands for them: "a.*.b.*" as "a.$1.b.$2"."""
+    count = 0
+    tokens = []
+    for token in tokens_of(subject):
+        count += token == "*"
+        tokens.append(f"${count}" if token == "*" else token)
+    return ".".join(tokens)

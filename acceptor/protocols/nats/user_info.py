@@ -1,0 +1,64 @@
+"""What is said of who a client is: to itself, when it asks `$SYS.REQ.USER.INFO`, and to services that it asks.
+
+As nats-server's, which fills it with a copy of what it holds: who may do everything has `permissions` only if somebody
+wrote them down.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+from mq_shards.acceptor.protocols.go_time import instant
+from mq_shards.acceptor.protocols.nats.client import Client, go_json
+from mq_shards.acceptor.protocols.nats.who import Limits, Permissions
+
+Row = dict[str, Any]
+
+
+def answer(server: Mapping[str, Any], sequence: int, client: Client) -> bytes:
+    user, account = client.user, client.account
+    # Where nobody has to be somebody: what it called itself.
+    name = user.nkey or user.name if user is not None else client.options.get("user", "")
+    said: Row = {"user": name, "account": account, "account_name": account}
+    if user is not None and user.permissions is not None:
+        said["permissions"] = permissions_row(user.permissions)
+    stamp = {"seq": sequence, "time": instant(time.time_ns())}
+    return go_json({"server": {**server, **stamp}, "data": said})
+
+
+def permissions_row(permissions: Permissions) -> Row:
+    responses = permissions.responses
+    found: Row = {
+        "publish": _limits_row(permissions.publish),
+        "subscribe": _limits_row(permissions.subscribe),
+    }
+    if responses is not None:
+        found["responses"] = {"max": responses.max or -1, "ttl": responses.expires_ns}
+    return found
+
+
+def _limits_row(limits: Limits) -> Row:
+    rows = {"allow": sorted(limits.allow or ()), "deny": sorted(limits.deny)}
+    return {name: patterns for name, patterns in rows.items() if patterns}
+
+
+def asker(client: Client, server_name: str, cluster: str) -> bytes:
+    """What services of other accounts are told of who asks: JSON around the time to its answers."""
+    options = client.options
+    started = datetime.fromtimestamp(client.connected_wall_ns / 1e9, UTC).isoformat().replace("+00:00", "Z")
+    first = {
+        "start": started, "host": client.host, "id": client.client_id,
+        "acc": client.account, "user": client.user.name or client.user.nkey if client.user else "",
+        "name": options.get("name", ""), "lang": options.get("lang", ""), "ver": options.get("version", ""),
+    }  # fmt: skip
+    last = {
+        "server": server_name, "cluster": cluster,
+        "kind": "Client", "client_type": "websocket" if client.is_websocket else "nats",
+    }  # fmt: skip
+    before = orjson.dumps({key: value for key, value in first.items() if value}).rstrip(b"}")
+    behind = orjson.dumps({key: value for key, value in last.items() if value}).replace(b"{", b",", 1)
+    return before + b"\n" + behind

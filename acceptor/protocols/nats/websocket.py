@@ -1,0 +1,222 @@
+"""Connections to a listener for websockets, up to their first frame: TLS, perhaps, and a request of HTTP.
+
+    websockets.opened(conn)     it is new, and filtered: Python has a command of it, until it is `upgraded` or closed
+    websockets.upgrades         for the upcalls of such connections
+
+From then on frames are the engine's (csrc/acceptor/framing.c), but for compressed ones, which pass through Python
+(acceptor/filters/websocket.py). What is said before INFO is nats-server's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from mq_shards.acceptor.engine import FOREVER, Engine
+from mq_shards.acceptor.filters.websocket import CompressedWebsocket
+from mq_shards.acceptor.protocols.nats.websocket_options import PREFIX, tls_settings
+from mq_shards.acceptor.protocols.nats.websocket_upgrade import (
+    BROWSER_FRAME_BYTES,
+    MAX_HEAD_BYTES,
+    Terms,
+    Upgraded,
+    UpgradeError,
+    too_large,
+    upgrade,
+)
+from mq_shards.acceptor.upgrade import Upgrades
+from mq_shards.csrc._core import lib
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.filters.tls import VerifyingTls
+    from mq_shards.acceptor.protocols.nats.tls import TlsTerms
+
+FRAME_BYTES: Final = 30 << 10  # bounds.h
+
+log = logging.getLogger(__name__)
+
+
+class Handshake:
+    """A filter on top of what there is: takes a request; what comes behind it goes through what has come of that."""
+
+    def __init__(self, asked: Callable[[bytes | None], CompressedWebsocket | bool | None]) -> None:
+        """`asked`: the head of a request has come, or (None) more than may be one; what becomes of frames, False if
+        there are none yet."""
+        self._asked = asked
+        self._head = b""
+        self._done = False
+        self.websocket: CompressedWebsocket | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.websocket is not None and self.websocket.ended
+
+    @property
+    def pending(self) -> bool:
+        return self.websocket is not None and self.websocket.pending
+
+    def decode(self, data: bytes) -> bytes:
+        if self._done:
+            return data if self.websocket is None else self.websocket.decode(data)
+        self._head += data
+        while not self._done:
+            head, end, rest = self._head.partition(b"\r\n\r\n")
+            if not end and len(head) <= MAX_HEAD_BYTES:
+                return b""
+            self._head = rest
+            found = self._asked(head if end else None)
+            self._done = found is not False
+            self.websocket = found if isinstance(found, CompressedWebsocket) else None
+        return b""
+
+    @property
+    def has_more(self) -> bool:
+        """Something has come behind the request, before it was answered."""
+        return bool(self._head)
+
+    def encode(self, data: bytes) -> bytes:
+        return data if self.websocket is None else self.websocket.encode(data)
+
+
+class Websockets:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: Mapping[str, Any],
+        upgraded: Callable[[int, Upgraded], None],
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """`upgraded`: what is said from then on is in frames, and the codec has its input when that returns."""
+        self.upgrades: Final = Upgrades(engine, self._shaken, self._refused, now_ns)
+        self._engine = engine
+        self._upgraded = upgraded
+        self._now_ns = now_ns
+        self._handshakes: dict[int, Handshake] = {}
+        self._waiting: dict[int, int] = {}  # until when, for a request
+        self._deadlines: list[tuple[int, int]] = []
+        self.tls: TlsTerms | None = None
+        self.configure(settings)
+
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """For those who come from now on."""
+        self._timeout_ns: int = settings["websocket-handshake-timeout"]
+        self.tls = None
+        if settings["websocket-tls-cert-file"]:
+            from mq_shards.acceptor.protocols.nats import tls as nats_tls
+
+            self.tls = nats_tls.terms(tls_settings(settings), PREFIX)
+        self._terms = Terms(
+            encrypted=self.tls is not None,
+            same_origin=settings["websocket-same-origin"],
+            allowed_origins=tuple(settings["websocket-allowed-origins"]),
+            compression=settings["websocket-compression"],
+            headers=tuple(settings["websocket-headers"]),
+        )
+
+    def opened(self, conn: int) -> None:
+        self.upgrades.adopt(conn)
+        until_ns = self._now_ns() + self._timeout_ns
+        self._waiting[conn] = until_ns
+        heapq.heappush(self._deadlines, (until_ns, conn))
+        if self.tls is None:
+            self._expect_request(conn)
+        else:
+            self.upgrades.shake_hands(conn, self.tls.make(), self._timeout_ns)
+
+    def encryption(self, conn: int) -> VerifyingTls | None:
+        return cast("VerifyingTls | None", self.upgrades.tls(conn))
+
+    def closing(self, conn: int, frame: bytes) -> None:
+        """Its last frame, of one that is compressed."""
+        handshake = self._handshakes.get(conn)
+        if handshake is not None and handshake.websocket is not None:
+            handshake.websocket.end(frame)
+
+    def closed(self, conn: int) -> None:
+        self._handshakes.pop(conn, None)
+        self._waiting.pop(conn, None)
+        self.upgrades.closed(conn)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        wait = self.upgrades.wait_ns()
+        while self._deadlines and self._waiting.get(self._deadlines[0][1]) != self._deadlines[0][0]:
+            heapq.heappop(self._deadlines)
+        if not self._deadlines:
+            return wait
+        own = max(self._deadlines[0][0] - self._now_ns(), 0)
+        return own if wait == FOREVER else min(wait, own)
+
+    def expire(self) -> None:
+        self.upgrades.expire()
+        while self._deadlines and self._deadlines[0][0] <= self._now_ns():
+            until_ns, conn = heapq.heappop(self._deadlines)
+            if self._waiting.get(conn) == until_ns:
+                log.info("%s: no websocket came of it in time", self._engine.remote(conn))
+                self._engine.close_connection(conn)
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def _shaken(self, conn: int) -> None:
+        tls = self.encryption(conn)
+        if tls is not None and self.tls is not None and self.tls.refuses(tls):
+            log.info("%s: the TLS handshake failed: certificate not pinned", self._engine.remote(conn))
+            self._engine.close_connection(conn)
+            return
+        self._expect_request(conn)
+
+    def _refused(self, conn: int, alert: bytes, why: str) -> None:
+        self._engine.send(conn, alert)
+        self._engine.close_connection(conn)
+
+    def _expect_request(self, conn: int) -> None:
+        handshake = self._handshakes[conn] = Handshake(lambda head: self._asked(conn, head))
+        self.upgrades.add(conn, handshake)
+
+    def _say(self, conn: int, data: bytes) -> None:
+        """Below its frames."""
+        tls = self.encryption(conn)
+        self._engine.send(conn, data if tls is None else tls.encode(data))
+
+    def _asked(self, conn: int, head: bytes | None) -> CompressedWebsocket | bool | None:
+        try:
+            if head is None:
+                raise too_large()
+            found = upgrade(head, self._terms)
+            if self._handshakes[conn].has_more:
+                # A client waits for the answer; what comes before it may be somebody else's words.
+                raise UpgradeError("client sent data before handshake is complete", b"", ends=True)
+        except UpgradeError as error:
+            log.info("%s: %s", self._engine.remote(conn), error)
+            self._say(conn, error.answer)
+            if error.ends:
+                self._engine.close_connection(conn)
+            return None if error.ends else False
+        return self._begin(conn, found)
+
+    def _begin(self, conn: int, found: Upgraded) -> CompressedWebsocket | None:
+        del self._waiting[conn]
+        self._say(conn, found.answer)
+        frame_bytes = BROWSER_FRAME_BYTES if found.browser else FRAME_BYTES
+        flags = lib.WEBSOCKET_UNMASKED if found.unmasked else 0
+        websocket = None
+        if found.compressed:
+            most = 1 << 20 if found.whole_compressed else frame_bytes
+            websocket = CompressedWebsocket(
+                lambda data: self._say(conn, data), unmasked=found.unmasked, frame_bytes=most
+            )
+            flags |= lib.WEBSOCKET_BY_FILTER | lib.WEBSOCKET_BY_PYTHON
+        elif self.tls is not None and self.encryption(conn) is not None:
+            flags |= lib.WEBSOCKET_BY_FILTER
+        if not self._engine.websocket(conn, frame_bytes, flags):
+            self._engine.close_connection(conn)
+            return None
+        if not flags & lib.WEBSOCKET_BY_FILTER:
+            self._handshakes.pop(conn)
+            self.upgrades.closed(conn)
+        self._upgraded(conn, found)
+        return websocket

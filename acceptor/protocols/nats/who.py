@@ -1,0 +1,238 @@
+"""Who a NATS client is, of those that there are, and what that one may do.
+
+A Who is made of what the options and a configuration file say, and never changes: another takes its place when the
+file is read anew. It compares no secret: a Claim says what has to be compared, which may take long (secrets.py).
+
+In what order a client is looked for is nats-server's: by its key, then by its name, then what every client has to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+GLOBAL_ACCOUNT: Final = "$G"
+SYSTEM_ACCOUNT: Final = "$SYS"
+
+STANDARD: Final = "STANDARD"
+WEBSOCKET: Final = "WEBSOCKET"
+# Ways to connect that a user may be limited to; those of them that are not served are never met.
+CONNECTION_TYPES: Final = (STANDARD, WEBSOCKET, "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Patterns; `allow` None is everything. A pattern for subscribing may have a queue behind a blank."""
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Responses:
+    """Whoever is asked may answer, so many times (0: any number) and for so long (0: for ever)."""
+
+    max: int = 1
+    expires_ns: int = 120_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    publish: Limits = Limits()
+    subscribe: Limits = Limits()
+    responses: Responses | None = None
+
+    def lines(self) -> bytes:
+        """As the codec takes them: csrc/acceptor/protocols/nats/nats_permissions.h."""
+        lines = [f"pa {subject}" for subject in self.publish.allow or ()]
+        lines += [f"pd {subject}" for subject in self.publish.deny]
+        lines += [f"sa {subject}" for subject in self.subscribe.allow or ()]
+        lines += [f"sd {subject}" for subject in self.subscribe.deny]
+        if self.responses is not None:
+            lines.append(f"r {self.responses.max} {self.responses.expires_ns}")
+            lines.append("p")  # nothing else, unless it is allowed
+        return "".join(line + "\n" for line in lines).encode(errors="surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLimits:
+    """None: any number. Subscriptions and bytes of a payload are of each connection."""
+
+    connections: int | None = None
+    subscriptions: int | None = None
+    payload: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Known by a name and a password, or by a public key."""
+
+    name: str = ""
+    password: str = ""
+    nkey: str = ""
+    account: str = GLOBAL_ACCOUNT
+    permissions: Permissions | None = None
+    connection_types: tuple[str, ...] = ()  # none: any
+    # Of one that is known by a JWT:
+    limits: AccountLimits = AccountLimits()  # its own, beside its account's
+    bearer: bool = False  # whoever has the JWT is this one
+    until_s: float = 0  # by the wall clock; 0: for ever
+    issuer: str = ""
+    token_name: str = ""
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who a client says it is, and what has to be compared: a secret, or a signature of the nonce by the user's key."""
+
+    user: User
+    secret: str = ""  # as it is kept: perhaps what bcrypt made of it
+    said: str = ""
+    nkey: str = ""
+    signature: str = ""
+    proven: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    users: tuple[User, ...] = ()
+    # What every client has to say, where there are no users: a token, or a user and a password.
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    no_auth_user: str = ""
+    no_auth_is_ours: bool = False  # nobody has asked for it: INFO does not show it
+    system_account: str = SYSTEM_ACCOUNT
+    by_jwt: bool = False  # all are known by JWTs: operator.py
+    limits: Mapping[str, AccountLimits] = field(default_factory=dict)  # by account
+    _names: Mapping[str, User] = field(init=False, repr=False, compare=False)
+    _nkeys: Mapping[str, User] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_names", {user.name: user for user in self.users if not user.nkey})
+        object.__setattr__(self, "_nkeys", {user.nkey: user for user in self.users if user.nkey})
+
+    @property
+    def required(self) -> bool:
+        """A client has to be somebody."""
+        return bool(self.users or self.user or self.token or self.by_jwt)
+
+    @property
+    def announced(self) -> bool:
+        """INFO says so."""
+        return self.required and (not self.no_auth_user or self.no_auth_is_ours)
+
+    @property
+    def nonce(self) -> bool:
+        """INFO has something to sign."""
+        return bool(self._nkeys) or self.by_jwt
+
+    def claim(self, said: Mapping[str, Any], connection_type: str = STANDARD) -> Claim | None:
+        """`said`: the fields of CONNECT. None: nobody."""
+        name, password = said.get("user", ""), said.get("pass", "")
+        nkey, token = said.get("nkey", ""), said.get("auth_token", "")
+        says_nothing = not (name or password or token)
+        if self._nkeys and not nkey and says_nothing and self.no_auth_user in self._nkeys:
+            nkey = self.no_auth_user
+        if self._nkeys and nkey:
+            found = self._nkeys.get(nkey)
+            if found is None or not _may_come(found, connection_type):
+                return None
+            return Claim(found, nkey=nkey, signature=said.get("sig", ""), proven=nkey == self.no_auth_user)
+        if self._names and says_nothing and self.no_auth_user in self._names:
+            name, password = self.no_auth_user, self._names[self.no_auth_user].password
+            found = self._names[name]
+            return Claim(found, proven=True) if _may_come(found, connection_type) else None
+        if self._names and name:
+            found = self._names.get(name)
+            return Claim(found, found.password, password) if found and _may_come(found, connection_type) else None
+        if self.token:
+            return Claim(self._anybody, self.token, token)
+        return Claim(self._anybody, self.password, password) if self.user and self.user == name else None
+
+    @property
+    def _anybody(self) -> User:
+        """Who all clients are, where there are no users."""
+        return User(self.user, self.token or self.password)
+
+    def named_by(
+        self, names: Sequence[str], is_subject: Callable[[str], bool], connection_type: str = STANDARD
+    ) -> User | None:
+        """Who a certificate is of: the user of one of these names, or of one that is its subject."""
+        users = [self._names[name] for name in names if name in self._names]
+        users += [user for name, user in self._names.items() if is_subject(name)]
+        return next((user for user in users if _may_come(user, connection_type)), None)
+
+    def for_nobody(self, connection_type: str = STANDARD) -> User | None:
+        """Who a client is that does not begin with CONNECT."""
+        found = self._names.get(self.no_auth_user) if self.no_auth_user else None
+        return found if found is not None and _may_come(found, connection_type) else None
+
+    def now(self, user: User | None) -> User | None:
+        """What has become of a user: None if there is none that would be let in with the same words, so that whoever is
+        that has to go. What it may can be something else than before."""
+        if user is None:
+            return None
+        if not self.users:
+            return user if user == self._anybody else None
+        found = self._nkeys.get(user.nkey) if user.nkey else self._names.get(user.name)
+        same = found is not None and replace(found, permissions=user.permissions) == user
+        return found if same else None
+
+
+def _may_come(user: User, connection_type: str) -> bool:
+    return not user.connection_types or connection_type in user.connection_types
+
+
+# --- as JSON has it, from a configuration file to acceptors -----------------------------------------------------------
+
+
+def who_of(content: Mapping[str, Any], user: str = "", password: str = "", token: str = "") -> Who:
+    """`content`: what conf_auth.py and conf_accounts.py found; empty if there was no file."""
+    users = tuple(user_of(found) for found in content.get("users", ()))
+    return Who(
+        users=users,
+        user=user,
+        password=password,
+        token=token,
+        no_auth_user=content.get("no_auth_user", ""),
+        no_auth_is_ours=content.get("no_auth_is_ours", False),
+        system_account=content.get("system_account", SYSTEM_ACCOUNT),
+        limits={
+            account["name"]: _account_limits_of(account["limits"])
+            for account in content.get("accounts", ())
+            if "limits" in account
+        },
+    )
+
+
+def _account_limits_of(found: Mapping[str, int]) -> AccountLimits:
+    return AccountLimits(found.get("connections"), found.get("subscriptions"), found.get("payload"))
+
+
+def user_of(found: Mapping[str, Any]) -> User:
+    permissions = found.get("permissions")
+    return User(
+        name=found.get("name", ""),
+        password=found.get("password", ""),
+        nkey=found.get("nkey", ""),
+        account=found.get("account", GLOBAL_ACCOUNT),
+        permissions=None if permissions is None else permissions_of(permissions),
+        connection_types=tuple(found.get("connection_types", ())),
+    )
+
+
+def permissions_of(found: Mapping[str, Any]) -> Permissions:
+    responses = found.get("responses")
+    return Permissions(
+        publish=_limits_of(found.get("publish") or {}),
+        subscribe=_limits_of(found.get("subscribe") or {}),
+        responses=None if responses is None else Responses(responses["max"], responses["expires_ns"]),
+    )
+
+
+def _limits_of(found: Mapping[str, Sequence[str] | None]) -> Limits:
+    allow = found.get("allow")
+    return Limits(None if allow is None else tuple(allow), tuple(found.get("deny") or ()))

@@ -1,0 +1,187 @@
+"""What the gateway asks an acceptor of its Pulsar clients, and wants done with them: docs/pulsar-admin.md lists it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+import orjson
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import FOREVER, Answer
+from mq_shards.acceptor.protocols.pulsar.clients import Client, Consumer, Desk, Producer, Request
+from mq_shards.acceptor.protocols.pulsar.consumers import EXCLUSIVE
+from mq_shards.acceptor.protocols.pulsar.names import topic_name
+from mq_shards.acceptor.protocols.pulsar.position import position_of
+from mq_shards.acceptor.protocols.pulsar.topics import KINDS
+from mq_shards.csrc._core import lib
+from mq_shards.ringbuf.calls import Asked, Calls
+
+ACCESS_MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
+# How often it is looked whether a consumer of a terminated topic has come to its end.
+LOOK_NS: Final = 500_000_000
+
+Fields: TypeAlias = dict[str, Any]
+
+
+def counts_of(desk: Desk, client: Client, what: str, id: int, many: int) -> list[int]:
+    """64-bit numbers; none are counted any more of what is about to be said to be gone."""
+    halves = desk.engine.call_for_list(client.conn, what, id)
+    found = [low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)]
+    return found if len(found) == many else [0] * many
+
+
+def permits_of(count: int) -> int:
+    """As it is: signed."""
+    return count - (1 << 64) if count >> 63 else count
+
+
+def instant(wall_s: float) -> str:
+    return datetime.fromtimestamp(wall_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Answers:
+    def __init__(self, desk: Desk, calls: Calls | None, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._desk = desk
+        self._now_ns = now_ns
+        self._ending: list[tuple[Client, Consumer]] = []  # of terminated topics, not at their ends yet
+        self._look_ns = 0
+        if calls is None:
+            return
+        calls.serve("pulsar.clients", self._clients)
+        calls.serve("pulsar.close", self._close)
+        calls.serve("pulsar.terminated", self._terminated)
+
+    def _producers(self, core: str) -> Iterator[tuple[Client, Producer]]:
+        for client in list(self._desk.clients.values()):
+            for producer in list(client.producers.values()):
+                if producer.topic.core == core:
+                    yield client, producer
+
+    def _consumers(self, core: str) -> Iterator[tuple[Client, Consumer]]:
+        for client in list(self._desk.clients.values()):
+            for consumer in list(client.consumers.values()):
+                if consumer.topic.core == core and consumer.open:
+                    yield client, consumer
+
+    # --- who is there -----------------------------------------------------------------------------------------------
+
+    def _clients(self, asked: Asked) -> None:
+        wanted = orjson.loads(asked.body)["topics"]
+        used = [name for name in wanted if self._desk.used[topic_name(name).core]]
+        found: dict[str, dict[str, list[Fields]]] = {name: {"producers": [], "consumers": []} for name in used}
+        for client in self._desk.clients.values() if found else ():
+            for producer in client.producers.values():
+                if str(producer.topic) in found:
+                    found[str(producer.topic)]["producers"].append(self._producer_fields(client, producer))
+            for consumer in client.consumers.values():
+                if str(consumer.topic) in found and consumer.open:
+                    found[str(consumer.topic)]["consumers"].append(self._consumer_fields(client, consumer))
+        asked.answer(orjson.dumps({"topics": found}))
+
+    def _client_fields(self, client: Client) -> Fields:
+        return {
+            "address": self._desk.engine.remote(client.conn),
+            "connected_since": instant(client.since_s),
+            "client_version": client.version,
+        }
+
+    def _producer_fields(self, client: Client, producer: Producer) -> Fields:
+        messages, count = counts_of(self._desk, client, "count-producer", producer.id, 2)
+        return {
+            "id": producer.id, "name": producer.name, "access_mode": ACCESS_MODES[producer.mode],
+            "messages": messages, "bytes": count, **self._client_fields(client),
+        }  # fmt: skip
+
+    def _consumer_fields(self, client: Client, consumer: Consumer) -> Fields:
+        messages, count, permits = counts_of(self._desk, client, "count-consumer", consumer.id, 3)
+        return {
+            "id": consumer.id, "name": consumer.name, "subscription": consumer.subscription,
+            "type": KINDS[consumer.kind], "durable": consumer.durable, "messages": messages, "bytes": count,
+            "permits": permits_of(permits), **self._client_fields(client),
+        }  # fmt: skip
+
+    def stats(self, request: Request) -> None:
+        """CONSUMER_STATS. Who asks about a consumer that is none is cut off."""
+        client, consumer = request.client, request.client.consumers.get(request.body.consumer_id)
+        if consumer is None or not consumer.open:
+            self._desk.hang_up(client)
+            return
+        fields = self._consumer_fields(client, consumer)
+
+        def heard(answer: Answer) -> None:
+            where = position_of(answer.body) if answer.status == engine.OK else None
+            request.reply(
+                "consumerStatsResponse", consumerName=consumer.name, availablePermits=max(fields["permits"], 0),
+                address=fields["address"], connectedSince=fields["connected_since"], type=fields["type"],
+                msgBacklog=where and where.depth + where.in_flight,
+                # Of a subscription of several, workers count it for all of them.
+                unackedMessages=where and where.in_flight if consumer.kind == EXCLUSIVE else None,
+            )  # fmt: skip
+
+        request.ask(
+            lib.MSG_POSITION, consumer.topic, heard, body=consumer.subscription.encode(),
+            topic=self._desk.engine.bind(consumer.topic.core.encode()),
+        )  # fmt: skip
+
+    # --- what is to be done with them -------------------------------------------------------------------------------
+
+    def _close(self, asked: Asked) -> None:
+        body = orjson.loads(asked.body)
+        closed = 0
+        for name in body["topics"]:
+            core = topic_name(name).core
+            for client, consumer in () if body.get("producers_only") else self._consumers(core):
+                if body["subscription"] in (None, consumer.subscription):
+                    self._desk.engine.call(client.conn, "lose-consumer", consumer.id)
+                    closed += 1
+            closed += self._close_producers(core) if body["subscription"] is None else 0
+        asked.answer(orjson.dumps({"closed": closed}))
+
+    def _close_producers(self, core: str) -> int:
+        there = list(self._producers(core))
+        for client, producer in there:
+            self._desk.engine.call(client.conn, "lose-producer", producer.id)
+        return len(there)
+
+    def _terminated(self, asked: Asked) -> None:
+        core = topic_name(orjson.loads(asked.body)["topic"]).core
+        self._close_producers(core)
+        for client, consumer in self._consumers(core):
+            self.ends(client, consumer)
+        asked.answer(b"{}")
+
+    # --- the end of a terminated topic ------------------------------------------------------------------------------
+
+    def ends(self, client: Client, consumer: Consumer) -> None:
+        """Nothing more is published to its topic: it is told when it has acknowledged all."""
+        self._ending.append((client, consumer))
+        self._look_ns = 0
+
+    def wait_ns(self) -> int:
+        return max(self._look_ns - self._now_ns(), 0) if self._ending else FOREVER
+
+    def expire(self) -> None:
+        if not self._ending or self._now_ns() < self._look_ns:
+            return
+        self._look_ns = self._now_ns() + LOOK_NS
+        there = [pair for pair in self._ending if pair[0].consumers.get(pair[1].id) is pair[1]]
+        self._ending = there
+        for client, consumer in there:
+            number = self._desk.engine.bind(consumer.topic.core.encode())
+            name = consumer.subscription.encode()
+            self._desk.ask(
+                client, lib.MSG_POSITION, consumer.topic, self._looked(client, consumer), topic=number, body=name
+            )
+
+    def _looked(self, client: Client, consumer: Consumer) -> Callable[[Answer], None]:
+        def heard(answer: Answer) -> None:
+            where = position_of(answer.body) if answer.status == engine.OK else None
+            if where is None or not where.is_at_end or (client, consumer) not in self._ending:
+                return
+            self._ending.remove((client, consumer))
+            if client.consumers.get(consumer.id) is consumer:
+                self._desk.say(client, "reachedEndOfTopic", consumer_id=consumer.id)
+
+        return heard

@@ -1,0 +1,106 @@
+"""Who a Pulsar client is, from its CONNECT on, and anew when its token has expired. What its role may do the gateway
+decides (gateway/pulsar/roles.py)."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from mq_shards.acceptor.engine import FOREVER
+from mq_shards.acceptor.protocols.pulsar.clients import (
+    AUTHENTICATION_ERROR,
+    AUTHORIZATION_ERROR,
+    Client,
+    Desk,
+    PulsarError,
+    Request,
+)
+from mq_shards.acceptor.protocols.pulsar.credentials import TOKEN, Credentials, CredentialsError
+from mq_shards.acceptor.protocols.pulsar.messages import Message
+
+NOBODY: Final = (1 << 64) - 1  # the number of a request that was none
+SECOND_NS: Final = 1_000_000_000
+# How long a client has to come with a new token.
+REFRESH_S: Final = 60.0
+REFRESH: Final = b"PulsarAuthRefresh"
+
+log = logging.getLogger(__name__)
+
+
+class Authentication:
+    """Of all clients of an acceptor."""
+
+    def __init__(
+        self, desk: Desk, settings: Mapping[str, Any], server_version: str, common_name: Callable[[int], str]
+    ) -> None:
+        """`common_name` is that of a connection's certificate, or ""."""
+        self._desk = desk
+        self._credentials = Credentials.of(settings)
+        self._authorizes = bool(settings["authorization-enabled"])
+        self._proxies = frozenset(settings["proxy-roles"])
+        self._server_version = server_version
+        self._common_name = common_name
+        self._due: list[tuple[float, int]] = []  # wall clock, connection: to be looked at then
+
+    def admit(self, client: Client, body: Message) -> None:
+        """At its CONNECT. Raises PulsarError."""
+        if self._credentials is None:
+            return
+        client.refreshes = bool(body.feature_flags.supports_auth_refresh)
+        self._learn(client, body.auth_method_name, body.auth_data)
+        if self._authorizes and (client.role in self._proxies) != bool(body.original_principal):
+            raise PulsarError(AUTHORIZATION_ERROR, "Invalid roles.")
+        if self._authorizes and body.original_principal in self._proxies:
+            raise PulsarError(AUTHORIZATION_ERROR, "Invalid roles.")
+        client.original = body.original_principal
+
+    def _learn(self, client: Client, method: str, data: bytes) -> None:
+        assert self._credentials is not None
+        try:
+            found = self._credentials.identity(method, data, self._common_name(client.conn))
+        except CredentialsError as error:
+            log.debug("%s: %s", self._desk.engine.remote(client.conn), error)
+            raise PulsarError(AUTHENTICATION_ERROR, "Failed to authenticate") from None
+        client.role, client.expires_s = found.role, found.expires_s
+        client.challenged = False
+        if client.expires_s is not None:
+            heapq.heappush(self._due, (client.expires_s, client.conn))
+
+    def refresh(self, request: Request, end: Callable[[Client], None]) -> None:
+        """AUTH_RESPONSE. Another role than before ends the connection, as what proves nothing does."""
+        client, before = request.client, request.client.role
+        request.done()
+        if self._credentials is None:
+            return
+        answer = request.body.response
+        try:
+            self._learn(client, answer.auth_method_name or TOKEN, answer.auth_data)
+        except PulsarError:
+            client.role = ""
+        if client.role != before:
+            end(client)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        return max(int((self._due[0][0] - time.time()) * SECOND_NS), 0) + 1 if self._due else FOREVER
+
+    def expire(self, end: Callable[[Client], None]) -> None:
+        now = time.time()
+        while self._due and self._due[0][0] <= now:
+            client = self._desk.clients.get(heapq.heappop(self._due)[1])
+            if client is None or client.expires_s is None or client.expires_s > now:
+                continue
+            if client.challenged or not client.refreshes:
+                end(client)
+                continue
+            client.challenged = True
+            heapq.heappush(self._due, (now + REFRESH_S, client.conn))
+            self._desk.say(
+                client, "authChallenge", server_version=self._server_version,
+                protocol_version=client.protocol_version,
+                challenge={"auth_method_name": TOKEN, "auth_data": REFRESH},
+            )  # fmt: skip

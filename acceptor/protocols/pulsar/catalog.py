@@ -1,0 +1,86 @@
+"""The catalog as an acceptor sees it: docs/pulsar-admin.md has what is asked of the gateway, which keeps it.
+
+A gateway that is down stops what creates, not traffic: a topic that a worker has is served, with the policies that were
+told last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import orjson
+from mq_shards.acceptor.protocols.pulsar.clients import SERVICE_NOT_READY, PulsarError
+from mq_shards.ringbuf.calls import Calls, Reply
+
+SECOND_NS: Final = 1_000_000_000
+# How long somebody waits for a gateway that is not there, or busy.
+TIMEOUT_NS: Final = 3 * SECOND_NS
+
+# ServerError, by name.
+ERRORS: Final = {
+    "MetadataError": 1, "PersistenceError": 2, "AuthenticationError": 3, "AuthorizationError": 4, "ConsumerBusy": 5,
+    "ServiceNotReady": 6,
+    "ProducerBlockedQuotaExceededError": 7, "ProducerBlockedQuotaExceededException": 8,
+    "TopicNotFound": 11, "SubscriptionNotFound": 12, "TooManyRequests": 14,
+    "TopicTerminatedError": 15, "ProducerBusy": 16, "InvalidTopicName": 17, "IncompatibleSchema": 18,
+    "NotAllowedError": 22, "ProducerFenced": 25,
+}  # fmt: skip
+
+Fields: TypeAlias = dict[str, Any]
+# What was answered, or why it was not.
+Heard: TypeAlias = Callable[[Fields | PulsarError], None]
+
+
+class GatewayDownError(PulsarError):
+    """Nobody has said no."""
+
+    def __init__(self) -> None:
+        super().__init__(SERVICE_NOT_READY, "The broker's catalog cannot be asked now")
+
+
+class Catalog:
+    def __init__(self, calls: Calls | None) -> None:
+        self._calls = calls
+        self._policies: dict[str, Fields] = {}  # by namespace, of those that something was opened in
+        self.on_policies: list[Callable[[str], None]] = []  # called with a namespace when its policies are others now
+        if calls is not None:
+            calls.hear("pulsar.policies", self._told)
+
+    def policies(self, namespace: str) -> Fields:
+        """As they were told last; empty when they are not known."""
+        return self._policies.get(namespace, {})
+
+    def learn(self, namespace: str, policies: Fields) -> None:
+        if self._policies.get(namespace) != policies:
+            self._policies[namespace] = policies
+            self._changed(namespace)
+
+    def _changed(self, namespace: str) -> None:
+        for hear in self.on_policies:
+            hear(namespace)
+
+    def _told(self, body: bytes) -> None:
+        told = orjson.loads(body)
+        if told["policies"] is None:
+            self._policies.pop(told["namespace"], None)
+        elif told["namespace"] in self._policies:
+            self.learn(told["namespace"], told["policies"])
+
+    def ask(self, what: str, heard: Heard, *, again: bool = True, **fields: object) -> None:
+        """`heard` is called later, except where there is no gateway at all."""
+
+        def answered(reply: Reply) -> None:
+            if not reply.ok:
+                heard(GatewayDownError())
+                return
+            found: Fields = orjson.loads(reply.body)
+            if "error" in found:
+                heard(PulsarError(ERRORS.get(found["error"], SERVICE_NOT_READY), found["reason"]))
+            else:
+                heard(found)
+
+        if self._calls is None:
+            heard(GatewayDownError())
+            return
+        self._calls.ask(f"pulsar.{what}", orjson.dumps(fields), answered, timeout_ns=TIMEOUT_NS, again=again)

@@ -1,0 +1,162 @@
+"""What Pulsar's Python half keeps of connections, and how it speaks with them and with workers.
+
+A command is a Request: it is answered once, by reply() or fail(), now or later; until then it counts among those that
+its connection has with Python, of which there are only so many.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.protocols.pulsar.messages import Message, encode
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
+
+# ServerError
+METADATA_ERROR: Final = 1
+PERSISTENCE_ERROR: Final = 2
+AUTHENTICATION_ERROR: Final = 3
+AUTHORIZATION_ERROR: Final = 4
+CONSUMER_BUSY: Final = 5
+SERVICE_NOT_READY: Final = 6
+UNSUPPORTED_VERSION: Final = 10
+TOPIC_NOT_FOUND: Final = 11
+TOPIC_TERMINATED: Final = 15
+PRODUCER_BUSY: Final = 16
+INVALID_TOPIC_NAME: Final = 17
+INCOMPATIBLE_SCHEMA: Final = 18
+CONSUMER_ASSIGN_ERROR: Final = 19
+NOT_ALLOWED: Final = 22
+PRODUCER_FENCED: Final = 25
+
+Heard: TypeAlias = Callable[[Answer], None]
+
+
+class PulsarError(Exception):
+    """What a client is told: a ServerError and a text."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code: Final = code
+
+
+@dataclass(slots=True, eq=False)
+class Producer:
+    id: int
+    name: str
+    topic: TopicName
+    mode: int
+    number: int  # its worker's for it
+    epoch: int = 0
+    key: int = 0  # by which its worker knows it again
+    last: int = 0  # the last sequence id that is known of it; NO_PLACE: none
+    deduplicates: bool = False
+    topic_epoch: int | None = None
+    ready: bool = False
+    schema_version: bytes = b""
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    id: int
+    number: int  # its worker's for it
+    topic: TopicName
+    subscription: str
+    kind: int
+    name: str
+    durable: bool
+    ledger: int = 0
+    open: bool = False
+    takes_any: bool = False  # schema there is
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    conn: int
+    version: str = ""
+    protocol_version: int = 0
+    role: str = ""
+    original: str = ""  # for whom a proxy speaks
+    expires_s: float | None = None  # its token, by the wall clock
+    refreshes: bool = False  # it can be asked for another
+    challenged: bool = False  # and has been
+    since_s: float = 0.0  # wall clock
+    connected: bool = False
+    producers: dict[int, Producer] = field(default_factory=dict)
+    consumers: dict[int, Consumer] = field(default_factory=dict)
+    heard: dict[int, Heard] = field(default_factory=dict)  # by slot: what to do with a worker's answer
+    sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where its readers are to begin anew
+    closing: dict[int, list[Request]] = field(default_factory=dict)  # CLOSE_PRODUCERs, by producer
+
+
+class Desk:
+    """What all parts of the Python half stand on."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine: Final = engine
+        self.clients: Final[dict[int, Client]] = {}
+        self.used: Final[Counter[str]] = Counter()  # producers and consumers of a topic, by the core's name for it
+        self.take_any: Final[Counter[str]] = Counter()  # consumers among them that take any schema
+
+    def use(self, topic: TopicName, by: int) -> None:
+        self.used[topic.core] += by
+        if not self.used[topic.core]:
+            del self.used[topic.core]
+
+    def take(self, topic: TopicName, by: int) -> None:
+        self.take_any[topic.core] += by
+        if not self.take_any[topic.core]:
+            del self.take_any[topic.core]
+
+    def say(self, client: Client, name: str, **fields: object) -> None:
+        if client.conn in self.clients:
+            self.engine.reply(client.conn, encode(name, **fields))
+
+    def ask(self, client: Client, kind: int, topic: TopicName, heard: Heard, /, **fields: int | bytes) -> bool:
+        """Of the worker that has the topic; `heard` is called with its answer, unless the connection ends before. False
+        if it cannot be asked now: nothing will be heard."""
+        worker = self.engine.worker_of_name(topic.core.encode())
+        slot = self.engine.request(worker, client.conn, kind, **fields)  # type: ignore[arg-type]
+        if slot >= 0:
+            client.heard[slot] = heard
+        return slot >= 0
+
+    def hang_up(self, client: Client) -> None:
+        """Without a word, as a real broker does."""
+        self.engine.call(client.conn, "hang-up")
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A command of a client's. `body` is its protobuf message."""
+
+    desk: Desk
+    client: Client
+    body: Message
+    answered: bool = False
+
+    def reply(self, name: str, **fields: object) -> None:
+        """Its answer, to which the request's number is added."""
+        self.desk.say(self.client, name, request_id=self.body.request_id, **fields)
+        self.done()
+
+    def succeed(self) -> None:
+        self.reply("success")
+
+    def fail(self, code: int, text: str) -> None:
+        self.reply("error", error=code, message=text)
+
+    def done(self) -> None:
+        if not self.answered and self.client.conn in self.desk.clients:
+            self.desk.engine.call(self.client.conn, "done")
+        self.answered = True
+
+    def ask(self, kind: int, topic: TopicName, heard: Heard, /, **fields: int | bytes) -> bool:
+        """As Desk.ask; if it cannot be asked now, the client is told to try again."""
+        if self.desk.ask(self.client, kind, topic, heard, **fields):
+            return True
+        self.fail(SERVICE_NOT_READY, "Too many requests under way")
+        return False

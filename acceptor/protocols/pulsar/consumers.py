@@ -1,0 +1,408 @@
+"""SUBSCRIBE and what is asked about a consumer or its subscription: CLOSE_CONSUMER, UNSUBSCRIBE, SEEK,
+GET_LAST_MESSAGE_ID. What is said of messages (FLOW, ACK, REDELIVER) is C's."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import Answer
+from mq_shards.acceptor.protocols.pulsar.clients import (
+    CONSUMER_ASSIGN_ERROR,
+    CONSUMER_BUSY,
+    METADATA_ERROR,
+    NOT_ALLOWED,
+    PRODUCER_BUSY,
+    SERVICE_NOT_READY,
+    TOPIC_NOT_FOUND,
+    Client,
+    Consumer,
+    Desk,
+    PulsarError,
+    Request,
+)
+from mq_shards.acceptor.protocols.pulsar.keys import failover_order
+from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
+from mq_shards.acceptor.protocols.pulsar.messages import Message
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.position import position_of
+from mq_shards.csrc._core import ffi, lib
+
+EXCLUSIVE: Final = 0
+SHARED: Final = 1
+FAILOVER: Final = 2
+KEY_SHARED: Final = 3
+POLICIES: Final = (lib.POLICY_EXCLUSIVE, lib.POLICY_TURNS, lib.POLICY_FAILOVER, lib.POLICY_KEY)
+STICKY: Final = 1
+EARLIEST: Final = 1  # InitialPosition
+NEVER_NS: Final = 1 << 60
+NO_ENTRY: Final = (1 << 64) - 1  # -1, of what has none
+MAX_ID: Final = (1 << 63) - 1
+MS: Final = 1_000_000
+SECOND: Final = 1_000_000_000
+TAKES_ANY: Final = 21  # Schema.Type
+NAME_BYTES: Final = 1024
+MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not come again
+# Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
+TELL_NS: Final = 100_000_000
+
+# struct consumer_wish, csrc/acceptor/protocols/pulsar/pulsar_consumer.c
+_WISH: Final = struct.Struct("=IiQII")
+# struct subscribe_start, subscribe_policy and key_range, csrc/ringbuf/message.h
+_START: Final = struct.Struct("=IIQ")
+_POLICY: Final = struct.Struct("=HHIII")
+_RANGE: Final = struct.Struct("=HH")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a subscription begins: enum start, and its number."""
+
+    start: int
+    at: int = 0
+
+
+def start_at(message_id: Message, incarnation: int) -> Start:
+    """A message id, as clients name a place: (-1, -1) is the beginning, the largest there are the end."""
+    ledger, entry = message_id.ledgerId, message_id.entryId
+    if ledger == NO_ENTRY:
+        return Start(lib.START_EARLIEST)
+    if ledger > incarnation or (ledger == incarnation and MAX_ID <= entry < NO_ENTRY):
+        return Start(lib.START_LATEST)
+    if ledger < incarnation or entry == NO_ENTRY:
+        return Start(lib.START_EARLIEST)
+    return Start(lib.START_SEQ, entry)
+
+
+class Consumers:
+    def __init__(self, desk: Desk, liveness: Liveness, ends: Callable[[Client, Consumer], None]) -> None:
+        """`ends` is told of a consumer of a terminated topic."""
+        self._desk = desk
+        self._ends = ends
+        self._liveness = liveness
+        # Who is to hear whether it is the active one, soonest first.
+        self._to_tell: deque[tuple[int, Client, Consumer]] = deque()
+
+    # --- SUBSCRIBE --------------------------------------------------------------------------------------------------
+
+    def open(self, request: Request, topic: TopicName) -> None:
+        body, client = request.body, request.client
+        there = client.consumers.get(body.consumer_id)
+        if there is not None:
+            if there.open:
+                request.succeed()
+            else:
+                request.fail(SERVICE_NOT_READY, "Consumer is already present on the connection")
+            return
+        try:
+            _check(body)
+        except PulsarError as error:
+            request.fail(error.code, str(error))
+            return
+        if body.durable and not body.HasField("start_message_id") and not body.start_message_rollback_duration_sec:
+            earliest = body.initialPosition == EARLIEST
+            self._subscribe(request, topic, Start(lib.START_EARLIEST if earliest else lib.START_LATEST))
+        elif body.HasField("start_message_id"):
+            # An id means a place only beside the topic's incarnation.
+            request.ask(
+                lib.MSG_POSITION, topic, lambda answer: self._subscribe_at(request, topic, answer),
+                topic=self._desk.engine.bind(topic.core.encode()),
+            )  # fmt: skip
+        elif body.start_message_rollback_duration_sec:
+            since_ns = time.time_ns() - body.start_message_rollback_duration_sec * SECOND
+            self._subscribe(request, topic, Start(lib.START_TIME, max(since_ns, 0)))
+        else:
+            self._subscribe(request, topic, Start(lib.START_LATEST))
+
+    def _subscribe_at(self, request: Request, topic: TopicName, answer: Answer) -> None:
+        incarnation = position_of(answer.body).incarnation if answer.status == engine.OK else 0
+        self._subscribe(request, topic, start_at(request.body.start_message_id, incarnation))
+
+    def _subscribe(self, request: Request, topic: TopicName, start: Start, *, may_look: bool = True) -> None:
+        body, client = request.body, request.client
+        if body.consumer_id in client.consumers:
+            request.fail(SERVICE_NOT_READY, "Consumer is already present on the connection")
+            return
+        name = topic.core.encode()
+        shared = body.subType in (SHARED, KEY_SHARED)
+        wish = _WISH.pack(shared, topic.partition, body.consumer_epoch, body.HasField("consumer_epoch"), 0)
+        sought = client.sought.pop((topic.core, body.subscription), None)
+        if isinstance(sought, Start) and not body.durable:
+            start = sought
+        number = self._desk.engine.call(client.conn, "add-consumer", body.consumer_id, wish + name)
+        if number == 0:
+            request.fail(NOT_ALLOWED, "Too many consumers or topics")
+            return
+        consumer = Consumer(
+            body.consumer_id, number, topic, body.subscription, body.subType, body.consumer_name, body.durable
+        )
+        consumer.takes_any = body.schema.type == TAKES_ANY
+        client.consumers[consumer.id] = consumer
+        asked = request.ask(
+            lib.MSG_SUBSCRIBE, topic, lambda answer: self._subscribed(request, consumer, start, answer, may_look),
+            topic=self._desk.engine.bind(name), pri=number, body=_wanted(body, topic, start),
+        )  # fmt: skip
+        if not asked:
+            self._drop(client, consumer)
+
+    def _subscribed(
+        self, request: Request, consumer: Consumer, start: Start, answer: Answer, may_look: bool
+    ) -> None:
+        client = request.client
+        if client.consumers.get(consumer.id) is not consumer:
+            request.done()
+            return
+        ledger = answer.incarnation.to_bytes(8, "little")
+        if answer.status == engine.OK and self._desk.engine.call(client.conn, "open-consumer", consumer.id, ledger):
+            consumer.ledger, consumer.open = answer.incarnation, True
+            self._desk.use(consumer.topic, 1)
+            self._desk.take(consumer.topic, int(consumer.takes_any))
+            request.succeed()
+            if consumer.kind == FAILOVER:
+                self._to_tell.append((time.monotonic_ns() + TELL_NS, client, consumer))
+            self._look_for_end(client, consumer)
+            return
+        self._drop(client, consumer)
+        acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
+        own = self._liveness.is_here(acceptor) and conn == client.conn
+        if may_look and answer.status == engine.FULL and answer.id and not own:
+            self._liveness.look_at(
+                acceptor, conn, lambda alive: self._subscribe(request, consumer.topic, start, may_look=not alive)
+            )
+            return
+        code, text = _refusal(answer.status, consumer)
+        request.fail(code, text)
+
+    def _look_for_end(self, client: Client, consumer: Consumer) -> None:
+        def heard(answer: Answer) -> None:
+            if answer.status == engine.OK and position_of(answer.body).terminated:
+                self._ends(client, consumer)
+
+        self._desk.ask(
+            client, lib.MSG_POSITION, consumer.topic, heard,
+            topic=self._desk.engine.bind(consumer.topic.core.encode()),
+        )  # fmt: skip
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        return max(self._to_tell[0][0] - time.monotonic_ns(), 0) if self._to_tell else engine.FOREVER
+
+    def expire(self) -> None:
+        while self._to_tell and self._to_tell[0][0] <= time.monotonic_ns():
+            _, client, consumer = self._to_tell.popleft()
+            if client.consumers.get(consumer.id) is consumer:
+                self._desk.engine.call(client.conn, "tell-consumer", consumer.id)
+
+    # --- the end of one ---------------------------------------------------------------------------------------------
+
+    def close(self, request: Request) -> None:
+        client, consumer = request.client, request.client.consumers.get(request.body.consumer_id)
+        if consumer is None:
+            request.succeed()
+            return
+        client.consumers.pop(consumer.id)
+        self._forget(consumer)
+        self._leave(request, consumer, request.succeed)
+
+    def _leave(self, request: Request, consumer: Consumer, then: Callable[[], None]) -> None:
+        """It is a consumer no more; behind the worker's answer nothing more comes for it."""
+
+        def left(_answer: Answer) -> None:
+            self._desk.engine.call(request.client.conn, "drop-consumer", consumer.id)
+            then()
+
+        request.ask(lib.MSG_UNSUBSCRIBE, consumer.topic, left, pri=consumer.number)
+
+    def gone(self, client: Client, consumer_id: int) -> None:
+        """The codec has done with it, and its client knows."""
+        consumer = client.consumers.pop(consumer_id, None)
+        if consumer is not None:
+            self._forget(consumer)
+
+    def client_gone(self, client: Client) -> None:
+        for consumer in client.consumers.values():
+            self._forget(consumer)
+        client.consumers.clear()
+
+    def _drop(self, client: Client, consumer: Consumer) -> None:
+        client.consumers.pop(consumer.id, None)
+        self._desk.engine.call(client.conn, "drop-consumer", consumer.id)
+
+    def _forget(self, consumer: Consumer) -> None:
+        if consumer.open:
+            consumer.open = False
+            self._desk.use(consumer.topic, -1)
+            self._desk.take(consumer.topic, -int(consumer.takes_any))
+
+    # --- about a subscription ---------------------------------------------------------------------------------------
+
+    def unsubscribe(self, request: Request) -> None:
+        consumer = request.client.consumers.get(request.body.consumer_id)
+        if consumer is None:
+            request.fail(METADATA_ERROR, "Consumer not found")
+            return
+        name = consumer.topic.core.encode()
+
+        def counted(answer: Answer) -> None:
+            others = _consumers_in(answer.body, consumer.subscription) - 1 if answer.status == engine.OK else 0
+            if others > 0 and not request.body.force:
+                request.fail(METADATA_ERROR, "Unconnected or shared consumer attempting to unsubscribe")
+                return
+            request.client.consumers.pop(consumer.id, None)
+            self._forget(consumer)
+            self._leave(request, consumer, delete)
+
+        def delete() -> None:
+            if not consumer.durable:
+                request.succeed()
+                return
+            request.ask(
+                lib.MSG_CHANGE, consumer.topic, deleted, id=self._desk.engine.shard_of_name(name),
+                pri=lib.CHANGE_DELETE, body=name + b"\n" + consumer.subscription.encode(),
+            )  # fmt: skip
+
+        def deleted(answer: Answer) -> None:
+            if answer.status in (engine.OK, engine.NOT_FOUND, engine.NONE):
+                request.succeed()
+            else:
+                request.fail(METADATA_ERROR, "The subscription could not be deleted")
+
+        request.ask(lib.MSG_CATALOG, consumer.topic, counted, body=name)
+
+    def seek(self, request: Request) -> None:
+        body = request.body
+        consumer = request.client.consumers.get(body.consumer_id)
+        if consumer is None or not consumer.open:
+            request.fail(METADATA_ERROR, "Consumer not found")
+            return
+        if body.HasField("message_id"):
+            start = start_at(body.message_id, consumer.ledger)
+        elif body.HasField("message_publish_time"):
+            start = Start(lib.START_TIME, min(body.message_publish_time * MS, NEVER_NS << 2))
+        else:
+            request.fail(METADATA_ERROR, "Message id and message publish time were not present")
+            return
+
+        # A reader that is moved comes again and says where it began once: it goes on where it was moved to.
+        key = consumer.topic.core, consumer.subscription
+        if not consumer.durable:
+            if len(request.client.sought) >= MAX_SOUGHT:
+                request.client.sought.clear()
+            request.client.sought[key] = start
+
+        def sought(answer: Answer) -> None:
+            if answer.status == engine.OK:
+                request.succeed()
+            else:
+                request.client.sought.pop(key, None)
+                request.fail(METADATA_ERROR, "The subscription could not be moved")
+
+        request.ask(
+            lib.MSG_SEEK, consumer.topic, sought, topic=self._desk.engine.bind(consumer.topic.core.encode()),
+            pri=start.start, ttr_ns=start.at, flags=lib.MSG_DISMISS, body=consumer.subscription.encode(),
+        )  # fmt: skip
+
+    def last_message_id(self, request: Request) -> None:
+        consumer = request.client.consumers.get(request.body.consumer_id)
+        if consumer is None or not consumer.open:
+            request.fail(METADATA_ERROR, "Consumer not found")
+            return
+
+        def heard(answer: Answer) -> None:
+            if answer.status != engine.OK:
+                request.fail(METADATA_ERROR, "The topic's end is not known")
+                return
+            where = position_of(answer.body)
+            partition = consumer.topic.partition
+            ledger, last = where.incarnation, where.next_seq - 1
+            if where.next_seq <= where.began_seq:
+                found = {"ledgerId": NO_ENTRY, "entryId": NO_ENTRY, "partition": partition, "batch_index": -1}
+            else:
+                batch = where.last_parts - 1 if where.last_tag == lib.HEADERS_PULSAR and where.last_parts else -1
+                found = {"ledgerId": ledger, "entryId": last, "partition": partition, "batch_index": batch}
+            done = {"ledgerId": ledger, "entryId": (where.unfinished - 1) % (1 << 64)}
+            if where.unfinished <= where.began_seq:
+                done["entryId"] = NO_ENTRY
+            request.reply("getLastMessageIdResponse", last_message_id=found, consumer_mark_delete_position=done)
+
+        request.ask(
+            lib.MSG_POSITION, consumer.topic, heard, topic=self._desk.engine.bind(consumer.topic.core.encode()),
+            body=consumer.subscription.encode(),
+        )  # fmt: skip
+
+
+def _check(body: Message) -> None:
+    """What is refused whatever is there. Raises PulsarError."""
+    if not body.subscription:
+        raise PulsarError(PRODUCER_BUSY, "Empty subscription name")
+    name = body.subscription.encode()
+    if len(name) > NAME_BYTES or b"\n" in name or len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
+        raise PulsarError(NOT_ALLOWED, "The name of a subscription or consumer is too long")
+    if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):
+        raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")
+    if body.read_compacted and body.subType not in (EXCLUSIVE, FAILOVER):
+        raise PulsarError(NOT_ALLOWED, "readCompacted only allowed on failover or exclusive subscriptions")
+    if body.subType == KEY_SHARED and body.keySharedMeta.keySharedMode == STICKY:
+        ranges = body.keySharedMeta.hashRanges
+        if not ranges:
+            raise PulsarError(CONSUMER_ASSIGN_ERROR, "Ranges for KeyShared policy must not be empty.")
+        for each in ranges:
+            if not 0 <= each.start <= each.end < lib.KEY_SLOTS:
+                raise PulsarError(CONSUMER_ASSIGN_ERROR, "Invalid hash range")
+        if len(ranges) > lib.KEY_MAX_RANGES:
+            raise PulsarError(NOT_ALLOWED, f"More than {lib.KEY_MAX_RANGES} hash ranges")
+
+
+def _refusal(status: int, consumer: Consumer) -> tuple[int, str]:
+    if status == engine.FULL:
+        if consumer.kind == EXCLUSIVE:
+            return CONSUMER_BUSY, "Exclusive consumer is already connected"
+        return CONSUMER_BUSY, "Subscription is of different type"
+    if status == lib.STATUS_INVALID and consumer.kind == KEY_SHARED:
+        return CONSUMER_ASSIGN_ERROR, "Range conflict with another consumer"
+    if status == lib.STATUS_INVALID:
+        return NOT_ALLOWED, "Durable subscription with the same name already exists, or the other way round"
+    if status == engine.NOT_FOUND:
+        return TOPIC_NOT_FOUND, "Topic does not exist"
+    return SERVICE_NOT_READY, "The subscription could not be made"
+
+
+def _wanted(body: Message, topic: TopicName, start: Start) -> bytes:
+    """The body of a SUBSCRIBE."""
+    name, consumer_name = body.subscription.encode(), body.consumer_name.encode()
+    flags = lib.SUBSCRIBE_HEADERS | lib.SUBSCRIBE_POLICY | lib.SUBSCRIBE_START | lib.SUBSCRIBE_UNCOUNTED
+    if not body.durable:
+        flags |= lib.SUBSCRIBE_EPHEMERAL
+    terms = {"timeout_ns": NEVER_NS, "timeout_max_ns": NEVER_NS, "name_bytes": len(name), "flags": flags}
+    count, order, ranges = 0, 0, b""
+    if body.subType == FAILOVER:
+        count = max(topic.partition, 0)
+        order = failover_order(str(topic), body.consumer_name) if topic.partition < 0 else 0
+    elif body.subType == KEY_SHARED and body.keySharedMeta.keySharedMode == STICKY:
+        count = len(body.keySharedMeta.hashRanges)
+        ranges = b"".join(_RANGE.pack(each.start, each.end) for each in body.keySharedMeta.hashRanges)
+    policy = _POLICY.pack(POLICIES[body.subType], len(consumer_name), max(body.priority_level, 0), count, order)
+    head = bytes(ffi.buffer(ffi.new("struct subscribe *", terms)))
+    return b"".join((head, name, _START.pack(start.start, 0, start.at), policy, consumer_name, ranges))
+
+
+def _consumers_in(catalog: bytes, subscription: str) -> int:
+    """How many a subscription has, from a CATALOG of its topic."""
+    topic, channel = ffi.new("struct topic_figures *"), ffi.new("struct channel_figures *")
+    if len(catalog) < ffi.sizeof(topic[0]):
+        return 0
+    ffi.memmove(topic, catalog, ffi.sizeof(topic[0]))
+    at = ffi.sizeof(topic[0]) + topic.name_bytes
+    for _ in range(topic.channels):
+        ffi.memmove(channel, catalog[at : at + ffi.sizeof(channel[0])], ffi.sizeof(channel[0]))
+        at += ffi.sizeof(channel[0])
+        if catalog[at : at + channel.name_bytes] == subscription.encode():
+            return int(channel.consumers)
+        at += channel.name_bytes
+    return 0

@@ -1,0 +1,58 @@
+"""Clients whose roles may not do any more what they do: when permissions have changed, the catalog is asked about all
+who may be concerned, and who may not stay is told to go. It comes back, and hears why."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import orjson
+from mq_shards.acceptor.protocols.pulsar.catalog import Catalog, Fields
+from mq_shards.acceptor.protocols.pulsar.clients import Client, Consumer, Desk, Producer, PulsarError
+from mq_shards.acceptor.protocols.pulsar.topics import CONSUME, PRODUCE, who
+from mq_shards.ringbuf.calls import Calls
+
+MAX_ASKED: Final = 500  # in one question
+
+
+class Permissions:
+    def __init__(self, desk: Desk, catalog: Catalog, calls: Calls | None, *, authorizes: bool) -> None:
+        self._desk = desk
+        self._catalog = catalog
+        if calls is not None and authorizes:
+            calls.hear("pulsar.permissions", self._changed)
+            calls.on_lost(lambda: self._look_at(None))
+
+    def _changed(self, body: bytes) -> None:
+        self._look_at(orjson.loads(body)["tenant"])
+
+    def _look_at(self, tenant: str | None) -> None:
+        """None: at those of all."""
+        found: list[tuple[Client, Producer | Consumer]] = []
+        for client in self._desk.clients.values():
+            both: list[Producer | Consumer] = [*client.producers.values(), *client.consumers.values()]
+            found += [(client, one) for one in both if tenant in (None, one.topic.tenant)]
+        for begin in range(0, len(found), MAX_ASKED):
+            self._ask(found[begin : begin + MAX_ASKED])
+
+    def _ask(self, found: list[tuple[Client, Producer | Consumer]]) -> None:
+        def heard(answer: Fields | PulsarError) -> None:
+            if isinstance(answer, PulsarError):
+                return  # a gateway that comes back says that something may have been lost
+            for (client, one), may in zip(found, answer["may"], strict=True):
+                if not may:
+                    self._dismiss(client, one)
+
+        self._catalog.ask("may", heard, asked=[_fields(client, one) for client, one in found])
+
+    def _dismiss(self, client: Client, one: Producer | Consumer) -> None:
+        if isinstance(one, Producer):
+            if client.producers.get(one.id) is one:
+                self._desk.engine.call(client.conn, "lose-producer", one.id)
+        elif client.consumers.get(one.id) is one:
+            self._desk.engine.call(client.conn, "lose-consumer", one.id)
+
+
+def _fields(client: Client, one: Producer | Consumer) -> Fields:
+    if isinstance(one, Producer):
+        return {"topic": str(one.topic), "action": PRODUCE, **who(client)}
+    return {"topic": str(one.topic), "action": CONSUME, "subscription": one.subscription, **who(client)}

@@ -1,0 +1,237 @@
+"""PRODUCER and CLOSE_PRODUCER: who may publish to a topic, under which name, and whether beside others. The topic's
+worker decides (MSG_ATTACH, csrc/shards/attach.c), so it holds for all acceptors."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import Answer
+from mq_shards.acceptor.protocol import Broker
+from mq_shards.acceptor.protocols.pulsar.clients import (
+    NOT_ALLOWED,
+    PRODUCER_BUSY,
+    PRODUCER_FENCED,
+    SERVICE_NOT_READY,
+    TOPIC_TERMINATED,
+    Client,
+    Desk,
+    Producer,
+    Request,
+)
+from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.csrc._core import lib
+
+# ProducerAccessMode, whose numbers are those of enum access.
+SHARED: Final = 0
+EXCLUSIVE: Final = 1
+
+# struct attach, csrc/ringbuf/message.h
+_ATTACH: Final = struct.Struct("=IIQQ")
+# What "open-producer" is told.
+_OPEN: Final = struct.Struct("=QB")
+
+Deduplicates = Callable[[str], bool]
+
+
+class Producers:
+    def __init__(self, desk: Desk, broker: Broker, liveness: Liveness, deduplicates: Deduplicates) -> None:
+        """`deduplicates`: whether the topics of a namespace do."""
+        self._desk = desk
+        self._liveness = liveness
+        self._deduplicates = deduplicates
+        self._prefix = f"standalone-{broker.instance[:8]}-{broker.acceptor}"
+        self._made = 0
+        self._waiting: dict[Producer, Request] = {}
+
+    # --- PRODUCER ---------------------------------------------------------------------------------------------------
+
+    def open(self, request: Request, topic: TopicName, schema_version: bytes = b"") -> None:
+        body, client = request.body, request.client
+        there = client.producers.get(body.producer_id)
+        if there is not None:
+            if there.ready:
+                self._say_ready(request, there)
+            else:
+                request.fail(SERVICE_NOT_READY, "Producer is already present on the connection")
+            return
+        name = body.producer_name or self._new_name()
+        if len(name.encode()) > lib.ATTACH_NAME_MAX:
+            request.fail(NOT_ALLOWED, "The name of a producer is too long")
+            return
+        core = topic.core.encode()
+        number = self._desk.engine.call(client.conn, "add-producer", body.producer_id, core)
+        if number == 0:
+            request.fail(NOT_ALLOWED, "Too many producers or topics")
+            return
+        producer = Producer(body.producer_id, name, topic, body.producer_access_mode, number, body.epoch)
+        producer.schema_version = schema_version
+        client.producers[producer.id] = producer
+        self._desk.use(topic, 1)
+        self._attach(request, producer, may_look=True)
+
+    def _new_name(self) -> str:
+        self._made += 1
+        return f"{self._prefix}-{self._made}"
+
+    def _attach(self, request: Request, producer: Producer, *, may_look: bool) -> None:
+        """`may_look`: before it is refused, it is asked whether who is in its way is alive."""
+        body = request.body
+        if request.client.producers.get(producer.id) is not producer:
+            request.done()  # closed meanwhile
+            return
+        least = body.topic_epoch if body.HasField("topic_epoch") else lib.NO_PLACE
+        asked = request.ask(
+            lib.MSG_ATTACH, producer.topic, lambda answer: self._attached(request, producer, answer, may_look),
+            topic=self._desk.engine.bind(producer.topic.core.encode()), pri=producer.number,
+            body=_ATTACH.pack(producer.mode, 0, producer.epoch, least) + producer.name.encode(),
+        )  # fmt: skip
+        if not asked:
+            self._drop(request.client, producer)
+
+    def _attached(self, request: Request, producer: Producer, answer: Answer, may_look: bool) -> None:
+        client = request.client
+        there = client.producers.get(producer.id) is producer
+        if answer.status in (engine.OK, engine.NONE):
+            producer.key, producer.last = answer.id, answer.seq
+        if not there:
+            request.done()
+        elif answer.status == engine.OK:
+            self._ready(request, producer, answer.pri)
+        elif answer.status == engine.NONE:
+            self._wait(request, producer)
+        elif answer.status == engine.FULL:
+            self._refused(request, producer, answer, may_look)
+        else:
+            self._drop(client, producer)
+            if answer.status == lib.STATUS_TERMINATED:
+                request.fail(TOPIC_TERMINATED, "Topic was already terminated")
+            else:
+                request.fail(SERVICE_NOT_READY, "The topic could not be made")
+
+    def _ready(self, request: Request, producer: Producer, epoch: int) -> None:
+        client = request.client
+        if producer.mode != SHARED:
+            producer.topic_epoch = epoch
+        if self._tell(client, producer):
+            producer.ready = True
+            self._say_ready(request, producer)
+        else:  # its worker has gone again
+            self._drop(client, producer)
+            request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+
+    def _tell(self, client: Client, producer: Producer) -> bool:
+        producer.deduplicates = self._deduplicates(producer.topic.namespace)
+        opened = _OPEN.pack(producer.key, producer.deduplicates)
+        return self._desk.engine.call(client.conn, "open-producer", producer.id, opened) != 0
+
+    def _say_ready(self, request: Request, producer: Producer) -> None:
+        known = producer.deduplicates and producer.last != lib.NO_PLACE
+        request.reply(
+            "producer_success", producer_name=producer.name, last_sequence_id=producer.last if known else -1,
+            schema_version=producer.schema_version, producer_ready=True, topic_epoch=producer.topic_epoch,
+        )  # fmt: skip
+
+    def _refused(self, request: Request, producer: Producer, answer: Answer, may_look: bool) -> None:
+        acceptor, conn = answer.id >> 32, answer.id & 0xFFFFFFFF
+        outdated = answer.pri == lib.ATTACH_OUTDATED
+        own = self._liveness.is_here(acceptor) and conn == request.client.conn
+        if may_look and not own and not outdated:
+            # Who is gone is noticed by the worker soon, perhaps not yet.
+            self._liveness.look_at(
+                acceptor, conn, lambda alive: self._attach(request, producer, may_look=not alive)
+            )  # fmt: skip
+            return
+        self._refuse(request, producer, answer.pri)
+
+    def _refuse(self, request: Request, producer: Producer, why: int) -> None:
+        if request.client.producers.get(producer.id) is not producer:
+            request.done()
+            return
+        self._drop(request.client, producer)
+        if why == lib.ATTACH_NAME_TAKEN:
+            request.fail(PRODUCER_BUSY, f"Producer with name '{producer.name}' is already connected to topic")
+        elif why == lib.ATTACH_OUTDATED:
+            request.fail(PRODUCER_FENCED, "The topic's epoch is higher")
+        elif producer.mode == SHARED:
+            request.fail(PRODUCER_BUSY, "Topic has an existing exclusive producer")
+        elif why == lib.ATTACH_EXCLUDED:
+            request.fail(PRODUCER_FENCED, "Topic has an existing exclusive producer")
+        else:
+            request.fail(PRODUCER_FENCED, "Topic has existing shared producers")
+
+    def _wait(self, request: Request, producer: Producer) -> None:
+        client = request.client
+        if not self._desk.engine.call(client.conn, "wait-producer", producer.id):
+            self._drop(client, producer)
+            request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
+            return
+        self._waiting[producer] = request
+        self._desk.say(
+            client, "producer_success", request_id=request.body.request_id, producer_name=producer.name,
+            last_sequence_id=-1, schema_version=b"", producer_ready=False,
+        )  # fmt: skip
+        request.done()
+
+    def attached(self, client: Client, producer_id: int, epoch: int) -> None:
+        """Its turn has come: it is alone."""
+        producer = client.producers.get(producer_id)
+        request = self._waiting.pop(producer, None) if producer is not None else None
+        if producer is not None and request is not None:
+            self._ready(request, producer, epoch)
+
+    def policies_changed(self, namespace: str) -> None:
+        for client in self._desk.clients.values():
+            for producer in client.producers.values():
+                changed = producer.deduplicates != self._deduplicates(namespace)
+                if producer.ready and producer.topic.namespace == namespace and changed:
+                    self._tell(client, producer)
+
+    # --- the end of one ---------------------------------------------------------------------------------------------
+
+    def close(self, request: Request) -> None:
+        """Answered when all receipts have been, and its name is free: see `gone`."""
+        client, producer_id = request.client, request.body.producer_id
+        if self._desk.engine.call(client.conn, "close-producer", producer_id):
+            client.closing.setdefault(producer_id, []).append(request)
+        else:
+            request.succeed()
+
+    def gone(self, client: Client, producer_id: int) -> None:
+        """The codec has done with it: at its client's wish, because another has thrown it out, or because its worker is
+        gone and the client knows."""
+        producer = client.producers.get(producer_id)
+        closing = client.closing.pop(producer_id, [])
+
+        def detached(_answer: Answer | None = None) -> None:
+            for request in closing:
+                request.succeed()
+
+        if producer is None:
+            detached()
+            return
+        waiting = self._forget(client, producer)
+        if waiting is not None and not closing:
+            waiting.fail(PRODUCER_FENCED, "Fenced by a new exclusive producer")
+        asked = self._desk.ask(client, lib.MSG_DETACH, producer.topic, detached, pri=producer.number)
+        if not asked:
+            detached()
+
+    def client_gone(self, client: Client) -> None:
+        for producer in list(client.producers.values()):
+            self._forget(client, producer)
+
+    def _drop(self, client: Client, producer: Producer) -> None:
+        """It has not been one: the client has been told nothing else."""
+        if client.producers.get(producer.id) is producer:
+            self._desk.engine.call(client.conn, "drop-producer", producer.id)
+            self._forget(client, producer)
+
+    def _forget(self, client: Client, producer: Producer) -> Request | None:
+        """What waited for it, if it waited."""
+        if client.producers.pop(producer.id, None) is not None:
+            self._desk.use(producer.topic, -1)
+        return self._waiting.pop(producer, None)

@@ -1,0 +1,336 @@
+"""Pulsar's rare commands: CONNECT and who a client is, where a topic is, what is asked once a producer or consumer.
+
+pulsar.c, the C half, has the others, and hands these over as they came (the bytes of a BaseCommand), with a
+letter before them:
+
+    d...    a command; the connection's next ones are parsed meanwhile, except before it is connected
+    x       a producer (its id: 8 bytes) that waited is the exclusive one now, in an epoch (8 bytes)
+    p, c    a producer or consumer (its id: 8 bytes) is none any more
+    t       a connection begins with TLS
+    a       a connection that was asked whether it is alive, is
+    u...    of no connection: what another protocol's client is to get is compressed (struct.unpack: _COMPRESSED)
+
+What is accepted and said is what a standalone broker 4.0 does.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
+from mq_shards.acceptor.option_kinds import (
+    MAX_BODY,
+    MS,
+    SECOND,
+    YEAR,
+    Duration,
+    File,
+    Flag,
+    Kind,
+    Number,
+    Setting,
+    Text,
+)
+from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols.pulsar import credentials as pulsar_credentials
+from mq_shards.acceptor.protocols.pulsar.answers import Answers
+from mq_shards.acceptor.protocols.pulsar.auth import NOBODY, Authentication
+from mq_shards.acceptor.protocols.pulsar.catalog import Catalog
+from mq_shards.acceptor.protocols.pulsar.clients import INVALID_TOPIC_NAME, Client, Desk, PulsarError, Request
+from mq_shards.acceptor.protocols.pulsar.consumers import Consumers
+from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
+from mq_shards.acceptor.protocols.pulsar.messages import decode
+from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName, topic_name
+from mq_shards.acceptor.protocols.pulsar.permissions import Permissions
+from mq_shards.acceptor.protocols.pulsar.producers import Producers
+from mq_shards.acceptor.protocols.pulsar.topics import Topics
+from mq_shards.acceptor.upgrade import Upgrades
+from mq_shards.csrc.decompression import decompress
+
+if TYPE_CHECKING:
+    import ssl
+
+# The release that clients are told they speak with, and the version of the protocol that it speaks.
+SERVER_VERSION: Final = "Pulsar Server 4.0.7 (mq-shards)"
+PROTOCOL_VERSION: Final = 21
+# A message's id, its compression, and its bytes without.
+_COMPRESSED: Final = struct.Struct("=QII")
+_ATTACHED: Final = struct.Struct("=QQ")
+
+log = logging.getLogger(__name__)
+
+
+class Pulsar(Protocol):
+    name = "pulsar"
+    port = 6650
+    example = "python3 -c \"import pulsar; pulsar.Client('pulsar://{address}').create_producer('t').send(b'hello')\""
+    options: ClassVar[Mapping[str, Kind]] = {
+        "max-message-size": Number(5 << 20, 1, MAX_BODY // 2, "bytes of the largest message, as clients are told"),
+        "keep-alive": Duration(30 * SECOND, MS, YEAR, "between two PINGs; who is silent for two of these is cut off"),
+        "policies-interval": Duration(60 * SECOND, MS, YEAR, "between two looks at what expires by a policy"),
+        "deduplication": Flag(False, "whether topics deduplicate whose namespace says neither"),
+        "advertised-url": Text("", "where clients are told that a topic is; empty: the address that is listened on"),
+        "tls-cert-file": File("the certificate (PEM) for pulsar+ssl://, which is spoken on the same ports"),
+        "tls-key-file": File("the key of that certificate"),
+        "tls-trust-certs-file": File("who signs clients' certificates; they must then have one"),
+        **pulsar_credentials.OPTIONS,
+    }
+
+    @classmethod
+    def check(cls, settings: dict[str, Setting]) -> None:
+        pulsar_credentials.check(settings)
+        _context(settings)
+
+    def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
+        super().__init__(engine, settings, broker)
+        self._number = protocol_number(self.name)
+        self._desk = Desk(engine)
+        self._liveness = Liveness(engine, broker.acceptor, broker.calls)
+        self._catalog = Catalog(broker.calls)
+        self._producers = Producers(self._desk, broker, self._liveness, self._deduplicates)
+        self._catalog.on_policies.append(self._producers.policies_changed)
+        self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
+        self._context = _context(settings)
+        self._authentication = Authentication(self._desk, settings, SERVER_VERSION, self._common_name)
+        self._answers = Answers(self._desk, broker.calls)
+        self._consumers = Consumers(self._desk, self._liveness, self._answers.ends)
+        authorizes = bool(settings["authorization-enabled"])
+        self._topics = Topics(self._desk, self._catalog, broker.calls, self._url, authorizes=authorizes)
+        self._permissions = Permissions(self._desk, self._catalog, broker.calls, authorizes=authorizes)
+        self._address = ("localhost", self.port)
+        engine.set("pulsar.max-message-size", settings["max-message-size"])
+        engine.set("pulsar.keep-alive-ns", settings["keep-alive"])
+        self._commands: dict[str, Callable[[Request], None]] = {
+            "connect": self._connect,
+            "authResponse": self._auth_response,
+            "lookupTopic": self._about_topic(self._topics.look_up),
+            "partitionMetadata": self._about_topic(self._topics.partitions),
+            "producer": self._about_topic(self._producer),
+            "subscribe": self._about_topic(self._subscribe),
+            "close_producer": self._producers.close,
+            "close_consumer": self._consumers.close,
+            "unsubscribe": self._consumers.unsubscribe,
+            "seek": self._consumers.seek,
+            "consumerStats": self._answers.stats,
+            "getLastMessageId": self._consumers.last_message_id,
+            "getTopicsOfNamespace": self._topics.of_namespace,
+            "watchTopicList": self._topics.watch,
+            "watchTopicListClose": self._topics.unwatch,
+            "getSchema": self._about_topic(self._topics.get_schema),
+            "getOrCreateSchema": self._about_topic(self._topics.put_schema),
+        }
+
+    def listening(self, host: str, port: int) -> None:
+        self._address = (host, port)
+
+    # --- what the engine says ---------------------------------------------------------------------------------------
+
+    def command(self, conn: int, command: bytes) -> None:
+        client = self._desk.clients.get(conn)
+        what = command[:1]
+        if what == b"d":
+            if client is None:
+                client = self._desk.clients[conn] = Client(conn)
+            self._do(client, command[1:])
+        elif what == b"t":
+            self._begin_tls(conn)
+        elif what == b"a":
+            self._liveness.alive(conn)
+        elif what == b"u":
+            self._open(command[1:])
+        elif what == b"x" and client is not None:
+            self._producers.attached(client, *_ATTACHED.unpack_from(command, 1))
+        elif client is not None:
+            gone = self._producers.gone if what == b"p" else self._consumers.gone
+            gone(client, int.from_bytes(command[1:], "little"))
+
+    def _deduplicates(self, namespace: str) -> bool:
+        there = self._catalog.policies(namespace).get("deduplication")
+        return bool(self._settings["deduplication"] if there is None else there)
+
+    def _open(self, asked: bytes) -> None:
+        id, kind, size = _COMPRESSED.unpack_from(asked)
+        most = self._settings["max-message-size"]
+        opened = decompress(kind, asked[_COMPRESSED.size :], size) if size <= most else None
+        self._engine.configure(self._number, "opened", id, opened or b"")
+
+    def _do(self, client: Client, data: bytes) -> None:
+        command = decode(data)
+        does = self._commands.get(command[0]) if command is not None else None
+        if command is None or does is None:
+            self._desk.hang_up(client)
+            return
+        does(Request(self._desk, client, command[1]))
+
+    def answer(self, conn: int, answer: Answer) -> None:
+        client = self._desk.clients.get(conn)
+        heard = client.heard.pop(answer.slot, None) if client is not None else None
+        if heard is not None:
+            heard(answer)
+
+    def closed(self, conn: int) -> None:
+        client = self._desk.clients.pop(conn, None)
+        if client is not None:
+            self._producers.client_gone(client)
+            self._consumers.client_gone(client)
+            self._topics.client_gone(client)
+        self._liveness.closed(conn)
+        self._upgrades.closed(conn)
+
+    # --- time -------------------------------------------------------------------------------------------------------
+
+    def wait_ns(self) -> int:
+        waits = [wait for wait in self._waits() if wait != FOREVER]
+        return min(waits, default=FOREVER)
+
+    def _waits(self) -> tuple[int, ...]:
+        parts = (self._liveness, self._answers, self._consumers, self._authentication, self._upgrades)
+        return tuple(part.wait_ns() for part in parts)
+
+    def expire(self) -> None:
+        self._answers.expire()
+        self._consumers.expire()
+        self._authentication.expire(self._end)
+        self._upgrades.expire()
+        for conn in self._liveness.expired():
+            # What it had is another's now; the end of its connection says so to whoever else has something of it.
+            self._engine.close_connection(conn)
+            self.closed(conn)
+
+    # --- commands ---------------------------------------------------------------------------------------------------
+
+    def _connect(self, request: Request) -> None:
+        body, client = request.body, request.client
+        client.version, client.protocol_version = body.client_version, body.protocol_version
+        try:
+            self._authentication.admit(client, body)
+        except PulsarError as error:
+            self._desk.say(client, "error", request_id=NOBODY, error=error.code, message=str(error))
+            self._engine.close_connection(client.conn)
+            return
+        client.connected, client.since_s = True, time.time()
+        self._engine.call(client.conn, "connected")
+        flags = {
+            "supports_auth_refresh": True, "supports_topic_watchers": True,
+            "supports_get_partitioned_metadata_without_auto_creation": True,
+        }  # fmt: skip
+        self._desk.say(
+            client, "connected", server_version=SERVER_VERSION,
+            protocol_version=min(body.protocol_version, PROTOCOL_VERSION),
+            max_message_size=self._settings["max-message-size"], feature_flags=flags,
+        )  # fmt: skip
+        request.done()
+        self._engine.resume(client.conn)
+
+    def _auth_response(self, request: Request) -> None:
+        self._authentication.refresh(request, self._end)
+
+    def _end(self, client: Client) -> None:
+        self._desk.hang_up(client)
+
+    # --- TLS --------------------------------------------------------------------------------------------------------
+
+    def _begin_tls(self, conn: int) -> None:
+        if self._context is None:
+            self._engine.close_connection(conn)
+            return
+        from mq_shards.acceptor.filters.tls import VerifyingTls
+
+        self._upgrades.begin(conn)
+        self._upgrades.shake_hands(conn, VerifyingTls(self._context))
+
+    def _common_name(self, conn: int) -> str:
+        """Of its certificate."""
+        found = self._upgrades.tls(conn)
+        return "" if found is None else found.common_name
+
+    def _shaken(self, conn: int) -> None:
+        self._engine.resume(conn)
+
+    def _handshake_failed(self, conn: int, alert: bytes, why: str) -> None:
+        log.debug("%s: %s", self._engine.remote(conn), why)
+        if alert:
+            self._engine.send(conn, alert)
+        self._engine.close_connection(conn)
+
+    def input(self, conn: int, data: bytes) -> None:
+        self._upgrades.input(conn, data)
+
+    def output(self, conn: int, data: bytes) -> None:
+        self._upgrades.output(conn, data)
+
+    def _topic(self, request: Request) -> TopicName | None:
+        """The topic that a command names; None, and it has been refused, if it cannot be one."""
+        try:
+            return topic_name(request.body.topic)
+        except PulsarNameError as error:
+            self._refuse(request, INVALID_TOPIC_NAME, str(error))
+            return None
+
+    def _refuse(self, request: Request, code: int, text: str) -> None:
+        name = request.body.DESCRIPTOR.name
+        if name == "Lookup":
+            request.reply("lookupTopicResponse", response=2, error=code, message=text)
+        elif name == "PartitionMetadata":
+            request.reply("partitionMetadataResponse", response=1, error=code, message=text)
+        elif name in ("GetSchema", "GetOrCreateSchema"):
+            answer = "getSchemaResponse" if name == "GetSchema" else "getOrCreateSchemaResponse"
+            request.reply(answer, error_code=code, error_message=text)
+        else:
+            request.fail(code, text)
+
+    def _url(self) -> tuple[str, str | None]:
+        """Where clients find all topics, without TLS and with it: every acceptor has them."""
+        host, port = self._address
+        host = f"[{host}]" if ":" in host else host
+        plain: str = self._settings["advertised-url"] or f"pulsar://{host}:{port}"
+        encrypted = plain.replace("pulsar://", "pulsar+ssl://", 1) if self._context is not None else None
+        return plain, encrypted
+
+    def _about_topic(self, does: Callable[[Request, TopicName], None]) -> Callable[[Request], None]:
+        def do(request: Request) -> None:
+            topic = self._topic(request)
+            if topic is not None:
+                does(request, topic)
+
+        return do
+
+    def _producer(self, request: Request, topic: TopicName) -> None:
+        def opened(schema_version: bytes) -> None:
+            self._producers.open(request, topic, schema_version)
+
+        self._topics.open(request, topic, create=True, consumer=False, then=opened)
+
+    def _subscribe(self, request: Request, topic: TopicName) -> None:
+        create = bool(request.body.force_topic_creation)
+        self._topics.open(
+            request, topic, create=create, consumer=True, then=lambda _version: self._consumers.open(request, topic)
+        )
+
+
+def _context(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
+    """Raises ValueError."""
+    files = settings["tls-cert-file"], settings["tls-key-file"], settings["tls-trust-certs-file"]
+    if not any(files):
+        return None
+    if not files[0] or not files[1]:
+        raise ValueError("pulsar.tls-cert-file and pulsar.tls-key-file go together")
+    import ssl  # most brokers have no certificate, and it takes long to load
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(files[0], files[1], password="")
+        if files[2]:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(files[2])
+    except (OSError, ValueError) as error:
+        raise ValueError(f"pulsar.tls-cert-file {files[0]}, pulsar.tls-key-file {files[1]}: {error}") from None
+    return context
+
+
+PROTOCOL: Final = Pulsar

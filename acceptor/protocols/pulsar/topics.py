@@ -1,0 +1,316 @@
+"""Commands about topics that no producer or consumer is needed for: LOOKUP, PARTITIONED_METADATA, what a namespace has
+and who watches that, and schemas. The catalog knows; here is how it is asked and how its answers are said."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import orjson
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import Answer
+from mq_shards.acceptor.protocols.pulsar.catalog import Catalog, Fields, GatewayDownError
+from mq_shards.acceptor.protocols.pulsar.clients import (
+    METADATA_ERROR,
+    NOT_ALLOWED,
+    SERVICE_NOT_READY,
+    Client,
+    Desk,
+    PulsarError,
+    Request,
+)
+from mq_shards.acceptor.protocols.pulsar.messages import Message
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.position import position_of
+from mq_shards.csrc._core import lib
+from mq_shards.ringbuf.calls import Calls
+
+Opened: TypeAlias = Callable[[bytes], None]
+Url: TypeAlias = Callable[[], tuple[str, str | None]]
+
+MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
+CONNECT, FAILED = 1, 2  # of a LOOKUP; of PARTITIONED_METADATA:
+PARTITIONS_FOUND, PARTITIONS_FAILED = 0, 1
+# Of a schema: none, and that of a consumer who takes whatever there is.
+NO_SCHEMA: Final = (0, 21)
+PRODUCE, CONSUME = "produce", "consume"
+KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
+MAX_WATCHERS: Final = 1000  # of a connection
+# Schema.Type, and what the catalog calls it.
+SCHEMA_TYPES: Final = (
+    "NONE", "STRING", "JSON", "PROTOBUF", "AVRO", "BOOLEAN", "INT8", "INT16", "INT32", "INT64", "FLOAT", "DOUBLE",
+    "DATE", "TIME", "TIMESTAMP", "KEY_VALUE", "INSTANT", "LOCAL_DATE", "LOCAL_TIME", "LOCAL_DATE_TIME",
+    "PROTOBUF_NATIVE",
+)  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class Watcher:
+    """Of a client's; the acceptor's own number for it is the catalog's."""
+
+    id: int
+    client: Client
+    namespace: str
+    pattern: str
+    hash: str
+
+
+def schema_fields(topic: TopicName, schema: Message) -> Fields:
+    """As the catalog is told of one. Raises PulsarError."""
+    if not 0 <= schema.type < len(SCHEMA_TYPES):
+        raise PulsarError(NOT_ALLOWED, "Unknown type of schema")
+    return {
+        "topic": str(topic),
+        "type": SCHEMA_TYPES[schema.type],
+        "name": schema.name,
+        "data": base64.b64encode(schema.schema_data).decode(),
+        "properties": {pair.key: pair.value for pair in schema.properties},
+    }
+
+
+def who(client: Client) -> Fields:
+    """As the catalog is told of it."""
+    return {"role": client.role, "original": client.original}
+
+
+def producer_fields(body: Message) -> Fields:
+    has_schema = body.HasField("schema") and body.schema.type not in NO_SCHEMA
+    return {"action": PRODUCE, "encrypted": bool(body.encrypted), "schema": has_schema}
+
+
+def consumer_fields(body: Message) -> Fields:
+    kind = KINDS[body.subType] if 0 <= body.subType < len(KINDS) else None
+    return {"action": CONSUME, "subscription": body.subscription, "type": kind, "durable": bool(body.durable)}
+
+
+def version_bytes(version: int) -> bytes:
+    return version.to_bytes(8, "big", signed=True)
+
+
+class Topics:
+    def __init__(self, desk: Desk, catalog: Catalog, calls: Calls | None, url: Url, *, authorizes: bool) -> None:
+        """`url`: where clients find all topics, without TLS and with it; `authorizes`: not all may do all."""
+        self._authorizes = authorizes
+        self._desk = desk
+        self._catalog = catalog
+        self._url = url
+        self._watchers: dict[int, Watcher] = {}
+        self._numbers = itertools.count(1)
+        if calls is not None:
+            calls.hear("pulsar.watched", self._watched)
+            calls.on_lost(self._watch_anew)
+
+    # --- before there is a producer or consumer ---------------------------------------------------------------------
+
+    def open(self, request: Request, topic: TopicName, *, create: bool, consumer: bool, then: Opened) -> None:
+        """`then` is given the version of its schema, if it has one, when the topic may be used; else the client has
+        been refused."""
+
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, GatewayDownError):
+                self._open_without(request, topic, then)
+            elif isinstance(found, PulsarError):
+                request.fail(found.code, str(found))
+            else:
+                self._catalog.learn(topic.namespace, found["policies"])
+                self._check_schema(request, topic, consumer, then)
+
+        wanted = consumer_fields(request.body) if consumer else producer_fields(request.body)
+        self._catalog.ask(
+            "open", heard, again=False, topic=str(topic), create=create, **wanted, **who(request.client)
+        )
+
+    def _open_without(self, request: Request, topic: TopicName, then: Opened) -> None:
+        """What is there is served when the catalog cannot be asked; but not to roles, of which only that knows."""
+        if self._authorizes:
+            request.fail(SERVICE_NOT_READY, "The broker's catalog cannot be asked now")
+            return
+
+        def heard(answer: Answer) -> None:
+            if answer.status == engine.OK:
+                then(b"")
+            else:
+                request.fail(SERVICE_NOT_READY, "The broker's catalog cannot be asked now")
+
+        number = self._desk.engine.bind(topic.core.encode())
+        request.ask(lib.MSG_POSITION, topic, heard, topic=number)
+
+    def _check_schema(self, request: Request, topic: TopicName, consumer: bool, then: Opened) -> None:
+        schema = request.body.schema
+        if not request.body.HasField("schema") or schema.type in NO_SCHEMA:
+            then(b"")
+            return
+
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, PulsarError):
+                request.fail(found.code, str(found))
+            else:
+                then(version_bytes(found["version"]))
+
+        try:
+            fields = schema_fields(topic, schema)
+        except PulsarError as error:
+            heard(error)
+            return
+        if not consumer:
+            self._catalog.ask("put-schema", heard, again=False, consumer=False, **fields)
+            return
+
+        def located(answer: Answer) -> None:
+            # A consumer's schema becomes the topic's only where nobody has anything yet.
+            where = position_of(answer.body) if answer.status == engine.OK else None
+            unused = self._desk.used[topic.core] == self._desk.take_any[topic.core]
+            idle = unused and (where is None or where.next_seq == where.began_seq)
+            self._catalog.ask("put-schema", heard, again=False, consumer=True, idle=idle, **fields)
+
+        request.ask(lib.MSG_POSITION, topic, located, topic=self._desk.engine.bind(topic.core.encode()))
+
+    # --- where a topic is -------------------------------------------------------------------------------------------
+
+    def look_up(self, request: Request, topic: TopicName) -> None:
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, PulsarError) and not isinstance(found, GatewayDownError):
+                request.reply("lookupTopicResponse", response=FAILED, error=found.code, message=str(found))
+                return
+            plain, encrypted = self._url()
+            request.reply(
+                "lookupTopicResponse", response=CONNECT, brokerServiceUrl=plain, brokerServiceUrlTls=encrypted,
+                authoritative=True, proxy_through_service_url=True,
+            )  # fmt: skip
+
+        self._catalog.ask("lookup", heard, topic=str(topic), **who(request.client))
+
+    def partitions(self, request: Request, topic: TopicName) -> None:
+        def heard(found: Fields | PulsarError) -> None:
+            name = "partitionMetadataResponse"
+            if isinstance(found, PulsarError):
+                request.reply(name, response=PARTITIONS_FAILED, error=found.code, message=str(found))
+            else:
+                request.reply(name, response=PARTITIONS_FOUND, partitions=found["partitions"])
+
+        create = bool(request.body.metadata_auto_creation_enabled)
+        self._catalog.ask("partitions", heard, topic=str(topic), create=create, **who(request.client))
+
+    # --- what a namespace has ---------------------------------------------------------------------------------------
+
+    def of_namespace(self, request: Request) -> None:
+        body = request.body
+
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, PulsarError):
+                request.fail(found.code, str(found))
+                return
+            request.reply(
+                "getTopicsOfNamespaceResponse", topics=found["topics"], filtered=found["filtered"],
+                topics_hash=found["hash"], changed=found["changed"],
+            )  # fmt: skip
+
+        if not 0 <= body.mode < len(MODES):
+            request.fail(METADATA_ERROR, "Unknown mode")
+            return
+        pattern = body.topics_pattern if body.HasField("topics_pattern") else None
+        known = body.topics_hash if body.HasField("topics_hash") else None
+        self._catalog.ask(
+            "topics", heard, namespace=body.namespace, mode=MODES[body.mode], pattern=pattern, hash=known,
+            **who(request.client),
+        )  # fmt: skip
+
+    def watch(self, request: Request) -> None:
+        body, client = request.body, request.client
+        if sum(watcher.client is client for watcher in self._watchers.values()) >= MAX_WATCHERS:
+            request.fail(NOT_ALLOWED, f"More than {MAX_WATCHERS} watchers")
+            return
+        known = body.topics_hash if body.HasField("topics_hash") else None
+        number = next(self._numbers)
+        watcher = Watcher(body.watcher_id, client, body.namespace, body.topics_pattern, known or "")
+        self._watchers[number] = watcher
+
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, PulsarError):
+                self._watchers.pop(number, None)
+                request.fail(found.code, str(found))
+                return
+            watcher.hash = found["hash"]
+            request.reply(
+                "watchTopicListSuccess", watcher_id=watcher.id, topic=found["topics"], topics_hash=found["hash"]
+            )
+
+        self._catalog.ask(
+            "watch", heard, watcher=number, namespace=body.namespace, pattern=body.topics_pattern, hash=known,
+            **who(client),
+        )  # fmt: skip
+
+    def unwatch(self, request: Request) -> None:
+        self._forget(lambda watcher: watcher.client is request.client and watcher.id == request.body.watcher_id)
+        request.succeed()
+
+    def client_gone(self, client: Client) -> None:
+        self._forget(lambda watcher: watcher.client is client)
+
+    def _forget(self, which: Callable[[Watcher], bool]) -> None:
+        for number in [number for number, watcher in self._watchers.items() if which(watcher)]:
+            del self._watchers[number]
+            self._catalog.ask("unwatch", lambda _found: None, watcher=number)
+
+    def _watched(self, body: bytes) -> None:
+        told = orjson.loads(body)
+        watcher = self._watchers.get(told["watcher"])
+        if watcher is not None:
+            self._say_update(watcher, told["new"], told["deleted"], told["hash"])
+
+    def _say_update(self, watcher: Watcher, new: list[str], deleted: list[str], known: str) -> None:
+        watcher.hash = known
+        self._desk.say(
+            watcher.client, "watchTopicUpdate", watcher_id=watcher.id, new_topics=new, deleted_topics=deleted,
+            topics_hash=known,
+        )  # fmt: skip
+
+    def _watch_anew(self) -> None:
+        """Something may not have been heard: whoever has another list is told the whole of it as new."""
+        for number, watcher in self._watchers.items():
+
+            def heard(found: Fields | PulsarError, watcher: Watcher = watcher) -> None:
+                if not isinstance(found, PulsarError) and found["hash"] != watcher.hash:
+                    self._say_update(watcher, found["topics"], [], found["hash"])
+
+            self._catalog.ask(
+                "watch", heard, watcher=number, namespace=watcher.namespace, pattern=watcher.pattern,
+                hash=watcher.hash or None, **who(watcher.client),
+            )  # fmt: skip
+
+    # --- schemas ----------------------------------------------------------------------------------------------------
+
+    def get_schema(self, request: Request, topic: TopicName) -> None:
+        body = request.body
+
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, PulsarError):
+                request.reply("getSchemaResponse", error_code=found.code, error_message=str(found))
+                return
+            schema = {
+                "name": found["name"], "schema_data": base64.b64decode(found["data"]),
+                "type": SCHEMA_TYPES.index(found["type"]),
+                "properties": [{"key": key, "value": value} for key, value in found["properties"].items()],
+            }  # fmt: skip
+            request.reply("getSchemaResponse", schema=schema, schema_version=version_bytes(found["version"]))
+
+        wanted = int.from_bytes(body.schema_version, "big", signed=True) if body.HasField("schema_version") else None
+        self._catalog.ask("get-schema", heard, topic=str(topic), version=wanted)
+
+    def put_schema(self, request: Request, topic: TopicName) -> None:
+        def heard(found: Fields | PulsarError) -> None:
+            name = "getOrCreateSchemaResponse"
+            if isinstance(found, PulsarError):
+                request.reply(name, error_code=found.code, error_message=str(found))
+            else:
+                request.reply(name, schema_version=version_bytes(found["version"]))
+
+        try:
+            fields = schema_fields(topic, request.body.schema)
+        except PulsarError as error:
+            heard(error)
+            return
+        self._catalog.ask("put-schema", heard, again=False, **fields)

@@ -1,0 +1,696 @@
+#include "acceptor/protocols/beanstalk/beanstalk.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "acceptor/protocols/beanstalk/beanstalk_reserve.h"
+#include "base/decimal.h"
+
+enum phase { PHASE_LINE = 0, PHASE_BODY, PHASE_DISCARD, PHASE_SKIP_LINE };
+
+/* The longest line with its end, and as much of a longer one as is thrown away at a time. */
+enum { LINE_BYTES = 224, CRLF_BYTES = 2 };
+
+#define SECOND_NS ((uint64_t)1000000000)
+
+static const char DEFAULT_TOPIC[] = "default";
+
+#define REPLY(a, c, text) reply_text(a, c, text, sizeof(text) - 1)
+
+/* --- words and numbers -------------------------------------------------------------------------------------------- */
+
+/* What is left of a line. */
+struct words {
+    const uint8_t *at, *end;
+};
+
+/* Digits after any number of spaces. */
+static bool get_number(struct words *w, uint64_t max, uint64_t *number) {
+    const uint8_t *at = w->at;
+    while (at < w->end && *at == ' ') at++;
+    if (!decimal_get(&at, w->end, max, number)) return false;
+    w->at = at;
+    return true;
+}
+
+static bool get_id(struct words *w, uint64_t *id) {
+    return get_number(w, UINT64_MAX, id);
+}
+
+static bool get_u32(struct words *w, uint32_t *number) {
+    uint64_t value;
+    if (!get_number(w, UINT32_MAX, &value)) return false;
+    *number = (uint32_t)value;
+    return true;
+}
+
+static bool get_seconds(struct words *w, uint64_t *ns) {
+    uint64_t seconds;
+    if (!get_number(w, UINT32_MAX, &seconds)) return false;
+    *ns = seconds * SECOND_NS;
+    return true;
+}
+
+static bool at_end(const struct words *w) {
+    return w->at == w->end;
+}
+
+/* Letters, digits and -+/;.$_() */
+static const bool name_byte[256] = {
+    ['A'] = 1, ['B'] = 1, ['C'] = 1, ['D'] = 1, ['E'] = 1, ['F'] = 1, ['G'] = 1, ['H'] = 1, ['I'] = 1,
+    ['J'] = 1, ['K'] = 1, ['L'] = 1, ['M'] = 1, ['N'] = 1, ['O'] = 1, ['P'] = 1, ['Q'] = 1, ['R'] = 1,
+    ['S'] = 1, ['T'] = 1, ['U'] = 1, ['V'] = 1, ['W'] = 1, ['X'] = 1, ['Y'] = 1, ['Z'] = 1, ['a'] = 1,
+    ['b'] = 1, ['c'] = 1, ['d'] = 1, ['e'] = 1, ['f'] = 1, ['g'] = 1, ['h'] = 1, ['i'] = 1, ['j'] = 1,
+    ['k'] = 1, ['l'] = 1, ['m'] = 1, ['n'] = 1, ['o'] = 1, ['p'] = 1, ['q'] = 1, ['r'] = 1, ['s'] = 1,
+    ['t'] = 1, ['u'] = 1, ['v'] = 1, ['w'] = 1, ['x'] = 1, ['y'] = 1, ['z'] = 1, ['0'] = 1, ['1'] = 1,
+    ['2'] = 1, ['3'] = 1, ['4'] = 1, ['5'] = 1, ['6'] = 1, ['7'] = 1, ['8'] = 1, ['9'] = 1, ['-'] = 1,
+    ['+'] = 1, ['/'] = 1, [';'] = 1, ['.'] = 1, ['$'] = 1, ['_'] = 1, ['('] = 1, [')'] = 1,
+};
+
+static size_t words_bytes(const struct words *w) {
+    return (size_t)(w->end - w->at);
+}
+
+static bool is_name(const uint8_t *name, size_t bytes) {
+    if (bytes == 0 || bytes > TOPIC_NAME_BYTES || *name == '-') return false;
+    for (size_t i = 0; i < bytes; i++)
+        if (!name_byte[name[i]]) return false;
+    return true;
+}
+
+static void count(struct acceptor *a, const struct connection *c, enum beanstalk_counter counter) {
+    codec_count_add(a, c, counter, 1);
+}
+
+static void uncount(struct acceptor *a, const struct connection *c, enum beanstalk_counter counter) {
+    codec_count_add(a, c, counter, (uint64_t)-1);
+}
+
+static void count_producer(struct acceptor *a, struct connection *c) {
+    if (beanstalk_of(c)->producer) return;
+    beanstalk_of(c)->producer = true;
+    count(a, c, COUNT_PRODUCERS);
+}
+
+static void count_consumer(struct acceptor *a, struct connection *c) {
+    if (beanstalk_of(c)->consumer) return;
+    beanstalk_of(c)->consumer = true;
+    count(a, c, COUNT_WORKERS);
+}
+
+void beanstalk_set_waiting(struct acceptor *a, struct connection *c, bool waiting) {
+    struct beanstalk *b = beanstalk_of(c);
+    if (b->waiting == waiting) return;
+    b->waiting = waiting;
+    codec_count_add(a, c, COUNT_WAITING, waiting ? 1 : (uint64_t)-1);
+}
+
+/* --- handlers: of a command's words; false if the connection stalled before anything was done --------------------- */
+
+static bool refuse(struct acceptor *a, struct connection *c) {
+    if (!may_reply(c)) return false;
+    REPLY(a, c, "BAD_FORMAT\r\n");
+    return true;
+}
+
+static bool put(struct acceptor *a, struct connection *c, struct words w) {
+    struct beanstalk *b = beanstalk_of(c);
+    uint32_t pri, body_bytes;
+    uint64_t delay_ns, ttr_ns;
+    if (!get_u32(&w, &pri) || !get_seconds(&w, &delay_ns) || !get_seconds(&w, &ttr_ns) || !get_u32(&w, &body_bytes))
+        return refuse(a, c);
+    bool fits = body_bytes <= beanstalk_options(a, c)->max_job_bytes;
+    if (fits && !at_end(&w)) {
+        if (!may_reply(c)) return false;
+        count(a, c, COUNT_PUT);
+        return refuse(a, c);
+    }
+    count(a, c, COUNT_PUT);
+    if (!fits) {
+        b->phase = PHASE_DISCARD;
+        b->discard_bytes = (uint64_t)body_bytes + CRLF_BYTES;
+        return true;
+    }
+    count_producer(a, c);
+    b->phase = PHASE_BODY;
+    b->put_pri = pri;
+    b->put_bytes = body_bytes;
+    b->put_delay_ns = delay_ns;
+    b->put_ttr_ns = ttr_ns < SECOND_NS ? SECOND_NS : ttr_ns;
+    return true;
+}
+
+/* A request that brings a body can be made beside those that are under way. */
+static bool may_ask_for_body(const struct acceptor *a, struct connection *c) {
+    const struct beanstalk *b = beanstalk_of(c);
+    uint64_t bodies = c->reserves + b->reserve_jobs, body_bytes = beanstalk_options(a, c)->max_job_bytes;
+    if (body_bytes < b->largest_body) body_bytes = b->largest_body;
+    return bodies == 0 || (bodies + 1) * body_bytes <= BODIES_AHEAD_BYTES || stalled(c, STALL_OUTSTANDING);
+}
+
+/* From the worker that has what is watched, if it is one; see beanstalk_reserve.h if not. */
+static bool reserve(struct acceptor *a, struct connection *c, uint64_t timeout_ns, enum beanstalk_counter command) {
+    struct beanstalk *b = beanstalk_of(c);
+    /* What a reserve-job brings decides which workers know of a deadline. */
+    if (a->workers > 1 && b->reserve_jobs > 0) return stalled(c, STALL_IDLE);
+    if (!may_ask_for_body(a, c)) return false;
+    uint64_t workers = b->watched_workers | b->holding_workers;
+    if ((workers & (workers - 1)) == 0) {
+        if (!may_ask(a, c, first_of(workers))) return false;
+        count(a, c, command);
+        count_consumer(a, c);
+        beanstalk_set_waiting(a, c, true);
+        peer_reserve(a, c, first_of(workers), timeout_ns);
+        return true;
+    }
+    if (!may_do_alone(c)) return false;
+    for (uint64_t rest = workers; rest != 0; rest &= rest - 1)
+        if (!may_ask(a, c, first_of(rest))) return false;
+    count(a, c, command);
+    count_consumer(a, c);
+    gather_begin(a, c, timeout_ns);
+    return true;
+}
+
+static bool reserve_forever(struct acceptor *a, struct connection *c, struct words w) {
+    return at_end(&w) ? reserve(a, c, DURATION_FOREVER, COUNT_RESERVE) : refuse(a, c);
+}
+
+/* A negative one waits for ever, a word is none, and what follows a number is not looked at. */
+static bool reserve_with_timeout(struct acceptor *a, struct connection *c, struct words w) {
+    int32_t seconds;
+    if (!decimal_get_int(w.at, w.end, &seconds)) return refuse(a, c);
+    uint64_t timeout_ns = seconds >= 0 ? (uint64_t)seconds * SECOND_NS : DURATION_FOREVER;
+    return reserve(a, c, timeout_ns, COUNT_RESERVE_WITH_TIMEOUT);
+}
+
+static uint32_t worker_of_id(const struct acceptor *a, uint64_t id) {
+    return (uint32_t)(id % a->shards) % a->workers;
+}
+
+/* Of what concerns one message, the worker that has it is asked. */
+static bool ask_by_id(struct acceptor *a, struct connection *c, struct message *request, int command) {
+    uint32_t worker = worker_of_id(a, request->id);
+    bool brings_body = request->kind == MSG_RESERVE_ID;
+    if (!may_ask(a, c, worker) || (brings_body && !may_ask_for_body(a, c))) return false;
+    if (brings_body) beanstalk_of(c)->reserve_jobs++;
+    if (command >= 0) count(a, c, (enum beanstalk_counter)command);
+    peer_ask(a, c, worker, request, NULL, 0, request->id);
+    return true;
+}
+
+enum { NOT_COUNTED = -1 };
+
+static bool by_id_alone(struct acceptor *a, struct connection *c, struct words w, uint8_t kind, int command) {
+    struct message request = {.kind = kind};
+    if (!get_id(&w, &request.id) || !at_end(&w)) return refuse(a, c);
+    return ask_by_id(a, c, &request, command);
+}
+
+static bool release(struct acceptor *a, struct connection *c, struct words w) {
+    struct message request = {.kind = MSG_RELEASE};
+    if (!get_id(&w, &request.id) || !get_u32(&w, &request.pri) || !get_seconds(&w, &request.delay_ns) || !at_end(&w))
+        return refuse(a, c);
+    return ask_by_id(a, c, &request, COUNT_RELEASE);
+}
+
+static bool bury(struct acceptor *a, struct connection *c, struct words w) {
+    struct message request = {.kind = MSG_BURY};
+    if (!get_id(&w, &request.id) || !get_u32(&w, &request.pri) || !at_end(&w)) return refuse(a, c);
+    return ask_by_id(a, c, &request, COUNT_BURY);
+}
+
+static uint32_t worker_of_name(const struct acceptor *a, const struct words *name) {
+    return bindings_shard(&a->bindings, name->at, words_bytes(name)) % a->workers;
+}
+
+/* Whether what a connection uses or watches may be changed now. */
+static bool may_rebind(struct acceptor *a, struct connection *c, const struct words *name) {
+    return may_reply(c) && may_change(c) && may_tell(a, c, worker_of_name(a, name));
+}
+
+/* The answer to what a worker was told just now. Whoever asks that worker through another acceptor may be there before:
+ * if there is another, the answer leaves when the worker has heard. */
+static void reply_told(struct acceptor *a, struct connection *c, uint32_t worker, const void *text, size_t bytes) {
+    if (a->acceptors < 2 || a->links[worker].channel == NULL) {
+        reply_text(a, c, text, bytes);
+        return;
+    }
+    struct message barrier = {.kind = MSG_BARRIER};
+    peer_ask(a, c, worker, &barrier, NULL, 0, 0);
+    if (c->closed) return;
+    uint8_t *room = connection_body(c, &a->blocks, connection_slot(c, c->head_slot + c->slot_count - 1), bytes);
+    if (room == NULL)
+        engine_oom(a, c);
+    else
+        memcpy(room, text, bytes);
+}
+
+static bool use(struct acceptor *a, struct connection *c, struct words w) {
+    if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
+    if (!may_rebind(a, c, &w)) return false;
+    count(a, c, COUNT_USE);
+    uint32_t topic = topic_bind(a, w.at, words_bytes(&w));
+    if (topic == 0) {
+        REPLY(a, c, "OUT_OF_MEMORY\r\n");
+        return true;
+    }
+    beanstalk_use(a, c, topic, 0);
+    uint8_t text[sizeof "USING \r\n" + TOPIC_NAME_BYTES] = "USING ";
+    size_t bytes = sizeof "USING " - 1;
+    memcpy(text + bytes, w.at, words_bytes(&w));
+    bytes += words_bytes(&w);
+    memcpy(text + bytes, "\r\n", CRLF_BYTES);
+    reply_told(a, c, binding_at(&a->bindings, topic)->worker, text, bytes + CRLF_BYTES);
+    return true;
+}
+
+static void reply_watching(struct acceptor *a, struct connection *c, uint32_t worker) {
+    uint8_t text[sizeof "WATCHING \r\n" + DECIMAL_MAX_BYTES] = "WATCHING ";
+    uint8_t *end = decimal_put(text + sizeof "WATCHING " - 1, beanstalk_of(c)->watched_count);
+    memcpy(end, "\r\n", CRLF_BYTES);
+    reply_told(a, c, worker, text, (size_t)(end + CRLF_BYTES - text));
+}
+
+/* Where a name is in the watch list; its length when it is not there. */
+static uint32_t watch_place(const struct acceptor *a, const struct beanstalk *b, const struct words *name) {
+    uint32_t topic = bindings_find(&a->bindings, name->at, words_bytes(name));
+    return topic != 0 ? beanstalk_watch_place(b, topic) : b->watched_count;
+}
+
+static bool watch(struct acceptor *a, struct connection *c, struct words w) {
+    struct beanstalk *b = beanstalk_of(c);
+    if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
+    if (!may_rebind(a, c, &w)) return false;
+    count(a, c, COUNT_WATCH);
+    uint32_t worker = worker_of_name(a, &w);
+    uint32_t place = watch_place(a, b, &w);
+    if (place < b->watched_count) {
+        /* It may have been watched without being asked for. */
+        uint32_t topic = b->watched[place];
+        peer_tell(a, c, binding_at(&a->bindings, topic)->worker, MSG_WATCH, topic, 0);
+        if (topic == b->began_with) b->implicit_watch = false;
+    } else {
+        const struct beanstalk_options *o = beanstalk_options(a, c);
+        bool room = b->watched_count < MAX_WATCHED && o->watches < o->max_watches;
+        uint32_t topic = room ? topic_bind(a, w.at, words_bytes(&w)) : 0;
+        if (topic == 0) {
+            REPLY(a, c, "OUT_OF_MEMORY\r\n");
+            return true;
+        }
+        beanstalk_watch(a, c, topic, 0);
+        if (c->closed) return true;
+    }
+    reply_watching(a, c, worker);
+    return true;
+}
+
+static bool ignore(struct acceptor *a, struct connection *c, struct words w) {
+    struct beanstalk *b = beanstalk_of(c);
+    if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
+    if (!may_rebind(a, c, &w)) return false;
+    count(a, c, COUNT_IGNORE);
+    uint32_t place = watch_place(a, b, &w);
+    if (place < b->watched_count && b->watched_count < 2) {
+        REPLY(a, c, "NOT_IGNORED\r\n");
+        return true;
+    }
+    uint32_t worker = worker_of_name(a, &w);
+    if (place < b->watched_count) beanstalk_ignore(a, c, place);
+    reply_watching(a, c, worker);
+    return true;
+}
+
+/* --- commands ----------------------------------------------------------------------------------------------------- */
+
+static bool begins(struct words *w, const char *prefix, size_t bytes) {
+    if (words_bytes(w) < bytes || memcmp(w->at, prefix, bytes) != 0) return false;
+    w->at += bytes;
+    return true;
+}
+
+#define BEGINS(w, prefix) begins(w, prefix, sizeof(prefix) - 1)
+
+/* A command line without its end. False if the connection stalled. */
+static bool command(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
+    struct words w = {line, line + bytes};
+    if (memchr(line, 0, bytes) != NULL) return refuse(a, c);
+    switch (bytes > 0 ? *line : 0) {
+    case 'p':
+        if (BEGINS(&w, "put ")) return put(a, c, w);
+        break;
+    case 'r':
+        if (BEGINS(&w, "reserve-with-timeout ")) return reserve_with_timeout(a, c, w);
+        if (BEGINS(&w, "reserve-job ")) return by_id_alone(a, c, w, MSG_RESERVE_ID, NOT_COUNTED);
+        if (BEGINS(&w, "reserve")) return reserve_forever(a, c, w);
+        if (BEGINS(&w, "release ")) return release(a, c, w);
+        break;
+    case 'd':
+        if (BEGINS(&w, "delete ")) return by_id_alone(a, c, w, MSG_DELETE, COUNT_DELETE);
+        break;
+    case 'b':
+        if (BEGINS(&w, "bury ")) return bury(a, c, w);
+        break;
+    case 't':
+        if (BEGINS(&w, "touch ")) return by_id_alone(a, c, w, MSG_TOUCH, COUNT_TOUCH);
+        break;
+    case 'u':
+        if (BEGINS(&w, "use ")) return use(a, c, w);
+        break;
+    case 'w':
+        if (BEGINS(&w, "watch ")) return watch(a, c, w);
+        break;
+    case 'i':
+        if (BEGINS(&w, "ignore ")) return ignore(a, c, w);
+        break;
+    default: break;
+    }
+    if (!may_do_alone(c)) return false;
+    reply_by_python(a, c, line, bytes);
+    return true;
+}
+
+/* --- input: each takes what it can and says how much; 0: not enough is there, or the connection stalled ----------- */
+
+/* Of the first carriage return of a line, if a line feed follows; how long the line is without them. */
+static bool find_line(const uint8_t *data, size_t window, size_t *bytes) {
+    const uint8_t *cr = memchr(data, '\r', window - 1);
+    if (cr == NULL || cr[1] != '\n') return false;
+    *bytes = (size_t)(cr - data);
+    return true;
+}
+
+static size_t take_line(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t window = bytes < LINE_BYTES ? bytes : LINE_BYTES, line;
+    if (find_line(data, window, &line)) return command(a, c, data, line) ? line + CRLF_BYTES : 0;
+    if (window < LINE_BYTES) return 0;
+    beanstalk_of(c)->phase = PHASE_SKIP_LINE;
+    return LINE_BYTES;
+}
+
+static size_t skip_line(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t window = bytes < LINE_BYTES ? bytes : LINE_BYTES, line;
+    if (!find_line(data, window, &line)) return window < LINE_BYTES ? 0 : LINE_BYTES;
+    if (!refuse(a, c)) return 0;
+    beanstalk_of(c)->phase = PHASE_LINE;
+    return line + CRLF_BYTES;
+}
+
+static size_t discard(struct acceptor *a, struct connection *c, size_t bytes) {
+    struct beanstalk *b = beanstalk_of(c);
+    if (bytes < b->discard_bytes) {
+        b->discard_bytes -= bytes;
+        return bytes;
+    }
+    if (!may_reply(c)) return 0;
+    REPLY(a, c, "JOB_TOO_BIG\r\n");
+    b->phase = PHASE_LINE;
+    return (size_t)b->discard_bytes;
+}
+
+static void publish(struct acceptor *a, struct connection *c, const struct binding *to, const uint8_t *body) {
+    const struct beanstalk *b = beanstalk_of(c);
+    struct message request = {.kind = MSG_PUBLISH,
+                              .topic = b->used,
+                              .id = ids_take(a, to, 1),
+                              .pri = b->put_pri,
+                              .delay_ns = b->put_delay_ns,
+                              .ttr_ns = b->put_ttr_ns};
+    peer_ask(a, c, to->worker, &request, body, b->put_bytes, request.id);
+}
+
+static size_t take_body(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    struct beanstalk *b = beanstalk_of(c);
+    size_t needed = (size_t)b->put_bytes + CRLF_BYTES;
+    if (bytes < needed || !may_reply(c)) return 0;
+    const struct binding *to = binding_at(&a->bindings, b->used);
+    if (memcmp(data + b->put_bytes, "\r\n", CRLF_BYTES) != 0) {
+        REPLY(a, c, "EXPECTED_CRLF\r\n");
+    } else if (draining(a)) {
+        REPLY(a, c, "DRAINING\r\n");
+    } else {
+        if (b->put_bytes > MAX_PARKED_BODY_BYTES && !may_change(c)) return 0;
+        if (!may_ask(a, c, to->worker)) return 0;
+        publish(a, c, to, data);
+    }
+    b->phase = PHASE_LINE;
+    return needed;
+}
+
+static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    const struct beanstalk *b = beanstalk_of(c);
+    size_t at = 0;
+    while (at < bytes && c->stall == STALL_NONE && !c->closed && may_go_on(a, c)) {
+        size_t used = 0;
+        switch (b->phase) {
+        case PHASE_LINE: used = take_line(a, c, data + at, bytes - at); break;
+        case PHASE_BODY: used = take_body(a, c, data + at, bytes - at); break;
+        case PHASE_DISCARD: used = discard(a, c, bytes - at); break;
+        default: used = skip_line(a, c, data + at, bytes - at);
+        }
+        if (used == 0) break;
+        at += used;
+    }
+    return at;
+}
+
+/* --- replies ------------------------------------------------------------------------------------------------------ */
+
+static const char *const done_texts[MSG_LIST + 1] = {
+    [MSG_DELETE] = "DELETED\r\n",
+    [MSG_RELEASE] = "RELEASED\r\n",
+    [MSG_BURY] = "BURIED\r\n",
+    [MSG_TOUCH] = "TOUCHED\r\n",
+};
+
+static const char *failure_text(uint8_t status) {
+    switch (status) {
+    case STATUS_NOT_FOUND: return "NOT_FOUND\r\n";
+    case STATUS_TIMED_OUT:
+    case STATUS_CANCELLED: return "TIMED_OUT\r\n";
+    case STATUS_DEADLINE_SOON: return "DEADLINE_SOON\r\n";
+    case STATUS_NO_SPACE:
+    case STATUS_TOO_MANY: return "OUT_OF_MEMORY\r\n";
+    default: return "INTERNAL_ERROR\r\n";
+    }
+}
+
+static void answer_bytes(struct acceptor *a, struct connection *c, const void *text, size_t bytes) {
+    uint8_t *room = socket_room(a, c, bytes);
+    if (room == NULL) return;
+    memcpy(room, text, bytes);
+    socket_written(a, c, room + bytes);
+}
+
+static void answer_text(struct acceptor *a, struct connection *c, const char *text) {
+    answer_bytes(a, c, text, strlen(text));
+}
+
+static void answer_inserted(struct acceptor *a, struct connection *c, uint64_t id) {
+    uint8_t *room = socket_room(a, c, sizeof "INSERTED \r\n" + DECIMAL_MAX_BYTES);
+    if (room == NULL) return;
+    memcpy(room, "INSERTED ", 9);
+    uint8_t *end = decimal_put(room + 9, id);
+    memcpy(end, "\r\n", CRLF_BYTES);
+    socket_written(a, c, end + CRLF_BYTES);
+}
+
+static void answer_reserved(struct acceptor *a, struct connection *c, uint64_t id, const uint8_t *body,
+                            uint32_t body_bytes) {
+    uint8_t *room = socket_room(a, c, sizeof "RESERVED  \r\n\r\n" + (size_t)(2 * DECIMAL_MAX_BYTES) + body_bytes);
+    if (room == NULL) return;
+    memcpy(room, "RESERVED ", 9);
+    uint8_t *end = decimal_put(room + 9, id);
+    *end++ = ' ';
+    end = decimal_put(end, body_bytes);
+    memcpy(end, "\r\n", CRLF_BYTES);
+    end += CRLF_BYTES;
+    if (body_bytes > 0) memcpy(end, body, body_bytes);
+    end += body_bytes;
+    memcpy(end, "\r\n", CRLF_BYTES);
+    socket_written(a, c, end + CRLF_BYTES);
+}
+
+void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
+                      uint64_t id, const uint8_t *body, uint32_t body_bytes) {
+    if (kind == MSG_BARRIER) {
+        /* A worker that has died is told again when it is back. */
+        answer_bytes(a, c, body, body_bytes);
+        return;
+    }
+    if (status != STATUS_OK) {
+        answer_text(a, c, failure_text(status));
+        return;
+    }
+    switch (kind) {
+    case MSG_PUBLISH: answer_inserted(a, c, value); break;
+    case MSG_RESERVE_ID:
+        count_consumer(a, c);
+        answer_reserved(a, c, id, body, body_bytes);
+        break;
+    case MSG_RESERVE: answer_reserved(a, c, id, body, body_bytes); break;
+    default: answer_text(a, c, done_texts[kind]);
+    }
+}
+
+/* --- what becomes of a reserve ------------------------------------------------------------------------------------ */
+
+/* Which workers hold something is known by what they say. */
+static void note_holding(struct beanstalk *b, uint32_t worker, const struct message *reply) {
+    if ((reply->flags & MSG_NONE_IN_FLIGHT) != 0) b->holding_workers &= ~bit_of(worker);
+}
+
+static void replied(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
+                    const struct message *reply) {
+    struct beanstalk *b = beanstalk_of(c);
+    note_holding(b, worker, reply);
+    bool delivers = (reply->kind == MSG_RESERVE || reply->kind == MSG_RESERVE_ID) && !slot->python;
+    if (delivers && reply->status == STATUS_OK) b->holding_workers |= bit_of(worker);
+    if (delivers && reply->kind == MSG_RESERVE_ID) b->reserve_jobs--;
+    if (delivers && reply->body_bytes > b->largest_body) b->largest_body = reply->body_bytes;
+    if (reply->kind == MSG_RESERVE && c->reserves == 0) beanstalk_set_waiting(a, c, false);
+}
+
+static void heard(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply) {
+    note_holding(beanstalk_of(c), worker, reply);
+    gather_hear(a, c, worker, reply);
+}
+
+static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
+    struct beanstalk *b = beanstalk_of(c);
+    b->holding_workers &= ~bit_of(worker);
+    b->reserve_jobs = 0;
+    for (uint32_t i = 0; i < c->slot_count; i++) {
+        const struct slot *slot = connection_slot(c, c->head_slot + i);
+        if (slot->kind == MSG_RESERVE_ID && !slot->answered) b->reserve_jobs++;
+    }
+    if (b->gather.phase != GATHER_NONE) gather_lost(a, c, worker);
+}
+
+static void hung_up(struct acceptor *a, struct connection *c) {
+    if (beanstalk_of(c)->gather.phase != GATHER_NONE) gather_cancel(a, c);
+}
+
+static void crowded(struct acceptor *a, struct connection *c) {
+    answer_text(a, c, failure_text(STATUS_NO_SPACE));
+}
+
+static bool idles(const struct connection *c) {
+    return beanstalk_of(c)->gather.phase == GATHER_WAITING;
+}
+
+/* --- what Python says and asks ------------------------------------------------------------------------------------ */
+
+/* used: the topic it uses. watched: how many topics it watches; they go to `out`. */
+static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
+    const struct beanstalk *b = beanstalk_of(c);
+    (void)a;
+    if (strcmp(what, "used") == 0) return b->used;
+    if (strcmp(what, "watched") != 0) return CALL_REFUSED;
+    for (uint32_t i = 0; i < b->watched_count && i < call->out_limit; i++) call->out[i] = b->watched[i];
+    return b->watched_count;
+}
+
+static bool set(void *state, const char *option, uint64_t value) {
+    struct beanstalk_options *options = state;
+    if (strcmp(option, "max-job-size") == 0 && value <= MAX_BODY_BYTES)
+        options->max_job_bytes = (uint32_t)value;
+    else if (strcmp(option, "max-watches") == 0 && value > 0 && value <= MAX_ALL_WATCHED)
+        options->max_watches = (uint32_t)value;
+    else
+        return false;
+    return true;
+}
+
+/* --- the life of a connection ------------------------------------------------------------------------------------- */
+
+/* The default topic is always there, as in beanstalkd. */
+static bool started(struct acceptor *a, void *state) {
+    *(struct beanstalk_options *)state =
+        (struct beanstalk_options){.max_job_bytes = BEANSTALK_JOB_BYTES, .max_watches = MAX_ALL_WATCHED};
+    return topic_list(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1);
+}
+
+static void opened(struct acceptor *a, struct connection *c) {
+    struct beanstalk *b = beanstalk_of(c);
+    b->watched = b->few_watched;
+    b->watched_capacity = FEW_WATCHED;
+    uint32_t used = topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1);
+    uint32_t watched = used != 0 ? topic_bind(a, DEFAULT_TOPIC, sizeof DEFAULT_TOPIC - 1) : 0;
+    if (watched == 0) {
+        if (used != 0) topic_unbind(a, used);
+        engine_oom(a, c);
+        return;
+    }
+    beanstalk_use(a, c, used, MSG_IMPLICIT);
+    beanstalk_watch(a, c, watched, MSG_IMPLICIT);
+}
+
+static void closed(struct acceptor *a, struct connection *c) {
+    const struct beanstalk *b = beanstalk_of(c);
+    gather_forget(a, c);
+    beanstalk_let_go_tubes(a, c);
+    beanstalk_set_waiting(a, c, false);
+    if (b->producer) uncount(a, c, COUNT_PRODUCERS);
+    if (b->consumer) uncount(a, c, COUNT_WORKERS);
+}
+
+static void freed(struct connection *c) {
+    struct beanstalk *b = beanstalk_of(c);
+    if (b->watched != b->few_watched) free(b->watched);
+}
+
+/* As `stats` names them, without cmd- and current-. */
+static const char *const counters[COUNT_ALL] = {
+    [COUNT_PUT] = "put",
+    [COUNT_PEEK] = "peek",
+    [COUNT_PEEK_READY] = "peek-ready",
+    [COUNT_PEEK_DELAYED] = "peek-delayed",
+    [COUNT_PEEK_BURIED] = "peek-buried",
+    [COUNT_RESERVE] = "reserve",
+    [COUNT_RESERVE_WITH_TIMEOUT] = "reserve-with-timeout",
+    [COUNT_DELETE] = "delete",
+    [COUNT_RELEASE] = "release",
+    [COUNT_USE] = "use",
+    [COUNT_WATCH] = "watch",
+    [COUNT_IGNORE] = "ignore",
+    [COUNT_BURY] = "bury",
+    [COUNT_KICK] = "kick",
+    [COUNT_TOUCH] = "touch",
+    [COUNT_STATS] = "stats",
+    [COUNT_STATS_JOB] = "stats-job",
+    [COUNT_STATS_TUBE] = "stats-tube",
+    [COUNT_LIST_TUBES] = "list-tubes",
+    [COUNT_LIST_TUBE_USED] = "list-tube-used",
+    [COUNT_LIST_TUBES_WATCHED] = "list-tubes-watched",
+    [COUNT_PAUSE_TUBE] = "pause-tube",
+    [COUNT_PRODUCERS] = "producers",
+    [COUNT_WORKERS] = "workers",
+    [COUNT_WAITING] = "waiting",
+};
+
+const struct codec beanstalk_codec = {
+    .name = "beanstalk",
+    .acceptor_bytes = sizeof(struct beanstalk_options),
+    .connection_bytes = sizeof(struct beanstalk),
+    .counters = counters,
+    .counter_count = COUNT_ALL,
+    .first_gauge = COUNT_PRODUCERS,
+    .is_name = is_name,
+    .answer = beanstalk_answer,
+    .parse = parse,
+    .started = started,
+    .set = set,
+    .call = call,
+    .opened = opened,
+    .hung_up = hung_up,
+    .crowded = crowded,
+    .closed = closed,
+    .freed = freed,
+    .idles = idles,
+    .replied = replied,
+    .lost = lost,
+    .tell = beanstalk_tell,
+    .heard = heard,
+    .ask_again = gather_again,
+};

@@ -1,0 +1,137 @@
+/* The beanstalkd protocol's hot commands: put, reserve, reserve-with-timeout, reserve-job, delete, release, bury,
+ * touch, use, watch, ignore. What it does not know it hands to Python as a line (acceptor/protocols/beanstalk/beanstalk.py).
+ *
+ *   beanstalk.c           bytes to requests, replies to bytes
+ *   beanstalk_tubes.c     what a connection uses and watches, and how a worker that is back learns of it
+ *   beanstalk_reserve.c   a reserve over several workers
+ *
+ * What is accepted and what is refused, and how, is what beanstalkd 1.12 does to the byte, oddities included: a name
+ * of a command is matched as a prefix, a carriage return that no line feed follows spoils a line, numbers may be
+ * preceded by any number of spaces, the timeout of a reserve is what strtol takes, and so on.
+ */
+#ifndef MQ_BEANSTALK_H
+#define MQ_BEANSTALK_H
+
+#include "acceptor/engine.h"
+
+#define BEANSTALK_JOB_BYTES 65535u /* the default of max-job-size */
+
+/* A put that is larger waits for the reserve before it on the same connection to be answered, instead of being parked
+ * at the worker behind it. */
+#define MAX_PARKED_BODY_BYTES 4096u
+
+enum { FEW_WATCHED = 4 };
+
+/* What is counted: the commands in the order in which beanstalkd's stats name them, then what is so now. */
+enum beanstalk_counter {
+    COUNT_PUT,
+    COUNT_PEEK,
+    COUNT_PEEK_READY,
+    COUNT_PEEK_DELAYED,
+    COUNT_PEEK_BURIED,
+    COUNT_RESERVE,
+    COUNT_RESERVE_WITH_TIMEOUT,
+    COUNT_DELETE,
+    COUNT_RELEASE,
+    COUNT_USE,
+    COUNT_WATCH,
+    COUNT_IGNORE,
+    COUNT_BURY,
+    COUNT_KICK,
+    COUNT_TOUCH,
+    COUNT_STATS,
+    COUNT_STATS_JOB,
+    COUNT_STATS_TUBE,
+    COUNT_LIST_TUBES,
+    COUNT_LIST_TUBE_USED,
+    COUNT_LIST_TUBES_WATCHED,
+    COUNT_PAUSE_TUBE,
+    COUNT_PRODUCERS, /* connections that have sent a put */
+    COUNT_WORKERS,   /* connections that have sent a reserve */
+    COUNT_WAITING,   /* connections with a reserve unanswered */
+    COUNT_ALL
+};
+
+/* Of an acceptor. */
+struct beanstalk_options {
+    uint32_t max_job_bytes;
+    uint32_t watches; /* of all connections */
+    uint32_t max_watches;
+};
+
+enum gather_phase { GATHER_NONE = 0, GATHER_PROBING, GATHER_TAKING, GATHER_WAITING };
+
+/* See beanstalk_reserve.h. */
+struct gather {
+    uint8_t phase;
+    uint8_t best_worker;
+    bool ready : 1;     /* some worker has something */
+    bool soon : 1;      /* some worker said DEADLINE_SOON */
+    bool delivered : 1; /* the reply is out */
+    bool cancelling : 1;
+    uint32_t best_pri, next_pri;
+    uint64_t best_id, next_id;
+    uint64_t asked; /* workers that have not answered yet */
+};
+
+/* Of a connection. */
+struct beanstalk {
+    uint8_t phase;     /* its place in the input */
+    bool producer : 1; /* counted as */
+    bool consumer : 1;
+    bool waiting : 1;
+    bool implicit_use : 1;   /* what it uses or watches is what it began with */
+    bool implicit_watch : 1; /* ... of which the topic is `began_with` */
+
+    uint32_t put_pri;
+    uint32_t put_bytes;
+    union {
+        uint64_t put_delay_ns;
+        uint64_t discard_bytes; /* of a put that is too large */
+    };
+    uint64_t put_ttr_ns;
+
+    uint32_t used; /* bindings; 0: none */
+    uint32_t began_with;
+    uint32_t watched_count, watched_capacity;
+    uint32_t *watched;
+    uint32_t few_watched[FEW_WATCHED];
+    uint64_t watched_workers; /* sets of workers: of the watched topics, ... */
+    uint64_t holding_workers; /* ... that may hold something in flight for it */
+
+    uint32_t reserve_jobs; /* under way */
+    uint32_t largest_body; /* that a reserve has brought */
+
+    struct gather gather;
+};
+
+_Static_assert(sizeof(struct connection) + sizeof(struct beanstalk) < 512, "an idle connection is small");
+
+static inline struct beanstalk *beanstalk_of(const struct connection *c) {
+    return connection_state(c);
+}
+
+static inline struct beanstalk_options *beanstalk_options(const struct acceptor *a, const struct connection *c) {
+    return codec_state(a, c->protocol);
+}
+
+/* --- beanstalk.c -------------------------------------------------------------------------------------------------- */
+
+void beanstalk_set_waiting(struct acceptor *a, struct connection *c, bool waiting);
+void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
+                      uint64_t id, const uint8_t *body, uint32_t body_bytes);
+
+/* --- beanstalk_tubes.c -------------------------------------------------------------------------------------------- */
+
+/* `flags`: MSG_IMPLICIT or none. Both take over a reference to the topic, which must be new in the watch list. */
+void beanstalk_use(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
+void beanstalk_watch(struct acceptor *a, struct connection *c, uint32_t topic, uint16_t flags);
+void beanstalk_ignore(struct acceptor *a, struct connection *c, uint32_t place);
+/* The place of a topic in the watch list; its length when it is not there. */
+uint32_t beanstalk_watch_place(const struct beanstalk *b, uint32_t topic);
+/* A worker is told all that it must know. */
+void beanstalk_tell(struct acceptor *a, struct connection *c, uint32_t worker);
+/* The references that the connection has. */
+void beanstalk_let_go_tubes(struct acceptor *a, struct connection *c);
+
+#endif

@@ -1,0 +1,538 @@
+/* Lines to commands, and what is said to them. What a line may look like, and what is said of one that does not, is
+ * nats-server's: it reads byte by byte, so a wrong word is answered before its line is complete, and PING may have
+ * anything behind it. */
+#include "acceptor/protocols/nats/nats_publish.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "acceptor/mesh.h"
+#include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_topics.h"
+
+#define SECOND_NS ((uint64_t)1000000000)
+
+enum { FIRST_PING_S = 2 };
+
+static const char OK[] = "+OK\r\n", PONG[] = "PONG\r\n";
+
+/* --- what is said ------------------------------------------------------------------------------------------------- */
+
+void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes) {
+    uint8_t *room = socket_room(a, c, bytes);
+    if (room == NULL) return;
+    memcpy(room, text, bytes);
+    socket_written(a, c, room + bytes);
+}
+
+void nats_say_error(struct acceptor *a, struct connection *c, const char *text) {
+    nats_say(a, c, "-ERR '", 6);
+    nats_say(a, c, text, strlen(text));
+    nats_say(a, c, "'\r\n", 3);
+}
+
+/* It is closed when its output has left, or is not taken in time. */
+void nats_hang_up(struct acceptor *a, struct connection *c, enum nats_reason reason) {
+    struct nats *n = nats_of(c);
+    if (n->reason == 0) n->reason = (uint8_t)reason;
+    if (c->framing != NULL) nats_say_closing(a, c);
+    c->closing = true;
+    if (n->stalled_ns == 0) n->stalled_ns = a->now_ns;
+    nats_schedule(a, c);
+    if (!c->closed) socket_dirty(a, c);
+}
+
+void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text) {
+    nats_say_error(a, c, text);
+    if (!c->closed) nats_hang_up(a, c, reason);
+}
+
+void nats_say_ok(struct acceptor *a, struct connection *c) {
+    if (nats_is(c, NATS_VERBOSE)) nats_say(a, c, OK, sizeof OK - 1);
+}
+
+static void say_quoted(struct acceptor *a, struct connection *c, const char *before, struct text text) {
+    uint8_t quoted[QUOTED_BYTES(NATS_MAX_CONTROL_LINE)];
+    const uint8_t *end = go_quote(quoted, text.at, text.bytes);
+    nats_say(a, c, before, strlen(before));
+    nats_say(a, c, quoted, (size_t)(end - quoted));
+}
+
+/* -ERR 'Permissions Violation for WHAT "subject" using queue "queue"' */
+void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,
+                        struct text queue) {
+    nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
+    say_quoted(a, c, what, subject);
+    if (queue.bytes > 0) say_quoted(a, c, " using queue ", queue);
+    nats_say(a, c, "'\r\n", 3);
+}
+
+/* --- a line ------------------------------------------------------------------------------------------------------- */
+
+enum verb {
+    VERB_PUB = NATS_FIRST_WORD,
+    VERB_HPUB,
+    VERB_SUB,
+    VERB_UNSUB,
+    VERB_PING,
+    VERB_PONG,
+    VERB_CONNECT,
+    VERB_INFO,
+    VERB_OK,
+    VERB_ERR
+};
+
+static const struct nats_word WORDS[] = {
+    {VERB_PUB, "PUB", 3, true},          {VERB_HPUB, "HPUB", 4, true},  {VERB_SUB, "SUB", 3, true},
+    {VERB_UNSUB, "UNSUB", 5, true},      {VERB_PING, "PING", 4, false}, {VERB_PONG, "PONG", 4, false},
+    {VERB_CONNECT, "CONNECT", 7, false}, {VERB_INFO, "INFO", 4, false}, {VERB_OK, "+OK", 3, false},
+    {VERB_ERR, "-ERR", 4, false},
+};
+
+/* --- the other commands ------------------------------------------------------------------------------------------- */
+
+static bool take_sub(struct acceptor *a, struct connection *c, const struct nats_arguments *k) {
+    if (k->count != 2 && k->count != 3) return false;
+    struct text queue = k->count == 3 ? k->items[1] : (struct text){0};
+    switch (nats_subscribe(a, c, k->items[0], queue, k->items[k->count - 1])) {
+    case NATS_SUBSCRIBED:
+    case NATS_SID_IN_USE:
+        if (nats_is(c, NATS_VERBOSE) && !nats_is_known(a, c))
+            nats_of(c)->flags |= NATS_OWED_OK;
+        else
+            nats_say_ok(a, c);
+        break;
+    case NATS_NOT_ALLOWED: nats_say_violation(a, c, "Subscription to ", k->items[0], queue); break;
+    case NATS_INVALID_SUBJECT: nats_say_error(a, c, "Invalid Subject"); break;
+    case NATS_TOO_MANY: nats_say_error(a, c, "maximum subscriptions exceeded"); break;
+    case NATS_NO_MEMORY: engine_oom(a, c); break;
+    }
+    return true;
+}
+
+static bool take_unsub(struct acceptor *a, struct connection *c, const struct nats_arguments *k) {
+    if (k->count != 1 && k->count != 2) return false;
+    struct nats_subscription *s = nats_find(a, c, k->items[0]);
+    uint64_t max = 0;
+    if (k->count == 2 && !nats_get_size(k->items[1], &max)) max = 0;
+    if (s != NULL && max > s->delivered)
+        s->max = (uint32_t)max; /* of nine digits at most */
+    else if (s != NULL)
+        nats_unsubscribe(a, s);
+    nats_say_ok(a, c);
+    return true;
+}
+
+static void take_ping(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
+    struct nats *n = nats_of(c);
+    if (nats_is(c, NATS_CONNECTED) && !nats_is(c, NATS_GREETED)) {
+        /* The first one is answered by Python too: who it is, is said behind it. */
+        n->flags |= NATS_GREETED;
+        nats_say(a, c, PONG, sizeof PONG - 1);
+        if (!c->closed) reply_by_python(a, c, line, bytes);
+        return;
+    }
+    nats_say(a, c, PONG, sizeof PONG - 1);
+}
+
+/* How long it took to come is how far away it is, about, until that has been measured. */
+static void take_connect(struct acceptor *a, struct connection *c) {
+    struct nats *n = nats_of(c);
+    uint64_t now = exact_now(a);
+    n->flags |= NATS_CONNECTED;
+    if (n->rtt_ns == 0 && now > n->opened_ns) n->rtt_ns = now - n->opened_ns;
+}
+
+static void take_pong(struct acceptor *a, struct connection *c) {
+    struct nats *n = nats_of(c);
+    uint64_t now = exact_now(a);
+    if (n->pings > 0) n->rtt_ns = now > n->asked_ns ? now - n->asked_ns : 1;
+    n->pings = 0;
+}
+
+/* --- the input ---------------------------------------------------------------------------------------------------- */
+
+static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
+    nats_end(a, c, NATS_PROTOCOL_VIOLATION, NATS_UNKNOWN_OPERATION);
+    return bytes;
+}
+
+static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb, const uint8_t *data,
+                        size_t word_bytes, size_t line_bytes, size_t bytes) {
+    const uint8_t *end = data + line_bytes - 1;
+    if (end > data && end[-1] == '\r') end--;
+    struct nats_arguments k = {.count = 0};
+    if (verb != VERB_PING && verb != VERB_PONG && verb != VERB_OK)
+        k.count = nats_split(data + word_bytes, end, k.items, NATS_MAX_ARGUMENTS);
+    bool good = true;
+    switch (verb) {
+    case VERB_PUB:
+    case VERB_HPUB: return nats_take_publish(a, c, &k, verb == VERB_HPUB, data, line_bytes, bytes);
+    case VERB_SUB: good = take_sub(a, c, &k); break;
+    case VERB_UNSUB: good = take_unsub(a, c, &k); break;
+    case VERB_PING:
+        if (!nats_is_known(a, c) || (!nats_is(c, NATS_GREETED) && !may_do_alone(c))) return 0;
+        take_ping(a, c, data, (size_t)(end - data));
+        break;
+    case VERB_PONG: take_pong(a, c); break;
+    case VERB_CONNECT:
+        if (!may_do_alone(c)) return 0;
+        take_connect(a, c);
+        reply_by_python(a, c, data, (size_t)(end - data));
+        break;
+    case VERB_OK:
+    case VERB_INFO: break;
+    default: good = false; break;
+    }
+    if (!good && !c->closed) nats_hang_up(a, c, NATS_PROTOCOL_VIOLATION);
+    return line_bytes;
+}
+
+static size_t take_command(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    /* Who has to say first who it is, says nothing else. */
+    if (nats_is(c, NATS_MUST_CONNECT) && (data[0] | 32) != 'c') {
+        if (!nats_is(c, NATS_MAY_BE_NOBODY)) {
+            nats_end(a, c, NATS_AUTHENTICATION_VIOLATION, "Authorization Violation");
+            return bytes;
+        }
+        reply_by_python(a, c, (const uint8_t *)"NOBODY", 6);
+        return 0;
+    }
+    size_t word_bytes = 0;
+    uint32_t verb = nats_word_of(WORDS, sizeof WORDS / sizeof *WORDS, data, bytes, &word_bytes);
+    if (verb == NATS_WORD_PARTIAL) return 0;
+    if (verb == NATS_WORD_WRONG) return refuse(a, c, bytes);
+    const uint8_t *newline = memchr(data, '\n', bytes);
+    size_t line_bytes = newline != NULL ? (size_t)(newline - data) + 1 : bytes;
+    size_t ends = newline == NULL ? 0 : newline > data && newline[-1] == '\r' ? 2 : 1;
+    bool has_arguments = verb != VERB_PING && verb != VERB_PONG && verb != VERB_OK;
+    if (has_arguments && line_bytes - ends > word_bytes + 1 + nats_server_of(a, c)->max_control_line) {
+        nats_end(a, c, NATS_TOO_LONG, "maximum control line exceeded");
+        return bytes;
+    }
+    if (newline == NULL) return has_arguments || line_bytes <= MAX_MOVED_BYTES ? 0 : refuse(a, c, bytes);
+    return take_line(a, c, (enum verb)verb, data, word_bytes, line_bytes, bytes);
+}
+
+void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    struct nats *n = nats_of(c);
+    uint8_t line[6] = "SNIFF";
+    n->flags &= ~(uint32_t)NATS_SNIFF;
+    n->deadline_ns = 0;
+    if (bytes > 0) line[5] = *data;
+    reply_by_python(a, c, line, bytes > 0 ? 6 : 5);
+}
+
+static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t at = 0;
+    if (nats_is(c, NATS_SNIFF)) {
+        nats_sniffed(a, c, data, bytes);
+        return 0;
+    }
+    if (nats_is(c, NATS_OWED_OK)) {
+        if (!nats_is_known(a, c)) return 0;
+        nats_of(c)->flags &= ~(uint32_t)NATS_OWED_OK;
+        nats_say_ok(a, c);
+    }
+    while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
+        size_t used = nats_take_run(a, c, data + at, bytes - at);
+        if (used == 0 && c->stall == STALL_NONE) used = take_command(a, c, data + at, bytes - at);
+        if (used == 0) break;
+        at += used;
+    }
+    if (at > 0 && !c->closed) nats_of(c)->heard_ns = a->now_ns;
+    return at;
+}
+
+/* --- the life of an acceptor and of a connection ------------------------------------------------------------------ */
+
+enum { SYSTEM_ACCOUNT = 2 };
+
+static bool open_first_accounts(struct nats_server *server) {
+    const struct text global = {(const uint8_t *)"$G", 2}, system = {(const uint8_t *)"$SYS", 4};
+    if (nats_open_account(server, global) != NATS_GLOBAL_ACCOUNT) return false;
+    if (nats_open_account(server, system) != SYSTEM_ACCOUNT) return false;
+    server->accounts[SYSTEM_ACCOUNT].has_route = true;
+    return true;
+}
+
+static bool started(struct acceptor *a, void *state) {
+    struct nats_server *server = state;
+    (void)a;
+    server->protocol = codec_number("nats", 4);
+    server->max_payload = 1u << 20;
+    server->max_control_line = 4096;
+    server->max_pending = 64u << 20;
+    server->write_deadline_ns = 10 * SECOND_NS;
+    server->ping_interval_ns = 120 * SECOND_NS;
+    server->ping_max = 2;
+    server->key = siphash_key(0);
+    server->random = server->key.words[0] | 1;
+    server->permissions.key = server->key;
+    server->walk = subject_walk_new();
+    server->remote_walk = subject_walk_new();
+    return server->walk != NULL && server->remote_walk != NULL && open_first_accounts(server);
+}
+
+static void freed(struct connection *c) {
+    nats_permissions_drop(nats_of(c)->permissions);
+    nats_replies_free(nats_of(c)->replies);
+    free(nats_of(c)->info);
+}
+
+/* The number of an account, by its name; all acceptors know of it then. */
+static int64_t open_account(struct acceptor *a, struct nats_server *server, const uint8_t *name, size_t bytes) {
+    uint32_t before = server->account_count, number = nats_open_account(server, (struct text){name, bytes});
+    if (number == 0) return CALL_REFUSED;
+    if (server->account_count > before) nats_tell_account(a, server, number);
+    return number;
+}
+
+static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
+                         size_t bytes_count) {
+    struct nats_server *server = state;
+    if (strcmp(what, "permissions") == 0)
+        return nats_permissions_make(&server->permissions, value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
+    if (strcmp(what, "account") == 0) return open_account(a, server, bytes, bytes_count);
+    if (strcmp(what, "account-route") == 0) {
+        int64_t number = open_account(a, server, bytes, bytes_count);
+        if (number > 0) server->accounts[number].has_route = value != 0;
+        return number;
+    }
+    if (strcmp(what, "shares") == 0)
+        return nats_shares_make(a, server, (uint32_t)value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
+    return CALL_REFUSED;
+}
+
+static void stopped(void *state) {
+    struct nats_server *server = state;
+    nats_permissions_close(&server->permissions);
+    for (uint32_t other = 0; other < NATS_OTHERS; other++) nats_forget_remotes(NULL, server, other);
+    for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) {
+        free(server->peers[other].waiting.items);
+        free(server->peers[other].accounts);
+    }
+    for (uint32_t n = 0; n < NATS_ROUTES; n++) free(server->links[n].waiting.items);
+    nats_accounts_close(server);
+    subject_walk_free(server->remote_walk);
+    free(server->expired);
+    free(server->kept);
+    nats_unbind_topics(server);
+    nats_journey_close(server);
+    subject_walk_free(server->walk);
+}
+
+static bool set(void *state, const char *option, uint64_t value) {
+    struct nats_server *server = state;
+    bool is_time = value > 0 && value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
+    if (strcmp(option, "max-payload") == 0 && value <= MAX_BODY_BYTES)
+        server->max_payload = (uint32_t)value;
+    else if (strcmp(option, "max-control-line") == 0 && value > 0 && value <= NATS_MAX_CONTROL_LINE)
+        server->max_control_line = (uint32_t)value;
+    else if (strcmp(option, "max-pending") == 0 && value > 0)
+        server->max_pending = value;
+    else if (strcmp(option, "max-subscriptions") == 0 && value <= UINT32_MAX)
+        server->max_subscriptions = (uint32_t)value;
+    else if (strcmp(option, "write-deadline-ns") == 0 && is_time)
+        server->write_deadline_ns = value;
+    else if (strcmp(option, "ping-interval-ns") == 0 && is_time)
+        server->ping_interval_ns = value;
+    else if (strcmp(option, "ping-max") == 0 && value <= UINT32_MAX)
+        server->ping_max = (uint32_t)value;
+    else
+        return false;
+    return true;
+}
+
+static void opened(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
+    struct nats *n = nats_of(c);
+    codec_count_add(a, c, NATS_TOTAL_CONNECTIONS, 1);
+    codec_count_add(a, c, NATS_CONNECTIONS, 1);
+    n->active_ns = a->now_ns;
+    n->opened_ns = exact_now(a);
+    n->account = NATS_GLOBAL_ACCOUNT;
+    n->flags = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO;
+    n->max_payload = server->max_payload;
+    n->max_subscriptions = server->max_subscriptions;
+    uint64_t first = FIRST_PING_S * SECOND_NS;
+    if (first > server->ping_interval_ns) first = server->ping_interval_ns;
+    server->random = server->random * 6364136223846793005u + 1442695040888963407u;
+    n->ping_ns = a->now_ns + first + (server->random >> 33) % (first / 5 + 1);
+    nats_schedule(a, c);
+    /* INFO comes first, and is Python's. */
+    if (!c->closed) reply_by_python(a, c, (const uint8_t *)"", 0);
+}
+
+static void closed(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
+    if (!nats_is(c, NATS_OF_SERVER)) codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);
+    nats_leave(a, c);
+    if (!server->delivering) {
+        nats_let_go(a, c);
+        return;
+    }
+    nats_of(c)->next_orphaned = server->orphaned;
+    server->orphaned = c;
+}
+
+/* --- what Python says of a connection ----------------------------------------------------------------------------- */
+
+static int64_t set_account(struct acceptor *a, struct connection *c, uint64_t number) {
+    struct nats *n = nats_of(c);
+    struct nats_server *server = nats_server_of(a, c);
+    if (number == 0 || number >= server->account_count) return CALL_REFUSED;
+    if (number == n->account) return CALL_DONE;
+    nats_leave(a, c);
+    nats_let_go(a, c);
+    n->account = (uint32_t)number;
+    return CALL_DONE;
+}
+
+/* At any time, for a reason of Python's; if there is a text, with it. */
+static int64_t end_by_python(struct acceptor *a, struct connection *c, const struct codec_call *k) {
+    if (k->bytes_count > 0) nats_say(a, c, "-ERR '", 6);
+    if (k->bytes_count > 0 && !c->closed) nats_say(a, c, k->bytes, k->bytes_count);
+    if (k->bytes_count > 0 && !c->closed) nats_say(a, c, "'\r\n", 3);
+    if (c->closed) return CALL_CLOSED;
+    if (c->stall == STALL_PYTHON) c->stall = STALL_NONE;
+    nats_hang_up(a, c, (enum nats_reason)k->value);
+    wake_self(a);
+    return CALL_DONE;
+}
+
+/* What the server itself answers to a subject, which a blank ends, in the connection's account. */
+static int64_t answer_by_python(struct acceptor *a, struct connection *c, const struct codec_call *k) {
+    const uint8_t *blank = k->bytes_count > 0 ? memchr(k->bytes, ' ', k->bytes_count) : NULL;
+    uint8_t digits[DECIMAL_MAX_BYTES];
+    if (blank == NULL || blank == k->bytes) return CALL_REFUSED;
+    struct nats_message m = {.subject = {k->bytes, (size_t)(blank - k->bytes)}, .payload = blank + 1};
+    m.payload_bytes = k->bytes_count - m.subject.bytes - 1;
+    m.size = (struct text){digits, (size_t)(decimal_put(digits, m.payload_bytes) - digits)};
+    nats_deliver_as_server(a, nats_server_of(a, c), nats_of(c)->account, &m);
+    wake_self(a);
+    return c->closed ? CALL_CLOSED : CALL_DONE;
+}
+
+/* -ERR 'Permissions Violation for Subscription to "subject" using queue "queue" (sid "sid")', and it is gone. */
+static void take_away(struct acceptor *a, struct connection *c, struct nats_subscription *s) {
+    const struct subject_group *g = s->entry.group;
+    const struct subject_pattern *p = s->entry.pattern;
+    nats_say(a, c, "-ERR 'Permissions Violation for ", 32);
+    say_quoted(a, c, "Subscription to ", (struct text){(const uint8_t *)p->text, p->bytes});
+    if (g != NULL) say_quoted(a, c, " using queue ", (struct text){(const uint8_t *)g->name, g->name_bytes});
+    say_quoted(a, c, " (sid ", (struct text){(const uint8_t *)s->sid, s->sid_bytes});
+    nats_say(a, c, ")'\r\n", 4);
+    if (!c->closed) nats_unsubscribe(a, s);
+}
+
+/* 0: all is allowed. What it may not have any more is taken away. */
+static int64_t set_permissions(struct acceptor *a, struct connection *c, uint64_t number) {
+    struct nats *n = nats_of(c);
+    struct nats_permissions *set = nats_permissions_take(&nats_server_of(a, c)->permissions, number);
+    if (number != 0 && set == NULL) return CALL_REFUSED;
+    nats_permissions_drop(n->permissions);
+    nats_replies_free(n->replies);
+    n->permissions = set;
+    n->replies = NULL;
+    n->flags &= ~(uint32_t)NATS_DENIED_SOME;
+    uint32_t place = 0;
+    for (struct nats_subscription *s; (s = nats_next_forbidden(a, c, &place)) != NULL;) {
+        take_away(a, c, s);
+        if (c->closed) return CALL_CLOSED;
+    }
+    return CALL_DONE;
+}
+
+/* Who it is, as services of other accounts are told: JSON, with a line's end where the time to its answers goes. */
+static int64_t set_info(struct acceptor *a, struct connection *c, const struct codec_call *k) {
+    struct nats *n = nats_of(c);
+    free(n->info);
+    n->info_bytes = 0;
+    n->info = k->bytes_count > 0 ? malloc(k->bytes_count) : NULL;
+    if (k->bytes_count == 0) return CALL_DONE;
+    if (n->info == NULL) {
+        engine_oom(a, c);
+        return CALL_CLOSED;
+    }
+    memcpy(n->info, k->bytes, k->bytes_count);
+    n->info_bytes = k->bytes_count;
+    return CALL_DONE;
+}
+
+static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
+    struct nats *n = nats_of(c);
+    const uint32_t asked = NATS_VERBOSE | NATS_PEDANTIC | NATS_ECHO | NATS_HEADERS | NATS_NO_RESPONDERS |
+                           NATS_MUST_CONNECT | NATS_MAY_BE_NOBODY;
+    if (strcmp(what, "account") == 0) return set_account(a, c, k->value);
+    if (strcmp(what, "join") == 0) return nats_join(a, c, k->value) ? CALL_DONE : CALL_CLOSED;
+    if (strcmp(what, "answer") == 0) return answer_by_python(a, c, k);
+    if (strcmp(what, "end") == 0) return end_by_python(a, c, k);
+    if (strcmp(what, "permissions") == 0) return set_permissions(a, c, k->value);
+    if (strcmp(what, "info") == 0) return set_info(a, c, k);
+    if (strcmp(what, "flags") == 0 && (k->value & ~(uint64_t)asked) == 0) {
+        n->flags = (n->flags & ~asked) | (uint32_t)k->value;
+    } else if (strcmp(what, "must-connect-by-ns") == 0) {
+        n->deadline_ns = k->value;
+        nats_schedule(a, c);
+    } else if (strcmp(what, "of-server") == 0 && !nats_is(c, NATS_OF_SERVER)) {
+        n->flags |= NATS_OF_SERVER;
+        n->ping_ns = 0;
+        codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);
+        codec_count_add(a, c, NATS_TOTAL_CONNECTIONS, (uint64_t)-1);
+    } else if (strcmp(what, "client-id") == 0) {
+        n->client_id = k->value;
+    } else if (strcmp(what, "sniff-until-ns") == 0) {
+        n->flags |= NATS_SNIFF;
+        n->deadline_ns = k->value;
+        nats_schedule(a, c);
+    } else if (strcmp(what, "let-go") == 0) {
+        nats_let_go(a, c);
+    } else if (strcmp(what, "max-subscriptions") == 0 && k->value <= UINT32_MAX) {
+        n->max_subscriptions = (uint32_t)k->value;
+    } else if (strcmp(what, "max-payload") == 0 && k->value <= MAX_BODY_BYTES) {
+        n->max_payload = (uint32_t)k->value;
+    } else {
+        return CALL_REFUSED;
+    }
+    return c->closed ? CALL_CLOSED : CALL_DONE;
+}
+
+static const char *const counters[] = {
+    "slow-consumers", "stale-connections", "total-connections", "in-msgs",     "in-bytes",
+    "out-msgs",       "out-bytes",         "subscriptions",     "connections",
+};
+_Static_assert(sizeof counters / sizeof *counters == NATS_COUNTERS, "a name for each");
+
+const struct codec nats_codec = {
+    .name = "nats",
+    .acceptor_bytes = sizeof(struct nats_server),
+    .connection_bytes = sizeof(struct nats),
+    .counters = counters,
+    .counter_count = NATS_COUNTERS,
+    .first_gauge = NATS_SUBSCRIPTIONS,
+    .tells_live = true,
+    .python_keeps = true,
+    .answer = nats_not_kept,
+    .replied = nats_kept,
+    .wants_topic = nats_wants_topic,
+    .topic_published = nats_topic_published,
+    .parse = parse,
+    .started = started,
+    .stopped = stopped,
+    .set = set,
+    .configure = configure,
+    .call = call,
+    .ask = nats_ask,
+    .last_words = nats_last_words,
+    .opened = opened,
+    .sent = nats_sent,
+    .due = nats_due,
+    .closed = closed,
+    .freed = freed,
+    .mesh_joined = nats_mesh_joined,
+    .mesh_lost = nats_mesh_lost,
+    .mesh_heard = nats_mesh_heard,
+    .may_serve = nats_may_serve,
+};

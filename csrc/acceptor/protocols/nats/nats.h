@@ -1,0 +1,409 @@
+/* The NATS client protocol: PUB, HPUB, SUB, UNSUB, PING, PONG and what goes to a client. CONNECT, INFO and whatever is said of
+ * accounts and users are Python's (acceptor/protocols/nats/nats.py).
+ *
+ *   nats.c                 lines to commands, and what is said to them
+ *   nats_subscription.c    a connection's subscriptions, by the names (sids) it gave them
+ *   nats_account.c         accounts by their names
+ *   nats_permissions.c     what a user may publish and subscribe to
+ *   nats_shares.c          what becomes of a message besides: mappings, and other accounts that import it
+ *   nats_transform.c       ... under which subject
+ *   nats_answers.c         ... and how answers find the way back
+ *   nats_journey.c         ... and in which order all that is done
+ *   nats_replies.c         ... and answer, because it was asked
+ *   nats_publish.c         PUB and HPUB
+ *   nats_run.c             ... of many in a row, as they come as a rule
+ *   nats_deliver.c         from one publisher to all who are interested
+ *   nats_give.c            ... into the output of one of them
+ *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
+ *   nats_clock.c           pings, and who does not take its output
+ *   nats_websocket.c       why a websocket ends
+ *   nats_figures.c         what is known of connections, for monitoring
+ *   nats_route.h           other servers, and what is said to them
+ *
+ * Nothing is kept for anybody: a message is in the output of those who want it, or nowhere. A client that does not take
+ * its output is cut, so a publisher never waits for one.
+ *
+ * What is accepted, refused and said is what nats-server does.
+ */
+#ifndef MQ_NATS_H
+#define MQ_NATS_H
+
+#include <string.h>
+
+#include "acceptor/engine.h"
+#include "acceptor/protocols/nats/nats_permissions.h"
+#include "base/subjects.h"
+
+enum {
+    NATS_MAX_ACCOUNTS = 1 << 16,
+    NATS_MAX_ACCOUNT_BYTES = 1024,        /* of a name */
+    NATS_MAX_ALL_SUBSCRIPTIONS = 1 << 24, /* of all connections of an acceptor */
+    NATS_MAX_CONTROL_LINE = 64 << 10,     /* the most that the option may be */
+    NATS_LAST_WORDS_BYTES = 4096,         /* that Python is told when a connection ends */
+    /* " [reply ][headers' size ]size\r\n": no longer than the line it came in. */
+    NATS_LINE_END_BYTES = NATS_MAX_CONTROL_LINE + 64,
+    CRLF_BYTES = 2,
+};
+
+enum { NATS_GLOBAL_ACCOUNT = 1 };
+
+/* What it counts on the board. */
+enum nats_counter {
+    NATS_SLOW_CONSUMERS,
+    NATS_STALE_CONNECTIONS,
+    NATS_TOTAL_CONNECTIONS,
+    NATS_IN_MESSAGES,
+    NATS_IN_BYTES,
+    NATS_OUT_MESSAGES,
+    NATS_OUT_BYTES,
+    NATS_SUBSCRIPTIONS,
+    NATS_CONNECTIONS,
+    NATS_COUNTERS
+};
+
+/* Why a connection has ended, by nats-server's numbers; Python has others of them. */
+enum nats_reason {
+    NATS_AUTHENTICATION_TIMEOUT = 2,
+    NATS_AUTHENTICATION_VIOLATION = 3,
+    NATS_SLOW_PENDING_BYTES = 5,
+    NATS_SLOW_WRITE_DEADLINE = 6,
+    NATS_STALE = 10,
+    NATS_PROTOCOL_VIOLATION = 11,
+    NATS_TOO_LARGE = 16,
+    NATS_TOO_LONG = 17,
+};
+
+/* Who else may want something: acceptors by their numbers, then routes, each a connection to another server. */
+enum { NATS_ROUTES = 192, NATS_OTHERS = BOARD_MAX_ACCEPTORS + NATS_ROUTES };
+
+static inline bool nats_is_route(uint32_t other) {
+    return other >= BOARD_MAX_ACCEPTORS;
+}
+
+/* Subjects of one account, on this acceptor. Accounts do not see each other. Its number is this acceptor's own: to others
+ * its name is said. */
+struct nats_account {
+    struct nats_shares *shares;        /* NULL: nothing */
+    struct nats_subscription *answers; /* from it to others come here; NULL: others ask nothing of it */
+    struct subjects *subjects;         /* of our clients */
+    struct subjects *remote;           /* of others: struct nats_remote; NULL as long as none wants anything */
+    char *name;                        /* that all servers of a cluster know it by */
+    uint32_t name_bytes;
+    uint32_t name_hash; /* its place in a pool of routes */
+    bool has_route;     /* of its own, to servers that know such things */
+    uint32_t place;     /* of its members, on the board; see members.h */
+    uint32_t members;   /* connections here that are counted */
+    /* Since the acceptor began; `taken` of publishers, `given` to clients. */
+    uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
+    uint64_t inserts, removes; /* of subscriptions */
+};
+
+struct nats_subscription {
+    struct subject_entry entry;    /* first: what a match gives is this */
+    struct connection *connection; /* NULL: it is ours, for answers */
+    uint64_t delivered;
+    uint32_t max; /* 0: any number */
+    uint32_t sid_hash;
+    uint16_t sid_bytes;
+    char sid[]; /* there may be millions: it begins right behind */
+};
+_Static_assert(NATS_MAX_CONTROL_LINE <= UINT16_MAX + 1, "a sid is shorter than the line of its SUB");
+
+/* That another acceptor, or a server behind a route, wants something: it stands for all its subscriptions of one pattern, or
+ * for its members of a group. */
+struct nats_remote {
+    struct subject_entry entry; /* first */
+    struct nats_remote *next, *previous;
+    uint32_t account;
+    uint32_t other;
+};
+
+/* Another acceptor. What we told it has a number; what it has confirmed is up to one. */
+struct nats_peer {
+    uint32_t *accounts; /* ours, by its numbers; 0: it has not said which */
+    uint32_t account_count;
+    struct connection_list waiting; /* for a confirmation */
+    uint64_t asked, confirmed;
+    bool told; /* it has said all that it knew when it came */
+};
+
+/* A route, at the acceptor that has them all and at the others. */
+struct nats_route_link {
+    struct connection *connection;  /* NULL: another acceptor has it, or nobody */
+    struct connection_list waiting; /* publishers, as long as it is full */
+    bool full;
+};
+
+/* Subjects whose messages are kept in topics. */
+struct nats_bound {
+    struct subjects *subjects; /* NULL: none */
+    struct subject_entry *entries;
+    size_t count;
+    uint8_t *queue; /* the group of servers of which one keeps a message; NULL: each keeps all */
+    size_t queue_bytes;
+};
+
+/* What this acceptor knows of NATS. */
+struct nats_server {
+    uint32_t protocol;
+    uint32_t max_payload, max_control_line;
+    uint32_t max_subscriptions; /* of a connection; 0: any number */
+    uint32_t subscriptions;     /* of all connections */
+    uint64_t max_pending;
+    uint64_t write_deadline_ns, ping_interval_ns;
+    uint32_t ping_max;
+
+    struct nats_account *accounts; /* by number; 0 is nobody's */
+    uint32_t account_count;
+    uint32_t *account_names; /* numbers by names: open addressing, 0 is free */
+    uint32_t account_mask;
+    struct subject_walk *walk, *remote_walk;
+    struct nats_bound bound;
+    uint8_t *kept; /* scratch for what is to be kept, with its headers */
+    size_t kept_room;
+    struct nats_peer peers[BOARD_MAX_ACCEPTORS];
+    struct nats_remote *remotes[NATS_OTHERS];
+    struct nats_route_link links[NATS_ROUTES]; /* by the number that each is among others, less that of the first */
+    uint32_t route_count;                      /* that this acceptor has */
+    uint32_t full_route;                       /* that was given a message lately and is full; 0: none */
+    uint64_t stamps[NATS_OTHERS], stamp;       /* who has been seen to */
+    uint64_t told;                             /* the number of what was told, or passed on, to others last */
+    struct nats_permission_sets permissions;
+    struct nats_answers *answers; /* that are waited for; NULL as long as no account asks another */
+    struct nats_journey *journey; /* of a message from account to account; NULL as long as accounts share nothing */
+    uint8_t line_ends[2][NATS_LINE_END_BYTES];       /* of the message that is handed out */
+    uint8_t subjects_made[3][NATS_MAX_CONTROL_LINE]; /* of one; the last is of what was published */
+    struct siphash_key key;
+    uint64_t random;
+
+    /* While messages are handed out nothing may leave a list that is being gone through. */
+    bool delivering;
+    struct nats_subscription **expired; /* have had as many messages as they wanted */
+    uint32_t expired_count, expired_capacity;
+    struct connection *orphaned; /* closed meanwhile */
+
+    uint8_t last_words[NATS_LAST_WORDS_BYTES]; /* of a connection that ends */
+};
+
+/* Who a connection may be, and what it asked for; set by Python. */
+enum nats_flag {
+    NATS_VERBOSE = 1,
+    NATS_PEDANTIC = 2,
+    NATS_ECHO = 4,
+    NATS_HEADERS = 8,
+    NATS_NO_RESPONDERS = 16,
+    NATS_MUST_CONNECT = 32,    /* nothing but CONNECT is taken */
+    NATS_CONNECTED = 64,       /* has sent CONNECT */
+    NATS_GREETED = 128,        /* has had its first PONG */
+    NATS_OWED_OK = 256,        /* of a SUB that others have to confirm */
+    NATS_DENIED_SOME = 2048,   /* of what its subscriptions match */
+    NATS_MAY_BE_NOBODY = 1024, /* who does not begin with CONNECT: Python says who that is */
+    NATS_OF_SERVER = 1 << 20,  /* the server's own: nobody is shown it */
+    NATS_SNIFF = 512,          /* Python wants to know the first byte, or that none came until the deadline */
+};
+
+struct nats {
+    uint32_t account;
+    uint32_t flags; /* enum nats_flag */
+
+    struct nats_permissions *permissions; /* NULL: all is allowed */
+    struct nats_replies *replies;         /* that it may send; NULL: none yet */
+    uint8_t *info;                        /* who it is, for services that are told; NULL: none is */
+    size_t info_bytes;
+
+    struct nats_subscription **sids; /* open addressing */
+    uint32_t sid_count, sid_mask;
+    uint32_t max_subscriptions;
+    uint32_t max_payload;
+
+    uint64_t out_messages, out_bytes; /* that it was sent; bytes are of payloads */
+    uint64_t in_messages, in_bytes;
+    uint64_t active_ns;   /* when it published or subscribed last */
+    uint64_t heard_ns;    /* when a command came last */
+    uint64_t ping_ns;     /* when a PING may be due; 0: never */
+    uint64_t stalled_ns;  /* since when nothing has left of what is to be sent; 0: nothing waits */
+    uint64_t deadline_ns; /* of a CONNECT, or of the first byte, that is to come; 0: none */
+    uint64_t asked_ns;    /* when the last PING was sent */
+    uint64_t rtt_ns;      /* until it was answered; 0: not known */
+    uint64_t told;        /* what others must know before it is answered */
+    uint64_t client_id;   /* by which monitoring knows it */
+    uint64_t opened_ns;   /* exactly */
+    uint32_t pings;       /* unanswered */
+    uint8_t reason;       /* enum nats_reason, or another of Python's; 0: it has not been ended by us */
+    bool is_member;       /* it counts as one of its account */
+    struct connection *next_orphaned;
+};
+
+static inline struct nats *nats_of(const struct connection *c) {
+    return connection_state(c);
+}
+
+static inline struct nats_server *nats_server_of(const struct acceptor *a, const struct connection *c) {
+    return codec_state(a, c->protocol);
+}
+
+/* The longest that the time to an answer is believed. */
+#define NATS_RTT_VALID_NS ((uint64_t)3600 * 1000000000u)
+
+static inline bool nats_is(const struct connection *c, enum nats_flag flag) {
+    return (nats_of(c)->flags & flag) != 0;
+}
+
+static inline struct nats_account *nats_account_of(const struct acceptor *a, const struct connection *c) {
+    return &nats_server_of(a, c)->accounts[nats_of(c)->account];
+}
+
+struct text {
+    const uint8_t *at;
+    size_t bytes;
+};
+
+/* A message on its way. The payload begins with `header_bytes` of headers. */
+struct nats_message {
+    struct text subject, reply;
+    struct text size, header_size; /* as the publisher wrote them */
+    const uint8_t *payload;
+    size_t payload_bytes, header_bytes;
+    uint64_t from;  /* nats_sender(); 0: somebody behind a route */
+    uint64_t tried; /* acceptors that were to choose a member of a group and had none, as bits */
+    bool joined;    /* reply, sizes, payload and what ends it stand in one piece, as a subscriber gets them */
+};
+
+/* A client, as it is known to all acceptors. */
+static inline uint64_t nats_sender(const struct acceptor *a, const struct connection *c) {
+    return ((uint64_t)a->index + 1) << 32 | c->number;
+}
+
+/* --- nats.c ------------------------------------------------------------------------------------------------------- */
+
+void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
+/* The first byte that Python wanted to know of, if one has come. */
+void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+/* -ERR 'text', and then the connection ends. */
+void nats_end(struct acceptor *a, struct connection *c, enum nats_reason reason, const char *text);
+
+/* --- nats_websocket.c --------------------------------------------------------------------------------------------- */
+
+/* To a client of a websocket, when all is said: why its connection ends. */
+void nats_say_closing(struct acceptor *a, struct connection *c);
+
+/* --- nats_subscription.c ------------------------------------------------------------------------------------------ */
+
+enum nats_subscribed {
+    NATS_SUBSCRIBED,
+    NATS_NOT_ALLOWED,
+    NATS_SID_IN_USE,
+    NATS_INVALID_SUBJECT,
+    NATS_TOO_MANY,
+    NATS_NO_MEMORY
+};
+
+enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue,
+                                    struct text sid);
+struct nats_subscription *nats_find(const struct acceptor *a, const struct connection *c, struct text sid);
+void nats_unsubscribe(struct acceptor *a, struct nats_subscription *subscription);
+/* The next, from a place on that begins with 0, that it may not have any more. It stays at its place: another is there when it
+ * is gone. NULL when there is none left. */
+struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place);
+/* All of a connection's. */
+void nats_let_go(struct acceptor *a, struct connection *c);
+
+/* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
+
+/* Hands a message of one of our clients out to all who are interested in it; false if that was nobody. */
+bool nats_deliver(struct acceptor *a, struct connection *from, const struct nats_message *message);
+/* Hands out to our clients what another acceptor sent: to those alone if `alone`, and to one of each group named. A group
+ * that has nobody here any more is left in `groups`; returns how many are. */
+size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_t account,
+                         const struct nats_message *message, bool alone, struct text *groups, size_t count);
+/* Hands out what this server says itself. */
+void nats_deliver_as_server(struct acceptor *a, struct nats_server *server, uint32_t account,
+                            const struct nats_message *message);
+/* Hands a message that came over a route out to all on this server: to those who stand alone, and to one of each group named. */
+void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t account,
+                         const struct nats_message *message, const struct text *groups, size_t count);
+uint64_t nats_random(struct nats_server *server);
+/* A subscription of the connection's own that is not in a queue and matches a subject. */
+struct nats_subscription *nats_own_subscription(struct acceptor *a, struct connection *c, struct text subject);
+
+/* --- nats_mesh.c -------------------------------------------------------------------------------------------------- */
+
+/* In one message: so many, and of so many bytes; one name always has room. */
+enum { NATS_GROUPS = 1024, NATS_GROUPS_BYTES = NATS_MAX_CONTROL_LINE };
+
+/* What a name takes on a ring. */
+static inline size_t nats_group_bytes(size_t name_bytes) {
+    return sizeof(uint32_t) + name_bytes;
+}
+
+/* Groups of which another is to choose a member. */
+struct nats_chosen {
+    uint32_t other[NATS_GROUPS];
+    struct text name[NATS_GROUPS];
+    size_t count;
+    size_t bytes; /* NATS_GROUPS_BYTES at most */
+};
+
+/* Tells the others that we want something, as often as `weight` says; 0: no more. */
+void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
+               uint32_t weight);
+/* Whether all others know what the connection has subscribed to, and have handed out what it has published; else it stalls
+ * until they have. */
+bool nats_is_known(struct acceptor *a, struct connection *c);
+/* Others who want a message for those who stand alone there. */
+struct nats_alone {
+    uint32_t count;
+    uint16_t other[NATS_OTHERS];
+};
+
+enum { PASSED_ALONE = 1, PASSED_FROM_ROUTE = 4 };
+
+/* Sends a message to others, to all there who stand alone, and to those that were chosen for a group. `flags`: what is said
+ * of it beside that. */
+void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
+                  uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen);
+/* Notes that somebody wants something as often as `weight` says, and tells whom that concerns. */
+void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,
+                        struct text subject, struct text queue, uint32_t weight);
+/* Whether anybody has to be told what our clients want. */
+static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
+    return a->mesh_there != 0 || server->route_count > 0;
+}
+/* Tells other acceptors: a route has ended; it is full, or not any more. */
+void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route);
+void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full);
+/* Publishers that waited for a route go on. */
+void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t route);
+void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other);
+void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
+void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
+bool nats_may_serve(const struct acceptor *a, const void *state);
+void nats_forget_remotes(struct acceptor *a, struct nats_server *server, uint32_t other);
+/* Others have to know of an account before they hear of anything in it. */
+void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number);
+
+/* --- nats_account.c ----------------------------------------------------------------------------------------------- */
+
+/* The number of an account; 0 if there is none of that name. */
+uint32_t nats_account_named(const struct nats_server *server, struct text name);
+/* The same, and it is made if there is none; 0 when there can be no more. */
+uint32_t nats_open_account(struct nats_server *server, struct text name);
+void nats_accounts_close(struct nats_server *server);
+/* A connection is a member of its account from now on, unless there are `most` of them, at all acceptors. */
+bool nats_join(struct acceptor *a, struct connection *c, uint64_t most);
+void nats_leave(struct acceptor *a, struct connection *c);
+
+/* --- nats_figures.c ----------------------------------------------------------------------------------------------- */
+
+/* See struct codec. */
+int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct codec_question *question);
+size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t **words);
+
+/* --- nats_clock.c ------------------------------------------------------------------------------------------------- */
+
+/* Looks again when something may be due next. */
+void nats_schedule(struct acceptor *a, struct connection *c);
+void nats_due(struct acceptor *a, struct connection *c);
+void nats_sent(struct acceptor *a, struct connection *c);
+
+#endif

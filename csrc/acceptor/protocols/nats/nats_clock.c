@@ -1,0 +1,68 @@
+/* A connection by the clock: CONNECT that does not come, PINGs, and output that is not taken. */
+#include "acceptor/protocols/nats/nats.h"
+
+static const char PING[] = "PING\r\n";
+
+static uint64_t sooner(uint64_t one_ns, uint64_t other_ns) {
+    if (one_ns == 0) return other_ns;
+    return other_ns == 0 || one_ns < other_ns ? one_ns : other_ns;
+}
+
+void nats_schedule(struct acceptor *a, struct connection *c) {
+    const struct nats *n = nats_of(c);
+    uint64_t deadline = n->stalled_ns > 0 ? n->stalled_ns + nats_server_of(a, c)->write_deadline_ns : 0;
+    uint64_t due = sooner(sooner(n->ping_ns, n->deadline_ns), deadline);
+    if (due > 0)
+        timer_set(a, c, due);
+    else
+        timer_clear(a, c);
+}
+
+void nats_sent(struct acceptor *a, struct connection *c) {
+    struct nats *n = nats_of(c);
+    n->stalled_ns = connection_unsent(c) > 0 ? a->now_ns : 0;
+    if (n->stalled_ns > 0) nats_schedule(a, c);
+}
+
+/* A client that was heard of lately is there, unless it is to be measured how far away; else it is asked, and cut off if it
+ * has not answered what it was asked before. */
+static void ping(struct acceptor *a, struct connection *c) {
+    const struct nats_server *server = nats_server_of(a, c);
+    struct nats *n = nats_of(c);
+    n->ping_ns = a->now_ns + server->ping_interval_ns;
+    bool lately = n->heard_ns > 0 && a->now_ns - n->heard_ns < server->ping_interval_ns;
+    bool measured = n->rtt_ns > 0 && a->now_ns - n->asked_ns <= NATS_RTT_VALID_NS;
+    if (lately && measured) return;
+    if (n->pings >= server->ping_max) {
+        codec_count_add(a, c, NATS_STALE_CONNECTIONS, 1);
+        nats_end(a, c, NATS_STALE, "Stale Connection");
+        return;
+    }
+    /* While Python has a command, the connection may be about to be encrypted. */
+    if (c->stall == STALL_PYTHON || nats_is(c, NATS_SNIFF)) return;
+    n->pings++;
+    n->asked_ns = exact_now(a);
+    nats_say(a, c, PING, sizeof PING - 1);
+}
+
+void nats_due(struct acceptor *a, struct connection *c) {
+    struct nats *n = nats_of(c);
+    if (n->stalled_ns > 0 && a->now_ns >= n->stalled_ns + nats_server_of(a, c)->write_deadline_ns) {
+        codec_count_add(a, c, NATS_SLOW_CONSUMERS, 1);
+        nats_account_of(a, c)->slow_consumers++;
+        if (n->reason == 0) n->reason = NATS_SLOW_WRITE_DEADLINE;
+        socket_close(a, c);
+        return;
+    }
+    if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns && nats_is(c, NATS_SNIFF)) {
+        nats_sniffed(a, c, NULL, 0);
+    } else if (n->deadline_ns > 0 && a->now_ns >= n->deadline_ns) {
+        n->deadline_ns = n->ping_ns = 0;
+        nats_end(a, c, NATS_AUTHENTICATION_TIMEOUT, "Authentication Timeout");
+    } else if (c->closing) {
+        n->ping_ns = 0; /* what is past must not stay due */
+    } else if (n->ping_ns > 0 && a->now_ns >= n->ping_ns) {
+        ping(a, c);
+    }
+    if (!c->closed) nats_schedule(a, c);
+}

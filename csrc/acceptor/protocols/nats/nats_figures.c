@@ -1,0 +1,137 @@
+/* What is known of connections, for monitoring: records one behind the other, as many as there is room for; Python asks
+ * for the next from where the last one ended. Nothing is counted for this that a message would have to wait for. */
+#include "acceptor/protocols/nats/nats_topics.h"
+
+/* Of one connection. */
+struct nats_figures {
+    uint32_t conn, account;
+    uint32_t subscriptions, reason;
+    uint64_t in_messages, in_bytes, out_messages, out_bytes;
+    uint64_t pending_bytes, rtt_ns, idle_ns, opened_ns, client_id;
+};
+
+/* Of one account, since the acceptor began but for what there is now: subscriptions. */
+struct nats_account_figures {
+    uint64_t number;
+    uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
+    uint64_t subscriptions, inserts, removes, looked, hits, name_bytes;
+}; /* behind it the name */
+
+/* Of one subscription; behind it subject, queue and sid. */
+struct nats_subscription_figures {
+    uint64_t delivered, max;
+    uint32_t subject_bytes, queue_bytes, sid_bytes;
+    uint32_t place; /* among the connection's */
+};
+
+static struct nats_figures figures_of(const struct acceptor *a, const struct connection *c) {
+    const struct nats *n = nats_of(c);
+    return (struct nats_figures){
+        .conn = c->number,
+        .account = n->account,
+        .subscriptions = n->sid_count,
+        .reason = n->reason,
+        .in_messages = n->in_messages,
+        .in_bytes = n->in_bytes,
+        .out_messages = n->out_messages,
+        .out_bytes = n->out_bytes,
+        .pending_bytes = connection_unsent(c),
+        .rtt_ns = n->rtt_ns,
+        .idle_ns = a->now_ns - n->active_ns,
+        .opened_ns = n->opened_ns,
+        .client_id = n->client_id,
+    };
+}
+
+static int64_t put_figures(const struct acceptor *a, uint32_t protocol, const struct codec_question *q) {
+    size_t at = 0;
+    for (uint64_t i = q->value; i < a->highest_index && at + sizeof(struct nats_figures) <= q->out_limit; i++) {
+        const struct connection *c = a->table[i];
+        if (c == NULL || c->protocol != protocol || c->closed || nats_is(c, NATS_OF_SERVER)) continue;
+        struct nats_figures figures = figures_of(a, c);
+        memcpy(q->out + at, &figures, sizeof figures);
+        at += sizeof figures;
+    }
+    return (int64_t)at;
+}
+
+static bool put_subscription(const struct nats_subscription *s, uint32_t place, uint8_t *out, size_t limit,
+                             size_t *at) {
+    const struct subject_pattern *p = s->entry.pattern;
+    const struct subject_group *g = s->entry.group;
+    struct nats_subscription_figures figures = {
+        .delivered = s->delivered,
+        .max = s->max,
+        .subject_bytes = p->bytes,
+        .queue_bytes = g != NULL ? g->name_bytes : 0,
+        .sid_bytes = s->sid_bytes,
+        .place = place,
+    };
+    size_t bytes = sizeof figures + figures.subject_bytes + figures.queue_bytes + figures.sid_bytes;
+    if (limit - *at < bytes) return false;
+    uint8_t *to = out + *at;
+    memcpy(to, &figures, sizeof figures);
+    to += sizeof figures;
+    memcpy(to, p->text, p->bytes);
+    to += p->bytes;
+    if (g != NULL) memcpy(to, g->name, g->name_bytes);
+    memcpy(to + figures.queue_bytes, s->sid, s->sid_bytes);
+    *at += bytes;
+    return true;
+}
+
+static size_t put_subscriptions(const struct nats *n, uint32_t from, uint8_t *out, size_t limit) {
+    size_t at = 0;
+    for (uint32_t i = from; n->sids != NULL && i <= n->sid_mask; i++)
+        if (n->sids[i] != NULL && !put_subscription(n->sids[i], i, out, limit, &at)) break;
+    return at;
+}
+
+static int64_t put_accounts(const struct nats_server *server, const struct codec_question *q) {
+    size_t at = 0;
+    for (uint64_t i = q->value; i < server->account_count; i++) {
+        const struct nats_account *account = &server->accounts[i];
+        if (account->subjects == NULL) continue;
+        struct nats_account_figures figures = {
+            .number = i,
+            .taken_messages = account->taken_messages,
+            .taken_bytes = account->taken_bytes,
+            .given_messages = account->given_messages,
+            .given_bytes = account->given_bytes,
+            .slow_consumers = account->slow_consumers,
+            .subscriptions = subjects_count(account->subjects),
+            .inserts = account->inserts,
+            .removes = account->removes,
+            .looked = subjects_looked(account->subjects),
+            .hits = subjects_hits(account->subjects),
+            .name_bytes = account->name_bytes,
+        };
+        if (at + sizeof figures + account->name_bytes > q->out_limit) break;
+        memcpy(q->out + at, &figures, sizeof figures);
+        memcpy(q->out + at + sizeof figures, account->name, account->name_bytes);
+        at += sizeof figures + account->name_bytes;
+    }
+    return (int64_t)at;
+}
+
+int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct codec_question *q) {
+    struct nats_server *server = state;
+    if (strcmp(what, "bind-topics") == 0) return nats_bind_topics(a, server, q->bytes, q->bytes_count);
+    if (strcmp(what, "figures") == 0) return put_figures(a, server->protocol, q);
+    if (strcmp(what, "accounts") == 0) return put_accounts(server, q);
+    if (strcmp(what, "subscriptions") != 0) return CALL_REFUSED;
+    const struct connection *c = connection_find(a, (uint32_t)q->value);
+    uint32_t from = 0;
+    if (c == NULL || c->protocol != server->protocol || q->bytes_count != sizeof from) return 0;
+    memcpy(&from, q->bytes, sizeof from);
+    return (int64_t)put_subscriptions(nats_of(c), from, q->out, q->out_limit);
+}
+
+size_t nats_last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
+    uint8_t *out = nats_server_of(a, c)->last_words;
+    struct nats_figures figures = figures_of(a, c);
+    memcpy(out, &figures, sizeof figures);
+    *words = out;
+    return sizeof figures +
+           put_subscriptions(nats_of(c), 0, out + sizeof figures, NATS_LAST_WORDS_BYTES - sizeof figures);
+}

@@ -1,0 +1,114 @@
+/* A message's way from account to account: what one says is imported by others, whose imports go on to others again, and
+ * answers go back. A list of legs, each a message in one account with the imports of it that are still to be done; the
+ * last is worked on until nothing is left of it. What was published is the first.
+ *
+ * A configuration in which imports form a cycle is refused, as by nats-server; should there be one nevertheless, an import
+ * that a message has come by is not taken again. */
+#include <stdlib.h>
+
+#include "acceptor/protocols/nats/nats_shares.h"
+
+enum { KEPT_ROOM_BYTES = 64 << 10 };
+
+struct leg {
+    struct nats_message message;
+    struct connection *asker; /* who published what it began with; NULL: an answer, or it came from elsewhere */
+    const struct nats_share *by, *imports[NATS_MAX_IMPORTED];
+    uint32_t account;
+    uint16_t count, next; /* of imports */
+    bool answers;         /* it may be what somebody in another account waits for */
+    struct nats_room room;
+};
+
+struct nats_journey {
+    uint32_t copies;
+    struct leg legs[NATS_MAX_CHAIN];
+};
+
+bool nats_journey_open(struct nats_server *server) {
+    if (server->journey == NULL) server->journey = calloc(1, sizeof *server->journey);
+    return server->journey != NULL;
+}
+
+void nats_journey_close(struct nats_server *server) {
+    for (size_t i = 0; server->journey != NULL && i < NATS_MAX_CHAIN; i++) free(server->journey->legs[i].room.at);
+    free(server->journey);
+}
+
+/* What is large is not kept for the next message. */
+static void end_leg(struct leg *leg) {
+    if (leg->room.bytes <= KEPT_ROOM_BYTES) return;
+    free(leg->room.at);
+    leg->room = (struct nats_room){NULL, 0};
+}
+
+static bool has_come_by(const struct nats_journey *journey, uint32_t depth, const struct nats_share *share) {
+    for (uint32_t i = 0; i <= depth; i++)
+        if (journey->legs[i].by == share) return true;
+    return false;
+}
+
+/* Handed out in its account; false if that was to nobody. */
+static bool arrive(struct acceptor *a, struct nats_server *server, struct leg *leg, bool is_last) {
+    leg->next = leg->count = 0;
+    bool any = nats_deliver_in(a, server, leg->account, NULL, leg->asker, &leg->message, &leg->answers);
+    if (is_last)
+        leg->answers = false;
+    else
+        leg->count = nats_imports_of(server, leg->account, leg->message.subject, leg->imports);
+    return any;
+}
+
+/* The answer that a leg is, in the account that waits for it; false when none does. */
+static bool begin_answer(struct acceptor *a, struct nats_server *server, struct leg *from, struct leg *to) {
+    from->answers = false;
+    to->by = NULL;
+    to->asker = NULL;
+    to->message = from->message;
+    to->message.joined = false;
+    return nats_answer_take(a, server, &to->message, &to->room, &to->account);
+}
+
+static bool begin_import(struct acceptor *a, struct nats_server *server, uint32_t depth, struct leg *from,
+                         struct leg *to) {
+    const struct nats_share *share = from->imports[from->next++];
+    if (has_come_by(server->journey, depth, share)) return false;
+    to->by = share;
+    to->asker = from->asker;
+    to->account = nats_share_account(share);
+    to->message = from->message;
+    to->message.joined = false;
+    const struct nats_asker asker = {from->asker, depth > 0 ? from->account : 0};
+    return nats_share_apply(a, server, from->account, &asker, share, &to->message, &to->room);
+}
+
+bool nats_go_on(struct acceptor *a, struct nats_server *server, uint32_t account, struct connection *asker,
+                const struct nats_message *message, bool answers, bool imports) {
+    struct nats_journey *journey = server->journey;
+    struct leg *first = &journey->legs[0];
+    bool any = false;
+    first->message = *message;
+    first->asker = asker;
+    first->by = NULL;
+    first->account = account;
+    first->answers = answers;
+    first->next = 0;
+    first->count = imports ? nats_imports_of(server, account, message->subject, first->imports) : 0;
+    journey->copies = 0;
+    for (uint32_t depth = 0;;) {
+        struct leg *leg = &journey->legs[depth];
+        bool is_done = (!leg->answers && leg->next == leg->count) || journey->copies == NATS_MAX_COPIES;
+        if (is_done) {
+            end_leg(leg);
+            if (depth-- == 0) return any;
+            continue;
+        }
+        struct leg *next = &journey->legs[depth + 1];
+        bool begun = leg->answers ? begin_answer(a, server, leg, next) : begin_import(a, server, depth, leg, next);
+        if (!begun) continue;
+        journey->copies++;
+        bool is_last = depth + 2 == NATS_MAX_CHAIN || (next->by != NULL && nats_share_is_stream(next->by));
+        any |= arrive(a, server, next, is_last);
+        depth++;
+    }
+}

@@ -1,0 +1,60 @@
+/* Lines of NATS, of clients and of routes: the word that one begins with, and its arguments. They are read as nats-server
+ * does, byte by byte: what begins with no word is known before its line is complete. */
+#ifndef MQ_NATS_LINE_H
+#define MQ_NATS_LINE_H
+
+#include "acceptor/protocols/nats/nats.h"
+#include "base/decimal.h"
+
+/* Before the numbers that a table gives its words. */
+enum { NATS_WORD_PARTIAL, NATS_WORD_WRONG, NATS_FIRST_WORD };
+
+struct nats_word {
+    uint32_t verb;
+    const char *name;
+    size_t bytes;
+    bool has_arguments; /* a blank must follow */
+};
+
+static inline bool nats_is_blank(uint8_t byte) {
+    return byte == ' ' || byte == '\t';
+}
+
+/* What the input begins with, and how long the word is. */
+static inline uint32_t nats_word_of(const struct nats_word *words, size_t count, const uint8_t *data, size_t bytes,
+                                    size_t *word_bytes) {
+    for (size_t w = 0; w < count; w++) {
+        const struct nats_word *word = &words[w];
+        size_t n = bytes < word->bytes ? bytes : word->bytes, i = 0;
+        /* Of a letter the bit of 32 says whether it is small; signs have it anyway. */
+        while (i < n && (data[i] | 32) == (word->name[i] | 32)) i++;
+        if (i < n) continue;
+        if (bytes < word->bytes + (word->has_arguments ? 1u : 0u)) return NATS_WORD_PARTIAL;
+        if (word->has_arguments && !nats_is_blank(data[word->bytes])) continue;
+        *word_bytes = word->bytes;
+        return word->verb;
+    }
+    return NATS_WORD_WRONG;
+}
+
+/* How many arguments there are; the first `limit` of them are taken. */
+static inline size_t nats_split(const uint8_t *at, const uint8_t *end, struct text *items, size_t limit) {
+    size_t count = 0;
+    while (at < end) {
+        while (at < end && nats_is_blank(*at)) at++;
+        const uint8_t *begin = at;
+        while (at < end && !nats_is_blank(*at)) at++;
+        if (at == begin) break;
+        if (count < limit) items[count] = (struct text){begin, (size_t)(at - begin)};
+        count++;
+    }
+    return count;
+}
+
+/* As nats-server reads them: nine digits at most, or it is none. */
+static inline bool nats_get_size(struct text text, uint64_t *value) {
+    const uint8_t *at = text.at;
+    return text.bytes <= 9 && decimal_get(&at, text.at + text.bytes, UINT32_MAX, value) && at == text.at + text.bytes;
+}
+
+#endif

@@ -1,0 +1,513 @@
+/* The other acceptors of this broker: they are one server to clients.
+ *
+ * Each tells the others which patterns its clients want, and how many members it has of a group; a message goes once to each
+ * acceptor that wants it, with the names of the groups of which that one is to choose a member. A group that has nobody
+ * there any more when the message comes is passed on to an acceptor that has members still, and so on until all have been
+ * asked: members come and go faster than others hear of it.
+ *
+ * A client that has subscribed and hears PONG (or, if it wants that, +OK) may count on it that what anybody publishes after
+ * that reaches it; one that has published and hears PONG, that the message is in the outputs of all who are to have it. So
+ * the answer waits until all others have confirmed that they have come so far. Interest and messages travel on one ring,
+ * so a request is behind the subscription to its reply.
+ */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "acceptor/mesh.h"
+#include "acceptor/protocols/nats/nats_route.h"
+
+enum mesh_kind {
+    MESH_INTEREST = 1, /* body: struct interest, subject, queue */
+    MESH_MESSAGE,      /* body: struct passed, and what it says */
+    MESH_CONFIRM,      /* id: which number is to be confirmed */
+    MESH_CONFIRMED,    /* id: up to which number all is known */
+    MESH_ACCOUNT,      /* id: the number that the sender has for an account; body: its name */
+    MESH_TOLD,         /* all that was to be said to one who has come is said */
+    MESH_LOST,         /* id: a route that has ended */
+    MESH_FULL,         /* id: a route that takes no more for now */
+    MESH_FREE,         /* id: ... and does again */
+};
+
+struct interest {
+    uint32_t account, weight;
+    uint32_t route; /* of whom; 0: of the acceptor's clients */
+    uint32_t subject_bytes, queue_bytes;
+};
+
+/* Behind it: subject, reply, size, header_size, for each group a uint32_t of its bytes and its name, payload. */
+struct passed {
+    uint64_t from, tried; /* as in struct nats_message */
+    uint32_t account, flags;
+    uint32_t route; /* for whom; 0: for the acceptor's clients */
+    uint32_t subject_bytes, reply_bytes, size_bytes, header_size_bytes;
+    uint32_t groups, groups_bytes;
+    uint32_t header_bytes, payload_bytes;
+};
+
+/* --- telling ------------------------------------------------------------------------------------------------------ */
+
+static void send_interest(struct acceptor *a, const struct nats_server *server, uint32_t other,
+                          const struct interest *i, const void *subject, const void *queue) {
+    const struct mesh_part parts[] = {{i, sizeof *i}, {subject, i->subject_bytes}, {queue, i->queue_bytes}};
+    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_INTEREST}, parts, 3);
+}
+
+static void send_account(struct acceptor *a, const struct nats_server *server, uint32_t other, uint32_t number) {
+    const struct nats_account *account = &server->accounts[number];
+    const struct mesh_part name = {account->name, account->name_bytes};
+    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_ACCOUNT, .id = number}, &name, 1);
+}
+
+void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number) {
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1) send_account(a, server, first_of(rest), number);
+}
+
+static void tell_all(struct acceptor *a, struct nats_server *server, const struct interest *i, struct text subject,
+                     struct text queue) {
+    server->told++;
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
+        send_interest(a, server, first_of(rest), i, subject.at, queue.at);
+}
+
+void nats_tell(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject, struct text queue,
+               uint32_t weight) {
+    const struct interest i = {account, weight, 0, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
+    if (server->route_count > 0) nats_tell_routes(a, server, account, subject, queue, weight);
+    tell_all(a, server, &i, subject, queue);
+}
+
+static void tell_number(struct acceptor *a, const struct nats_server *server, enum mesh_kind kind, uint64_t number) {
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
+        mesh_send(a, first_of(rest), server->protocol, (struct message){.kind = (uint8_t)kind, .id = number}, NULL, 0);
+}
+
+void nats_tell_lost(struct acceptor *a, struct nats_server *server, uint32_t route) {
+    tell_number(a, server, MESH_LOST, route);
+}
+
+void nats_tell_full(struct acceptor *a, struct nats_server *server, uint32_t route, bool full) {
+    tell_number(a, server, full ? MESH_FULL : MESH_FREE, route);
+}
+
+struct telling {
+    struct acceptor *a;
+    const struct nats_server *server;
+    uint32_t account, other;
+};
+
+static void tell_pattern(void *context, struct subject_pattern *p) {
+    const struct telling *t = context;
+    struct interest i = {t->account, 1, 0, p->bytes, 0};
+    if (p->alone.count > 0) send_interest(t->a, t->server, t->other, &i, p->text, NULL);
+    for (const struct subject_group *g = p->groups; g != NULL; g = g->next) {
+        i.weight = g->entries.count;
+        i.queue_bytes = g->name_bytes;
+        send_interest(t->a, t->server, t->other, &i, p->text, g->name);
+    }
+}
+
+/* What the servers behind our routes want. */
+static void tell_route_entries(const struct telling *t, struct subject_entries *entries, struct interest *i,
+                               const struct subject_pattern *p, const char *queue) {
+    struct subject_entry **items = subject_entries_items(entries);
+    for (uint32_t n = 0; n < entries->count; n++) {
+        const struct nats_remote *r = (const struct nats_remote *)(const void *)items[n];
+        if (!nats_is_route(r->other)) continue;
+        i->route = r->other;
+        i->weight = r->entry.weight;
+        send_interest(t->a, t->server, t->other, i, p->text, queue);
+    }
+}
+
+static void tell_route_pattern(void *context, struct subject_pattern *p) {
+    const struct telling *t = context;
+    struct interest i = {t->account, 1, 0, p->bytes, 0};
+    tell_route_entries(t, &p->alone, &i, p, NULL);
+    for (struct subject_group *g = p->groups; g != NULL; g = g->next) {
+        i.queue_bytes = g->name_bytes;
+        tell_route_entries(t, &g->entries, &i, p, g->name);
+    }
+}
+
+static void send_number(struct acceptor *a, const struct nats_server *server, uint32_t other, enum mesh_kind kind,
+                        uint64_t number) {
+    mesh_send(a, other, server->protocol, (struct message){.kind = (uint8_t)kind, .id = number}, NULL, 0);
+}
+
+void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
+    struct nats_server *server = state;
+    struct nats_peer *peer = &server->peers[other];
+    peer->told = false;
+    /* It is told all that there is now, before anything else. */
+    peer->asked = peer->confirmed = server->told;
+    peer->account_count = 0;
+    for (uint32_t n = 1; n < server->account_count; n++) {
+        struct telling t = {a, server, n, other};
+        send_account(a, server, other, n);
+        subjects_each(server->accounts[n].subjects, tell_pattern, &t);
+        if (server->accounts[n].remote != NULL && server->route_count > 0)
+            subjects_each(server->accounts[n].remote, tell_route_pattern, &t);
+    }
+    for (uint32_t n = 0; n < NATS_ROUTES; n++)
+        if (server->links[n].connection != NULL && server->links[n].full)
+            send_number(a, server, other, MESH_FULL, BOARD_MAX_ACCEPTORS + n);
+    send_number(a, server, other, MESH_TOLD, 0);
+}
+
+bool nats_may_serve(const struct acceptor *a, const void *state) {
+    const struct nats_server *server = state;
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1)
+        if (!server->peers[first_of(rest)].told) return false;
+    return true;
+}
+
+/* --- confirmations ------------------------------------------------------------------------------------------------ */
+
+bool nats_is_known(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
+    uint64_t number = nats_of(c)->told;
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1) {
+        uint32_t other = first_of(rest);
+        struct nats_peer *peer = &server->peers[other];
+        if (peer->confirmed >= number) continue;
+        if (peer->asked < number) {
+            peer->asked = server->told;
+            send_number(a, server, other, MESH_CONFIRM, peer->asked);
+        }
+        connection_list_add(&peer->waiting, c->number);
+        return stalled(c, STALL_MESH);
+    }
+    return true;
+}
+
+static void wake_waiting(struct acceptor *a, struct connection_list *waiting) {
+    for (size_t i = 0; i < waiting->count; i++) {
+        struct connection *c = connection_find(a, waiting->items[i]);
+        if (c != NULL && c->stall == STALL_MESH) socket_wake(a, c);
+    }
+    waiting->count = 0;
+}
+
+void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t route) {
+    struct nats_route_link *link = nats_link_of(server, route);
+    link->full = false;
+    wake_waiting(a, &link->waiting);
+}
+
+/* --- what others want --------------------------------------------------------------------------------------------- */
+
+static struct nats_remote *find_remote(const struct nats_account *account, uint32_t other, struct text subject,
+                                       struct text queue) {
+    struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
+    if (p == NULL) return NULL;
+    struct subject_group *g = queue.bytes > 0 ? subject_find_group(p, queue.at, queue.bytes) : NULL;
+    if (queue.bytes > 0 && g == NULL) return NULL;
+    struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
+    for (uint32_t i = 0; i < entries->count; i++) {
+        struct nats_remote *r = (struct nats_remote *)(void *)subject_entries_items(entries)[i];
+        if (r->other == other) return r;
+    }
+    return NULL;
+}
+
+static void forget_remote(struct nats_server *server, struct nats_remote *r) {
+    if (r->previous != NULL)
+        r->previous->next = r->next;
+    else
+        server->remotes[r->other] = r->next;
+    if (r->next != NULL) r->next->previous = r->previous;
+    subjects_remove(server->accounts[r->account].remote, &r->entry);
+    free(r);
+}
+
+void nats_forget_remotes(struct acceptor *a, struct nats_server *server, uint32_t other) {
+    while (server->remotes[other] != NULL) {
+        struct nats_remote *r = server->remotes[other];
+        if (a != NULL && !nats_is_route(other)) nats_tell_routes_of(a, server, r, 0);
+        forget_remote(server, r);
+    }
+}
+
+/* Without memory for it we would not be the server that its clients think they are on. */
+static struct nats_remote *add_remote(struct nats_server *server, uint32_t other, uint32_t number, struct text subject,
+                                      struct text queue, uint32_t weight) {
+    struct nats_account *account = &server->accounts[number];
+    struct nats_remote *r = calloc(1, sizeof *r);
+    bool first;
+    if (r == NULL) abort();
+    r->entry.weight = weight;
+    r->account = number;
+    r->other = other;
+    if (!subjects_add(account->remote, &r->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) abort();
+    r->next = server->remotes[other];
+    if (r->next != NULL) r->next->previous = r;
+    server->remotes[other] = r;
+    return r;
+}
+
+/* Ours, by the number that another has for it; 0 if it has not said which that is. */
+static uint32_t account_of(const struct nats_server *server, uint32_t other, uint32_t number) {
+    const struct nats_peer *peer = &server->peers[other];
+    return number < peer->account_count ? peer->accounts[number] : 0;
+}
+
+static void hear_account(struct acceptor *a, struct nats_server *server, uint32_t other, uint64_t number,
+                         const uint8_t *name, size_t bytes) {
+    struct nats_peer *peer = &server->peers[other];
+    if (number >= NATS_MAX_ACCOUNTS || bytes == 0) return;
+    if (number >= peer->account_count) {
+        uint32_t count = (uint32_t)number + 1, *larger = realloc(peer->accounts, count * sizeof *larger);
+        if (larger == NULL) abort();
+        for (uint32_t i = peer->account_count; i < count; i++) larger[i] = 0;
+        peer->accounts = larger;
+        peer->account_count = count;
+    }
+    uint32_t before = server->account_count;
+    if ((peer->accounts[number] = nats_open_account(server, (struct text){name, bytes})) == 0) abort();
+    if (server->account_count > before) nats_tell_account(a, server, server->account_count - 1);
+}
+
+/* A route's interest is told to the other acceptors, an acceptor's to the servers behind routes. */
+static void pass_interest(struct acceptor *a, struct nats_server *server, const struct nats_remote *r,
+                          struct text subject, struct text queue, uint32_t weight) {
+    const struct interest i = {r->account, weight, r->other, (uint32_t)subject.bytes, (uint32_t)queue.bytes};
+    if (!nats_is_route(r->other)) {
+        if (server->route_count > 0) nats_tell_routes_of(a, server, r, weight);
+    } else if (nats_link_of(server, r->other)->connection != NULL) {
+        tell_all(a, server, &i, subject, queue);
+    }
+}
+
+void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t number,
+                        struct text subject, struct text queue, uint32_t weight) {
+    struct nats_account *account = &server->accounts[number];
+    if (account->remote == NULL && (account->remote = subjects_new(server->key)) == NULL) abort();
+    struct nats_remote *r = find_remote(account, other, subject, queue);
+    if (r == NULL && weight == 0) return;
+    if (r != NULL && weight > 0) {
+        if (r->entry.weight == weight) return;
+        subjects_weigh(&r->entry, weight);
+    } else if (r == NULL) {
+        r = add_remote(server, other, number, subject, queue, weight);
+    }
+    pass_interest(a, server, r, subject, queue, weight);
+    if (weight == 0) forget_remote(server, r);
+}
+
+static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
+                      size_t bytes) {
+    struct interest i;
+    if (bytes < sizeof i) return;
+    memcpy(&i, body, sizeof i);
+    if ((uint64_t)i.subject_bytes + i.queue_bytes != bytes - sizeof i) return;
+    struct text subject = {body + sizeof i, i.subject_bytes},
+                queue = {body + sizeof i + i.subject_bytes, i.queue_bytes};
+    i.account = account_of(server, other, i.account);
+    if (i.account == 0 || !subject_pattern_is_valid(subject.at, subject.bytes)) return;
+    if (i.route >= NATS_OTHERS || (i.route != 0 && !nats_is_route(i.route))) return;
+    nats_hear_interest(a, server, i.route != 0 ? i.route : other, i.account, subject, queue, i.weight);
+}
+
+static void hear_lost(struct acceptor *a, struct nats_server *server, uint64_t route) {
+    if (route >= NATS_OTHERS || !nats_is_route((uint32_t)route)) return;
+    nats_forget_remotes(a, server, (uint32_t)route);
+    nats_wake_route(a, server, (uint32_t)route);
+}
+
+void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
+    struct nats_server *server = state;
+    nats_forget_remotes(a, server, other);
+    /* With the acceptor that has the routes all that is behind them is gone. */
+    for (uint32_t n = 0; other == NATS_ROUTING_ACCEPTOR && n < NATS_ROUTES; n++)
+        hear_lost(a, server, BOARD_MAX_ACCEPTORS + n);
+    wake_waiting(a, &server->peers[other].waiting);
+    listeners_update(a);
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+/* The names of the groups that `other` is to choose of; their bytes, and how many there are. */
+static size_t put_groups(uint8_t *out, const struct nats_chosen *chosen, uint32_t other, uint32_t *count) {
+    size_t at = 0;
+    *count = 0;
+    for (size_t i = 0; i < chosen->count; i++) {
+        uint32_t bytes = (uint32_t)chosen->name[i].bytes;
+        if (chosen->other[i] != other) continue;
+        assert(at + nats_group_bytes(bytes) <= NATS_GROUPS_BYTES);
+        memcpy(out + at, &bytes, sizeof bytes);
+        memcpy(out + at + sizeof bytes, chosen->name[i].at, bytes);
+        at += sizeof bytes + bytes;
+        ++*count;
+    }
+    return at;
+}
+
+static void pass(struct acceptor *a, const struct nats_server *server, uint32_t other, struct passed head,
+                 const struct nats_message *m, const uint8_t *groups) {
+    const struct mesh_part parts[] = {
+        {&head, sizeof head},           {m->subject.at, m->subject.bytes},         {m->reply.at, m->reply.bytes},
+        {m->size.at, m->size.bytes},    {m->header_size.at, m->header_size.bytes}, {groups, head.groups_bytes},
+        {m->payload, m->payload_bytes},
+    };
+    mesh_send(a, other, server->protocol, (struct message){.kind = MESH_MESSAGE}, parts, sizeof parts / sizeof *parts);
+}
+
+/* Over the mesh; what is for a route, to the acceptor that has it. */
+static void pass_to(struct acceptor *a, const struct nats_server *server, uint32_t account, uint32_t other,
+                    uint32_t flags, const struct nats_message *m, const struct nats_chosen *chosen) {
+    uint8_t groups[NATS_GROUPS_BYTES];
+    struct passed head = {.from = m->from,
+                          .tried = m->tried,
+                          .account = account,
+                          .flags = flags,
+                          .route = nats_is_route(other) ? other : 0,
+                          .subject_bytes = (uint32_t)m->subject.bytes,
+                          .reply_bytes = (uint32_t)m->reply.bytes,
+                          .size_bytes = (uint32_t)m->size.bytes,
+                          .header_size_bytes = (uint32_t)m->header_size.bytes,
+                          .header_bytes = (uint32_t)m->header_bytes,
+                          .payload_bytes = (uint32_t)m->payload_bytes};
+    head.groups_bytes = (uint32_t)put_groups(groups, chosen, other, &head.groups);
+    pass(a, server, nats_is_route(other) ? NATS_ROUTING_ACCEPTOR : other, head, m, groups);
+}
+
+static void send_to(struct acceptor *a, struct nats_server *server, uint32_t account, uint32_t other, uint32_t flags,
+                    const struct nats_message *m, const struct nats_chosen *chosen) {
+    if (!nats_is_route(other)) {
+        pass_to(a, server, account, other, flags, m, chosen);
+        return;
+    }
+    const struct nats_route_link *link = nats_link_of(server, other);
+    if (link->connection != NULL)
+        nats_route_send(a, server, other, account, m, chosen);
+    else
+        pass_to(a, server, account, other, flags, m, chosen);
+    if (link->full) server->full_route = other;
+}
+
+void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_message *message,
+                  uint32_t flags, const struct nats_alone *alone, const struct nats_chosen *chosen) {
+    uint64_t stamp = ++server->stamp;
+    for (uint32_t i = 0; i < alone->count; i++) {
+        server->stamps[alone->other[i]] = stamp;
+        send_to(a, server, account, alone->other[i], flags | PASSED_ALONE, message, chosen);
+    }
+    for (size_t i = 0; i < chosen->count; i++) {
+        uint32_t other = chosen->other[i];
+        if (server->stamps[other] == stamp) continue;
+        server->stamps[other] = stamp;
+        send_to(a, server, account, other, flags, message, chosen);
+    }
+}
+
+static bool take(const uint8_t **at, size_t *left, size_t bytes, struct text *out) {
+    if (*left < bytes) return false;
+    *out = (struct text){*at, bytes};
+    *at += bytes;
+    *left -= bytes;
+    return true;
+}
+
+static bool take_groups(struct text names, uint32_t count, struct text *groups) {
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t bytes;
+        struct text length;
+        if (!take(&names.at, &names.bytes, sizeof bytes, &length)) return false;
+        memcpy(&bytes, length.at, sizeof bytes);
+        if (!take(&names.at, &names.bytes, bytes, &groups[i])) return false;
+    }
+    return true;
+}
+
+/* To an acceptor, or a server, that has members still, as far as is known here. */
+static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t number, const struct nats_message *m,
+                      struct text name, bool from_route) {
+    const struct nats_account *account = &server->accounts[number];
+    struct subject_pattern *const *patterns;
+    if (account->remote == NULL) return;
+    size_t count = subjects_match(account->remote, server->remote_walk, m->subject.at, m->subject.bytes, &patterns);
+    uint32_t end = from_route ? BOARD_MAX_ACCEPTORS : NATS_OTHERS;
+    const struct subject_entry *e = nats_pick_other(server, patterns, count, name, end, m->tried);
+    if (e == NULL) return;
+    struct nats_chosen chosen;
+    chosen.count = 1;
+    chosen.bytes = nats_group_bytes(name.bytes);
+    chosen.other[0] = ((const struct nats_remote *)(const void *)e)->other;
+    chosen.name[0] = name;
+    send_to(a, server, number, chosen.other[0], from_route ? PASSED_FROM_ROUTE : 0, m, &chosen);
+}
+
+/* What another acceptor has for a server behind one of our routes. Returns how many groups it could not be sent for. */
+static size_t forward(struct acceptor *a, struct nats_server *server, const struct passed *head,
+                      const struct nats_message *m, const struct text *groups) {
+    struct nats_chosen chosen;
+    chosen.count = head->groups;
+    chosen.bytes = head->groups_bytes;
+    if (!nats_is_route(head->route) || head->route >= NATS_OTHERS) return 0;
+    if (nats_link_of(server, head->route)->connection == NULL) return head->groups;
+    for (uint32_t i = 0; i < head->groups; i++) {
+        chosen.other[i] = head->route;
+        chosen.name[i] = groups[i];
+    }
+    nats_route_send(a, server, head->route, head->account, m, &chosen);
+    return 0;
+}
+
+static void hear_message(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
+                         size_t bytes) {
+    struct passed head;
+    struct text groups[NATS_GROUPS], names, payload;
+    struct nats_message m = {0};
+    if (bytes < sizeof head) return;
+    memcpy(&head, body, sizeof head);
+    const uint8_t *at = body + sizeof head;
+    size_t left = bytes - sizeof head;
+    bool whole = take(&at, &left, head.subject_bytes, &m.subject) && take(&at, &left, head.reply_bytes, &m.reply) &&
+                 take(&at, &left, head.size_bytes, &m.size) &&
+                 take(&at, &left, head.header_size_bytes, &m.header_size) &&
+                 take(&at, &left, head.groups_bytes, &names) && take(&at, &left, head.payload_bytes, &payload);
+    if (!whole || left != 0 || head.groups > NATS_GROUPS || !take_groups(names, head.groups, groups)) return;
+    head.account = account_of(server, other, head.account);
+    if (head.account == 0) return;
+    if (head.header_bytes > head.payload_bytes) return;
+    m.payload = payload.at;
+    m.payload_bytes = head.payload_bytes;
+    m.header_bytes = head.header_bytes;
+    m.from = head.from;
+    m.tried = head.tried | bit_of(a->index);
+    bool alone = (head.flags & PASSED_ALONE) != 0;
+    size_t lost = head.route != 0 ? forward(a, server, &head, &m, groups)
+                                  : nats_deliver_here(a, server, head.account, &m, alone, groups, head.groups);
+    for (size_t i = 0; i < lost; i++)
+        hand_over(a, server, head.account, &m, groups[i], (head.flags & PASSED_FROM_ROUTE) != 0);
+    server->full_route = 0;
+}
+
+void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message) {
+    struct nats_server *server = state;
+    const uint8_t *body = (const uint8_t *)(message + 1);
+    switch (message->kind) {
+    case MESH_INTEREST: hear_told(a, server, other, body, message->body_bytes); break;
+    case MESH_MESSAGE: hear_message(a, server, other, body, message->body_bytes); break;
+    case MESH_ACCOUNT: hear_account(a, server, other, message->id, body, message->body_bytes); break;
+    case MESH_CONFIRM: send_number(a, server, other, MESH_CONFIRMED, message->id); break;
+    case MESH_CONFIRMED:
+        server->peers[other].confirmed = message->id;
+        wake_waiting(a, &server->peers[other].waiting);
+        break;
+    case MESH_TOLD:
+        server->peers[other].told = true;
+        listeners_update(a);
+        break;
+    case MESH_LOST: hear_lost(a, server, message->id); break;
+    case MESH_FULL:
+    case MESH_FREE:
+        if (message->id >= NATS_OTHERS || !nats_is_route((uint32_t)message->id)) break;
+        if (message->kind == MESH_FULL)
+            nats_link_of(server, (uint32_t)message->id)->full = true;
+        else
+            nats_wake_route(a, server, (uint32_t)message->id);
+        break;
+    default: break;
+    }
+}

@@ -1,0 +1,180 @@
+/* PUB and HPUB: from a line to a message, and what has to be so before it is handed out. */
+#include "acceptor/protocols/nats/nats_publish.h"
+
+#include <stdio.h>
+
+#include "acceptor/mesh.h"
+#include "acceptor/protocols/nats/nats_shares.h"
+#include "acceptor/protocols/nats/nats_topics.h"
+
+static bool begins_with(struct text text, const char *prefix) {
+    size_t bytes = strlen(prefix);
+    return text.bytes >= bytes && memcmp(text.at, prefix, bytes) == 0;
+}
+
+/* Of replies that servers make for themselves. */
+static bool is_reserved_reply(struct text reply) {
+    return begins_with(reply, "_R_.") || begins_with(reply, "$JS.ACK.") || begins_with(reply, "_GR_.") ||
+           begins_with(reply, "$GR.");
+}
+
+static bool is_reserved_subject(struct text subject) {
+    return begins_with(subject, "_GR_.") || begins_with(subject, "$GR.") || begins_with(subject, "$NRG.");
+}
+
+void nats_say_no_responders(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    const struct nats_subscription *s = nats_own_subscription(a, c, m->reply);
+    if (s == NULL) return;
+    char sizes[32];
+    size_t bytes = sizeof "NATS/1.0 503\r\nNats-Subject: \r\n\r\n" - 1 + m->subject.bytes;
+    int length = snprintf(sizes, sizeof sizes, " %zu %zu\r\n", bytes, bytes);
+    nats_say(a, c, "HMSG ", 5);
+    nats_say(a, c, m->reply.at, m->reply.bytes);
+    nats_say(a, c, " ", 1);
+    nats_say(a, c, s->sid, s->sid_bytes);
+    nats_say(a, c, sizes, (size_t)length);
+    nats_say(a, c, "NATS/1.0 503\r\nNats-Subject: ", 28);
+    nats_say(a, c, m->subject.at, m->subject.bytes);
+    nats_say(a, c, "\r\n\r\n\r\n", 6);
+}
+
+static void count_in(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    struct nats *n = nats_of(c);
+    if (nats_is(c, NATS_OF_SERVER)) return;
+    n->in_messages++;
+    n->in_bytes += m->payload_bytes;
+    n->active_ns = a->now_ns;
+    struct nats_account *account = nats_account_of(a, c);
+    account->taken_messages++;
+    account->taken_bytes += m->payload_bytes;
+    codec_count_add(a, c, NATS_IN_MESSAGES, 1);
+    codec_count_add(a, c, NATS_IN_BYTES, m->payload_bytes);
+}
+
+static bool may_publish(struct acceptor *a, struct connection *c, struct text subject) {
+    struct nats_permissions *set = nats_of(c)->permissions;
+    return set == NULL || nats_may_publish(&nats_server_of(a, c)->permissions, set, subject) ||
+           nats_reply_allowed(a, c, subject);
+}
+
+/* A question that the server answers itself, in every account: who asks it? */
+static const char WHO_AM_I[] = "$SYS.REQ.USER.INFO";
+
+static bool asks_who(const struct nats_message *m) {
+    return m->reply.bytes > 0 && m->subject.bytes == sizeof WHO_AM_I - 1 &&
+           memcmp(m->subject.at, WHO_AM_I, sizeof WHO_AM_I - 1) == 0;
+}
+
+/* Python knows. */
+static void answer_who(struct acceptor *a, struct connection *c, struct text reply) {
+    uint8_t *line = nats_server_of(a, c)->subjects_made[0];
+    memcpy(line, "WHO ", 4);
+    memcpy(line + 4, reply.at, reply.bytes);
+    reply_by_python(a, c, line, 4 + reply.bytes);
+}
+
+static void publish_here(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    const struct text no_queue = {NULL, 0};
+    if (is_reserved_subject(m->subject) || !may_publish(a, c, m->subject)) {
+        nats_say_violation(a, c, "Publish to ", m->subject, no_queue);
+        return;
+    }
+    if (m->reply.bytes > 0 && is_reserved_reply(m->reply)) {
+        nats_say_violation(a, c, "Publish with Reply of ", m->reply, no_queue);
+        return;
+    }
+    nats_say_ok(a, c);
+    bool delivered = nats_deliver(a, c, m);
+    if (asks_who(m) && !c->closed) {
+        answer_who(a, c, m->reply);
+        return;
+    }
+    if (nats_keep(a, c, m)) return;
+    if (!delivered && m->reply.bytes > 0 && nats_is(c, NATS_NO_RESPONDERS)) nats_say_no_responders(a, c, m);
+}
+
+/* Mappings come before all that is said of a subject. */
+static void publish_mapped(struct acceptor *a, struct connection *c, const struct nats_message *message) {
+    struct nats_server *server = nats_server_of(a, c);
+    struct nats_message m = *message;
+    m.subject = nats_map(server, nats_account_of(a, c)->shares, m.subject, server->subjects_made[2]);
+    publish_here(a, c, &m);
+}
+
+static void publish(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    count_in(a, c, m);
+    if (nats_account_of(a, c)->shares == NULL)
+        publish_here(a, c, m);
+    else
+        publish_mapped(a, c, m);
+}
+
+/* The sizes and names of a PUB or HPUB; false if they are none. */
+static bool read_publish(const struct nats_arguments *k, bool headers, struct nats_message *m) {
+    size_t sizes = headers ? 2 : 1;
+    if (k->count != sizes + 1 && k->count != sizes + 2) return false;
+    m->subject = k->items[0];
+    if (k->count == sizes + 2) m->reply = k->items[1];
+    m->size = k->items[k->count - 1];
+    uint64_t total = 0, header = 0;
+    if (!nats_get_size(m->size, &total)) return false;
+    if (headers) {
+        m->header_size = k->items[k->count - 2];
+        if (!nats_get_size(m->header_size, &header) || header > total) return false;
+    }
+    m->payload_bytes = total;
+    m->header_bytes = header;
+    return true;
+}
+
+static bool is_literal(struct text subject) {
+    return subject_pattern_is_valid(subject.at, subject.bytes) && !subject_has_wildcard(subject.at, subject.bytes);
+}
+
+/* A server that takes less than is published for it holds its publishers up, until it takes that or is cut off. */
+static void wait_for_route(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = nats_server_of(a, c);
+    struct nats_route_link *link = &server->links[server->full_route - BOARD_MAX_ACCEPTORS];
+    server->full_route = 0;
+    if (c->closed || c->stall != STALL_NONE) return;
+    connection_list_add(&link->waiting, c->number);
+    stalled(c, STALL_MESH);
+}
+
+/* A whole message, whose line is well formed; what it says may be too much, or not end as it should. Returns what was used
+ * of the input. */
+static size_t take_message(struct acceptor *a, struct connection *c, struct nats_message *m, size_t line_bytes,
+                           size_t bytes) {
+    struct nats_server *server = nats_server_of(a, c);
+    const struct nats *n = nats_of(c);
+    if (m->payload_bytes > n->max_payload) {
+        nats_end(a, c, NATS_TOO_LARGE, "Maximum Payload Violation");
+        return bytes;
+    }
+    size_t there = bytes - line_bytes;
+    /* What does not end as it should is known by the first byte that is wrong. */
+    bool wrong = (there > m->payload_bytes && m->payload[m->payload_bytes] != '\r') ||
+                 (there > m->payload_bytes + 1 && m->payload[m->payload_bytes + 1] != '\n');
+    if (wrong) {
+        nats_end(a, c, NATS_PROTOCOL_VIOLATION, NATS_UNKNOWN_OPERATION);
+        return bytes;
+    }
+    if (there < m->payload_bytes + CRLF_BYTES) return 0;
+    if (asks_who(m) && !may_do_alone(c)) return 0;
+    if (a->mesh_there != 0 && !mesh_may_send(a, c, a->mesh_there)) return 0;
+    if (server->bound.subjects != NULL && !nats_may_keep(a, c, m)) return 0;
+    if (nats_is(c, NATS_PEDANTIC) && !is_literal(m->subject)) nats_say_error(a, c, "Invalid Publish Subject");
+    if (!c->closed) publish(a, c, m);
+    if (server->full_route != 0) wait_for_route(a, c);
+    return line_bytes + m->payload_bytes + CRLF_BYTES;
+}
+
+size_t nats_take_publish(struct acceptor *a, struct connection *c, const struct nats_arguments *k, bool headers,
+                         const uint8_t *data, size_t line_bytes, size_t bytes) {
+    struct nats_message m = {.payload = data + line_bytes, .from = nats_sender(a, c)};
+    if ((headers && !nats_is(c, NATS_HEADERS)) || !read_publish(k, headers, &m)) {
+        nats_hang_up(a, c, NATS_PROTOCOL_VIOLATION);
+        return bytes;
+    }
+    return take_message(a, c, &m, line_bytes, bytes);
+}

@@ -1,0 +1,472 @@
+/* Lines of other servers to commands. What a line may look like, and what is said of one that does not, is nats-server's. */
+#include "acceptor/protocols/nats/nats_route.h"
+
+#include <stdlib.h>
+
+#include "acceptor/protocols/nats/nats_line.h"
+#include "acceptor/protocols/nats/nats_topics.h"
+
+#define SECOND_NS ((uint64_t)1000000000)
+
+/* An account, a subject, a reply and its sign, two sizes; and names of groups. */
+enum { MAX_ARGUMENTS = 6 + NATS_GROUPS, INTEREST_ARGUMENTS = 5, LINE_FACTOR = 16 };
+/* How often a server is asked whether it is there: seldom enough, and often enough that one that is not is known. */
+#define FIRST_PING_NS SECOND_NS
+#define MOST_PING_NS  (30 * SECOND_NS)
+
+static const char PING[] = "PING\r\n", PONG[] = "PONG\r\n";
+
+/* --- what is said ------------------------------------------------------------------------------------------------- */
+
+/* It is closed when its output has left, or is not taken in time. */
+static void hang_up(struct acceptor *a, struct connection *c) {
+    struct nats_route *r = route_of(c);
+    c->closing = true;
+    if (r->stalled_ns == 0) r->stalled_ns = a->now_ns;
+    nats_route_schedule(a, c);
+    if (!c->closed) socket_dirty(a, c);
+}
+
+/* -ERR 'text', and then the connection ends. */
+static void end(struct acceptor *a, struct connection *c, const char *text) {
+    nats_route_say(a, c, "-ERR '", 6);
+    nats_route_say(a, c, text, strlen(text));
+    nats_route_say(a, c, "'\r\n", 3);
+    if (!c->closed) hang_up(a, c);
+}
+
+/* --- a line ------------------------------------------------------------------------------------------------------- */
+
+enum verb {
+    VERB_INTEREST = NATS_FIRST_WORD,
+    VERB_NO_INTEREST,
+    VERB_LEAF_INTEREST,
+    VERB_NO_LEAF_INTEREST,
+    VERB_MESSAGE,
+    VERB_HEADERS,
+    VERB_LEAF_MESSAGE,
+    VERB_PING,
+    VERB_PONG,
+    VERB_INFO,
+    VERB_CONNECT,
+    VERB_OK,
+    VERB_ERR,
+    VERB_NOTHING,
+};
+
+static const struct nats_word WORDS[] = {
+    {VERB_MESSAGE, "RMSG", 4, true},
+    {VERB_HEADERS, "HMSG", 4, true},
+    {VERB_INTEREST, "RS+", 3, true},
+    {VERB_NO_INTEREST, "RS-", 3, true},
+    {VERB_LEAF_MESSAGE, "LMSG", 4, true},
+    {VERB_LEAF_INTEREST, "LS+", 3, true},
+    {VERB_NO_LEAF_INTEREST, "LS-", 3, true},
+    {VERB_PING, "PING", 4, false},
+    {VERB_PONG, "PONG", 4, false},
+    {VERB_INFO, "INFO", 4, false},
+    {VERB_CONNECT, "CONNECT", 7, false},
+    {VERB_OK, "+OK", 3, false},
+    {VERB_ERR, "-ERR", 4, false},
+    {VERB_NOTHING, "A+", 2, true},
+    {VERB_NOTHING, "A-", 2, true},
+    {VERB_NOTHING, "SUB", 3, true},
+    {VERB_NO_INTEREST, "UNSUB", 5, true},
+};
+
+/* --- interest ----------------------------------------------------------------------------------------------------- */
+
+/* Which account a line is about, by its first argument unless the connection is for one; what is left of them. */
+static uint32_t account_in(const struct acceptor *a, struct connection *c, const struct text **items, size_t *count) {
+    const struct nats_server *server = route_server(a, c);
+    struct nats_route *r = route_of(c);
+    if (r->account != 0) return r->account;
+    struct text name = *(*items)++;
+    --*count;
+    const struct nats_account *last = &server->accounts[r->last_account];
+    if (r->last_account != 0 && last->name_bytes == name.bytes && memcmp(last->name, name.at, name.bytes) == 0)
+        return r->last_account;
+    uint32_t number = nats_account_named(server, name);
+    if (number != 0) r->last_account = number;
+    return number;
+}
+
+/* RS+ account subject [queue weight], LS+ origin account subject [queue weight]. An account that we do not have is nobody's. */
+static bool take_interest(struct acceptor *a, struct connection *c, const struct text *items, size_t count, bool leaf,
+                          bool wanted) {
+    struct nats_server *server = route_server(a, c);
+    struct nats_route *r = route_of(c);
+    /* Where nobody has said that the origin matters it is left out when the interest goes. */
+    if (leaf && !wanted && count == (r->account == 0 ? 2u : 1u)) leaf = false;
+    size_t least = (leaf ? 1u : 0u) + (r->account == 0 ? 1u : 0u) + 1, groups = wanted ? 2 : 1;
+    if (count != least && count != least + groups) return false;
+    if (r->other == 0) return true;
+    if (leaf) items++, count--;
+    uint32_t account = account_in(a, c, &items, &count);
+    struct text subject = items[0], queue = {0};
+    uint64_t weight = wanted ? 1 : 0;
+    if (count > 1) queue = items[1];
+    if (count > 2 && (!nats_get_size(items[2], &weight) || weight == 0)) weight = 1;
+    if (account == 0) return true;
+    if (!subject_pattern_is_valid(subject.at, subject.bytes)) {
+        if (wanted) nats_route_say(a, c, "-ERR 'Invalid Subscription'\r\n", 29);
+        return true;
+    }
+    bool may = !wanted || r->permissions == NULL ||
+               nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
+    if (may) nats_hear_interest(a, server, r->other, account, subject, queue, (uint32_t)weight);
+    return true;
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+/* subject [reply] [header size] size, or subject +|| [reply] group... [header size] size. */
+static bool read_message(const struct text *items, size_t count, size_t sizes, struct nats_message *m,
+                         const struct text **groups, size_t *group_count) {
+    uint64_t total = 0, header = 0;
+    if (count < 1 + sizes) return false;
+    m->subject = items[0];
+    m->size = items[count - 1];
+    if (!nats_get_size(m->size, &total)) return false;
+    if (sizes == 2) {
+        m->header_size = items[count - 2];
+        if (!nats_get_size(m->header_size, &header) || header > total) return false;
+    }
+    m->payload_bytes = total;
+    m->header_bytes = header;
+    size_t between = count - 1 - sizes;
+    if (between == 1) m->reply = items[1];
+    if (between < 2) return true;
+    bool has_reply = items[1].at[0] == '+';
+    if (items[1].bytes != 1 || (!has_reply && items[1].at[0] != '|')) return false;
+    if (has_reply) m->reply = items[2];
+    *groups = items + (has_reply ? 3 : 2);
+    *group_count = between - (has_reply ? 2 : 1);
+    return true;
+}
+
+static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, const struct nats_message *m,
+                    const struct text *groups, size_t count) {
+    struct nats_route *r = route_of(c);
+    r->counted[ROUTE_IN_MESSAGES]++;
+    r->counted[ROUTE_IN_BYTES] += m->payload_bytes;
+    codec_count_add(a, c, ROUTE_IN_MESSAGES, 1);
+    codec_count_add(a, c, ROUTE_IN_BYTES, m->payload_bytes);
+    if (account == 0 || r->other == 0) return;
+    struct nats_server *server = route_server(a, c);
+    if (server->accounts[account].subjects != NULL) nats_deliver_routed(a, server, account, m, groups, count);
+    server->full_route = 0;
+    if (!c->closed && nats_is_kept_routed(server, account, m->subject, groups, count))
+        nats_keep_routed(a, c, server, m);
+}
+
+/* What is to be kept waits for its worker, and all that the server says behind it: workers wait for no server. */
+static bool may_hand_on(struct acceptor *a, struct connection *c, uint32_t account, const struct nats_message *m,
+                        const struct text *groups, size_t count) {
+    return account == 0 || route_of(c)->other == 0 ||
+           !nats_is_kept_routed(route_server(a, c), account, m->subject, groups, count) ||
+           nats_may_keep_routed(a, c, m);
+}
+
+/* `line_bytes` of the line have come, and behind it what there is of the payload. Returns what was used: all or nothing. */
+static size_t take_message(struct acceptor *a, struct connection *c, const struct text *items, size_t count,
+                           enum verb verb, const uint8_t *data, size_t line_bytes, size_t bytes) {
+    struct nats_message m = {.payload = data + line_bytes};
+    const struct text *groups = NULL;
+    size_t group_count = 0;
+    bool good = count <= MAX_ARGUMENTS && count >= (route_of(c)->account == 0 ? 2u : 1u) + (verb == VERB_LEAF_MESSAGE);
+    if (good && verb == VERB_LEAF_MESSAGE) items++, count--;
+    uint32_t account = good ? account_in(a, c, &items, &count) : 0;
+    good = good && read_message(items, count, verb == VERB_MESSAGE ? 1 : 2, &m, &groups, &group_count);
+    if (!good || m.payload_bytes > MAX_BODY_BYTES) {
+        hang_up(a, c);
+        return bytes;
+    }
+    size_t there = bytes - line_bytes;
+    /* What does not end as it should is known by the first byte that is wrong. */
+    bool wrong = (there > m.payload_bytes && m.payload[m.payload_bytes] != '\r') ||
+                 (there > m.payload_bytes + 1 && m.payload[m.payload_bytes + 1] != '\n');
+    if (wrong) {
+        end(a, c, "Unknown Protocol Operation");
+        return bytes;
+    }
+    if (there < m.payload_bytes + 2 || !may_hand_on(a, c, account, &m, groups, group_count)) return 0;
+    hand_on(a, c, account, &m, groups, group_count);
+    return line_bytes + m.payload_bytes + 2;
+}
+
+/* --- the input ---------------------------------------------------------------------------------------------------- */
+
+static void take_pong(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
+    struct nats_route *r = route_of(c);
+    if (r->pings > 0) r->rtt_ns = a->now_ns > r->asked_ns ? a->now_ns - r->asked_ns : 1;
+    r->pings = 0;
+    if ((r->flags & ROUTE_TELLS_PONG) == 0) return;
+    r->flags &= ~(uint32_t)ROUTE_TELLS_PONG;
+    reply_by_python(a, c, line, bytes);
+}
+
+static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb, const uint8_t *data,
+                        size_t word_bytes, size_t line_bytes, size_t bytes) {
+    const uint8_t *last = data + line_bytes - 1;
+    struct text items[MAX_ARGUMENTS];
+    size_t count = 0;
+    bool good = true, for_python = verb == VERB_CONNECT || verb == VERB_INFO || verb == VERB_ERR;
+    for_python |= verb == VERB_PONG && (route_of(c)->flags & ROUTE_TELLS_PONG) != 0;
+    if (for_python && !may_do_alone(c)) return 0;
+    if (last > data && last[-1] == '\r') last--;
+    if (verb < VERB_PING) count = nats_split(data + word_bytes, last, items, MAX_ARGUMENTS);
+    switch (verb) {
+    case VERB_MESSAGE:
+    case VERB_HEADERS:
+    case VERB_LEAF_MESSAGE: return take_message(a, c, items, count, verb, data, line_bytes, bytes);
+    case VERB_INTEREST: good = take_interest(a, c, items, count, false, true); break;
+    case VERB_NO_INTEREST: good = take_interest(a, c, items, count, false, false); break;
+    case VERB_LEAF_INTEREST: good = take_interest(a, c, items, count, true, true); break;
+    case VERB_NO_LEAF_INTEREST: good = take_interest(a, c, items, count, true, false); break;
+    case VERB_PING: nats_route_say(a, c, PONG, sizeof PONG - 1); break;
+    case VERB_PONG: take_pong(a, c, data, (size_t)(last - data)); break;
+    case VERB_CONNECT: route_of(c)->flags &= ~(uint32_t)ROUTE_MUST_CONNECT; /* fall through */
+    case VERB_INFO:
+    case VERB_ERR: reply_by_python(a, c, data, (size_t)(last - data)); break;
+    default: break;
+    }
+    if (!good && !c->closed) hang_up(a, c);
+    return line_bytes;
+}
+
+static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
+    bool early = (route_of(c)->flags & ROUTE_MUST_CONNECT) != 0;
+    end(a, c, early ? "Authorization Violation" : "Unknown Protocol Operation");
+    return bytes;
+}
+
+static size_t take_command(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    if ((route_of(c)->flags & ROUTE_MUST_CONNECT) != 0 && (data[0] | 32) != 'c') return refuse(a, c, bytes);
+    size_t word_bytes = 0;
+    uint32_t verb = nats_word_of(WORDS, sizeof WORDS / sizeof *WORDS, data, bytes, &word_bytes);
+    if (verb == NATS_WORD_PARTIAL) return 0;
+    if (verb == NATS_WORD_WRONG) return refuse(a, c, bytes);
+    const uint8_t *newline = memchr(data, '\n', bytes);
+    size_t line_bytes = newline != NULL ? (size_t)(newline - data) + 1 : bytes;
+    size_t most = (size_t)route_server(a, c)->max_control_line * LINE_FACTOR + MAX_MOVED_BYTES;
+    if (most > NATS_MAX_CONTROL_LINE) most = NATS_MAX_CONTROL_LINE;
+    if (line_bytes > most) {
+        end(a, c, "maximum control line exceeded");
+        return bytes;
+    }
+    if (newline == NULL) return 0;
+    return take_line(a, c, (enum verb)verb, data, word_bytes, line_bytes, bytes);
+}
+
+/* What waits to be sent to a server does not hold up what comes from it. */
+static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t at = 0;
+    while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing) {
+        size_t used = take_command(a, c, data + at, bytes - at);
+        if (used == 0) break;
+        at += used;
+    }
+    return at;
+}
+
+/* --- time --------------------------------------------------------------------------------------------------------- */
+
+static uint64_t ping_interval_ns(const struct acceptor *a, const struct connection *c) {
+    const struct nats_routes *routes = codec_state(a, c->protocol);
+    uint64_t interval = routes->ping_interval_ns > 0 ? routes->ping_interval_ns : routes->server->ping_interval_ns;
+    return interval < MOST_PING_NS ? interval : MOST_PING_NS;
+}
+
+static void send_ping(struct acceptor *a, struct connection *c) {
+    struct nats_route *r = route_of(c);
+    r->pings++;
+    r->asked_ns = a->now_ns;
+    /* One that does not come to an understanding is stale in time. */
+    if ((r->flags & ROUTE_NEGOTIATES) == 0) nats_route_say(a, c, PING, sizeof PING - 1);
+}
+
+/* Servers are asked whether or not they have said something lately. */
+static void ping(struct acceptor *a, struct connection *c) {
+    const struct nats_routes *routes = codec_state(a, c->protocol);
+    struct nats_route *r = route_of(c);
+    r->ping_ns = a->now_ns + ping_interval_ns(a, c);
+    if (r->pings >= (routes->ping_max > 0 ? routes->ping_max : routes->server->ping_max)) {
+        r->ping_ns = 0;
+        end(a, c, "Stale Connection");
+        return;
+    }
+    /* While Python has a command, the connection may be about to be encrypted. */
+    if (c->stall != STALL_PYTHON) send_ping(a, c);
+}
+
+static void due(struct acceptor *a, struct connection *c) {
+    struct nats_route *r = route_of(c);
+    if (r->stalled_ns > 0 && a->now_ns >= r->stalled_ns + route_write_deadline_ns(a, c)) {
+        codec_count_add(a, c, ROUTE_SLOW, 1);
+        socket_close(a, c);
+        return;
+    }
+    if (c->closing)
+        r->ping_ns = 0; /* what is past must not stay due */
+    else if (r->ping_ns > 0 && a->now_ns >= r->ping_ns)
+        ping(a, c);
+    if (!c->closed) nats_route_schedule(a, c);
+}
+
+static void sent(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = route_server(a, c);
+    struct nats_route *r = route_of(c);
+    r->stalled_ns = connection_unsent(c) > 0 ? a->now_ns : 0;
+    if (r->stalled_ns > 0) nats_route_schedule(a, c);
+    if (r->other == 0 || !nats_link_of(server, r->other)->full) return;
+    if (connection_unsent(c) > server->max_pending / 2) return;
+    nats_tell_full(a, server, r->other, false);
+    nats_wake_route(a, server, r->other);
+}
+
+/* --- the life of a route ------------------------------------------------------------------------------------------ */
+
+static bool started(struct acceptor *a, void *state) {
+    struct nats_routes *routes = state;
+    uint32_t number = codec_number("nats", 4);
+    /* It stands before this one in the table of protocols. */
+    assert(number != 0 && codec_state(a, number) != NULL);
+    routes->server = codec_state(a, number);
+    return true;
+}
+
+static bool set(void *state, const char *option, uint64_t value) {
+    struct nats_routes *routes = state;
+    bool is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
+    if (strcmp(option, "ping-interval-ns") == 0 && is_time)
+        routes->ping_interval_ns = value;
+    else if (strcmp(option, "write-deadline-ns") == 0 && is_time)
+        routes->write_deadline_ns = value;
+    else if (strcmp(option, "ping-max") == 0 && value <= UINT32_MAX)
+        routes->ping_max = (uint32_t)value;
+    else
+        return false;
+    return true;
+}
+
+static void opened(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = route_server(a, c);
+    struct nats_route *r = route_of(c);
+    uint64_t interval = ping_interval_ns(a, c), first = interval < FIRST_PING_NS ? interval : FIRST_PING_NS;
+    r->flags = ROUTE_MUST_CONNECT;
+    r->ping_ns = a->now_ns + first + nats_random(server) % (first / 5 + 1);
+    nats_route_schedule(a, c);
+    /* INFO comes first, and is Python's. */
+    if (!c->closed) reply_by_python(a, c, (const uint8_t *)"", 0);
+}
+
+static void freed(struct connection *c) {
+    nats_permissions_drop(route_of(c)->permissions);
+}
+
+static void closed(struct acceptor *a, struct connection *c) {
+    struct nats_server *server = route_server(a, c);
+    struct nats_route *r = route_of(c);
+    if (r->other == 0) return;
+    nats_link_of(server, r->other)->connection = NULL;
+    server->route_count--;
+    nats_tell_lost(a, server, r->other);
+    nats_forget_remotes(a, server, r->other);
+    nats_wake_route(a, server, r->other);
+    r->other = 0;
+}
+
+/* --- what Python says of a route ---------------------------------------------------------------------------------- */
+
+/* It is known who the server is: it is one of those who want something from now on, and is told what is wanted here. */
+static int64_t join(struct acceptor *a, struct connection *c, const struct codec_call *k) {
+    struct nats_server *server = route_server(a, c);
+    struct nats_route *r = route_of(c);
+    uint32_t free_link = 0;
+    if (r->other != 0 || c->closed || c->closing) return CALL_CLOSED;
+    r->account = 0;
+    if (k->bytes_count > 0) {
+        r->account = nats_account_named(server, (struct text){k->bytes, k->bytes_count});
+        if (r->account == 0) return CALL_REFUSED;
+    }
+    while (free_link < NATS_ROUTES && server->links[free_link].connection != NULL) free_link++;
+    if (free_link == NATS_ROUTES) return CALL_REFUSED;
+    r->other = BOARD_MAX_ACCEPTORS + free_link;
+    r->flags |= (uint32_t)(k->value & (ROUTE_HEADERS | ROUTE_NO_POOL));
+    r->pool_index = (uint32_t)(k->value >> 16 & 0xffff);
+    r->pool_size = (uint32_t)(k->value >> 32 & 0xffff);
+    server->links[free_link].connection = c;
+    server->route_count++;
+    nats_tell_route(a, server, c);
+    return c->closed ? CALL_CLOSED : CALL_DONE;
+}
+
+/* For monitoring: 64-bit numbers in two parts each, the lower first. */
+static int64_t figures(const struct acceptor *a, const struct connection *c, const struct codec_call *k) {
+    const struct nats_route *r = route_of(c);
+    uint64_t patterns = 0;
+    const struct nats_remote *wanted = r->other != 0 ? route_server(a, c)->remotes[r->other] : NULL;
+    for (; wanted != NULL; wanted = wanted->next) patterns++;
+    const uint64_t numbers[] = {
+        r->counted[ROUTE_IN_MESSAGES],
+        r->counted[ROUTE_IN_BYTES],
+        r->counted[ROUTE_OUT_MESSAGES],
+        r->counted[ROUTE_OUT_BYTES],
+        connection_unsent(c),
+        r->rtt_ns,
+        patterns,
+    };
+    enum { PARTS = 2 * sizeof numbers / sizeof *numbers };
+    for (size_t i = 0; i < PARTS && i < k->out_limit; i++) k->out[i] = (uint32_t)(numbers[i / 2] >> (i % 2 * 32));
+    return PARTS;
+}
+
+static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
+    struct nats_route *r = route_of(c);
+    if (strcmp(what, "join") == 0) return join(a, c, k);
+    if (strcmp(what, "figures") == 0) return figures(a, c, k);
+    if (strcmp(what, "permissions") == 0) {
+        nats_route_permit(a, route_server(a, c), c, nats_permissions_take(&route_server(a, c)->permissions, k->value));
+    } else if (strcmp(what, "tell-again") == 0) {
+        if (r->other != 0) nats_tell_route(a, route_server(a, c), c);
+    } else if (strcmp(what, "solicited") == 0) {
+        r->flags &= ~(uint32_t)ROUTE_MUST_CONNECT;
+    } else if (strcmp(what, "negotiates") == 0) {
+        r->flags = k->value != 0 ? r->flags | ROUTE_NEGOTIATES : r->flags & ~(uint32_t)ROUTE_NEGOTIATES;
+        if (k->value == 0) r->pings = 0;
+    } else if (strcmp(what, "tell-pong") == 0) {
+        r->flags |= ROUTE_TELLS_PONG;
+    } else if (strcmp(what, "ping") == 0) {
+        r->flags |= ROUTE_TELLS_PONG;
+        send_ping(a, c);
+    } else {
+        return CALL_REFUSED;
+    }
+    return c->closed ? CALL_CLOSED : CALL_DONE;
+}
+
+static const char *const counters[] = {"in-messages", "in-bytes", "out-messages", "out-bytes", "slow-routes"};
+_Static_assert(sizeof counters / sizeof *counters == ROUTE_COUNTERS, "a name for each");
+
+const struct codec nats_route_codec = {
+    .name = "nats-route",
+    .acceptor_bytes = sizeof(struct nats_routes),
+    .connection_bytes = sizeof(struct nats_route),
+    .counters = counters,
+    .counter_count = ROUTE_COUNTERS,
+    .first_gauge = ROUTE_COUNTERS,
+    .tells_live = true,
+    .python_keeps = true,
+    .answer = nats_not_kept_routed,
+    .replied = nats_kept_routed,
+    .parse = parse,
+    .started = started,
+    .set = set,
+    .call = call,
+    .opened = opened,
+    .sent = sent,
+    .due = due,
+    .closed = closed,
+    .freed = freed,
+};

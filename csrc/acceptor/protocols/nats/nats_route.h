@@ -1,0 +1,115 @@
+/* Routes: connections to other servers of a cluster, ours or nats-server's. INFO, CONNECT, who is connected to whom, and
+ * what is refused are Python's (acceptor/protocols/nats/routing.py).
+ *
+ *   nats_route.c            lines to commands
+ *   nats_route_send.c       what goes to a server: interest and messages
+ *   nats_route_interest.c   which interest that is
+ *
+ * One acceptor has all routes; to the others a route is one more who wants something, whose messages they give that
+ * acceptor. What came over a route goes to clients, on whatever acceptor, and never to a route.
+ *
+ * A server is not cut off because much waits for it (who publishes for it waits then), only when nothing of that leaves
+ * for nats.write-deadline. Its input is always taken: two servers that are full go on.
+ */
+#ifndef MQ_NATS_ROUTE_H
+#define MQ_NATS_ROUTE_H
+
+#include "acceptor/protocols/nats/nats.h"
+
+enum { NATS_ROUTING_ACCEPTOR = 0 };
+
+enum nats_route_flag {
+    ROUTE_MUST_CONNECT = 1, /* nothing but CONNECT is taken */
+    ROUTE_HEADERS = 2,      /* the server knows headers */
+    ROUTE_NO_POOL = 4,      /* it has one connection, for all accounts */
+    ROUTE_TELLS_PONG = 8,   /* Python wants to know when a PING is answered */
+    ROUTE_NEGOTIATES = 16,  /* nothing is said of our own accord yet: it may be about to be compressed */
+};
+
+enum nats_route_counter {
+    ROUTE_IN_MESSAGES,
+    ROUTE_IN_BYTES,
+    ROUTE_OUT_MESSAGES,
+    ROUTE_OUT_BYTES,
+    ROUTE_SLOW,
+    ROUTE_COUNTERS
+};
+
+struct nats_route {
+    uint32_t other;     /* its number among those who want something; 0: not yet */
+    uint32_t flags;     /* enum nats_route_flag */
+    uint32_t account;   /* it is for that one alone, which is not named on it; 0: for several */
+    uint32_t pool_size; /* ours, and its place in it: that says for which */
+    uint32_t pool_index;
+    uint32_t last_account;                /* of the message that came last */
+    uint32_t pings;                       /* unanswered */
+    uint64_t ping_ns;                     /* when one is due */
+    uint64_t asked_ns;                    /* when the last was sent */
+    uint64_t rtt_ns;                      /* until it was answered; 0: not known */
+    uint64_t stalled_ns;                  /* since when nothing has left of what is to be sent; 0: nothing waits */
+    struct nats_permissions *permissions; /* NULL: every subject may pass */
+    uint64_t counted[ROUTE_COUNTERS];
+};
+
+/* What an acceptor keeps of its routes is in struct nats_server. */
+struct nats_routes {
+    struct nats_server *server;
+    /* 0: as clients' are. */
+    uint64_t ping_interval_ns, write_deadline_ns;
+    uint32_t ping_max;
+};
+
+static inline struct nats_route *route_of(const struct connection *c) {
+    return connection_state(c);
+}
+
+static inline uint64_t route_write_deadline_ns(const struct acceptor *a, const struct connection *c) {
+    const struct nats_routes *routes = codec_state(a, c->protocol);
+    return routes->write_deadline_ns > 0 ? routes->write_deadline_ns : routes->server->write_deadline_ns;
+}
+
+static inline struct nats_server *route_server(const struct acceptor *a, const struct connection *c) {
+    return ((struct nats_routes *)codec_state(a, c->protocol))->server;
+}
+
+static inline struct nats_route_link *nats_link_of(const struct nats_server *server, uint32_t other) {
+    return (struct nats_route_link *)(uintptr_t)&server->links[other - BOARD_MAX_ACCEPTORS];
+}
+
+/* --- nats_route_send.c -------------------------------------------------------------------------------------------- */
+
+/* A message of a client here, for all of the server who stand alone and for those groups chosen that are of `other`. */
+void nats_route_send(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,
+                     const struct nats_message *message, const struct nats_chosen *chosen);
+void nats_route_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
+/* RS+, or RS- if the weight is 0. */
+void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t account,
+                             struct text subject, struct text queue, uint64_t weight);
+/* The time of output that does not leave begins, if there is any. */
+void nats_route_watch(struct acceptor *a, struct connection *c);
+void nats_route_schedule(struct acceptor *a, struct connection *c);
+
+/* --- nats_route_interest.c ---------------------------------------------------------------------------------------- */
+
+/* Our clients on this acceptor want something as often as `weight` says from now on. */
+void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                      struct text queue, uint32_t weight);
+/* ... and those of another acceptor. */
+void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const struct nats_remote *remote,
+                         uint32_t weight);
+/* All that is wanted here, to a server that has come. */
+void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c);
+/* What may pass has changed: it is told what it may know now or may not any more. Takes `now` over. */
+void nats_route_permit(struct acceptor *a, struct nats_server *server, struct connection *c,
+                       struct nats_permissions *now);
+/* Which subjects are bound has changed: it was these. */
+void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, const struct nats_bound *before);
+
+/* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
+
+/* One of the others before `end` who have members of a group, in proportion, but for acceptors that were `tried`; NULL when
+ * there is none. */
+struct subject_entry *nats_pick_other(struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
+                                      struct text name, uint32_t end, uint64_t tried);
+
+#endif

@@ -1,0 +1,234 @@
+/* Which interest the other servers are told: of all acceptors together. Of a pattern they hear when the first wants it and
+ * when the last is gone; of a group how many members it has, whenever that changes. */
+#include "acceptor/protocols/nats/nats_route.h"
+
+/* --- accounts ----------------------------------------------------------------------------------------------------- */
+
+/* Whether the interest of an account goes over a connection: one of its own, or its place in the pool. */
+static bool carries(const struct nats_server *server, const struct connection *c, uint32_t number) {
+    const struct nats_route *r = route_of(c);
+    const struct nats_account *account = &server->accounts[number];
+    if (account->name_bytes == 0) return false;
+    if (r->account != 0) return r->account == number;
+    if ((r->flags & ROUTE_NO_POOL) != 0) return true;
+    /* Its place in a pool of our size, however many connections the other server wants. */
+    return !account->has_route && r->pool_size > 0 && account->name_hash % r->pool_size == r->pool_index;
+}
+
+/* --- how often something is wanted -------------------------------------------------------------------------------- */
+
+static uint64_t weight_here(const struct nats_account *account, struct text subject, struct text queue) {
+    const struct subject_pattern *p = subjects_find(account->subjects, subject.at, subject.bytes);
+    if (p == NULL) return 0;
+    if (queue.bytes == 0) return p->alone.count;
+    const struct subject_group *g = subject_find_group(p, queue.at, queue.bytes);
+    return g != NULL ? g->entries.count : 0;
+}
+
+/* A bound subject is wanted as if a client did: once, whatever the number of acceptors. */
+static uint64_t weight_bound(const struct nats_bound *bound, struct text subject, struct text queue) {
+    if (bound->subjects == NULL || queue.bytes != bound->queue_bytes) return 0;
+    if (queue.bytes > 0 && memcmp(queue.at, bound->queue, queue.bytes) != 0) return 0;
+    return subjects_find(bound->subjects, subject.at, subject.bytes) != NULL;
+}
+
+static uint64_t weight_kept(const struct nats_server *server, uint32_t account, struct text subject,
+                            struct text queue) {
+    return account == NATS_GLOBAL_ACCOUNT ? weight_bound(&server->bound, subject, queue) : 0;
+}
+
+/* By acceptors other than `except`. */
+static uint64_t weight_there(const struct nats_account *account, struct text subject, struct text queue,
+                             uint32_t except) {
+    if (account->remote == NULL) return 0;
+    struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
+    if (p == NULL) return 0;
+    struct subject_group *g = queue.bytes > 0 ? subject_find_group(p, queue.at, queue.bytes) : NULL;
+    if (queue.bytes > 0 && g == NULL) return 0;
+    struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
+    struct subject_entry **items = subject_entries_items(entries);
+    uint64_t weight = 0;
+    for (uint32_t i = 0; i < entries->count; i++) {
+        uint32_t other = ((const struct nats_remote *)(const void *)items[i])->other;
+        if (!nats_is_route(other) && other != except) weight += items[i]->weight;
+    }
+    return weight;
+}
+
+/* --- telling ------------------------------------------------------------------------------------------------------ */
+
+static void say_to_all(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                       struct text queue, uint64_t weight) {
+    for (uint32_t n = 0; n < NATS_ROUTES; n++) {
+        struct connection *c = server->links[n].connection;
+        if (c != NULL && carries(server, c, account))
+            nats_route_say_interest(a, server, c, account, subject, queue, weight);
+    }
+}
+
+/* Nothing is to be told of a pattern that others want too. */
+static void say_if_new(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                       struct text queue, uint64_t weight, uint64_t others) {
+    if (queue.bytes > 0)
+        say_to_all(a, server, account, subject, queue, weight + others);
+    else if (others == 0)
+        say_to_all(a, server, account, subject, queue, weight);
+}
+
+void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
+                      struct text queue, uint32_t weight) {
+    uint64_t others = weight_there(&server->accounts[account], subject, queue, NATS_OTHERS) +
+                      weight_kept(server, account, subject, queue);
+    say_if_new(a, server, account, subject, queue, weight, others);
+}
+
+void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const struct nats_remote *r, uint32_t weight) {
+    if (server->route_count == 0) return;
+    const struct nats_account *account = &server->accounts[r->account];
+    const struct subject_pattern *p = r->entry.pattern;
+    const struct subject_group *g = r->entry.group;
+    struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
+    if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+    uint64_t others = weight_here(account, subject, queue) + weight_there(account, subject, queue, r->other) +
+                      weight_kept(server, r->account, subject, queue);
+    say_if_new(a, server, r->account, subject, queue, weight, others);
+}
+
+/* --- bound subjects ----------------------------------------------------------------------------------------------- */
+
+struct rebinding {
+    struct acceptor *a;
+    struct nats_server *server;
+    const struct nats_bound *before;
+};
+
+static struct text queue_of(const struct nats_bound *bound) {
+    return (struct text){bound->queue, bound->queue_bytes};
+}
+
+/* With clients that want the same of a plain subject nothing changes. */
+static void tell_changed(const struct rebinding *r, const struct subject_pattern *p, struct text queue) {
+    const struct nats_account *account = &r->server->accounts[NATS_GLOBAL_ACCOUNT];
+    struct text subject = {(const uint8_t *)p->text, p->bytes};
+    uint64_t before = weight_bound(r->before, subject, queue), now = weight_bound(&r->server->bound, subject, queue);
+    uint64_t others = weight_here(account, subject, queue) + weight_there(account, subject, queue, NATS_OTHERS);
+    if (before == now || (queue.bytes == 0 && others > 0)) return;
+    say_to_all(r->a, r->server, NATS_GLOBAL_ACCOUNT, subject, queue, others + now);
+}
+
+static void tell_bound(void *context, struct subject_pattern *p) {
+    const struct rebinding *r = context;
+    tell_changed(r, p, queue_of(&r->server->bound));
+}
+
+/* Those that are bound still have been told. */
+static void tell_unbound(void *context, struct subject_pattern *p) {
+    const struct rebinding *r = context;
+    struct text subject = {(const uint8_t *)p->text, p->bytes};
+    if (weight_bound(&r->server->bound, subject, queue_of(r->before)) == 0) tell_changed(r, p, queue_of(r->before));
+}
+
+void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, const struct nats_bound *before) {
+    struct rebinding r = {a, server, before};
+    if (server->bound.subjects != NULL) subjects_each(server->bound.subjects, tell_bound, &r);
+    if (before->subjects != NULL) subjects_each(before->subjects, tell_unbound, &r);
+}
+
+/* --- to one that has come ----------------------------------------------------------------------------------------- */
+
+struct telling {
+    struct acceptor *a;
+    struct nats_server *server;
+    struct connection *c;
+    uint32_t account;
+    enum { OF_CLIENTS_HERE, OF_OTHER_ACCEPTORS, OF_BINDINGS } what;
+    bool changes;                          /* what may be told has changed: only what is told otherwise now */
+    struct nats_permissions *before, *now; /* NULL: all might be told */
+};
+
+static bool may_be_told(const struct telling *t, struct nats_permissions *set, struct text subject) {
+    return set == NULL || nats_may_publish(&t->server->permissions, set, subject);
+}
+
+/* What is taken back is said while it may be. */
+static void tell_otherwise(const struct telling *t, struct text subject, struct text queue, uint64_t weight) {
+    bool could = may_be_told(t, t->before, subject), can = may_be_told(t, t->now, subject);
+    if (could == can) return;
+    route_of(t->c)->permissions = can ? t->now : t->before;
+    nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, can ? weight : 0);
+    route_of(t->c)->permissions = t->now;
+}
+
+/* What several want is said of the first of them, for all. */
+static void tell(const struct telling *t, struct text subject, struct text queue) {
+    const struct nats_account *account = &t->server->accounts[t->account];
+    uint64_t here = weight_here(account, subject, queue);
+    uint64_t there = weight_there(account, subject, queue, NATS_OTHERS);
+    if (t->what != OF_CLIENTS_HERE && here > 0) return;
+    if (t->what == OF_BINDINGS && there > 0) return;
+    uint64_t weight = here + there + weight_kept(t->server, t->account, subject, queue);
+    if (weight > 0 && t->changes)
+        tell_otherwise(t, subject, queue, weight);
+    else if (weight > 0)
+        nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, weight);
+}
+
+static void tell_pattern(void *context, struct subject_pattern *p) {
+    const struct telling *t = context;
+    struct text subject = {(const uint8_t *)p->text, p->bytes};
+    if (t->c->closed) return;
+    if (p->alone.count > 0) tell(t, subject, (struct text){0});
+    for (const struct subject_group *g = p->groups; g != NULL; g = g->next)
+        tell(t, subject, (struct text){(const uint8_t *)g->name, g->name_bytes});
+}
+
+static void tell_binding(void *context, struct subject_pattern *p) {
+    const struct telling *t = context;
+    if (!t->c->closed) tell(t, (struct text){(const uint8_t *)p->text, p->bytes}, queue_of(&t->server->bound));
+}
+
+static void tell_all(struct telling t) {
+    struct nats_server *server = t.server;
+    for (uint32_t n = 1; n < server->account_count; n++) {
+        const struct nats_account *account = &server->accounts[n];
+        if (account->subjects == NULL || !carries(server, t.c, n)) continue;
+        t.account = n;
+        t.what = OF_CLIENTS_HERE;
+        subjects_each(account->subjects, tell_pattern, &t);
+        t.what = OF_OTHER_ACCEPTORS;
+        if (account->remote != NULL && t.a->mesh_there != 0) subjects_each(account->remote, tell_pattern, &t);
+        t.what = OF_BINDINGS;
+        if (server->bound.subjects != NULL && n == NATS_GLOBAL_ACCOUNT)
+            subjects_each(server->bound.subjects, tell_binding, &t);
+    }
+}
+
+void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c) {
+    tell_all((struct telling){.a = a, .server = server, .c = c});
+}
+
+/* What it wants and may not have any more is forgotten. */
+static void forget_forbidden(struct acceptor *a, struct nats_server *server, const struct nats_route *r) {
+    for (struct nats_remote *wanted = server->remotes[r->other], *next; wanted != NULL; wanted = next) {
+        next = wanted->next;
+        const struct subject_pattern *p = wanted->entry.pattern;
+        const struct subject_group *g = wanted->entry.group;
+        struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
+        if (r->permissions == NULL || nats_may_subscribe(&server->permissions, r->permissions, subject, queue))
+            continue;
+        if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+        nats_hear_interest(a, server, r->other, wanted->account, subject, queue, 0);
+    }
+}
+
+void nats_route_permit(struct acceptor *a, struct nats_server *server, struct connection *c,
+                       struct nats_permissions *now) {
+    struct nats_route *r = route_of(c);
+    struct nats_permissions *before = r->permissions;
+    r->permissions = now;
+    if (r->other != 0) {
+        tell_all((struct telling){.a = a, .server = server, .c = c, .changes = true, .before = before, .now = now});
+        if (!c->closed) forget_forbidden(a, server, r);
+    }
+    nats_permissions_drop(before);
+}

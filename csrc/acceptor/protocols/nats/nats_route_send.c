@@ -1,0 +1,136 @@
+/* What goes to another server: RS+ and RS-, RMSG and HMSG. */
+#include "acceptor/protocols/nats/nats_route.h"
+#include "base/decimal.h"
+
+static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {
+    if (bytes > 0) memcpy(out, text, bytes);
+    return out + bytes;
+}
+
+static uint8_t *put_word(uint8_t *out, const void *text, size_t bytes) {
+    out = put(out, text, bytes);
+    *out++ = ' ';
+    return out;
+}
+
+/* Of an account that has a connection of its own nothing is said. */
+static struct text account_of(const struct nats_server *server, const struct connection *c, uint32_t number) {
+    const struct nats_account *account = &server->accounts[number];
+    if (route_of(c)->account != 0) return (struct text){0};
+    return (struct text){(const uint8_t *)account->name, account->name_bytes};
+}
+
+/* --- time --------------------------------------------------------------------------------------------------------- */
+
+void nats_route_schedule(struct acceptor *a, struct connection *c) {
+    const struct nats_route *r = route_of(c);
+    uint64_t due = r->ping_ns;
+    if (r->stalled_ns > 0) {
+        uint64_t deadline = r->stalled_ns + route_write_deadline_ns(a, c);
+        if (due == 0 || deadline < due) due = deadline;
+    }
+    if (due > 0)
+        timer_set(a, c, due);
+    else
+        timer_clear(a, c);
+}
+
+void nats_route_watch(struct acceptor *a, struct connection *c) {
+    struct nats_route *r = route_of(c);
+    if (c->closed || !c->choked || r->stalled_ns > 0) return;
+    r->stalled_ns = a->now_ns;
+    nats_route_schedule(a, c);
+}
+
+void nats_route_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes) {
+    uint8_t *room = socket_room(a, c, bytes);
+    if (room == NULL) return;
+    socket_written(a, c, put(room, text, bytes));
+    nats_route_watch(a, c);
+}
+
+/* --- interest ----------------------------------------------------------------------------------------------------- */
+
+void nats_route_say_interest(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t number,
+                             struct text subject, struct text queue, uint64_t weight) {
+    struct text account = account_of(server, c, number);
+    struct nats_permissions *permissions = route_of(c)->permissions;
+    if (permissions != NULL && !nats_may_publish(&server->permissions, permissions, subject)) return;
+    uint8_t *out = socket_room(a, c, account.bytes + subject.bytes + queue.bytes + DECIMAL_MAX_BYTES + 16);
+    if (out == NULL) return;
+    out = put(out, weight > 0 ? "RS+ " : "RS- ", 4);
+    if (account.bytes > 0) out = put_word(out, account.at, account.bytes);
+    out = put(out, subject.at, subject.bytes);
+    if (queue.bytes > 0) {
+        *out++ = ' ';
+        out = put(out, queue.at, queue.bytes);
+    }
+    if (queue.bytes > 0 && weight > 0) {
+        *out++ = ' ';
+        out = decimal_put(out, weight);
+    }
+    socket_written(a, c, put(out, "\r\n", 2));
+    nats_route_watch(a, c);
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+/* Room for a line about so many groups. */
+static size_t line_bytes(const struct nats_message *m, struct text account, const struct nats_chosen *chosen) {
+    return account.bytes + m->subject.bytes + m->reply.bytes + m->size.bytes + m->header_size.bytes + chosen->bytes +
+           2 * DECIMAL_MAX_BYTES + 16;
+}
+
+/* "reply ", or with groups "+ reply q1 q2 " or "| q1 q2 ". */
+static uint8_t *put_reply_and_groups(uint8_t *out, uint32_t other, const struct nats_message *m,
+                                     const struct nats_chosen *chosen) {
+    bool any = false;
+    for (size_t i = 0; i < chosen->count && !any; i++) any = chosen->other[i] == other;
+    if (any) out = put_word(out, m->reply.bytes > 0 ? "+" : "|", 1);
+    if (m->reply.bytes > 0) out = put_word(out, m->reply.at, m->reply.bytes);
+    for (size_t i = 0; any && i < chosen->count; i++)
+        if (chosen->other[i] == other) out = put_word(out, chosen->name[i].at, chosen->name[i].bytes);
+    return out;
+}
+
+static uint8_t *put_sizes(uint8_t *out, const struct nats_message *m, bool headers) {
+    if (headers) {
+        out = put_word(out, m->header_size.at, m->header_size.bytes);
+        return put(out, m->size.at, m->size.bytes);
+    }
+    if (m->header_bytes > 0) return decimal_put(out, m->payload_bytes - m->header_bytes);
+    return put(out, m->size.at, m->size.bytes);
+}
+
+/* Publishers for a server that takes less than they publish wait. */
+static void look_whether_full(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t other) {
+    struct nats_route_link *link = nats_link_of(server, other);
+    nats_route_watch(a, c);
+    if (link->full || connection_unsent(c) <= server->max_pending / 4 * 3) return;
+    link->full = true;
+    nats_tell_full(a, server, other, true);
+}
+
+void nats_route_send(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t number,
+                     const struct nats_message *m, const struct nats_chosen *chosen) {
+    struct connection *c = nats_link_of(server, other)->connection;
+    if (c == NULL || c->closed || c->closing) return;
+    struct nats_route *r = route_of(c);
+    struct text account = account_of(server, c, number);
+    bool headers = m->header_bytes > 0 && (r->flags & ROUTE_HEADERS) != 0;
+    size_t cut = headers ? 0 : m->header_bytes;
+    uint8_t *out = socket_room(a, c, line_bytes(m, account, chosen) + m->payload_bytes);
+    if (out == NULL) return;
+    out = put(out, headers ? "HMSG " : "RMSG ", 5);
+    if (account.bytes > 0) out = put_word(out, account.at, account.bytes);
+    out = put_word(out, m->subject.at, m->subject.bytes);
+    out = put_reply_and_groups(out, other, m, chosen);
+    out = put(put_sizes(out, m, headers), "\r\n", 2);
+    out = put(out, m->payload + cut, m->payload_bytes - cut);
+    socket_written(a, c, put(out, "\r\n", 2));
+    r->counted[ROUTE_OUT_MESSAGES]++;
+    r->counted[ROUTE_OUT_BYTES] += m->payload_bytes - cut;
+    codec_count_add(a, c, ROUTE_OUT_MESSAGES, 1);
+    codec_count_add(a, c, ROUTE_OUT_BYTES, m->payload_bytes - cut);
+    look_whether_full(a, server, c, other);
+}

@@ -1,0 +1,298 @@
+#include "acceptor/protocols/nats/nats_shares.h"
+
+#include <stdlib.h>
+
+#include "acceptor/protocols/go_quote.h"
+#include "acceptor/protocols/nats/nats_transform.h"
+#include "base/decimal.h"
+
+struct destination {
+    struct destination *next;
+    struct nats_transform *to;
+    uint64_t below;
+};
+
+struct nats_share {
+    struct subject_entry entry; /* first */
+    struct nats_share *next;
+    struct destination *destinations; /* of an import there is one */
+    uint32_t account;                 /* that imports it, or has the service */
+    uint32_t order;
+    uint8_t kind; /* 'm', 't', 'v' */
+    bool once, shared;
+    uint64_t lifetime_ns;
+};
+
+struct nats_shares {
+    struct subjects *mappings, *imports; /* NULL: there are none */
+    struct nats_share *first, *last;
+    uint32_t count;
+};
+
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+static void free_share(struct nats_share *s) {
+    for (struct destination *d = s->destinations, *next; d != NULL; d = next) {
+        next = d->next;
+        nats_transform_free(d->to);
+        free(d);
+    }
+    free(s);
+}
+
+void nats_shares_free(struct nats_shares *shares) {
+    if (shares == NULL) return;
+    for (struct nats_share *s = shares->first, *next; s != NULL; s = next) {
+        next = s->next;
+        if (s->entry.pattern != NULL) subjects_remove(s->kind == 'm' ? shares->mappings : shares->imports, &s->entry);
+        free_share(s);
+    }
+    subjects_free(shares->mappings);
+    subjects_free(shares->imports);
+    free(shares);
+}
+
+static struct text next_word(const uint8_t **at, const uint8_t *end) {
+    while (*at < end && **at == ' ') ++*at;
+    const uint8_t *begin = *at;
+    while (*at < end && **at != ' ') ++*at;
+    return (struct text){begin, (size_t)(*at - begin)};
+}
+
+static bool next_number(const uint8_t **at, const uint8_t *end, uint64_t *value) {
+    struct text word = next_word(at, end);
+    const uint8_t *digits = word.at;
+    return decimal_get(&digits, word.at + word.bytes, INT64_MAX, value) && digits == word.at + word.bytes;
+}
+
+static bool add_destination(struct nats_share *s, uint64_t below, const uint8_t *at, const uint8_t *end) {
+    while (at < end && *at == ' ') at++;
+    struct destination *d = calloc(1, sizeof *d);
+    if (d == NULL) return false;
+    d->below = below;
+    d->to = nats_transform_new(at, (size_t)(end - at));
+    struct destination **last = &s->destinations;
+    while (*last != NULL) last = &(*last)->next;
+    *last = d;
+    return d->to != NULL;
+}
+
+static bool place(struct nats_shares *shares, struct siphash_key key, struct nats_share *s, struct text pattern) {
+    struct subjects **in = s->kind == 'm' ? &shares->mappings : &shares->imports;
+    bool first;
+    if (!subject_pattern_is_valid(pattern.at, pattern.bytes)) return false;
+    if (*in == NULL && (*in = subjects_new(key)) == NULL) return false;
+    return subjects_add(*in, &s->entry, pattern.at, pattern.bytes, NULL, 0, &first);
+}
+
+/* Of a line, what stands behind its first word. */
+static bool read_import(const struct nats_server *server, struct nats_share *s, const uint8_t **at,
+                        const uint8_t *end) {
+    uint64_t account, once = 0, shared = 0;
+    if (!next_number(at, end, &account) || account == 0 || account >= server->account_count) return false;
+    s->account = (uint32_t)account;
+    if (s->kind == 't') return true;
+    bool good = next_number(at, end, &once) && next_number(at, end, &s->lifetime_ns) && next_number(at, end, &shared);
+    s->once = once != 0;
+    s->shared = shared != 0;
+    return good;
+}
+
+static bool read_line(const struct nats_server *server, struct nats_shares *shares, const uint8_t *at,
+                      const uint8_t *end) {
+    struct text word = next_word(&at, end);
+    uint64_t below;
+    if (word.bytes != 1 || strchr("dmtv", word.at[0]) == NULL) return false;
+    if (word.at[0] == 'd')
+        return shares->last != NULL && next_number(&at, end, &below) && add_destination(shares->last, below, at, end);
+    struct nats_share *s = calloc(1, sizeof *s);
+    if (s == NULL) return false;
+    s->entry.weight = 1;
+    s->kind = word.at[0];
+    s->order = shares->count++;
+    if (shares->last != NULL)
+        shares->last->next = s;
+    else
+        shares->first = s;
+    shares->last = s;
+    if (s->kind != 'm' && !read_import(server, s, &at, end)) return false;
+    struct text pattern = next_word(&at, end);
+    return place(shares, server->key, s, pattern) && (s->kind == 'm' || add_destination(s, 100, at, end));
+}
+
+bool nats_shares_make(struct acceptor *a, struct nats_server *server, uint32_t account, const uint8_t *text,
+                      size_t bytes) {
+    if (account == 0 || account >= server->account_count || !nats_journey_open(server)) return false;
+    struct nats_shares *shares = bytes > 0 ? calloc(1, sizeof *shares) : NULL;
+    if (bytes > 0 && shares == NULL) return false;
+    for (size_t at = 0; at < bytes;) {
+        const uint8_t *newline = memchr(text + at, '\n', bytes - at);
+        size_t end = newline != NULL ? (size_t)(newline - text) : bytes;
+        bool good = read_line(server, shares, text + at, text + end);
+        if (good && shares->last->kind == 'v') good = nats_answers_open(a, server, shares->last->account);
+        if (!good) {
+            nats_shares_free(shares);
+            return false;
+        }
+        at = end + 1;
+    }
+    nats_shares_free(server->accounts[account].shares);
+    server->accounts[account].shares = shares;
+    return true;
+}
+
+/* --- mapping ------------------------------------------------------------------------------------------------------ */
+
+static const struct nats_share *share_of(struct subject_entry *entry) {
+    return (const struct nats_share *)(const void *)entry;
+}
+
+/* The first that was written of those that match. */
+static const struct nats_share *mapping_of(struct nats_server *server, const struct nats_shares *shares,
+                                           struct text subject) {
+    const struct nats_share *found = NULL;
+    struct subject_pattern *const *patterns;
+    if (shares->mappings == NULL) return NULL;
+    size_t count = subjects_match(shares->mappings, server->walk, subject.at, subject.bytes, &patterns);
+    for (size_t i = 0; i < count; i++) {
+        const struct nats_share *s = share_of(subject_entries_items(&patterns[i]->alone)[0]);
+        if (found == NULL || s->order < found->order) found = s;
+    }
+    return found;
+}
+
+struct text nats_map(struct nats_server *server, const struct nats_shares *shares, struct text subject, uint8_t *room) {
+    const struct nats_share *s = mapping_of(server, shares, subject);
+    if (s == NULL) return subject;
+    uint64_t random = nats_random(server), chosen = random % 100;
+    for (const struct destination *d = s->destinations; d != NULL; d = d->next) {
+        if (chosen >= d->below) continue;
+        size_t bytes = nats_transform_apply(d->to, subject, random / 100, room, NATS_MAX_CONTROL_LINE);
+        return (struct text){room, bytes};
+    }
+    return (struct text){room, 0};
+}
+
+/* --- imports ------------------------------------------------------------------------------------------------------ */
+
+static const char INFO[] = "Nats-Request-Info: ", FIRST_LINE[] = "NATS/1.0\r\n";
+
+static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {
+    memcpy(out, text, bytes);
+    return out + bytes;
+}
+
+static uint8_t *put_name(uint8_t *out, const char *key, const struct nats_account *account) {
+    out = put(out, key, strlen(key));
+    return go_quote(out, (const uint8_t *)account->name, account->name_bytes);
+}
+
+/* {"acc":"NAME","svc":"NAME","rtt":N}, or more: Python has prepared what stands around the time. */
+static uint8_t *put_info(const struct nats_server *server, const struct nats_asker *asker, bool shared, uint8_t *out) {
+    const struct nats *n = nats_of(asker->connection);
+    const uint8_t *info = n->info, *end = info + n->info_bytes, *middle = NULL;
+    if (shared && info != NULL) middle = memchr(info, '\n', n->info_bytes);
+    if (middle != NULL)
+        out = put(out, info, (size_t)(middle - info));
+    else
+        out = put_name(out, "{\"acc\":", &server->accounts[n->account]);
+    if (asker->service != 0) out = put_name(out, ",\"svc\":", &server->accounts[asker->service]);
+    if (n->rtt_ns > 0) out = decimal_put(put(out, ",\"rtt\":", 7), n->rtt_ns);
+    return middle != NULL ? put(out, middle + 1, (size_t)(end - middle - 1)) : put(out, "}", 1);
+}
+
+/* The headers as they were, without a line of that name. */
+static uint8_t *put_headers(const struct nats_message *m, uint8_t *out) {
+    const uint8_t *at = m->payload, *end = m->payload + m->header_bytes - 2;
+    if (m->header_bytes < sizeof FIRST_LINE + 1) return put(out, FIRST_LINE, sizeof FIRST_LINE - 1);
+    while (at < end) {
+        const uint8_t *newline = memchr(at, '\n', (size_t)(end - at));
+        const uint8_t *next = newline != NULL ? newline + 1 : end;
+        bool is_info = (size_t)(next - at) >= sizeof INFO - 2 && memcmp(at, INFO, sizeof INFO - 2) == 0;
+        if (!is_info) out = put(out, at, (size_t)(next - at));
+        at = next;
+    }
+    return out;
+}
+
+uint8_t *nats_room_for(struct nats_room *room, size_t bytes) {
+    if (bytes <= room->bytes) return room->at;
+    uint8_t *larger = malloc(bytes);
+    if (larger == NULL) return NULL;
+    free(room->at);
+    *room = (struct nats_room){larger, bytes};
+    return larger;
+}
+
+/* What the header about who asks may take beside the headers there are. */
+static size_t info_bytes(const struct nats_asker *asker) {
+    return sizeof FIRST_LINE + sizeof INFO + nats_of(asker->connection)->info_bytes +
+           2 * QUOTED_BYTES(NATS_MAX_ACCOUNT_BYTES) + 64;
+}
+
+/* A request, with a header that says who asks. */
+static uint8_t *put_asked(const struct nats_server *server, const struct nats_asker *asker, bool shared,
+                          struct nats_message *m, uint8_t *out) {
+    uint8_t *payload = out;
+    out = put(put_headers(m, out), INFO, sizeof INFO - 1);
+    out = put(put_info(server, asker, shared, out), "\r\n\r\n", 4);
+    size_t header_bytes = (size_t)(out - payload);
+    out = put(out, m->payload + m->header_bytes, m->payload_bytes - m->header_bytes);
+    m->payload = payload;
+    m->payload_bytes = (size_t)(out - payload);
+    m->header_bytes = header_bytes;
+    m->header_size.at = out;
+    m->header_size.bytes = (size_t)((out = decimal_put(out, m->header_bytes)) - m->header_size.at);
+    m->size.at = out;
+    m->size.bytes = (size_t)((out = decimal_put(out, m->payload_bytes)) - m->size.at);
+    return out;
+}
+
+/* Into the subject under which it is imported; empty when there is none. */
+static struct text import_subject(struct nats_server *server, const struct nats_share *s, struct text subject) {
+    uint8_t *room = server->subjects_made[0];
+    struct text made = {room, nats_transform_apply(s->destinations->to, subject, 0, room, NATS_MAX_CONTROL_LINE)};
+    const struct nats_shares *there = server->accounts[s->account].shares;
+    if (made.bytes == 0 || s->kind == 't' || there == NULL) return made;
+    return nats_map(server, there, made, server->subjects_made[1]);
+}
+
+bool nats_share_apply(struct acceptor *a, struct nats_server *server, uint32_t account, const struct nats_asker *asker,
+                      const struct nats_share *s, struct nats_message *m, struct nats_room *room) {
+    struct text subject = import_subject(server, s, m->subject);
+    bool is_asked = s->kind == 'v' && asker->connection != NULL;
+    size_t most = subject.bytes + NATS_ANSWER_BYTES;
+    if (subject.bytes == 0) return false;
+    if (is_asked) most += m->payload_bytes + info_bytes(asker) + 2 * DECIMAL_MAX_BYTES;
+    uint8_t *out = nats_room_for(room, most);
+    if (out == NULL) return false;
+    m->subject = (struct text){out, subject.bytes};
+    out = put(out, subject.at, subject.bytes);
+    if (s->kind == 't') return true;
+    if (m->reply.bytes > 0) m->reply = nats_answer_expect(a, server, account, m->reply, s->once, s->lifetime_ns, out);
+    if (is_asked) put_asked(server, asker, s->shared, m, out + NATS_ANSWER_BYTES);
+    return true;
+}
+
+uint16_t nats_imports_of(struct nats_server *server, uint32_t account, struct text subject,
+                         const struct nats_share **imports) {
+    const struct nats_shares *shares = server->accounts[account].shares;
+    struct subject_pattern *const *patterns;
+    uint16_t found = 0;
+    if (shares == NULL || shares->imports == NULL) return 0;
+    size_t count = subjects_match(shares->imports, server->walk, subject.at, subject.bytes, &patterns);
+    for (size_t i = 0; i < count; i++) {
+        struct subject_entry **items = subject_entries_items(&patterns[i]->alone);
+        for (uint32_t n = 0; n < patterns[i]->alone.count && found < NATS_MAX_IMPORTED; n++)
+            imports[found++] = share_of(items[n]);
+    }
+    return found;
+}
+
+uint32_t nats_share_account(const struct nats_share *share) {
+    return share->account;
+}
+
+bool nats_share_is_stream(const struct nats_share *share) {
+    return share->kind == 't';
+}

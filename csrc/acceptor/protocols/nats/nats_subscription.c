@@ -1,0 +1,164 @@
+/* A connection's subscriptions. Each stands in its account's subjects, and is found by its sid in a table of the
+ * connection's: open addressing, where whatever would not be found past a gap is moved back into it. */
+#include <assert.h>
+#include <stdlib.h>
+
+#include "acceptor/protocols/nats/nats.h"
+#include "base/map.h"
+
+enum { FIRST_SIDS = 8 };
+
+static uint32_t hash_of(const struct acceptor *a, const struct connection *c, struct text sid) {
+    return (uint32_t)siphash(nats_server_of(a, c)->key, sid.at, sid.bytes);
+}
+
+/* Where the sid is, or would be. */
+static uint32_t place_of(const struct nats *n, uint32_t hash, struct text sid) {
+    uint32_t at = hash & n->sid_mask;
+    for (;; at = (at + 1) & n->sid_mask) {
+        const struct nats_subscription *s = n->sids[at];
+        if (s == NULL) return at;
+        if (s->sid_hash == hash && s->sid_bytes == sid.bytes && memcmp(s->sid, sid.at, sid.bytes) == 0) return at;
+    }
+}
+
+struct nats_subscription *nats_find(const struct acceptor *a, const struct connection *c, struct text sid) {
+    const struct nats *n = nats_of(c);
+    return n->sids != NULL ? n->sids[place_of(n, hash_of(a, c, sid), sid)] : NULL;
+}
+
+static bool grow(struct nats *n) {
+    uint32_t slots = n->sids != NULL ? (n->sid_mask + 1) * 2 : FIRST_SIDS;
+    struct nats_subscription **before = n->sids, **larger = calloc(slots, sizeof *larger);
+    if (larger == NULL) return false;
+    uint32_t count = before != NULL ? n->sid_mask + 1 : 0;
+    n->sids = larger;
+    n->sid_mask = slots - 1;
+    for (uint32_t i = 0; i < count; i++) {
+        struct nats_subscription *s = before[i];
+        if (s != NULL) larger[place_of(n, s->sid_hash, (struct text){(const uint8_t *)s->sid, s->sid_bytes})] = s;
+    }
+    free(before);
+    return true;
+}
+
+static void forget_sid(struct nats *n, const struct nats_subscription *s) {
+    uint32_t gap = place_of(n, s->sid_hash, (struct text){(const uint8_t *)s->sid, s->sid_bytes});
+    assert(n->sids[gap] == s);
+    for (uint32_t i = (gap + 1) & n->sid_mask; n->sids[i] != NULL; i = (i + 1) & n->sid_mask) {
+        uint32_t wanted = n->sids[i]->sid_hash & n->sid_mask;
+        if (((i - wanted) & n->sid_mask) < ((i - gap) & n->sid_mask)) continue;
+        n->sids[gap] = n->sids[i];
+        gap = i;
+    }
+    n->sids[gap] = NULL;
+    n->sid_count--;
+}
+
+/* How many are in its pattern beside it, or in its group. */
+static uint32_t members_of(const struct nats_subscription *s) {
+    return s->entry.group != NULL ? s->entry.group->entries.count : s->entry.pattern->alone.count;
+}
+
+static void tell(struct acceptor *a, const struct nats_subscription *s, uint32_t weight) {
+    const struct subject_pattern *p = s->entry.pattern;
+    const struct subject_group *g = s->entry.group;
+    struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
+    if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+    nats_tell(a, nats_server_of(a, s->connection), nats_of(s->connection)->account, subject, queue, weight);
+}
+
+/* A queue of that name is nats-server's own. */
+static bool may_subscribe(const struct acceptor *a, struct connection *c, struct text subject, struct text queue) {
+    struct nats *n = nats_of(c);
+    struct nats_server *server = nats_server_of(a, c);
+    if (queue.bytes == 5 && memcmp(queue.at, "_sys_", 5) == 0) return false;
+    if (n->permissions == NULL) return true;
+    if (!nats_may_subscribe(&server->permissions, n->permissions, subject, queue)) return false;
+    if (nats_is_denied_some(n->permissions, subject, queue)) n->flags |= NATS_DENIED_SOME;
+    return true;
+}
+
+struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place) {
+    const struct nats *n = nats_of(c);
+    for (; n->sids != NULL && *place <= n->sid_mask; ++*place) {
+        struct nats_subscription *s = n->sids[*place];
+        if (s == NULL) continue;
+        const struct subject_group *g = s->entry.group;
+        struct text subject = {(const uint8_t *)s->entry.pattern->text, s->entry.pattern->bytes}, queue = {NULL, 0};
+        if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+        if (!may_subscribe(a, c, subject, queue)) return s;
+    }
+    return NULL;
+}
+
+enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue,
+                                    struct text sid) {
+    struct nats *n = nats_of(c);
+    struct nats_server *server = nats_server_of(a, c);
+    if (!may_subscribe(a, c, subject, queue)) return NATS_NOT_ALLOWED;
+    if (n->max_subscriptions > 0 && n->sid_count >= n->max_subscriptions) return NATS_TOO_MANY;
+    if (server->subscriptions == NATS_MAX_ALL_SUBSCRIPTIONS) return NATS_TOO_MANY;
+    if (nats_find(a, c, sid) != NULL) return NATS_SID_IN_USE;
+    if (!subject_pattern_is_valid(subject.at, subject.bytes)) return NATS_INVALID_SUBJECT;
+    if ((n->sids == NULL || n->sid_count >= (n->sid_mask + 1) / 4 * 3) && !grow(n)) return NATS_NO_MEMORY;
+    struct nats_subscription *s = calloc(1, offsetof(struct nats_subscription, sid) + sid.bytes);
+    if (s == NULL) return NATS_NO_MEMORY;
+    s->entry.weight = 1;
+    s->connection = c;
+    s->sid_hash = hash_of(a, c, sid);
+    s->sid_bytes = (uint16_t)sid.bytes;
+    memcpy(s->sid, sid.at, sid.bytes);
+    bool first;
+    struct nats_account *account = nats_account_of(a, c);
+    struct subjects *subjects = account->subjects;
+    if (!subjects_add(subjects, &s->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) {
+        free(s);
+        return NATS_NO_MEMORY;
+    }
+    n->sids[place_of(n, s->sid_hash, sid)] = s;
+    n->sid_count++;
+    n->active_ns = a->now_ns;
+    account->inserts++;
+    server->subscriptions++;
+    codec_count_add(a, c, NATS_SUBSCRIPTIONS, 1);
+    if (nats_has_others(a, server)) {
+        if (s->entry.group != NULL || first) tell(a, s, members_of(s));
+        n->told = server->told;
+    }
+    return NATS_SUBSCRIBED;
+}
+
+/* Out of the subjects; the others are told before its pattern goes. */
+static void withdraw(struct acceptor *a, struct nats_subscription *s) {
+    struct connection *c = s->connection;
+    if (nats_has_others(a, nats_server_of(a, c))) {
+        uint32_t left = members_of(s) - 1;
+        if (s->entry.group != NULL || left == 0) tell(a, s, left);
+        nats_of(c)->told = nats_server_of(a, c)->told;
+    }
+    subjects_remove(nats_account_of(a, c)->subjects, &s->entry);
+    nats_account_of(a, c)->removes++;
+    nats_server_of(a, c)->subscriptions--;
+    codec_count_add(a, c, NATS_SUBSCRIPTIONS, (uint64_t)-1);
+}
+
+void nats_unsubscribe(struct acceptor *a, struct nats_subscription *s) {
+    struct connection *c = s->connection;
+    assert(!nats_server_of(a, c)->delivering);
+    withdraw(a, s);
+    forget_sid(nats_of(c), s);
+    free(s);
+}
+
+void nats_let_go(struct acceptor *a, struct connection *c) {
+    struct nats *n = nats_of(c);
+    for (uint32_t i = 0; n->sids != NULL && i <= n->sid_mask; i++) {
+        if (n->sids[i] == NULL) continue;
+        withdraw(a, n->sids[i]);
+        free(n->sids[i]);
+    }
+    free(n->sids);
+    n->sids = NULL;
+    n->sid_count = 0;
+}

@@ -1,0 +1,287 @@
+/* Bound topics: what is published to subjects that an option names is kept in durable topics of the same names too, where
+ * consumers of all protocols find it. Who publishes with a reply subject is told there what became of it, and so can
+ * wait until nothing can be lost; who does not is told nothing, as ever.
+ *
+ * To other servers a binding is one more subscription: what is published there comes over a route. Bound with a group,
+ * each message goes to one server of it; what is published here is always kept here.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "acceptor/protocols/nats/nats_topics.h"
+
+#include "acceptor/bridge.h"
+#include "acceptor/protocols/nats/nats_route.h"
+
+/* What clients of other protocols see of it. */
+#define PRIORITY 1024u
+#define TTR_NS   (UINT64_C(60) * 1000000000u)
+
+/* What a publisher waits for: these lengths, then the reply subject and the topic's name. */
+struct waiting {
+    uint32_t reply_bytes, topic_bytes;
+};
+
+/* --- which they are ----------------------------------------------------------------------------------------------- */
+
+/* Entries without a pattern are of lines that said one again. */
+static void unbind(struct nats_bound *bound) {
+    for (size_t i = 0; i < bound->count; i++)
+        if (bound->entries[i].pattern != NULL) subjects_remove(bound->subjects, &bound->entries[i]);
+    subjects_free(bound->subjects);
+    free(bound->entries);
+    free(bound->queue);
+}
+
+static bool bind_all(struct subjects *bound, struct subject_entry *entries, const uint8_t *lines, const uint8_t *end) {
+    for (; lines < end; entries++) {
+        const uint8_t *stop = memchr(lines, '\n', (size_t)(end - lines));
+        size_t bytes = (size_t)((stop != NULL ? stop : end) - lines);
+        bool first;
+        if (!subject_pattern_is_valid(lines, bytes)) return false;
+        entries->weight = 1;
+        if (subjects_find(bound, lines, bytes) == NULL && !subjects_add(bound, entries, lines, bytes, NULL, 0, &first))
+            return false;
+        lines += bytes + 1;
+    }
+    return true;
+}
+
+static size_t count_lines(const uint8_t *lines, const uint8_t *end) {
+    size_t count = lines < end;
+    for (; lines < end; lines++) count += *lines == '\n' && lines + 1 < end;
+    return count;
+}
+
+/* False when memory is short; what there is then is to be unbound. */
+static bool make_room_for(struct nats_server *server, struct nats_bound *bound) {
+    if (bound->count > 0) {
+        bound->entries = calloc(bound->count, sizeof *bound->entries);
+        bound->subjects = subjects_new(server->key);
+        if (bound->entries == NULL) bound->count = 0;
+        if (bound->entries == NULL || bound->subjects == NULL) return false;
+    }
+    if (bound->queue_bytes > 0) bound->queue = malloc(bound->queue_bytes);
+    return bound->queue_bytes == 0 || bound->queue != NULL;
+}
+
+int64_t nats_bind_topics(struct acceptor *a, struct nats_server *server, const uint8_t *lines, size_t bytes) {
+    const uint8_t *end = lines + bytes, *stop = bytes > 0 ? memchr(lines, '\n', bytes) : NULL;
+    if (stop == NULL) return CALL_REFUSED;
+    struct nats_bound before = server->bound,
+                      bound = {.count = count_lines(stop + 1, end), .queue_bytes = (size_t)(stop - lines)};
+    if (!make_room_for(server, &bound) || !bind_all(bound.subjects, bound.entries, stop + 1, end)) {
+        unbind(&bound);
+        return CALL_REFUSED;
+    }
+    if (bound.queue != NULL) memcpy(bound.queue, lines, bound.queue_bytes);
+    server->bound = bound;
+    if (server->route_count > 0) nats_tell_routes_bound(a, server, &before);
+    unbind(&before);
+    bridge_look(a);
+    return 0;
+}
+
+void nats_unbind_topics(struct nats_server *server) {
+    unbind(&server->bound);
+}
+
+bool nats_is_bound(struct nats_server *server, struct text subject) {
+    struct subject_pattern *const *patterns;
+    if (server->bound.subjects == NULL || subject_has_wildcard(subject.at, subject.bytes)) return false;
+    return subject_pattern_is_valid(subject.at, subject.bytes) &&
+           subjects_match(server->bound.subjects, server->walk, subject.at, subject.bytes, &patterns) > 0;
+}
+
+bool nats_is_shared(struct nats_server *server, uint32_t account, struct text subject) {
+    return server->bound.queue != NULL && account == NATS_GLOBAL_ACCOUNT && nats_is_bound(server, subject);
+}
+
+bool nats_is_kept_routed(struct nats_server *server, uint32_t account, struct text subject, const struct text *groups,
+                         size_t count) {
+    if (server->bound.subjects == NULL || account != NATS_GLOBAL_ACCOUNT) return false;
+    bool is_named = server->bound.queue == NULL;
+    for (size_t i = 0; i < count && !is_named; i++)
+        is_named = groups[i].bytes == server->bound.queue_bytes &&
+                   memcmp(groups[i].at, server->bound.queue, groups[i].bytes) == 0;
+    return is_named && nats_is_bound(server, subject);
+}
+
+static bool is_to_be_kept(struct acceptor *a, const struct connection *c, struct text subject) {
+    return nats_of(c)->account == NATS_GLOBAL_ACCOUNT && nats_is_bound(nats_server_of(a, c), subject);
+}
+
+/* --- what becomes of it ------------------------------------------------------------------------------------------- */
+
+static uint8_t *put(uint8_t *out, const void *text, size_t bytes) {
+    memcpy(out, text, bytes);
+    return out + bytes;
+}
+
+/* As JSON has it. */
+static uint8_t *put_escaped(uint8_t *out, struct text text) {
+    for (size_t i = 0; i < text.bytes; i++) {
+        uint8_t byte = text.at[i];
+        if (byte == '"' || byte == '\\') *out++ = '\\';
+        if (byte < ' ')
+            out += sprintf((char *)out, "\\u%04x", byte);
+        else
+            *out++ = byte;
+    }
+    return out;
+}
+
+static const char *reason_of(uint8_t status) {
+    switch (status) {
+    case STATUS_NO_SPACE: return "there is no room for it";
+    case STATUS_TOO_MANY: return "there are as many topics as there may be";
+    case STATUS_TERMINATED: return "the topic is terminated";
+    default: return "the outcome is not known";
+    }
+}
+
+enum { ACK_BYTES = 256 + 6 * TOPIC_NAME_BYTES };
+
+/* As a stream says it: `failed` NULL, or why it is not there. */
+static void say_kept(struct acceptor *a, struct nats_server *server, struct text reply, struct text topic, uint64_t seq,
+                     const char *failed) {
+    uint8_t json[ACK_BYTES], digits[DECIMAL_MAX_BYTES], *out = json;
+    if (failed != NULL)
+        out += sprintf((char *)out, "{\"error\":{\"code\":503,\"err_code\":10077,\"description\":\"%s\"},", failed);
+    else
+        *out++ = '{';
+    out = put(out, "\"stream\":\"", sizeof "\"stream\":\"" - 1);
+    out = put_escaped(out, topic);
+    out += sprintf((char *)out, "\",\"seq\":%llu}", (unsigned long long)seq);
+    size_t bytes = (size_t)(out - json), count = (size_t)(decimal_put(digits, bytes) - digits);
+    struct nats_message ack = {.subject = reply, .size = {digits, count}, .payload = json, .payload_bytes = bytes};
+    nats_deliver_as_server(a, server, NATS_GLOBAL_ACCOUNT, &ack);
+}
+
+/* --- keeping it --------------------------------------------------------------------------------------------------- */
+
+bool nats_may_keep(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    return !is_to_be_kept(a, c, m->subject) || nats_may_keep_routed(a, c, m);
+}
+
+bool nats_may_keep_routed(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    if (m->subject.bytes > TOPIC_NAME_BYTES || draining(a)) return true;
+    uint32_t topic = topic_look_up(a, m->subject.at, m->subject.bytes);
+    return topic == 0 || may_ask(a, c, binding_at(&a->bindings, topic)->worker);
+}
+
+/* Headers stand before the body, behind a head of their own. */
+static const uint8_t *with_headers(struct nats_server *server, const struct nats_message *m, size_t *bytes) {
+    struct headers head = {.bytes = (uint32_t)m->header_bytes, .tag = HEADERS_NATS};
+    *bytes = sizeof head + m->payload_bytes;
+    if (server->kept_room < *bytes) {
+        uint8_t *larger = realloc(server->kept, *bytes);
+        if (larger == NULL) return NULL;
+        server->kept = larger;
+        server->kept_room = *bytes;
+    }
+    memcpy(server->kept, &head, sizeof head);
+    memcpy(server->kept + sizeof head, m->payload, m->payload_bytes);
+    return server->kept;
+}
+
+/* Whom to tell, in the slot of what was asked; false when memory is short. */
+static bool wait_for(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    struct slot *slot = connection_slot(c, c->head_slot + c->slot_count - 1);
+    struct waiting waiting = {(uint32_t)m->reply.bytes, (uint32_t)m->subject.bytes};
+    uint8_t *room = connection_body(c, &a->blocks, slot, sizeof waiting + m->reply.bytes + m->subject.bytes);
+    if (room == NULL) return false;
+    room = put(room, &waiting, sizeof waiting);
+    put(put(room, m->reply.at, m->reply.bytes), m->subject.at, m->subject.bytes);
+    return true;
+}
+
+static const char *ask_to_keep(struct acceptor *a, struct connection *c, struct nats_server *server,
+                               const struct nats_message *m) {
+    if (m->subject.bytes > TOPIC_NAME_BYTES) return "the subject is too long for a topic's name";
+    if (draining(a)) return "the server takes no more messages";
+    if (m->header_bytes > HEADERS_MAX_BYTES) return "the headers are too large to be kept";
+    uint32_t topic = topic_look_up(a, m->subject.at, m->subject.bytes);
+    if (topic == 0) return reason_of(STATUS_TOO_MANY);
+    const struct binding *to = binding_at(&a->bindings, topic);
+    const uint8_t *body = m->payload;
+    size_t bytes = m->payload_bytes;
+    if (m->header_bytes > 0) body = with_headers(server, m, &bytes);
+    if (body == NULL) return reason_of(STATUS_NO_SPACE);
+    struct message request = {.kind = MSG_PUBLISH,
+                              .flags = (uint16_t)(MSG_DURABLE | (m->header_bytes > 0 ? MSG_HEADERS : 0)),
+                              .topic = topic,
+                              .id = ids_take(a, to, 1),
+                              .pri = PRIORITY,
+                              .ttr_ns = TTR_NS};
+    peer_ask(a, c, to->worker, &request, body, (uint32_t)bytes, 0);
+    if (!c->closed && m->reply.bytes > 0 && !wait_for(a, c, m)) return "memory is short: the outcome is not known";
+    return NULL;
+}
+
+bool nats_keep(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    if (c->closed || !is_to_be_kept(a, c, m->subject)) return false;
+    nats_keep_routed(a, c, nats_server_of(a, c), m);
+    return true;
+}
+
+void nats_keep_routed(struct acceptor *a, struct connection *c, struct nats_server *server,
+                      const struct nats_message *m) {
+    const char *failed = ask_to_keep(a, c, server, m);
+    if (failed != NULL && m->reply.bytes > 0) say_kept(a, server, m->reply, m->subject, 0, failed);
+}
+
+static void tell(struct acceptor *a, struct nats_server *server, const uint8_t *body, uint32_t bytes, uint64_t seq,
+                 const char *failed) {
+    struct waiting waiting;
+    if (body == NULL || bytes < sizeof waiting) return;
+    memcpy(&waiting, body, sizeof waiting);
+    const uint8_t *reply = body + sizeof waiting;
+    say_kept(a, server, (struct text){reply, waiting.reply_bytes},
+             (struct text){reply + waiting.reply_bytes, waiting.topic_bytes}, seq, failed);
+}
+
+void nats_kept(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
+               const struct message *reply) {
+    (void)worker;
+    if (reply->status == STATUS_OK) tell(a, nats_server_of(a, c), slot->body, slot->body_bytes, reply->seq, NULL);
+}
+
+void nats_not_kept(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
+                   const uint8_t *body, uint32_t body_bytes) {
+    (void)kind, (void)value, (void)id;
+    if (status != STATUS_OK) tell(a, nats_server_of(a, c), body, body_bytes, 0, reason_of(status));
+}
+
+void nats_kept_routed(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
+                      const struct message *reply) {
+    (void)worker;
+    if (reply->status == STATUS_OK) tell(a, route_server(a, c), slot->body, slot->body_bytes, reply->seq, NULL);
+}
+
+void nats_not_kept_routed(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
+                          uint64_t id, const uint8_t *body, uint32_t body_bytes) {
+    (void)kind, (void)value, (void)id;
+    if (status != STATUS_OK) tell(a, route_server(a, c), body, body_bytes, 0, reason_of(status));
+}
+
+/* --- what others publish there ------------------------------------------------------------------------------------ */
+
+bool nats_wants_topic(struct acceptor *a, void *state, const uint8_t *name, size_t bytes) {
+    (void)a;
+    return nats_is_bound(state, (struct text){name, bytes});
+}
+
+/* Headers of others mean nothing here. */
+void nats_topic_published(struct acceptor *a, void *state, const struct published *message) {
+    struct nats_server *server = state;
+    size_t left_out = message->headers_tag == HEADERS_NATS ? 0 : message->header_bytes;
+    struct nats_message m = {.subject = {message->topic, message->topic_bytes}};
+    m.payload = message->body + left_out;
+    m.payload_bytes = message->body_bytes - left_out;
+    m.header_bytes = message->header_bytes - left_out;
+    uint8_t size[DECIMAL_MAX_BYTES], header_size[DECIMAL_MAX_BYTES];
+    m.size = (struct text){size, (size_t)(decimal_put(size, m.payload_bytes) - size)};
+    m.header_size = (struct text){header_size, (size_t)(decimal_put(header_size, m.header_bytes) - header_size)};
+    nats_deliver_as_server(a, server, NATS_GLOBAL_ACCOUNT, &m);
+}

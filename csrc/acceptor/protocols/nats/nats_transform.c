@@ -1,0 +1,213 @@
+#define _GNU_SOURCE
+#include "acceptor/protocols/nats/nats_transform.h"
+
+#include <stdlib.h>
+
+#include "acceptor/protocols/nats/nats.h"
+#include "base/decimal.h"
+
+enum { MAX_NUMBERS = 16, MAX_PIECES = 256 };
+
+struct piece {
+    uint8_t kind;
+    uint32_t numbers[MAX_NUMBERS];
+    uint32_t count;
+    size_t text_at, text_bytes;
+};
+
+struct nats_transform {
+    uint8_t *text;
+    uint32_t count;
+    struct piece pieces[];
+};
+
+/* --- making ------------------------------------------------------------------------------------------------------- */
+
+static bool read_piece(struct piece *p, const uint8_t *text, size_t at, size_t end) {
+    p->kind = text[at++];
+    if (p->kind == '=') {
+        p->text_at = at;
+        p->text_bytes = end - at;
+        return at < end;
+    }
+    const uint8_t *number = text + at, *stop = text + end;
+    uint64_t value;
+    while (p->count < MAX_NUMBERS && decimal_get(&number, stop, INT32_MAX, &value)) {
+        p->numbers[p->count++] = (uint32_t)value;
+        if (number == stop || *number != ',') break;
+        number++;
+    }
+    at = (size_t)(number - text);
+    if (at < end && text[at] == '=') at++;
+    p->text_at = at;
+    p->text_bytes = end - at;
+    switch (p->kind) {
+    case 'w':
+    case '>': return p->count == 1 && at == end;
+    case 'n': return p->count == 1 && at == end;
+    case 'p': return p->count >= 1 && at == end;
+    case 's': return p->count == 1 && at < end;
+    case 'L':
+    case 'R':
+    case 'l':
+    case 'r':
+    case 'h':
+    case 't': return p->count == 2 && at == end;
+    default: return false;
+    }
+}
+
+struct nats_transform *nats_transform_new(const uint8_t *pieces, size_t bytes) {
+    uint32_t count = bytes > 0 ? 1 : 0;
+    for (size_t i = 0; i < bytes; i++) count += pieces[i] == ' ';
+    if (count == 0 || count > MAX_PIECES) return NULL;
+    struct nats_transform *t = calloc(1, sizeof *t + count * sizeof t->pieces[0]);
+    if (t == NULL || (t->text = malloc(bytes)) == NULL) {
+        free(t);
+        return NULL;
+    }
+    memcpy(t->text, pieces, bytes);
+    for (size_t at = 0; at < bytes;) {
+        const uint8_t *blank = memchr(pieces + at, ' ', bytes - at);
+        size_t end = blank != NULL ? (size_t)(blank - pieces) : bytes;
+        if (end == at || !read_piece(&t->pieces[t->count++], t->text, at, end)) {
+            nats_transform_free(t);
+            return NULL;
+        }
+        at = end + 1;
+    }
+    return t;
+}
+
+void nats_transform_free(struct nats_transform *t) {
+    if (t == NULL) return;
+    free(t->text);
+    free(t);
+}
+
+/* --- applying ----------------------------------------------------------------------------------------------------- */
+
+/* What is written: nothing more once there was no room. */
+struct sink {
+    uint8_t *out;
+    size_t bytes, limit;
+    bool full;
+};
+
+static void put(struct sink *s, const void *text, size_t bytes) {
+    if (s->full || bytes > s->limit - s->bytes) {
+        s->full = true;
+        return;
+    }
+    memcpy(s->out + s->bytes, text, bytes);
+    s->bytes += bytes;
+}
+
+static void put_dot(struct sink *s) {
+    put(s, ".", 1);
+}
+
+static void put_number(struct sink *s, uint64_t number) {
+    uint8_t digits[24];
+    put(s, digits, (size_t)(decimal_put(digits, number) - digits));
+}
+
+/* From a token to the end, or to the token's own end; nothing if there are not so many. */
+static struct text token_of(struct text subject, uint32_t number, bool to_the_end) {
+    const uint8_t *at = subject.at, *end = subject.at + subject.bytes;
+    for (; number > 0; number--) {
+        const uint8_t *dot = memchr(at, '.', (size_t)(end - at));
+        if (dot == NULL) return (struct text){end, 0};
+        at = dot + 1;
+    }
+    const uint8_t *dot = to_the_end ? NULL : memchr(at, '.', (size_t)(end - at));
+    return (struct text){at, (size_t)((dot != NULL ? dot : end) - at)};
+}
+
+/* FNV-1a: clients work out where a message goes. */
+static uint32_t hash_more(uint32_t hash, struct text text) {
+    for (size_t i = 0; i < text.bytes; i++) hash = (hash ^ text.at[i]) * 16777619u;
+    return hash;
+}
+
+static void put_partition(struct sink *s, const struct piece *p, struct text subject) {
+    uint32_t hash = 2166136261u;
+    if (p->count == 1) hash = hash_more(hash, subject);
+    for (uint32_t i = 1; i < p->count; i++) hash = hash_more(hash, token_of(subject, p->numbers[i], false));
+    put_number(s, p->numbers[0] > 0 ? hash % p->numbers[0] : 0);
+}
+
+static void put_cut(struct sink *s, struct text token, size_t at) {
+    put(s, token.at, at);
+    put_dot(s);
+    put(s, token.at + at, token.bytes - at);
+}
+
+/* Parts of so many bytes; the first has what is over. */
+static void put_slices(struct sink *s, struct text token, size_t first, size_t size) {
+    size_t at = 0, next = first > 0 ? first : size;
+    while (at < token.bytes) {
+        if (next > token.bytes) next = token.bytes;
+        if (at > 0) put_dot(s);
+        put(s, token.at + at, next - at);
+        at = next;
+        next += size;
+    }
+}
+
+static void put_part(struct sink *s, const struct piece *p, struct text token) {
+    size_t size = p->numbers[1];
+    if (size == 0 || size >= token.bytes) {
+        put(s, token.at, token.bytes);
+        return;
+    }
+    switch (p->kind) {
+    case 'L': put_cut(s, token, size); break;
+    case 'R': put_cut(s, token, token.bytes - size); break;
+    case 'l': put_slices(s, token, size, size); break;
+    case 'r': put_slices(s, token, token.bytes % size, size); break;
+    case 'h': put(s, token.at, size); break;
+    default: put(s, token.at + token.bytes - size, size); break;
+    }
+}
+
+/* No dot for what is empty, as nats-server has it. */
+static void put_split(struct sink *s, struct text token, struct text delimiter) {
+    const uint8_t *at = token.at, *end = token.at + token.bytes;
+    for (bool first = true;; first = false) {
+        const uint8_t *next = memmem(at, (size_t)(end - at), delimiter.at, delimiter.bytes);
+        const uint8_t *stop = next != NULL ? next : end;
+        put(s, at, (size_t)(stop - at));
+        if (next == NULL) return;
+        bool is_empty = stop == at;
+        at = next + delimiter.bytes;
+        const uint8_t *after = memmem(at, (size_t)(end - at), delimiter.at, delimiter.bytes);
+        bool next_is_empty = (after != NULL ? after : end) == at;
+        if (!next_is_empty && !(first && is_empty)) put_dot(s);
+    }
+}
+
+static void put_piece(struct sink *s, const struct nats_transform *t, const struct piece *p, struct text subject,
+                      uint64_t random) {
+    struct text text = {t->text + p->text_at, p->text_bytes};
+    struct text token = p->count > 0 ? token_of(subject, p->numbers[0], p->kind == '>') : text;
+    switch (p->kind) {
+    case 'p': put_partition(s, p, subject); break;
+    case 'n': put_number(s, p->numbers[0] > 0 ? random % p->numbers[0] : 0); break;
+    case 's': put_split(s, token, text); break;
+    case '=': put(s, text.at, text.bytes); break;
+    case 'w':
+    case '>': put(s, token.at, token.bytes); break;
+    default: put_part(s, p, token); break;
+    }
+}
+
+size_t nats_transform_apply(const struct nats_transform *t, struct text subject, uint64_t random, uint8_t *out,
+                            size_t limit) {
+    struct sink s = {out, 0, limit, false};
+    for (uint32_t i = 0; i < t->count; i++) {
+        if (i > 0) put_dot(&s);
+        put_piece(&s, t, &t->pieces[i], subject, random);
+    }
+    return s.full ? 0 : s.bytes;
+}

@@ -1,0 +1,45 @@
+/* How a client of a websocket is told why its connection ends: behind everything else, as a nats-server says it. */
+#include "acceptor/protocols/nats/nats.h"
+
+enum status {
+    NORMAL = 1000,
+    GOING_AWAY = 1001,
+    PROTOCOL_ERROR = 1002,
+    POLICY_VIOLATION = 1008,
+    TOO_BIG = 1009,
+    INTERNAL_ERROR = 1011
+};
+
+/* By a nats-server's numbers for the reasons why connections end. */
+static const struct {
+    uint16_t status;
+    const char *why;
+} REASONS[] = {
+    [1] = {NORMAL, "Client Closed"},
+    [NATS_AUTHENTICATION_TIMEOUT] = {POLICY_VIOLATION, "Authentication Timeout"},
+    [NATS_AUTHENTICATION_VIOLATION] = {POLICY_VIOLATION, "Authentication Failure"},
+    [NATS_STALE] = {GOING_AWAY, "Stale Connection"},
+    [12] = {PROTOCOL_ERROR, "Bad Client Protocol Version"},
+    [14] = {POLICY_VIOLATION, "Maximum Account Connections Exceeded"},
+    [15] = {POLICY_VIOLATION, "Maximum Connections Exceeded"},
+    [NATS_TOO_LARGE] = {TOO_BIG, "Maximum Message Payload Exceeded"},
+    [NATS_TOO_LONG] = {POLICY_VIOLATION, "Maximum Control Line Exceeded"},
+    [18] = {POLICY_VIOLATION, "Maximum Subscriptions Exceeded"},
+    [21] = {GOING_AWAY, "Server Shutdown"},
+    [22] = {POLICY_VIOLATION, "Authentication Expired"},
+    [24] = {POLICY_VIOLATION, "Missing Account"},
+    [25] = {POLICY_VIOLATION, "Credentials Revoked"},
+    [28] = {INTERNAL_ERROR, "No Responders Requires Headers"},
+    [34] = {INTERNAL_ERROR, "Kicked"},
+};
+
+void nats_say_closing(struct acceptor *a, struct connection *c) {
+    uint8_t payload[WEBSOCKET_CONTROL_BYTES];
+    size_t reason = nats_of(c)->reason, count = sizeof REASONS / sizeof *REASONS;
+    /* What it has said was no NATS: it ends as if the socket had failed. */
+    if (reason == NATS_PROTOCOL_VIOLATION) return;
+    bool known = reason < count && REASONS[reason].why != NULL;
+    const char *why = known ? REASONS[reason].why : "Unknown State";
+    size_t bytes = websocket_closing(payload, known ? REASONS[reason].status : (uint16_t)INTERNAL_ERROR, why);
+    framing_close(a, c, payload, bytes);
+}

@@ -1,0 +1,118 @@
+/* The NSQ protocol, V2: PUB, MPUB, DPUB, RDY, FIN, REQ, TOUCH, NOP, CLS and the frames that go to a client. IDENTIFY,
+ * AUTH and SUB are Python's (acceptor/protocols/nsq/nsq.py); what nsqd checks before it looks at their bodies is checked here.
+ *
+ *   nsq.c            bytes to requests, replies to frames
+ *   nsq_command      a command taken apart, and what is said of one that is not to be done
+ *   nsq_publish.c    PUB, DPUB and MPUB
+ *   nsq_consumer.c   a connection that has subscribed: what is pushed to it, and what becomes of it with its worker
+ *   nsq_heartbeat.c  frames by the clock, and who is not heard of any more
+ *   go_quote.c       Go's %q, in which nsqd quotes names
+ *
+ * What is accepted and refused, in which order it is checked, and what is said, is what nsqd 1.3 does to the byte.
+ */
+#ifndef MQ_NSQ_H
+#define MQ_NSQ_H
+
+#include <string.h>
+
+#include "acceptor/engine.h"
+
+/* The length of a line with its end (nsqd's reader has no more room), of a topic's or channel's name, and how many
+ * topics a connection is remembered to be authorized for. */
+#define NSQ_LINE_BYTES ((size_t)16 << 10)
+#define NSQ_NAME_BYTES 64u
+#define NSQ_AUTHORIZED 16u
+
+enum { NSQ_ID_BYTES = 16, NSQ_MAGIC_BYTES = 4, FRAME_HEAD_BYTES = 8 };
+enum frame_type { FRAME_RESPONSE = 0, FRAME_ERROR = 1, FRAME_MESSAGE = 2 };
+enum nsq_state { NSQ_NEW = 0, /* its magic has not come */ NSQ_INIT, NSQ_SUBSCRIBED, NSQ_CLOSING };
+
+/* Of an acceptor; sizes are of bytes. */
+struct nsq_options {
+    uint32_t max_msg_size, max_body_size;
+    uint64_t max_rdy_count, max_req_timeout_ns, msg_timeout_ns, client_timeout_ns;
+    bool auth, tls_required;
+};
+
+/* It may publish to a topic. */
+struct authorization {
+    uint64_t until_ns;
+    uint32_t topic;
+};
+
+/* Of a connection. */
+struct nsq {
+    uint8_t state;
+    bool tls : 1;
+    bool admitted : 1;  /* the command that Python has seen may be done */
+    bool taken : 1;     /* the client took some output since the last heartbeat */
+    bool unsettled : 1; /* what it said of messages may yet be refused */
+    uint8_t worker;     /* of what it subscribed to */
+    uint8_t authorized_next;
+    uint32_t topic; /* that it published to last: what the number is bound to by now has to be looked at */
+
+    uint64_t heartbeat_ns; /* 0: none */
+    uint64_t beat_ns;      /* when the next is due */
+    uint64_t heard_ns;     /* when the last command was complete */
+
+    uint64_t credit;
+    uint64_t delivered_bytes;     /* not reported SENT yet */
+    struct message *subscription; /* what to send when the worker is back; its body behind it */
+
+    /* An MPUB that is not complete: how far it has been looked at. */
+    size_t walked_bytes;
+    uint32_t walked;
+
+    uint64_t authorized_until_ns;
+    struct authorization *authorized; /* NULL, or NSQ_AUTHORIZED of them */
+};
+
+_Static_assert(sizeof(struct connection) + sizeof(struct nsq) < 512, "an idle connection is small");
+
+static inline struct nsq *nsq_of(const struct connection *c) {
+    return connection_state(c);
+}
+
+static inline const struct nsq_options *nsq_options(const struct acceptor *a, const struct connection *c) {
+    return codec_state(a, c->protocol);
+}
+
+/* --- nsq.c -------------------------------------------------------------------------------------------------------- */
+
+static inline uint8_t *put_be32(uint8_t *out, uint32_t value) {
+    value = __builtin_bswap32(value);
+    memcpy(out, &value, sizeof value);
+    return out + sizeof value;
+}
+
+static inline uint8_t *put_frame_head(uint8_t *out, enum frame_type type, size_t data_bytes) {
+    out = put_be32(out, (uint32_t)(data_bytes + 4));
+    return put_be32(out, type);
+}
+
+/* Puts a frame into the output at once, whatever replies are due. */
+void nsq_say(struct acceptor *a, struct connection *c, enum frame_type type, const void *data, size_t bytes);
+/* The client says no more than half a command: it is told, as nsqd does, and the connection ends. */
+void nsq_cut_short(struct acceptor *a, struct connection *c);
+uint8_t *nsq_put_id(uint8_t *out, uint64_t id);
+
+/* --- nsq_consumer.c ----------------------------------------------------------------------------------------------- */
+
+void nsq_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message);
+void nsq_sent(struct acceptor *a, struct connection *c);
+void nsq_tell(struct acceptor *a, struct connection *c, uint32_t worker);
+void nsq_lost(struct acceptor *a, struct connection *c, uint32_t worker);
+bool nsq_subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
+                     const void *body);
+/* It is no consumer, and asks a worker that comes back for nothing. */
+void nsq_forget_subscription(struct acceptor *a, struct nsq *n);
+void nsq_subscribed(struct acceptor *a, struct connection *c, uint8_t status);
+void nsq_set_credit(struct acceptor *a, struct connection *c, uint64_t credit);
+
+/* --- nsq_heartbeat.c ---------------------------------------------------------------------------------------------- */
+
+/* From now on every interval_ns; 0: never. */
+void nsq_set_heartbeat(struct acceptor *a, struct connection *c, uint64_t interval_ns);
+void nsq_due(struct acceptor *a, struct connection *c);
+
+#endif

@@ -1,0 +1,96 @@
+/* A command of NSQ's, taken apart, and what is said of one that is not to be done. */
+#ifndef MQ_NSQ_COMMAND_H
+#define MQ_NSQ_COMMAND_H
+
+#include "acceptor/protocols/nsq/nsq.h"
+
+enum { SIZE_BYTES = 4, SHORT_TEXT = 256 };
+
+#define MS_NS ((uint64_t)1000000)
+
+/* What a PUBLISH was, kept in its slot. */
+enum { WAS_PUB, WAS_DPUB };
+
+/* A stretch of the input. */
+struct text {
+    const uint8_t *at;
+    size_t bytes;
+};
+
+/* A command: its line, taken apart from the front, and the input behind the line. */
+struct command {
+    struct text name;
+    const uint8_t *line, *at, *end;
+    bool more; /* there is another parameter at `at` */
+    const uint8_t *body;
+    size_t line_bytes; /* with the end of the line */
+    size_t body_bytes; /* that are there */
+};
+
+static inline bool next_param(struct command *k, struct text *param) {
+    if (!k->more) return false;
+    const uint8_t *space = memchr(k->at, ' ', (size_t)(k->end - k->at));
+    const uint8_t *end = space != NULL ? space : k->end;
+    *param = (struct text){k->at, (size_t)(end - k->at)};
+    k->more = space != NULL;
+    k->at = space != NULL ? space + 1 : k->end;
+    return true;
+}
+
+static inline bool is(struct text text, const char *word) {
+    return text.bytes == strlen(word) && memcmp(text.at, word, text.bytes) == 0;
+}
+
+/* As nsqd reads them: of nothing 0, and modulo 2^64. */
+static inline bool get_decimal(struct text text, uint64_t *value) {
+    uint64_t v = 0;
+    for (size_t i = 0; i < text.bytes; i++) {
+        uint8_t digit = (uint8_t)(text.at[i] - '0');
+        if (digit > 9) return false;
+        v = v * 10 + digit;
+    }
+    *value = v;
+    return true;
+}
+
+/* Milliseconds, as a duration of Go's: in 64 bits with a sign, without a look at overflows. */
+static inline int64_t duration_ns(uint64_t ms) {
+    return (int64_t)(ms * MS_NS);
+}
+
+static inline uint32_t get_be32(const uint8_t *at) {
+    uint32_t value;
+    memcpy(&value, at, sizeof value);
+    return __builtin_bswap32(value);
+}
+
+bool nsq_is_name(const uint8_t *name, size_t name_bytes);
+/* The name of the topic that the connection published to last, as most do. */
+bool nsq_is_last_topic(const struct acceptor *a, const struct nsq *n, struct text topic);
+
+/* In its turn. May reply. */
+void nsq_reply(struct acceptor *a, struct connection *c, enum frame_type type, const void *data, size_t bytes);
+/* FIN, REQ and TOUCH are answered only when they fail, by a worker that may not be the one that answers what comes next:
+ * the next reply waits until theirs would have come. */
+bool nsq_may_settle(struct acceptor *a, struct connection *c);
+bool nsq_may_reply_in_turn(struct acceptor *a, struct connection *c);
+
+/* These return how much of the input was taken; 0: none, it comes again. */
+
+/* All that comes after it is ignored, and the connection ends when it is out. Its input counts as taken. */
+size_t nsq_fatal(struct acceptor *a, struct connection *c, const struct command *k, const char *text);
+__attribute__((format(printf, 4, 5))) size_t nsq_fatal_with(struct acceptor *a, struct connection *c,
+                                                            const struct command *k, const char *format, ...);
+/* About something of the client's, which may be long: as it is, or quoted. */
+size_t nsq_fatal_about(struct acceptor *a, struct connection *c, const struct command *k, const char *before,
+                       struct text what, bool quoted, const char *after);
+/* Without a word. */
+size_t nsq_hang_up(struct acceptor *a, struct connection *c, size_t bytes);
+
+/* --- nsq_publish.c --- */
+
+size_t nsq_pub(struct acceptor *a, struct connection *c, struct command *k);
+size_t nsq_dpub(struct acceptor *a, struct connection *c, struct command *k);
+size_t nsq_mpub(struct acceptor *a, struct connection *c, struct command *k);
+
+#endif

@@ -1,0 +1,410 @@
+#include "acceptor/protocols/pulsar/pulsar.h"
+
+#include "acceptor/bridge.h"
+
+#include <stdlib.h>
+
+#include "acceptor/packed.h"
+
+/* --- output -------------------------------------------------------------------------------------------------------- */
+
+uint8_t *pulsar_room(struct acceptor *a, struct connection *c, size_t command_bytes) {
+    return socket_room(a, c, PULSAR_FRAME_HEAD + command_bytes);
+}
+
+void pulsar_say(struct acceptor *a, struct connection *c, uint8_t *room, uint8_t *end) {
+    uint32_t command_bytes = (uint32_t)(end - room) - PULSAR_FRAME_HEAD;
+    pulsar_put_be32(pulsar_put_be32(room, command_bytes + 4), command_bytes);
+    socket_written(a, c, end);
+}
+
+void pulsar_say_body(struct acceptor *a, struct connection *c, uint32_t type, const uint8_t *body, size_t bytes) {
+    uint8_t *room = pulsar_room(a, c, PULSAR_COMMAND_BYTES + bytes);
+    if (room == NULL) return;
+    uint8_t *end = pulsar_put_command(room + PULSAR_FRAME_HEAD, type, bytes);
+    if (bytes > 0) memcpy(end, body, bytes);
+    pulsar_say(a, c, room, end + bytes);
+}
+
+void pulsar_say_closed(struct acceptor *a, struct connection *c, uint32_t type, uint64_t id) {
+    uint8_t body[PULSAR_COMMAND_BYTES];
+    uint8_t *end = pulsar_put_number(pulsar_put_number(body, 1, id), 2, PULSAR_CLOSED_REQUEST);
+    pulsar_say_body(a, c, type, body, (size_t)(end - body));
+}
+
+void pulsar_tell_python(struct acceptor *a, struct connection *c, enum pulsar_upcall what, uint64_t id) {
+    uint8_t bytes[1 + sizeof id];
+    bytes[0] = (uint8_t)what;
+    memcpy(bytes + 1, &id, sizeof id);
+    upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, bytes, sizeof bytes);
+}
+
+/* --- what workers are asked without a slot -------------------------------------------------------------------------- */
+
+enum { FIRST_PENDING = 8 };
+
+static bool grow_pending(struct pulsar *p) {
+    uint32_t capacity = p->pending_capacity > 0 ? 2u * p->pending_capacity : FIRST_PENDING;
+    struct pulsar_pending *larger = realloc(p->pending, capacity * sizeof *larger);
+    if (larger == NULL) return false;
+    for (uint32_t i = p->pending_capacity; i < capacity; i++)
+        larger[i] = (struct pulsar_pending){.next_free = i + 1 < capacity ? i + 2 : 0};
+    p->pending_free = (uint16_t)(p->pending_capacity + 1u);
+    p->pending = larger;
+    p->pending_capacity = (uint16_t)capacity;
+    return true;
+}
+
+struct pulsar_pending *pulsar_pend(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t worker,
+                                   uint32_t *place) {
+    struct pulsar *p = pulsar_of(c);
+    assert(p->pending_count < PULSAR_MAX_PENDING);
+    if (p->pending_free == 0 && !grow_pending(p)) {
+        engine_oom(a, c);
+        return NULL;
+    }
+    *place = p->pending_free - 1u;
+    struct pulsar_pending *pending = &p->pending[*place];
+    p->pending_free = (uint16_t)pending->next_free;
+    p->pending_count++;
+    *pending = (struct pulsar_pending){.worker = worker, .kind = kind};
+    a->expected++;
+    return pending;
+}
+
+/* A little memory is kept, and what many took given back when none is left. */
+static void release_pending(struct pulsar *p) {
+    free(p->pending);
+    p->pending = NULL;
+    p->pending_capacity = p->pending_free = 0;
+}
+
+void pulsar_settle(struct acceptor *a, struct connection *c, struct pulsar_pending *pending) {
+    struct pulsar *p = pulsar_of(c);
+    if (pending->copy != NULL) bridge_drop(&a->blocks, pending->copy);
+    pending->copy = NULL;
+    pending->owner = 0;
+    pending->next_free = p->pending_free;
+    p->pending_free = (uint16_t)(pending - p->pending + 1);
+    a->expected--;
+    p->pending_count--;
+    if (p->pending_count == PULSAR_MAX_PENDING / 2) pulsar_wake(a, c);
+}
+
+void pulsar_wake(struct acceptor *a, struct connection *c) {
+    if (c->stall == STALL_OUTSTANDING) socket_wake(a, c);
+}
+
+bool pulsar_may_send(struct acceptor *a, struct connection *c, uint32_t worker) {
+    struct worker_link *link = &a->links[worker];
+    if (pulsar_of(c)->pending_count >= PULSAR_MAX_PENDING) return stalled(c, STALL_OUTSTANDING);
+    if (!link->backlogged || channel_counters(link->channel).overflow_bytes < PULSAR_OVERFLOW_BYTES) return true;
+    connection_list_add(&link->stalled, c->number);
+    return stalled(c, STALL_WORKER);
+}
+
+static bool heard_alone(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *reply) {
+    struct pulsar *p = pulsar_of(c);
+    if (reply->kind != MSG_PUBLISH && reply->kind != MSG_BARRIER) return false;
+    if (reply->slot >= p->pending_capacity) return true;
+    struct pulsar_pending *pending = &p->pending[reply->slot];
+    if (pending->owner == 0 || pending->worker != worker || pending->kind != reply->kind) return true;
+    struct pulsar_pending was = *pending;
+    pending->copy = NULL;
+    pulsar_settle(a, c, pending);
+    /* Of what was there already listeners have heard. */
+    bool repeated = was.kind == MSG_PUBLISH && reply->seq == NO_PLACE;
+    if (was.copy != NULL) bridge_answer(a, was.copy, repeated ? STATUS_NONE : reply->status);
+    if (was.kind == MSG_PUBLISH)
+        pulsar_published(a, c, &was, reply);
+    else
+        pulsar_acked(a, c, &was);
+    return true;
+}
+
+/* Replies to Python's requests are Python's; there are no others with a slot. */
+static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
+                   const uint8_t *body, uint32_t body_bytes) {
+    (void)a, (void)c, (void)kind, (void)status, (void)value, (void)id, (void)body, (void)body_bytes;
+}
+
+/* --- input --------------------------------------------------------------------------------------------------------- */
+
+/* A real broker closes without a word. */
+static bool hang_up(struct acceptor *a, struct connection *c) {
+    c->closing = true;
+    c->muted = true;
+    socket_dirty(a, c);
+    return true;
+}
+
+/* Until a client has said who it is, nothing overtakes Python. */
+static bool hand_over(struct acceptor *a, struct connection *c, struct pulsar_bytes command) {
+    struct pulsar *p = pulsar_of(c);
+    if (p->with_python >= PULSAR_MAX_WITH_PYTHON) return stalled(c, STALL_OUTSTANDING);
+    size_t bytes = pulsar_length(command);
+    uint8_t *copy = malloc(1 + bytes);
+    if (copy == NULL) {
+        engine_oom(a, c);
+        return true;
+    }
+    copy[0] = PULSAR_DO;
+    memcpy(copy + 1, command.at, bytes);
+    p->with_python++;
+    if (p->connected)
+        upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, copy, 1 + bytes);
+    else
+        reply_by_python(a, c, copy, 1 + bytes);
+    c->known = true;
+    free(copy);
+    return true;
+}
+
+/* What each function does says whether it was done; if not, the connection is stalled. */
+static bool take_hot(struct acceptor *a, struct connection *c, const struct pulsar_command *command,
+                     struct pulsar_bytes entry) {
+    struct pulsar_send send;
+    struct pulsar_flow flow = {0};
+    struct pulsar_ids ids;
+    switch (command->type) {
+    case PULSAR_SEND: return pulsar_scan_send(command->body, &send) ? pulsar_send(a, c, &send, entry) : hang_up(a, c);
+    case PULSAR_FLOW:
+        return pulsar_scan_flow(command->body, &flow) && flow.permits > 0 ? pulsar_flow(a, c, &flow) : hang_up(a, c);
+    case PULSAR_ACK: return pulsar_scan_ack(command->body, &ids) ? pulsar_ack(a, c, &ids) : hang_up(a, c);
+    default: return pulsar_scan_redeliver(command->body, &ids) ? pulsar_redeliver(a, c, &ids) : hang_up(a, c);
+    }
+}
+
+static bool take_command(struct acceptor *a, struct connection *c, struct pulsar_bytes bytes,
+                         struct pulsar_bytes entry) {
+    struct pulsar *p = pulsar_of(c);
+    struct pulsar_command command;
+    if (!pulsar_scan_command(bytes, &command) || command.body.at == NULL) return hang_up(a, c);
+    switch (command.type) {
+    case PULSAR_PING: pulsar_say_body(a, c, PULSAR_PONG, NULL, 0); return true;
+    case PULSAR_PONG: return true;
+    case PULSAR_CONNECT:
+    case PULSAR_AUTH_RESPONSE:
+        if (p->connected && command.type == PULSAR_CONNECT) return hang_up(a, c);
+        return hand_over(a, c, bytes);
+    case PULSAR_SEND:
+    case PULSAR_FLOW:
+    case PULSAR_ACK:
+    case PULSAR_REDELIVER: return p->connected ? take_hot(a, c, &command, entry) : hang_up(a, c);
+    default: return p->connected ? hand_over(a, c, bytes) : hang_up(a, c);
+    }
+}
+
+enum { TLS_HANDSHAKE = 0x16 };
+
+/* TLS from the first byte, which no frame can begin with: Python's, bytes and all. */
+static bool begins_tls(struct acceptor *a, struct connection *c, uint8_t first) {
+    static const uint8_t tls[] = {PULSAR_TLS};
+    if (first != TLS_HANDSHAKE || pulsar_of(c)->connected || c->filter != NULL) return false;
+    reply_by_python(a, c, tls, sizeof tls);
+    c->known = true;
+    return true;
+}
+
+/* How much of the input it was; 0: it is not all there, or may not be done now. */
+static size_t take_frame(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    if (bytes < 4) return 0;
+    size_t total = pulsar_get_be32(data);
+    if (total < 4 || total > (size_t)pulsar_options(a, c)->max_message_bytes + PULSAR_FRAME_SURPLUS) {
+        hang_up(a, c);
+        return bytes;
+    }
+    if (bytes < 4 + total) return 0;
+    size_t command_bytes = pulsar_get_be32(data + 4);
+    if (command_bytes > total - 4) {
+        hang_up(a, c);
+        return bytes;
+    }
+    const uint8_t *at = data + PULSAR_FRAME_HEAD, *end = data + 4 + total;
+    struct pulsar_bytes command = {at, at + command_bytes}, entry = {at + command_bytes, end};
+    return take_command(a, c, command, entry) ? 4 + total : 0;
+}
+
+static void heard(struct acceptor *a, struct connection *c) {
+    struct pulsar *p = pulsar_of(c);
+    p->heard = true;
+    if (p->pinged) pulsar_tell_python(a, c, PULSAR_ALIVE, 0);
+    p->pinged = false;
+}
+
+static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    size_t at = 0;
+    if (bytes > 0 && begins_tls(a, c, data[0])) return 0;
+    while (at < bytes && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
+        size_t used = take_frame(a, c, data + at, bytes - at);
+        if (used == 0) break;
+        at += used;
+    }
+    if (at > 0) heard(a, c);
+    return at;
+}
+
+/* --- the life of a connection --------------------------------------------------------------------------------------- */
+
+static bool started(struct acceptor *a, void *state) {
+    (void)a;
+    *(struct pulsar_options *)state =
+        (struct pulsar_options){.max_message_bytes = 5u << 20, .keep_alive_ns = (uint64_t)30 * 1000000000u};
+    return true;
+}
+
+/* "max-message-size" (bytes), "keep-alive-ns". */
+static bool set(void *state, const char *option, uint64_t value) {
+    struct pulsar_options *options = state;
+    if (strcmp(option, "max-message-size") == 0 && value > 0 && value <= MAX_BODY_BYTES / 2)
+        options->max_message_bytes = (uint32_t)value;
+    else if (strcmp(option, "keep-alive-ns") == 0 && value > 0 && value < (uint64_t)1 << LONGEST_TIME_NS_BITS)
+        options->keep_alive_ns = value;
+    else
+        return false;
+    return true;
+}
+
+/* The next one of a table, from a place on; NULL behind the last. */
+static void *next_of(const struct pulsar_table *table, uint32_t *place) {
+    while (*place < table->capacity)
+        if (table->items[(*place)++] != NULL) return table->items[*place - 1];
+    return NULL;
+}
+
+static void closed(struct acceptor *a, struct connection *c) {
+    struct pulsar *p = pulsar_of(c);
+    void *item;
+    for (uint32_t i = 0; (item = next_of(&p->producers, &i)) != NULL;) pulsar_producer_end(a, c, item);
+    for (uint32_t i = 0; (item = next_of(&p->consumers, &i)) != NULL;) pulsar_consumer_end(a, c, item);
+    a->expected -= p->pending_count;
+    for (uint32_t i = 0; i < p->pending_capacity && a->bridges; i++)
+        if (p->pending[i].copy != NULL) bridge_drop(&a->blocks, p->pending[i].copy);
+    p->pending_count = 0;
+}
+
+static void freed(struct connection *c) {
+    struct pulsar *p = pulsar_of(c);
+    pulsar_table_free(&p->producers);
+    pulsar_table_free(&p->consumers);
+    release_pending(p);
+}
+
+/* What its client has not heard of yet, Python fails. */
+static void lose_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    producer->lost = true;
+    if (producer->open || producer->waits) pulsar_producer_lose(a, c, producer);
+}
+
+/* What it was asked and has not answered was done or not: clients ask again, when they have come back. */
+static void lost(struct acceptor *a, struct connection *c, uint32_t worker) {
+    struct pulsar *p = pulsar_of(c);
+    const struct pulsar_producer *producer;
+    struct pulsar_consumer *consumer;
+    for (uint32_t i = 0; i < p->pending_capacity; i++) {
+        struct pulsar_pending *pending = &p->pending[i];
+        if (pending->owner != 0 && pending->worker == worker) pulsar_settle(a, c, pending);
+    }
+    for (uint32_t i = 0; (producer = next_of(&p->producers, &i)) != NULL;)
+        if (producer->worker == worker) lose_producer(a, c, p->producers.items[i - 1]);
+    for (uint32_t i = 0; (consumer = next_of(&p->consumers, &i)) != NULL;)
+        if (consumer->worker == worker) {
+            consumer->lost = true;
+            if (consumer->open) pulsar_consumer_lose(a, c, consumer);
+        }
+}
+
+/* --- what Python says of a connection -------------------------------------------------------------------------------- */
+
+int64_t pulsar_put_counts(const struct codec_call *call, const uint64_t *counts, size_t count) {
+    for (size_t i = 0; i < count && 2 * i + 1 < call->out_limit; i++) {
+        call->out[2 * i] = (uint32_t)counts[i];
+        call->out[2 * i + 1] = (uint32_t)(counts[i] >> 32);
+    }
+    return (int64_t)(2 * count);
+}
+
+/* "connected"; "done": one of its commands; "hang-up"; "is-alive" (a PING: PULSAR_ALIVE is said when anything comes); and what
+ * pulsar_producer.c and pulsar_consumer.c know. */
+static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
+    struct pulsar *p = pulsar_of(c);
+    if (strcmp(what, "connected") == 0) {
+        p->connected = true;
+    } else if (strcmp(what, "done") == 0) {
+        if (p->with_python == 0) return CALL_REFUSED;
+        if (--p->with_python == PULSAR_MAX_WITH_PYTHON / 2) pulsar_wake(a, c);
+    } else if (strcmp(what, "is-alive") == 0) {
+        p->pinged = true;
+        pulsar_say_body(a, c, PULSAR_PING, NULL, 0);
+        wake_self(a);
+    } else if (strcmp(what, "hang-up") == 0) {
+        hang_up(a, c);
+        wake_self(a);
+    } else if (strstr(what, "producer") != NULL) {
+        return pulsar_call_producer(a, c, what, call);
+    } else {
+        return pulsar_call_consumer(a, c, what, call);
+    }
+    return CALL_DONE;
+}
+
+/* Python's word that is of no connection: "opened": a message of this id (the value) was compressed, and is this now. */
+static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
+                         size_t bytes_count) {
+    (void)state;
+    if (strcmp(what, "opened") != 0) return CALL_REFUSED;
+    packed_opened(a, value, bytes, bytes_count);
+    return CALL_DONE;
+}
+
+static struct opening opens(struct codec_bytes headers) {
+    struct pulsar_entry entry;
+    struct pulsar_metadata metadata;
+    pulsar_split_entry((struct pulsar_bytes){headers.at, headers.at + headers.bytes}, &entry);
+    if (!entry.is_whole || !pulsar_scan_metadata(entry.metadata, &metadata)) return (struct opening){0};
+    return (struct opening){.opens = true,
+                            .is_batch = metadata.messages > 0,
+                            .compression = metadata.compression,
+                            .bytes = metadata.uncompressed_bytes};
+}
+
+static bool next_packed(struct codec_bytes *rest, struct codec_bytes *out) {
+    struct pulsar_bytes bytes = {rest->at, rest->at + rest->bytes};
+    struct pulsar_single single;
+    if (!pulsar_next_single(&bytes, &single)) return false;
+    *rest = (struct codec_bytes){bytes.at, pulsar_length(bytes)};
+    *out = (struct codec_bytes){single.payload.at, pulsar_length(single.payload)};
+    return true;
+}
+
+static bool subscribing(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *request,
+                        const void *body) {
+    (void)a, (void)body;
+    const struct pulsar_consumer *consumer = pulsar_table_at(&pulsar_of(c)->consumers, request->consumer_number);
+    return consumer != NULL && consumer->worker == worker;
+}
+
+const struct codec pulsar_codec = {
+    .name = "pulsar",
+    .acceptor_bytes = sizeof(struct pulsar_options),
+    .connection_bytes = sizeof(struct pulsar),
+    .python_alongside = true,
+    .answer = answer,
+    .parse = parse,
+    .started = started,
+    .set = set,
+    .call = call,
+    .opened = pulsar_opened,
+    .sent = pulsar_sent,
+    .due = pulsar_due,
+    .closed = closed,
+    .freed = freed,
+    .pushed = pulsar_pushed,
+    .heard_alone = heard_alone,
+    .subscribing = subscribing,
+    .configure = configure,
+    .headers_tag = HEADERS_PULSAR,
+    .opens = opens,
+    .next_packed = next_packed,
+    .lost = lost,
+};

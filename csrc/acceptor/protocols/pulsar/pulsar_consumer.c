@@ -1,0 +1,382 @@
+/* What a worker pushes to consumers, and what they say of it. */
+#include "acceptor/protocols/pulsar/pulsar.h"
+
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+
+static const char FOREIGN[] = "mq-shards"; /* the producer of what came by another protocol */
+
+static struct pulsar_consumer *consumer_of(const struct connection *c, uint64_t id) {
+    struct pulsar_consumer *consumer = pulsar_table_find(&pulsar_of(c)->consumers, id);
+    return consumer != NULL && consumer->open ? consumer : NULL;
+}
+
+static void tell(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
+                 struct message message, const void *body) {
+    message.conn = c->number;
+    message.consumer = consumer->number;
+    peer_send(a, consumer->worker, &message, body);
+}
+
+/* --- FLOW, ACK, REDELIVER ------------------------------------------------------------------------------------------ */
+
+bool pulsar_flow(struct acceptor *a, struct connection *c, const struct pulsar_flow *flow) {
+    struct pulsar_consumer *consumer = consumer_of(c, flow->consumer);
+    if (consumer == NULL) return true;
+    if (!pulsar_may_send(a, c, consumer->worker)) return false;
+    consumer->permits += flow->permits;
+    tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = flow->permits}, NULL);
+    return true;
+}
+
+static void ack_one(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
+                    const struct pulsar_id *id) {
+    struct message finish = {.kind = MSG_FINISH, .flags = MSG_BY_SEQ, .seq = id->entry};
+    /* Of what there never was nothing is to be finished; a set that is longer than is kept finishes nothing. */
+    if (id->ledger != consumer->ledger || id->words > PULSAR_ACK_WORDS) return;
+    uint64_t any = 0;
+    for (uint32_t i = 0; i < id->words; i++) any |= id->set[i];
+    if (any != 0) {
+        finish.flags |= MSG_PARTS;
+        finish.body_bytes = (uint32_t)(id->words * sizeof *id->set);
+    }
+    tell(a, c, consumer, finish, id->set);
+}
+
+/* All before it, and of a batch that is named with a set the rest of what is not in that. */
+static void ack_upto(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
+                     const struct pulsar_id *id) {
+    if (id->ledger != consumer->ledger) return;
+    uint64_t any = 0;
+    for (uint32_t i = 0; i < id->words && i < PULSAR_ACK_WORDS; i++) any |= id->set[i];
+    if (any != 0) ack_one(a, c, consumer, id);
+    if (any != 0 && id->entry == 0) return;
+    tell(a, c, consumer,
+         (struct message){.kind = MSG_FINISH, .flags = MSG_UPTO, .seq = any != 0 ? id->entry - 1 : id->entry}, NULL);
+}
+
+static void say_acked(struct acceptor *a, struct connection *c, uint64_t consumer, uint64_t request,
+                      const char *refused) {
+    uint8_t body[2 * PULSAR_COMMAND_BYTES];
+    uint8_t *end = pulsar_put_number(body, 1, consumer);
+    if (refused != NULL) {
+        end = pulsar_put_number(end, 4, PULSAR_NOT_ALLOWED);
+        end = pulsar_put_varint(pulsar_put_varint(end, PULSAR_TAG(5, PULSAR_BYTES)), strlen(refused));
+        memcpy(end, refused, strlen(refused));
+        end += strlen(refused);
+    }
+    end = pulsar_put_number(end, 6, request);
+    pulsar_say_body(a, c, PULSAR_ACK_RESPONSE, body, (size_t)(end - body));
+}
+
+void pulsar_acked(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending) {
+    say_acked(a, c, pending->highest, pending->sequence, NULL);
+}
+
+/* The answer comes when the worker has done what came before. */
+static void answer_when_done(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
+                             uint64_t request) {
+    uint32_t place;
+    struct pulsar_pending *pending = pulsar_pend(a, c, MSG_BARRIER, consumer->worker, &place);
+    if (pending == NULL) return;
+    pending->owner = consumer->number;
+    pending->sequence = request;
+    pending->highest = consumer->id;
+    struct message barrier = {.kind = MSG_BARRIER, .conn = c->number, .slot = place};
+    peer_send(a, consumer->worker, &barrier, NULL);
+}
+
+bool pulsar_ack(struct acceptor *a, struct connection *c, struct pulsar_ids *ids) {
+    struct pulsar_consumer *consumer = consumer_of(c, ids->consumer);
+    struct pulsar_id id;
+    if (consumer == NULL) return true;
+    if (!pulsar_may_send(a, c, consumer->worker)) return false;
+    if (ids->has_txn) {
+        if (ids->has_request) say_acked(a, c, consumer->id, ids->request, "Transactions are not enabled");
+        return true;
+    }
+    while (pulsar_next_id(ids, &id)) {
+        if (!ids->cumulative)
+            ack_one(a, c, consumer, &id);
+        else if (!consumer->shared)
+            ack_upto(a, c, consumer, &id);
+    }
+    if (ids->has_request) answer_when_done(a, c, consumer, ids->request);
+    return true;
+}
+
+bool pulsar_redeliver(struct acceptor *a, struct connection *c, struct pulsar_ids *ids) {
+    struct pulsar_consumer *consumer = consumer_of(c, ids->consumer);
+    struct pulsar_id id;
+    if (consumer == NULL) return true;
+    if (!pulsar_may_send(a, c, consumer->worker)) return false;
+    if (ids->has_epoch) {
+        consumer->epoch = ids->epoch;
+        consumer->has_epoch = true;
+    }
+    if (ids->count == 0 || !consumer->shared) {
+        tell(a, c, consumer, (struct message){.kind = MSG_REQUEUE, .flags = MSG_ALL}, NULL);
+        return true;
+    }
+    while (pulsar_next_id(ids, &id))
+        if (id.ledger == consumer->ledger)
+            tell(a, c, consumer, (struct message){.kind = MSG_REQUEUE, .flags = MSG_BY_SEQ, .seq = id.entry}, NULL);
+    return true;
+}
+
+/* --- MESSAGE ------------------------------------------------------------------------------------------------------- */
+
+/* What is delivered, taken apart. */
+struct delivery {
+    const struct message *message;
+    const uint8_t *words; /* of parts that are left, 64 bits each */
+    uint32_t word_count;
+    bool is_pulsar;
+    uint32_t key_hash, parts;
+    struct pulsar_bytes entry; /* or another protocol's body */
+};
+
+static void split(const struct message *message, struct delivery *out) {
+    const uint8_t *at = (const uint8_t *)(message + 1), *end = at + message->body_bytes;
+    struct parts_head head;
+    struct headers headers;
+    *out = (struct delivery){.message = message};
+    if ((message->flags & MSG_PARTS) != 0) {
+        memcpy(&head, at, sizeof head);
+        out->words = at + sizeof head;
+        out->word_count = head.words;
+        at = out->words + head.words * sizeof(uint64_t);
+    }
+    if ((message->flags & MSG_HEADERS) != 0) {
+        memcpy(&headers, at, sizeof headers);
+        at += sizeof headers;
+        out->is_pulsar = headers.tag == HEADERS_PULSAR;
+        out->key_hash = headers.key_hash;
+        if (out->is_pulsar) out->parts = headers.parts;
+        if (!out->is_pulsar) at += headers.bytes;
+    }
+    out->entry = (struct pulsar_bytes){at, end};
+}
+
+/* The command of a MESSAGE, behind a frame's head; behind it comes an entry. */
+static uint8_t *put_message(uint8_t *out, const struct pulsar_consumer *consumer, const struct delivery *d) {
+    uint8_t id[PULSAR_COMMAND_BYTES], body[PULSAR_COMMAND_BYTES + PULSAR_ACK_WORDS * (PULSAR_VARINT_BYTES + 1)];
+    const struct message *m = d->message;
+    uint8_t *id_end = pulsar_put_number(pulsar_put_number(id, 1, consumer->ledger), 2, m->seq);
+    id_end = pulsar_put_number(id_end, 3, (uint64_t)(int64_t)consumer->partition);
+    uint8_t *end = pulsar_put_number(body, 1, consumer->id);
+    end = pulsar_put_varint(pulsar_put_varint(end, PULSAR_TAG(2, PULSAR_BYTES)), (uint64_t)(id_end - id));
+    memcpy(end, id, (size_t)(id_end - id));
+    end += id_end - id;
+    if (m->attempts > 1 && consumer->shared) end = pulsar_put_number(end, 3, m->attempts - 1);
+    for (uint32_t i = 0; i < d->word_count && i < PULSAR_ACK_WORDS; i++) {
+        uint64_t word;
+        memcpy(&word, d->words + i * sizeof word, sizeof word);
+        end = pulsar_put_number(end, 4, word);
+    }
+    if (consumer->has_epoch) end = pulsar_put_number(end, 5, consumer->epoch);
+    size_t bytes = (size_t)(end - body);
+    out = pulsar_put_command(out, PULSAR_MESSAGE, bytes);
+    memcpy(out, body, bytes);
+    return out + bytes;
+}
+
+enum { MESSAGE_BYTES = PULSAR_FRAME_HEAD + 2 * PULSAR_COMMAND_BYTES + PULSAR_ACK_WORDS * (PULSAR_VARINT_BYTES + 1) };
+enum { FOREIGN_BYTES = 2 + 4 + 4 + PULSAR_COMMAND_BYTES };
+
+/* Magic, checksum and metadata of what another protocol's producer sent, which comes behind them. */
+static uint8_t *put_foreign(uint8_t *out, const struct delivery *d) {
+    uint8_t *size = out + 2 + 4, *metadata = size + 4;
+    uint8_t *end = pulsar_put_varint(pulsar_put_varint(metadata, PULSAR_TAG(1, PULSAR_BYTES)), sizeof FOREIGN - 1);
+    memcpy(end, FOREIGN, sizeof FOREIGN - 1);
+    end = pulsar_put_number(end + sizeof FOREIGN - 1, 2, d->message->seq);
+    end = pulsar_put_number(end, 3, d->message->time_ns / 1000000);
+    out[0] = 0x0e;
+    out[1] = 0x01;
+    pulsar_put_be32(size, (uint32_t)(end - metadata));
+    uint32_t crc = crc32c_extend(0, size, (size_t)(end - size));
+    pulsar_put_be32(out + 2, crc32c_extend(crc, d->entry.at, pulsar_length(d->entry)));
+    return end;
+}
+
+/* How many permits it takes. */
+static uint64_t parts_left(const struct delivery *d) {
+    uint64_t left = 0, word;
+    for (uint32_t i = 0; i < d->word_count; i++) {
+        memcpy(&word, d->words + i * sizeof word, sizeof word);
+        left += (uint64_t)__builtin_popcountll(word);
+    }
+    return d->word_count > 0 ? left : d->parts > 0 ? d->parts : 1;
+}
+
+/* What is to be reported as sent when all that is in the output by now has left. */
+static void mark(struct connection *c, struct pulsar_consumer *consumer) {
+    if (consumer->marked || consumer->delivered_bytes < SENT_REPORT_BYTES) return;
+    consumer->marked = true;
+    consumer->mark_bytes = consumer->delivered_bytes;
+    consumer->mark_at = c->left_bytes + connection_unsent(c);
+    pulsar_of(c)->marks++;
+}
+
+static void deliver(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
+                    const struct message *message) {
+    struct delivery d;
+    split(message, &d);
+    size_t bytes = pulsar_length(d.entry);
+    consumer->delivered_bytes += sizeof *message + message->body_bytes;
+    if (d.is_pulsar && d.key_hash == 0) {
+        /* Nobody can read its metadata: it is as good as finished, and has cost nothing. */
+        tell(a, c, consumer, (struct message){.kind = MSG_FINISH, .flags = MSG_BY_SEQ, .seq = message->seq}, NULL);
+        tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = 1}, NULL);
+        mark(c, consumer);
+        return;
+    }
+    bool full = output_bytes(&c->out) > 0 && output_bytes(&c->out) + MESSAGE_BYTES + FOREIGN_BYTES + bytes > PUSH_BYTES;
+    if (full && !c->choked && c->filter == NULL) {
+        socket_flush(a, c);
+        if (c->closed) return;
+    }
+    uint8_t *room = socket_room(a, c, MESSAGE_BYTES + FOREIGN_BYTES + bytes);
+    if (room == NULL) return;
+    uint8_t *command = room + PULSAR_FRAME_HEAD, *behind = put_message(command, consumer, &d);
+    uint8_t *end = d.is_pulsar ? behind : put_foreign(behind, &d);
+    if (bytes > 0) memcpy(end, d.entry.at, bytes);
+    end += bytes;
+    pulsar_put_be32(room, (uint32_t)(end - room - 4));
+    pulsar_put_be32(room + 4, (uint32_t)(behind - command));
+    socket_written(a, c, end);
+    consumer->messages += d.parts > 0 ? d.parts : 1;
+    consumer->permits -= (int64_t)parts_left(&d);
+    consumer->bytes += bytes;
+    mark(c, consumer);
+}
+
+static void say_active(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer, bool active) {
+    uint8_t body[PULSAR_COMMAND_BYTES];
+    uint8_t *end = pulsar_put_number(pulsar_put_number(body, 1, consumer->id), 2, active);
+    pulsar_say_body(a, c, PULSAR_ACTIVE_CONSUMER_CHANGE, body, (size_t)(end - body));
+}
+
+/* Clients forget what is said of a consumer before they know that there is one. */
+static void hear_active(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer, bool active) {
+    if (consumer->told)
+        say_active(a, c, consumer, active);
+    else
+        consumer->active = active ? PULSAR_IS_ACTIVE : PULSAR_STANDS_BY;
+}
+
+void pulsar_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message) {
+    if (message->kind == MSG_ATTACHED) {
+        pulsar_producer_attached(a, c, worker, message);
+        return;
+    }
+    struct pulsar_consumer *consumer = pulsar_table_at(&pulsar_of(c)->consumers, message->consumer);
+    if (consumer == NULL || consumer->worker != worker || c->muted || c->closing) return;
+    switch (message->kind) {
+    case MSG_DELIVER: deliver(a, c, consumer, message); break;
+    case MSG_ACTIVE: hear_active(a, c, consumer, message->active != 0); break;
+    case MSG_DISMISSED: pulsar_consumer_lose(a, c, consumer); break;
+    default: break; /* what is refused comes again, and nobody waits for a word about it */
+    }
+}
+
+void pulsar_sent(struct acceptor *a, struct connection *c) {
+    struct pulsar *p = pulsar_of(c);
+    for (uint32_t i = 0, left = p->marks; left > 0; i++) {
+        struct pulsar_consumer *consumer = p->consumers.items[i];
+        if (consumer == NULL || !consumer->marked) continue;
+        left--;
+        if (c->left_bytes < consumer->mark_at) continue;
+        consumer->marked = false;
+        p->marks--;
+        consumer->delivered_bytes -= consumer->mark_bytes;
+        tell(a, c, consumer, (struct message){.kind = MSG_SENT, .sent_bytes = consumer->mark_bytes}, NULL);
+        mark(c, consumer);
+    }
+}
+
+/* --- the life of a consumer ------------------------------------------------------------------------------------------ */
+
+void pulsar_consumer_end(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer) {
+    struct pulsar *p = pulsar_of(c);
+    if (consumer->marked) p->marks--;
+    pulsar_table_remove(&p->consumers, consumer->id, consumer->number);
+    topic_unbind(a, consumer->topic);
+    free(consumer);
+}
+
+void pulsar_consumer_lose(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer) {
+    pulsar_say_closed(a, c, PULSAR_CLOSE_CONSUMER, consumer->id);
+    pulsar_tell_python(a, c, PULSAR_CONSUMER_GONE, consumer->id);
+    pulsar_consumer_end(a, c, consumer);
+}
+
+/* What "add-consumer" is told. */
+struct consumer_wish {
+    uint32_t shared;
+    int32_t partition;
+    uint64_t epoch;
+    uint32_t has_epoch;
+    uint32_t unused;
+};
+
+static int64_t add_consumer(struct acceptor *a, struct connection *c, const struct codec_call *call) {
+    struct pulsar *p = pulsar_of(c);
+    struct consumer_wish wish;
+    if (call->bytes_count <= sizeof wish || pulsar_table_find(&p->consumers, call->value) != NULL) return CALL_REFUSED;
+    memcpy(&wish, call->bytes, sizeof wish);
+    uint32_t topic = topic_bind(a, call->bytes + sizeof wish, call->bytes_count - sizeof wish);
+    if (topic == 0) return CALL_CLOSED;
+    struct pulsar_consumer *consumer = calloc(1, sizeof *consumer);
+    uint32_t number = consumer != NULL ? pulsar_table_add(&p->consumers, call->value, consumer) : 0;
+    if (number == 0) {
+        free(consumer);
+        topic_unbind(a, topic);
+        return CALL_CLOSED;
+    }
+    *consumer = (struct pulsar_consumer){.id = call->value,
+                                         .number = number,
+                                         .topic = topic,
+                                         .shared = wish.shared != 0,
+                                         .partition = wish.partition,
+                                         .epoch = wish.epoch,
+                                         .has_epoch = wish.has_epoch != 0,
+                                         .worker = binding_at(&a->bindings, topic)->worker};
+    return number;
+}
+
+/* All of a consumer's that is asked for by its id (the value):
+ * "add-consumer": bytes: a struct consumer_wish and the topic; its number, 0: there can be no more.
+ * "open-consumer": it has been subscribed; bytes: its ledger, 64 bits; 0: who said so is gone by now.
+ * "tell-consumer": its client knows that it is one: what is there to be said of it is said.
+ * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": the same, and the client is told.
+ * "count-consumer": its messages, bytes and permits (which may be negative), the low half of each first. */
+int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const char *what,
+                             const struct codec_call *call) {
+    if (strcmp(what, "add-consumer") == 0) return add_consumer(a, c, call);
+    struct pulsar_consumer *consumer = pulsar_table_find(&pulsar_of(c)->consumers, call->value);
+    if (strcmp(what, "open-consumer") == 0 && call->bytes_count == sizeof consumer->ledger) {
+        if (consumer == NULL || consumer->lost) return CALL_CLOSED;
+        memcpy(&consumer->ledger, call->bytes, sizeof consumer->ledger);
+        consumer->open = true;
+    } else if (strcmp(what, "tell-consumer") == 0) {
+        if (consumer == NULL || consumer->lost) return CALL_CLOSED;
+        if (consumer->active != PULSAR_ACTIVE_UNSAID) say_active(a, c, consumer, consumer->active == PULSAR_IS_ACTIVE);
+        consumer->told = true;
+    } else if (strcmp(what, "drop-consumer") == 0) {
+        if (consumer == NULL) return CALL_CLOSED;
+        pulsar_consumer_end(a, c, consumer);
+    } else if (strcmp(what, "lose-consumer") == 0) {
+        if (consumer == NULL) return CALL_CLOSED;
+        pulsar_consumer_lose(a, c, consumer);
+    } else if (strcmp(what, "count-consumer") == 0) {
+        const struct pulsar_consumer none = {0}, *from = consumer != NULL ? consumer : &none;
+        const uint64_t counts[] = {from->messages, from->bytes, (uint64_t)from->permits};
+        return pulsar_put_counts(call, counts, sizeof counts / sizeof *counts);
+    } else {
+        return CALL_REFUSED;
+    }
+    wake_self(a);
+    return CALL_DONE;
+}

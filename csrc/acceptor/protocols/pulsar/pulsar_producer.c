@@ -1,0 +1,303 @@
+/* SENDs and their receipts. */
+#include "acceptor/protocols/pulsar/pulsar.h"
+
+#include "acceptor/bridge.h"
+
+#include <stdlib.h>
+
+#include "base/crc32c.h"
+
+enum { PRIORITY = 1024, TEXT_BYTES = 64 };
+/* Of what becomes a job. */
+#define TTR_NS ((uint64_t)60 * 1000000000u)
+
+/* --- what is said -------------------------------------------------------------------------------------------------- */
+
+static void say_receipt(struct acceptor *a, struct connection *c, uint64_t producer,
+                        const struct pulsar_pending *pending, uint64_t ledger, uint64_t entry) {
+    uint8_t id[PULSAR_COMMAND_BYTES], body[PULSAR_COMMAND_BYTES];
+    uint8_t *id_end = pulsar_put_number(pulsar_put_number(id, 1, ledger), 2, entry);
+    uint8_t *end = pulsar_put_number(pulsar_put_number(body, 1, producer), 2, pending->sequence);
+    end = pulsar_put_varint(end, PULSAR_TAG(3, PULSAR_BYTES));
+    end = pulsar_put_varint(end, (uint64_t)(id_end - id));
+    memcpy(end, id, (size_t)(id_end - id));
+    end = pulsar_put_number(end + (id_end - id), 4, pending->highest);
+    pulsar_say_body(a, c, PULSAR_SEND_RECEIPT, body, (size_t)(end - body));
+}
+
+static void say_error(struct acceptor *a, struct connection *c, uint64_t producer, uint64_t sequence,
+                      enum pulsar_error error, const char *text) {
+    uint8_t body[PULSAR_COMMAND_BYTES + TEXT_BYTES];
+    size_t bytes = strlen(text);
+    assert(bytes <= TEXT_BYTES);
+    uint8_t *end = pulsar_put_number(pulsar_put_number(body, 1, producer), 2, sequence);
+    end = pulsar_put_number(end, 3, error);
+    end = pulsar_put_varint(pulsar_put_varint(end, PULSAR_TAG(4, PULSAR_BYTES)), bytes);
+    memcpy(end, text, bytes);
+    pulsar_say_body(a, c, PULSAR_SEND_ERROR, body, (size_t)(end + bytes - body));
+}
+
+/* --- SEND ---------------------------------------------------------------------------------------------------------- */
+
+/* How much of what is in it others get; 0: they get it as it is. What is taken apart has to be what it says it is, which of
+ * what is compressed nobody knows yet. */
+static uint32_t packed_bytes_of(const struct pulsar_entry *entry, const struct pulsar_metadata *metadata,
+                                uint32_t most_bytes) {
+    bool is_batch = metadata->messages > 0, is_compressed = metadata->compression != 0;
+    size_t bytes = is_compressed ? metadata->uncompressed_bytes : pulsar_length(entry->payload);
+    if (metadata->is_encrypted || metadata->is_chunk || metadata->is_marker || bytes > most_bytes) return 0;
+    if (!is_batch && !is_compressed) return 0;
+    if (metadata->messages > PACKED_MAX_PARTS) return 0;
+    if (is_batch && !is_compressed && !pulsar_is_batch(entry->payload, metadata->messages)) return 0;
+    return (uint32_t)bytes;
+}
+
+/* What others than Pulsar's consumers do not see, and what a worker has to know. */
+static struct headers headers_of(const struct pulsar_entry *entry, uint32_t most_bytes, uint64_t *deliver_at_ms,
+                                 bool *is_middle_chunk) {
+    struct pulsar_metadata metadata;
+    *deliver_at_ms = 0;
+    *is_middle_chunk = false;
+    size_t bytes = (size_t)(entry->payload.at - entry->all.at);
+    struct headers headers = {.bytes = bytes < HEADERS_MAX_BYTES ? (uint32_t)bytes : HEADERS_MAX_BYTES,
+                              .tag = HEADERS_PULSAR};
+    /* Of what no consumer is to see there is no hash. */
+    if (!entry->is_whole || !pulsar_scan_metadata(entry->metadata, &metadata)) return headers;
+    headers.parts = metadata.messages < UINT16_MAX ? (uint16_t)metadata.messages : UINT16_MAX;
+    headers.key_hash = pulsar_key_hash(&metadata);
+    if (bytes <= HEADERS_MAX_BYTES) headers.packed_bytes = packed_bytes_of(entry, &metadata, most_bytes);
+    *deliver_at_ms = metadata.deliver_at;
+    *is_middle_chunk = metadata.is_chunk && metadata.chunk + 1 < metadata.chunks;
+    return headers;
+}
+
+/* Until a time that a client means by the wall clock. */
+static uint64_t delay_until(const struct acceptor *a, uint64_t deliver_at_ms) {
+    const uint64_t ms = 1000000, longest_ms = ((uint64_t)1 << LONGEST_TIME_NS_BITS) / ms;
+    uint64_t now_ms = a->wall_ns / ms;
+    if (deliver_at_ms <= now_ms || a->wall_ns == 0 || deliver_at_ms > INT64_MAX) return 0;
+    return (deliver_at_ms - now_ms < longest_ms ? deliver_at_ms - now_ms : longest_ms) * ms;
+}
+
+/* Copied once, to the ring, if it is not so large that it goes in pieces. */
+static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct message *request,
+                           const struct producer_part *part, const struct headers *headers, struct pulsar_bytes entry) {
+    size_t before = (request->flags & MSG_IDEMPOTENT) != 0 ? sizeof *part : 0;
+    struct channel *channel = a->links[worker].channel;
+    size_t bytes = pulsar_length(entry);
+    struct message *room = channel_reserve(channel, request->body_bytes);
+    uint8_t *large = room == NULL ? malloc(request->body_bytes) : NULL;
+    if (room == NULL && large == NULL) return false;
+    uint8_t *body = room != NULL ? (uint8_t *)(room + 1) : large;
+    memcpy(body, part, before);
+    memcpy(body + before, headers, sizeof *headers);
+    memcpy(body + before + sizeof *headers, entry.at, bytes);
+    if (room != NULL) {
+        *room = *request;
+        channel_sent(channel);
+    } else {
+        channel_send(channel, request, large, request->body_bytes);
+        free(large);
+    }
+    a->published_to |= bit_of(worker);
+    return true;
+}
+
+/* How many sequence ids it stands for behind its first. */
+static uint32_t beyond(const struct pulsar_send *send) {
+    uint64_t more = send->highest > send->sequence ? send->highest - send->sequence : 0;
+    return more < UINT32_MAX ? (uint32_t)more : UINT32_MAX;
+}
+
+static void publish(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
+                    const struct pulsar_send *send, const struct pulsar_entry *entry) {
+    uint64_t deliver_at_ms;
+    bool is_middle_chunk; /* all have one sequence id: of which the last one counts */
+    struct headers headers =
+        headers_of(entry, pulsar_options(a, c)->max_message_bytes, &deliver_at_ms, &is_middle_chunk);
+    uint32_t ids = headers.packed_bytes > 0 && headers.parts > 1 ? headers.parts + 1u : 1;
+    uint32_t place;
+    struct pulsar_pending *pending = pulsar_pend(a, c, MSG_PUBLISH, producer->worker, &place);
+    if (pending == NULL) return;
+    pending->owner = producer->number;
+    pending->sequence = send->sequence;
+    pending->highest = send->highest;
+    producer->pending++;
+    producer->messages += headers.parts > 0 ? headers.parts : 1;
+    producer->bytes += pulsar_length(entry->all);
+    struct message request = {.kind = MSG_PUBLISH,
+                              .flags = MSG_DURABLE | MSG_RETAIN | MSG_HEADERS,
+                              .conn = c->number,
+                              .slot = place,
+                              .topic = producer->topic,
+                              .id = ids_take(a, binding_at(&a->bindings, producer->topic), ids),
+                              .pri = PRIORITY,
+                              .delay_ns = delay_until(a, deliver_at_ms),
+                              .ttr_ns = TTR_NS,
+                              .body_bytes = (uint32_t)(sizeof headers + pulsar_length(entry->all))};
+    const struct producer_part part = {.writer = producer->key, .batch = send->sequence, .more = beyond(send)};
+    if (producer->deduplicates && !is_middle_chunk) {
+        request.flags |= MSG_IDEMPOTENT;
+        request.body_bytes += (uint32_t)sizeof part;
+    }
+    c->touched_workers |= bit_of(producer->worker);
+    if (binding_at(&a->bindings, producer->topic)->bridged)
+        pending->copy = bridge_copy(a, &request, &headers, sizeof headers, entry->all.at, pulsar_length(entry->all));
+    if (!ask_to_publish(a, producer->worker, &request, &part, &headers, entry->all)) engine_oom(a, c);
+}
+
+bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_send *send, struct pulsar_bytes bytes) {
+    struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, send->producer);
+    struct pulsar_entry entry;
+    if (producer == NULL || (!producer->open && !producer->closed)) {
+        c->closing = c->muted = true;
+        socket_dirty(a, c);
+        return true;
+    }
+    /* The client has been told, and sends it again. */
+    if (producer->closed) return true;
+    /* Its worker went while Python was about to open it. */
+    if (a->links[producer->worker].channel == NULL) {
+        pulsar_producer_lose(a, c, producer);
+        return true;
+    }
+    if (!pulsar_may_send(a, c, producer->worker)) return false;
+    if (a->bridges && !bridge_may_publish(a, c)) return false;
+    pulsar_split_entry(bytes, &entry);
+    uint32_t crc = entry.has_checksum ? crc32c_extend(0, entry.checked.at, pulsar_length(entry.checked)) : 0;
+    if (crc != entry.checksum)
+        say_error(a, c, producer->id, send->sequence, PULSAR_CHECKSUM_ERROR, "Checksum failed on the broker");
+    else if (send->has_txn)
+        say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "Transactions are not enabled");
+    else if (draining(a))
+        say_error(a, c, producer->id, send->sequence, PULSAR_SERVICE_NOT_READY, "The broker is being drained");
+    else
+        publish(a, c, producer, send, &entry);
+    return true;
+}
+
+static void say_closed_when_settled(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    if (producer->pending > 0 || !producer->closing) return;
+    pulsar_tell_python(a, c, PULSAR_PRODUCER_GONE, producer->id);
+    pulsar_producer_end(a, c, producer);
+}
+
+void pulsar_published(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending,
+                      const struct message *reply) {
+    struct pulsar_producer *producer = pulsar_table_at(&pulsar_of(c)->producers, pending->owner);
+    if (producer == NULL) return;
+    producer->pending--;
+    if (!c->muted && !producer->closed) {
+        switch (reply->status) {
+        case STATUS_OK: say_receipt(a, c, producer->id, pending, reply->incarnation, reply->seq); break;
+        case STATUS_TERMINATED:
+            say_error(a, c, producer->id, pending->sequence, PULSAR_TOPIC_TERMINATED, "Topic was already terminated");
+            break;
+        default:
+            say_error(a, c, producer->id, pending->sequence, PULSAR_PERSISTENCE_ERROR, "The message was not stored");
+        }
+    }
+    if (!c->closed) say_closed_when_settled(a, c, producer);
+}
+
+/* --- the life of a producer ------------------------------------------------------------------------------------------ */
+
+void pulsar_producer_end(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    pulsar_table_remove(&pulsar_of(c)->producers, producer->id, producer->number);
+    topic_unbind(a, producer->topic);
+    free(producer);
+}
+
+void pulsar_producer_attached(struct acceptor *a, struct connection *c, uint32_t worker,
+                              const struct message *message) {
+    struct pulsar_producer *producer = pulsar_table_at(&pulsar_of(c)->producers, message->consumer);
+    if (producer == NULL || producer->worker != worker || c->muted || c->closing) return;
+    if (message->active != 0) {
+        uint8_t bytes[1 + 2 * sizeof producer->id] = {PULSAR_PRODUCER_ATTACHED};
+        memcpy(bytes + 1, &producer->id, sizeof producer->id);
+        memcpy(bytes + 1 + sizeof producer->id, &message->id, sizeof message->id);
+        upcall_push(a, UPCALL_COMMAND, c->number, c->protocol, NULL, bytes, sizeof bytes);
+        return;
+    }
+    /* Silently: its next SEND closes its connection. */
+    producer->closing = true;
+    say_closed_when_settled(a, c, producer);
+}
+
+void pulsar_producer_lose(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
+    producer->pending = 0;
+    if (!producer->closed && !producer->closing) {
+        producer->closed = true;
+        pulsar_say_closed(a, c, PULSAR_CLOSE_PRODUCER, producer->id);
+        pulsar_tell_python(a, c, PULSAR_PRODUCER_GONE, producer->id);
+    }
+    say_closed_when_settled(a, c, producer);
+}
+
+/* In place of one that the client has been told is none any more, perhaps. */
+static int64_t add_producer(struct acceptor *a, struct connection *c, const struct codec_call *call) {
+    struct pulsar *p = pulsar_of(c);
+    struct pulsar_producer *before = pulsar_table_find(&p->producers, call->value);
+    if (before != NULL && !before->closed) return CALL_REFUSED;
+    if (before != NULL) pulsar_producer_end(a, c, before);
+    uint32_t topic = topic_bind(a, call->bytes, call->bytes_count);
+    if (topic == 0) return CALL_CLOSED;
+    struct pulsar_producer *producer = calloc(1, sizeof *producer);
+    uint32_t number = producer != NULL ? pulsar_table_add(&p->producers, call->value, producer) : 0;
+    if (number == 0) {
+        free(producer);
+        topic_unbind(a, topic);
+        return CALL_CLOSED;
+    }
+    *producer = (struct pulsar_producer){
+        .id = call->value, .number = number, .topic = topic, .worker = binding_at(&a->bindings, topic)->worker};
+    return number;
+}
+
+/* The key that its worker has for it (64 bits), and whether it deduplicates (8 bits). */
+static int64_t open_producer(struct pulsar_producer *producer, const struct codec_call *call) {
+    if (call->bytes_count != sizeof producer->key + 1) return CALL_REFUSED;
+    if (producer == NULL || producer->lost) return CALL_CLOSED;
+    memcpy(&producer->key, call->bytes, sizeof producer->key);
+    producer->deduplicates = call->bytes[sizeof producer->key] != 0;
+    producer->open = true;
+    return CALL_DONE;
+}
+
+/* All of a producer's that is asked for by its id (the value):
+ * "add-producer": bytes: its topic; its number, 0: there can be no more. It may not send yet.
+ * "wait-producer": its client has been told that it waits; "open-producer": it may send, see open_producer; again: it
+ * deduplicates, or does not any more. 0: there is none any more. "drop-producer": it is none, and nobody has been told of it.
+ * "close-producer": PULSAR_PRODUCER_GONE is said when the last receipt has been; 0: there is none.
+ * "lose-producer": it is none any more, and the client is told.
+ * "count-producer": its messages and bytes, the low half of each first. */
+int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const char *what,
+                             const struct codec_call *call) {
+    if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);
+    struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, call->value);
+    if (strcmp(what, "open-producer") == 0) return open_producer(producer, call);
+    if (strcmp(what, "wait-producer") == 0) {
+        if (producer == NULL || producer->lost) return CALL_CLOSED;
+        producer->waits = true;
+    } else if (strcmp(what, "drop-producer") == 0) {
+        if (producer == NULL) return CALL_CLOSED;
+        pulsar_producer_end(a, c, producer);
+    } else if (strcmp(what, "close-producer") == 0) {
+        if (producer == NULL) return CALL_CLOSED;
+        bool was_closed = producer->closed;
+        if (was_closed) pulsar_producer_end(a, c, producer);
+        if (was_closed) return CALL_CLOSED;
+        producer->closing = true;
+        say_closed_when_settled(a, c, producer);
+    } else if (strcmp(what, "lose-producer") == 0) {
+        if (producer == NULL) return CALL_CLOSED;
+        pulsar_producer_lose(a, c, producer);
+    } else if (strcmp(what, "count-producer") == 0) {
+        const uint64_t counts[] = {producer != NULL ? producer->messages : 0, producer != NULL ? producer->bytes : 0};
+        return pulsar_put_counts(call, counts, sizeof counts / sizeof *counts);
+    } else {
+        return CALL_REFUSED;
+    }
+    wake_self(a);
+    return CALL_DONE;
+}

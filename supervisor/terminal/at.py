@@ -1,0 +1,92 @@
+"""Which client speaks with an address."""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from dataclasses import replace
+from importlib import import_module
+from typing import Final
+from urllib.parse import urlsplit
+
+from mq_shards.supervisor.terminal.client import At, CannotError, Client, ClientError, reason
+
+USUAL: Final = "http://127.0.0.1:4180"
+ENVIRONMENT: Final = "MQ_SHARDS_AT"
+HTTP_PORT: Final = 4180
+# What is the same as another but encrypted from the first byte: its usual port.
+ENCRYPTED: Final = {
+    "https": ("http", 4180), "nsq-https": ("nsq-http", 4152), "beanstalks": ("beanstalk", 11301),
+    "pulsar+ssl": ("pulsar", 6651),
+}  # fmt: skip
+# By scheme: the usual port, and the client, whose module is loaded when it is wanted.
+CLIENTS: Final = {
+    "http": (HTTP_PORT, "http", "Http"),
+    "nsq-http": (4151, "http", "NsqHttp"),
+    "beanstalk": (11300, "beanstalk", "Beanstalk"),
+    "nsq": (4150, "nsq", "Nsq"),
+    "nats": (4222, "nats", "Nats"),
+    "pulsar": (6650, "pulsar", "Pulsar"),
+}
+
+
+def usual() -> str:
+    return os.environ.get(ENVIRONMENT, USUAL)
+
+
+def parse(text: str) -> At:
+    """Raises ClientError. Of what is not known here the scheme is all that counts."""
+    scheme, mark, rest = text.partition("://")
+    if not mark:
+        scheme, rest = "http", text
+    if rest.startswith("unix:"):
+        return At(scheme, "", 0, rest.removeprefix("unix:"))
+    try:
+        parts = urlsplit(f"//{rest}")
+        port = parts.port
+    except ValueError:
+        raise ClientError(f"{text!r} is not SCHEME://HOST:PORT") from None
+    host = parts.hostname or ""
+    if not re.fullmatch(r"[\w.:%-]+", host) or parts.path.strip("/") or parts.query or parts.username:
+        raise ClientError(f"{text!r} is not SCHEME://HOST:PORT")
+    usual_port = ENCRYPTED[scheme][1] if scheme in ENCRYPTED else CLIENTS.get(scheme, (0,))[0]
+    return At(scheme, host, port if port is not None else usual_port)
+
+
+def secured(at: At, ca: str | None, *, insecure: bool) -> At:
+    """With what its scheme needs. `ca`: a file of who may have signed the certificate; `insecure`: anybody may have.
+    Raises ClientError."""
+    if at.scheme not in ENCRYPTED:
+        return at
+    try:
+        tls = ssl.create_default_context(cafile=ca)
+    except OSError as error:
+        raise ClientError(f"{ca} cannot be used: {reason(error)}") from None
+    if insecure:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    return replace(at, tls=tls)
+
+
+def connect(at: At) -> Client:
+    """Raises ClientError."""
+    scheme = ENCRYPTED[at.scheme][0] if at.tls is not None else at.scheme
+    if scheme not in CLIENTS:
+        raise ClientError(f"{at.scheme}:// is not spoken here: it is one of {', '.join((*CLIENTS, *ENCRYPTED))}")
+    _, module, name = CLIENTS[scheme]
+    client: Client = getattr(import_module(f"mq_shards.supervisor.terminal.{module}"), name)(at)
+    return client
+
+
+def elsewhere(at: At, error: CannotError) -> Client:
+    """Of what a protocol cannot say: the http:// address that is usual on the same host. Raises ClientError."""
+    if at.scheme in ("http", "https") or not at.host:
+        raise error
+    other = At("http", at.host, HTTP_PORT)
+    client = connect(other)
+    try:
+        client.overview()
+    except ClientError:
+        raise ClientError(f"{error}, and nothing answers at {other}: name the broker's http:// address") from None
+    return client

@@ -1,0 +1,71 @@
+"""How fast this broker takes and gives messages, as one client of Python sees it: to know what is usual, not what is
+possible (`make bench` measures that)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from mq_shards.supervisor.terminal import at
+from mq_shards.supervisor.terminal.client import CannotError, Client, ClientError
+from mq_shards.supervisor.terminal.http import Http
+
+CHANNEL: Final = "bench"
+MAX_MESSAGES: Final = 200_000
+TAKEN: Final = 20_000  # of them, at most
+
+
+def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
+    """Publishes for so long, takes what has been published, and leaves nothing behind. Raises ClientError."""
+    topic = f"bench.{os.getpid()}.{time.time_ns()}"
+    body = os.urandom(size // 2).hex().encode().ljust(size, b"x")
+    begun = time.monotonic()
+    until = begun + seconds
+
+    def bodies() -> Iterator[bytes]:
+        for sent in range(MAX_MESSAGES):
+            if sent % 100 == 0 and time.monotonic() > until:
+                return
+            yield body
+
+    published = client.publish(topic, bodies())
+    passed = time.monotonic() - begun
+    result = {
+        "at": str(client.at), "bytes": size, "published": published, "publish_rate": round(published / passed),
+        "megabytes_per_s": round(published * size / passed / 1e6, 1),
+    }  # fmt: skip
+    remover = _remover(client)
+    try:
+        if client.at.scheme in ("nsq", "beanstalk", "http"):  # those that keep what nobody has asked for yet
+            result |= _taken(client, topic, published if remover is None else min(published, TAKEN))
+    finally:
+        if remover is not None:
+            with contextlib.suppress(ClientError):
+                remover.act(do="delete", topic=topic)
+    return result
+
+
+def _remover(client: Client) -> Http | None:
+    """By which the topic is deleted; without it all has to be taken."""
+    if isinstance(client, Http):
+        return client
+    try:
+        other = at.elsewhere(client.at, CannotError("delete"))
+    except ClientError:
+        return None
+    return other if isinstance(other, Http) else None
+
+
+def _taken(client: Client, topic: str, wanted: int) -> dict[str, Any]:
+    begun = time.monotonic()
+    count = 0
+    for message in client.consume(topic, CHANNEL):
+        client.finish(message)
+        count += 1
+        if count == wanted:
+            break
+    passed = time.monotonic() - begun
+    return {"consumed": count, "consume_rate": round(count / passed)}

@@ -1,0 +1,233 @@
+"""The commands: what they are given, and what they write. Exit status 0, 1 when it was not done, 2 for a bad option."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from mq_shards.supervisor.terminal import at, show
+from mq_shards.supervisor.terminal.client import CannotError, Client, ClientError, Message
+
+FAILED: Final = 1
+INTERRUPTED: Final = 130
+MAX_LINE_BYTES: Final = 64 << 20
+
+Options = argparse.Namespace
+
+
+def _connect(options: Options) -> Client:
+    return at.connect(at.secured(at.parse(options.at), options.ca, insecure=options.insecure))
+
+
+def _seeing(options: Options, needs: Callable[[Client], object]) -> Client:
+    """The client that can do what `needs` tries; a client of http:// on the same host where the protocol cannot."""
+    client = _connect(options)
+    try:
+        needs(client)
+    except CannotError as error:
+        client.close()
+        return at.elsewhere(client.at, error)
+    return client
+
+
+# --- each command -----------------------------------------------------------------------------------------------------
+
+
+def _top(options: Options) -> None:
+    from mq_shards.supervisor.terminal import top
+
+    with _seeing(options, lambda client: client.overview()) as client:
+        top.run(client, options)
+
+
+def _topics(options: Options) -> None:
+    with _seeing(options, lambda client: None) as first:
+        client = first
+        try:
+            rows = client.topics()
+        except CannotError as error:
+            client = at.elsewhere(first.at, error)
+            rows = client.topics()
+        wanted = [row for row in rows if options.search.lower() in row["name"].lower()]
+        if options.json:
+            for row in wanted:
+                show.as_json(row)
+        else:
+            show.topics(wanted)
+
+
+def _looker(options: Options, look: Callable[[Client], Iterable[Message]]) -> Iterable[Message]:
+    client = _connect(options)
+    try:
+        return look(client)
+    except CannotError as error:
+        return look(at.elsewhere(client.at, error))
+
+
+def _peek(options: Options) -> None:
+    _write(options, _looker(options, lambda client: client.peek(options.topic, options.first, options.count)))
+
+
+def _tail(options: Options) -> None:
+    if options.follow:
+        _write(options, _looker(options, lambda client: client.tail(options.topic, options.count)))
+    else:
+        _write(options, _looker(options, lambda client: client.peek(options.topic, None, options.count)))
+
+
+def _publish(options: Options) -> None:
+    with _connect(options) as client:
+        count = client.publish(options.topic, _bodies(options), options.delay)
+    if options.json:
+        show.as_json({"published": count})
+
+
+def _bodies(options: Options) -> Iterator[bytes]:
+    if options.body:
+        yield from (os.fsencode(body) for body in options.body)
+    elif options.whole:
+        yield sys.stdin.buffer.read()
+    else:
+        for line in sys.stdin.buffer:
+            yield line.removesuffix(b"\n")
+
+
+def _consume(options: Options) -> None:
+    with _connect(options) as client:
+        messages = client.consume(options.topic, options.channel)
+        for message in messages if options.count is None else itertools.islice(messages, options.count):
+            _write(options, [message])
+            client.finish(message)  # what was not written is not finished
+
+
+def _write(options: Options, messages: Iterable[Message]) -> None:
+    for message in messages:
+        if options.json:
+            show.as_json(show.message_json(message))
+        elif options.raw:
+            sys.stdout.buffer.write(message.body + b"\n")
+            sys.stdout.buffer.flush()
+        else:
+            print(show.message_line(message), flush=True)
+
+
+def _bench(options: Options) -> None:
+    from mq_shards.supervisor.terminal import bench
+
+    with _connect(options) as client:
+        found = bench.run(client, options.seconds, options.size)
+    if options.json:
+        show.as_json(found)
+        return
+    print(f"published {found['published']} of {found['bytes']} bytes: {found['publish_rate']}/s, "
+          f"{found['megabytes_per_s']} MB/s")  # fmt: skip
+    if "consumed" in found:
+        print(f"consumed {found['consumed']}, each finished: {found['consume_rate']}/s")
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError
+    return number
+
+
+def _above_zero(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1e9:
+        raise ValueError
+    return number
+
+
+def _some(text: str) -> int:
+    number = _count(text)
+    if number == 0:
+        raise ValueError
+    return number
+
+
+for _kind, _name in ((_count, "number"), (_above_zero, "number above 0"), (_some, "whole number above 0")):
+    _kind.__name__ = _name  # as argparse names it in a complaint
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    parent = _Parser(add_help=False)
+    parent.add_argument("--at", default=at.usual(), metavar="SCHEME://HOST:PORT",
+                        help=f"an address of the broker: {', '.join(f'{name}://' for name in at.CLIENTS)} "
+                        f"(default: ${at.ENVIRONMENT} or {at.USUAL})")  # fmt: skip
+    parent.add_argument(
+        "--ca", metavar="FILE", help="who may have signed the broker's certificate (https:// and the like)"
+    )
+    parent.add_argument("--insecure", action="store_true", help="whoever has signed it, and whatever its name")
+    parent.add_argument("--json", action="store_true", help="for programs: an object a line")
+    message = _Parser(add_help=False)
+    message.add_argument("topic", metavar="TOPIC")
+    message.add_argument("--raw", action="store_true", help="bodies as they are, a line end behind each")
+
+    main = _Parser(prog="mq-shards", description="Commands for a broker that runs.")
+    commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=_Parser)
+
+    def add(name: str, what: str, do: Callable[[Options], None], *parents: _Parser) -> _Parser:
+        command = commands.add_parser(name, help=what, description=what, parents=[parent, *parents], allow_abbrev=False)
+        command.set_defaults(do=do)
+        return command
+
+    top = add("top", "what the broker does, live", _top)
+    top.add_argument("--interval", type=_above_zero, default=2.0, metavar="SECONDS")
+    top.add_argument("--count", type=_some, metavar="N", help="so often, then end; without a screen")
+    topics = add("topics", "all topics and tubes", _topics)
+    topics.add_argument("search", nargs="?", default="", metavar="TEXT", help="only those with this in their name")
+    peek = add("peek", "messages of a topic, which are not taken", _peek, message)
+    peek.add_argument("-n", "--count", type=_some, default=10, metavar="N", help="so many (default: 10)")
+    peek.add_argument("--from", type=_count, dest="first", metavar="SEQ", help="from this seq on (default: the newest)")
+    tail = add("tail", "the last messages of a topic, which are not taken", _tail, message)
+    tail.add_argument(
+        "-n", "--count", type=_count, default=0, metavar="N", help="so many of the last (default: 0; 10 without -f)"
+    )
+    tail.add_argument("-f", "--follow", action="store_true", help="and what is published from now on")
+    publish = add("publish", "messages to a topic: BODYs, or the lines of the input", _publish)
+    publish.add_argument("topic", metavar="TOPIC")
+    publish.add_argument("body", nargs="*", metavar="BODY")
+    publish.add_argument("--whole", action="store_true", help="the whole input is one message")
+    publish.add_argument("--delay", type=_above_zero, default=0.0, metavar="SECONDS")
+    consume = add("consume", "takes messages, and finishes each when it is written", _consume, message)
+    consume.add_argument("-n", "--count", type=_some, metavar="N", help="so many, then end")
+    consume.add_argument(
+        "--channel",
+        default="mq-shards",
+        metavar="NAME",
+        help="NSQ's channel, Pulsar's subscription, NATS's queue group (default: mq-shards)",
+    )
+    bench = add("bench", "how fast one client publishes and consumes; in a topic of its own", _bench)
+    bench.add_argument("--seconds", type=_above_zero, default=3.0, metavar="S")
+    bench.add_argument("--size", type=_some, default=200, metavar="BYTES")
+    return main
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments)
+    if options.command == "tail" and not options.follow and options.count == 0:
+        options.count = 10
+    try:
+        options.do(options)
+        sys.stdout.flush()
+    except ClientError as error:
+        print(f"mq-shards: {' '.join(str(error).split())}", file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # `... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

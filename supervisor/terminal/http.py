@@ -1,0 +1,250 @@
+"""By http://: all that the console sees (docs/console.md)."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import socket
+import struct
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from mq_shards.supervisor.terminal.client import ANSWER_S, At, Client, ClientError, Message, reason
+
+PAGE: Final = 500
+LOOK: Final = 200  # messages at once
+BODY_BYTES: Final = 1 << 20
+POLL_S: Final = 0.25
+SECTION_MESSAGES: Final = 5000
+SECTION_BYTES: Final = 4 << 20
+# By which messages are taken, in this order.
+CONSUMABLE: Final = ("nsq", "beanstalk", "pulsar", "nats")
+ANY_HOST: Final = ("0.0.0.0", "::")
+
+
+class _Connection(http.client.HTTPConnection):
+    def __init__(self, at: At) -> None:
+        super().__init__(at.host or "localhost", at.port or 80, timeout=ANSWER_S)
+        self._path = at.path
+        self._tls = at.tls
+
+    def connect(self) -> None:
+        if self._path:
+            self.sock = socket.socket(socket.AF_UNIX)
+            self.sock.settimeout(ANSWER_S)
+            self.sock.connect(self._path)
+        else:
+            super().connect()
+        if self._tls is not None:
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self.host)
+
+
+class RefusedError(ClientError):
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Http(Client):
+    def __init__(self, at: At) -> None:
+        super().__init__(at)
+        self._connection = _Connection(at)
+        self._consumer: Client | None = None
+
+    def close(self) -> None:
+        self._connection.close()
+        if self._consumer is not None:
+            self._consumer.close()
+
+    def call(self, method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> dict[str, Any]:
+        """Raises ClientError, RefusedError."""
+        try:
+            try:
+                reply = self._answer(method, path, body, headers)
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
+                if method != "GET":
+                    raise  # it may have been done
+                self._connection.close()
+                reply = self._answer(method, path, body, headers)
+        except (ConnectionRefusedError, socket.gaierror, FileNotFoundError) as error:
+            raise ClientError(f"no broker at {self.at}: {reason(error)}") from None
+        except TimeoutError:
+            self._connection.close()
+            raise ClientError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            what = reason(error) if isinstance(error, OSError) else f"it speaks no HTTP ({error!r:.80})"
+            raise ClientError(f"{self.at}: {what}") from None
+        status, data = reply
+        try:
+            found = json.loads(data)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise ClientError(f"{self.at} is no broker's http:// address: it answers {status} to {path}")
+        if status >= 400:
+            raise RefusedError(str(found.get("error", f"{self.at} answers {status}")), status)
+        return found
+
+    def _answer(self, method: str, path: str, body: bytes, headers: dict[str, str] | None) -> tuple[int, bytes]:
+        self._connection.request(method, path, body, headers or {})
+        with self._connection.getresponse() as reply:
+            return reply.status, reply.read()
+
+    def get(self, path: str, **fields: object) -> dict[str, Any]:
+        given = {name: value for name, value in fields.items() if value is not None}
+        return self.call("GET", path + ("?" + urlencode(given) if given else ""))
+
+    def act(self, **said: object) -> dict[str, Any]:
+        return self.call("POST", "/v1/act", json.dumps(said).encode(), {"Content-Type": "application/json"})
+
+    # --- what is asked ----------------------------------------------------------------------------------------------
+
+    def overview(self) -> dict[str, Any]:
+        return self.get("/v1/overview")
+
+    def find(self, **fields: object) -> dict[str, Any]:
+        return self.get("/v1/find", **fields)
+
+    def topics(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = []
+        while True:
+            page = self.find(order="name", limit=PAGE, **{"from": len(rows)})
+            rows += page["rows"]
+            if not page["rows"] or len(rows) >= page["found"]:
+                return [_shown(row) for row in rows]
+
+    def _look(self, topic: str, first: int | None, limit: int) -> dict[str, Any]:
+        return self.get("/v1/peek", topic=topic, limit=limit, body=BODY_BYTES, **{"from": first})
+
+    def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
+        if first is None and limit > LOOK:
+            ends = self._look(topic, None, 1)
+            first = max(ends["earliest"], ends["latest"] - limit)
+        found: list[Message] = []
+        while len(found) < limit:
+            page = self._look(topic, first, min(LOOK, limit - len(found)))
+            found += [_message(topic, one) for one in page["messages"]]
+            first = page["next"]
+            if page["next"] >= page["latest"]:
+                break
+        return found
+
+    def tail(self, topic: str, last: int) -> Iterator[Message]:
+        """A topic that is not there yet is waited for."""
+        following: int | None = None
+        while True:
+            try:
+                if following is None:
+                    ends = self._look(topic, None, 1)
+                    following = max(ends["earliest"], ends["latest"] - last)
+                page = self._look(topic, following, LOOK)
+            except RefusedError as error:
+                if error.status not in (404, 503):
+                    raise
+                if error.status == 404:
+                    following, last = None, 1 << 62  # what will be there then is new
+                time.sleep(POLL_S)
+                continue
+            for one in page["messages"]:
+                yield _message(topic, one)
+            # One that was deleted and made anew goes on with higher numbers.
+            following = page["next"]
+            if page["next"] >= page["latest"]:
+                time.sleep(POLL_S)
+
+    def publish(self, topic: str, bodies: Iterable[bytes], delay_s: float = 0.0) -> int:
+        count = 0
+        if delay_s:
+            for body in bodies:
+                self.act(do="publish", topic=topic, base64=base64.b64encode(body).decode(), delay_s=delay_s)
+                count += 1
+            return count
+        name = topic.encode()
+        for some in _sections(iter(bodies)):
+            data = b"".join(struct.pack(">I", len(body)) + body for body in some)
+            head = struct.pack("<HHII", len(name), 0, len(some), len(data)) + name
+            count += int(self.call("POST", "/v1/publish", head + data)["published"])
+        return count
+
+    def consume(self, topic: str, channel: str) -> Iterator[Message]:
+        """By one of the broker's other listeners: http:// hands nothing out."""
+        from mq_shards.supervisor.terminal.at import connect, parse
+
+        said = [parse(address) for address in self.overview()["addresses"] if "://" in address and "+" not in address]
+        for scheme in CONSUMABLE:
+            for at in said:
+                if at.scheme == scheme:
+                    host = self.at.host if at.host in ANY_HOST else at.host
+                    self._consumer = connect(At(at.scheme, host, at.port, at.path))
+                    return self._consumer.consume(topic, channel)
+        raise ClientError(f"{self.at} has no listener by which messages are taken")
+
+    def finish(self, message: Message) -> None:
+        assert self._consumer is not None
+        self._consumer.finish(message)
+
+
+class NsqHttp(Http):
+    """By nsqd's own HTTP API; it works with an nsqd too."""
+
+    def topics(self) -> list[dict[str, Any]]:
+        found = self.get("/stats", format="json", include_mem="false")
+        rows = []
+        for topic in sorted(found["topics"] or (), key=lambda one: str(one["topic_name"])):
+            channels = topic["channels"]
+            rows.append({
+                "name": topic["topic_name"], "in": None, "out": None,
+                "backlog": max((c["depth"] + c["deferred_count"] for c in channels), default=topic["depth"]),
+                "in_flight": sum(c["in_flight_count"] for c in channels),
+                "consumers": sum(c["client_count"] for c in channels),
+                "published": topic["message_count"],
+            })  # fmt: skip
+        return rows
+
+    def publish(self, topic: str, bodies: Iterable[bytes], delay_s: float = 0.0) -> int:
+        count = 0
+        for body in bodies:
+            fields = {"topic": topic} | ({"defer": round(delay_s * 1000)} if delay_s else {})
+            status, data = self._answer("POST", "/pub?" + urlencode(fields), body, None)
+            if status != 200:
+                raise ClientError(f"{self.at} answers {status} {data.decode('latin-1')}")
+            count += 1
+        return count
+
+    def overview(self) -> dict[str, Any]:
+        raise self.cannot("say how the broker is")
+
+    def peek(self, topic: str, first: int | None, limit: int) -> list[Message]:
+        raise self.cannot("show messages without taking them")
+
+    def tail(self, topic: str, last: int) -> Iterator[Message]:
+        raise self.cannot("follow a topic without taking its messages")
+
+    def consume(self, topic: str, channel: str) -> Iterator[Message]:
+        raise self.cannot("consume")
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("name", "in", "out", "in_flight", "consumers", "published", "channels", "paused")
+    return {**{name: row[name] for name in names}, "backlog": max(row["backlog"], row["jobs"])}
+
+
+def _message(topic: str, one: dict[str, Any]) -> Message:
+    body = base64.b64decode(one["base64"]) if "base64" in one else one["text"].encode()
+    return Message(topic, body, {name: value for name, value in one.items() if name not in ("base64", "text")})
+
+
+def _sections(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
+    while some := list(islice(bodies, 1)):
+        size = len(some[0])
+        for body in islice(bodies, SECTION_MESSAGES - 1):
+            some.append(body)
+            size += len(body)
+            if size > SECTION_BYTES:
+                break
+        yield some

@@ -1,0 +1,136 @@
+"""`mq-shards import beanstalkd|nsqd DIR`: what a stopped server has left, as a data directory that a broker opens."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from mq_shards.shards.store import MAX_SHARDS, StoreError
+from mq_shards.supervisor.terminal.client import ClientError, reason
+from mq_shards.supervisor.terminal.importing import beanstalkd, nsqd
+from mq_shards.supervisor.terminal.importing.log_writer import LogWriter, has_messages, imported_note
+
+FAILED: Final = 1
+BAD_OPTION: Final = 2
+OWN: Final = "mq-shards"  # the directory in the other server's: where `mq-shards as ...` looks
+DEFAULT_SHARDS: Final = 64
+BAR: Final = 30
+
+
+class Bar:
+    """How much of the work is done, on a terminal."""
+
+    def __init__(self, total: int, what: str) -> None:
+        self._total = max(1, total)
+        self._what = what
+        self._done = 0
+        self._shown_at = 0.0
+        self._begun = time.monotonic()
+        self._is_shown = sys.stderr.isatty()
+
+    def __call__(self, size: int) -> None:
+        self._done += size
+        now = time.monotonic()
+        if self._is_shown and now >= self._shown_at + 0.1:
+            self._shown_at = now
+            self._draw(now)
+
+    def _draw(self, now: float) -> None:
+        share = min(1.0, self._done / self._total)
+        left = f"{(now - self._begun) * (1 - share) / share:.0f} s left" if share > 0.01 else ""
+        bar = ("#" * round(BAR * share)).ljust(BAR, ".")
+        text = f"\r{self._what:<8} [{bar}] {100 * share:3.0f} % {self._done >> 20} MiB {left:<14}"
+        print(text, end="", file=sys.stderr)
+
+    def end(self) -> None:
+        if self._is_shown:
+            self._done = self._total
+            self._draw(time.monotonic())
+            print(file=sys.stderr)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="mq-shards import",
+        description="Makes a data directory of what a stopped beanstalkd or nsqd has left, which stays as it is.",
+    )
+    parser.add_argument("system", choices=["beanstalkd", "nsqd"], metavar="beanstalkd|nsqd")
+    parser.add_argument("source", type=Path, metavar="DIR", help="beanstalkd's -b, nsqd's -data-path")
+    where = f"what is made (default: DIR/{OWN}, where `mq-shards as beanstalkd -b DIR` looks)"
+    parser.add_argument("--data-dir", type=Path, metavar="TO", help=where)
+    shards = f"fixed from then on (default: {DEFAULT_SHARDS}); with 1, jobs keep their ids"
+    parser.add_argument("--shards", type=int, default=DEFAULT_SHARDS, metavar="N", help=shards)
+    options = parser.parse_args(arguments)
+    if not 1 <= options.shards <= MAX_SHARDS:
+        print(f"mq-shards import: --shards is 1 to {MAX_SHARDS}", file=sys.stderr)
+        return BAD_OPTION
+    try:
+        return _import(options.system, options.source, options.data_dir or options.source / OWN, options.shards)
+    except (ClientError, StoreError) as error:
+        print(f"mq-shards: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"mq-shards: {error.filename or 'the disk'}: {reason(error)}", file=sys.stderr)
+    return FAILED
+
+
+def _import(system: str, source: Path, target: Path, shards: int) -> int:
+    if not source.is_dir():
+        raise ClientError(f"{source} is no directory")
+    if has_messages(target):
+        return _is_there(target)
+    if target.exists() and any(target.iterdir()):
+        raise ClientError(f"{target} is no data directory, and not empty")
+    # One that is cut short has made nothing that anybody sees: the next begins anew.
+    do: Callable[[Path, LogWriter, int], dict[str, int]] = _from_beanstalkd if system == "beanstalkd" else _from_nsqd
+    (beanstalkd if system == "beanstalkd" else nsqd).refuse_if_running(source)
+    with LogWriter(target, shards) as log:
+        counts = do(source, log, shards)
+        note = {"from": system, "source": str(source.absolute()), "at_ns": time.time_ns(), **counts}
+        log.finish(json.dumps(note).encode() + b"\n")
+    print(", ".join(f"{count} {what}" for what, count in counts.items()), f"are in {target}")
+    return 0
+
+
+def _is_there(target: Path) -> int:
+    note = imported_note(target)
+    if note is None:
+        raise ClientError(f"{target} has messages of its own: name another directory with --data-dir")
+    found = json.loads(note)
+    print(f"{target} was imported from {found['source']} before: there is nothing to do")
+    return 0
+
+
+def _from_beanstalkd(source: Path, log: LogWriter, shards: int) -> dict[str, int]:
+    paths = beanstalkd.files(source)
+    if not paths:
+        raise ClientError(f"{source} has no binlog of a beanstalkd")
+    reading = Bar(sum(path.stat().st_size for path in paths), "reading")
+    jobs = beanstalkd.read(source, reading)
+    reading.end()
+    writing = Bar(sum(beanstalkd.RECORD.unpack(job.record)[4] for job in jobs.values()), "writing")
+    beanstalkd.write(source, jobs, log, shards, writing)
+    writing.end()
+    return {"tubes": len({job.tube for job in jobs.values()}), "jobs": len(jobs)}
+
+
+def _from_nsqd(source: Path, log: LogWriter, shards: int) -> dict[str, int]:
+    topics = nsqd.metadata(source)
+    reading = Bar(sum(path.stat().st_size for path in source.glob("*.diskqueue.[0-9]*.dat")), "reading")
+    found = [nsqd.Import(source, topic, reading) for topic in topics]
+    reading.end()
+    writing = Bar(sum(one.bytes for one in found), "writing")
+    for one in found:
+        try:
+            one.write(log, writing)
+        finally:
+            one.close()
+    writing.end()
+    return {
+        "topics": len(found), "channels": sum(len(one.channels) for one in found),
+        "messages": sum(one.messages for one in found),
+    }  # fmt: skip

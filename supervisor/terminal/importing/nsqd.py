@@ -1,0 +1,199 @@
+"""nsqd's data path: nsqd.dat names topics and channels; what a topic has not handed to its channels, and what each
+channel has not finished, is a disk queue. Source of the form: nsqd 1.3, go-diskqueue 1.1.
+
+    NAME.diskqueue.meta.dat      depth \\n file,position to read from \\n file,position to write to
+    NAME.diskqueue.000042.dat    int32 (big-endian) of bytes, then a message: int64 ns, uint16 attempts, 16 digits, body
+
+NAME is that of a topic, or TOPIC:CHANNEL. A message has the same id wherever it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from mq_shards.supervisor.terminal.client import ClientError
+from mq_shards.supervisor.terminal.importing.log_writer import Channel, LogWriter
+
+METADATA: Final = ("nsqd.dat", "nsqd.data")
+SIZE: Final = struct.Struct(">i")
+HEAD: Final = struct.Struct(">qH16s")
+PRIORITY: Final = 1024
+TTR_NS: Final = 60_000_000_000
+PIECE: Final = 4096  # messages between two notes of what channels have passed: a broker's memory for them is bounded
+# Where a message lies.
+PLACE: Final = np.dtype([("id", "<u8"), ("time", "<i8"), ("file", "<i4"), ("offset", "<i8"), ("size", "<i4")])
+Places = npt.NDArray[Any]
+Progress = Callable[[int], None]
+
+
+def metadata(directory: Path) -> list[dict[str, Any]]:
+    """The topics. Raises ClientError, OSError."""
+    for name in METADATA:
+        if (directory / name).exists():
+            try:
+                found = json.loads((directory / name).read_bytes())
+                return [topic for topic in found["topics"] or () if topic["name"]]
+            except (ValueError, KeyError, TypeError):
+                raise ClientError(f"{directory / name} is damaged") from None
+    raise ClientError(f"{directory} is no data path of an nsqd: it has no {METADATA[0]}")
+
+
+def refuse_if_running(directory: Path) -> None:
+    """Raises ClientError."""
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        raise ClientError(f"an nsqd uses {directory}: stop it first") from None
+    finally:
+        os.close(lock)
+
+
+class Queue:
+    """A disk queue."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory = directory
+        self._name = name
+
+    def _path(self, file: int) -> Path:
+        return self._directory / f"{self._name}.diskqueue.{file:06d}.dat"
+
+    def _begin(self) -> tuple[int, int] | None:
+        """None: there is nothing. Raises ClientError."""
+        path = self._directory / f"{self._name}.diskqueue.meta.dat"
+        try:
+            _, reading, _ = path.read_text().split("\n")[:3]
+            file, position = reading.split(",")
+            return int(file), int(position)
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise ClientError(f"{path} is damaged") from None
+
+    def places(self, files: list[Path], progress: Progress) -> Places:
+        """`files` gets those that there are. Raises ClientError, OSError."""
+        begin = self._begin()
+        if begin is None:
+            return np.empty(0, PLACE)
+        file, position = begin
+        found: list[Places] = []
+        while self._path(file).exists():
+            files.append(self._path(file))
+            data = self._path(file).read_bytes()
+            rows = list(_messages(data, position, len(files) - 1))
+            found.append(np.array(rows, PLACE))
+            end = rows[-1][3] + rows[-1][4] if rows else position
+            if end < len(data):
+                print(f"mq-shards: {self._path(file)}: what follows byte {end} is no whole message", file=sys.stderr)
+            progress(len(data))
+            file, position = file + 1, 0
+        return np.concatenate(found) if found else np.empty(0, PLACE)
+
+
+def _messages(data: bytes, at: int, file: int) -> Iterator[tuple[int, int, int, int, int]]:
+    while at + SIZE.size <= len(data):
+        size = SIZE.unpack_from(data, at)[0]
+        begin = at + SIZE.size
+        if size < HEAD.size or begin + size > len(data):
+            return
+        time_ns, _, identity = HEAD.unpack_from(data, begin)
+        try:
+            yield int(identity, 16), time_ns, file, begin, size
+        except ValueError:
+            return
+        at = begin + size
+
+
+class Import:
+    """One topic."""
+
+    def __init__(self, directory: Path, topic: dict[str, Any], progress: Progress) -> None:
+        """Reads where its messages are. Raises ClientError, OSError."""
+        self.name: str = topic["name"]
+        self.paused = bool(topic.get("paused"))
+        self.channels: list[tuple[str, bool]] = [
+            (one["name"], bool(one.get("paused"))) for one in topic.get("channels") or ()
+        ]
+        self._files: list[Path] = []
+        own = Queue(directory, self.name).places(self._files, progress)
+        of_channels = [Queue(directory, f"{self.name}:{n}").places(self._files, progress) for n, _ in self.channels]
+        # What waits in the topic comes behind all that the channels have had, and is all of theirs.
+        self._handed_out = _once(np.concatenate(of_channels)) if of_channels else np.empty(0, PLACE)
+        waiting = _once(own)
+        self._waiting = waiting[~np.isin(waiting["id"], self._handed_out["id"])]
+        self._has = [np.isin(self._handed_out["id"], one["id"]) for one in of_channels]
+        self.bytes = int(self._handed_out["size"].sum() + self._waiting["size"].sum())
+        self.messages = len(self._handed_out) + len(self._waiting)
+
+    def write(self, log: LogWriter, progress: Progress) -> None:
+        """OSError."""
+        first_ns = int(self._handed_out["time"][0]) if len(self._handed_out) else 0
+        topic = log.topic(self.name.encode(), first_ns, lasting=True)
+        made: dict[int, Channel] = {}
+        begins = [int(np.argmax(has)) if has.any() else len(has) for has in self._has]
+        for begin in range(0, len(self._handed_out), PIECE):
+            end = min(begin + PIECE, len(self._handed_out))
+            for seq in range(begin, end):
+                for n in (n for n, at in enumerate(begins) if at == seq):
+                    made[n] = log.channel(topic, *self.channels[n])
+                self._publish(log, self._handed_out[seq], progress)
+            for n, channel in made.items():
+                self._pass(log, n, channel, end)
+        for n, (name, paused) in enumerate(self.channels):
+            if n not in made:
+                made[n] = log.channel(topic, name, paused)
+        if self.paused:
+            log.stop(topic)
+        for place in self._waiting:
+            self._publish(log, place, progress)
+
+    def _pass(self, log: LogWriter, n: int, channel: Channel, end: int) -> None:
+        """What of [its cursor, end) it does not have, it has finished. What it has of them is delivered again, unless
+        it has all of them and all that follow: those it has not been delivered yet."""
+        has = self._has[n]
+        if has[channel.cursor :].all():
+            return
+        missing = channel.cursor + np.flatnonzero(~has[channel.cursor : end])
+        if len(missing):
+            cursor = int(missing[-1]) + 1 if has[end:].all() else end
+            log.passed(log.topic(self.name.encode(), 0, lasting=True), channel, cursor, map(int, missing))
+        elif end < len(has):
+            log.passed(log.topic(self.name.encode(), 0, lasting=True), channel, end, ())
+
+    def _publish(self, log: LogWriter, place: Any, progress: Progress) -> None:  # noqa: ANN401
+        topic = log.topic(self.name.encode(), 0, lasting=True)
+        log.publish(topic, self._body(int(place["file"]), int(place["offset"]), int(place["size"])),
+                    int(place["time"]), PRIORITY, TTR_NS)  # fmt: skip
+        progress(int(place["size"]))
+
+    _open: tuple[int, int] = (-1, -1)  # number of a file, and its descriptor
+
+    def _body(self, file: int, offset: int, size: int) -> bytes:
+        number, fd = self._open
+        if number != file:
+            self.close()
+            fd = os.open(self._files[file], os.O_RDONLY)
+            self._open = file, fd
+        return os.pread(fd, size - HEAD.size, offset + HEAD.size)
+
+    def close(self) -> None:
+        if self._open[1] >= 0:
+            os.close(self._open[1])
+            self._open = -1, -1
+
+
+def _once(places: Places) -> Places:
+    """Each message once, in the order in which they were published."""
+    _, first = np.unique(places["id"], return_index=True)
+    found = places[first]
+    return found[np.lexsort((found["id"], found["time"]))]

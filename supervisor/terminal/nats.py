@@ -1,0 +1,74 @@
+"""By NATS's protocol: a topic is a subject. What nobody hears is gone, unless the subject is bound to a topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from mq_shards.supervisor.terminal.client import At, Client, ClientError, Message
+from mq_shards.supervisor.terminal.wire import Wire
+
+
+class Nats(Client):
+    def __init__(self, at: At) -> None:
+        super().__init__(at)
+        self._wire = Wire(at)
+        if not self._wire.line().startswith(b"INFO "):
+            raise ClientError(f"{at} is no NATS server")
+        said = {"verbose": False, "pedantic": False, "name": "mq-shards", "lang": "mq-shards", "version": "0",
+                "headers": True, "no_responders": False, "protocol": 1}  # fmt: skip
+        self._wire.send(b"CONNECT " + json.dumps(said).encode() + b"\r\nPING\r\n")
+        self._pong()
+
+    def close(self) -> None:
+        self._wire.close()
+
+    def _pong(self) -> None:
+        while True:
+            line = self._wire.line()
+            if line == b"PONG":
+                return
+            if line.startswith(b"-ERR"):
+                raise ClientError(f"{self.at} answers {line.decode('latin-1')[5:]}")
+
+    def publish(self, topic: str, bodies: Iterable[bytes], delay_s: float = 0.0) -> int:
+        if delay_s:
+            raise self.cannot("delay a message")
+        count = 0
+        for body in bodies:
+            self._wire.send(b"PUB %s %d\r\n%b\r\n" % (topic.encode(), len(body), body))
+            count += 1
+        self._wire.send(b"PING\r\n")
+        self._pong()
+        return count
+
+    def consume(self, topic: str, channel: str) -> Iterator[Message]:
+        """With others of the same channel (a queue group), each message comes to one of them."""
+        return self._hear(b"SUB %s %s 1\r\n" % (topic.encode(), channel.encode()))
+
+    def tail(self, topic: str, last: int) -> Iterator[Message]:
+        if last:
+            raise self.cannot("show what was published before")
+        return self._hear(b"SUB %s 1\r\n" % topic.encode())
+
+    def _hear(self, subscribe: bytes) -> Iterator[Message]:
+        self._wire.send(subscribe + b"PING\r\n")
+        self._wire.wait_for_ever()
+        while True:
+            words = self._wire.line().split(b" ")
+            if words[0] == b"PING":
+                self._wire.send(b"PONG\r\n")
+            elif words[0] == b"-ERR":
+                raise ClientError(f"{self.at} answers {b' '.join(words[1:]).decode('latin-1')}")
+            elif words[0] in (b"MSG", b"HMSG"):
+                yield self._message(words)
+
+    def _message(self, words: list[bytes]) -> Message:
+        data = self._wire.take(int(words[-1]) + 2)[:-2]
+        head = int(words[-2]) if words[0] == b"HMSG" else 0
+        more = {}
+        if len(words) > (5 if head else 4):
+            more["reply"] = words[3].decode("latin-1")
+        if head:
+            more["headers"] = data[:head].decode("latin-1").strip()
+        return Message(words[1].decode("latin-1"), data[head:], more)

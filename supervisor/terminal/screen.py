@@ -1,0 +1,205 @@
+"""What `top` draws: rows of text with a style for each piece. It knows no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from mq_shards.supervisor.terminal.show import short
+
+PLAIN, DIM, BOLD, GOOD, BAD, HEAD, CHOSEN, IN, WAIT, KEY = range(10)
+BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+BAR: Final = "|"
+SORTS: Final[Mapping[str, str]] = {
+    "a": "activity",
+    "n": "name",
+    "i": "in",
+    "o": "out",
+    "b": "backlog",
+    "f": "in_flight",
+    "c": "consumers",
+}
+COLUMNS: Final = (
+    ("in", "IN/S", "in"), ("out", "OUT/S", "out"), ("backlog", "BACKLOG", "backlog"),
+    ("in_flight", "INFLIGHT", "in_flight"),
+    ("consumers", "CONSUMERS", "consumers"), ("published", "PUBLISHED", "published"),
+)  # fmt: skip
+SPARK: Final = 20
+
+
+class Piece(NamedTuple):
+    text: str
+    style: int = PLAIN
+
+
+Line = list[Piece]
+
+
+@dataclass(slots=True)
+class View:
+    """What whoever looks has chosen."""
+
+    order: str = "activity"
+    search: str = ""
+    typing: bool = False
+    first: int = 0  # of the rows that are shown
+    paused: bool = False
+    error: str = ""
+
+
+def spark(values: Sequence[float], width: int) -> str:
+    """
+    >>> spark([0, 1, 2, 4], 6)
+    '   ▂▄█'
+    """
+    last = list(values[-width:])
+    most = max(last, default=0) or 1
+    drawn = "".join(BLOCKS[round(value / most * (len(BLOCKS) - 1))] for value in last)
+    return drawn.rjust(width)
+
+
+def bar(name: str, percent: float, width: int, text: str) -> Line:
+    """As htop's: its name, and a bar with a text at its end."""
+    room = max(4, width - len(name) - 3)
+    inside = min(room, round(room * min(100.0, percent) / 100))
+    text = text[-room:]
+    filled = (BAR * inside).ljust(room - len(text)) if inside <= room - len(text) else BAR * (room - len(text))
+    style = BAD if percent >= 90 else GOOD
+    return [Piece(f"{name} ", DIM), Piece("["), Piece(filled, style), Piece(text, PLAIN), Piece("]")]
+
+
+def frame(
+    at: str, overview: Mapping[str, Any], page: Mapping[str, Any], view: View, width: int, height: int
+) -> list[Line]:
+    """`page`: what GET /v1/find answers, at least as many rows as are shown."""
+    lines = [_title(at, overview, view, width), *_figures(overview, width), *_processes(overview, width), []]
+    lines.append(_heads(view, width))
+    room = max(1, height - len(lines) - 1)
+    rows = page["rows"][:room]
+    lines += [_row(row, width) for row in rows]
+    lines += [[] for _ in range(room - len(rows))]
+    lines.append(_foot(page, view, len(rows), width))
+    return [_cut(line, width) for line in lines[:height]]
+
+
+def _title(at: str, overview: Mapping[str, Any], view: View, width: int) -> Line:
+    up = int((overview["now_wall_ns"] - overview["started_wall_ns"]) / 1e9)
+    health = "drains" if overview["draining"] else overview["health"]
+    state = Piece(f" {health} ", GOOD if health == "OK" else BAD)
+    line = [Piece("mq-shards", BOLD), Piece(f" {overview['version']}  {at}  up {_duration(up)} ", DIM), state]
+    if view.paused:
+        line.append(Piece("  standing still: p", BAD))
+    if view.error:
+        line.append(Piece(f"  {view.error}", BAD))
+    return line
+
+
+def _figures(overview: Mapping[str, Any], width: int) -> list[Line]:
+    history, totals = overview["history"], overview["totals"]
+    wide = max(8, min(60, (width - 46) // 2))
+    rate_in, rate_out = (f"{short(overview['rates'][way]):>8}/s " for way in ("in", "out"))
+    first = [
+        Piece("  published ", DIM), Piece(rate_in, BOLD), Piece(spark(history["in"], wide), IN),
+        Piece("   backlog ", DIM), Piece(f"{short(overview['backlog']):>8} ", BOLD),
+        Piece(spark(history["backlog"], wide), WAIT),
+    ]  # fmt: skip
+    second = [
+        Piece("   finished ", DIM), Piece(rate_out, BOLD), Piece(spark(history["out"], wide), IN),
+        Piece("   clients ", DIM), Piece(f"{totals['connections']:>8} ", BOLD),
+        Piece(spark(history["connections"], wide), DIM),
+    ]  # fmt: skip
+    return [first, second]
+
+
+def _processes(overview: Mapping[str, Any], width: int) -> list[Line]:
+    """Two in a line, as many as there are; of more than 16 those that use most."""
+    processes = sorted(overview["processes"], key=lambda one: -one["cpu"])[:16]
+    processes.sort(key=lambda one: one["name"])
+    wide = (width - 3) // 2
+    bars = []
+    for one in processes:
+        name, said = one["name"].removeprefix("mq-"), f"{one['cpu']:.0f}% {size(one['memory'])}"
+        bars.append(bar(f"{name:>12}", one["cpu"], wide, said))
+    if disk := overview["disk"]:
+        used = 100 * (1 - disk["free"] / max(1, disk["all"]))
+        bars.append(bar(f"{'disk':>12}", used, wide, f"{size(disk['free'])} free, log {size(disk['log'])}"))
+    return [
+        [*bars[at], *([Piece("   "), *bars[at + 1]] if at + 1 < len(bars) else [])] for at in range(0, len(bars), 2)
+    ]
+
+
+def _heads(view: View, width: int) -> Line:
+    text = " TOPIC".ljust(_name_width(width) + 1)
+    line = [Piece(text, CHOSEN if view.order == "name" else HEAD)]
+    for _, title, order in COLUMNS:
+        line.append(Piece(f"{title:>11}", CHOSEN if view.order == order else HEAD))
+    line.append(Piece(" " * width, HEAD))
+    return line
+
+
+def _name_width(width: int) -> int:
+    return max(16, width - 11 * len(COLUMNS) - SPARK - 5)
+
+
+def _row(row: Mapping[str, Any], width: int) -> Line:
+    name = "".join(one if one.isprintable() else "?" for one in row["name"])
+    room = _name_width(width)
+    name = name if len(name) <= room else name[: room - 1] + "…"
+    shown = {**row, "backlog": max(row["backlog"], row["jobs"])}
+    line = [Piece(f" {name:<{room}}", BAD if row["paused"] else BOLD)]
+    for figure, _, _ in COLUMNS:
+        line.append(Piece(f"{short(shown[figure]) if shown[figure] else '·':>11}", PLAIN if shown[figure] else DIM))
+    line.append(Piece("  " + spark(row["history"]["in"], SPARK), IN))
+    return line
+
+
+def _foot(page: Mapping[str, Any], view: View, rows: int, width: int) -> Line:
+    if view.typing:
+        return [
+            Piece("/", KEY),
+            Piece(view.search),
+            Piece("_", BOLD),
+            Piece("   Enter: so it is   Esc: all topics", DIM),
+        ]
+    last = min(page["found"], view.first + rows)
+    line = [Piece(f" {min(view.first + 1, last)}-{last} of {page['found']} ", BOLD)]
+    if view.search:
+        line.append(Piece(f"with “{view.search}” ", KEY))
+    for key, what in (
+        ("/", "find"),
+        ("a n i o b f c", "order"),
+        ("↑↓ PgUp PgDn", "move"),
+        ("p", "stand still"),
+        ("q", "end"),
+    ):
+        line += [Piece(f" {key} ", KEY), Piece(what, DIM)]
+    return line
+
+
+def _cut(line: Line, width: int) -> Line:
+    cut: Line = []
+    for text, style in line:
+        if width <= 0:
+            break
+        cut.append(Piece(text[:width], style))
+        width -= len(text)
+    return cut
+
+
+def _duration(seconds: int) -> str:
+    days, rest = divmod(seconds, 86400)
+    text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    return f"{days} d {text}" if days else text
+
+
+def size(count: float) -> str:
+    """
+    >>> [size(n) for n in (17, 2048, 35 << 20, 3 << 40)]
+    ['17B', '2.0K', '35M', '3.0T']
+    """
+    for unit in ("B", "K", "M", "G"):
+        if count < 1024:
+            return f"{count:.0f}{unit}" if unit == "B" or count >= 10 else f"{count:.1f}{unit}"
+        count /= 1024
+    return f"{count:.1f}T"

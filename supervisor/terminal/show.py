@@ -1,0 +1,78 @@
+"""What is written for people, and, with --json, for programs: an object a line."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from mq_shards.supervisor.terminal.client import Message
+
+COLUMNS: Final = (("in", "IN/S"), ("out", "OUT/S"), ("backlog", "BACKLOG"), ("in_flight", "IN FLIGHT"),
+                  ("consumers", "CONSUMERS"), ("published", "PUBLISHED"))  # fmt: skip
+NOT_SAID: Final = "-"
+TEXT_CHARACTERS: Final = 2000  # of a body on one line
+
+
+def as_json(found: dict[str, Any]) -> None:
+    print(json.dumps(found, ensure_ascii=False, separators=(",", ":")), flush=True)
+
+
+def message_json(message: Message) -> dict[str, Any]:
+    try:
+        body = {"text": message.body.decode()}
+    except UnicodeDecodeError:
+        body = {"base64": base64.b64encode(message.body).decode()}
+    return {"topic": message.topic, **message.more, "bytes": message.more.get("bytes", len(message.body)), **body}
+
+
+def message_line(message: Message) -> str:
+    more = message.more
+    place = more.get("seq", more.get("job", more.get("id", "")))
+    when = f"{moment(more['time_ns'])}  " if more.get("time_ns") else ""
+    state = f"{more['state']}  " if "state" in more else ""
+    return f"{place!s:>8}  {when}{state}{printable(message.body)}"
+
+
+def printable(body: bytes) -> str:
+    """One line, and nothing in it that a terminal would obey.
+
+    >>> [printable(b) for b in (b"a\\x1b[2Jb\\n", bytes([0, 255]), "häß".encode())]
+    ['a\\\\x1b[2Jb\\\\n', '0x00ff', 'häß']
+    """
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        text = "0x" + body[:TEXT_CHARACTERS].hex()
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:TEXT_CHARACTERS])
+    return shown if len(text) <= TEXT_CHARACTERS else f"{shown}... ({len(body)} bytes)"
+
+
+def moment(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9).astimezone().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+
+
+def short(value: float | None) -> str:
+    """
+    >>> [short(value) for value in (None, 0, 7.25, 1234, 1234567, 8.9e9)]
+    ['-', '0', '7.2', '1234', '1.23M', '8.90G']
+    """
+    if value is None:
+        return NOT_SAID
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if value >= size:
+            scale = 1e3 if unit == "k" else size
+            return f"{value / scale:.2f}{unit}" if value < 10 * scale else f"{value / scale:.1f}{unit}"
+    return f"{value:.1f}" if value % 1 and value < 100 else f"{value:.0f}"
+
+
+def topics(rows: Sequence[dict[str, Any]]) -> None:
+    width = max((len(row["name"]) for row in rows), default=5)
+    print(f"{'TOPIC':<{width}}" + "".join(f"  {title:>9}" for _, title in COLUMNS))
+    for row in rows:
+        paused = "  paused" if row.get("paused") else ""
+        print(f"{row['name']:<{width}}" + "".join(f"  {short(row.get(name)):>9}" for name, _ in COLUMNS) + paused)
+    sys.stdout.flush()

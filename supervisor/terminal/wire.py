@@ -1,0 +1,65 @@
+"""A TCP or unix connection that says in one line what is wrong with it."""
+
+from __future__ import annotations
+
+import socket
+from typing import Final
+
+from mq_shards.supervisor.terminal.client import ANSWER_S, CONNECT_S, At, ClientError, reason
+
+
+class Wire:
+    def __init__(self, at: At) -> None:
+        """Raises ClientError."""
+        self.at: Final = at
+        try:
+            if at.path:
+                self._socket = socket.socket(socket.AF_UNIX)
+                self._socket.settimeout(CONNECT_S)
+                self._socket.connect(at.path)
+            else:
+                self._socket = socket.create_connection((at.host, at.port), CONNECT_S)
+                self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if at.tls is not None:
+                self._socket = at.tls.wrap_socket(self._socket, server_hostname=at.host or "localhost")
+        except OSError as error:
+            raise ClientError(f"no broker at {at}: {reason(error)}") from None
+        self._socket.settimeout(ANSWER_S)
+        self._buffer = bytearray()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def wait_for_ever(self) -> None:
+        """For what need not come soon."""
+        self._socket.settimeout(None)
+
+    def send(self, data: bytes) -> None:
+        try:
+            self._socket.sendall(data)
+        except OSError as error:
+            raise ClientError(f"{self.at}: {reason(error)}") from None
+
+    def line(self) -> bytes:
+        """Without its end."""
+        while (at := self._buffer.find(b"\r\n")) < 0:
+            self._more()
+        return self.take(at + 2)[:-2]
+
+    def take(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            self._more()
+        data = bytes(memoryview(self._buffer)[:size])
+        del self._buffer[:size]
+        return data
+
+    def _more(self) -> None:
+        try:
+            data = self._socket.recv(256 << 10)
+        except TimeoutError:
+            raise ClientError(f"{self.at} has not answered for {ANSWER_S:g} s") from None
+        except OSError as error:
+            raise ClientError(f"{self.at}: {reason(error)}") from None
+        if not data:
+            raise ClientError(f"{self.at} has closed the connection")
+        self._buffer += data
