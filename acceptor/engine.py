@@ -84,6 +84,7 @@ class Totals(NamedTuple):
     topics: int
     timeouts: int
     total_jobs: int
+    published: int
     oldest_segment: int
     current_segment: int
     records_written: int

@@ -36,7 +36,7 @@ _TOTALS: Final = (
     ("buried", False, "jobs_buried", "Jobs of tubes that are buried."),
     ("topics", False, "topics", "Topics and tubes."),
     ("timeouts", True, "timeouts", "Messages whose time to be finished was over."),
-    ("total_jobs", True, "published", "Messages that were published."),
+    ("published", True, "published", "Messages that were published, to whatever topic or tube."),
     ("records_written", True, "log_records_written", "Records that were written to logs."),
     ("records_migrated", True, "log_records_moved", "Records that compaction has moved."),
 )

@@ -561,6 +561,7 @@ static void add_worker(struct broker_totals *out, const struct worker_board *b) 
     out->topics += read_of(&b->topics);
     out->timeouts += read_of(&b->timeouts);
     out->total_jobs += read_of(&b->total_jobs);
+    out->published += read_of(&b->published);
     out->records_written += read_of(&b->records_written);
     out->records_migrated += read_of(&b->records_migrated);
     uint64_t oldest = read_of(&b->oldest_segment), current = read_of(&b->current_segment);

@@ -182,7 +182,7 @@ const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32
 /* The board's blocks added up; the oldest segment is the least, the current the greatest of the workers'. */
 struct broker_totals {
     uint64_t total_connections, connections;
-    uint64_t urgent, ready, reserved, delayed, buried, topics, timeouts, total_jobs;
+    uint64_t urgent, ready, reserved, delayed, buried, topics, timeouts, total_jobs, published;
     uint64_t oldest_segment, current_segment, records_written, records_migrated;
     bool draining;
 };

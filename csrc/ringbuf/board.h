@@ -38,7 +38,8 @@ struct worker_board {
     uint64_t buried;
     uint64_t topics;
     uint64_t timeouts;
-    uint64_t total_jobs;
+    uint64_t total_jobs; /* of tubes */
+    uint64_t published;  /* messages, to whatever topic or tube */
     uint64_t oldest_segment;
     uint64_t current_segment;
     uint64_t records_written;

@@ -128,6 +128,7 @@ static void enter(struct worker *w, uint32_t topic, const struct message *m, str
     log_position position =
         shard_log_publish(w, s, topic, seq, one.id, attributes, one.content, one.content_bytes, flags);
     t->messages++;
+    w->count->published++;
     t->message_bytes += one.content_bytes - one.headers_bytes;
     stream_enter(w, topic, seq, one.id, position,
                  (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));

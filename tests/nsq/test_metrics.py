@@ -56,6 +56,7 @@ def test_figures_of_a_topic_and_its_channel_are_true(broker: Broker) -> None:
     publish(broker, topic, 9)
     text = scraped(broker)
     assert figure(text, "topic_published_total", topic=topic) == 9
+    assert figure(text, "published_total") >= 9, "of all topics, whatever published"
     assert figure(text, "topic_published_bytes_total", topic=topic) == 9 * len("hello")
     assert figure(text, "channel_depth", topic=topic, channel="c") == 9
     assert figure(text, "channel_consumers", topic=topic, channel="c") == 0
