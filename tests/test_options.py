@@ -89,7 +89,7 @@ def test_defaults() -> None:
         "nsq": NSQD_DEFAULTS,
         "pulsar": {
             "max-message-size": 5 << 20, "keep-alive": 30 * SECOND, "policies-interval": 60 * SECOND,
-            "advertised-url": "",
+            "deduplication": False, "advertised-url": "",
             "tls-cert-file": "", "tls-key-file": "", "tls-trust-certs-file": "",
             "token-secret-key-file": "", "token-public-key-file": "", "token-public-alg": "rs256",
             "token-auth-claim": "sub", "basic-auth-file": "", "tls-auth": False, "authorization-enabled": False,

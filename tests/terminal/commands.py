@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -31,7 +32,8 @@ def objects(*arguments: str) -> list[dict[str, Any]]:
 
 
 def started(*arguments: str) -> subprocess.Popen[bytes]:
+    """As from a terminal: a shell that runs the tests in the background has SIGINT ignored, by its children too."""
     return subprocess.Popen(
         [*MQ, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
