@@ -64,6 +64,7 @@ def test_a_search_by_keyboard_opens_a_topic(page: Browser, broker: Broker) -> No
     page.wait("document.querySelector('h1')?.innerText === 'needle.two'", "the topic is open")
     page.key("Escape")
     page.wait("location.hash === '#/topics'", "back in the list")
+    page.wait("/topics$/i.test(document.querySelector('h1')?.innerText)", "the list is there, too")
     page.key("?")
     page.sees("find a topic")
     assert page.js("document.activeElement.innerText") == "Close"
