@@ -257,6 +257,6 @@ def test_ten_thousand_topics_hold_up_nobody(tmp_path: Path) -> None:
             stop.set()
             thread.join()
         waits.sort()
-        assert len(waits) > 20
+        assert len(waits) > 5
         # Half of them are served between two pieces; a machine that is busy with others makes a few wait longer.
         assert waits[len(waits) // 2] < 0.05, waits[-10:]

@@ -66,7 +66,9 @@ static void audit_consumer(const struct worker *w, uint32_t consumer, uint32_t o
     uint64_t before = 0;
     for (uint32_t n = c->inflight_first; n; n = delivery_at(&w->subscriptions, n)->following) {
         const struct delivery *d = delivery_at(&w->subscriptions, n);
-        assert(d->consumer == consumer && d->deadline_ns >= before);
+        assert(d->consumer == consumer);
+        if (d->place != HEAP_NOWHERE) continue; /* clipped at its longest time: the heap of deadlines has it */
+        assert(d->deadline_ns >= before);
         before = d->deadline_ns;
     }
     if (c->inflight_first) {
