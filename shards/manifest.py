@@ -13,7 +13,9 @@ comes next.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +25,21 @@ from mq_shards.shards import durable
 
 VERSION: Final = 1
 NAME: Final = "manifest.json"
+
+
+def _fits(path: Path, content: bytes) -> bool:
+    """Whether the disk need give nothing more for it."""
+    return path.exists() and len(content) <= path.stat().st_blocks * 512
+
+
+def _overwrite(path: Path, content: bytes) -> None:
+    """A full disk has no room for a new file, and a start must not fail for that. Cut short by a power failure it is
+    damaged, which is noticed: then what is there counts."""
+    with path.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
 
 
 class ManifestError(Exception):
@@ -37,7 +54,14 @@ class Manifest(NamedTuple):
 
     def save(self, path: Path) -> None:
         """Durable when it returns, with the names of all files that are in the shard's folder by then. OSError."""
-        durable.save(path / NAME, self._encode())
+        content = self._encode()
+        try:
+            durable.save(path / NAME, content)
+        except OSError as error:
+            if error.errno != errno.ENOSPC or not _fits(path / NAME, content):
+                raise
+            (path / f"{NAME}.new").unlink(missing_ok=True)
+            _overwrite(path / NAME, content)
 
     def write(self, path: Path) -> None:
         """Durable some time later. OSError."""

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 from mq_shards.shards.dump import Record, decode_segment
+from mq_shards.shards.manifest import Manifest
 from mq_shards.shards.store import DataDirectory, ShardStore, StoreError, decode_header
 
+from tests.reader.small_disk import small_disk
 from tests.test_store import write_records
 
 SHARDS = 8
@@ -285,3 +287,23 @@ def test_being_killed_at_any_step_is_no_alarm(data: DataDirectory, step: int, mo
     assert said == [] and segments in ([1, 2], [1, 2, 3], [2, 3])
     assert all(decode_header(log(store.path, n).read_bytes()).segment == n for n in segments)
     assert recover(store.path, refuse=True) == (segments, [])
+
+
+def test_a_disk_that_is_full_to_the_last_block_takes_a_manifest_in_the_place_of_the_last(tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    place.mkdir()
+    with small_disk(place, "64k"):
+        Manifest("id", 3, {1: 10}).save(place)
+        with contextlib.suppress(OSError), (place / "filler").open("wb") as filler:
+            while True:
+                filler.write(bytes(512))
+                filler.flush()
+        changed = Manifest("id", 3, {1: 10, 2: 20}, [1])
+        changed.save(place)
+        found = Manifest.load(place, "id", 3)
+        assert found is not None
+        assert (dict(found.segments), list(found.going)) == ({1: 10, 2: 20}, [1])
+        Manifest("id", 3, {2: 20}).save(place)
+        found = Manifest.load(place, "id", 3)
+        assert found is not None
+        assert dict(found.segments) == {2: 20}
