@@ -71,6 +71,8 @@ struct packed_kept {
     uint64_t id;                    /* of the message that was opened last; 0: none */
     uint8_t *bytes;
     size_t bytes_count;
+    struct message *said; /* what is said on, one after the other: as large as the largest was */
+    size_t said_bytes;
 };
 
 struct acceptor {

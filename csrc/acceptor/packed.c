@@ -33,10 +33,23 @@ static const struct codec *codec_of(uint32_t tag, uint32_t *protocol) {
 
 /* --- said on --------------------------------------------------------------------------------------------------------- */
 
+/* Room for a message with so large a body; NULL: there is none. */
+static struct message *room_for(struct acceptor *a, size_t body_bytes) {
+    struct packed_kept *kept = &a->packed;
+    const size_t bytes = sizeof *kept->said + body_bytes;
+    if (bytes > kept->said_bytes) {
+        struct message *more = realloc(kept->said, bytes);
+        if (more == NULL) return NULL;
+        kept->said = more;
+        kept->said_bytes = bytes;
+    }
+    return kept->said;
+}
+
 static void say(struct acceptor *a, uint32_t worker, const struct message *like, uint64_t id, struct codec_bytes body) {
-    struct message *one = malloc(sizeof *one + body.bytes);
-    struct connection *c = connection_find(a, like->conn);
+    struct message *one = room_for(a, body.bytes);
     if (one == NULL) {
+        struct connection *c = connection_find(a, like->conn);
         if (c != NULL) engine_oom(a, c);
         return;
     }
@@ -46,7 +59,6 @@ static void say(struct acceptor *a, uint32_t worker, const struct message *like,
     one->body_bytes = (uint32_t)body.bytes;
     if (body.bytes > 0) memcpy(one + 1, body.at, body.bytes);
     peer_said(a, worker, one);
-    free(one);
 }
 
 /* A worker has counted more for a consumer than is on its way to it. */
@@ -174,6 +186,7 @@ void packed_free(struct acceptor *a) {
         free(one);
     }
     free(a->packed.bytes);
+    free(a->packed.said);
     a->packed = (struct packed_kept){0};
 }
 
