@@ -220,9 +220,12 @@ class AcceptorProcess:
                     self._send_clients_away()
                 case "shared":
                     self._protocols[protocol_number(message["protocol"])].shared(message["what"], message["message"])
+                    self._control.send({"did": "obeyed", "number": message["number"]})
                 case "calls":
                     self._calls.attach(socket.socket(fileno=fds.pop()))
                 case "go":
+                    for protocol in self._protocols.values():
+                        protocol.serving()
                     self._serving = True
                     self._control.send({"did": "ready"})
                 case "ping":

@@ -34,7 +34,8 @@ class Broker(NamedTuple):
     watched: Watched | None = None  # descriptors beside the engine's
 
     def share(self, protocol: str, what: str, message: Mapping[str, Any]) -> None:
-        """With all acceptors and the gateway, also those that start later: the last that was said of `what` holds."""
+        """With all acceptors, also those that start later: the last that was said of `what` holds. This one hears it
+        when all others obey it."""
         self.say({"did": "share", "protocol": protocol, "what": what, "message": message})
 
 
@@ -118,6 +119,9 @@ class Protocol(ABC):
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
         """To this one too: they are filtered from the beginning, and what they speak first is not this protocol."""
+
+    def serving(self) -> None:
+        """All that others have shared before is known; clients come from now on."""
 
     # --- what the supervisor says -----------------------------------------------------------------------------------
 

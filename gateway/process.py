@@ -257,7 +257,7 @@ class GatewayProcess:
                     self._tls = message["settings"]["tls"]
                     if self._context is not None:
                         secure.renew(self._context, self._tls)
-                case "lame-duck" | "shared":
+                case "lame-duck":
                     pass
                 case "go":
                     self._go_on(self._lookupd.run())

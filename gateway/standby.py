@@ -64,11 +64,8 @@ class Standby:
 
     def _supersede(self, message: Message) -> None:
         """What is said again and again is kept as it was said last."""
-        about = [message.get(key) for key in ("do", "protocol", "what")]
-        if message["do"] in ("reload", "shared"):
-            self.told = [
-                (one, fds) for one, fds in self.told if [one.get(key) for key in ("do", "protocol", "what")] != about
-            ]
+        if message["do"] == "reload":
+            self.told = [(one, fds) for one, fds in self.told if one["do"] != "reload"]
 
     def _forget(self, worker: int) -> None:
         """The rings to it, which have not been looked at."""

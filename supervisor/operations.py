@@ -16,7 +16,6 @@ from typing import Final
 from mq_shards.acceptor.option_kinds import OptionsError, shown
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.acceptor.secure_options import OPTIONS as SECURE_OPTIONS
-from mq_shards.ringbuf.control import Message
 from mq_shards.supervisor.child import Child
 from mq_shards.supervisor.contents import configure
 from mq_shards.supervisor.listeners import Listener
@@ -32,7 +31,6 @@ class Operator:
         self._reread: Final = reread
         self._files: list[str] = []
         self._sent_away_from: set[int] | None = None  # acceptors that still have clients, in lame duck mode
-        self._shared: dict[tuple[str, str], Message] = {}  # what one acceptor has said to all, by what it is about
 
     def serving(self, options: Options, listeners: Sequence[Listener]) -> None:
         addresses = [one.address for one in listeners if not one.address.path]
@@ -81,16 +79,6 @@ class Operator:
             return False
         self._sent_away_from.discard(acceptor.index)
         return not self._sent_away_from
-
-    def share(self, message: Message, acceptors: Iterable[Child]) -> None:
-        told = self._shared[message["protocol"], message["what"]] = {**message, "do": "shared"}
-        for acceptor in acceptors:
-            acceptor.send(told)
-
-    def tell_shared(self, acceptor: Child) -> None:
-        """One that starts."""
-        for message in self._shared.values():
-            acceptor.send(message)
 
 
 # --- reload -----------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ content or a log. It speaks with a child through its control socket only (ringbu
 
     to an acceptor   start, configure, peer (a worker and the two rings to it), gone, calls, listen, go, ping, reload,
                      shared, lame-duck, stop
-    from it          ready, pong, share, lame-duck-over, stopped
+    from it          ready, pong, share, obeyed, lame-duck-over, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, stop
     from it          recovered, refused, keep, drop, disk, pong, stopped
 
@@ -49,6 +49,7 @@ from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.operations import Operator
 from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, shards_in_memory, worker_count
 from mq_shards.supervisor.options.schemes import SECURE
+from mq_shards.supervisor.shares import Shares
 
 # At a stop: how often it is said what is waited for.
 STOPPING_SAID_S: Final = 3.0
@@ -91,6 +92,7 @@ class Supervisor:
         """`reread`: see Operator.reload."""
         self._options = options
         self._operator: Final = Operator(options, reread)
+        self._shares: Final = Shares()
         self._entries: Final = entries or Entries()
         self._clock: Final = clock
         self._notifier: Final = Notifier.from_environment()
@@ -271,7 +273,8 @@ class Supervisor:
                     "backlog": BACKLOG,
                 }
                 acceptor.send(listen, [sock.fileno()])
-        self._operator.tell_shared(acceptor)
+        if acceptor.role == "acceptor":
+            self._shares.tell(acceptor)
         acceptor.send({"do": "go"})
 
     @property
@@ -384,7 +387,9 @@ class Supervisor:
                 case "drop":
                     self._forget((int(message["shard"]), int(message["segment"])))
                 case "share":
-                    self._operator.share(message, self._acceptors)
+                    self._shares.say(message, child, [one for one in self._acceptors if one.role == "acceptor"])
+                case "obeyed":
+                    self._shares.obeyed(child, int(message["number"]))
                 case "lame-duck-over":
                     self._stop_if_all_are_away(child)
                 case "disk":
@@ -454,6 +459,7 @@ class Supervisor:
         pid = child.pid
         how = child.reap()
         self._sever(child)
+        self._shares.gone(child)
         self._stop_if_all_are_away(child)
         if self._stopping:
             if how:

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 STOP_SECONDS = 20.0
 
 
@@ -136,7 +136,7 @@ def comm_of(pid: int) -> str:
         return ""
 
 
-def wait_until(condition: object, what: str, seconds: float = 20.0) -> None:
+def wait_until(condition: object, what: str, seconds: float = 60.0) -> None:
     assert callable(condition)
     until = time.monotonic() + seconds
     while not condition():

@@ -58,7 +58,7 @@ def test_a_published_payload_comes_to_every_subscriber_of_its_subject() -> None:
     with Broker(Bare("nats"), DISK) as server:
 
         def client(greeting: bytes) -> socket.socket:
-            connection = socket.create_connection(("127.0.0.1", server.port), timeout=5)
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=60)
             with connection.makefile("rb") as stream:
                 assert stream.readline().startswith(b"INFO {")
                 connection.sendall(b"CONNECT {}\r\n" + greeting + b"PING\r\n")

@@ -36,11 +36,11 @@ class Secure:
     nsq_https: int
 
     def connect(self, port: int, context: ssl.SSLContext | None = None) -> ssl.SSLSocket:
-        plain = socket.create_connection((HOST, port), timeout=20)
+        plain = socket.create_connection((HOST, port), timeout=60)
         return (context or self.made.context()).wrap_socket(plain, server_hostname="localhost")
 
     def request(self, port: int, method: str, target: str, body: bytes = b"") -> tuple[int, bytes]:
-        connection = http.client.HTTPSConnection("localhost", port, timeout=20, context=self.made.context())
+        connection = http.client.HTTPSConnection("localhost", port, timeout=60, context=self.made.context())
         connection.request(method, target, body)
         answer = connection.getresponse()
         data = answer.read()
@@ -106,7 +106,7 @@ def test_the_http_apis_over_tls(broker: Secure) -> None:
 
 def test_who_is_not_encrypted_is_refused_and_others_are_served(broker: Secure) -> None:
     for port in (broker.beanstalks, broker.https):
-        with socket.create_connection((HOST, port), timeout=20) as client:
+        with socket.create_connection((HOST, port), timeout=60) as client:
             client.sendall(b"GET / HTTP/1.0\r\n\r\n" * 3)
             assert b"HTTP" not in heard(client, b"never")
     with socket.create_connection((HOST, broker.beanstalks)) as silent, broker.connect(broker.beanstalks) as client:

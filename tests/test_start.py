@@ -52,7 +52,7 @@ def test_an_idle_broker_is_small() -> None:
 
 
 def request(port: int) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
         sock.sendall(b"GET /ping HTTP/1.0\r\n\r\n")
         return b"".join(iter(lambda: sock.recv(4096), b""))
 
@@ -62,7 +62,7 @@ def test_a_gateway_that_nobody_came_to_answers_the_first_and_knows_the_workers_o
     with running(SINGLE, options=["--listen", f"nsq-http://127.0.0.1:{port}"]) as server:
         server.replace("mq-worker-0")
         assert request(port).endswith(b"OK")
-        with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
             sock.sendall(b"POST /pub?topic=t HTTP/1.0\r\nContent-Length: 1\r\n\r\nx")
             assert b" 200 " in sock.recv(4096)
 

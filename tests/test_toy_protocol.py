@@ -67,7 +67,7 @@ def server(with_echo: Path, port: int) -> Iterator[Server]:
 
 
 def lines(port: int, data: bytes, count: int) -> list[bytes]:
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
         client.sendall(data)
         with client.makefile("rb") as stream:
             return [stream.readline() for _ in range(count)]
@@ -83,7 +83,7 @@ def test_lines_go_into_a_topic_and_come_back(server: Server, port: int) -> None:
 
 
 def test_what_is_in_the_topic_comes_to_whoever_names_it(server: Server, port: int) -> None:
-    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as tubes:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as tubes:
         tubes.sendall(b"use from-a-tube\r\nput 0 0 60 2\r\nhi\r\n")
         assert tubes.recv(100).startswith(b"USING from-a-tube\r\n")
         assert lines(port, b"from-a-tube\n", 1) == [b"hi\n"]

@@ -10,7 +10,7 @@ import time
 from tests.beanstalk.replies import Reply, parse_dict, parse_list, take_reply
 from tests.servers import Server, wait_until
 
-REPLY_SECONDS = 10.0
+REPLY_SECONDS = 60.0
 _names = itertools.count(1)
 
 

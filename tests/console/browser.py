@@ -21,7 +21,7 @@ import aiohttp
 
 from tests.servers import wait_until
 
-SECONDS = 20.0
+SECONDS = 60.0
 OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-extensions", "--no-first-run",
     "--disable-background-networking", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-port=0",

@@ -200,7 +200,7 @@ def test_it_runs_under_another_servers_flags(tmp_path: Path) -> None:
         def answers() -> bool:
             nonlocal heard
             try:
-                with socket.create_connection(("127.0.0.1", port), timeout=5) as client:
+                with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
                     client.sendall(b"put 0 0 60 101\r\n" + b"x" * 101 + b"\r\nput 0 0 60 5\r\nhello\r\n")
                     heard = b""
                     while heard.count(b"\r\n") < 2:

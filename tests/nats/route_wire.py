@@ -9,7 +9,7 @@ import socket
 from dataclasses import dataclass, field
 from typing import Any
 
-TIMEOUT_S = 5.0
+TIMEOUT_S = 30.0
 ID = "NTESTTESTTESTTESTTESTTESTTESTTESTTESTTESTTESTTESTTESTTES"
 
 INFO: dict[str, Any] = {

@@ -64,7 +64,7 @@ def test_a_request_is_answered_from_another_account(server: NatsServer) -> None:
         await giver.subscribe("ask.single", cb=answer)
         await known(giver)
         for n in range(200):
-            reply = await taker.request("ask.single", b"%d" % n, timeout=5)
+            reply = await taker.request("ask.single", b"%d" % n, timeout=30)
             assert reply.data == b"re: %d" % n
         assert all(reply.startswith("_R_.") for reply in seen)
         assert len(set(seen)) == 200
@@ -83,7 +83,7 @@ def test_many_answers_come_where_the_export_says_so(server: NatsServer) -> None:
         inbox = taker.new_inbox()
         answers = await taker.subscribe(inbox)
         await taker.publish("many.a", b"", reply=inbox)
-        assert [(await answers.next_msg(timeout=5)).data for _ in range(5)] == [b"%d" % n for n in range(5)]
+        assert [(await answers.next_msg(timeout=30)).data for _ in range(5)] == [b"%d" % n for n in range(5)]
 
     play(server, scene)
 
@@ -96,7 +96,7 @@ def test_a_service_of_a_service_answers(server: NatsServer) -> None:
         await giver.subscribe("ask.chain", cb=answer)
         await known(giver)
         chained = await client(server, "chained")
-        assert (await chained.request("far", b"", timeout=5)).data == b"from afar"
+        assert (await chained.request("far", b"", timeout=30)).data == b"from afar"
         await chained.close()
 
     play(server, scene)
@@ -105,7 +105,7 @@ def test_a_service_of_a_service_answers(server: NatsServer) -> None:
 def test_a_service_that_is_not_there_is_said_not_to_be(server: NatsServer) -> None:
     async def scene(giver: Client, taker: Client) -> None:
         with pytest.raises(NoRespondersError):
-            await taker.request("ask.single", b"", timeout=5)
+            await taker.request("ask.single", b"", timeout=30)
 
     play(server, scene)
 
@@ -116,7 +116,7 @@ def test_a_service_is_told_who_asks(server: NatsServer) -> None:
         await known(giver)
         named = await nats.connect(server.url, user="taker", password="taker", name="me", allow_reconnect=False)
         await named.publish("told", b"x", reply="in.1", headers={"A": "b"})
-        message = await asked.next_msg(timeout=5)
+        message = await asked.next_msg(timeout=30)
         assert message.data == b"x"
         assert message.headers is not None
         assert message.headers["A"] == "b"
@@ -147,7 +147,7 @@ def test_members_of_a_service_share_requests(server: NatsServer) -> None:
             await each.subscribe("ask.single", "workers", cb=member(number))
             await known(each)
         for _ in range(100):
-            await taker.request("ask.single", b"", timeout=5)
+            await taker.request("ask.single", b"", timeout=30)
         assert sum(counts) == 100
         assert min(counts) > 5
         await other.close()

@@ -31,7 +31,7 @@ def test_what_is_published_is_heard(server: NatsServer) -> None:
         for n in range(100):
             await client.publish(f"greet.{n}", b"%d" % n, headers={"n": str(n)})
         for n in range(100):
-            message = await listener.next_msg(timeout=5)
+            message = await listener.next_msg(timeout=30)
             assert (message.subject, message.data, message.headers) == (f"greet.{n}", b"%d" % n, {"n": str(n)})
 
     with_client(server, scene)
@@ -43,7 +43,7 @@ def test_a_request_is_answered(server: NatsServer) -> None:
             await message.respond(message.data * 2)
 
         await client.subscribe("double", cb=double)
-        answers = await asyncio.gather(*(client.request("double", b"%d" % n, timeout=5) for n in range(50)))
+        answers = await asyncio.gather(*(client.request("double", b"%d" % n, timeout=30) for n in range(50)))
         assert [answer.data for answer in answers] == [b"%d" % n * 2 for n in range(50)]
 
     with_client(server, scene)
@@ -52,7 +52,7 @@ def test_a_request_is_answered(server: NatsServer) -> None:
 def test_a_request_that_nobody_hears_says_so(server: NatsServer) -> None:
     async def scene(client: Client) -> None:
         with pytest.raises(NoRespondersError):
-            await client.request("nobody.there", b"", timeout=5)
+            await client.request("nobody.there", b"", timeout=30)
 
     with_client(server, scene)
 

@@ -53,7 +53,7 @@ class Compressing(Member):
         super().__init__(kind, directory, conf=text)
 
     def modes(self) -> set[str]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/routez", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/routez", timeout=60) as answer:
             return {route.get("compression", "") for route in json.load(answer)["routes"]}
 
 

@@ -27,7 +27,7 @@ from tests.servers import comm_of
 QUICK = ("nats.cluster-ping-interval=300ms", "nats.cluster-ping-max=2")
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = 20) -> None:
+def until(condition: Callable[[], bool], what: str, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what

@@ -91,7 +91,7 @@ def test_it_finds_the_servers_of_its_file_and_tells_who_it_is() -> None:
         with configured(OURS, conf.replace("pool_size: 2", routes)) as second:
             listener = first.client(b"SUB out.x 1\r\n")
             talker = second.client()
-            until = time.monotonic() + 20
+            until = time.monotonic() + 60
             listener.socket.settimeout(0.1)
             while not bodies(listener):
                 assert time.monotonic() < until, (first.said(), second.said())
@@ -115,7 +115,7 @@ def test_routez_shows_each_route(kinds: tuple[str, ...]) -> None:
         client.send(b"PUB out.a 2\r\nhi\r\n")
         client.barrier()
         wire.barrier()
-        with urllib.request.urlopen(f"http://127.0.0.1:{http}/routez", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{http}/routez", timeout=60) as answer:
             shown = json.load(answer)
         assert shown["num_routes"] == 1
         (route,) = shown["routes"]
@@ -154,7 +154,7 @@ def test_clients_of_websockets_are_told_where_others_take_websockets(kinds: tupl
         wire = RouteWire.joined(member.route_port, info={**INFO, **urls}, connect=LOGIN)
         assert wire.info["ws_connect_urls"] == [f"127.0.0.1:{port}"]
         assert wire.info["connect_urls"] == [f"127.0.0.1:{member.port}"]
-        with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             client.sendall(
                 b"GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
                 b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"

@@ -48,7 +48,7 @@ class Pooled(Member):
         super().__init__(kind, directory, conf=CONF % (self.http, quoted, pool))
 
     def routez(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/routez", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/routez", timeout=60) as answer:
             found: list[dict[str, Any]] = json.load(answer)["routes"]
         return found
 

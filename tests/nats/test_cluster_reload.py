@@ -47,7 +47,7 @@ class Reloaded(Member):
         self.process.send_signal(signal.SIGHUP)
 
     def routez(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/routez", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/routez", timeout=60) as answer:
             found: list[dict[str, Any]] = json.load(answer)["routes"]
         return found
 

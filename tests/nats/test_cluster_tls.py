@@ -87,7 +87,7 @@ def member(request: pytest.FixtureRequest, certificates: Certificates) -> Iterat
 def test_nothing_is_said_before_the_handshake_and_info_says_that_it_was_due(
     member: Member, certificates: Certificates
 ) -> None:
-    with socket.create_connection(("127.0.0.1", member.route_port), timeout=5) as plain:
+    with socket.create_connection(("127.0.0.1", member.route_port), timeout=60) as plain:
         plain.settimeout(0.2)
         with pytest.raises(TimeoutError):
             plain.recv(1)
@@ -110,7 +110,7 @@ def test_who_shows_no_certificate_of_the_authority_hears_nothing(
 ) -> None:
     pair = certificates.stranger if shown == "a stranger's" else None
     began = time.monotonic()
-    with socket.create_connection(("127.0.0.1", member.route_port), timeout=5) as plain:
+    with socket.create_connection(("127.0.0.1", member.route_port), timeout=60) as plain:
         if shown == "no handshake at all":
             assert plain.recv(1) == b""
             assert 0.5 < time.monotonic() - began < 4
@@ -141,7 +141,7 @@ def test_a_certificate_may_say_who_a_server_is(kinds: tuple[str], certificates: 
     ):
         with (
             configured(kinds[0], conf(certificates, tls=tls, more=more)) as member,
-            socket.create_connection(("127.0.0.1", member.route_port), timeout=5) as plain,
+            socket.create_connection(("127.0.0.1", member.route_port), timeout=60) as plain,
             certificates.context(certificates.client).wrap_socket(plain, server_hostname="127.0.0.1") as wire,
         ):
             # What is not read before it closes would cost us its last words.

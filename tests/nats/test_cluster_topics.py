@@ -37,7 +37,7 @@ class Keeper(Member):
     def kept(self, topic: str) -> list[bytes]:
         """All messages, which are there for another look."""
         found = []
-        with socket.create_connection(("127.0.0.1", self.tubes), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", self.tubes), timeout=60) as client:
             file = client.makefile("rwb")
             file.write(b"watch %s\r\nignore default\r\n" % topic.encode())
             while True:
@@ -139,7 +139,7 @@ def test_a_put_is_not_kept_again_by_another_server_that_shares() -> None:
         first, second = keepers(members)
         listener = second.client(b"SUB kept.> 1\r\n")
         meshed(members)
-        with socket.create_connection(("127.0.0.1", first.tubes), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", first.tubes), timeout=60) as client:
             client.sendall(b"use kept.put\r\nput 0 0 60 3\r\none\r\n")
             heard = b""
             while b"INSERTED" not in heard:

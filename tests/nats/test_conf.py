@@ -173,7 +173,7 @@ def test_clients_are_served_as_the_file_says(tmp_path: Path) -> None:
     path = conf_of(tmp_path, "server_name: here\nmax_payload: 5000\nauthorization { token: 'a b' }\n")
     with (
         running(1, arguments=["--nats-config", str(path)]) as server,
-        socket.create_connection(("127.0.0.1", server.port), timeout=10) as client,
+        socket.create_connection(("127.0.0.1", server.port), timeout=60) as client,
     ):
         info = json.loads(client.recv(4096).removeprefix(b"INFO "))
         assert info_of(info) == {"server_name": "here", "max_payload": 5000, "auth_required": True}

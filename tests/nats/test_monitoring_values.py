@@ -105,7 +105,7 @@ def situation(kind: int) -> Iterator[int]:
 
 
 def _get(port: int, path: str) -> Any:  # noqa: ANN401
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", path)
     answer = connection.getresponse()
     body = json.loads(answer.read())

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import http.server
 import json
+import os
 import signal
 import tempfile
 import threading
@@ -19,7 +20,9 @@ import pytest
 
 from tests.nats.jwts import Account, Key, Operator
 from tests.nats.servers import NatsServer, nats_server, running
+from tests.nats.test_mesh import all_children
 from tests.nats.wire import Wire
+from tests.servers import comm_of, wait_until
 
 KINDS = [
     pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
@@ -107,12 +110,16 @@ def server(request: pytest.FixtureRequest) -> Iterator[NatsServer]:
 
 def connect(server: NatsServer, user: tuple[Key, str], *, sig: bytes | None = None, **options: object) -> Wire:
     wire = Wire(server.port)
+    introduce(wire, user, sig=sig, **options)
+    return wire
+
+
+def introduce(wire: Wire, user: tuple[Key, str], *, sig: bytes | None = None, **options: object) -> None:
     key, jwt = user
     nonce = json.loads(wire.info[5:])["nonce"]
     signature = base64.urlsafe_b64encode(key.sign(nonce.encode()) if sig is None else sig).decode().rstrip("=")
     said = {"verbose": False, "pedantic": False, "jwt": jwt, "sig": signature, **options}
     wire.send(b"CONNECT " + json.dumps(said).encode() + b"\r\n")
-    return wire
 
 
 def heard(server: NatsServer, user: tuple[Key, str], *lines: bytes, **options: object) -> bytes:
@@ -229,7 +236,7 @@ def test_answers_are_allowed_to_who_was_asked(server: NatsServer) -> None:
     service.send(b"PUB inbox 2\r\nyo\r\nPUB inbox 2\r\nno\r\n")
     service.barrier()
     client.barrier()
-    assert b"Permissions Violation for Publish to \"inbox\"" in service.heard.data
+    assert b'Permissions Violation for Publish to "inbox"' in service.heard.data
     assert client.heard.data.count(b"MSG inbox 1 2\r\n") == 1
     service.close()
     client.close()
@@ -243,7 +250,7 @@ def test_scopes_of_signing_keys(server: NatsServer) -> None:
     for subject in (b"you.a", b"tag.green", b"of.there." + key):
         refused = b"-ERR 'Permissions Violation for Publish to \"%s\"'\r\n" % subject
         assert heard(server, user, b"PUB %s 0\r\n\r\n" % subject) == refused
-    assert b"Permissions Violation for Subscription to \"x\"" in heard(server, user, b"SUB x 1\r\n")
+    assert b'Permissions Violation for Subscription to "x"' in heard(server, user, b"SUB x 1\r\n")
     assert b"Maximum Payload Violation" in heard(server, user, b"PUB me.a 101\r\n")
 
 
@@ -346,7 +353,9 @@ def test_an_account_may_be_told_anew_of_itself(kind: int) -> None:
     """Who is revoked goes, who is not stays, with what it may now; what does not count changes nothing."""
     with serving(kind, conf()) as server:
         admin = connect(server, SYSTEM.user("admin"))
-        stays, goes = connect(server, SMALL.user("stays")), connect(server, SMALL.user("goes"))
+        stays = connect(server, SMALL.user("stays"))
+        stays.barrier()
+        goes = connect(server, SMALL.user("goes"))
         if server.acceptors < 2:
             goes.barrier()
             assert b"maximum account active connections exceeded" in goes.heard.data
@@ -481,6 +490,52 @@ def test_accounts_are_fetched_from_a_url(kind: int) -> None:
         test_streams_come_to_those_who_import_them(server)
 
 
+@pytest.mark.parametrize("kind", [2, 3])
+def test_an_account_that_one_acceptor_has_fetched_is_known_to_all(kind: int) -> None:
+    """Publishers are there already, at all acceptors: each message comes to who imports it, from the first on."""
+    takers = [Account(f"taker {number}") for number in range(12)]
+    imports = [{"name": "open", "subject": "open.>", "account": A.public, "type": "stream"}]
+    known = {**accounts(), **{one.public: OPERATOR.account(one, imports=imports) for one in takers}}
+    with resolver(known) as (url, _), serving(kind, conf(resolver=f"URL({url})", preload={})) as server:
+        givers = [connect(server, A.user("giver")) for _ in range(8)]
+        for giver in givers:
+            giver.barrier()
+        for account in takers:
+            taker = connect(server, account.user("taker"))
+            taker.send(b"SUB open.> 1\r\n")
+            taker.barrier()
+            for number, giver in enumerate(givers):
+                giver.send(b"PUB open.%d 0\r\n\r\n" % number)
+            for number in range(len(givers)):
+                until(taker, b"MSG open.%d 1 0\r\n" % number)
+            taker.close()
+        server.process.send_signal(signal.SIGHUP)
+        assert heard(server, takers[0].user("taker")) == b""
+        for giver in givers:
+            giver.barrier()
+            assert not giver.heard.closed
+            giver.close()
+
+
+def test_nobody_waits_for_an_acceptor_that_is_dead() -> None:
+    content = conf("authorization: {timeout: 60}", resolver="URL(%s)", preload={})
+    with resolver(accounts()) as (url, asked), serving(2, content % url) as server:
+        waiting = [Wire(server.port) for _ in range(16)]
+        victim = next(pid for pid in all_children(server.process.pid) if comm_of(pid) == "mq-acceptor-1")
+        os.kill(victim, signal.SIGSTOP)
+        for wire in waiting:
+            introduce(wire, B.user("u1"))
+        wait_until(lambda: B.public in asked, "it is fetched")
+        os.kill(victim, signal.SIGKILL)
+        for wire in waiting:
+            wire.barrier()
+        there = [wire.heard.data for wire in waiting if not wire.heard.closed]
+        assert set(there) == {b"PONG\r\n"}
+        assert heard(server, B.user("u2")) == b""
+        for wire in waiting:
+            wire.close()
+
+
 def test_a_resolver_that_is_gone_keeps_nobody_waiting() -> None:
     with resolver(accounts()) as (url, _):
         pass
@@ -553,6 +608,6 @@ def test_tokens_of_the_library_that_nats_servers_have(kind: int) -> None:
         giver.barrier()
         until(taker, b"MSG a.s.x 1 2\r\nhi\r\n")
         taker.send(b"PUB ask inbox 1\r\nx\r\n")
-        until(taker, b"Permissions Violation for Publish to \"ask\"")  # it may only answer
+        until(taker, b'Permissions Violation for Publish to "ask"')  # it may only answer
         giver.close()
         taker.close()

@@ -43,7 +43,7 @@ class User:
     """A client as raw bytes, one request at a time."""
 
     def __init__(self, server: NatsServer, user: str, name: str = "test") -> None:
-        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=60)
         self.file = self.socket.makefile("rb")
         self.info = json.loads(self.file.readline()[5:])
         hello = {"verbose": False, "user": user, "pass": user, "name": name, "lang": "raw", "version": "1"}
@@ -229,7 +229,7 @@ def test_the_system_account_hears_who_is_not_let_in_and_how_many_there_are(
         system.send(b"SUB $SYS.SERVER.> 1\r\nSUB $SYS.ACCOUNT.A.> 2\r\n")
         system.sync()
         client = User(one, "a")
-        with socket.create_connection(("127.0.0.1", one.port), timeout=10) as stranger:
+        with socket.create_connection(("127.0.0.1", one.port), timeout=60) as stranger:
             stranger.sendall(b'CONNECT {"user":"a","pass":"wrong","name":"n","lang":"x","version":"1"}\r\n')
             while stranger.recv(4096):
                 pass

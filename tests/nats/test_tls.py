@@ -79,7 +79,7 @@ class Raw:
 
 @contextmanager
 def client(server: NatsServer) -> Iterator[Raw]:
-    raw = Raw(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+    raw = Raw(socket.create_connection(("127.0.0.1", server.port), timeout=60))
     try:
         yield raw
     finally:
@@ -146,7 +146,7 @@ def test_messages_of_any_size_go_through(
         for n in range(5):
             await client.publish("large", bytes([n]) * (1 << 20))
         for n in range(5):
-            assert (await listener.next_msg(timeout=5)).data == bytes([n]) * (1 << 20)
+            assert (await listener.next_msg(timeout=30)).data == bytes([n]) * (1 << 20)
         await client.close()
 
     asyncio.run(run())

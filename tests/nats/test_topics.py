@@ -41,7 +41,7 @@ class Broker:
     pulsar: int
 
     def beanstalk(self, data: bytes, until: bytes) -> bytes:
-        with socket.create_connection(("127.0.0.1", self.server.port), timeout=10) as client:
+        with socket.create_connection(("127.0.0.1", self.server.port), timeout=60) as client:
             client.sendall(data)
             heard = b""
             while not heard.endswith(until):
@@ -110,7 +110,7 @@ def test_what_is_not_bound_is_nobodys(broker: Broker) -> None:
         try:
             for subject in ("elsewhere", "jobs.a.b", "events"):
                 with pytest.raises(NoRespondersError):
-                    await client.request(subject, b"x", timeout=5)
+                    await client.request(subject, b"x", timeout=30)
         finally:
             await client.close()
 
@@ -142,7 +142,7 @@ def test_what_tubes_and_topics_are_given_reaches_who_listens_and_is_there_once(b
     listener = broker.listener(b"jobs.*")
     put = b"put 0 0 60 3\r\none\r\n"
     broker.beanstalk(b"use jobs.given\r\n" + put + put + b"list-tube-used\r\n", b"USING jobs.given\r\n")
-    with socket.create_connection(("127.0.0.1", broker.nsq), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", broker.nsq), timeout=60) as client:
         client.sendall(b"  V2PUB jobs.given\n\x00\x00\x00\x03two")
         many = b"".join(len(body).to_bytes(4, "big") + body for body in (b"three", b"four"))
         client.sendall(b"MPUB jobs.given\n" + (len(many) + 4).to_bytes(4, "big") + (2).to_bytes(4, "big") + many)
@@ -174,7 +174,7 @@ def test_many_in_one_command_reach_who_listens_in_their_order_and_others_are_ser
     listener = broker.listener(b"jobs.*")
     bodies = [b"%d" % n for n in range(40_000)]
     many = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
-    with socket.create_connection(("127.0.0.1", broker.nsq), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", broker.nsq), timeout=60) as client:
         client.sendall(b"  V2MPUB jobs.many\n" + (len(many) + 4).to_bytes(4, "big"))
         client.sendall(len(bodies).to_bytes(4, "big") + many + b"PUB jobs.many\n\x00\x00\x00\x04last")
         assert payloads(listener, len(bodies) + 1) == [*bodies, b"last"]

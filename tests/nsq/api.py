@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.nsq.servers import HOST, NsqServer
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tests.nsq.certificates import Certificates, Pair
 from tests.nsq.servers import HOST, NsqServer
 from tests.servers import wait_until
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @dataclass(frozen=True)

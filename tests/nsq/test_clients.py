@@ -127,7 +127,7 @@ def wait_until_done(server: NsqServer, topic: str, channel: str = "ch") -> None:
     wait_until(lambda: is_done(server, topic, channel), "all messages are finished")
 
 
-def publish_until_ok(producer: Producer, topic: str, body: bytes, seconds: float = 10.0) -> None:
+def publish_until_ok(producer: Producer, topic: str, body: bytes, seconds: float = 60.0) -> None:
     """For when the broker or a worker of it is not there, or was not."""
     until = time.monotonic() + seconds
     while True:

@@ -13,7 +13,7 @@ from tests.nsq.servers import SHARDS, NsqServer, running
 from tests.nsq.wire import Wire, consumer, unique_topic
 from tests.servers import wait_until
 
-TIMEOUT = 5
+TIMEOUT = 60.0
 Tube = greenstalk.Client[bytes]
 
 

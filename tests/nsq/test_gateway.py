@@ -108,7 +108,7 @@ class Serving:
         self._loop.close()
 
     def connect(self, data: bytes = b"") -> socket.socket:
-        sock = socket.create_connection((HOST, self.port), timeout=10)
+        sock = socket.create_connection((HOST, self.port), timeout=60)
         sock.sendall(data)
         return sock
 

@@ -134,7 +134,7 @@ class TestRouting:
         assert is_versioned(reply)
 
     def test_requests_on_one_connection_are_answered_in_order(self, server: NsqServer, topic: str) -> None:
-        with socket.create_connection((HOST, server.http_port), timeout=10) as sock:
+        with socket.create_connection((HOST, server.http_port), timeout=60) as sock:
             posted = f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc".encode()
             sock.sendall(posted * 3 + b"GET /ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             said = sock.makefile("rb").read()
@@ -146,7 +146,7 @@ class TestRouting:
 
     @pytest.mark.parametrize("garbage", [b"\0\1\2\3\r\n\r\n", b"  V2PUB x\n", b"GET /ping HTTP/9\r\n\r\n", b"\r\n" * 9])
     def test_what_is_not_http_ends_its_connection_only(self, server: NsqServer, garbage: bytes) -> None:
-        with socket.create_connection((HOST, server.http_port), timeout=10) as sock:
+        with socket.create_connection((HOST, server.http_port), timeout=60) as sock:
             sock.sendall(garbage)
             sock.shutdown(socket.SHUT_WR)
             said = sock.makefile("rb").read()
@@ -156,7 +156,7 @@ class TestRouting:
 
 def said_to(server: NsqServer, data: bytes, ends: bool = False) -> bytes:
     """All that is answered until the connection ends."""
-    with socket.create_connection((HOST, server.http_port), timeout=10) as sock:
+    with socket.create_connection((HOST, server.http_port), timeout=60) as sock:
         sock.sendall(data)
         if ends:
             sock.shutdown(socket.SHUT_WR)
@@ -241,7 +241,7 @@ class TestPub:
             assert wire.message().body == b"ab" + b"c" * 70_000
 
     def test_a_client_that_waits_to_be_told_to_go_on(self, server: NsqServer, topic: str) -> None:
-        with socket.create_connection((HOST, server.http_port), timeout=10) as sock:
+        with socket.create_connection((HOST, server.http_port), timeout=60) as sock:
             sock.sendall(
                 f"POST /pub?topic={topic} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
                 "Content-Length: 4\r\nConnection: close\r\n\r\n".encode()

@@ -261,7 +261,7 @@ class TestRestarts:
             wait_until(lambda: own_lookupd.channels(topic) == ["ch"], "the channel is registered")
 
     def test_a_tube_with_jobs_is_a_topic_too(self, ours: NsqServer, own_lookupd: Lookupd, topic: str) -> None:
-        with socket.create_connection((HOST, ours.beanstalk_port), timeout=10) as sock:
+        with socket.create_connection((HOST, ours.beanstalk_port), timeout=60) as sock:
             sock.sendall(f"use {topic}\r\nput 0 0 60 5\r\nhello\r\n".encode())
             wait_until(lambda: own_lookupd.producers(topic) == [(HOST, ours.port)], "the tube is registered", 20)
 
@@ -385,7 +385,7 @@ async def told(daemon: ListeningDaemon, heartbeat_s: float = 60.0) -> Any:  # no
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def until(condition: object, what: str, seconds: float = 10.0) -> None:
+async def until(condition: object, what: str, seconds: float = 60.0) -> None:
     assert callable(condition)
     end = time.monotonic() + seconds
     while not condition():

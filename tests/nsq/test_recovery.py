@@ -54,7 +54,7 @@ def is_back(server: NsqServer, comm: str, before: int) -> bool:
 
 def publish_until_ok(server: NsqServer, topic: str, body: bytes) -> None:
     """While a worker is dead a publish may fail, or wait."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while True:
         with Wire(server) as wire:
             frame = wire.ask(frames.pub(topic, body))

@@ -39,7 +39,7 @@ class Daemon:
     def close(self) -> None:
         self._socket.close()
 
-    def report(self, first: str, last: str, seconds: float = 10.0) -> dict[str, str]:
+    def report(self, first: str, last: str, seconds: float = 60.0) -> dict[str, str]:
         """The next whole report, from the line of one name to that of another: values by name. Without the last it is
         one of before there was all that is asked for."""
         until = time.monotonic() + seconds
@@ -131,7 +131,7 @@ class TestReports:
             wire.req(first)
             wire.fin(second)
             wire.messages(2)
-            until = time.monotonic() + 10
+            until = time.monotonic() + 60
             while seen != {"message_count": 3, "message_bytes": 6, "requeue_count": 1}:
                 assert time.monotonic() < until, seen
                 add_report()

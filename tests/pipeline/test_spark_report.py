@@ -130,7 +130,7 @@ def test_a_broker_that_does_not_answer_is_an_error() -> None:
 
 
 def test_a_tube_says_in_which_state_its_jobs_are(broker: Broker) -> None:
-    with socket.create_connection(("127.0.0.1", broker.running.port), timeout=10) as connection:
+    with socket.create_connection(("127.0.0.1", broker.running.port), timeout=60) as connection:
         stream = connection.makefile("rb")
         for command in (b"put 1 0 60 1\r\nx\r\n", b"put 1 100 60 1\r\nx\r\n", b"reserve\r\n"):
             connection.sendall(command)

@@ -46,7 +46,7 @@ def received(consumer: pulsar.Consumer, count: int) -> list[bytes]:
 
 
 def peek(server: PulsarServer, path: str) -> tuple[bytes, dict[str, str]]:
-    connection = http.client.HTTPConnection(server.http, timeout=20)
+    connection = http.client.HTTPConnection(server.http, timeout=60)
     connection.request("GET", f"/admin/v2/{path}")
     response = connection.getresponse()
     found = response.read(), {name.lower(): value for name, value in response.getheaders()}
@@ -229,7 +229,7 @@ def test_rest_wants_a_token_where_clients_need_one(tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(secret)
 
     def status(path: str, token: str | None) -> int:
-        connection = http.client.HTTPConnection(server.http, timeout=20)
+        connection = http.client.HTTPConnection(server.http, timeout=60)
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         connection.request("GET", path, headers=headers)
         found = connection.getresponse().status

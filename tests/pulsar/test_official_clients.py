@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 def server() -> Iterator[PulsarServer]:
     with running(workers=2, acceptors=2) as server:
         for name in ("go-partitioned", "java-partitioned"):
-            connection = http.client.HTTPConnection(server.http, timeout=20)
+            connection = http.client.HTTPConnection(server.http, timeout=60)
             path = f"/admin/v2/persistent/public/default/{name}/partitions"
             connection.request("PUT", path, "4", {"Content-Type": "application/json"})
             assert connection.getresponse().status == 204

@@ -26,7 +26,7 @@ def rest(server: PulsarServer, method: str, path: str, body: object = None) -> o
     url = f"http://{server.http}/admin/v2/persistent/public/default/{path}"
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         found = answer.read()
     return json.loads(found) if found else None
 

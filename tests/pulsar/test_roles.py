@@ -175,7 +175,7 @@ def test_names_and_passwords_are_roles(tmp_path: Path) -> None:
             header = {"Authorization": f"Basic {base64.b64encode(credentials.encode()).decode()}"}
             try:
                 asked = urllib.request.Request(f"http://{server.http}/admin/v2/tenants", headers=header)
-                return int(urllib.request.urlopen(asked, timeout=8).status)
+                return int(urllib.request.urlopen(asked, timeout=60).status)
             except urllib.error.HTTPError as error:
                 return error.code
 

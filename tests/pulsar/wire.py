@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from crc32c import crc32c
 from mq_shards.acceptor.protocols.pulsar.messages import Message, base_command, decode, encode
 
-TIMEOUT_S = 8.0
+TIMEOUT_S = 60.0
 MAX = (1 << 64) - 1
 
 

@@ -145,7 +145,7 @@ def test_what_cannot_be_done_is_said(
 
 
 def test_a_body_larger_than_allowed_is_refused(broker: Broker) -> None:
-    connection = http.client.HTTPConnection(HOST, broker.port, timeout=10)
+    connection = http.client.HTTPConnection(HOST, broker.port, timeout=60)
     with contextlib.closing(connection):
         connection.putrequest("POST", "/v1/publish")
         connection.putheader("Content-Length", str(1 << 40))
@@ -222,7 +222,7 @@ def test_a_broker_says_which_it_is_and_refuses_what_is_meant_for_another(broker:
     assert broker.json("/v1/topics")["broker"] == identity
 
     def meaning(who: object) -> int:
-        connection = http.client.HTTPConnection(HOST, broker.port, timeout=10)
+        connection = http.client.HTTPConnection(HOST, broker.port, timeout=60)
         connection.request("GET", "/v1/topics", headers={"X-Broker": str(who)})
         return connection.getresponse().status
 

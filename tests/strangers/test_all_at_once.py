@@ -119,17 +119,17 @@ class Others:
     """A client of each protocol that minds its own business."""
 
     def __init__(self, server: NsqServer, ports: dict[str, int]) -> None:
-        self._tubes = socket.create_connection((HOST, server.beanstalk_port), timeout=20)
+        self._tubes = socket.create_connection((HOST, server.beanstalk_port), timeout=60)
         self._tubes.sendall(b"use others\r\n")
         assert self._tubes.recv(100) == b"USING others\r\n"
         self._nsq = Wire(server)
         self._nsq.socket.settimeout(20)
         self._nsq.identify(heartbeat_interval=-1)
-        self._nats = socket.create_connection((HOST, ports["nats"]), timeout=20)
+        self._nats = socket.create_connection((HOST, ports["nats"]), timeout=60)
         self._nats.recv(4096)
         self._nats.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
         assert self._nats.recv(100) == b"PONG\r\n"
-        self._api = socket.create_connection((HOST, server.http_port), timeout=20)
+        self._api = socket.create_connection((HOST, server.http_port), timeout=60)
 
     def close(self) -> None:
         for each in (self._tubes, self._nsq.socket, self._nats, self._api):

@@ -177,12 +177,17 @@ class Nats(Protocol):
     def configure(self, content: bytes) -> None:
         found = orjson.loads(content)
         self._found = found.get("who", {})
+        before = self._logins.operator
         self._set_operator(found.get("operator"))
         self._set_who()
-        if self._logins.operator is not None:
-            self._logins.operator.start()
-        else:
+        if self._logins.operator is None:
             self._share(self._found.get("accounts", ()))
+        elif before is not None:
+            self._logins.operator.start(before.accounts)
+
+    def serving(self) -> None:
+        if self._logins.operator is not None:
+            self._logins.operator.start({})
 
     def _share(self, accounts: Sequence[Mapping[str, Any]]) -> None:
         self._admission.share(accounts)
@@ -196,11 +201,12 @@ class Nats(Protocol):
             before.close()
         if found:
             from mq_shards.acceptor.protocols.nats.operator import Operator
+            from mq_shards.acceptor.protocols.nats.updates import Updates, spread
 
-            self._logins.operator = Operator(found, self._engine.poke, self._share)
-            from mq_shards.acceptor.protocols.nats.updates import Updates
-
-            self._updates = Updates(self._logins.operator, self._server_row, partial(self._broker.share, self.name))
+            tell = partial(self._broker.share, self.name)
+            others = partial(spread, tell) if self._broker.acceptors > 1 else None
+            self._logins.operator = Operator(found, self._engine.poke, self._share, others)
+            self._updates = Updates(self._logins.operator, self._server_row, tell)
 
     def _set_who(self) -> None:
         self._logins.learn(self._found, self._settings)
@@ -287,8 +293,7 @@ class Nats(Protocol):
         if what == "cluster":
             self._cluster = message
             self._say_info_again()
-        elif self._updates is not None:
-            account = self._updates.took(what, message)
+        elif self._updates is not None and (account := self._updates.took(what, message)):
             for conn, client in list(self._clients.items()):
                 if client.connects and client.account == account:
                     self._look_again(conn, client)

@@ -5,7 +5,8 @@
     operator.update(name, jwt)              an account says something else of itself
 
 Owns the accounts that are known. Those of a resolver in memory are there from the beginning; what another has is
-fetched when somebody first asks for it. Who is let in is nats-server's.
+fetched when somebody first asks for it, and nobody is let in before all acceptors know it: what others of them publish
+may be for that account. Who is let in is nats-server's.
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ ACCOUNT_EXPIRED: Final = "Account Authentication Expired"
 REVOKED: Final = "User Authentication Revoked"
 VIOLATION: Final = "Authorization Violation"
 MAX_ACCOUNTS: Final = 1 << 14
+MAX_SPREAD_BYTES: Final = 96 << 10  # of a JWT, which crosses the supervisor as one packet
 
 log = logging.getLogger(__name__)
 
 Done = Callable[[User | None], None]
+Found = Callable[[Account | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +52,11 @@ class Operator:
         content: Mapping[str, Any],
         poke: Callable[[], None],
         changed: Callable[[list[dict[str, Any]]], None],
+        spread: Callable[[str, str], None] | None = None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """`content`: what conf_operator.py has found. `changed` is told what all accounts share."""
+        """`content`: what conf_operator.py has found. `changed` is told what all accounts share; `spread` tells all
+        acceptors of an account that was fetched, and calls learned() when they obey; None: there are no others."""
         self.system_account: Final[str] = content["system_account"]
         self._trusted = frozenset(content["trusted_keys"])
         self._strict = frozenset(content["strict"])
@@ -59,15 +64,23 @@ class Operator:
         self._sentinel: str = content["sentinel"]
         self._resolver = UrlResolver(content["url"], poke) if content["url"] else None
         self._changed = changed
+        self._spread = spread
         self._now_s = now_s
+        self._spreading: dict[str, list[Found]] = {}
+        self._is_serving = False
         self._accounts: dict[str, Account] = {}
         self._wanted: set[str] = set()  # that others import from
         self._shares_end_s = 0.0
         for name, jwt in content["preload"].items():
             self._take(name, jwt)
 
-    def start(self) -> None:
-        """What accounts share is said from then on."""
+    def start(self, fetched: Mapping[str, Account]) -> None:
+        """What accounts share is said from then on. `fetched`: what was known before it was configured anew."""
+        if self._resolver is not None:
+            for name, account in fetched.items():
+                if account.token.issuer in self._trusted:
+                    self._accounts.setdefault(name, account)
+        self._is_serving = True
         self._share()
         if self.system_account:
             self._want({self.system_account})
@@ -100,6 +113,12 @@ class Operator:
     # --- accounts ---------------------------------------------------------------------------------------------------
 
     def _take(self, name: str, jwt: str) -> Account | None:
+        account = self._read(name, jwt)
+        if account is not None:
+            self._accounts[name] = account
+        return account
+
+    def _read(self, name: str, jwt: str) -> Account | None:
         """None: it does not count."""
         try:
             account = account_of(jwt, name, strict=self._strict)
@@ -110,7 +129,6 @@ class Operator:
         except JwtError as error:
             log.warning("account %s: %s", name, error)
             return None
-        self._accounts[name] = account
         return account
 
     def refusal(self, name: str, jwt: str) -> str | None:
@@ -148,17 +166,32 @@ class Operator:
                 self._wanted.add(name)
                 self._fetch(name, lambda account: None)
 
-    def _fetch(self, name: str, found: Callable[[Account | None], None]) -> None:
+    def _fetch(self, name: str, found: Found) -> None:
         def heard(jwt: str) -> None:
-            account = self._take(name, jwt) if jwt else None
-            if account is not None:
+            if not jwt or self._read(name, jwt) is None:
+                found(None)
+            elif self._spread is None or len(jwt) > MAX_SPREAD_BYTES:
+                account = self._take(name, jwt)
                 self._share()
-            found(account)
+                found(account)
+            elif name in self._spreading:
+                self._spreading[name].append(found)
+            else:
+                self._spreading[name] = [found]
+                self._spread(name, jwt)
 
         assert self._resolver is not None
         self._resolver.fetch(name, heard)
 
-    def _find(self, name: str, found: Callable[[Account | None], None]) -> None:
+    def learned(self, name: str, jwt: str) -> None:
+        """What an acceptor has fetched, perhaps this one."""
+        account = self._take(name, jwt)
+        if self._is_serving:
+            self._share()
+        for found in self._spreading.pop(name, ()):
+            found(account)
+
+    def _find(self, name: str, found: Found) -> None:
         account = self._accounts.get(name)
         is_old = account is None or not account.token.counts_at(self._now_s())
         if is_old and self._resolver is not None and nats_nkeys.is_public(nats_nkeys.ACCOUNT, name):

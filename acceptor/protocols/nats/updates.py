@@ -1,7 +1,8 @@
-"""JWTs of accounts that are sent to a server that runs, in the system account: all acceptors are to know them.
+"""JWTs of accounts that all acceptors are to know: those that one has fetched, and those that are sent to a server that
+runs, in the system account.
 
-One of them hears a request; what counts goes through the supervisor to all, and to those that start later. The request
-is answered when it has come back.
+One of them has it, or hears the request; what counts goes through the supervisor to all, and to those that start later.
+When it has come back, all others obey it, and the request is answered.
 """
 
 from __future__ import annotations
@@ -9,17 +10,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.nats.operator import Operator
+from mq_shards.acceptor.protocols.nats.operator import MAX_SPREAD_BYTES, Operator
 
 WHAT: Final = "claims "  # behind it the account
 MAX_WAITING: Final = 1024
 
 Row = dict[str, Any]
 Answer = Callable[[Row], None]
+Share = Callable[[str, Row], None]
+
+
+def spread(share: Share, account: str, jwt: str) -> None:
+    """What was fetched: of an account that others may not know."""
+    share(f"{WHAT}{account}", {"jwt": jwt, "fetched": True})
 
 
 class Updates:
-    def __init__(self, operator: Operator, server: Callable[[], Row], share: Callable[[str, Row], None]) -> None:
+    def __init__(self, operator: Operator, server: Callable[[], Row], share: Share) -> None:
         """`share` tells all acceptors something, this one too: see took()."""
         self._operator = operator
         self._server = server
@@ -28,19 +35,22 @@ class Updates:
 
     def asked(self, account: str, jwt: str, answer: Answer) -> None:
         refusal = self._operator.refusal(account, jwt)
-        if refusal is None and len(self._waiting) < MAX_WAITING:
+        if refusal is None and len(jwt) <= MAX_SPREAD_BYTES and len(self._waiting) < MAX_WAITING:
             self._waiting.append((account, answer))
             self._share(f"{WHAT}{account}", {"jwt": jwt})
         elif refusal == "":
             answer(self._said(account, "jwt update skipped"))
         else:
             doing = "jwt update resulted in error" if jwt else "jwt update error"
-            why = f"{doing} - {refusal or 'too many are under way'}"
+            why = f"{doing} - {refusal or 'it is too large, or too many are under way'}"
             answer({"server": self._server(), "error": {"account": account, "code": 500, "description": why}})
 
     def took(self, what: str, message: Mapping[str, Any]) -> str:
-        """What was shared has come; of which account it is."""
+        """What was shared has come; which account it changes, if it does."""
         account = what.removeprefix(WHAT)
+        if message.get("fetched"):
+            self._operator.learned(account, message["jwt"])
+            return ""
         self._operator.update(account, message["jwt"])
         for name, answer in self._waiting:
             if name == account:
