@@ -592,7 +592,7 @@ void log_copy(struct log *log, log_position position);
 #define DECODE_HEADERS_ENTRIES       ...
 #define DECODE_HEADERS_NAME_BYTES    ...
 #define DECODE_HEADERS_VALUE_BYTES   ...
-#define DECODE_ID_BYTES              ...
+#define DECODE_ID_MOST_BYTES         ...
 #define DECODE_ID_PREFIX_BYTES       ...
 
 struct run {
@@ -605,7 +605,9 @@ struct decode_columns {
     size_t count;
     int64_t *seq;
     int64_t *time_us;
+    int32_t *batch_index;
     uint8_t *ids;
+    int32_t *id_offsets;
     uint8_t id_prefix[...];
     uint8_t *bodies;
     int32_t *body_offsets;
@@ -626,8 +628,15 @@ struct decoder {
     uint64_t gaps_from;
     uint64_t missing;
     uint64_t needs;
+    uint64_t rows;
+    uint64_t within;
+    uint32_t next_part;
+    uint32_t compression, opened_size;
+    uint64_t packed_at, packed_bytes;
+    uint32_t was_opened;
+    const uint8_t *opened;
 };
-enum decode_result { DECODE_MORE, DECODE_FULL, DECODE_CORRUPT, DECODE_MISPLACED };
+enum decode_result { DECODE_MORE, DECODE_FULL, DECODE_CORRUPT, DECODE_PACKED, DECODE_MISPLACED };
 enum decode_result decode_runs(struct decoder *decoder, const void *input, size_t bytes, size_t *used,
                                struct decode_columns *out);
 

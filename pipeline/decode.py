@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.csrc.decompression import decompress
 
 BATCH_MESSAGES: Final = 32768
 BATCH_BODY_BYTES: Final = 4 << 20
 SMALL_MESSAGE_BYTES: Final = 4096
 MAX_BODY_BYTES: Final = (1 << 31) - 1  # what an Arrow binary column of 32-bit offsets, and so Spark, can hold
+# What a batch says that it takes when it is opened; of one that takes more there is a row, as it lies there.
+MAX_OPENED_BYTES: Final = 128 << 20
 UTC_US: Final = pa.timestamp("us", tz="UTC")
 
 Bytes = npt.NDArray[np.uint8]
@@ -46,7 +49,9 @@ class _Buffers:
         self._kept: list[object] = []
         self.seq = self._column("seq", "int64_t[]", n, np.int64, "seq" in wanted)
         self.time_us = self._column("time_us", "int64_t[]", n, np.int64, "timestamp" in wanted)
-        self.ids = self._column("ids", "uint8_t[]", n * lib.DECODE_ID_BYTES, np.uint8, "id" in wanted)
+        self.batch_index = self._column("batch_index", "int32_t[]", n, np.int32, "batch_index" in wanted)
+        self.ids = self._column("ids", "uint8_t[]", n * lib.DECODE_ID_MOST_BYTES, np.uint8, "id" in wanted)
+        self.id_offsets = self._column("id_offsets", "int32_t[]", n + 1, np.int32, "id" in wanted)
         self.bodies = self._column("bodies", "uint8_t[]", body_capacity, np.uint8, "body" in wanted)
         self.body_offsets = self._column("body_offsets", "int32_t[]", n + 1, np.int32, "body" in wanted)
         c.body_capacity = body_capacity
@@ -77,7 +82,8 @@ class Decoder:
         self._schema = schema
         self._wanted = frozenset(schema.names)
         self._most = min(end - start, BATCH_MESSAGES)
-        self._constant = _Constant(broker, topic, shard, self._wanted, self._most)
+        self._constant = _Constant(broker, topic, shard, self._wanted)
+        self._opened: bytes | None = None
         self._id_prefix = id_prefix(broker)
         self._d = ffi.new("struct decoder *")
         self._d.next_seq, self._d.end_seq, self._d.gaps_from = start, end, gaps_from
@@ -123,17 +129,34 @@ class Decoder:
     def decode(self, data: Bytes) -> tuple[Progress, int]:
         """Goes on with `data`; returns how many of its bytes are done with. After FULL, `take` a batch and go on with
         the rest. Raises DecodeError; what was decoded before it can still be taken."""
-        result = lib.decode_runs(self._d, ffi.from_buffer(data), data.size, self._used, self._buffers.c)
+        used = 0
+        while True:
+            rest = data[used:]
+            result = lib.decode_runs(self._d, ffi.from_buffer(rest), rest.size, self._used, self._buffers.c)
+            used += int(self._used[0])
+            if result != lib.DECODE_PACKED:
+                break
+            self._open(rest)
         if result == lib.DECODE_MORE:
-            return Progress.MORE, int(self._used[0])
+            return Progress.MORE, used
         if result == lib.DECODE_FULL:
+            # Of a range of a few records there may be many rows.
+            self._most = max(self._most, min(int(self._d.rows), BATCH_MESSAGES))
             if self._buffers.c.count == 0:
                 self._grow(self.needs)
-            return Progress.FULL, int(self._used[0])
+            return Progress.FULL, used
         where = f"segment {self._d.run.segment}, behind seq {self.next_seq - 1}"
         if result == lib.DECODE_CORRUPT:
             raise DecodeError(f"{where}: the record is corrupt")
         raise DecodeError(f"{where}: there is a record that was not asked for")
+
+    def _open(self, data: Bytes) -> None:
+        """What is compressed, of the record that is next in `data`."""
+        at, size = int(self._d.packed_at), int(self._d.opened_size)
+        packed = data[at : at + int(self._d.packed_bytes)].tobytes()
+        self._opened = decompress(int(self._d.compression), packed, size) if size <= MAX_OPENED_BYTES else None
+        self._d.opened = ffi.NULL if self._opened is None else ffi.from_buffer("uint8_t[]", self._opened)
+        self._d.was_opened = 1
 
     def _grow(self, body_bytes: int) -> None:
         if body_bytes > MAX_BODY_BYTES:
@@ -152,9 +175,9 @@ class Decoder:
     def _array(self, field: pa.Field, b: _Buffers, n: int) -> pa.Array:
         match field.name:
             case "topic":
-                return self._constant.topics[:n]
+                return self._constant.topics(n)
             case "shard":
-                return self._constant.shards[:n]
+                return self._constant.shards(n)
             case "seq":
                 return _fixed(pa.int64(), b.seq, n)
             case "timestamp":
@@ -162,27 +185,46 @@ class Decoder:
             case "body":
                 return _texts(pa.binary(), b.body_offsets, b.bodies, n)
             case "id":
-                return _texts(pa.string(), self._constant.id_offsets, b.ids, n)
+                return _texts(pa.string(), b.id_offsets, b.ids, n)
+            case "batch_index":
+                return _fixed(pa.int32(), b.batch_index, n)
             case "attributes":
                 return _maps(field.type, b, n)
             case "broker":
-                return self._constant.brokers[:n]
+                return self._constant.brokers(n)
             case other:
                 raise AssertionError(f"there is no column {other}")
 
 
 class _Constant:
-    """What is the same in every batch of a topic."""
+    """What is the same in every batch of a topic: made for the largest one so far."""
 
-    def __init__(self, broker: str, topic: str, shard: int, wanted: frozenset[str], n: int) -> None:
-        """`n`: of the largest batch."""
-        if "topic" in wanted:
-            self.topics = _repeated(topic, n)
-        if "broker" in wanted:
-            self.brokers = _repeated(broker, n)
-        if "shard" in wanted:
-            self.shards = _fixed(pa.int32(), np.full(n, shard, np.int32), n)
-        self.id_offsets: Offsets = np.arange(n + 1, dtype=np.int32) * np.int32(lib.DECODE_ID_BYTES)
+    def __init__(self, broker: str, topic: str, shard: int, wanted: frozenset[str]) -> None:
+        self._broker, self._topic, self._shard, self._wanted = broker, topic, shard, wanted
+        self._rows = 0
+
+    def _reach(self, n: int) -> None:
+        if n <= self._rows:
+            return
+        self._rows = n
+        if "topic" in self._wanted:
+            self._topics = _repeated(self._topic, n)
+        if "broker" in self._wanted:
+            self._brokers = _repeated(self._broker, n)
+        if "shard" in self._wanted:
+            self._shards = _fixed(pa.int32(), np.full(n, self._shard, np.int32), n)
+
+    def topics(self, n: int) -> pa.Array:
+        self._reach(n)
+        return self._topics[:n]
+
+    def brokers(self, n: int) -> pa.Array:
+        self._reach(n)
+        return self._brokers[:n]
+
+    def shards(self, n: int) -> pa.Array:
+        self._reach(n)
+        return self._shards[:n]
 
 
 def id_prefix(broker: str) -> bytes:

@@ -2,7 +2,8 @@
 
 What is to be replayed is cut by time into chunks, in a plan that is kept in a file; a chunk is a batch of one writer,
 and the broker publishes no batch twice. So a run that is killed is gone on with, and a further run replays what has
-been archived behind the last chunk since. Order: by time, and what is of one time in a topic by seq.
+been archived behind the last chunk since. Order: by time, and what is of one time in a topic by seq and place in its
+batch.
 """
 
 from __future__ import annotations
@@ -149,6 +150,8 @@ def _messages(spark: SparkSession, options: argparse.Namespace, since: int | Non
     # A topic is a name, though it may look like a number.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
     found = spark.read.parquet(options.archive)
+    if "batch_index" not in found.columns:  # of an archive that is older than batches, the newer files may have it
+        found = spark.read.option("mergeSchema", True).parquet(options.archive)
     if options.topics:
         found = found.where(sf.col("topic").isin([topic.strip() for topic in options.topics.split(",")]))
     if options.topic_pattern:
@@ -162,7 +165,10 @@ def _messages(spark: SparkSession, options: argparse.Namespace, since: int | Non
         target = sf.lit(options.to_topic)
     elif options.prefix:
         target = sf.concat(sf.lit(options.prefix), target)
-    return found.select("timestamp", sf.col("topic").alias("origin"), "seq", target.alias("topic"), "body")
+    part = sf.col("batch_index") if "batch_index" in found.columns else sf.lit(-1)
+    return found.select(
+        "timestamp", sf.col("topic").alias("origin"), "seq", part.alias("part"), target.alias("topic"), "body"
+    )
 
 
 def extend(plan: Plan, messages: DataFrame, rate: float | None) -> bool:
@@ -199,7 +205,7 @@ def _replay(messages: DataFrame, plan: Plan, chunk: int, connection: Mapping[str
     (
         messages.where((sf.col("timestamp") >= begin) & (sf.col("timestamp") < end))
         .observe(seen, sf.count(sf.lit(1)).alias("messages"))
-        .orderBy("timestamp", "origin", "seq")
+        .orderBy("timestamp", "origin", "seq", "part")
         .select("topic", "body")
         .write.format("mqshards")
         .options(**connection, writer=plan.writer, batch=str(chunk), pollTimeoutMs=str(round(PATIENCE_S * 1000)))

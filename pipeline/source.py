@@ -31,6 +31,7 @@ SCHEMA: Final = StructType(
         StructField("id", StringType()),
         StructField("attributes", MapType(StringType(), StringType())),
         StructField("broker", StringType()),
+        StructField("batch_index", IntegerType()),
     ]
 )
 

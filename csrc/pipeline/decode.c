@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/crc32c.h"
-#include "base/decimal.h"
 #include "base/hex.h"
 #include "log/log.h"
 #include "log/records.h"
+#include "pipeline/entries.h"
 
 enum { MS_NS = 1000000, US_NS = 1000 };
 
@@ -77,159 +77,7 @@ static void render(struct rendered *out, const struct record *of, uint8_t *names
     if (a.delay_ns > 0) render_entry(out, names, "delay_ms", 8, put_ms(values + out->value_bytes, a.delay_ns));
 }
 
-/* --- headers ------------------------------------------------------------------------------------------------------ */
-
-/* Beyond, they are given as one attribute, as are those that cannot be told apart or are no text. */
-enum { HEADERS_MOST = 64 };
-
-struct text {
-    const uint8_t *at;
-    size_t bytes;
-};
-
-struct entries {
-    struct text name[HEADERS_MOST], value[HEADERS_MOST];
-    uint32_t count;
-};
-
-static bool is_text(struct text t) {
-    const uint8_t *at = t.at, *const end = at + t.bytes;
-    while (at < end) {
-        const uint8_t lead = *at++;
-        const uint32_t more = lead < 0x80 ? 0u : lead >= 0xc2 && lead < 0xe0 ? 1u : (lead & 0xf0) == 0xe0 ? 2u : 3u;
-        if ((more == 3 && (lead < 0xf0 || lead > 0xf4)) || (size_t)(end - at) < more) return false;
-        if (more == 2 && ((lead == 0xe0 && *at < 0xa0) || (lead == 0xed && *at > 0x9f))) return false;
-        if (more == 3 && ((lead == 0xf0 && *at < 0x90) || (lead == 0xf4 && *at > 0x8f))) return false;
-        for (uint32_t i = 0; i < more; i++)
-            if ((*at++ & 0xc0) != 0x80) return false;
-    }
-    return true;
-}
-
-static bool is_named(struct text name, const char *word) {
-    return name.bytes == strlen(word) && memcmp(name.at, word, name.bytes) == 0;
-}
-
-/* False: it cannot be an attribute. One whose name has come before is left out, as a map has each name once. */
-static bool add_entry(struct entries *e, struct text name, struct text value) {
-    if (!is_text(name) || !is_text(value)) return false;
-    if (is_named(name, "pri") || is_named(name, "ttr_ms") || is_named(name, "delay_ms")) return true;
-    for (uint32_t i = 0; i < e->count; i++)
-        if (e->name[i].bytes == name.bytes && memcmp(e->name[i].at, name.at, name.bytes) == 0) return true;
-    if (e->count == HEADERS_MOST) return false;
-    e->name[e->count] = name;
-    e->value[e->count++] = value;
-    return true;
-}
-
-static struct text trimmed(const uint8_t *at, const uint8_t *end) {
-    while (at < end && (*at == ' ' || *at == '\t')) at++;
-    while (end > at && (end[-1] == ' ' || end[-1] == '\t')) end--;
-    return (struct text){at, (size_t)(end - at)};
-}
-
-/* A line that says the version, then lines of `name: value`, each ended by CR LF, and an empty one. */
-static bool split_nats(const uint8_t *at, size_t bytes, struct entries *out) {
-    const uint8_t *const end = at + bytes;
-    bool first = true;
-    while (at < end) {
-        const uint8_t *const stop = memchr(at, '\r', (size_t)(end - at));
-        if (!stop || end - stop < 2 || stop[1] != '\n') return false;
-        if (!first && stop > at) {
-            const uint8_t *const colon = memchr(at, ':', (size_t)(stop - at));
-            if (!colon || colon == at) return false;
-            const struct text name = {at, (size_t)(colon - at)};
-            if (!add_entry(out, name, trimmed(colon + 1, stop))) return false;
-        }
-        first = false;
-        at = stop + 2;
-    }
-    return !first;
-}
-
-/* For each the bytes of its name and of its value, 32 bits each, and then those. */
-static bool split_spark(const uint8_t *at, size_t bytes, struct entries *out) {
-    uint32_t sizes[2];
-    while (bytes > 0) {
-        if (bytes < sizeof sizes) return false;
-        memcpy(sizes, at, sizeof sizes);
-        at += sizeof sizes;
-        bytes -= sizeof sizes;
-        if (sizes[0] == 0 || sizes[0] > bytes || sizes[1] > bytes - sizes[0]) return false;
-        if (!add_entry(out, (struct text){at, sizes[0]}, (struct text){at + sizes[0], sizes[1]})) return false;
-        at += sizes[0] + sizes[1];
-        bytes -= sizes[0] + sizes[1];
-    }
-    return true;
-}
-
-static bool split_headers(uint16_t tag, const uint8_t *at, size_t bytes, struct entries *out) {
-    out->count = 0;
-    if (tag == HEADERS_NATS) return split_nats(at, bytes, out);
-    return tag == HEADERS_SPARK && split_spark(at, bytes, out);
-}
-
-static const char opaque_name[] = "headers.";
-
-/* The most that an entry takes beside the bytes of the headers, when they are one: its name, and two digits a byte. */
-enum { OPAQUE_NAME_BYTES = sizeof opaque_name - 1 + 5 };
-
-static uint8_t *put_hex(uint8_t *out, const uint8_t *at, size_t bytes) {
-    static const char digits[] = "0123456789abcdef";
-    for (size_t i = 0; i < bytes; i++) {
-        *out++ = (uint8_t)digits[at[i] >> 4];
-        *out++ = (uint8_t)digits[at[i] & 15];
-    }
-    return out;
-}
-
-static void put_entry(struct decode_columns *out, struct text name, struct text value) {
-    const int32_t entry = out->attribute_offsets[out->count + 1]++;
-    const int32_t names = out->name_offsets[entry], values = out->value_offsets[entry];
-    memcpy(out->names + names, name.at, name.bytes);
-    if (value.bytes) memcpy(out->values + values, value.at, value.bytes);
-    out->name_offsets[entry + 1] = names + (int32_t)name.bytes;
-    out->value_offsets[entry + 1] = values + (int32_t)value.bytes;
-}
-
-static void put_opaque(struct decode_columns *out, uint16_t tag, const uint8_t *at, size_t bytes) {
-    uint8_t name[OPAQUE_NAME_BYTES];
-    memcpy(name, opaque_name, sizeof opaque_name - 1);
-    const uint8_t *const end = decimal_put(name + sizeof opaque_name - 1, tag);
-    const int32_t entry = out->attribute_offsets[out->count + 1];
-    const int32_t values = out->value_offsets[entry];
-    uint8_t *const stop = put_hex(out->values + values, at, bytes);
-    put_entry(out, (struct text){name, (size_t)(end - name)}, (struct text){0});
-    out->value_offsets[entry + 1] = (int32_t)(stop - out->values);
-}
-
-/* Behind the other attributes of the message that is being put. */
-static void put_headers(struct decode_columns *out, const struct record *r) {
-    struct entries entries;
-    struct headers h;
-    const uint8_t *const at = (const uint8_t *)record_body(r) + sizeof h;
-    memcpy(&h, record_body(r), sizeof h);
-    if (!split_headers(h.tag, at, h.bytes, &entries)) {
-        put_opaque(out, h.tag, at, h.bytes);
-        return;
-    }
-    for (uint32_t i = 0; i < entries.count; i++) put_entry(out, entries.name[i], entries.value[i]);
-}
-
-/* Each message that may come has its share without headers; what is left beyond that is for them. */
-static bool headers_have_room(const struct decode_columns *out, const struct record *r) {
-    const size_t bytes = message_headers_bytes(r), left = out->capacity - out->count, all = out->capacity;
-    const size_t entries = (size_t)out->attribute_offsets[out->count];
-    const size_t names = (size_t)out->name_offsets[entries], values = (size_t)out->value_offsets[entries];
-    return entries + left * DECODE_MAX_ATTRIBUTES + HEADERS_MOST <=
-               all * DECODE_MAX_ATTRIBUTES + DECODE_HEADERS_ENTRIES &&
-           names + left * DECODE_ATTRIBUTE_NAME_BYTES + OPAQUE_NAME_BYTES + bytes <=
-               all * DECODE_ATTRIBUTE_NAME_BYTES + DECODE_HEADERS_NAME_BYTES &&
-           values + left * DECODE_ATTRIBUTE_VALUE_BYTES + 2 * bytes <=
-               all * DECODE_ATTRIBUTE_VALUE_BYTES + DECODE_HEADERS_VALUE_BYTES;
-}
-
-/* --- a message ---------------------------------------------------------------------------------------------------- */
+/* --- a row --------------------------------------------------------------------------------------------------------- */
 
 static bool same_attributes(const struct record *a, const struct record *b) {
     return a && a->attribute_bytes == b->attribute_bytes &&
@@ -253,30 +101,214 @@ static void put_attributes(struct decode_columns *out, const struct record *r, s
     out->attribute_offsets[out->count + 1] = entry + (int32_t)last->entries;
 }
 
-static void put_message(struct decode_columns *out, const struct record *r, struct rendered *last) {
+static const char opaque_name[] = "headers.";
+
+/* The most that an entry takes beside the bytes of the headers, when they are one: its name, and two digits a byte. */
+enum { OPAQUE_NAME_BYTES = sizeof opaque_name - 1 + 5 };
+
+/* What becomes of a record, or of a part of one. */
+struct row {
+    const uint8_t *body;
+    size_t body_bytes;
+    int32_t batch_index;       /* -1: it is of no batch */
+    uint16_t tag;              /* of its headers; 0: it has none */
+    struct text opaque;        /* what of those cannot be entries; none: NULL */
+    struct entries attributes; /* of its headers */
+};
+
+static uint8_t *put_hex(uint8_t *out, struct text text) {
+    static const char digits[] = "0123456789abcdef";
+    for (size_t i = 0; i < text.bytes; i++) {
+        *out++ = (uint8_t)digits[text.at[i] >> 4];
+        *out++ = (uint8_t)digits[text.at[i] & 15];
+    }
+    return out;
+}
+
+static uint8_t *put_bytes(uint8_t *out, const void *at, size_t bytes) {
+    if (bytes) memcpy(out, at, bytes);
+    return out + bytes;
+}
+
+static void put_entry(struct decode_columns *out, const struct entry *one) {
+    const int32_t entry = out->attribute_offsets[out->count + 1]++;
+    uint8_t *name = out->names + out->name_offsets[entry], *value = out->values + out->value_offsets[entry];
+    name = put_bytes(name, ENTRY_PREFIX, one->prefixed ? sizeof ENTRY_PREFIX - 1 : 0);
+    name = put_bytes(name, one->name.at, one->name.bytes);
+    value = put_bytes(value, one->value.at, one->value.bytes);
+    out->name_offsets[entry + 1] = (int32_t)(name - out->names);
+    out->value_offsets[entry + 1] = (int32_t)(value - out->values);
+}
+
+static void put_opaque(struct decode_columns *out, uint16_t tag, struct text text) {
+    const int32_t entry = out->attribute_offsets[out->count + 1]++;
+    uint8_t *name = out->names + out->name_offsets[entry], *value = out->values + out->value_offsets[entry];
+    name = decimal_put(put_bytes(name, opaque_name, sizeof opaque_name - 1), tag);
+    out->name_offsets[entry + 1] = (int32_t)(name - out->names);
+    out->value_offsets[entry + 1] = (int32_t)(put_hex(value, text) - out->values);
+}
+
+static void put_id(struct decode_columns *out, uint64_t id, int32_t batch_index) {
+    const int32_t at = out->id_offsets[out->count];
+    uint8_t *end = put_bytes(out->ids + at, out->id_prefix, DECODE_ID_PREFIX_BYTES);
+    hex_put(end, id);
+    end += DECODE_ID_BYTES - DECODE_ID_PREFIX_BYTES;
+    if (batch_index >= 0) {
+        *end++ = '.';
+        end = decimal_put(end, (uint64_t)batch_index);
+    }
+    out->id_offsets[out->count + 1] = (int32_t)(end - out->ids);
+}
+
+static void put_row(struct decode_columns *out, const struct record *r, const struct row *row, struct rendered *last) {
     const size_t i = out->count;
     if (out->seq) out->seq[i] = (int64_t)r->seq;
     if (out->time_us) out->time_us[i] = (int64_t)(r->time_ns / US_NS);
-    if (out->ids) {
-        uint8_t *id = out->ids + i * DECODE_ID_BYTES;
-        memcpy(id, out->id_prefix, DECODE_ID_PREFIX_BYTES);
-        hex_put(id + DECODE_ID_PREFIX_BYTES, r->id);
-    }
+    if (out->batch_index) out->batch_index[i] = row->batch_index;
+    if (out->ids) put_id(out, r->id, row->batch_index);
     if (out->bodies) {
-        const size_t before = message_headers_bytes(r), bytes = record_body_bytes(r) - before;
-        memcpy(out->bodies + out->body_bytes, (const uint8_t *)record_body(r) + before, bytes);
-        out->body_bytes += bytes;
+        put_bytes(out->bodies + out->body_bytes, row->body, row->body_bytes);
+        out->body_bytes += row->body_bytes;
         out->body_offsets[i + 1] = (int32_t)out->body_bytes;
     }
-    if (out->attribute_offsets) put_attributes(out, r, last);
-    if (out->attribute_offsets && message_headers_bytes(r)) put_headers(out, r);
+    if (out->attribute_offsets) {
+        put_attributes(out, r, last);
+        for (uint32_t n = 0; row->tag && n < row->attributes.count; n++) put_entry(out, &row->attributes.all[n]);
+        if (row->opaque.at) put_opaque(out, row->tag, row->opaque);
+    }
     out->count++;
 }
 
-static bool has_room(const struct decode_columns *out, const struct record *r) {
+/* Each message that may come has its share without headers; what is left beyond that is for them. */
+static bool headers_have_room(const struct decode_columns *out, const struct row *row) {
+    const size_t left = out->capacity - out->count, all = out->capacity;
+    const size_t entries = (size_t)out->attribute_offsets[out->count];
+    const size_t names = (size_t)out->name_offsets[entries], values = (size_t)out->value_offsets[entries];
+    return entries + left * DECODE_MAX_ATTRIBUTES + row->attributes.count + 1 <=
+               all * DECODE_MAX_ATTRIBUTES + DECODE_HEADERS_ENTRIES &&
+           names + left * DECODE_ATTRIBUTE_NAME_BYTES + row->attributes.name_bytes + OPAQUE_NAME_BYTES <=
+               all * DECODE_ATTRIBUTE_NAME_BYTES + DECODE_HEADERS_NAME_BYTES &&
+           values + left * DECODE_ATTRIBUTE_VALUE_BYTES + row->attributes.value_bytes + 2 * row->opaque.bytes <=
+               all * DECODE_ATTRIBUTE_VALUE_BYTES + DECODE_HEADERS_VALUE_BYTES;
+}
+
+static bool has_room(const struct decode_columns *out, const struct row *row) {
     if (out->count == out->capacity) return false;
-    if (out->attribute_offsets && message_headers_bytes(r) && !headers_have_room(out, r)) return false;
-    return !out->bodies || record_body_bytes(r) <= out->body_capacity - out->body_bytes;
+    if (out->attribute_offsets && row->tag && !headers_have_room(out, row)) return false;
+    return !out->bodies || row->body_bytes <= out->body_capacity - out->body_bytes;
+}
+
+/* --- a record as rows ---------------------------------------------------------------------------------------------- */
+
+static bool split_headers(const struct headers *h, const uint8_t *at, struct entries *out) {
+    out->count = 0;
+    if (h->tag == HEADERS_NATS) return entries_of_nats(at, h->bytes, out);
+    return h->tag == HEADERS_SPARK && entries_of_spark(at, h->bytes, out);
+}
+
+/* One row, as it lies there. What of the headers can be entries is there already. */
+static enum decode_result put_whole(struct decoder *d, const struct record *r, struct row *row, bool are_entries,
+                                    struct decode_columns *out, struct rendered *last) {
+    const size_t before = message_headers_bytes(r);
+    const uint8_t *const at = (const uint8_t *)record_body(r);
+    if (before && !are_entries)
+        row->opaque = (struct text){at + sizeof(struct headers), before - sizeof(struct headers)};
+    d->needs = row->body_bytes;
+    d->rows = 1;
+    if (!has_room(out, row)) return DECODE_FULL;
+    put_row(out, r, row, last);
+    return DECODE_MORE;
+}
+
+/* So much of one message's own metadata can be attributes. */
+enum { SINGLE_MOST = HEADERS_MAX_BYTES };
+
+/* It is so many messages and nothing else. */
+static bool is_sound(struct pulsar_bytes batch, uint32_t messages) {
+    struct pulsar_single single;
+    uint32_t count = 0;
+    while (count < messages && pulsar_next_single(&batch, &single) && pulsar_length(single.metadata) <= SINGLE_MOST)
+        count++;
+    return count == messages && pulsar_is_done(batch);
+}
+
+static enum decode_result put_batch(struct decoder *d, const struct record *r, struct pulsar_bytes rest,
+                                    uint32_t messages, struct row *row, struct decode_columns *out,
+                                    struct rendered *last) {
+    struct pulsar_single single;
+    for (uint32_t part = 0; part < messages && pulsar_next_single(&rest, &single); part++) {
+        if (part < d->next_part) continue;
+        row->body = single.payload.at;
+        row->body_bytes = pulsar_length(single.payload);
+        row->batch_index = (int32_t)part;
+        row->opaque = (struct text){0};
+        if (out->attribute_offsets && !entries_of_pulsar(single.metadata, PULSAR_SINGLE, &row->attributes))
+            row->opaque = (struct text){single.metadata.at, pulsar_length(single.metadata)};
+        d->needs = row->body_bytes;
+        d->rows = messages - part;
+        if (!has_room(out, row)) return DECODE_FULL;
+        put_row(out, r, row, last);
+        d->next_part = part + 1;
+    }
+    return DECODE_MORE;
+}
+
+/* A Pulsar client's. What is encrypted, or a chunk of more, nobody here can read: it is given as it lies there, with its
+ * metadata. */
+static enum decode_result put_pulsar(struct decoder *d, const struct record *r, struct row *row,
+                                     struct decode_columns *out, struct rendered *last) {
+    struct pulsar_metadata metadata;
+    struct pulsar_entry entry;
+    const uint8_t *const at = (const uint8_t *)record_body(r), *const end = at + record_body_bytes(r);
+    pulsar_split_entry((struct pulsar_bytes){at + sizeof(struct headers), end}, &entry);
+    if (!entry.is_whole || entry.payload.at != row->body || !pulsar_scan_metadata(entry.metadata, &metadata))
+        return put_whole(d, r, row, false, out, last);
+    bool opens = !metadata.is_encrypted && !metadata.is_chunk && !metadata.is_marker && metadata.messages <= INT32_MAX;
+    if (opens && metadata.compression != 0 && !d->was_opened) {
+        d->compression = metadata.compression;
+        d->opened_size = metadata.uncompressed_bytes;
+        d->packed_at = (uint64_t)(entry.payload.at - (const uint8_t *)r);
+        d->packed_bytes = pulsar_length(entry.payload);
+        return DECODE_PACKED;
+    }
+    struct pulsar_bytes payload = entry.payload;
+    if (d->was_opened && d->opened) payload = (struct pulsar_bytes){d->opened, d->opened + d->opened_size};
+    opens = opens && (!d->was_opened || d->opened);
+    const bool is_batch = metadata.messages > 0;
+    if (opens && is_batch && (d->next_part || is_sound(payload, metadata.messages)))
+        return put_batch(d, r, payload, metadata.messages, row, out, last);
+    const bool are_entries =
+        !out->attribute_offsets || entries_of_pulsar(entry.metadata, PULSAR_ENTRY, &row->attributes);
+    if (opens && !is_batch) {
+        row->body = payload.at;
+        row->body_bytes = pulsar_length(payload);
+    }
+    return put_whole(d, r, row, opens && !is_batch && are_entries, out, last);
+}
+
+static enum decode_result put_record(struct decoder *d, const struct record *r, struct decode_columns *out,
+                                     struct rendered *last) {
+    const size_t before = message_headers_bytes(r);
+    struct headers h = {0};
+    struct row row;
+    row.body = (const uint8_t *)record_body(r) + before;
+    row.body_bytes = record_body_bytes(r) - before;
+    row.batch_index = -1;
+    row.opaque = (struct text){0};
+    row.attributes.count = 0;
+    row.attributes.name_bytes = row.attributes.value_bytes = 0;
+    if (before) memcpy(&h, record_body(r), sizeof h);
+    row.tag = h.tag;
+    if (d->within != r->seq + 1) {
+        d->within = r->seq + 1;
+        d->next_part = d->was_opened = 0;
+        d->opened = NULL;
+    }
+    if (before && h.tag == HEADERS_PULSAR) return put_pulsar(d, r, &row, out, last);
+    const uint8_t *const at = (const uint8_t *)record_body(r) + sizeof h;
+    const bool are_entries = !before || !out->attribute_offsets || split_headers(&h, at, &row.attributes);
+    if (!are_entries) row.attributes.count = 0;
+    return put_whole(d, r, &row, are_entries, out, last);
 }
 
 enum decode_result decode_runs(struct decoder *d, const void *input, size_t bytes, size_t *used,
@@ -305,11 +337,6 @@ enum decode_result decode_runs(struct decoder *d, const void *input, size_t byte
         }
         d->needs = record_stride(r);
         if (left < d->needs) break;
-        if (!has_room(out, r)) {
-            d->needs = record_body_bytes(r);
-            result = DECODE_FULL;
-            break;
-        }
         if (!is_whole(r, d->run.segment)) {
             result = DECODE_CORRUPT;
             break;
@@ -318,8 +345,11 @@ enum decode_result decode_runs(struct decoder *d, const void *input, size_t byte
             result = DECODE_MISPLACED;
             break;
         }
+        result = put_record(d, r, out, &last);
+        if (result == DECODE_PACKED) d->packed_at += (uint64_t)(at - (const uint8_t *)input);
+        if (result != DECODE_MORE) break;
         note_gap(d, r->seq);
-        put_message(out, r, &last);
+        d->within = 0;
         d->next_seq = r->seq + 1;
         d->run.records--;
         d->run.bytes -= record_stride(r);

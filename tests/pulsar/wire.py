@@ -48,10 +48,15 @@ def send_frame(producer: int, sequence: int, entry: bytes, **fields: object) -> 
 
 
 def batch_of(*payloads: bytes) -> bytes:
+    return batch_with(*((payload, {}) for payload in payloads))
+
+
+def batch_with(*messages: tuple[bytes, dict[str, object]]) -> bytes:
+    """Of messages with metadata of their own."""
     single = message_class("SingleMessageMetadata")
     out = b""
-    for payload in payloads:
-        head = single(payload_size=len(payload)).SerializeToString()
+    for payload, fields in messages:
+        head = single(payload_size=len(payload), **fields).SerializeToString()
         out += struct.pack(">I", len(head)) + head + payload
     return out
 

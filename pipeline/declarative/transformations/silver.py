@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 spark = SparkSession.active()
 
 
-RAW = ("topic", "shard", "seq", "timestamp", "read_at", "id", "attributes", "broker")
+RAW = ("topic", "shard", "seq", "timestamp", "read_at", "id", "attributes", "broker", "batch_index")
 DECODED = ("bytes", "kind", "event_id", "event_time", "source", "payload", "text")
 
 
