@@ -24,11 +24,12 @@ run: setup
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
 PEERS := beanstalkd nsq nats
-STREAMS := pipeline wires others
-WIRES := tests/beanstalk tests/nsq tests/nats tests/pulsar
+STREAMS := pipeline nats wires campaigns others
 pipeline_TESTS := tests/pipeline
-wires_TESTS := $(WIRES)
-others_TESTS := $(addprefix --ignore=, tests/pipeline $(WIRES))
+nats_TESTS := tests/nats
+wires_TESTS := tests/beanstalk tests/nsq tests/pulsar
+campaigns_TESTS := tests/console tests/crash tests/fuzz tests/model tests/moving tests/strangers tests/terminal
+others_TESTS := $(addprefix --ignore=, $(foreach stream, $(STREAMS), $($(stream)_TESTS)))
 
 ifneq ($(strip $(ARGS)),)
 test: spark build/spark-classes.jsa $(PEERS)
@@ -36,8 +37,8 @@ test: spark build/spark-classes.jsa $(PEERS)
 else
 test: setup java beanstalkd
 	@$(MAKE) --no-print-directory -j 3 spark nsq nats
-	# Those of the wires mostly wait, those of the pipeline have a JVM, the others the tests' own process. Some measure time,
-	# which the rest can spoil: what fails is run again when nothing else runs, and has to pass then.
+	# Most of the time tests wait, so several streams of them share two cores. Some measure time, which the rest can spoil:
+	# what fails is run again when nothing else runs, and has to pass then.
 	$(MAKE) --no-print-directory -j $(words $(STREAMS)) $(STREAMS:%=stream-%)
 	failed=$$(cd build && grep -Lx 0 $(STREAMS:%=%.status)) || true
 	cat $(STREAMS:%=build/%.log)
