@@ -200,6 +200,44 @@ class Records:
         return count
 
 
+class ManyRecords:
+    """The reply to a call for the records of many ranges: a part for each, from the first on, as far as it goes; None:
+    there is no such topic. The parts are read one behind the other."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        try:
+            said = orjson.loads(response.read(int(response.headers["X-Parts"])))
+            self.parts = [None if part is None else Part(response, part) for part in said]
+        except (OSError, http.client.HTTPException) as error:
+            raise BrokenOffError(str(error) or type(error).__name__) from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise BrokenOffError(f"its reply makes no sense: {error}") from error
+
+
+class Part:
+    """As Records."""
+
+    def __init__(self, response: http.client.HTTPResponse, said: Mapping[str, Any]) -> None:
+        self._response = response
+        self._left = int(said["bytes"])
+        self.earliest = int(said["earliest"])
+        self.incarnation = str(said["incarnation"])
+        self.damage = str(said["damage"])
+        self.next = int(said["next"])
+
+    def readinto(self, buffer: memoryview) -> int:
+        if self._left == 0:
+            return 0
+        try:
+            count = self._response.readinto(buffer[: self._left])
+        except (OSError, http.client.HTTPException) as error:
+            raise BrokenOffError(str(error) or type(error).__name__) from error
+        if count == 0:
+            raise BrokenOffError(f"the connection was closed {self._left} bytes too early")
+        self._left -= count
+        return count
+
+
 class _RefusedError(Exception):
     """Trying again would not help."""
 
@@ -307,6 +345,17 @@ class Client:
             yield Records(response)
         finally:
             # A connection with an unread rest is of no more use.
+            if not response.isclosed():
+                self.close()
+
+    @contextlib.contextmanager
+    def records_of(self, ranges: Sequence[tuple[str, int, int]], max_bytes: int) -> Iterator[ManyRecords]:
+        """Of each range (topic, start, end), or of as many of the first as max_bytes hold."""
+        body = orjson.dumps({"ranges": ranges, "max_bytes": max_bytes})
+        response = self._persist("POST", "/v1/records", lambda: self._ask("POST", "/v1/records", body))
+        try:
+            yield ManyRecords(response)
+        finally:
             if not response.isclosed():
                 self.close()
 

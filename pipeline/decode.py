@@ -7,6 +7,7 @@ they are made, handed over and wrapped.
 from __future__ import annotations
 
 from enum import Enum
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -73,20 +74,17 @@ class _Buffers:
 
 
 class Decoder:
-    """The messages `start` to `end` - 1 of one topic of a broker, which its id names. Gaps before `gaps_from` are not
-    counted as missing messages."""
+    """Messages of topics of one broker, which its id names: of one range after the other, into the same batches."""
 
-    def __init__(
-        self, broker: str, topic: str, shard: int, schema: pa.Schema, start: int, end: int, gaps_from: int
-    ) -> None:
+    def __init__(self, broker: str, schema: pa.Schema, messages: int) -> None:
+        """`messages`: of all ranges together."""
         self._schema = schema
         self._wanted = frozenset(schema.names)
-        self._most = min(end - start, BATCH_MESSAGES)
-        self._constant = _Constant(broker, topic, shard, self._wanted)
+        self._most = min(messages, BATCH_MESSAGES)
+        self._constant = _Constant(broker)
         self._opened: bytes | None = None
         self._id_prefix = id_prefix(broker)
         self._d = ffi.new("struct decoder *")
-        self._d.next_seq, self._d.end_seq, self._d.gaps_from = start, end, gaps_from
         self._used = ffi.new("size_t *")
         # A range of a few messages, of which there may be thousands, takes no megabytes.
         self._body_capacity = min(BATCH_BODY_BYTES, self._most * SMALL_MESSAGE_BYTES)
@@ -94,6 +92,14 @@ class Decoder:
 
     def _new_buffers(self, body_capacity: int) -> _Buffers:
         return _Buffers(self._wanted, self._most, body_capacity, self._id_prefix)
+
+    def turn_to(self, topic: str, shard: int, start: int, end: int, gaps_from: int) -> None:
+        """From now on it is messages `start` to `end` - 1 of this topic. Gaps before `gaps_from` are not counted as
+        missing messages."""
+        self._d.next_seq, self._d.end_seq, self._d.gaps_from = start, end, gaps_from
+        self._d.gap_from = self._d.gap_until = self._d.missing = 0
+        self._d.within = self._d.next_part = self._d.was_opened = 0
+        self._constant.turn_to(topic, shard, int(self._buffers.c.count))
 
     @property
     def next_seq(self) -> int:
@@ -170,6 +176,7 @@ class Decoder:
             return None
         self._buffers = self._new_buffers(self._body_capacity)
         columns = [self._array(field, taken, n) for field in self._schema]
+        self._constant.begin()
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _array(self, field: pa.Field, b: _Buffers, n: int) -> pa.Array:
@@ -197,34 +204,53 @@ class Decoder:
 
 
 class _Constant:
-    """What is the same in every batch of a topic: made for the largest one so far."""
+    """What is the same for all messages of a topic, and which rows of a batch are of which."""
 
-    def __init__(self, broker: str, topic: str, shard: int, wanted: frozenset[str]) -> None:
-        self._broker, self._topic, self._shard, self._wanted = broker, topic, shard, wanted
-        self._rows = 0
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+        self._ranges: list[tuple[int, str, int]] = []  # the first row of each, its topic and shard
+        # For the largest batch so far; the first two of one topic alone.
+        self._shards: tuple[int, pa.Array] | None = None
+        self._topics: tuple[str, pa.Array] | None = None
+        self._brokers: pa.Array = pa.array([], pa.string())
 
-    def _reach(self, n: int) -> None:
-        if n <= self._rows:
-            return
-        self._rows = n
-        if "topic" in self._wanted:
-            self._topics = _repeated(self._topic, n)
-        if "broker" in self._wanted:
-            self._brokers = _repeated(self._broker, n)
-        if "shard" in self._wanted:
-            self._shards = _fixed(pa.int32(), np.full(n, self._shard, np.int32), n)
+    def turn_to(self, topic: str, shard: int, row: int) -> None:
+        if self._ranges and self._ranges[-1][0] == row:
+            self._ranges.pop()
+        self._ranges.append((row, topic, shard))
 
-    def topics(self, n: int) -> pa.Array:
-        self._reach(n)
-        return self._topics[:n]
+    def begin(self) -> None:
+        """A new batch, of the last topic so far."""
+        _, topic, shard = self._ranges[-1]
+        self._ranges = [(0, topic, shard)]
 
     def brokers(self, n: int) -> pa.Array:
-        self._reach(n)
+        if len(self._brokers) < n:
+            self._brokers = _repeated(self._broker, n)
         return self._brokers[:n]
 
+    def topics(self, n: int) -> pa.Array:
+        if len(self._ranges) > 1:
+            names = pa.array([topic for _, topic, _ in self._ranges], pa.string())
+            places = np.repeat(np.arange(len(names), dtype=np.int32), self._counts(n))
+            return pa.DictionaryArray.from_arrays(pa.array(places), names).dictionary_decode()
+        topic = self._ranges[0][1]
+        if self._topics is None or self._topics[0] != topic or len(self._topics[1]) < n:
+            self._topics = topic, _repeated(topic, n)
+        return self._topics[1][:n]
+
     def shards(self, n: int) -> pa.Array:
-        self._reach(n)
-        return self._shards[:n]
+        if len(self._ranges) > 1:
+            shards = np.array([shard for _, _, shard in self._ranges], np.int32)
+            return _fixed(pa.int32(), np.repeat(shards, self._counts(n)), n)
+        shard = self._ranges[0][2]
+        if self._shards is None or self._shards[0] != shard or len(self._shards[1]) < n:
+            self._shards = shard, _fixed(pa.int32(), np.full(n, shard, np.int32), n)
+        return self._shards[1][:n]
+
+    def _counts(self, n: int) -> npt.NDArray[np.int64]:
+        begins = [*(row for row, _, _ in self._ranges), n]
+        return np.array([end - begin for begin, end in pairwise(begins)], np.int64)
 
 
 def id_prefix(broker: str) -> bytes:

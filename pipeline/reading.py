@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from mq_shards.pipeline.client import Address, BrokenOffError, BrokerError, Client, Records
+from mq_shards.pipeline.client import Address, BrokenOffError, BrokerError, Client, Part, Records
 from mq_shards.pipeline.decode import Bytes, DecodeError, Decoder, Progress
 from mq_shards.pipeline.topics import Key, Stream
 from pyspark.sql.datasource import InputPartition
@@ -63,18 +63,34 @@ class Range(InputPartition):
 
 
 class RangeReader:
-    def __init__(self, of: Range, schema: pa.Schema, *, fail_on_data_loss: bool, patience_s: float) -> None:
+    """Its messages go into the batches of a decoder that others may use before and after it, not meanwhile."""
+
+    def __init__(self, of: Range, decoder: Decoder, *, fail_on_data_loss: bool, patience_s: float) -> None:
         self._range = of
         self._fail_on_data_loss = fail_on_data_loss
         self._patience_s = patience_s
-        self._decoder = Decoder(of.broker, of.topic, of.shard, schema, of.start, of.end, of.gaps_from)
+        self._decoder = decoder
         self._buffer: Bytes = np.empty(min(PIECE_BYTES, (of.end - of.start) * SMALL_RECORD_BYTES), np.uint8)
         self._filled = 0
         self._missing = 0
         self._damage = ""
+        decoder.turn_to(of.topic, of.shard, of.start, of.end, of.gaps_from)
+
+    def part(self, records: Part | None) -> Iterator[pa.RecordBatch]:
+        """What a call for many ranges has brought of this one; None: the topic is gone. How far that went `next_seq`
+        says. Raises DataLossError, BrokenOffError, DecodeError."""
+        if records is not None:
+            yield from self._reply(records)
+        else:
+            self._gone()
+
+    @property
+    def next_seq(self) -> int:
+        return self._decoder.next_seq
 
     def batches(self, client: Client) -> Iterator[pa.RecordBatch]:
-        """`client`: of the range's broker. Raises DataLossError, BrokerError."""
+        """Asks for it until it is there, but for what the decoder has not given up yet. `client`: of the range's
+        broker. Raises DataLossError, BrokerError."""
         give_up, tries = time.monotonic() + self._patience_s, CORRUPT_TRIES
         while (start := self._decoder.next_seq) < self._range.end:
             broken: Exception | None = None
@@ -84,9 +100,7 @@ class RangeReader:
             except BrokerError as error:
                 if error.status != NOT_FOUND:
                     raise
-                # All of the topic went since the range was planned.
-                self._decoder.skip_to(self._range.end)
-                self._lost(start, self._range.end)
+                self._gone()
                 break
             except (BrokenOffError, DecodeError) as error:
                 broken = error
@@ -104,10 +118,14 @@ class RangeReader:
                 give_up = time.monotonic() + self._patience_s
             elif broken is not None:
                 time.sleep(PAUSE_S)
-        if (batch := self._decoder.take()) is not None:
-            yield batch
 
-    def _reply(self, records: Records) -> Iterator[pa.RecordBatch]:
+    def _gone(self) -> None:
+        """All of the topic went since the range was planned."""
+        start = self._decoder.next_seq
+        self._decoder.skip_to(self._range.end)
+        self._lost(start, self._range.end)
+
+    def _reply(self, records: Records | Part) -> Iterator[pa.RecordBatch]:
         if records.incarnation != self._range.incarnation:
             raise DataLossError(f"{self._range}: its log was begun anew while it was read")
         # Where gaps are no matter, what retention has taken since the query began is.

@@ -7,11 +7,12 @@ kilobytes would take minutes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
-from mq_shards.pipeline.client import Client
+from mq_shards.pipeline.client import BrokenOffError, BrokerError, Client
+from mq_shards.pipeline.decode import DecodeError, Decoder
 from mq_shards.pipeline.options import ReadOptions
 from mq_shards.pipeline.ranges import split
 from mq_shards.pipeline.reading import Range, RangeReader
@@ -22,8 +23,8 @@ from pyspark.sql.datasource import InputPartition
 SMALL_BYTES: Final = 1 << 20
 TASK_BYTES: Final = 16 << 20
 TASK_RANGES: Final = 1024
-# Batches of a few rows are put together until they have so many.
-BATCH_ROWS: Final = 4096
+REPLY_BYTES: Final = 64 << 20  # asked for at once: more than a task of many ranges has
+NOT_ALLOWED: Final = 405
 
 
 @dataclass(frozen=True)
@@ -80,21 +81,53 @@ def read(task: Task, schema: pa.Schema, options: ReadOptions) -> Iterator[pa.Rec
     """Raises DataLossError, BrokerError."""
     first = task.ranges[0]
     with Client(first.address, options.patience_s, first.broker) as client:
-        gathered: list[pa.RecordBatch] = []
-        rows = 0
-        for part in task.ranges:
-            reader = RangeReader(
-                part, schema, fail_on_data_loss=options.fail_on_data_loss, patience_s=options.patience_s
-            )
-            for batch in reader.batches(client):
-                gathered.append(batch)
-                rows += batch.num_rows
-                if rows >= BATCH_ROWS:
-                    yield _one(gathered)
-                    gathered, rows = [], 0
-        if gathered:
-            yield _one(gathered)
+        yield from TaskReader(task.ranges, schema, options).batches(client)
 
 
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+class TaskReader:
+    """All small ranges are asked for at once, and again as long as that goes on; what is left over, one by one."""
+
+    def __init__(self, ranges: Sequence[Range], schema: pa.Schema, options: ReadOptions) -> None:
+        # Those of one shard lie in the same files.
+        self._left = sorted(ranges, key=lambda of: (of.shard, of.topic, of.start))
+        self._options = options
+        self._decoder = Decoder(ranges[0].broker, schema, sum(of.end - of.start for of in ranges))
+
+    def batches(self, client: Client) -> Iterator[pa.RecordBatch]:
+        many = len(self._left) > 1
+        while self._left:
+            before = len(self._left)
+            if many:
+                try:
+                    yield from self._many(client)
+                except (BrokenOffError, DecodeError):
+                    pass  # the first of those that are left is read alone, with patience
+                except BrokerError as error:
+                    if error.status != NOT_ALLOWED:
+                        raise
+                    many = False  # a broker from before it knew that call
+            if self._left and len(self._left) == before:
+                yield from self._reader(self._left[0]).batches(client)
+                self._left.pop(0)
+        if (batch := self._decoder.take()) is not None:
+            yield batch
+
+    def _many(self, client: Client) -> Iterator[pa.RecordBatch]:
+        asked = self._left[:TASK_RANGES]
+        with client.records_of([(of.topic, of.start, of.end) for of in asked], REPLY_BYTES) as reply:
+            for of, part in zip(asked, reply.parts, strict=False):
+                reader = self._reader(of)
+                try:
+                    yield from reader.part(part)
+                finally:
+                    # As far as it has come it is in a batch, whatever becomes of the rest.
+                    self._left[0] = replace(of, start=reader.next_seq)
+                if reader.next_seq < of.end:
+                    return
+                self._left.pop(0)
+
+    def _reader(self, of: Range) -> RangeReader:
+        options = self._options
+        return RangeReader(
+            of, self._decoder, fail_on_data_loss=options.fail_on_data_loss, patience_s=options.patience_s
+        )  # fmt: skip

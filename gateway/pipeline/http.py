@@ -99,7 +99,7 @@ class PipelineHttp:
             **HttpWriters(staging, self._writers, bodies).routes,
         }
         if data_dir is not None and self.view is not None:
-            self._routes |= HttpRecords(broker_id, self.view, reading, self._way).routes
+            self._routes |= HttpRecords(broker_id, self.view, bodies, reading, self._way).routes
             self._readers = HttpReaders(data_dir, self.view, bodies, reading)
             self._routes |= self._readers.routes
         self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS, UNSENT_BYTES)

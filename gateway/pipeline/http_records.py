@@ -7,32 +7,42 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
+import orjson
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
+from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.giving_way import GiveWay
 from mq_shards.gateway.pipeline.handling import Handler, number
+from mq_shards.shards.readers import MAX_SEQ
 
 if TYPE_CHECKING:  # numpy comes with them: not before somebody reads
+    from mq_shards.shards.reader.runs import Asked
     from mq_shards.shards.reader.shard import Topic
-    from mq_shards.shards.reader.view import DataView, Range
+    from mq_shards.shards.reader.view import DataView, Range, Ranges
 
 DEFAULT_REPLY_BYTES: Final = 8 << 20
 MAX_REPLY_BYTES: Final = 64 << 20
 REPLIES_AT_ONCE: Final = 32  # of records; the others wait for their turn
-MAX_DAMAGE: Final = 16  # places that a reply names
+MAX_DAMAGE: Final = 16  # places that a reply names, of each topic
+MAX_RANGES: Final = 1024  # in one request
+MAX_RANGES_BYTES: Final = 2 << 20
+WANTED: Final = '{"ranges": [[topic, from, to], ...], "max_bytes": N} is wanted'
 
 
 class HttpRecords:
-    def __init__(self, broker_id: str, view: Callable[[], DataView], threads: Executor, way: GiveWay) -> None:
+    def __init__(
+        self, broker_id: str, view: Callable[[], DataView], bodies: Bodies, threads: Executor, way: GiveWay
+    ) -> None:
         self._broker_id = broker_id
         self._view = view
+        self._bodies = bodies
         self._way = way
         self._threads = threads
         self._replies = asyncio.Semaphore(REPLIES_AT_ONCE)
         self.routes: Final[dict[str, dict[str, Handler]]] = {
             "/v1/topics": {"GET": self._topics},
             "/v1/offsets": {"GET": self._offsets},
-            "/v1/records": {"GET": self._records},
+            "/v1/records": {"GET": self._records, "POST": self._records_of_many},
         }
 
     async def _topics(self, request: Request, fields: dict[str, str]) -> Answer:
@@ -77,7 +87,22 @@ class HttpRecords:
             with found.runs, self._way:
                 from mq_shards.gateway.pipeline.send_records import send
 
-                await send(request, _records_headers(found), found.runs, self._threads, self._way)
+                await send(request, _records_headers(found), [found.runs], self._threads, self._way)
+
+    async def _records_of_many(self, request: Request, fields: dict[str, str]) -> None:
+        """So that many small topics do not cost a request each."""
+        async with self._bodies.read_whole(request, MAX_RANGES_BYTES) as body:
+            asked, max_bytes = _asked(body)
+        loop = asyncio.get_running_loop()
+        async with self._replies:
+            found = await loop.run_in_executor(self._threads, lambda: self._view().records_of(asked, max_bytes))
+            with found.files, self._way:
+                from mq_shards.gateway.pipeline.send_records import send
+
+                parts = await loop.run_in_executor(self._threads, _parts_json, found)
+                headers = {"Content-Type": "application/octet-stream", "X-Parts": str(len(parts))}
+                runs = [part.runs for part in found.parts if part is not None]
+                await send(request, headers, runs, self._threads, self._way, parts)
 
     def _find(self, topic: str, first: int, until: int | None, max_bytes: int) -> Range | None:
         """In a thread."""
@@ -119,6 +144,45 @@ def _records_headers(found: Range) -> dict[str, str]:
         "X-Next": str(found.runs.next),
     }
     if found.damage:
-        places = [f"{found.topic.shard}/{n}/{place.offset}-{place.until}" for n, place in found.damage[:MAX_DAMAGE]]
-        headers["X-Damage"] = ", ".join(places)
+        headers["X-Damage"] = _damage(found)
     return headers
+
+
+def _damage(found: Range) -> str:
+    return ", ".join(f"{found.topic.shard}/{n}/{place.offset}-{place.until}" for n, place in found.damage[:MAX_DAMAGE])
+
+
+def _parts_json(found: Ranges) -> bytes:
+    return orjson.dumps([None if part is None else _part_json(part) for part in found.parts])
+
+
+def _part_json(part: Range) -> dict[str, Any]:
+    return {
+        "earliest": part.topic.earliest,
+        "complete": part.topic.complete,
+        "latest": part.topic.latest,
+        "incarnation": _incarnation(part.topic),
+        "next": part.runs.next,
+        "bytes": part.runs.size,
+        "damage": _damage(part),
+    }
+
+
+def _asked(body: bytes) -> tuple[list[Asked], int]:
+    """Raises HttpError."""
+    from mq_shards.shards.reader.runs import Asked
+
+    try:
+        said = orjson.loads(body)
+        ranges, max_bytes = said["ranges"], said.get("max_bytes", DEFAULT_REPLY_BYTES)
+        asked = [Asked(topic, first, until) for topic, first, until in ranges]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise HttpError(400, WANTED) from None
+    if not 0 < len(asked) <= MAX_RANGES:
+        raise HttpError(400, f"ranges: from 1 to {MAX_RANGES} of them")
+    for number_of in (max_bytes, *(seq for of in asked for seq in (of.first, of.until))):
+        if type(number_of) is not int or not 0 <= number_of <= MAX_SEQ:
+            raise HttpError(400, WANTED)
+    if not all(isinstance(of.topic, str) and of.topic for of in asked):
+        raise HttpError(400, WANTED)
+    return asked, min(max_bytes, MAX_REPLY_BYTES)

@@ -7,14 +7,17 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import IO, Final, cast
 
 import numpy as np
 from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pipeline.giving_way import GiveWay
-from mq_shards.shards.reader.runs import Run, Runs
+from mq_shards.shards.reader.runs import Runs
 from mq_shards.shards.reader.scan import gather
 
 SENDFILE_BYTES: Final = 64 << 10  # from so many on a piece is worth a call of its own
@@ -38,12 +41,34 @@ class _File(io.RawIOBase):
         return offset  # the loop names the place in each call
 
 
-async def send(request: Request, headers: Mapping[str, str], found: Runs, threads: Executor, way: GiveWay) -> None:
-    """The whole reply. A connection on which it cannot be finished is cut: the client sees that the length is wrong."""
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Of a reply: bytes that are at hand, or of a file."""
+
+    data: bytes
+    fd: int = -1
+    offset: int = 0
+    length: int = 0
+
+
+async def send(
+    request: Request,
+    headers: Mapping[str, str],
+    found: Sequence[Runs],
+    threads: Executor,
+    way: GiveWay,
+    head: bytes = b"",
+) -> None:
+    """The whole reply, `head` first. A connection on which it cannot be finished is cut: the client sees that the
+    length is wrong."""
     try:
-        request.begin(200, headers, found.size)
-        for run in found.runs:
-            await _send_run(request, run, threads, way)
+        request.begin(200, headers, len(head) + sum(runs.size for runs in found))
+        if head:
+            async with asyncio.timeout(SEND_S):
+                await request.write(head)
+        for pieces in _together(_pieces(found)):
+            await way.turn()
+            await _send_pieces(request, pieces, threads)
     except ConnectionError:
         pass  # it does not want it any more
     except (OSError, TimeoutError, RuntimeError):
@@ -51,20 +76,16 @@ async def send(request: Request, headers: Mapping[str, str], found: Runs, thread
         raise
 
 
-async def _send_run(request: Request, run: Run, threads: Executor, way: GiveWay) -> None:
-    loop = asyncio.get_running_loop()
-    file = cast(IO[bytes], _File(run.fd))
-    async with asyncio.timeout(SEND_S):
-        await request.write(run.head)
-    for low, high in _pieces(run):
-        await way.turn()
-        if high > low + 1 or run.lengths[low] < SENDFILE_BYTES:
-            async with asyncio.timeout(SEND_S):
-                await request.write(await loop.run_in_executor(threads, _gathered, run, low, high))
-        elif request.is_encrypted:  # it has to come into this process: the kernel cannot send it from the file
-            await _send_read(request, run.fd, run.offsets[low], run.lengths[low], threads)
-        else:
-            await _send_file(request, file, run.offsets[low], run.lengths[low])
+async def _send_pieces(request: Request, pieces: list[_Piece], threads: Executor) -> None:
+    one = pieces[0]
+    if len(pieces) > 1 or one.length < SENDFILE_BYTES:
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(SEND_S):
+            await request.write(await loop.run_in_executor(threads, _gathered, pieces))
+    elif request.is_encrypted:  # it has to come into this process: the kernel cannot send it from the file
+        await _send_read(request, one.fd, one.offset, one.length, threads)
+    else:
+        await _send_file(request, cast(IO[bytes], _File(one.fd)), one.offset, one.length)
 
 
 async def _send_file(request: Request, file: IO[bytes], offset: int, length: int) -> None:
@@ -92,23 +113,45 @@ async def _send_read(request: Request, fd: int, offset: int, length: int, thread
         length -= len(data)
 
 
-def _pieces(run: Run) -> Iterator[tuple[int, int]]:
-    """Which pieces of the file go out together: large ones alone."""
-    low = size = 0
-    for n, length in enumerate(run.lengths):
-        if n > low and (length >= SENDFILE_BYTES or size + length > GATHER_BYTES):
-            yield low, n
-            low, size = n, 0
-        size += length
-        if length >= SENDFILE_BYTES:
-            yield low, n + 1
-            low, size = n + 1, 0
-    if low < len(run.lengths):
-        yield low, len(run.lengths)
+def _pieces(found: Iterable[Runs]) -> Iterator[_Piece]:
+    for runs in found:
+        for run in runs.runs:
+            yield _Piece(run.head)
+            for offset, length in zip(run.offsets, run.lengths, strict=True):
+                yield _Piece(b"", run.fd, offset, length)
 
 
-def _gathered(run: Run, low: int, high: int) -> bytearray:
-    lengths = run.lengths[low:high]
-    out = bytearray(sum(lengths))
-    gather(run.fd, np.array(run.offsets[low:high], "<u8"), np.array(lengths, "<u4"), out, bytearray(SCRATCH_BYTES))
-    return out
+def _together(pieces: Iterable[_Piece]) -> Iterator[list[_Piece]]:
+    """Which go out together: large ones alone."""
+    gathered: list[_Piece] = []
+    size = 0
+    for piece in pieces:
+        more = len(piece.data) + piece.length
+        if gathered and (piece.length >= SENDFILE_BYTES or size + more > GATHER_BYTES):
+            yield gathered
+            gathered, size = [], 0
+        if piece.length >= SENDFILE_BYTES:
+            yield [piece]
+            continue
+        gathered.append(piece)
+        size += more
+    if gathered:
+        yield gathered
+
+
+def _gathered(pieces: list[_Piece]) -> bytes:
+    """In a thread. What is of one file is read together, wherever it goes."""
+    out: list[bytes | memoryview] = [piece.data for piece in pieces]
+    scratch = bytearray(SCRATCH_BYTES)
+    of_file = sorted((piece.fd, piece.offset, n) for n, piece in enumerate(pieces) if piece.length)
+    for fd, places in groupby(of_file, key=itemgetter(0)):
+        numbers = [n for _, _, n in places]
+        lengths = [pieces[n].length for n in numbers]
+        read = bytearray(sum(lengths))
+        offsets = np.array([pieces[n].offset for n in numbers], "<u8")
+        gather(fd, offsets, np.array(lengths, "<u4"), read, scratch)
+        at, view = 0, memoryview(read)
+        for n, length in zip(numbers, lengths, strict=True):
+            out[n] = view[at : at + length]
+            at += length
+    return b"".join(out)

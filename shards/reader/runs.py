@@ -9,17 +9,25 @@ import contextlib
 import os
 import struct
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 import numpy as np
 from mq_shards.shards.reader.scan import MESSAGES, Batch, Columns
-from mq_shards.shards.reader.shard import ChangedError, ShardView, Span
+from mq_shards.shards.reader.shard import MAX_STRETCHES, ChangedError, ShardView, Span
 
 # uint32 segment, uint32 records, uint64 bytes; then so many bytes of records, each padded to 8.
 RUN_HEAD: Final = struct.Struct("<IIQ")
 MAX_FILES: Final = 64  # segments in one answer
+MAX_STRETCHES_OF_MANY: Final = 1024  # of a segment, in an answer to many ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Seqs [first, until) of a topic."""
+
+    topic: str
+    first: int
+    until: int
 
 
 @dataclass(slots=True)
@@ -45,13 +53,52 @@ class Run:
             self.lengths.append(length)
 
 
+class Files:
+    """Segments that are open for one answer."""
+
+    def __init__(self, most: int = MAX_FILES) -> None:
+        self._most = most
+        self._open: dict[tuple[int, int], int] = {}  # by shard and segment
+        self._aside: list[int] = []
+
+    def open(self, view: ShardView, segment: int) -> int | None:
+        """Its descriptor; None: there is room for no more. Raises OSError."""
+        fd = self._open.get((view.shard, segment))
+        if fd is None and len(self) < self._most:
+            fd = self._open[view.shard, segment] = os.open(view.path(segment), os.O_RDONLY | os.O_CLOEXEC)
+        return fd
+
+    def set_aside(self, shard: int) -> None:
+        """They may be others by now. What has been said of them is still sent out of those that are open."""
+        for key in [key for key in self._open if key[0] == shard]:
+            self._aside.append(self._open.pop(key))
+
+    def __len__(self) -> int:
+        return len(self._open) + len(self._aside)
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for fd in (*self._open.values(), *self._aside):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._open, self._aside = {}, []
+
+
 @dataclass(slots=True)
 class Runs:
-    """`next`: the seq to ask for next."""
+    """`next`: the seq to ask for next. `files`: those of the whole answer, to be closed when it has been sent.
+    `segments`: those of this range. `spans`: how many stretches it has."""
 
     next: int
+    files: Files
+    spans: int = 0
     runs: list[Run] = field(default_factory=list)
-    files: dict[int, int] = field(default_factory=dict)  # descriptors by segment
+    segments: set[int] = field(default_factory=set)
 
     @property
     def size(self) -> int:
@@ -61,50 +108,39 @@ class Runs:
     def __enter__(self) -> Runs:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        for fd in self.files.values():
-            with contextlib.suppress(OSError):
-                os.close(fd)
-        self.files = {}
+        self.files.close()
 
 
-def runs_of(view: ShardView, topic: str, first: int, until: int, max_bytes: int) -> Runs:
-    """What is there of seqs [first, until): `max_bytes` of records, or one that is larger.
+def runs_of(view: ShardView, asked: Asked, max_bytes: int, files: Files, *, alone: bool = True) -> Runs:
+    """What is there of a range: `max_bytes` of records, or, if it is `alone` in its answer, one that is larger.
 
     Raises FileNotFoundError when a segment has just been removed: refresh and ask again; ChangedError: forget it
     before that. OSError.
     """
-    found = view.find(topic, first, until)
-    result = Runs(found.until)
-    try:
-        _collect(result, view, found.spans, max_bytes)
-    except BaseException:
-        result.close()
-        raise
+    found = view.find(asked.topic, asked.first, asked.until, MAX_STRETCHES if alone else MAX_STRETCHES_OF_MANY)
+    result = Runs(found.until, files, len(found.spans))
+    _collect(result, view, found.spans, max_bytes, alone=alone)
     return result
 
 
-def _collect(result: Runs, view: ShardView, spans: list[Span], max_bytes: int) -> None:
+def _collect(result: Runs, view: ShardView, spans: list[Span], max_bytes: int, *, alone: bool) -> None:
     room = max_bytes
     for span in spans:
-        if span.segment not in result.files:
-            if len(result.files) == MAX_FILES:
-                result.next = span.first
-                return
-            result.files[span.segment] = _open(view.path(span.segment))
-        fd = result.files[span.segment]
+        if (fd := result.files.open(view, span.segment)) is None:
+            result.next = span.first
+            return
+        result.segments.add(span.segment)
         if not result.runs or result.runs[-1].segment != span.segment:
             if result.runs and room <= 0:
                 result.next = span.first
                 return
             result.runs.append(Run(span.segment, fd))
         run = result.runs[-1]
-        records, offset, length = _cut(fd, span, room, room < max_bytes, view.columns)
+        records, offset, length = _cut(fd, span, room, not alone or room < max_bytes, view.columns)
         if records:
             run.add(records, offset, length)
         else:
@@ -118,10 +154,6 @@ def _collect(result: Runs, view: ShardView, spans: list[Span], max_bytes: int) -
 def _drop_empty(result: Runs) -> None:
     if result.runs[-1].records == 0:
         result.runs.pop()
-
-
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _cut(fd: int, span: Span, room: int, any_before: bool, columns: Columns) -> tuple[int, int, int]:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.reader.changes import Changes, Listing
-from mq_shards.shards.reader.runs import Runs, runs_of
+from mq_shards.shards.reader.runs import MAX_FILES, Asked, Files, Runs, runs_of
 from mq_shards.shards.reader.scan import Columns
 from mq_shards.shards.reader.segment import Damage
 from mq_shards.shards.reader.shard import ChangedError, ShardView, Topic
+from mq_shards.shards.readers import MAX_SEQ
 
 # Between two looks at a shard retention may drop what the first one saw; not for ever.
 TRIES: Final = 10
+MAX_FILES_OF_MANY: Final = 256  # in an answer to many ranges
+MAX_STRETCHES_IN_ALL: Final = 65536  # after so many no further range is looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,19 @@ class Range:
     topic: Topic
     runs: Runs
     damage: list[tuple[int, Damage]]
+
+    def is_refused(self, asked: Asked) -> bool:
+        """Whether there was no room even for its first message."""
+        return not self.runs.runs and self.runs.next == asked.first < min(asked.until, self.topic.latest)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """One for each that was asked for, from the first on, as far as there was room; None: there is no such topic. The
+    files are to be closed."""
+
+    parts: list[Range | None]
+    files: Files
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +114,55 @@ class DataView:
 
     def records(self, name: str, first: int, until: int | None, max_bytes: int) -> Range | None:
         """What is there of seqs [first, until); None: no such topic. Raises OSError."""
-        shard = self.shard_of(name)
+        found = self.records_of([Asked(name, first, MAX_SEQ if until is None else until)], max_bytes)
+        if found.parts[0] is None:
+            found.files.close()
+        return found.parts[0]
+
+    def records_of(self, asked: Sequence[Asked], max_bytes: int) -> Ranges:
+        """Of as many of the ranges, from the first on, as there is room for. Raises OSError."""
+        found = Ranges([], Files(MAX_FILES if len(asked) == 1 else MAX_FILES_OF_MANY))
+        room, stretches = max_bytes, MAX_STRETCHES_IN_ALL
+        seen: set[int] = set()
+        try:
+            for which in asked:
+                part = self._records(which, room, found, seen)
+                if found.parts and part is not None and part.is_refused(which):
+                    break
+                found.parts.append(part)
+                if part is not None:
+                    room -= part.runs.size
+                    stretches -= part.runs.spans
+                if room <= 0 or stretches <= 0:
+                    break
+        except BaseException:
+            found.files.close()
+            raise
+        return found
+
+    def _records(self, asked: Asked, room: int, found: Ranges, seen: set[int]) -> Range | None:
+        """`seen`: shards that have been looked at for this answer, which is one look at each."""
+        shard = self.shard_of(asked.topic)
         if shard is None:
             return None
         view = self._views[shard]
         for _ in range(TRIES):
             with self._lock:
-                view.refresh()
-                topic = view.topic(name)
+                if shard not in seen:
+                    view.refresh()
+                    seen.add(shard)
+                topic = view.topic(asked.topic)
                 if topic is None:
                     return None
-                end = topic.latest if until is None else min(until, topic.latest)
+                until = max(asked.first, min(asked.until, topic.latest))
                 try:
-                    runs = runs_of(view, name, first, max(first, end), max_bytes)
-                except FileNotFoundError:
+                    clipped = Asked(asked.topic, asked.first, until)
+                    runs = runs_of(view, clipped, room, found.files, alone=not found.parts)
+                except (FileNotFoundError, ChangedError) as error:
+                    if isinstance(error, ChangedError):
+                        view.forget(error.segment)
+                    seen.discard(shard)
+                    found.files.set_aside(shard)
                     continue
-                except ChangedError as error:
-                    view.forget(error.segment)
-                    continue
-                return Range(topic, runs, view.damage(set(runs.files)))
+                return Range(topic, runs, view.damage(runs.segments))
         raise OSError(f"the segments of shard {shard} vanish as they are read")

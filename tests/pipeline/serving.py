@@ -126,6 +126,7 @@ class Gateway:
         self.calls: list[str] = []
         self.listed_bytes = 0
         self.tells_changes = True
+        self.reads_many = True
         self._told: dict[str, dict[str, dict[str, Any]]] = {}  # what was told with each token
         self.reply_bytes = 64 << 20
         self.lock = threading.Lock()
@@ -141,6 +142,9 @@ class Gateway:
                 gateway.answer(self)
 
             def do_PUT(self) -> None:
+                gateway.answer(self)
+
+            def do_POST(self) -> None:
                 gateway.answer(self)
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -182,6 +186,8 @@ class Gateway:
                 self._send(call, 200, listing)
             elif url.path == "/v1/offsets":
                 self._send(call, 200, self._offsets(query))
+            elif url.path == "/v1/records" and call.command == "POST":
+                self._records_of_many(call, json.loads(body))
             elif url.path == "/v1/records":
                 self._records(call, query)
             elif url.path.startswith("/v1/readers/") and call.command == "PUT":
@@ -230,18 +236,43 @@ class Gateway:
 
     def _records(self, call: BaseHTTPRequestHandler, query: dict[str, str]) -> None:
         kept = self.topics.get(query["topic"], Kept(0))
-        start, end = int(query["from"]), int(query["to"])
-        room, found = min(int(query["max_bytes"]), self.reply_bytes), []
-        for seq in sorted(seq for seq in kept.messages if start <= seq < end):
-            room -= len(kept.messages[seq].record)
-            if room < 0 and found:
-                end = seq
-                break
-            found.append(kept.messages[seq])
-        whole = runs(found)
+        start = int(query["from"])
+        whole, end = self._found(kept, start, int(query["to"]), int(query["max_bytes"]))
         spoilt = self.spoil(query["topic"], start, whole)
         self._send(call, 200, spoilt, length=max(len(whole), len(spoilt)), earliest=kept.earliest, following=end,
                    incarnation=kept.incarnation)  # fmt: skip
+
+    def _found(self, kept: Kept, start: int, end: int, max_bytes: int) -> tuple[bytes, int]:
+        """Runs, and the seq to ask for next."""
+        room, found = min(max_bytes, self.reply_bytes), []
+        for seq in sorted(seq for seq in kept.messages if start <= seq < end):
+            room -= len(kept.messages[seq].record)
+            if room < 0 and found:
+                return runs(found), seq
+            found.append(kept.messages[seq])
+        return runs(found), end
+
+    def _records_of_many(self, call: BaseHTTPRequestHandler, said: dict[str, Any]) -> None:
+        if not self.reads_many:
+            self._send(call, 405, b"POST?")
+            return
+        parts: list[dict[str, Any] | None] = []
+        data, length = [], 0
+        for topic, start, end in said["ranges"]:
+            if (kept := self.topics.get(topic)) is None:
+                parts.append(None)
+                continue
+            whole, following = self._found(kept, start, end, self.reply_bytes)
+            data.append(self.spoil(topic, start, whole))
+            length += len(whole)
+            parts.append({
+                "earliest": kept.earliest, "complete": kept.complete, "latest": kept.next_seq, "bytes": len(whole),
+                "incarnation": kept.incarnation, "next": following, "damage": "",
+            })  # fmt: skip
+            if length >= self.reply_bytes or len(data[-1]) < len(whole):
+                break
+        head = json.dumps(parts).encode()
+        self._send(call, 200, head + b"".join(data), length=len(head) + length, parts=len(head))
 
     @staticmethod
     def _send(
@@ -252,12 +283,14 @@ class Gateway:
         earliest: int = 0,
         following: int = 0,
         incarnation: str = "",
+        parts: int = 0,
     ) -> None:
         call.send_response(status)
         call.send_header("Content-Length", str(len(body) if length is None else length))
         call.send_header("X-Earliest", str(earliest))
         call.send_header("X-Next", str(following))
         call.send_header("X-Incarnation", incarnation)
+        call.send_header("X-Parts", str(parts))
         call.end_headers()
         with contextlib.suppress(OSError):
             call.wfile.write(body)

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from mq_shards.pipeline import decode
-from mq_shards.pipeline.client import Address, BrokerError, Client
-from mq_shards.pipeline.reading import PIECE_BYTES, DataLossError, Range, RangeReader
+from mq_shards.pipeline import decode, task
+from mq_shards.pipeline.client import Address, BrokerError
+from mq_shards.pipeline.options import ReadOptions
+from mq_shards.pipeline.reading import PIECE_BYTES, DataLossError, Range
 
 from tests.pipeline.serving import Gateway, Kept, Message, record, run, runs, serving
 
@@ -30,8 +31,9 @@ MS = 10**6
 def read_range(
     of: Range, schema: pa.Schema = SCHEMA, *, strict: bool = True, patience_s: float = 2.0
 ) -> list[pa.RecordBatch]:
-    with Client(of.address, patience_s, of.broker) as client:
-        return list(RangeReader(of, schema, fail_on_data_loss=strict, patience_s=patience_s).batches(client))
+    given = {"brokers": str(of.address), "topic": of.topic, "pollTimeoutMs": str(round(patience_s * 1000))}
+    options = ReadOptions.parse(given | ({} if strict else {"failOnDataLoss": "false"}), streaming=False)
+    return list(task.read(task.Task((of,)), schema, options))
 
 
 def read(gateway: Gateway, topic: str, start: int, end: int, *, gaps_from: int = 0, strict: bool = True,
@@ -69,6 +71,7 @@ messages = st.tuples(
 )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(st.lists(messages, min_size=1, max_size=40), st.integers(1, 9), st.integers(16, 200))
 def test_columns_are_what_the_records_say_however_they_are_cut(
     sent: list[tuple[Any, ...]], most: int, piece: int
@@ -81,7 +84,8 @@ def test_columns_are_what_the_records_say_however_they_are_cut(
         ],
         most,
     )  # fmt: skip
-    decoder = decode.Decoder(BROKER, "orders", 7, SCHEMA, 0, len(sent), 0)
+    decoder = decode.Decoder(BROKER, SCHEMA, len(sent))
+    decoder.turn_to("orders", 7, 0, len(sent), 0)
     import numpy as np
 
     batches, left, pos = [], b"", 0
@@ -130,7 +134,8 @@ def attributes_of(*sent: tuple[int, bytes]) -> tuple[list[dict[str, str]], list[
     contents = [with_headers(tag, headers, b"%d" % n) for n, (tag, headers) in enumerate(sent)]
     records = [record(1, n, content, attributes=usual, flags=HEADERS) for n, content in enumerate(contents)]
     whole = runs([Message(1, n, 0, one) for n, one in enumerate(records)])
-    decoder = decode.Decoder(BROKER, "orders", 7, SCHEMA, 0, len(sent), 0)
+    decoder = decode.Decoder(BROKER, SCHEMA, len(sent))
+    decoder.turn_to("orders", 7, 0, len(sent), 0)
     batches = []
     while whole:
         _, used = decoder.decode(np.frombuffer(whole, np.uint8).copy())
@@ -175,6 +180,7 @@ def test_headers_that_are_no_text_are_one_attribute(tag: int, headers: bytes) ->
     assert attributes_of((tag, headers))[0] == [{f"headers.{tag}": headers.hex()}]
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.binary(max_size=60)), min_size=1, max_size=20))
 def test_any_bytes_may_be_headers(sent: list[tuple[int, bytes]]) -> None:
     assert attributes_of(*sent)[1] == [b"%d" % n for n in range(len(sent))]

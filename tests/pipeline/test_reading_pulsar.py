@@ -51,7 +51,8 @@ def encoded(contents: list[bytes]) -> bytes:
 
 def rows_of(*contents: bytes, piece: int = 1 << 30, schema: pa.Schema = SCHEMA) -> list[dict[str, Any]]:
     """All that comes of such records, which come in pieces."""
-    decoder = decode.Decoder("0123456789abcdef", "t", 7, schema, 0, len(contents), 0)
+    decoder = decode.Decoder("0123456789abcdef", schema, len(contents))
+    decoder.turn_to("t", 7, 0, len(contents), 0)
     whole, left, rows = encoded(list(contents)), b"", []
     while whole or left:
         left, whole = left + whole[:piece], whole[piece:]
@@ -168,7 +169,8 @@ def test_a_reply_that_is_cut_within_a_batch_repeats_and_leaves_out_nothing() -> 
     schema = pa.schema([("batch_index", pa.int32()), ("body", pa.binary())])
     bodies = [b"%d" % n * 300_000 for n in range(40)]  # more than a batch of Arrow's holds
     one = encoded([batch(*((body, {}) for body in bodies), how="snappy")])
-    decoder = decode.Decoder("0123456789abcdef", "t", 7, schema, 0, 1, 0)
+    decoder = decode.Decoder("0123456789abcdef", schema, 1)
+    decoder.turn_to("t", 7, 0, 1, 0)
     rows: list[dict[str, Any]] = []
     while decoder.next_seq == 0:
         decoder.begin()  # it is asked for again, and comes from its beginning
@@ -220,7 +222,8 @@ def test_a_run_that_ends_within_a_record_is_seen() -> None:
     one = record(1, 0, batch(*MESSAGES), flags=HEADERS)
     damaged = bytearray(run(1, [one]))
     damaged[80] ^= 1
-    decoder = decode.Decoder("b", "t", 7, SCHEMA, 0, 1, 0)
+    decoder = decode.Decoder("b", SCHEMA, 1)
+    decoder.turn_to("t", 7, 0, 1, 0)
     with pytest.raises(decode.DecodeError):
         decoder.decode(np.frombuffer(bytes(damaged), np.uint8).copy())
     assert decoder.take() is None

@@ -10,13 +10,14 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.nsq.api import call, post
 from tests.nsq.servers import HOST
 from tests.reader.broker import Broker, encode, section, started
-from tests.reader.disk import messages_in
+from tests.reader.disk import Sent, decode_runs, messages_in
 from tests.servers import wait_until
 
 
@@ -59,6 +60,66 @@ def test_large_runs_and_scattered_records_of_one_answer(broker: Broker) -> None:
     assert seqs == {"earliest": 0, "complete": 0, "latest": 60500, "next": 60500}
     sent, seqs = broker.records("both", 30100, to=30110)
     assert [s.body for s in sent] == small[100:110] and seqs["next"] == 30110
+
+
+def records_of_many(
+    broker: Broker, ranges: list[tuple[str, int, int]], **more: int
+) -> list[tuple[dict[str, Any], list[Sent]] | None]:
+    reply = broker.call("POST", "/v1/records", json.dumps({"ranges": ranges, **more}).encode())
+    assert reply.status == 200, reply
+    at = int(reply.headers["x-parts"])
+    found: list[tuple[dict[str, Any], list[Sent]] | None] = []
+    for part in json.loads(reply.body[:at]):
+        if part is None:
+            found.append(None)
+            continue
+        found.append((part, decode_runs(reply.body[at : at + part["bytes"]])))
+        at += part["bytes"]
+    assert at == len(reply.body)
+    return found
+
+
+def test_many_ranges_are_read_with_one_call(broker: Broker) -> None:
+    rng = random.Random(6)
+    names = [f"small-{n}" for n in range(200)]
+    sizes = (0, 1, 100, 3000, 100_000)
+    messages = [(rng.choice(names), rng.randbytes(rng.choice(sizes))) for _ in range(1000)]
+    for start in range(0, 1000, 100):
+        assert broker.publish(*messages[start : start + 100]).status == 200
+    sent = {name: [body for topic, body in messages if topic == name] for name in names}
+    sent = {name: bodies for name, bodies in sent.items() if bodies}
+    left = [(name, 0, len(bodies)) for name, bodies in sent.items()]
+    calls, found = 0, dict[str, list[bytes]]()
+    while left:
+        parts = records_of_many(broker, left, max_bytes=rng.choice((1, 50_000, 300_000, 8 << 20)))
+        calls += 1
+        for (name, _, until), part in zip(list(left), parts, strict=False):
+            assert part is not None
+            head, records = part
+            found.setdefault(name, []).extend(record.body for record in records)
+            assert (head["earliest"], head["complete"], head["latest"]) == (0, 0, len(sent[name]))
+            assert head["damage"] == "" and len(found[name]) == head["next"] and head["incarnation"]
+            left[0] = (name, head["next"], until)
+            if head["next"] < until:
+                break
+            left.pop(0)
+    assert found == sent and calls < 200
+
+
+def test_of_many_ranges_some_may_be_empty_unknown_or_of_one_topic(broker: Broker) -> None:
+    broker.publish(*(("twice", b"%d" % n) for n in range(10)))
+    ranges = [("twice", 8, 100), ("of nobody", 0, 5), ("twice", 0, 2), ("twice", 10, 10), ("twice", 5, 3)]
+    parts = records_of_many(broker, ranges)
+    assert parts.pop(1) is None
+    assert [[s.seq for s in part[1]] for part in parts if part] == [[8, 9], [0, 1], [], []]
+
+
+def test_a_message_larger_than_asked_for_comes_alone_among_many(broker: Broker) -> None:
+    for name in ("large-a", "large-b"):
+        broker.publish((name, bytes(50_000)), (name, b"x"))
+    asked = [("large-a", 0, 2), ("large-b", 0, 2)]
+    (one,) = records_of_many(broker, asked, max_bytes=1000)
+    assert one is not None and [len(s.body) for s in one[1]] == [50_000] and one[0]["next"] == 1
 
 
 def test_times_lead_to_seqs(broker: Broker) -> None:
@@ -109,6 +170,14 @@ def test_of_a_body_with_something_wrong_nothing_is_published(broker: Broker) -> 
         ("GET", "/v1/records?topic=t&from=0&to=x", b"", 400, "to is"),
         ("GET", "/v1/records?topic=t&from=9223372036854775808", b"", 400, "from is"),
         ("GET", "/v1/records?topic=t&from=0&max_bytes=1e3", b"", 400, "max_bytes is"),
+        *(
+            ("POST", "/v1/records", said, 400, "[topic, from, to]")
+            for said in (b"", b"[]", b"{}", b'{"ranges": 1}', b'{"ranges": [["t", 0]]}', b'{"ranges": [["t", -1, 2]]}',
+                         b'{"ranges": [["", 0, 2]]}', b'{"ranges": [["t", 0, 1e3]]}', b'{"ranges": [[1, 0, 1]]}',
+                         b'{"ranges": [["t", 0, 1]], "max_bytes": true}', b"[" * 200_000)
+        ),
+        ("POST", "/v1/records", b'{"ranges": []}', 400, "from 1 to 1024"),
+        ("POST", "/v1/records", json.dumps({"ranges": [["t", 0, 1]] * 1025}).encode(), 400, "from 1 to 1024"),
         ("GET", "/v1/offsets?topic=t", b"", 400, "timestamp_ns is"),
         ("GET", "/v1/offsets?topic=none&timestamp_ns=0", b"", 404, "no topic none"),
         ("POST", "/v1/publish", b"\1", 400, "in the middle"),
