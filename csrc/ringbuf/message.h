@@ -99,6 +99,13 @@ enum message_kind {
     MSG_DETACH,   /* producer_number: it is none of its topic's any more -> OK | NOT_FOUND */
     MSG_PEEK_SEQ, /* topic, seq -> OK + id, seq, time_ns, body: the message, if it is retained | NOT_FOUND */
 
+    MSG_SCAN, /* topic, seq: from there on, what is retained, or in the topic's compacted view if that has passed it; some of it
+                         -> OK + seq: where to go on, or the end, incarnation, body: of each message a struct scanned, its
+                         headers, and of one that has parts its body | NOT_FOUND */
+    MSG_COMPACT, /* topic, seq; body: struct superseded[], by seq, each with its words: the topic's compacted view has no
+                         message of those any more, and has passed all before seq; it is made if there is none ->
+                         OK + seq: its cursor | NOT_FOUND | NO_SPACE | INVALID */
+
     /* Pushed to a consumer. */
     MSG_DELIVER =
         96, /* consumer, topic as its SUBSCRIBE had it, seq, id, attempts: this is which, time_ns: of its publish, body */
@@ -255,6 +262,28 @@ struct position {
     uint64_t unfinished; /* the first message that is not finished: all before it are */
     uint64_t depth;      /* to be delivered, were there credit */
     uint64_t in_flight;
+    /* Of the topic's compacted view. */
+    uint64_t compacted_until;    /* its horizon; 0: there is none */
+    uint64_t compacted_last;     /* its last message; NO_PLACE: it has none */
+    uint64_t compacted_messages; /* in it */
+    uint16_t compacted_tag;      /* of the last one's headers; ... */
+    uint16_t compacted_parts;    /* ... and how many parts it has up to the last that is in the view */
+    uint32_t unused;
+};
+
+/* The channel that is a topic's compacted view: see csrc/shards/compacted.c. */
+#define COMPACTION_NAME "__compaction"
+struct scanned {
+    uint64_t seq;
+    uint32_t headers_bytes; /* with their struct headers */
+    uint32_t body_bytes;
+    uint32_t given_bytes; /* of the body: all or nothing */
+    uint32_t unused;
+};
+struct superseded {
+    uint64_t seq;
+    uint32_t words; /* behind it stand so many uint64_t: the bits of the parts that are not superseded. 0: it is as a whole */
+    uint32_t unused;
 };
 
 struct message {
@@ -331,6 +360,9 @@ struct subscribe {
 #define SUBSCRIBE_START 8u
 /* What the consumer has in flight when it goes counts as if it had not been delivered to it. */
 #define SUBSCRIBE_UNCOUNTED 16u
+
+/* Of what lies before its topic's compacted view's horizon the consumer gets what is in that; the rest is as good as finished. */
+#define SUBSCRIBE_COMPACTED 32u
 
 struct subscribe_start {
     uint32_t start;  /* enum start */
@@ -413,7 +445,7 @@ struct consumer_figures {
     uint16_t sample_percent;
     uint16_t is_leaving; /* 1: it wants no more than what it has */
 };
-_Static_assert(sizeof(struct position) == 80 && sizeof(struct subscribe_start) == 16, "read by Python too");
+_Static_assert(sizeof(struct position) == 112 && sizeof(struct subscribe_start) == 16, "read by Python too");
 _Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
                    sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32 &&
                    sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 16,

@@ -29,6 +29,7 @@ static bool make_consumer(struct worker *w, uint32_t client, uint32_t subscripti
     c->sample_percent = s->sample_percent;
     c->topic_number = m->topic;
     c->uncounted = (s->flags & SUBSCRIBE_UNCOUNTED) != 0;
+    c->compacted = (s->flags & SUBSCRIBE_COMPACTED) != 0;
     c->wants_headers = (s->flags & SUBSCRIBE_HEADERS) != 0;
     return true;
 }

@@ -8,9 +8,9 @@
 
 /* Of one subscription in one turn, so that the others, and what comes in, have theirs; and so that acceptors send what
  * one turn has delivered while the next one delivers more. */
-enum { DISPATCH_MOST = 64 };
+enum { DISPATCH_MOST = 64, DISPATCH_HIDDEN = 512 };
 
-enum dispatched { NOTHING, ONE, STUCK };
+enum dispatched { NOTHING, ONE, HIDDEN, STUCK };
 
 static struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
@@ -253,7 +253,8 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
     struct delivery *d = delivery_at(&w->subscriptions, delivery);
-    if (sampled_out(w, consumer_at(&w->subscriptions, consumer))) {
+    if (sampled_out(w, consumer_at(&w->subscriptions, consumer)) ||
+        (consumer_at(&w->subscriptions, consumer)->compacted && !compacted_leaves(w, s->topic, delivery))) {
         if (!finish_sampled(w, subscription, delivery)) return STUCK;
         delivery_drop(w, delivery);
         return ONE;
@@ -292,11 +293,13 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
 static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t consumer) {
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
-    if (sampled_out(w, consumer_at(&w->subscriptions, consumer))) {
+    bool compacted = consumer_at(&w->subscriptions, consumer)->compacted;
+    if (sampled_out(w, consumer_at(&w->subscriptions, consumer)) ||
+        (compacted && compacted_hides(w, s->topic, seq))) {
         if (!subscription_finished(w, subscription, seq)) return STUCK;
         subscription_pass(w, subscription);
         subscription_release(w, subscription, seq);
-        return ONE;
+        return compacted ? HIDDEN : ONE;
     }
     const struct record *r = message_of(w, t, seq);
     uint32_t packed = packed_for(w, r, consumer);
@@ -307,6 +310,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);
     if (packed > 1) return split(w, subscription, delivery, packed);
+    if (compacted) (void)compacted_leaves(w, s->topic, delivery);
     delivery_fly(w, delivery, consumer);
     if (packed)
         deliver_packed(w, delivery, r, consumer, 1);
@@ -406,8 +410,11 @@ static enum dispatched dispatch_some(struct worker *w, uint32_t subscription) {
     enum dispatched outcome = ONE;
     if (at(w, subscription)->still == w->turns) return STUCK;
     if (at(w, subscription)->policy == POLICY_KEY) return dispatch_by_key(w, subscription);
-    for (int i = 0; i < DISPATCH_MOST && outcome == ONE; i++) outcome = dispatch_one(w, subscription);
-    return outcome;
+    for (int i = 0, hidden = 0; i < DISPATCH_MOST && (outcome == ONE || outcome == HIDDEN); i++) {
+        outcome = dispatch_one(w, subscription);
+        if (outcome == HIDDEN && hidden++ < DISPATCH_HIDDEN) i--;
+    }
+    return outcome == HIDDEN ? ONE : outcome;
 }
 
 bool dispatch(struct worker *w) {

@@ -324,6 +324,7 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
                               .last_parts = h.parts,
                               .terminated = t->terminated};
     }
+    if (status == STATUS_OK) compacted_position(w, t, &p);
     if (subscription) {
         const struct subscription *s = at(w, subscription);
         consumers_have_left(w, subscription);

@@ -451,6 +451,8 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_SEEK: return seek(w, client, topic, m);
     case MSG_POSITION: return tell_position(w, client, topic, m);
     case MSG_PEEK_SEQ: peek_seq(w, client, topic, m); break;
+    case MSG_SCAN: scan(w, client, topic, m); break;
+    case MSG_COMPACT: return compact(w, client, topic, m);
     case MSG_CHANGE: return change(w, client, m);
     case MSG_CATALOG: return catalog(w, client, m);
     case MSG_BARRIER: answer(w, client, m, STATUS_OK); break;

@@ -105,6 +105,13 @@ enum outcome seek(struct worker *w, uint32_t client, uint32_t topic, const struc
 enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 
+/* --- compacted.c --- */
+
+void scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome compact(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+/* Where the topic's compacted view ends. */
+void compacted_position(struct worker *w, const struct topic *t, struct position *out);
+
 /* --- consume.c --- */
 
 enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);

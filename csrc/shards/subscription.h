@@ -9,6 +9,7 @@
  *   consumer.c       who shares it and may take one: memory only
  *   dispatch.c       messages to consumers, and what of that goes to the log
  *   consume.c        what a consumer's requests ask for
+ *   compacted.c      the view in which only the last message of each key is
  *   position.c       where a subscription begins and goes on: what its topic retains
  *   topic_life.c     durable topics: how they and their subscriptions are made, paused, emptied and deleted
  *   catalog.c        the figures of all that
@@ -69,6 +70,9 @@ struct subscription {
     uint32_t ack_count;
 
     uint64_t requeues, timeouts;
+    /* Of a compacted view. */
+    bool view_known;
+    uint64_t view_last; /* if it is known, the seq of the last message in it; NO_PLACE: none is */
 };
 
 struct consumer {
@@ -84,6 +88,7 @@ struct consumer {
     uint32_t credit, inflight;
     int64_t permits; /* parts that it may yet be sent; INT64_MAX: they are not counted */
     bool uncounted;  /* see SUBSCRIBE_UNCOUNTED */
+    bool compacted;  /* see SUBSCRIBE_COMPACTED */
     bool leaving;    /* for good, once what it has is done with */
     bool yields;     /* what it has in flight is on its way to the next */
     uint32_t next_yielding;
@@ -343,6 +348,14 @@ void subscription_pin(struct worker *w, uint32_t subscription);
 void subscription_unpin(struct worker *w, uint32_t subscription);
 /* What of its depth it does not hold. */
 uint64_t position_depth(const struct worker *w, const struct subscription *s);
+
+/* --- compacted.c: the topic's view in which only the last message of each key is --- */
+
+bool compacted_is_name(const char *name, size_t name_bytes);
+/* The view has passed a message and has it no more. */
+__attribute__((cold)) bool compacted_hides(const struct worker *w, uint32_t topic, uint64_t seq);
+/* A consumer's delivery is of the parts that are in the view. False: none is. */
+__attribute__((cold)) bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery);
 
 /* No deadline of a consumer's is waited for any more. */
 void flights_forget(struct worker *w, uint32_t consumer);

@@ -24,6 +24,8 @@ LATEST: Final[int] = lib.START_LATEST
 AT_SEQ: Final[int] = lib.START_SEQ
 AT_TIME: Final[int] = lib.START_TIME
 
+COMPACTION: Final = "__compaction"  # COMPACTION_NAME, csrc/ringbuf/message.h
+
 # How long the names of all topics are believed: pattern consumers ask again and again.
 NAMES_S: Final = 1.0
 
@@ -102,6 +104,25 @@ class Core:
             self._engine.worker_of_topic(number), lib.MSG_SEEK,
             topic=number, pri=start, ttr_ns=at, flags=lib.MSG_UPTO, body=subscription.encode(),
         )  # fmt: skip
+        _check(answer)
+
+    # --- compaction -------------------------------------------------------------------------------------------------
+
+    async def scan(self, topic: str, seq: int) -> tuple[bytes, int]:
+        """Messages from there on that compaction has to see (struct scanned[] of csrc/ringbuf/message.h), and where to
+        go on. NoTopicError.
+        """
+        number = self._bind(topic)
+        answer = await self._ask(self._engine.worker_of_topic(number), lib.MSG_SCAN, topic=number, ttr_ns=seq)
+        _check(answer)
+        return answer.body, answer.seq
+
+    async def compact(self, topic: str, verdicts: bytes, until: int) -> None:
+        """The topic's compacted view goes on until there, and has nothing any more of what `verdicts` say."""
+        number = self._bind(topic)
+        answer = await self._ask(
+            self._engine.worker_of_topic(number), lib.MSG_COMPACT, topic=number, ttr_ns=until, body=verdicts
+        )
         _check(answer)
 
     # --- questions --------------------------------------------------------------------------------------------------
@@ -185,6 +206,11 @@ def is_there(topic: Figures) -> bool:
 
 def durable_channels(topic: Figures) -> list[Channel]:
     return [channel for channel in topic.channels if not channel.flags & lib.FIGURES_EPHEMERAL]
+
+
+def used_channels(topic: Figures) -> list[Channel]:
+    """Those that policies are about: not the compacted view."""
+    return [channel for channel in durable_channels(topic) if channel.name != COMPACTION]
 
 
 def _check(answer: Answer) -> None:

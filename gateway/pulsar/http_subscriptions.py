@@ -236,7 +236,7 @@ def _shown(entry: Entry, ledger: int, name: TopicName) -> Answer:
         if found.partition_key is not None:
             headers["X-Pulsar-partition-key"] = found.partition_key
         if found.compression:
-            headers["X-Pulsar-uncompressed-size"] = str(found.uncompressed_bytes)
+            headers["X-Pulsar-uncompressed-size"] = str(found.uncompressed_bytes or 0)
     shown = {header: _one_line(value) for header, value in headers.items()}
     return Answer(200, body, {**shown, "Content-Type": "application/json"})
 

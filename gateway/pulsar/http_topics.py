@@ -9,6 +9,7 @@ from mq_shards.acceptor.protocols.pulsar.names import NON_PERSISTENT, PERSISTENT
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import Topic, topic_record
+from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.http_namespaces import MAX_ROLES, actions_of
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
@@ -19,8 +20,9 @@ TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 
 class HttpTopics:
-    def __init__(self, control: Control, stats: Stats) -> None:
+    def __init__(self, control: Control, compaction: Compaction, stats: Stats) -> None:
         self._control = control
+        self._compactions = compaction
         self._stats = stats
         self.routes: Routes = {
             "/admin/v2/{domain}/{tenant}/{namespace}": {"GET": self._list},
@@ -37,7 +39,7 @@ class HttpTopics:
             f"{TOPIC}/unload": {"PUT": self._unload},
             f"{TOPIC}/terminate": {"POST": self._terminate},
             f"{TOPIC}/lastMessageId": {"GET": self._last},
-            f"{TOPIC}/compaction": {"GET": self._compaction, "PUT": self._not_here},
+            f"{TOPIC}/compaction": {"GET": self._compaction, "PUT": self._compact},
             f"{TOPIC}/offload": {"GET": self._not_here, "PUT": self._not_here},
             f"{TOPIC}/properties": {
                 "GET": self._properties, "PUT": self._set_properties, "DELETE": self._no_property,
@@ -188,9 +190,23 @@ class HttpTopics:
         return json_of(message_id(name, await self._stats.position(name)))
 
     async def _compaction(self, call: Call) -> Answer:
+        run = self._compactions.of(await self._compactable(call))
+        return json_of({"status": run.status, "lastError": run.error})
+
+    async def _compactable(self, call: Call) -> TopicName:
+        name = await self._one(call)
+        if name.domain != PERSISTENT:
+            raise not_found(f"Topic {name} not found")
+        return name
+
+    async def _compact(self, call: Call) -> Answer:
+        """Of a partitioned topic each partition is."""
         name = call.topic(self._control)
-        await self._control.check_exists(name)
-        return json_of({"status": "NOT_RUN", "lastError": ""})
+        topic = self._control.namespace(name.namespace).topics.get(str(name))
+        parts = self._control.parts(name) if topic is not None and topic.partitions else [await self._compactable(call)]
+        for part in parts:
+            self._compactions.start(part)
+        return NO_CONTENT
 
     async def _not_here(self, call: Call) -> Answer:
         await self._control.check_exists(call.topic(self._control))

@@ -23,12 +23,13 @@ class Metadata:
     properties: dict[str, str] = field(default_factory=dict)
     partition_key: str | None = None
     compression: int = 0
-    uncompressed_bytes: int = 0
+    uncompressed_bytes: int | None = None
     batch_messages: int | None = None  # None: it is no batch
     event_time_ms: int = 0
     is_encrypted: bool = False
     deliver_at_ms: int = 0
     chunk_id: int | None = None
+    chunks: str | None = None  # which message it is a chunk of
 
 
 def read(headers: bytes) -> Metadata | None:
@@ -54,6 +55,8 @@ def _read(data: bytes) -> Metadata:
                 found.properties[pair.get(1, b"").decode(errors="replace")] = pair.get(2, b"").decode(errors="replace")
             elif number == 6:
                 found.partition_key = value.decode(errors="replace")
+            elif number == 26:
+                found.chunks = value.decode(errors="replace")
             elif number == 13:
                 found.is_encrypted = True
         elif (name := _NUMBERS.get(number)) is not None:
@@ -61,9 +64,24 @@ def _read(data: bytes) -> Metadata:
     return found
 
 
+def read_single(data: bytes) -> tuple[str | None, int] | None:
+    """Of a message in a batch: its key, and the size of its payload. None: it says nothing of the kind."""
+    key: str | None = None
+    size: int | None = None
+    try:
+        for number, value in _fields(data):
+            if number == 2 and isinstance(value, bytes):
+                key = value.decode(errors="replace")
+            elif number == 3 and isinstance(value, int):
+                size = value
+    except (ValueError, IndexError):
+        return None
+    return None if size is None else (key, size)
+
+
 _NUMBERS: Final = {
     2: "sequence_id", 3: "publish_time_ms", 8: "compression", 9: "uncompressed_bytes", 11: "batch_messages",
-    12: "event_time_ms", 19: "deliver_at_ms", 28: "chunk_id",
+    12: "event_time_ms", 19: "deliver_at_ms", 29: "chunk_id",
 }  # fmt: skip
 
 
@@ -106,7 +124,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 def uncompressed(metadata: Metadata, payload: bytes, most: int) -> bytes:
     """As it is when it cannot be, or would be more than `most` bytes."""
-    size = metadata.uncompressed_bytes
+    size = metadata.uncompressed_bytes or 0
     if metadata.is_encrypted or metadata.compression == 0 or not 0 < size <= most:
         return payload
     try:

@@ -14,6 +14,7 @@ from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.pulsar.clients import Clients
+from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Core
 from mq_shards.gateway.pulsar.http import PulsarHttp
@@ -58,16 +59,17 @@ class PulsarService:
         roles = Roles(settings, lambda: self._store.catalog)
         Questions(control, calls, self._watches, roles)
         urls = urls_of(addresses)
-        stats = Stats(control, urls.broker_id)
+        self._compaction = Compaction(control.core)
+        stats = Stats(control, self._compaction, urls.broker_id)
         routes = {
             **HttpTenants(control, urls, health, metrics).routes,
             **HttpNamespaces(control).routes,
             **HttpSchemas(control).routes,
-            **HttpTopics(control, stats).routes,
+            **HttpTopics(control, self._compaction, stats).routes,
             **HttpTopicPolicies(control).routes,
             **HttpSubscriptions(control, stats).routes,
         }
-        self._upkeep = Upkeep(control, settings["policies-interval"] / SECOND_NS, time.monotonic)
+        self._upkeep = Upkeep(control, self._compaction, settings["policies-interval"] / SECOND_NS, time.monotonic)
         self._http = PulsarHttp(
             self._store, bodies, routes, Access(Credentials.of(settings), roles, urls.broker_id)
         )
@@ -87,6 +89,7 @@ class PulsarService:
 
     async def close(self, patience_s: float) -> None:
         await self._upkeep.close()
+        await self._compaction.close()
         await self._http.server.close(patience_s)
         self._watches.close()
         await self._store.close()

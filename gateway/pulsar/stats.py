@@ -19,8 +19,9 @@ from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.clients import Connected
+from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
+from mq_shards.gateway.pulsar.core import COMPACTION, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.refusals import not_found
 
 REMEMBERED: Final = 10_000  # topics whose figures are kept, for rates
@@ -91,8 +92,11 @@ class _Look:
 
 
 class Stats:
-    def __init__(self, control: Control, broker_id: str, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, control: Control, compaction: Compaction, broker_id: str, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._control = control
+        self._compaction = compaction
         self._broker_id = broker_id
         self._clock_s = clock_s
         self._looks: OrderedDict[str, _Look] = OrderedDict()
@@ -110,11 +114,19 @@ class Stats:
         quota = policies.get("backlog_quota_map", {})
         found["backlogQuotaLimitSize"] = quota.get("destination_storage", {}).get("limitSize", -1)
         found["backlogQuotaLimitTime"] = quota.get("message_age", {}).get("limitTime", -1)
+        run = self._compaction.of(name)
+        found["compaction"] = {
+            "lastCompactionRemovedEventCount": run.removed, "lastCompactionSucceedTimestamp": run.succeeded_ms,
+            "lastCompactionFailedTimestamp": run.failed_ms, "lastCompactionDurationTimeInMills": run.took_ms,
+        }  # fmt: skip
         found["publishers"] = [_publisher(one) for one in connected.producers]
         if figures is not None:
             found["msgInCounter"], found["bytesInCounter"] = figures.messages, figures.message_bytes
             found["averageMsgSize"] = figures.message_bytes / figures.messages if figures.messages else 0.0
             found["subscriptions"] = {c.name: _subscription(c, connected, figures) for c in figures.channels}
+            if COMPACTION in found["subscriptions"]:
+                backlog = await self._compaction.backlog(name)
+                found["subscriptions"][COMPACTION] |= _view(backlog, found["averageMsgSize"])
             delivered = sum(s["msgOutCounter"] for s in found["subscriptions"].values())
             found["msgOutCounter"] = delivered
             found["backlogSize"] = max((s["backlogSize"] for s in found["subscriptions"].values()), default=0)
@@ -199,10 +211,8 @@ class Stats:
             ],
             "cursors": cursors,
             "schemaLedgers": [],
-            "compactedLedger": {
-                "ledgerId": -1, "entries": -1, "size": -1, "offloaded": False, "underReplicated": False,
-            },
-        }  # fmt: skip
+            "compactedLedger": _compacted_ledger(position, figures),
+        }
 
     async def position(self, name: TopicName) -> Position:
         """Of a topic that is there; one that no worker has yet is made."""
@@ -262,6 +272,24 @@ def _subscription(channel: Channel, connected: Connected, topic: Figures) -> Jso
     durable = all(client.get("durable", True) for client in mine)
     found["isDurable"] = found["durable"] = durable
     return found
+
+
+def _view(backlog: int, average: float) -> Json:
+    """Of the compacted view's subscription: what is in the view is no backlog."""
+    return {
+        "msgBacklog": backlog, "msgBacklogNoDelayed": backlog, "backlogSize": int(backlog * average),
+        "unackedMessages": 0, "type": "Exclusive",
+    }  # fmt: skip
+
+
+def _compacted_ledger(position: Position, figures: Figures | None) -> Json:
+    nothing = figures is None or not position.compacted_until
+    entries = -1 if nothing else position.compacted_messages
+    average = figures.message_bytes / figures.messages if figures is not None and figures.messages else 0
+    return {
+        "ledgerId": -1 if nothing else position.incarnation, "entries": entries,
+        "size": -1 if nothing else int(entries * average), "offloaded": False, "underReplicated": False,
+    }  # fmt: skip
 
 
 def _added(first: Json, second: Json) -> Json:

@@ -17,8 +17,10 @@ from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.admission import EXCEPTION, HOLD
 from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.compaction import RUNNING, Compaction
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, durable_channels
+from mq_shards.gateway.pulsar.core import COMPACTION as COMPACTED
+from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.store import StoreError
 
@@ -26,7 +28,8 @@ TTL: Final = "message_ttl_in_seconds"
 QUOTAS: Final = "backlog_quota_map"
 EXPIRATION: Final = "subscription_expiration_time_minutes"
 INACTIVE: Final = "inactive_topic_policies"
-TIMED: Final = (TTL, QUOTAS, EXPIRATION, INACTIVE)
+COMPACTION: Final = "compaction_threshold"
+TIMED: Final = (TTL, QUOTAS, EXPIRATION, INACTIVE, COMPACTION)
 CAUGHT_UP: Final = "delete_when_subscriptions_caught_up"
 EVICTED_TO: Final = 0.9  # of a quota, as a real broker does
 SECOND_NS: Final = 1_000_000_000
@@ -35,9 +38,12 @@ log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    def __init__(self, control: Control, interval_s: float, clock_s: Callable[[], float]) -> None:
+    def __init__(
+        self, control: Control, compaction: Compaction, interval_s: float, clock_s: Callable[[], float]
+    ) -> None:
         """`clock_s` is monotonic."""
         self._control = control
+        self._compaction = compaction
         self._interval_s = interval_s
         self._clock_s = clock_s
         self._idle: dict[tuple[str, str], float] = {}  # topic, subscription or "": since when
@@ -105,13 +111,16 @@ class Upkeep:
         minutes = int(policies.get(EXPIRATION) or 0)
         if minutes > 0:
             await self._drop_subscriptions(name, figures, minutes * 60.0)
+        threshold = int(policies.get(COMPACTION) or 0)
+        if threshold > 0:
+            await self._compact(name, figures, threshold)
         inactive = policies.get(INACTIVE) or {}
         if inactive.get("deleteWhileInactive"):
             await self._delete_inactive(name, figures, inactive)
 
     async def _expire(self, name: TopicName, figures: Figures, age_s: int) -> None:
         before_ns = int(self._control.now_s() * 1e9) - age_s * SECOND_NS
-        for channel in durable_channels(figures):
+        for channel in used_channels(figures):
             if _backlog(channel) and await self._oldest_ns(name, channel) < before_ns:
                 await self._control.core.expire(name.core, channel.name, before_ns)
 
@@ -130,7 +139,7 @@ class Upkeep:
             limit = quota["limitTime"] if kind == "message_age" else quota["limitSize"]
             if limit < 0:
                 continue
-            for channel in durable_channels(figures):
+            for channel in used_channels(figures):
                 if not await self._is_over(name, figures, channel, kind, limit):
                     continue
                 if quota["policy"] in (HOLD, EXCEPTION):
@@ -153,15 +162,20 @@ class Upkeep:
         where = await self._control.core.position(name.core, channel.name)
         await self._control.core.evict(name.core, channel.name, max(where.next_seq - kept, where.unfinished))
 
+    async def _compact(self, name: TopicName, figures: Figures, threshold: int) -> None:
+        backlog = await self._compaction.backlog(name)
+        if backlog * _mean_bytes(figures) > threshold and self._compaction.of(name).status != RUNNING:
+            self._compaction.start(name)
+
     async def _drop_subscriptions(self, name: TopicName, figures: Figures, after_s: float) -> None:
-        for channel in durable_channels(figures):
+        for channel in used_channels(figures):
             if channel.consumer_count == 0 and self._is_idle((str(name), channel.name), after_s):
                 log.info("%s: subscription %s is deleted, which nobody has used", name, channel.name)
                 await self._control.core.delete_subscription(name.core, channel.name)
 
     async def _delete_inactive(self, name: TopicName, figures: Figures, inactive: Json) -> None:
         """One that is not partitioned: partitions go together or not at all."""
-        channels = figures.channels
+        channels = [channel for channel in figures.channels if channel.name != COMPACTED]
         if inactive.get("inactiveTopicDeleteMode") == CAUGHT_UP:
             in_use = any(channel.consumer_count or _backlog(channel) for channel in channels)
         else:

@@ -20,7 +20,6 @@ DIFFERS: Final = {
     "GET brokers/internal-configuration": "the same",
     "GET bookies/all": "there are none",
     "GET /status.html": "a standalone has no file for it; a broker behind a balancer says ok",
-    "PUT persistent/public/default/ended/compaction": "is not there yet: 501",
     "GET persistent/public/default/ended/backlogSize": "is not there: 404",
     "DELETE persistent/public/default/ended": "a real broker's compaction is a client, here there is none",
     "GET namespaces/public/pol/schemaAutoUpdateCompatibilityStrategy": "of old clients: is not there",

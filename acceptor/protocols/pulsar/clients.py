@@ -71,6 +71,7 @@ class Consumer:
     ledger: int = 0
     open: bool = False
     takes_any: bool = False  # schema there is
+    compacted: bool = False  # it reads the compacted view
 
 
 @dataclass(slots=True, eq=False)

@@ -47,6 +47,7 @@ MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 TAKES_ANY: Final = 21  # Schema.Type
 NAME_BYTES: Final = 1024
+COMPACTION: Final = "__compaction"  # COMPACTION_NAME, csrc/ringbuf/message.h
 MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not come again
 # Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
 TELL_NS: Final = 100_000_000
@@ -141,6 +142,7 @@ class Consumers:
         consumer = Consumer(
             body.consumer_id, number, topic, body.subscription, body.subType, body.consumer_name, body.durable
         )
+        consumer.compacted = body.read_compacted
         consumer.takes_any = body.schema.type == TAKES_ANY
         client.consumers[consumer.id] = consumer
         asked = request.ask(
@@ -321,10 +323,14 @@ class Consumers:
             where = position_of(answer.body)
             partition = consumer.topic.partition
             ledger, last = where.incarnation, where.next_seq - 1
-            if where.next_seq <= where.began_seq:
+            tag, parts, empty = where.last_tag, where.last_parts, where.next_seq <= where.began_seq
+            if consumer.compacted and where.compacted_until >= where.next_seq:
+                last, tag, parts = where.compacted_last, where.compacted_tag, where.compacted_parts
+                empty |= last == NO_ENTRY
+            if empty:
                 found = {"ledgerId": NO_ENTRY, "entryId": NO_ENTRY, "partition": partition, "batch_index": -1}
             else:
-                batch = where.last_parts - 1 if where.last_tag == lib.HEADERS_PULSAR and where.last_parts else -1
+                batch = parts - 1 if tag == lib.HEADERS_PULSAR and parts else -1
                 found = {"ledgerId": ledger, "entryId": last, "partition": partition, "batch_index": batch}
             done = {"ledgerId": ledger, "entryId": (where.unfinished - 1) % (1 << 64)}
             if where.unfinished <= where.began_seq:
@@ -342,6 +348,8 @@ def _check(body: Message) -> None:
     if not body.subscription:
         raise PulsarError(PRODUCER_BUSY, "Empty subscription name")
     name = body.subscription.encode()
+    if body.subscription == COMPACTION:
+        raise PulsarError(NOT_ALLOWED, "The subscription of the topic's compaction")
     if len(name) > NAME_BYTES or b"\n" in name or len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
         raise PulsarError(NOT_ALLOWED, "The name of a subscription or consumer is too long")
     if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):
@@ -377,6 +385,8 @@ def _wanted(body: Message, topic: TopicName, start: Start) -> bytes:
     """The body of a SUBSCRIBE."""
     name, consumer_name = body.subscription.encode(), body.consumer_name.encode()
     flags = lib.SUBSCRIBE_HEADERS | lib.SUBSCRIBE_POLICY | lib.SUBSCRIBE_START | lib.SUBSCRIBE_UNCOUNTED
+    if body.read_compacted:
+        flags |= lib.SUBSCRIBE_COMPACTED
     if not body.durable:
         flags |= lib.SUBSCRIBE_EPHEMERAL
     terms = {"timeout_ns": NEVER_NS, "timeout_max_ns": NEVER_NS, "name_bytes": len(name), "flags": flags}

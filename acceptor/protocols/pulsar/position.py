@@ -24,6 +24,11 @@ class Position:
     unfinished: int
     depth: int
     in_flight: int
+    compacted_until: int
+    compacted_last: int
+    compacted_messages: int
+    compacted_tag: int
+    compacted_parts: int
 
     @property
     def is_at_end(self) -> bool:

@@ -1,0 +1,261 @@
+/* A topic's compacted view: of each key the last message, up to a horizon.
+ *
+ * It is a subscription of a name of its own (COMPACTION_NAME). What it has passed and not finished is the view, and where its
+ * cursor stands is the horizon; so it is logged, moved and read back as any other, and holds what the view needs. Who
+ * knows what a message's key is finds out what is superseded: this file reads messages out to it (SCAN), lets the subscription
+ * pass and finish what it says (COMPACT), and keeps from consumers of the view what is not in it.
+ *
+ * At each moment the view is right: nothing in it is finished before what supersedes it has been published.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/requests.h"
+
+/* Of messages in one answer to a SCAN, one that is larger comes alone; and looked at for it, each of which may be cold. */
+enum { SCAN_BYTES = 128 << 10, SCAN_MOST = 512 };
+
+static const char NAME[] = COMPACTION_NAME;
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+static const struct record *record_at(const struct worker *w, const struct topic *t, uint64_t seq) {
+    return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
+}
+
+bool compacted_is_name(const char *name, size_t name_bytes) {
+    return name_bytes == sizeof NAME - 1 && memcmp(name, NAME, name_bytes) == 0;
+}
+
+/* --- who reads it ------------------------------------------------------------------------------------------------- */
+
+/* Below the horizon: the view's delivery of a message, 0 if it is not in the view. */
+static uint32_t kept(const struct worker *w, const struct topic *t, uint64_t seq) {
+    const struct record *r = record_at(w, t, seq);
+    return r ? delivery_find(w, t->compacted, r->id) : 0;
+}
+
+bool compacted_hides(const struct worker *w, uint32_t topic, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    return t->compacted && seq < at(w, t->compacted)->cursor && !kept(w, t, seq);
+}
+
+bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    uint64_t seq = delivery_at(&w->subscriptions, delivery)->seq;
+    struct parts_left left;
+    if (!t->compacted || seq >= at(w, t->compacted)->cursor) return true;
+    uint32_t of_view = kept(w, t, seq);
+    const struct parts_left *parts = of_view ? delivery_parts(w, of_view) : NULL;
+    if (!parts) return of_view != 0;
+    if (!delivery_parts_after(w, delivery, parts->bits, parts->words, &left)) return false;
+    /* Should there be no room for that, the message is delivered whole: too much is no loss. */
+    (void)delivery_parts_set(w, delivery, &left);
+    return true;
+}
+
+/* The last message of the view: looked for when it is not known any more, which is after a restart or when it went. */
+static uint64_t last_of(const struct worker *w, const struct subscription *s) {
+    const uint32_t lists[] = {s->again_first, s->deferred_first};
+    uint64_t beyond = 0;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        for (uint32_t n = lists[i]; n; n = delivery_at(&w->subscriptions, n)->following)
+            if (delivery_at(&w->subscriptions, n)->seq >= beyond) beyond = delivery_at(&w->subscriptions, n)->seq + 1;
+    return beyond - 1; /* NO_PLACE is -1 */
+}
+
+void compacted_position(struct worker *w, const struct topic *t, struct position *out) {
+    out->compacted_last = NO_PLACE;
+    if (!t->compacted) return;
+    struct subscription *s = at(w, t->compacted);
+    if (!s->view_known) {
+        s->view_last = last_of(w, s);
+        s->view_known = true;
+    }
+    out->compacted_until = s->cursor;
+    out->compacted_last = s->view_last;
+    out->compacted_messages = s->again + s->deferred + s->inflight;
+    uint32_t delivery = s->view_last == NO_PLACE ? 0 : kept(w, t, s->view_last);
+    const struct record *r = delivery ? record_at(w, t, s->view_last) : NULL;
+    const struct parts_left *left = delivery ? delivery_parts(w, delivery) : NULL;
+    struct headers h = {0};
+    if (r && message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
+    out->compacted_tag = h.tag;
+    out->compacted_parts = h.parts;
+    /* None of the words is empty behind the last bit. */
+    if (left) out->compacted_parts = (uint16_t)(left->words * 64 - (uint32_t)__builtin_clzll(left->bits[left->words - 1]));
+}
+
+/* --- reading it out ----------------------------------------------------------------------------------------------- */
+
+struct pages {
+    uint8_t *bytes;
+    size_t count, capacity;
+};
+
+static void put(struct pages *p, const void *bytes, size_t count) {
+    if (count > p->capacity - p->count) {
+        p->capacity = 2 * p->capacity + count + 4096;
+        p->bytes = realloc(p->bytes, p->capacity);
+        if (!p->bytes) worker_die("out of memory");
+    }
+    if (count) memcpy(p->bytes + p->count, bytes, count);
+    p->count += count;
+}
+
+static void put_message(struct pages *p, const struct record *r) {
+    size_t headers_bytes = message_headers_bytes(r), body_bytes = record_body_bytes(r) - headers_bytes;
+    struct headers h = {0};
+    if (headers_bytes) memcpy(&h, record_body(r), sizeof h);
+    struct scanned s = {.seq = r->seq,
+                        .headers_bytes = (uint32_t)headers_bytes,
+                        .body_bytes = (uint32_t)body_bytes,
+                        .given_bytes = h.parts ? (uint32_t)body_bytes : 0};
+    put(p, &s, sizeof s);
+    put(p, record_body(r), headers_bytes + s.given_bytes);
+}
+
+void scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    bool exists = topic && t->durable;
+    struct message a = request_answer_of(w, client, m, exists ? STATUS_OK : STATUS_NOT_FOUND);
+    struct pages pages = {0};
+    uint64_t oldest = exists ? retained_oldest(shard_of_topic(w, t)) : 0, seq = m->seq;
+    uint64_t end = exists ? subscription_horizon(t) : 0;
+    for (uint32_t left = SCAN_MOST; exists && left && pages.count < SCAN_BYTES; left--) {
+        seq = stream_next_place(&t->stream, seq, oldest);
+        if (seq >= end) break;
+        worker_step(w);
+        if (!compacted_hides(w, topic, seq)) put_message(&pages, record_at(w, t, seq));
+        seq++;
+    }
+    a.seq = seq < end ? seq : end > m->seq ? end : m->seq;
+    a.incarnation = exists ? t->incarnation : 0;
+    request_send(w, client, &a, pages.bytes, pages.count);
+    free(pages.bytes);
+}
+
+/* --- compacting --------------------------------------------------------------------------------------------------- */
+
+/* What a COMPACT says, one after the other. */
+struct verdicts {
+    const uint8_t *next, *end;
+    struct superseded first; /* of those left */
+    bool any, broken;
+};
+
+static void look(struct verdicts *v) {
+    v->any = (size_t)(v->end - v->next) >= sizeof v->first;
+    v->broken |= !v->any && v->next != v->end;
+    if (!v->any) return;
+    memcpy(&v->first, v->next, sizeof v->first);
+    size_t bytes = sizeof v->first + v->first.words * sizeof(uint64_t);
+    v->broken |= v->first.words > PARTS_MAX_WORDS || (size_t)(v->end - v->next) < bytes;
+    if (v->broken) v->any = false;
+}
+
+static void go_on(struct verdicts *v) {
+    uint64_t seq = v->first.seq;
+    v->next += sizeof v->first + v->first.words * sizeof(uint64_t);
+    look(v);
+    v->broken |= v->any && v->first.seq <= seq;
+    if (v->broken) v->any = false;
+}
+
+static bool are_whole(const struct message *m) {
+    const uint8_t *body = (const uint8_t *)(m + 1);
+    struct verdicts v = {.next = body, .end = body + m->body_bytes};
+    for (look(&v); v.any;) go_on(&v);
+    return !v.broken;
+}
+
+/* Of a delivery of the view some parts are left, or none. False: there is no room for that now. */
+static bool supersede(struct worker *w, uint32_t delivery, const struct verdicts *v) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    uint32_t subscription = d->subscription;
+    struct subscription *s = at(w, subscription);
+    struct parts_left left;
+    uint64_t bits[PARTS_MAX_WORDS];
+    memcpy(bits, v->next + sizeof v->first, v->first.words * sizeof *bits);
+    if (v->first.words && delivery_parts_after(w, delivery, bits, v->first.words, &left)) {
+        struct shard *shard = shard_of_topic(w, topic_at(&w->topics, s->topic));
+        if (!subscription_write(w, subscription)) return false;
+        if (shard_reserve(w, shard, 1, sizeof left.bits, false) != LOG_OK) return false;
+        if (!delivery_parts_set(w, delivery, &left)) return false;
+        shard_log_finish_parts(w, shard, s, d->seq, &left);
+        return true;
+    }
+    uint64_t seq = d->seq;
+    if (!subscription_finished(w, subscription, seq)) return false;
+    if (seq == s->view_last) s->view_known = false;
+    delivery_drop(w, delivery);
+    return true;
+}
+
+/* The message at the front is passed, and in the view or not. */
+static bool pass(struct worker *w, uint32_t subscription, uint64_t seq, const struct verdicts *v) {
+    struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    bool named = v->any && v->first.seq == seq;
+    if (named && !v->first.words) {
+        if (!subscription_finished(w, subscription, seq)) return false;
+        subscription_pass(w, subscription);
+        subscription_release(w, subscription, seq);
+        return true;
+    }
+    uint32_t delivery = delivery_make(w, subscription, seq, record_at(w, t, seq)->id);
+    if (!delivery) return false;
+    subscription_pass(w, subscription);
+    delivery_again(w, delivery);
+    s->view_last = seq;
+    s->view_known = true;
+    return !named || supersede(w, delivery, v);
+}
+
+/* True when all is done. *room: false, there was none for the next step; it can be asked for again, what is done stays. */
+static bool go_through(struct worker *w, uint32_t subscription, const struct message *m, bool *room) {
+    const uint8_t *body = (const uint8_t *)(m + 1);
+    struct verdicts v = {.next = body, .end = body + m->body_bytes};
+    const struct subscription *s = at(w, subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    uint32_t left = w->piece;
+    uint64_t seq;
+    for (look(&v); v.any && v.first.seq < s->cursor; go_on(&v)) {
+        uint32_t delivery = kept(w, t, v.first.seq);
+        if (!delivery) continue;
+        if (!left--) return false;
+        if (!(*room = supersede(w, delivery, &v))) return false;
+    }
+    while (subscription_front(w, subscription, &seq) && seq < m->seq) {
+        while (v.any && v.first.seq < seq) go_on(&v);
+        if (!left--) return false;
+        if (!(*room = pass(w, subscription, seq, &v))) return false;
+    }
+    return true;
+}
+
+enum outcome compact(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    const struct channel_wish channel = {.name = NAME,
+                                         .name_bytes = sizeof NAME - 1,
+                                         .start = &(struct subscribe_start){.start = START_EARLIEST}};
+    uint8_t status = !topic || !topic_at(&w->topics, topic)->durable ? STATUS_NOT_FOUND
+                     : are_whole(m)                                  ? STATUS_OK
+                                                                     : STATUS_INVALID;
+    uint32_t subscription = 0;
+    if (status == STATUS_OK) {
+        enum outcome outcome = topic_subscription(w, topic, &channel, &subscription, &status);
+        if (outcome != DONE) return outcome;
+    }
+    if (status == STATUS_OK) {
+        bool room = true, all = go_through(w, subscription, m, &room);
+        if (!all && room) return MORE;
+        if (!all && w->wanting) return LATER;
+        if (!all) status = STATUS_NO_SPACE;
+    }
+    struct message a = request_answer_of(w, client, m, status);
+    if (subscription) a.seq = at(w, subscription)->cursor;
+    request_send(w, client, &a, NULL, 0);
+    return DONE;
+}

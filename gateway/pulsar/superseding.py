@@ -1,0 +1,163 @@
+"""What a topic's compaction keeps: of each key the last message. Told messages in their order, it says which of them
+are superseded. Knows no worker; what keys and empty messages are is as a real broker 4.0 has it.
+
+- The key is the partition key, of a batch that of each message in it. What has none is superseded at once.
+- An empty message deletes its key, and goes itself: in a batch one without payload; alone only one that says that its
+  uncompressed size is 0, as Java's clients do. Others that are alone are never empty to a real broker.
+- Who cannot be looked into (encrypted, damaged) goes by the key of the batch. The chunks of a message go together.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from mq_shards.gateway.pulsar import metadata as metadata_module
+from mq_shards.gateway.pulsar.metadata import PULSAR_TAG, Metadata
+
+MAX_PARTS: Final = 1024  # PARTS_MAX_WORDS words of bits, csrc/ringbuf/message.h
+WORD: Final = (1 << 64) - 1
+# struct scanned, struct headers and struct superseded, csrc/ringbuf/message.h
+_SCANNED: Final = struct.Struct("=QIIII")
+_HEADERS: Final = struct.Struct("=IHHII")
+_SUPERSEDED: Final = struct.Struct("=QII")
+_KEY_BYTES: Final = 120  # of memory, beside the key itself
+
+
+class TooManyKeysError(Exception):
+    pass
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Where a key's last message is."""
+
+    seqs: list[int]  # more than one: its chunks
+    part: int  # of a batch; -1: it is alone
+    chunks: str | None = None  # of one that is in chunks: which
+
+
+@dataclass(slots=True)
+class Superseding:
+    max_key_bytes: int
+    max_batch_bytes: int  # of one that is decompressed
+    removed: int = 0  # as a real broker counts them: messages without a key, and those whose key has a later one
+    _last: dict[str, _Kept] = field(default_factory=dict)
+    _left: dict[int, int] = field(default_factory=dict)  # of batches: the parts that are kept, as bits
+    _changed: dict[int, int] = field(default_factory=dict)  # by seq: what is left of it
+    _key_bytes: int = 0
+
+    def see(self, scanned: bytes) -> None:
+        """What a worker answered to a SCAN. TooManyKeysError; ValueError when it is cut off."""
+        at = 0
+        while at < len(scanned):
+            if len(scanned) - at < _SCANNED.size:
+                raise ValueError("a worker's answer is cut off")
+            seq, headers_bytes, body_bytes, given_bytes, _ = _SCANNED.unpack_from(scanned, at)
+            at += _SCANNED.size
+            headers = scanned[at : at + headers_bytes]
+            body = scanned[at + headers_bytes : at + headers_bytes + given_bytes]
+            at += headers_bytes + given_bytes
+            if at > len(scanned):
+                raise ValueError("a worker's answer is cut off")
+            self._see(seq, headers, body, body_bytes)
+
+    def verdicts(self) -> bytes:
+        """struct superseded[] of what has come to be superseded since this was asked last."""
+        out = []
+        for seq in sorted(self._changed):
+            left, words = self._changed[seq], []
+            while left:
+                words.append(left & WORD)
+                left >>= 64
+            out.append(_SUPERSEDED.pack(seq, len(words), 0) + struct.pack(f"={len(words)}Q", *words))
+        self._changed.clear()
+        return b"".join(out)
+
+    # --- one entry --------------------------------------------------------------------------------------------------
+
+    def _see(self, seq: int, headers: bytes, body: bytes, body_bytes: int) -> None:
+        found = None
+        if len(headers) >= _HEADERS.size and _HEADERS.unpack_from(headers)[1] == PULSAR_TAG:
+            found = metadata_module.read(headers[_HEADERS.size :])
+        if found is None:
+            self._remove(seq)
+            return
+        if found.batch_messages is not None and not found.is_encrypted:
+            parts = list(_parts(found, body, self.max_batch_bytes))
+            if len(parts) == found.batch_messages and 0 < len(parts) <= MAX_PARTS:
+                self._see_batch(seq, parts)
+                return
+        self._see_alone(seq, found)
+
+    def _remove(self, seq: int) -> None:
+        self.removed += 1
+        self._changed[seq] = 0
+
+    def _see_alone(self, seq: int, found: Metadata) -> None:
+        if found.partition_key is None:
+            self._remove(seq)
+        elif found.uncompressed_bytes == 0:
+            self._delete(found.partition_key)
+            self._changed[seq] = 0
+        elif found.chunks is not None and (last := self._last.get(found.partition_key)) and last.chunks == found.chunks:
+            last.seqs.append(seq)
+        else:
+            self._keep(found.partition_key, _Kept([seq], -1, found.chunks))
+
+    def _see_batch(self, seq: int, parts: list[tuple[str | None, bool]]) -> None:
+        self._left[seq] = (1 << len(parts)) - 1
+        for part, (key, is_empty) in enumerate(parts):
+            if key is None:
+                self.removed += 1
+                self._clear(seq, part)
+            elif is_empty:
+                self._delete(key)
+                self._clear(seq, part)
+            else:
+                self._keep(key, _Kept([seq], part))
+
+    # --- keys -------------------------------------------------------------------------------------------------------
+
+    def _keep(self, key: str, kept: _Kept) -> None:
+        self._delete(key)
+        self._key_bytes += len(key) + _KEY_BYTES
+        if self._key_bytes > self.max_key_bytes:
+            raise TooManyKeysError
+        self._last[key] = kept
+
+    def _delete(self, key: str) -> None:
+        last = self._last.pop(key, None)
+        if last is None:
+            return
+        self.removed += 1
+        self._key_bytes -= len(key) + _KEY_BYTES
+        for seq in last.seqs:
+            if last.part < 0:
+                self._changed[seq] = 0
+            else:
+                self._clear(seq, last.part)
+
+    def _clear(self, seq: int, part: int) -> None:
+        left = self._left[seq] & ~(1 << part)
+        self._changed[seq] = self._left[seq] = left
+        if not left:
+            del self._left[seq]
+
+
+def _parts(found: Metadata, body: bytes, most: int) -> Iterator[tuple[str | None, bool]]:
+    """Key of each message of a batch, and whether it is empty; fewer than there are when it is none."""
+    payload = metadata_module.uncompressed(found, body, most)
+    at = 0
+    while at + 4 <= len(payload):
+        size = int.from_bytes(payload[at : at + 4], "big")
+        single = metadata_module.read_single(payload[at + 4 : at + 4 + size])
+        if size > len(payload) - at - 4 or single is None:
+            return
+        key, payload_bytes = single
+        at += 4 + size + payload_bytes
+        if at > len(payload):
+            return
+        yield key, payload_bytes == 0
