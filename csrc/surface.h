@@ -240,14 +240,6 @@ struct position {
     uint16_t compacted_tag, compacted_parts;
     uint32_t unused;
 };
-struct scanned {
-    uint64_t seq;
-    uint32_t headers_bytes, body_bytes, given_bytes, unused;
-};
-struct superseded {
-    uint64_t seq;
-    uint32_t words, unused;
-};
 struct job_stats {
     uint64_t id;
     uint32_t state;

@@ -282,7 +282,8 @@ struct scanned {
 };
 struct superseded {
     uint64_t seq;
-    uint32_t words; /* behind it stand so many uint64_t: the bits of the parts that are not superseded. 0: it is as a whole */
+    uint32_t
+        words; /* behind it stand so many uint64_t: the bits of the parts that are not superseded. 0: it is as a whole */
     uint32_t unused;
 };
 

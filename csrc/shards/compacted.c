@@ -85,7 +85,8 @@ void compacted_position(struct worker *w, const struct topic *t, struct position
     out->compacted_tag = h.tag;
     out->compacted_parts = h.parts;
     /* None of the words is empty behind the last bit. */
-    if (left) out->compacted_parts = (uint16_t)(left->words * 64 - (uint32_t)__builtin_clzll(left->bits[left->words - 1]));
+    if (left)
+        out->compacted_parts = (uint16_t)(left->words * 64 - (uint32_t)__builtin_clzll(left->bits[left->words - 1]));
 }
 
 /* --- reading it out ----------------------------------------------------------------------------------------------- */
@@ -237,9 +238,8 @@ static bool go_through(struct worker *w, uint32_t subscription, const struct mes
 }
 
 enum outcome compact(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    const struct channel_wish channel = {.name = NAME,
-                                         .name_bytes = sizeof NAME - 1,
-                                         .start = &(struct subscribe_start){.start = START_EARLIEST}};
+    const struct channel_wish channel = {
+        .name = NAME, .name_bytes = sizeof NAME - 1, .start = &(struct subscribe_start){.start = START_EARLIEST}};
     uint8_t status = !topic || !topic_at(&w->topics, topic)->durable ? STATUS_NOT_FOUND
                      : are_whole(m)                                  ? STATUS_OK
                                                                      : STATUS_INVALID;

@@ -294,8 +294,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
     bool compacted = consumer_at(&w->subscriptions, consumer)->compacted;
-    if (sampled_out(w, consumer_at(&w->subscriptions, consumer)) ||
-        (compacted && compacted_hides(w, s->topic, seq))) {
+    if (sampled_out(w, consumer_at(&w->subscriptions, consumer)) || (compacted && compacted_hides(w, s->topic, seq))) {
         if (!subscription_finished(w, subscription, seq)) return STUCK;
         subscription_pass(w, subscription);
         subscription_release(w, subscription, seq);
