@@ -165,6 +165,9 @@ struct codec {
     struct opening (*opens)(struct codec_bytes headers);
     bool (*next_packed)(struct codec_bytes *rest, struct codec_bytes *out);
 
+    /* A piece of what it had to leave for this turn: see codec_left. */
+    void (*go_on)(struct acceptor *a, void *state);
+
     /* Of other acceptors (mesh.h): one has come, is gone, says something. */
     void (*mesh_joined)(struct acceptor *a, void *state, uint32_t other);
     void (*mesh_lost)(struct acceptor *a, void *state, uint32_t other);

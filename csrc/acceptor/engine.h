@@ -119,6 +119,7 @@ struct acceptor {
     struct connection_list dirty;
     struct connection_list runnable;
     struct connection_list running; /* the list that is being worked off */
+    uint64_t codecs_left;           /* bits of codecs that go on in the next turn */
     uint8_t *scratch;               /* that all connections receive into */
     uint32_t filter_pieces;         /* that were asked for in this turn */
 
@@ -195,6 +196,12 @@ extern const struct codec local_codec;
 
 /* Something is left for the next turn: in a process that waits elsewhere, make it come. */
 void wake_self(struct acceptor *a);
+
+/* What is long is done in pieces: the codec's go_on is called in the next turn. */
+static inline void codec_left(struct acceptor *a, uint32_t protocol) {
+    a->codecs_left |= (uint64_t)1 << protocol;
+    wake_self(a);
+}
 
 /* --- filter.c ----------------------------------------------------------------------------------------------------- */
 

@@ -86,6 +86,15 @@ static void run_runnable(struct acceptor *a) {
     a->running.count = 0;
 }
 
+static void run_codecs(struct acceptor *a) {
+    uint64_t left = a->codecs_left;
+    a->codecs_left = 0;
+    for (; left != 0; left &= left - 1) {
+        uint32_t protocol = first_of(left);
+        codec_at(protocol)->go_on(a, codec_state(a, protocol));
+    }
+}
+
 static void flush_dirty(struct acceptor *a) {
     for (size_t i = 0; i < a->dirty.count; i++) {
         struct connection *c = connection_find(a, a->dirty.items[i]);
@@ -162,13 +171,15 @@ bool turn(struct acceptor *a, int timeout_ms) {
     mesh_look(a);
     bridge_run(a);
     if (a->runnable.count > 0) run_runnable(a);
+    if (a->codecs_left != 0) run_codecs(a);
     timers_run(a);
     room_look(a);
     /* The workers first: they can work while this process is in the system calls that follow. */
     publish_all(a);
     flush_dirty(a);
     publish_all(a); /* a connection that could not be sent to, or is done, has gone */
-    if (a->upcall_count > 0 || a->runnable.count > 0 || bridge_is_due(a)) timeout_ms = 0;
+    bool is_left = a->runnable.count > 0 || a->codecs_left != 0 || bridge_is_due(a);
+    if (a->upcall_count > 0 || is_left) timeout_ms = 0;
 
     struct epoll_event events[EVENTS_PER_TURN];
     int n = wait_for_events(a, events, timeout_ms);

@@ -7,6 +7,7 @@
 
 #include "base/map.h"
 #include "base/siphash.h"
+#include "base/subject_text.h"
 
 /* What is kept of earlier matches: of short subjects, few patterns each, in place. A subject has one place, and takes it from
  * another one time in KEPT_PATIENCE: where there are more subjects than places, few of them are worth keeping. */
@@ -74,75 +75,6 @@ struct subject_walk {
         uint64_t hash;
     } tokens[SUBJECT_MAX_TOKENS + 1];
 };
-
-/* --- text --------------------------------------------------------------------------------------------------------- */
-
-/* The end of the token that begins at `at`. */
-static size_t token_end(const char *text, size_t at, size_t bytes) {
-    const char *dot = memchr(text + at, '.', bytes - at);
-    return dot ? (size_t)(dot - text) : bytes;
-}
-
-static bool is_any(const char *token, size_t bytes) {
-    return bytes == 1 && token[0] == '*';
-}
-
-static bool is_all(const char *token, size_t bytes) {
-    return bytes == 1 && token[0] == '>';
-}
-
-bool subject_pattern_is_valid(const void *pattern, size_t bytes) {
-    const char *text = pattern;
-    if (bytes == 0 || bytes > SUBJECT_MAX_BYTES) return false;
-    for (size_t at = 0;;) {
-        size_t end = token_end(text, at, bytes);
-        if (end == at) return false;
-        if (end == bytes) return true;
-        if (is_all(text + at, end - at)) return false;
-        at = end + 1;
-        if (at == bytes) return false;
-    }
-}
-
-bool subject_has_wildcard(const void *pattern, size_t bytes) {
-    const char *text = pattern;
-    if (memchr(text, '*', bytes) == NULL && (bytes == 0 || text[bytes - 1] != '>')) return false;
-    for (size_t at = 0; at < bytes;) {
-        size_t end = token_end(text, at, bytes);
-        if (is_any(text + at, end - at) || (is_all(text + at, end - at) && end == bytes)) return true;
-        at = end + 1;
-    }
-    return false;
-}
-
-bool subject_covers(const void *outer, size_t outer_bytes, const void *inner, size_t inner_bytes) {
-    const char *o = outer, *i = inner;
-    size_t at_o = 0, at_i = 0;
-    while (at_o < outer_bytes && at_i < inner_bytes) {
-        size_t end_o = token_end(o, at_o, outer_bytes), end_i = token_end(i, at_i, inner_bytes);
-        if (is_all(o + at_o, end_o - at_o)) return true;
-        if (is_all(i + at_i, end_i - at_i)) return false;
-        bool equal = end_o - at_o == end_i - at_i && memcmp(o + at_o, i + at_i, end_o - at_o) == 0;
-        if (!equal && !is_any(o + at_o, end_o - at_o)) return false;
-        at_o = end_o + 1;
-        at_i = end_i + 1;
-    }
-    return at_o >= outer_bytes && at_i >= inner_bytes;
-}
-
-bool subject_overlaps(const void *one, size_t one_bytes, const void *other, size_t other_bytes) {
-    const char *a = one, *b = other;
-    size_t at_a = 0, at_b = 0;
-    while (at_a < one_bytes && at_b < other_bytes) {
-        size_t end_a = token_end(a, at_a, one_bytes), end_b = token_end(b, at_b, other_bytes);
-        if (is_all(a + at_a, end_a - at_a) || is_all(b + at_b, end_b - at_b)) return true;
-        bool equal = end_a - at_a == end_b - at_b && memcmp(a + at_a, b + at_b, end_a - at_a) == 0;
-        if (!equal && !is_any(a + at_a, end_a - at_a) && !is_any(b + at_b, end_b - at_b)) return false;
-        at_a = end_a + 1;
-        at_b = end_b + 1;
-    }
-    return at_a >= one_bytes && at_b >= other_bytes;
-}
 
 /* --- hash tables of nodes and of patterns without wildcards ------------------------------------------------------- */
 
@@ -575,16 +507,62 @@ size_t subjects_match(struct subjects *s, struct subject_walk *walk, const void 
     return found;
 }
 
-void subjects_each(struct subjects *s, void (*each)(void *context, struct subject_pattern *pattern), void *context) {
-    for (size_t i = 0; s->literals.heads && i <= s->literals.mask; i++)
-        for (struct subject_pattern *p = s->literals.heads[i]; p; p = p->next_hash) each(context, p);
-    if (s->root->all) each(context, s->root->all);
-    for (size_t i = 0; s->nodes.heads && i <= s->nodes.mask; i++) {
-        for (struct subject_node *n = s->nodes.heads[i]; n; n = n->next_hash) {
-            if (n->own) each(context, n->own);
-            if (n->all) each(context, n->all);
-        }
+/* --- all ---------------------------------------------------------------------------------------------------------- */
+
+typedef void each_pattern(void *context, struct subject_pattern *pattern);
+
+static size_t each_literal(struct subject_pattern *p, each_pattern *each, void *context) {
+    size_t count = 0;
+    for (; p; p = p->next_hash, count++) each(context, p);
+    return count;
+}
+
+static size_t each_of_nodes(struct subject_node *n, each_pattern *each, void *context) {
+    size_t count = 0;
+    for (; n; n = n->next_hash, count++) {
+        if (n->own) each(context, n->own);
+        if (n->all) each(context, n->all);
     }
+    return count;
+}
+
+static uint64_t reversed(uint64_t x) {
+    x = (x >> 1 & 0x5555555555555555) | (x & 0x5555555555555555) << 1;
+    x = (x >> 2 & 0x3333333333333333) | (x & 0x3333333333333333) << 2;
+    x = (x >> 4 & 0x0f0f0f0f0f0f0f0f) | (x & 0x0f0f0f0f0f0f0f0f) << 4;
+    return __builtin_bswap64(x);
+}
+
+/* The bucket after this one, counting from the highest bit down: what a bucket is split into when there are twice as many has
+ * been seen, or is still to come, as the bucket was. 0 behind the last. */
+static uint64_t next_bucket(uint64_t at, size_t mask) {
+    return reversed(reversed(at | ~(uint64_t)mask) + 1);
+}
+
+bool subjects_each_from(struct subjects *s, struct subjects_cursor *cursor, size_t *left, each_pattern *each,
+                        void *context) {
+    enum { ROOT, LITERALS, NODES, END };
+    while (cursor->part != END && *left > 0) {
+        bool literals = cursor->part == LITERALS;
+        const struct buckets *b = literals ? &s->literals : &s->nodes;
+        size_t looked = 1;
+        if (cursor->part == ROOT) {
+            if (s->root->all) each(context, s->root->all);
+        } else if (b->heads) {
+            void *head = b->heads[cursor->at & b->mask];
+            looked += literals ? each_literal(head, each, context) : each_of_nodes(head, each, context);
+            cursor->at = next_bucket(cursor->at, b->mask);
+        }
+        if (cursor->at == 0) cursor->part++;
+        *left -= looked < *left ? looked : *left;
+    }
+    return cursor->part == END;
+}
+
+void subjects_each(struct subjects *s, each_pattern *each, void *context) {
+    struct subjects_cursor cursor = {0};
+    size_t left = SIZE_MAX;
+    subjects_each_from(s, &cursor, &left, each, context);
 }
 
 struct subject_pattern *subjects_find(const struct subjects *s, const void *pattern, size_t bytes) {

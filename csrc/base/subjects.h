@@ -154,6 +154,18 @@ size_t subjects_match(struct subjects *subjects, struct subject_walk *walk, cons
 /* All patterns, in no order; nothing may be added or removed meanwhile. */
 void subjects_each(struct subjects *subjects, void (*each)(void *context, struct subject_pattern *pattern),
                    void *context);
+
+/* How far a walk over all patterns has come; it begins with zeroes. */
+struct subjects_cursor {
+    uint64_t at;
+    uint32_t part;
+};
+
+/* The same a piece at a time, and between pieces patterns may be added and removed: one that is there from the first piece to
+ * the last is come by once at least. Takes what it looked at off `left`, and stops when that is 0, which `each` may make
+ * it; true when it has come to the end. */
+bool subjects_each_from(struct subjects *subjects, struct subjects_cursor *cursor, size_t *left,
+                        void (*each)(void *context, struct subject_pattern *pattern), void *context);
 /* A pattern by its text, and a group of it by its name; NULL if it has no entry. */
 struct subject_pattern *subjects_find(const struct subjects *subjects, const void *pattern, size_t bytes);
 struct subject_group *subject_find_group(const struct subject_pattern *pattern, const void *name, size_t bytes);

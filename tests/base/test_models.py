@@ -31,3 +31,7 @@ def test_a_wheel_gives_what_is_due_in_order_and_never_early_with_bounded_work_a_
 
 def test_decimal_numbers_are_those_of_the_c_library(tmp_path: Path) -> None:
     run_model(tmp_path, "decimal_model", ())
+
+
+def test_a_walk_over_subjects_in_pieces_misses_nobody_who_stays(tmp_path: Path) -> None:
+    run_model(tmp_path, "cursor_model", ("base/subjects.c", "base/subject_text.c", "base/siphash.c"))

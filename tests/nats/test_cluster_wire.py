@@ -276,3 +276,32 @@ def test_info_says_what_a_real_one_does(kinds: tuple[str, ...]) -> None:
         name: value for name, value in real.items() if name not in own | known
     }
     assert list(ours) == [name for name in ours if name in real] or set(ours) > set(real) - known
+
+
+@pytest.mark.parametrize("kinds", mixtures((OURS,), (OURS_3,)))
+def test_a_server_that_comes_is_told_a_great_deal_in_pieces_and_knows_the_truth_in_the_end(
+    kinds: tuple[str], count: int = 12_000
+) -> None:
+    subject = b"%%d.%s" % (b"x" * 500)
+    with cluster(kinds) as (member,):
+        client = member.client()
+        client.socket.settimeout(30)
+        client.send(b"".join(b"SUB %s %d\r\n" % (subject % n, n) for n in range(count)))
+        client.barrier()
+        wire = RouteWire.joined(member.route_port)
+        # It does not listen yet, and others need not wait for that.
+        client.send(b"".join(b"UNSUB %d\r\n" % n for n in range(0, count, 3)))
+        client.send(b"".join(b"SUB new.%d %d\r\n" % (n, count + n) for n in range(count // 3)))
+        client.barrier()
+        wanted = {subject % n for n in range(count) if n % 3} | {b"new.%d" % n for n in range(count // 3)}
+        known: set[bytes] = set()
+        heard, rest = wire.told, wire.said
+        while heard or known != wanted:
+            for said in heard:
+                if said.startswith((b"RS+ $G", b"RS- $G")):
+                    (known.add if said[2:3] == b"+" else known.discard)(said.split()[2])
+            if known == wanted:
+                break
+            *heard, rest = (rest + wire.socket.recv(1 << 20)).split(b"\r\n")
+        wire.close()
+        client.close()

@@ -319,6 +319,7 @@ static void sent(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     r->stalled_ns = connection_unsent(c) > 0 ? a->now_ns : 0;
     if (r->stalled_ns > 0) nats_route_schedule(a, c);
+    if (r->telling != NULL) codec_left(a, c->protocol);
     if (r->other == 0 || !nats_link_of(server, r->other)->full) return;
     if (connection_unsent(c) > server->max_pending / 2) return;
     nats_tell_full(a, server, r->other, false);
@@ -361,7 +362,15 @@ static void opened(struct acceptor *a, struct connection *c) {
     if (!c->closed) reply_by_python(a, c, (const uint8_t *)"", 0);
 }
 
+/* To servers that have come and do not know all yet. */
+static void go_on(struct acceptor *a, void *state) {
+    const struct nats_server *server = ((const struct nats_routes *)state)->server;
+    for (uint32_t n = 0; n < NATS_ROUTES; n++)
+        if (server->links[n].connection != NULL) nats_tell_route_on(a, server->links[n].connection);
+}
+
 static void freed(struct connection *c) {
+    nats_telling_free(route_of(c)->telling);
     nats_permissions_drop(route_of(c)->permissions);
 }
 
@@ -464,6 +473,7 @@ const struct codec nats_route_codec = {
     .started = started,
     .set = set,
     .call = call,
+    .go_on = go_on,
     .opened = opened,
     .sent = sent,
     .due = due,

@@ -48,6 +48,7 @@ struct nats_route {
     uint64_t rtt_ns;                      /* until it was answered; 0: not known */
     uint64_t stalled_ns;                  /* since when nothing has left of what is to be sent; 0: nothing waits */
     struct nats_permissions *permissions; /* NULL: every subject may pass */
+    struct nats_telling *telling;         /* that is under way; NULL: it knows all */
     uint64_t counted[ROUTE_COUNTERS];
 };
 
@@ -97,8 +98,10 @@ void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t a
 /* ... and those of another acceptor. */
 void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const struct nats_remote *remote,
                          uint32_t weight);
-/* All that is wanted here, to a server that has come. */
+/* All that is wanted here, to a server that has come: a piece at once, the others as turns come and its output leaves. */
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c);
+void nats_tell_route_on(struct acceptor *a, struct connection *c);
+void nats_telling_free(struct nats_telling *telling);
 /* What may pass has changed: it is told what it may know now or may not any more. Takes `now` over. */
 void nats_route_permit(struct acceptor *a, struct nats_server *server, struct connection *c,
                        struct nats_permissions *now);

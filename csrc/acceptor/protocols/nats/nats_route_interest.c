@@ -1,5 +1,7 @@
 /* Which interest the other servers are told: of all acceptors together. Of a pattern they hear when the first wants it and
  * when the last is gone; of a group how many members it has, whenever that changes. */
+#include <stdlib.h>
+
 #include "acceptor/protocols/nats/nats_route.h"
 
 /* --- accounts ----------------------------------------------------------------------------------------------------- */
@@ -136,22 +138,34 @@ void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, cons
 
 /* --- to one that has come ----------------------------------------------------------------------------------------- */
 
-struct telling {
+/* Of patterns that are told in one turn, and of what may wait to be sent before more is said: a client of this server is not to
+ * wait for them. */
+enum { TOLD_AT_ONCE = 4096, TOLD_AHEAD_BYTES = 1 << 20 };
+
+struct nats_telling {
     struct acceptor *a;
     struct nats_server *server;
     struct connection *c;
     uint32_t account;
-    enum { OF_CLIENTS_HERE, OF_OTHER_ACCEPTORS, OF_BINDINGS } what;
+    enum { OF_CLIENTS_HERE, OF_OTHER_ACCEPTORS, OF_BINDINGS, OF_NOBODY } what;
+    struct subjects_cursor cursor;
+    size_t left;                           /* that may be looked at in this turn */
     bool changes;                          /* what may be told has changed: only what is told otherwise now */
     struct nats_permissions *before, *now; /* NULL: all might be told */
 };
 
-static bool may_be_told(const struct telling *t, struct nats_permissions *set, struct text subject) {
+void nats_telling_free(struct nats_telling *t) {
+    if (t == NULL) return;
+    if (t->changes) nats_permissions_drop(t->before);
+    free(t);
+}
+
+static bool may_be_told(const struct nats_telling *t, struct nats_permissions *set, struct text subject) {
     return set == NULL || nats_may_publish(&t->server->permissions, set, subject);
 }
 
 /* What is taken back is said while it may be. */
-static void tell_otherwise(const struct telling *t, struct text subject, struct text queue, uint64_t weight) {
+static void tell_otherwise(const struct nats_telling *t, struct text subject, struct text queue, uint64_t weight) {
     bool could = may_be_told(t, t->before, subject), can = may_be_told(t, t->now, subject);
     if (could == can) return;
     route_of(t->c)->permissions = can ? t->now : t->before;
@@ -160,7 +174,7 @@ static void tell_otherwise(const struct telling *t, struct text subject, struct 
 }
 
 /* What several want is said of the first of them, for all. */
-static void tell(const struct telling *t, struct text subject, struct text queue) {
+static void tell(struct nats_telling *t, struct text subject, struct text queue) {
     const struct nats_account *account = &t->server->accounts[t->account];
     uint64_t here = weight_here(account, subject, queue);
     uint64_t there = weight_there(account, subject, queue, NATS_OTHERS);
@@ -171,10 +185,11 @@ static void tell(const struct telling *t, struct text subject, struct text queue
         tell_otherwise(t, subject, queue, weight);
     else if (weight > 0)
         nats_route_say_interest(t->a, t->server, t->c, t->account, subject, queue, weight);
+    if (connection_unsent(t->c) > TOLD_AHEAD_BYTES && t->left < TOLD_AT_ONCE) t->left = 0;
 }
 
 static void tell_pattern(void *context, struct subject_pattern *p) {
-    const struct telling *t = context;
+    struct nats_telling *t = context;
     struct text subject = {(const uint8_t *)p->text, p->bytes};
     if (t->c->closed) return;
     if (p->alone.count > 0) tell(t, subject, (struct text){0});
@@ -183,28 +198,75 @@ static void tell_pattern(void *context, struct subject_pattern *p) {
 }
 
 static void tell_binding(void *context, struct subject_pattern *p) {
-    const struct telling *t = context;
+    struct nats_telling *t = context;
     if (!t->c->closed) tell(t, (struct text){(const uint8_t *)p->text, p->bytes}, queue_of(&t->server->bound));
 }
 
-static void tell_all(struct telling t) {
-    struct nats_server *server = t.server;
-    for (uint32_t n = 1; n < server->account_count; n++) {
-        const struct nats_account *account = &server->accounts[n];
-        if (account->subjects == NULL || !carries(server, t.c, n)) continue;
-        t.account = n;
-        t.what = OF_CLIENTS_HERE;
-        subjects_each(account->subjects, tell_pattern, &t);
-        t.what = OF_OTHER_ACCEPTORS;
-        if (account->remote != NULL && t.a->mesh_there != 0) subjects_each(account->remote, tell_pattern, &t);
-        t.what = OF_BINDINGS;
-        if (server->bound.subjects != NULL && n == NATS_GLOBAL_ACCOUNT)
-            subjects_each(server->bound.subjects, tell_binding, &t);
+/* Where what is to be told now is kept; NULL: nothing is. */
+static struct subjects *subjects_told(const struct nats_telling *t) {
+    const struct nats_account *account = &t->server->accounts[t->account];
+    if (account->subjects == NULL || !carries(t->server, t->c, t->account)) return NULL;
+    switch (t->what) {
+    case OF_CLIENTS_HERE: return account->subjects;
+    case OF_OTHER_ACCEPTORS: return t->a->mesh_there != 0 ? account->remote : NULL;
+    case OF_BINDINGS: return t->account == NATS_GLOBAL_ACCOUNT ? t->server->bound.subjects : NULL;
+    case OF_NOBODY: break;
     }
+    return NULL;
+}
+
+/* As much as `left` says; whether that was the end. */
+static bool tell_some(struct nats_telling *t) {
+    while (t->account < t->server->account_count) {
+        struct subjects *subjects = subjects_told(t);
+        void (*each)(void *, struct subject_pattern *) = t->what == OF_BINDINGS ? tell_binding : tell_pattern;
+        if (t->c->closed) return true;
+        if (t->left == 0) return false;
+        if (subjects == NULL)
+            t->left--;
+        else if (!subjects_each_from(subjects, &t->cursor, &t->left, each, t))
+            return false;
+        t->cursor = (struct subjects_cursor){0};
+        if (++t->what != OF_NOBODY) continue;
+        t->what = OF_CLIENTS_HERE;
+        t->account++;
+    }
+    return true;
+}
+
+static void tell_as_much_as(struct acceptor *a, struct connection *c, size_t most) {
+    struct nats_route *r = route_of(c);
+    struct nats_telling *t = r->telling;
+    t->left = most;
+    if (!tell_some(t)) {
+        codec_left(a, c->protocol);
+        return;
+    }
+    r->telling = NULL;
+    nats_telling_free(t);
+}
+
+void nats_tell_route_on(struct acceptor *a, struct connection *c) {
+    const struct nats_telling *t = route_of(c)->telling;
+    if (t != NULL && !c->closed && connection_unsent(c) <= TOLD_AHEAD_BYTES) tell_as_much_as(a, c, TOLD_AT_ONCE);
+}
+
+/* A telling of what has changed hangs on what was told before it: that is ended at once. */
+static void begin_to_tell(struct acceptor *a, struct connection *c, struct nats_telling telling) {
+    struct nats_route *r = route_of(c);
+    if (r->telling != NULL && (r->telling->changes || telling.changes)) tell_as_much_as(a, c, SIZE_MAX);
+    nats_telling_free(r->telling);
+    if ((r->telling = malloc(sizeof telling)) == NULL) {
+        nats_permissions_drop(telling.before);
+        engine_oom(a, c);
+        return;
+    }
+    *r->telling = telling;
+    tell_as_much_as(a, c, TOLD_AT_ONCE);
 }
 
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c) {
-    tell_all((struct telling){.a = a, .server = server, .c = c});
+    begin_to_tell(a, c, (struct nats_telling){.a = a, .server = server, .c = c, .account = 1});
 }
 
 /* What it wants and may not have any more is forgotten. */
@@ -225,10 +287,15 @@ void nats_route_permit(struct acceptor *a, struct nats_server *server, struct co
                        struct nats_permissions *now) {
     struct nats_route *r = route_of(c);
     struct nats_permissions *before = r->permissions;
-    r->permissions = now;
-    if (r->other != 0) {
-        tell_all((struct telling){.a = a, .server = server, .c = c, .changes = true, .before = before, .now = now});
-        if (!c->closed) forget_forbidden(a, server, r);
+    if (r->other == 0) {
+        r->permissions = now;
+        nats_permissions_drop(before);
+        return;
     }
-    nats_permissions_drop(before);
+    if (r->telling != NULL) tell_as_much_as(a, c, SIZE_MAX);
+    r->permissions = now;
+    begin_to_tell(a, c,
+                  (struct nats_telling){
+                      .a = a, .server = server, .c = c, .account = 1, .changes = true, .before = before, .now = now});
+    if (!c->closed) forget_forbidden(a, server, r);
 }
