@@ -88,6 +88,7 @@ enum record_flag {
     MESSAGE_HEADERS = 8,    /* of a PUBLISH or MOVED */
     MOVED_NO_JOB = 1,       /* the job queue does not have it */
     MOVED_REFERENCED = 2,   /* a REFERENCES follows */
+    MOVED_IN_JOBS = 4,      /* it is several jobs: what became of each a DELETE or STATE behind it says */
     REFERENCES_DELAYED = 1, /* it was published with a delay */
     SUBSCRIPTION_PAUSED = 1,
     ADOPT_ALL = 1,
@@ -163,13 +164,16 @@ static inline size_t message_headers_bytes(const struct record *r) {
     return some ? bytes : 0;
 }
 
-/* Of a PUBLISH or MOVED record: how many messages are in it for who does not know its headers; 0: it is as it is. */
-static inline uint32_t message_packed(const struct record *r) {
+/* How many messages are in one for who does not know its headers; 0: it is as it is. */
+static inline uint32_t headers_packed(const void *content) {
     struct headers h;
-    if (!message_headers_bytes(r)) return 0;
-    memcpy(&h, record_body(r), sizeof h);
+    memcpy(&h, content, sizeof h);
     if (!h.packed_bytes || h.parts > PACKED_MAX_PARTS) return 0;
     return h.parts > 1 ? h.parts : 1;
+}
+/* Of a PUBLISH or MOVED record. */
+static inline uint32_t message_packed(const struct record *r) {
+    return message_headers_bytes(r) ? headers_packed(record_body(r)) : 0;
 }
 
 /* The highest of the ids that are its. */

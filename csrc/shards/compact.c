@@ -44,6 +44,19 @@ static void log_parts(struct worker *w, struct shard *s, const struct topic *t, 
     }
 }
 
+/* Read back, all of them are there and ready. */
+static void log_jobs(struct worker *w, struct shard *s, uint32_t whole, uint32_t jobs) {
+    const struct job *all = job_at(w, whole);
+    for (uint32_t i = 0; i < jobs; i++) {
+        uint32_t job = queue_job_of(w, whole, i);
+        if (!job) {
+            shard_log_delete_part(w, s, all, all->id + (uint64_t)(i + 1) * w->shards);
+        } else if (job_at(w, job)->reservation || job_at(w, job)->pri != all->pri) {
+            shard_log_state(w, s, job_at(w, job));
+        }
+    }
+}
+
 /* `job` 0: the job queue does not have it; !held: the stream does not. */
 static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, uint32_t job, bool held) {
     static _Thread_local struct references references;
@@ -52,10 +65,12 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
     if (held) find_references(w, t, r, job != 0, &references);
     uint64_t bytes = sizeof(struct moved_attributes) + record_body_bytes(r);
     uint32_t in_parts = held ? references.in_parts : 0;
+    uint32_t jobs = job && job_at(w, job)->state == JOB_SPLIT ? queue_jobs_of(w, job) : 0;
+    bytes += jobs * sizeof(struct state_attributes);
     if (held) bytes += references.count * sizeof *references.items + in_parts * sizeof(struct parts_left);
     /* Like a publish, it leaves the room that deletes will need: on a full disk nothing else frees any. */
-    if (shard_reserve(w, s, 2 + in_parts, bytes, true) != LOG_OK) return false;
-    uint16_t flags = (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0));
+    if (shard_reserve(w, s, 2 + in_parts + jobs, bytes, true) != LOG_OK) return false;
+    uint16_t flags = (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0) | (jobs ? MOVED_IN_JOBS : 0));
     log_position to = shard_log_moved(w, s, topic, job ? job_at(w, job) : NULL, r, flags);
     if (held) {
         uint16_t delayed = stream_delayed(&t->stream, r->seq) ? REFERENCES_DELAYED : 0;
@@ -63,7 +78,8 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
         stream_move(&t->stream, r->seq, to);
         if (in_parts) log_parts(w, s, t, r);
     }
-    if (job) job_at(w, job)->position = to;
+    if (job) queue_moved(w, job, to);
+    if (jobs) log_jobs(w, s, job, jobs);
     shard_count_out(s, from);
     shard_count_in(s, to);
     w->count->records_migrated++;
@@ -73,7 +89,7 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
 /* Moves the message of a record if this is the place where it lives. False: there is no room. */
 static bool move_if_live(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     uint32_t topic = shard_topic(s, r->topic);
-    uint32_t job = job_named(w, r->id);
+    uint32_t job = job_of_message(w, r->id);
     if (job && job_at(w, job)->position != position) job = 0;
     bool held = topic && stream_position(&topic_at(&w->topics, topic)->stream, r->seq) == position;
     return !(topic && (job || held)) || move(w, s, topic, r, job, held);

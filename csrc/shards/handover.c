@@ -25,7 +25,7 @@ struct handover {
 
 static bool is_to_be_adopted(const struct worker *w, const struct handover *h, uint32_t job) {
     const struct job *j = job_at(w, job);
-    return j->state && j->topic == h->topic && !job_is_gone(w, j) && job_record(w, j)->seq < h->end;
+    return j->state && !j->part && j->topic == h->topic && !job_is_gone(w, j) && job_record(w, j)->seq < h->end;
 }
 
 /* False: there are more. */

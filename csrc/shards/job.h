@@ -19,8 +19,12 @@ struct __attribute__((packed, aligned(4))) job {
     uint32_t topic;
     uint32_t pri;
     uint32_t reservation : 28; /* 0: none */
-    uint32_t state : 4;        /* enum job_state; 0: none yet, or free */
+    uint32_t part : 1;         /* it is one of several that a message is: see job_parts.c */
+    uint32_t state : 3;        /* enum job_state, or JOB_SPLIT; 0: none yet, or free */
 };
+/* The message that several jobs are, in no queue: `place` is how many of them are left. */
+enum { JOB_SPLIT = JOB_BURIED + 1 };
+_Static_assert(JOB_SPLIT < 8, "it fits");
 enum { RESERVATION_MASK = (1 << 28) - 1, CLIENT_MASK = INT32_MAX };
 _Static_assert(sizeof(struct job) == 36, "the memory that a ready job costs is promised");
 _Static_assert(offsetof(struct job, id) == offsetof(struct indexed, key), "the index finds it by its id");

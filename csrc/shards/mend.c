@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "shards/queue.h"
 #include "shards/requests.h"
 
 static struct subscription *at(const struct worker *w, uint32_t subscription) {
@@ -49,7 +50,7 @@ static void mend_message(struct worker *w, uint32_t topic, uint64_t seq) {
     uint64_t id = record_of(w, t, seq)->id;
     bool delayed = stream_delayed(&t->stream, seq);
     uint32_t job = index_find(&w->ids, &w->jobs, id);
-    if (job) job_at(w, job)->position = stream_position(&t->stream, seq);
+    if (job) queue_moved(w, job, stream_position(&t->stream, seq));
     uint32_t count = job ? 1 : 0;
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count += holds(w, n, seq, id, delayed);
     if (!count) {
@@ -105,7 +106,7 @@ void mend_counts(struct worker *w, struct shard *s) {
     }
     for (uint32_t job = 1; job < w->jobs.end; job++) {
         const struct job *j = job_at(w, job);
-        if (!j->state || topic_at(&w->topics, j->topic)->shard != s->number) continue;
+        if (!j->state || j->part || topic_at(&w->topics, j->topic)->shard != s->number) continue;
         shard_count_in(s, j->position);
     }
     s->damaged = false;

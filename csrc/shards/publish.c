@@ -133,14 +133,19 @@ static void enter(struct worker *w, uint32_t topic, const struct message *m, str
     stream_enter(w, topic, seq, one.id, position,
                  (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));
     if (!goes_to_queue(t)) return;
-    uint32_t job = queue_add(w, topic, one.id, m->pri, position);
-    if (!job) worker_die("more jobs than there is room for");
-    t->total++;
-    w->count->total_jobs++;
-    if (m->delay_ns)
-        queue_make_delayed(w, job, after(w, m->delay_ns));
-    else
-        queue_make_ready(w, job);
+    uint32_t parts = one.headers_bytes ? headers_packed(one.content) : 0;
+    uint32_t whole = queue_add_message(w, topic, one.id, parts, m->pri, position);
+    if (!whole) worker_die("more jobs than there is room for");
+    uint32_t jobs = parts > 1 ? parts : 1;
+    t->total += jobs;
+    w->count->total_jobs += jobs;
+    for (uint32_t i = 0; i < jobs; i++) {
+        uint32_t job = queue_job_of(w, whole, i);
+        if (m->delay_ns)
+            queue_make_delayed(w, job, after(w, m->delay_ns));
+        else
+            queue_make_ready(w, job);
+    }
     if (!was_seen) queue_settle(w, topic, false);
 }
 
@@ -191,6 +196,15 @@ static void answer_repeated(struct worker *w, uint32_t client, const struct mess
     request_send(w, client, &a, NULL, 0);
 }
 
+/* A message that is there, or one of those that it would be to who takes jobs. */
+static bool is_known(const struct worker *w, uint32_t topic, uint64_t id, uint32_t parts) {
+    if (!goes_to_queue(topic_at(&w->topics, topic))) return false;
+    bool known = index_find(&w->ids, &w->jobs, id) != 0;
+    for (uint32_t i = 0; parts > 1 && !known && i < parts; i++)
+        known = index_find(&w->ids, &w->jobs, id + (uint64_t)(i + 1) * w->shards) != 0;
+    return known;
+}
+
 enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     uint8_t status = topic ? STATUS_NO_SPACE : STATUS_TOO_MANY;
     struct arrival one = {.id = m->id, .content = (const uint8_t *)(m + 1), .content_bytes = m->body_bytes};
@@ -201,11 +215,12 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
         answer_repeated(w, client, m);
         return DONE;
     }
-    bool known = !topic || (goes_to_queue(topic_at(&w->topics, topic)) && index_find(&w->ids, &w->jobs, m->id));
     uint64_t bytes = sizeof(struct publish_attributes) + m->body_bytes;
     bool is_whole = has_part && split_headers(m, &one);
+    uint32_t parts = is_whole && one.headers_bytes ? headers_packed(one.content) : 0;
+    bool known = !topic || is_known(w, topic, m->id, parts);
     if (!is_whole) status = STATUS_INVALID;
-    if (is_whole && !known && prepare(w, topic, m, 1, bytes, &status) == LATER) return LATER;
+    if (is_whole && !known && prepare(w, topic, m, 1 + parts, bytes, &status) == LATER) return LATER;
     if (status == STATUS_OK) {
         bool unheard = topic_at(&w->topics, topic)->messages == 0;
         if (is_named)

@@ -10,6 +10,19 @@
 
 /* Makes a job known, in no state yet. 0 when the limit is reached. */
 uint32_t queue_add(struct worker *w, uint32_t topic, uint64_t id, uint32_t pri, log_position position);
+/* A message that is `parts` jobs to who knows no batches (0 or 1: it is one). 0 when the limit is reached. */
+uint32_t queue_add_message(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, uint32_t pri,
+                           log_position position);
+/* How many jobs a message was, ... */
+uint32_t queue_jobs_of(const struct worker *w, uint32_t job);
+/* ... and each of them; 0: it is done. One that is no batch is its only one. */
+uint32_t queue_job_of(const struct worker *w, uint32_t job, uint32_t place);
+/* The message that a part is of. */
+uint32_t queue_whole_of(const struct worker *w, uint32_t part);
+/* A message lies elsewhere in the log now, and so do its jobs. */
+void queue_moved(struct worker *w, uint32_t job, log_position position);
+/* A part is forgotten. True if it was the last: its message is a job like any other then, in no state. */
+bool queue_part_over(struct worker *w, uint32_t part);
 /* Takes it out of its state and forgets it. */
 void queue_forget(struct worker *w, uint32_t job);
 /* Its reservation, made if it has none. */

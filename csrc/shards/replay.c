@@ -95,7 +95,7 @@ static void apply_state(struct worker *w, uint32_t job, const struct state_attri
     struct reservation *reservation = queue_reservation(w, job);
     j->pri = a->pri;
     bool apart = a->state == JOB_DELAYED || a->state == JOB_BURIED;
-    j->state = (apart ? a->state : JOB_READY) & 0xf;
+    j->state = (apart ? a->state : JOB_READY) & 7;
     reservation->reserves = a->reserves;
     reservation->timeouts = a->timeouts;
     reservation->releases = a->releases;
@@ -119,14 +119,25 @@ void replay_queue_job(struct worker *w, uint32_t job, uint64_t due_wall_ns) {
 
 static void replay_job(struct worker *w, uint32_t topic, const struct record *r, log_position position) {
     struct publish_attributes a = publish_attributes_of(r);
-    uint32_t job = queue_add(w, topic, r->id, a.pri, position);
-    if (!job) worker_die("more messages in the log than a worker can hold");
-    job_at(w, job)->state = JOB_READY;
-    topic_at(&w->topics, topic)->replayed_jobs++;
-    if (a.delay_ns) {
-        struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
-        state.deadline_wall_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
-        apply_state(w, job, &state, r->time_ns);
+    uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
+    if (!whole) worker_die("more messages in the log than a worker can hold");
+    uint32_t jobs = queue_jobs_of(w, whole);
+    struct state_attributes state = {.pri = a.pri, .state = JOB_DELAYED, .delay_ns = a.delay_ns};
+    state.deadline_wall_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
+    for (uint32_t i = 0; i < jobs; i++) {
+        uint32_t job = queue_job_of(w, whole, i);
+        job_at(w, job)->state = JOB_READY;
+        topic_at(&w->topics, topic)->replayed_jobs++;
+        if (a.delay_ns) apply_state(w, job, &state, r->time_ns);
+    }
+}
+
+/* Of a message that is one job, or was when that was written: several have it then. */
+static void apply_to_all(struct worker *w, uint32_t job, const struct state_attributes *a, uint64_t time_ns) {
+    uint32_t jobs = queue_jobs_of(w, job);
+    for (uint32_t i = 0; i < jobs; i++) {
+        uint32_t one = queue_job_of(w, job, i);
+        if (one) apply_state(w, one, a, time_ns);
     }
 }
 
@@ -171,17 +182,17 @@ static void replay_moved(struct worker *w, struct shard *s, const struct record 
         shard_count_out(s, job ? job_at(w, job)->position : held);
         shard_count_in(s, position);
         if (held) stream_move(&t->stream, r->seq, position);
-        if (job) job_at(w, job)->position = position;
+        if (job) queue_moved(w, job, position);
     } else if (!(r->flags & MOVED_NO_JOB)) {
         shard_count_in(s, position);
         if (!t->durable) t->tube = true;
         replay_job(w, topic, r, position);
         job = index_find(&w->ids, &w->jobs, r->id);
     }
-    if (!job || r->attribute_bytes < sizeof(struct moved_attributes)) return;
+    if (!job || (r->flags & MOVED_IN_JOBS) || r->attribute_bytes < sizeof(struct moved_attributes)) return;
     struct moved_attributes moved;
     memcpy(&moved, record_attributes(r), sizeof moved);
-    apply_state(w, job, &moved.state, r->time_ns);
+    apply_to_all(w, job, &moved.state, r->time_ns);
 }
 
 static void replay_delete(struct worker *w, struct shard *s, const struct record *r) {
@@ -189,10 +200,10 @@ static void replay_delete(struct worker *w, struct shard *s, const struct record
     struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
     if (t && r->seq >= t->next_seq) t->next_seq = r->seq + 1;
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+    log_position held = t ? stream_position(&t->stream, r->seq) : 0;
     if (job) {
-        job_at(w, job)->state = 0; /* it has no place to be taken out of */
-        job_done(w, job, r->seq);
-    } else if (t && t->waiting_messages && !t->subscription_count && stream_position(&t->stream, r->seq)) {
+        jobs_done(w, job, r->seq);
+    } else if (held && t->waiting_messages && !t->subscription_count && log_read(s->log, held)->id == r->id) {
         /* That its tube was wanted there was no room to write. */
         t->waiting_messages--;
         message_release(w, topic, r->seq);
@@ -204,7 +215,7 @@ static void replay_state(struct worker *w, const struct record *r) {
     struct state_attributes a;
     if (!job || r->attribute_bytes < sizeof a) return;
     memcpy(&a, record_attributes(r), sizeof a);
-    apply_state(w, job, &a, w->now_ns);
+    apply_to_all(w, job, &a, w->now_ns);
 }
 
 /* Those that were there when the process ended are not meant to outlive it. */
@@ -416,7 +427,7 @@ void replay_place_jobs(struct worker *w) {
     size_t count = 0, capacity = 0;
     for (uint32_t job = 1; job < w->jobs.end; job++) {
         struct job *j = job_at(w, job);
-        if (!j->state) continue;
+        if (!j->state || j->state == JOB_SPLIT) continue;
         struct topic *t = topic_at(&w->topics, j->topic);
         bool was_seen = topic_seen(t);
         t->replayed_jobs = 0;

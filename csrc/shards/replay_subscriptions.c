@@ -21,7 +21,8 @@ static uint32_t subscription_of(struct shard *s, uint64_t number) {
 static void adopt_all(struct worker *w, uint32_t subscription, uint64_t wall_ns) {
     uint32_t topic = subscription_at(&w->subscriptions, subscription)->topic;
     for (uint32_t job = 1; topic_at(&w->topics, topic)->replayed_jobs && job < w->jobs.end; job++)
-        if (job_at(w, job)->state && job_at(w, job)->topic == topic) subscription_adopt(w, subscription, job, wall_ns);
+        if (job_at(w, job)->state && !job_at(w, job)->part && job_at(w, job)->topic == topic)
+            subscription_adopt(w, subscription, job, wall_ns);
 }
 
 /* What its record says that it has not passed is its own, though others were made before it: as a rule there is none. And jobs

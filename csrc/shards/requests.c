@@ -39,14 +39,42 @@ void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t ki
     send_answer(w, client, &m, NULL, 0);
 }
 
+/* A message that is in another, with which one of those it is. */
+static void send_packed(struct worker *w, uint32_t client, struct message *m, const struct record *r, uint32_t first) {
+    const struct packed_run run = {.id = r->id, .first = first, .count = 1};
+    struct channel *channel = w->peers[client_at(&w->clients, client)->acceptor].channel;
+    if (!channel) return;
+    const size_t body_bytes = sizeof run + record_body_bytes(r);
+    m->flags |= MSG_PACKED | MSG_HEADERS;
+    m->body_bytes = (uint32_t)body_bytes;
+    struct message *place = channel_reserve(channel, body_bytes);
+    uint8_t *large = place ? NULL : malloc(body_bytes);
+    if (!place && !large) worker_die("out of memory");
+    uint8_t *body = place ? (uint8_t *)(place + 1) : large;
+    memcpy(body, &run, sizeof run);
+    memcpy(body + sizeof run, record_body(r), record_body_bytes(r));
+    if (place) {
+        *place = *m;
+        channel_sent(channel);
+    } else {
+        channel_send(channel, m, large, body_bytes);
+        free(large);
+    }
+}
+
 void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job) {
     const struct job *j = job_at(w, job);
     const struct record *r = job_record(w, j);
     struct message m = answer_of(w, client, slot, kind, STATUS_OK);
     size_t headers_bytes = message_headers_bytes(r);
-    size_t skipped = client_at(&w->clients, client)->wants_headers ? 0 : headers_bytes;
+    bool wants_headers = client_at(&w->clients, client)->wants_headers;
+    size_t skipped = wants_headers ? 0 : headers_bytes;
     m.id = j->id;
     m.pri = j->pri;
+    if (!wants_headers && message_packed(r)) {
+        send_packed(w, client, &m, r, j->part ? (uint32_t)((j->id - r->id) / w->shards) - 1 : 0);
+        return;
+    }
     if (headers_bytes > skipped) m.flags |= MSG_HEADERS;
     send_answer(w, client, &m, (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
 }

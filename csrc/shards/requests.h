@@ -90,6 +90,8 @@ void topic_stop(struct topic *t, uint64_t seq);
 void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, uint64_t wall_ns);
 /* Job gone (out of every state), and the message with it unless a subscription holds it. */
 void job_done(struct worker *w, uint32_t job, uint64_t seq);
+/* While the log is read back: a message is, and with it all that is left of its jobs. */
+void jobs_done(struct worker *w, uint32_t job, uint64_t seq);
 enum outcome change(struct worker *w, uint32_t client, const struct message *m);
 
 /* --- position.c --- */

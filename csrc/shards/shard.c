@@ -226,8 +226,15 @@ void shard_log_delete(struct worker *w, struct shard *s, const struct job *job) 
     append(w, s, &head, NULL, NULL, 0);
 }
 
+void shard_log_delete_part(struct worker *w, struct shard *s, const struct job *whole, uint64_t id) {
+    struct record head =
+        head_of(w, RECORD_DELETE, topic_at(&w->topics, whole->topic)->number, job_record(w, whole)->seq, id);
+    append(w, s, &head, NULL, NULL, 0);
+}
+
 static struct state_attributes state_of(const struct worker *w, const struct job *job) {
-    struct state_attributes a = {.pri = job->pri, .state = job->state == JOB_RESERVED ? JOB_READY : job->state};
+    bool apart = job->state == JOB_DELAYED || job->state == JOB_BURIED;
+    struct state_attributes a = {.pri = job->pri, .state = apart ? job->state : JOB_READY};
     if (!job->reservation) {
         a.delay_ns = job_attributes(w, job).delay_ns;
         return a;

@@ -81,6 +81,8 @@ log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic
 /* The shard remembers it too. flags: PUBLISH_MORE, PRODUCER_NAMED. */
 void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags);
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job);
+/* Of one of a message's jobs that has been done before. */
+void shard_log_delete_part(struct worker *w, struct shard *s, const struct job *whole, uint64_t id);
 void shard_log_state(struct worker *w, struct shard *s, const struct job *job);
 /* A copy of the PUBLISH or MOVED record that holds a message of the topic, with the state of now of the job, if it is one. */
 log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, const struct job *job,

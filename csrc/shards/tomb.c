@@ -31,6 +31,12 @@ static void let_go(void *context, uint64_t position) {
 /* What the stream has too is counted there. */
 static void let_go_job(struct tomb *tomb, uint32_t job) {
     struct worker *w = tomb->worker;
+    if (job_at(w, job)->part) {
+        uint32_t whole = queue_whole_of(w, job);
+        queue_free(w, job);
+        if (--job_at(w, whole)->place) return;
+        job = whole;
+    }
     const struct job *j = job_at(w, job);
     bool streamed = tomb->stream.count && stream_position(&tomb->stream, job_record(w, j)->seq);
     if (!streamed) shard_count_out(tomb->shard, j->position);

@@ -52,19 +52,23 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     log_position position = stream_position(&t->stream, seq);
     const struct record *r = log_read(shard_of_topic(w, t)->log, position);
     struct publish_attributes a = publish_attributes_of(r);
-    uint32_t job = queue_add(w, topic, r->id, a.pri, position);
-    if (!job) return; /* it waits on, for a subscription */
+    uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
+    if (!whole) return; /* it waits on, for a subscription */
     uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
     *(stream_delayed(&t->stream, seq) ? &t->waiting_delayed : &t->waiting_messages) -= 1;
     stream_release(&t->stream, seq);
-    t->total++;
-    w->count->total_jobs++;
-    if (w->replaying)
-        replay_queue_job(w, job, due_ns);
-    else if (due_ns > w->wall_ns)
-        queue_make_delayed(w, job, worker_deadline(w, due_ns, a.delay_ns));
-    else
-        queue_make_ready(w, job);
+    uint32_t jobs = queue_jobs_of(w, whole);
+    t->total += jobs;
+    w->count->total_jobs += jobs;
+    for (uint32_t i = 0; i < jobs; i++) {
+        uint32_t job = queue_job_of(w, whole, i);
+        if (w->replaying)
+            replay_queue_job(w, job, due_ns);
+        else if (due_ns > w->wall_ns)
+            queue_make_delayed(w, job, worker_deadline(w, due_ns, a.delay_ns));
+        else
+            queue_make_ready(w, job);
+    }
 }
 
 void topic_want_tube(struct worker *w, uint32_t topic) {
@@ -92,11 +96,30 @@ void job_done(struct worker *w, uint32_t job, uint64_t seq) {
     uint32_t topic = j->topic;
     struct topic *t = topic_at(&w->topics, topic);
     if (w->replaying && t->replayed_jobs) t->replayed_jobs--;
+    if (j->part) {
+        uint32_t whole = queue_whole_of(w, job);
+        if (!queue_part_over(w, job)) return;
+        job = whole;
+        j = job_at(w, job);
+    }
     if (t->stream.live && stream_position(&t->stream, seq))
         message_release(w, topic, seq);
     else
         shard_count_out(shard_of_topic(w, t), j->position);
     queue_forget(w, job);
+}
+
+void jobs_done(struct worker *w, uint32_t job, uint64_t seq) {
+    uint32_t count = queue_jobs_of(w, job);
+    for (uint32_t i = 0; i < count; i++) {
+        /* What the last one leaves is gone with it. */
+        uint32_t one = queue_job_of(w, job, i);
+        if (!one) continue;
+        bool last = !job_at(w, one)->part || job_at(w, job)->place == 1;
+        job_at(w, one)->state = 0; /* it has no place to be taken out of */
+        job_done(w, one, seq);
+        if (last) return;
+    }
 }
 
 struct numbers {
@@ -113,13 +136,33 @@ static void add(struct numbers *all, uint32_t number) {
     all->items[all->count++] = number;
 }
 
-/* Whatever their state. */
+static int by_number(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Of those of a batch the batch, once. */
+static void put_together(const struct worker *w, struct numbers *all) {
+    size_t kept = 0, parts = 0;
+    for (size_t i = 0; i < all->count; i++) {
+        if (!job_at(w, all->items[i])->part) continue;
+        all->items[i] = queue_whole_of(w, all->items[i]);
+        parts++;
+    }
+    if (!parts) return;
+    qsort(all->items, all->count, sizeof *all->items, by_number);
+    for (size_t i = 0; i < all->count; i++)
+        if (!kept || all->items[kept - 1] != all->items[i]) all->items[kept++] = all->items[i];
+    all->count = kept;
+}
+
+/* Whatever their state; a batch is one. */
 static struct numbers jobs_of(const struct worker *w, uint32_t topic) {
     const struct topic *t = topic_at(&w->topics, topic);
     struct numbers all = {0};
     if (w->replaying) { /* they have no places yet */
         for (uint32_t job = 1; t->replayed_jobs && job < w->jobs.end; job++)
-            if (job_at(w, job)->state && job_at(w, job)->topic == topic) add(&all, job);
+            if (job_at(w, job)->state && !job_at(w, job)->part && job_at(w, job)->topic == topic) add(&all, job);
         return all;
     }
     for (uint32_t i = 0; i < t->ready.heap.count; i++) add(&all, heap_item(t->ready.heap.entries[i]));
@@ -135,6 +178,7 @@ static struct numbers jobs_of(const struct worker *w, uint32_t topic) {
         for (; job; job = reservation_at(w, job_at(w, job)->reservation)->next)
             if (job_at(w, job)->topic == topic && !job_is_gone(w, job_at(w, job))) add(&all, job);
     }
+    put_together(w, &all);
     return all;
 }
 
@@ -309,8 +353,7 @@ static void end_at_once(struct worker *w, uint32_t topic) {
     struct numbers jobs = jobs_of(w, topic);
     for (size_t i = 0; i < jobs.count; i++) {
         uint64_t seq = job_record(w, job_at(w, jobs.items[i]))->seq;
-        job_at(w, jobs.items[i])->state = 0;
-        job_done(w, jobs.items[i], seq);
+        jobs_done(w, jobs.items[i], seq);
     }
     free(jobs.items);
     if (topic_at(&w->topics, topic)->stream.count) stream_bury(w, topic);

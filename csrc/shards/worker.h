@@ -237,9 +237,14 @@ static inline bool job_is_gone(const struct worker *w, const struct job *j) {
     return w->tombs && j->position < topic_at(&w->topics, j->topic)->gone_until;
 }
 /* 0: there is none. */
-static inline uint32_t job_named(const struct worker *w, uint64_t id) {
+static inline uint32_t job_of_message(const struct worker *w, uint64_t id) {
     uint32_t job = index_find(&w->ids, &w->jobs, id);
     return job && job_is_gone(w, job_at(w, job)) ? 0 : job;
+}
+/* One that a client may mean: of a batch not the whole of it. */
+static inline uint32_t job_named(const struct worker *w, uint64_t id) {
+    uint32_t job = job_of_message(w, id);
+    return job && job_at(w, job)->state == JOB_SPLIT ? 0 : job;
 }
 static inline struct publish_attributes job_attributes(const struct worker *w, const struct job *j) {
     return publish_attributes_of(job_record(w, j));

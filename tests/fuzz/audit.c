@@ -167,7 +167,7 @@ static void audit_segments(const struct worker *w, const struct shard *s) {
     if (!live) abort();
     for (uint32_t job = 1; job < w->jobs.end; job++) {
         const struct job *j = job_at(w, job);
-        if (!j->state || topic_at(&w->topics, j->topic)->shard != s->number) continue;
+        if (!j->state || j->part || topic_at(&w->topics, j->topic)->shard != s->number) continue;
         assert(j->position >> 32 >= s->first_use && (j->position >> 32) - s->first_use < s->use_count);
         live[(j->position >> 32) - s->first_use]++;
         all++;

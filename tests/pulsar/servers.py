@@ -22,6 +22,7 @@ class PulsarServer:
     stderr: Path
     other_port: int  # of NSQ
     http_port: int
+    beanstalk_port: int
 
     @property
     def http(self) -> str:
@@ -50,10 +51,11 @@ def _answers(port: int) -> bool:
 def running(
     *, workers: int = 1, acceptors: int = 1, data_dir: Path | None = None, settings: Sequence[str] = ()
 ) -> Iterator[PulsarServer]:
-    port, other_port, http_port = free_port(), free_port(), free_port()
+    port, other_port, http_port, beanstalk_port = (free_port() for _ in range(4))
     command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", str(workers)]
     command += ["--acceptors", str(acceptors), "--listen", f"pulsar://127.0.0.1:{port}"]
     command += ["--listen", f"nsq://127.0.0.1:{other_port}", "--listen", f"pulsar-http://127.0.0.1:{http_port}"]
+    command += ["--listen", f"beanstalk://127.0.0.1:{beanstalk_port}"]
     command += ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
     command += [word for setting in settings for word in ("--set", setting)]
     stderr = Path(tempfile.mkdtemp(prefix="pulsar-")) / "stderr"
@@ -61,10 +63,10 @@ def running(
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, cwd=ROOT, start_new_session=True
         )
-    server = PulsarServer(port, process, stderr, other_port, http_port)
+    server = PulsarServer(port, process, stderr, other_port, http_port, beanstalk_port)
     try:
         # One after the other, as they are given.
-        for one in (port, other_port, http_port):
+        for one in (port, other_port, http_port, beanstalk_port):
             wait_until(lambda one=one: process.poll() is not None or _answers(one), "the broker listens", START_SECONDS)
         assert process.poll() is None, stderr.read_text()
         yield server

@@ -1,0 +1,64 @@
+/* A message that is a batch is many jobs to those who RESERVE: one for each message in it, with an id, a state and a log's record
+ * for each change of its own. They lie in one record of the log. An entry of the index stands for that, under the record's id
+ * and in no queue (JOB_SPLIT): whoever asks whether the job queue has a message, or where it lies, finds that.
+ *
+ * Read back, a batch is all its jobs again; what became of each the records behind it say.
+ */
+#include <assert.h>
+
+#include "shards/queue.h"
+
+static uint64_t part_id(const struct worker *w, uint64_t id, uint32_t place) {
+    return id + (uint64_t)(place + 1) * w->shards;
+}
+
+uint32_t queue_add_message(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, uint32_t pri,
+                           log_position position) {
+    if (parts < 2) return queue_add(w, topic, id, pri, position);
+    if (w->jobs.live + parts + 1 >= WORKER_MAX_JOBS) return 0;
+    uint32_t whole = queue_add(w, topic, id, pri, position);
+    for (uint32_t i = 0; whole && i < parts; i++) {
+        uint32_t part = queue_add(w, topic, part_id(w, id, i), pri, position);
+        if (!part) worker_die("more jobs than there is room for");
+        job_at(w, part)->part = 1;
+        worker_step(w);
+    }
+    if (!whole) return 0;
+    job_at(w, whole)->state = JOB_SPLIT;
+    job_at(w, whole)->place = parts;
+    return whole;
+}
+
+uint32_t queue_jobs_of(const struct worker *w, uint32_t job) {
+    const struct job *j = job_at(w, job);
+    return j->state == JOB_SPLIT ? message_packed(job_record(w, j)) : 1;
+}
+
+uint32_t queue_job_of(const struct worker *w, uint32_t job, uint32_t place) {
+    const struct job *j = job_at(w, job);
+    return j->state == JOB_SPLIT ? index_find(&w->ids, &w->jobs, part_id(w, j->id, place)) : job;
+}
+
+uint32_t queue_whole_of(const struct worker *w, uint32_t part) {
+    const struct job *j = job_at(w, part);
+    uint32_t whole = index_find(&w->ids, &w->jobs, job_record(w, j)->id);
+    assert(j->part && whole && job_at(w, whole)->state == JOB_SPLIT);
+    return whole;
+}
+
+void queue_moved(struct worker *w, uint32_t job, log_position position) {
+    uint32_t count = queue_jobs_of(w, job);
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t one = queue_job_of(w, job, i);
+        if (one) job_at(w, one)->position = position;
+    }
+    job_at(w, job)->position = position;
+}
+
+bool queue_part_over(struct worker *w, uint32_t part) {
+    struct job *whole = job_at(w, queue_whole_of(w, part));
+    queue_forget(w, part);
+    if (--whole->place) return false;
+    whole->state = 0;
+    return true;
+}
