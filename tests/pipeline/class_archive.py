@@ -7,6 +7,7 @@ classes. One that finds the archive does not fit (another Java, another Spark) d
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ARCHIVE: Final = ROOT / "build" / "spark-classes.jsa"
-LIMIT_S: Final = 600  # on a machine that does other things too
+LIMIT_S: Final = 300  # on a machine that does other things too
 # Half of the processor time of a JVM that lives for a minute is its optimizing compiler's.
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
 
@@ -35,11 +36,18 @@ def make() -> None:
             "PYSPARK_PYTHON": sys.executable,
         }
         command = [sys.executable, "-m", "tests.pipeline.class_archive", directory]
-        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S)
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        ) as running:
+            try:
+                said = running.communicate(timeout=LIMIT_S)[1]
+            except subprocess.TimeoutExpired:
+                os.killpg(running.pid, signal.SIGKILL)  # the JVM too
+                said = f"not within {LIMIT_S} s\n{running.communicate()[1]}"
         if made.exists():
             made.replace(ARCHIVE)
         else:
-            print(f"no archive of Spark's classes: tests of the pipeline take longer\n{done.stderr[-400:]}")
+            print(f"no archive of Spark's classes: tests of the pipeline take longer\n{said[-400:]}")
 
 
 def run_queries(directory: Path) -> None:
