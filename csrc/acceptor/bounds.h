@@ -22,6 +22,8 @@
 
 /* What one connection may read in one turn, so that none starves the others. */
 #define RECEIVE_BYTES ((size_t)64 << 10)
+/* ... and be received from again in it, if its codec wants that, until there is so much more output to be sent. */
+#define RECEIVED_OUTPUT_BYTES ((size_t)512 << 10)
 
 /* Up to so much of an unfinished command is moved in front of what is received next, so that it is parsed where it
  * lies; with more than that, what is received goes behind it. */
@@ -73,9 +75,11 @@
 #define CROWDED_SWEEPS      10u
 #define SWEEP_NS            1000000000u
 
-/* Output that waits behind a first block is in blocks of this size; and so many of its stretches are given to one system
+/* Output that waits behind a first block is in blocks of this size, of which some are kept too: the kernel would clear their
+ * pages each time, which costs more than filling them. And so many of its stretches are given to one system
  * call. What is shared by the outputs of many connections is no smaller than SHARE_BYTES: a stretch costs two cells. */
 #define OUTPUT_BLOCK_BYTES ((size_t)128 << 10)
+#define KEEP_OUTPUT_BLOCKS 32u
 #define OUTPUT_PARTS       64u
 #define SHARE_BYTES        ((size_t)8 << 10)
 
@@ -86,6 +90,7 @@
 #define EVENTS_PER_TURN   256
 #define ACCEPTS_PER_TURN  64
 #define REPLIES_PER_TURN  1024 /* of one worker */
+#define FEW_EVENTS        2    /* sockets that had something to say: there is time for each */
 #define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
 #define TURNS_PER_POLL    64
 

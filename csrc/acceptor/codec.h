@@ -84,6 +84,9 @@ struct codec {
     /* Python's commands do not hold up the others of a connection: it makes requests for one that is not stalled for it. */
     bool python_alongside;
 
+    /* How often in a turn a connection may be received from, as long as it has sent more: 0 and 1 are once. */
+    uint32_t receives;
+
     /* Puts a reply into the output. `value` is the slot's; `id` the reply's. */
     void (*answer)(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
                    const uint8_t *body, uint32_t body_bytes);

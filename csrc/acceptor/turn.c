@@ -17,7 +17,7 @@
 #include "acceptor/mesh.h"
 
 /* How often acceptor_run looks at the clock while it is busy. */
-enum { TURNS_PER_CLOCK = 64, FEW_EVENTS = 2 };
+enum { TURNS_PER_CLOCK = 64 };
 
 /* --- listeners ---------------------------------------------------------------------------------------------------- */
 

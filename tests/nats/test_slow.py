@@ -110,3 +110,12 @@ def test_who_waits_for_more_than_it_may_is_cut_and_others_have_all(broker: NatsS
         pass
     assert received < 64 * MIB
     assert not re.search(rb"-ERR", reader.heard.data)
+
+
+def test_who_reads_is_not_cut_because_more_came_at_once_than_may_wait() -> None:
+    """A message of no bytes is longer to its subscriber; all are taken in before any is sent."""
+    count = 4_000
+    with running(1, ["nats.max-pending=40000"]) as server:
+        reader, publisher = slow(server, b"SUB it 12345678\r\n"), Wire(server.port)
+        publisher.send(QUIET + b"PUB it 0\r\n\r\n" * count)
+        assert all_of(reader, count) == [(b"MSG it 12345678 0\r\n", b"")] * count

