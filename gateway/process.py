@@ -40,6 +40,7 @@ from mq_shards.gateway.nsq.memory import memory_figures
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http import PipelineHttp
+from mq_shards.gateway.reloads import Reloads
 from mq_shards.gateway.standby import Told
 from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import Control, Message
@@ -120,9 +121,10 @@ class GatewayProcess:
         self._serve_more(start, bodies, metrics, supervisor)
 
     def _serve_more(self, start: Message, bodies: Bodies, metrics: Metrics, supervisor: int) -> None:
+        self._reloads = Reloads(self._control.send)
         self._console = self._make_console(start, bodies, supervisor)
         self._pipeline_http.serve_too({"/metrics": {"GET": metrics.answer}, **self._console.http.routes})
-        self._monitoring = Monitoring(start, self._engine, self._calls, supervisor)
+        self._monitoring = Monitoring(start, self._engine, self._calls, supervisor, self._reloads.order)
         self._monitoring_http = self._make_monitoring_http(start, bodies)
         self._pulsar = self._make_pulsar(start, bodies, metrics)
         self._guard_from_pages(start["settings"]["http"]["hosts"])
@@ -252,6 +254,8 @@ class GatewayProcess:
                     self._calls.attach(message["acceptor"], fds.pop())
                     if self._pulsar is not None:
                         self._pulsar.acceptor_came(message["acceptor"])
+                case "reloaded":
+                    self._reloads.heard(message["error"])
                 case "reload":
                     self._monitoring.reload(message["settings"]["nats"])
                     self._tls = message["settings"]["tls"]

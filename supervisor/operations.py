@@ -29,6 +29,7 @@ class Operator:
 
     def __init__(self, options: Options, reread: Callable[[], Options] | None) -> None:
         self._reread: Final = reread
+        self.reload_error = ""  # why nothing was changed the last time
         self._files: list[str] = []
         self._sent_away_from: set[int] | None = None  # acceptors that still have clients, in lame duck mode
 
@@ -50,7 +51,9 @@ class Operator:
             wanted = reload(options, self._reread)
         except ReloadError as error:
             log.error("cannot reload, nothing is changed: %s", error)
+            self.reload_error = str(error)
             return options
+        self.reload_error = ""
         for acceptor in acceptors:
             if acceptor.role == "acceptor":
                 configure(acceptor, wanted.contents)
@@ -110,11 +113,7 @@ def _changed_beside_sections(options: Options, wanted: Options) -> list[str]:
 
 
 def _fixed_in_sections(options: Options, wanted: Options) -> list[str]:
-    return [
-        f"{section}.{name}"
-        for section, name in changes(options, wanted)
-        if name not in _reloadable(section)
-    ]
+    return [f"{section}.{name}" for section, name in changes(options, wanted) if name not in _reloadable(section)]
 
 
 def _reloadable(section: str) -> Collection[str]:

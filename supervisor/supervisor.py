@@ -12,7 +12,7 @@ content or a log. It speaks with a child through its control socket only (ringbu
 
 The gateway (HTTP, and who is to be told of topics) is to a worker, and to most of this module, one more acceptor: the
 last one. It is told the same, and in its start the addresses of all listeners and the data directory; what it listens
-on is its own.
+on is its own; it may say "reload", to which the answer is "reloaded".
 
 A pair of rings lives as long as both its processes: when either dies, the other is told "gone", and when it is back
 both get new rings with the next epoch. A worker is offered its side before it recovers, an acceptor only afterwards.
@@ -390,6 +390,9 @@ class Supervisor:
                     self._shares.say(message, child, [one for one in self._acceptors if one.role == "acceptor"])
                 case "obeyed":
                     self._shares.obeyed(child, int(message["number"]))
+                case "reload" if child.role == "gateway":
+                    self._reload()
+                    child.send({"do": "reloaded", "error": self._operator.reload_error})
                 case "lame-duck-over":
                     self._stop_if_all_are_away(child)
                 case "disk":
@@ -631,6 +634,9 @@ class Supervisor:
         if self._stop_said_at is not None and self._stop_said_at <= now and self._stage is not Stage.STOPPED:
             self._say_what_is_waited_for(now)
 
+    def _reload(self) -> None:
+        self._options = self._operator.reload(self._options, self._acceptors)
+
     def _on_signal(self, wake: socket.socket) -> None:
         for number in wake.recv(64):
             name = signal.Signals(number).name
@@ -640,7 +646,7 @@ class Supervisor:
                 log.info("%s: drain mode, new messages are refused from now on", name)
                 self._tell_status()
             elif number == signal.SIGHUP:
-                self._options = self._operator.reload(self._options, self._acceptors)
+                self._reload()
             elif number == signal.SIGUSR2 and not self._stopping:
                 self._operator.send_clients_away(self._listeners, self._acceptors)
             elif self._stopping:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
+from mq_shards.acceptor.protocols.nats import orders
 from mq_shards.acceptor.protocols.nats.monitor import (
     CLIENTS_AT_ONCE,
     CLOSED_AT_ONCE,
@@ -43,6 +44,13 @@ class Acceptors:
                 return found
         raise UnavailableError
 
+    async def order(self, what: str, cid: int) -> bytes:
+        """Of a client: see acceptor/protocols/nats/orders.py."""
+        for acceptor in range(self.count):
+            if (said := await self._ask(acceptor, what, {"cid": cid})) not in (None, orders.NOBODY):
+                return said
+        return orders.NOBODY
+
     async def figures(self) -> list[Located]:
         """Of all connections."""
         found = await asyncio.gather(*(self._located(acceptor) for acceptor in range(self.count)))
@@ -64,9 +72,7 @@ class Acceptors:
             place = (piece[-1].conn & ((1 << INDEX_BITS) - 1)) + 1
         return found
 
-    async def clients(
-        self, wanted: Sequence[Located], *, subs: bool
-    ) -> AsyncIterator[tuple[Figures, dict[str, Any]]]:
+    async def clients(self, wanted: Sequence[Located], *, subs: bool) -> AsyncIterator[tuple[Figures, dict[str, Any]]]:
         """Of each that is still there, what is known beside its figures; in the order in which they were wanted."""
         known: dict[tuple[int, int], dict[str, Any]] = {}
         for acceptor in {one.acceptor for one in wanted}:

@@ -165,12 +165,15 @@ def shown(row: Row, options: ConnzOptions, now_ns: int) -> Row:
         **{name: value for name, value in known.items() if name not in ("type", "ip", "port")},
     }
     subs = row.get("subs") or []
+    auth: Row = {}
     if options.auth:
-        found |= row["auth"]
+        auth = dict(row["auth"])
+        if "authorized_user" in auth:
+            found["authorized_user"] = auth.pop("authorized_user")
         if row["account"] != GLOBAL_ACCOUNT:
             found["account"] = row["account"]
     if subs and options.subs_detail:
         found["subscriptions_list_detail"] = subs
     elif subs and options.subs:
         found["subscriptions_list"] = [sub["subject"] for sub in subs]
-    return found
+    return found | auth

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from mq_shards.acceptor.engine import Engine, protocol_number
@@ -25,9 +25,12 @@ class Monitoring:
         engine: Engine,
         calls: AcceptorCalls,
         supervisor: int,
+        reload_all: Callable[[], Awaitable[None]],
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
+        """`reload_all`: has the options read anew, or raises OrderError."""
         self._engine = engine
+        self.reload_all = reload_all
         self._acceptors = Acceptors(calls, start["acceptors"])
         self._settings: Mapping[str, Any] = start["settings"]["nats"]
         self._started_ns: int = start["started_wall_ns"]
@@ -92,6 +95,9 @@ class Monitoring:
             "active_servers": 1 + shown["routes"],
             "gomaxprocs": shown["gomaxprocs"],
         }
+
+    async def order(self, what: str, cid: int) -> bytes:
+        return await self._acceptors.order(what, cid)
 
     async def account_conns(self, account: str) -> Row:
         """What servers tell each other of an account: how many connections it has, and what they did."""

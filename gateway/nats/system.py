@@ -11,12 +11,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import orjson
+from mq_shards.acceptor.protocols.nats import orders
+from mq_shards.acceptor.protocols.nats.client import FEATURE_FLAGS
 from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
 from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
 from mq_shards.gateway.nats.go_values import dumps, instant
 from mq_shards.gateway.nats.listings import ListingError, SubszOptions
 from mq_shards.gateway.nats.monitoring import Monitoring
+from mq_shards.gateway.reloads import OrderError
 
 Row = dict[str, Any]
 
@@ -39,6 +42,14 @@ class System:
             "LEAFZ": self._listing(listings.leafz),
             "GATEWAYZ": self._listing(listings.gatewayz),
             "JSZ": self._listing(listings.jsz),
+            # Of queues inside a nats-server, and of JetStream's groups.
+            "IPQUEUESZ": self._nothing,
+            "RAFTZ": self._nothing,
+        }
+        self._orders: Mapping[str, Callable[[Row], Awaitable[None]]] = {
+            "KICK": self._kick,
+            "LDM": self._lame_duck,
+            "RELOAD": lambda asked: self._monitoring.reload_all(),
         }
 
     async def answer(self, acceptor: int, question: bytes) -> bytes:
@@ -67,6 +78,8 @@ class System:
         if what == "IDZ":
             named = {"name": server["server_name"], "host": server["host"], "id": server["server_id"]}
             return dumps(named, indented=False)
+        if what in self._orders and words[3] != "PING":
+            return await self._obeyed(server, self._orders[what](options))
         endpoint = self._endpoints.get(what)
         return NO_ANSWER if endpoint is None else await self._tried(server, lambda: endpoint(options))
 
@@ -93,6 +106,24 @@ class System:
             return self._said(server, {"data": await endpoint()})
         except (ConnzError, ListingError) as error:
             return self._error(server, 500, str(error))
+
+    async def _obeyed(self, server: Row, order: Awaitable[None]) -> bytes:
+        try:
+            await order
+        except OrderError as error:
+            return self._said(server, {"error": {"code": 500, "description": str(error)}})
+        return self._said(server, {})
+
+    async def _kick(self, asked: Row) -> None:
+        if await self._monitoring.order("kick", _number(asked, "cid")) != orders.DONE:
+            raise OrderError("no such client or leafnode id")
+
+    async def _lame_duck(self, asked: Row) -> None:
+        done = await self._monitoring.order("ldm", _number(asked, "cid"))
+        if done == orders.NOBODY:
+            raise OrderError("no such client id")
+        if done == orders.CANNOT:
+            raise OrderError("client does not support Lame Duck Mode or is not ready to receive the notification")
 
     # --- endpoints --------------------------------------------------------------------------------------------------
 
@@ -134,6 +165,10 @@ class System:
         detail: Row = (await self._monitoring.accountz(account))["account_detail"]
         return detail
 
+    @staticmethod
+    async def _nothing(asked: Row) -> Row:
+        return {}
+
     def _listing(self, of: Callable[[Row, int], Row]) -> Callable[[Row], Awaitable[Row]]:
         async def listing(asked: Row) -> Row:
             return of(await self._monitoring.server(), time.time_ns())
@@ -159,6 +194,7 @@ def server_row(server: Mapping[str, Any]) -> Row:
         "id": server["server_id"],
         **cluster,
         "ver": server["version"],
+        "feature_flags": FEATURE_FLAGS,
         "jetstream": False,
         "flags": 0,
     }

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from mq_shards.acceptor.protocols.nats.client import FEATURE_FLAGS
 from mq_shards.gateway.nats.go_values import SECOND_NS, instant, uptime
 from mq_shards.gateway.processes import processes
 
@@ -62,6 +63,8 @@ def varz(
         **_counted(server, counters),
         "http_req_stats": dict(sorted(served.requests.items())),
         "config_load_time": instant(served.loaded_ns),
+        "config_digest": server["config_digest"],
+        "feature_flags": FEATURE_FLAGS,
         "system_account": server["system_account"],
         **_by_kind("slow_consumer_stats", counters["slow-consumers"]),
         **_by_kind("stale_connection_stats", counters["stale-connections"]),
@@ -88,8 +91,9 @@ def _configured(server: Mapping[str, Any], settings: Settings, http: tuple[str, 
         "max_payload": settings["max-payload"],
         "max_pending": settings["max-pending"],
         "cluster": server.get("cluster_options") or {},
-        **{name: {} for name in ("gateway", "leaf", "mqtt", "jetstream")},
+        **{name: {} for name in ("gateway", "leaf", "mqtt")},
         "websocket": _websocket(server, settings),
+        "jetstream": {},
         "tls_timeout": _whole(settings["tls-timeout"] / SECOND_NS),
         "write_deadline": settings["write-deadline"],
     }

@@ -86,7 +86,7 @@ def connections(server: Monitored, query: str, *wires: Wire) -> list[dict[str, A
 
 
 # What is of Go, or of JetStream's switches, is not shown; the journal has nothing of the kind.
-NOT_SHOWN = {"feature_flags", "config_digest", "git_commit", "xkey", "mappings", "exports", "imports", "responses"}
+NOT_SHOWN = {"git_commit", "xkey", "mappings", "exports", "imports", "responses"}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -42,11 +43,12 @@ KINDS = [
 class User:
     """A client as raw bytes, one request at a time."""
 
-    def __init__(self, server: NatsServer, user: str, name: str = "test") -> None:
+    def __init__(self, server: NatsServer, user: str, name: str = "test", protocol: int = 0) -> None:
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=60)
         self.file = self.socket.makefile("rb")
         self.info = json.loads(self.file.readline()[5:])
-        hello = {"verbose": False, "user": user, "pass": user, "name": name, "lang": "raw", "version": "1"}
+        hello: dict[str, Any] = {"verbose": False, "user": user, "pass": user, "name": name, "protocol": protocol}
+        hello |= {"lang": "raw", "version": "1"}
         self.send(b"CONNECT " + json.dumps(hello).encode() + b"\r\n")
         self.sync()
 
@@ -57,6 +59,10 @@ class User:
         self.send(b"PING\r\n")
         while self.file.readline() != b"PONG\r\n":
             pass
+
+    def until(self, words: bytes) -> None:
+        while words not in (line := self.file.readline()):
+            assert line, "the connection has ended"
 
     def message(self) -> tuple[str, bytes]:
         while True:
@@ -119,6 +125,9 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
         ("$SYS.REQ.ACCOUNT.A.SUBSZ", b""),
         ("$SYS.REQ.ACCOUNT.A.STATZ", b""),
         ("$SYS.REQ.ACCOUNT.A.INFO", b""),
+        ("$SYS.REQ.SERVER.PING.RAFTZ", b""),
+        ("$SYS.REQ.SERVER.ID.KICK", b'{"cid":999999}'),
+        ("$SYS.REQ.SERVER.ID.LDM", b'{"cid":999999}'),
     ],
 )
 def test_answers_have_the_keys_of_a_nats_server(
@@ -181,6 +190,83 @@ def test_who_is_not_of_the_system_account_has_no_answer(server: NatsServer) -> N
     client.send(b"SUB answer 1\r\nPUB $SYS.REQ.SERVER.PING.IDZ answer 0\r\n\r\nPUB answer 4\r\nmine\r\n")
     assert client.message() == ("answer", b"mine")
     client.close()
+
+
+QUESTIONS = [
+    ("$SYS.REQ.ACCOUNT.PING.CONNZ", b'{"subscriptions":true,"auth":true}'),
+    ("$SYS.REQ.SERVER.PING.CONNZ", b'{"auth":true}'),
+    ("$SYS.REQ.ACCOUNT.PING.STATZ", b""),
+]
+
+
+@pytest.mark.parametrize(("subject", "body"), QUESTIONS)
+def test_who_is_of_another_account_may_ask_about_that(
+    real: NatsServer, server: NatsServer, subject: str, body: bytes
+) -> None:
+    said = []
+    for one in (real, server):
+        client, system = User(one, "a"), User(one, "sys")
+        answer = client.ask(subject, body)["data"]
+        for connection in answer.get("connections", ()):
+            assert connection["account"] == "A"
+        said.append(shape(answer))
+        client.close()
+        system.close()
+    assert said[1] == said[0]
+
+
+def test_a_client_is_kicked_and_another_told_to_go(server: NatsServer) -> None:
+    system, client = User(server, "sys"), User(server, "a")
+    own = f"$SYS.REQ.SERVER.{system.info['server_id']}"
+    cid = b'{"cid":%d}' % client.info["client_id"]
+    # It would not understand INFO at any time.
+    assert "does not support Lame Duck Mode" in system.ask(f"{own}.LDM", cid)["error"]["description"]
+    other = User(server, "a", protocol=1)
+    other.until(b'"connect_info":true')
+    assert "error" not in system.ask(f"{own}.LDM", b'{"cid":%d}' % other.info["client_id"])
+    other.until(b'"ldm":true')
+    system.send(b"SUB $SYS.ACCOUNT.A.DISCONNECT 1\r\n")
+    system.send(b"PUB %b.KICK none %d\r\n%b\r\n" % (own.encode(), len(cid), cid))
+    assert client.file.read() == b""
+    event = next_event(system, "DISCONNECT")
+    assert (event["client"]["id"], event["reason"]) == (client.info["client_id"], "Kicked")
+    other.sync()
+    for one in (other, system):
+        one.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_options_are_read_anew_when_that_is_asked_for(kind: int, tmp_path: Path) -> None:
+    for server in start(kind, tmp_path):
+        conf = next(tmp_path.glob("system-*.conf"))
+        system = User(server, "sys")
+        reload = f"$SYS.REQ.SERVER.{system.info['server_id']}.RELOAD"
+        conf.write_text(CONF.replace("{user: a, password: a}", "{user: n, password: n}"))
+        assert "error" not in system.ask(reload)
+        client = User(server, "n")
+        client.close()
+        conf.write_text("nonsense: 1\n")
+        assert "nonsense" in system.ask(reload)["error"]["description"]
+        system.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_system_account_hears_that_the_server_ends(kind: int, tmp_path: Path) -> None:
+    for server in start(kind, tmp_path):
+        system, client = User(server, "sys"), User(server, "a")
+        system.send(b"SUB $SYS.SERVER.*.LAMEDUCK 1\r\nSUB $SYS.SERVER.*.SHUTDOWN 2\r\n")
+        system.sync()
+        if kind:  # of a nats-server the first client that goes may be this one
+            server.process.send_signal(signal.SIGUSR2)
+            subject, body = system.message()
+            assert subject == f"$SYS.SERVER.{system.info['server_id']}.LAMEDUCK"
+            assert json.loads(body)["name"] == "here"
+        server.process.terminate()
+        subject, body = system.message()
+        assert subject == f"$SYS.SERVER.{system.info['server_id']}.SHUTDOWN"
+        assert json.loads(body)["id"] == system.info["server_id"]
+        client.close()
+        system.close()
 
 
 def test_the_server_itself_is_not_among_its_clients(server: NatsServer) -> None:

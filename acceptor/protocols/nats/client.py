@@ -14,6 +14,13 @@ from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, STANDARD, WEBS
 
 # The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
 NATS_SERVER_VERSION: Final = "2.15.2"
+# As it says of itself without JetStream, whose flags these are.
+FEATURE_FLAGS: Final = {
+    "js_ack_fc_v2": False,
+    "js_api_reply_v2": False,
+    "js_raft_delete_range": True,
+    "js_snapshot_sources": False,
+}
 
 # enum nats_flag, csrc/acceptor/protocols/nats/nats.h
 VERBOSE: Final = 1

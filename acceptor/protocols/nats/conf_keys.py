@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 from mq_shards.acceptor.protocols.nats import conf_accounts as nats_conf_accounts
@@ -128,14 +131,27 @@ KEYS: Final[dict[str, Taker]] = {
 KEYS.update({other: KEYS[key] for other, key in SAME.items()})
 
 
+def digest(whole: Value) -> str:
+    """As nats-server makes one of what it has read: of its JSON."""
+    text = json.dumps(whole.plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_date)
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return "sha256:" + hashlib.sha256(f"{text}\n".encode(errors="replace")).hexdigest()
+
+
+def _date(value: datetime) -> str:
+    return value.isoformat().replace("+00:00", "Z")
+
+
 def read_conf(path: str) -> Conf:
     """Raises ConfError."""
     conf = Conf(file=path)
-    take_block(conf, read(path).block(), KEYS)
+    whole = read(path)
+    take_block(conf, whole.block(), KEYS)
+    conf.content["digest"] = digest(whole)
     finish_operator(conf)
     nats_conf_accounts.finish(conf)
     nats_conf_auth.finish(conf)
     finish_websocket(conf)
     conf.ports.setdefault("nats", DEFAULT_PORT)
     return conf
-

@@ -312,6 +312,24 @@ def account_row(account: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
+def system_imports(account: str, system_account: str) -> list[dict[str, Any]]:
+    """What every account has of the system account: questions about itself."""
+    kinds = ("ACCOUNT.PING", "CONNZ"), ("SERVER.PING", "CONNZ"), ("ACCOUNT.PING", "STATZ"), ("USER", "INFO")
+    return [
+        {
+            "subject": f"$SYS.REQ.{'USER' if what == 'INFO' else 'ACCOUNT'}.{account}.{what}",
+            "account": system_account,
+            "to": f"$SYS.REQ.{where}.{what}",
+            "local_subject": f"$SYS.REQ.{where}.{what}",
+            "type": "service",
+            "invalid": False,
+            "share": what == "INFO",
+            "tracking": False,
+        }
+        for where, what in kinds
+    ]
+
+
 def tls_row(tls: VerifyingTls | None, first: bool) -> dict[str, Any]:
     """What is shown of a connection that is encrypted."""
     if tls is None:

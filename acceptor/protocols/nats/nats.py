@@ -8,7 +8,7 @@ done with:
     CONNECT {...}      what the client can do, and who it is
     NOBODY             something else comes before CONNECT, where that may be: who is that?
     PING               its first after CONNECT, which C has answered: INFO says once more what it is connected to
-    WHO SUBJECT        it wants to be told there who it is
+    ASK WHAT REPLY     it wants to be told there who it is, or of its account; options are behind the line
 
 What is accepted and said is nats-server's.
 """
@@ -31,6 +31,7 @@ from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats import (
     options as nats_options,
 )
+from mq_shards.acceptor.protocols.nats import orders, reasons
 from mq_shards.acceptor.protocols.nats import (
     tls_options as nats_tls_options,
 )
@@ -40,6 +41,7 @@ from mq_shards.acceptor.protocols.nats import (
 from mq_shards.acceptor.protocols.nats.admission import Admission
 from mq_shards.acceptor.protocols.nats.client import (
     ECHO,
+    FEATURE_FLAGS,
     MAY_BE_NOBODY,
     MUST_CONNECT,
     NATS_SERVER_VERSION,
@@ -55,7 +57,8 @@ from mq_shards.acceptor.protocols.nats.connects import Connects
 from mq_shards.acceptor.protocols.nats.expiry import LOOK_S, Expiries
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
 from mq_shards.acceptor.protocols.nats.logins import Logins
-from mq_shards.acceptor.protocols.nats.monitor import REFUSALS, Known, Monitor, account_row, tls_row
+from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_row, system_imports, tls_row
+from mq_shards.acceptor.protocols.nats.questions import Questions
 from mq_shards.acceptor.protocols.nats.secrets import Secrets
 from mq_shards.acceptor.protocols.nats.shares import needs_info
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, User
@@ -70,23 +73,6 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.upgrade import Upgrades
 
 NONCE_BYTES: Final = 11
-
-# Of nats-server's reasons for the end of a connection (enum nats_reason has those of C).
-AUTHENTICATION_VIOLATION: Final = 3
-TLS_HANDSHAKE: Final = 4
-PROTOCOL_VIOLATION: Final = 11
-MAX_CONNECTIONS: Final = 15
-SERVER_SHUTDOWN: Final = 21
-REASONS: Final[Mapping[str, int]] = {
-    "Authorization Violation": AUTHENTICATION_VIOLATION,
-    "invalid client protocol": 12,
-    "no responders requires headers support": 28,
-    "maximum connections exceeded": MAX_CONNECTIONS,
-    "maximum account active connections exceeded": 14,
-    "User Authentication Expired": 22,
-    "Account Authentication Expired": 22,
-    "User Authentication Revoked": 25,
-}
 
 
 class NatsError(Exception):
@@ -129,12 +115,12 @@ class Nats(Protocol):
         self._clients: dict[int, Client] = {}
         self._connects = Connects()
         self._made = 0
-        self._answered = 0
         server_id = server_id_of(broker.instance)
         self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
         self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
         self._accounts: Mapping[str, Mapping[str, Any]] = {}  # and what they share
         self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
+        self._config_digest = ""  # of all that is in it
         self._admission = Admission(engine, self._number)
         self._expiries = Expiries()
         self._updates: Updates | None = None
@@ -151,8 +137,10 @@ class Nats(Protocol):
             engine, self._number, self._known, self._described, self._account, time.time_ns,
             -(-settings["max-closed-clients"] // broker.acceptors),
         )  # fmt: skip
+        self._questions = Questions(engine, self._clients, self._server_row)
         if broker.calls is not None:
             self._monitor.serve(broker.calls)
+            orders.serve(broker.calls, self._clients, self._kick, self._say_lame_duck)
         self._set_options(settings)
 
     def _set_options(self, settings: Settings) -> None:
@@ -177,6 +165,7 @@ class Nats(Protocol):
     def configure(self, content: bytes) -> None:
         found = orjson.loads(content)
         self._found = found.get("who", {})
+        self._config_digest = found.get("digest", "")
         before = self._logins.operator
         self._set_operator(found.get("operator"))
         self._set_who()
@@ -257,15 +246,23 @@ class Nats(Protocol):
     def lame_duck(self) -> None:
         from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
 
-        for conn, client in self._clients.items():
-            self._say_info(conn, {"ldm": True, "connect_urls": self._urls_of_others(client)})
+        self._say_event("LAMEDUCK")
+        for conn in self._clients:
+            self._say_lame_duck(conn)
         self._lame_duck = LameDuck(
             self._clients,
-            lambda conn: self._engine.call(conn, "end", SERVER_SHUTDOWN),
+            lambda conn: self._engine.call(conn, "end", reasons.SERVER_SHUTDOWN),
             lambda: self._broker.say({"did": "lame-duck-over"}),
             self._settings["lame-duck-grace-period"],
             self._settings["lame-duck-duration"],
         )
+
+    def _say_lame_duck(self, conn: int) -> bool:
+        return self._say_info(conn, {"ldm": True, "connect_urls": self._urls_of_others(self._clients[conn])})
+
+    def _kick(self, conn: int) -> bool:
+        self._engine.call(conn, "end", reasons.KICKED)
+        return True
 
     @property
     def system_account(self) -> str:
@@ -302,17 +299,25 @@ class Nats(Protocol):
         for conn in self._clients:
             self._say_info(conn, {})
 
-    def _say_info(self, conn: int, more: Mapping[str, Any]) -> None:
-        """To a client that expects it at any time."""
+    def _say_info(self, conn: int, more: Mapping[str, Any]) -> bool:
+        """To a client that expects it at any time; whether it does."""
         client = self._clients[conn]
         if client.connect_info:
             info = {**self._info(conn, client, self._requires_tls(conn)), **more}
             self._engine.reply(conn, json_line("INFO", info))
+        return client.connect_info
+
+    def _say_event(self, what: str) -> None:
+        """To users of the system account here, of the server as a whole: each acceptor says it to its own."""
+        if self._system is not None:
+            subject, content = self._system.server_event(what, self._server_row())
+            self._engine.call(self._system.conn, "answer", 1, subject.encode() + b" " + content)
 
     def stopping(self) -> None:
+        self._say_event("SHUTDOWN")
         for conn, client in self._clients.items():
             if client.is_websocket:
-                self._engine.call(conn, "end", SERVER_SHUTDOWN)
+                self._engine.call(conn, "end", reasons.SERVER_SHUTDOWN)
 
     def close(self) -> None:
         self._set_operator(None)
@@ -345,8 +350,10 @@ class Nats(Protocol):
 
         self._system = System(
             self._engine, self._number, broker.watched, broker.calls, self._identity.server_id,
-            answers=broker.acceptor == 0, update=None if operator is None else self._update_claims,
+            answers=broker.acceptor == 0, account=self.system_account,
+            update=None if operator is None else self._update_claims,
         )  # fmt: skip
+        self._engine.set("nats.answers-all", 1)
 
     def _update_claims(self, account: str, jwt: str, answer: Callable[[dict[str, Any]], None]) -> None:
         if self._updates is not None:
@@ -363,18 +370,12 @@ class Nats(Protocol):
         if self._system is not None and known is not None:
             self._system.connected(known, self._server_row())
 
-    def _say_who(self, conn: int, reply: bytes) -> None:
-        from mq_shards.acceptor.protocols.nats.user_info import answer
-
-        self._answered += 1
-        content = answer(self._server_row(), self._answered, self._clients[conn])
-        self._engine.call(conn, "answer", 0, reply + b" " + content)
-
     def _server_row(self) -> dict[str, Any]:
         identity = self._identity
         cluster = {"cluster": self._cluster["name"]} if self._cluster.get("name") else {}
         named = {"name": identity.server_name, "host": identity.host, "id": identity.server_id}
-        return {**named, **cluster, "ver": NATS_SERVER_VERSION, "jetstream": False, "flags": 0}
+        same = {"feature_flags": FEATURE_FLAGS, "jetstream": False, "flags": 0}
+        return {**named, **cluster, "ver": NATS_SERVER_VERSION, **same}
 
     # --- what monitoring shows --------------------------------------------------------------------------------------
 
@@ -390,7 +391,10 @@ class Nats(Protocol):
         return Known(client.client_id, client.account, client.connected_wall_ns, row, auth)
 
     def _account(self, name: str) -> dict[str, Any]:
-        return {**account_row(self._accounts.get(name, {})), **self._logins.shown_account(name)}
+        shares = {**account_row(self._accounts.get(name, {})), **self._logins.shown_account(name)}
+        if self._system is not None and name != self.system_account:
+            shares["imports"] = [*shares.get("imports", ()), *system_imports(name, self.system_account)]
+        return shares
 
     def _described(self) -> dict[str, Any]:
         """What the gateway is told of this server: see monitor.py."""
@@ -400,7 +404,8 @@ class Nats(Protocol):
             **self._identity.info(),
             "routes": len(routes),
             "route_list": routes,
-            "auth_required": who.announced,
+            "auth_required": who.required,
+            "config_digest": self._config_digest,
             "tls_required": terms is not None and terms.required,
             "tls_verify": terms is not None and terms.verify,
             "connect_urls": self._connect_urls(is_websocket=False),
@@ -433,8 +438,8 @@ class Nats(Protocol):
             self._first_ping(conn)
             self._engine.resume(conn)
             return
-        if command[:4] == b"WHO ":
-            self._say_who(conn, command[4:])
+        if command[:4] == b"ASK ":
+            self._questions.asked(conn, self._system, *command[4:].split(b"\r\n", 1))
             self._engine.resume(conn)
             return
         try:
@@ -447,14 +452,8 @@ class Nats(Protocol):
 
     def last_words(self, conn: int, words: bytes) -> None:
         row, known = self._monitor.ended(conn, words), self._known(conn)
-        if self._system is None or row is None or known is None:
-            return
-        client = self._clients[conn]
-        if row["reason"] in REFUSALS:
-            known.auth.setdefault("authorized_user", client.options.get("user", ""))
-            self._system.refused(known, self._server_row(), row)
-        if client.connects:
-            self._system.disconnected(known, self._server_row(), row)
+        if self._system is not None and row is not None and known is not None:
+            self._system.ended(self._clients[conn], known, self._server_row(), row)
 
     def closed(self, conn: int) -> None:
         self._clients.pop(conn, None)
@@ -692,7 +691,7 @@ class Nats(Protocol):
         self._engine.resume(conn)
 
     def _end(self, conn: int, text: str) -> None:
-        self._engine.call(conn, "end", REASONS.get(text, PROTOCOL_VIOLATION), text.encode())
+        self._engine.call(conn, "end", reasons.REASONS.get(text, reasons.PROTOCOL_VIOLATION), text.encode())
 
 
 PROTOCOL: Final = Nats

@@ -6,6 +6,7 @@
     $SYS.SERVER.<id>.CLIENT.AUTH.ERR                                               who was not let in
     $SYS.SERVER.ACCOUNT.<name>.CONNS, $SYS.ACCOUNT.<name>.SERVER.CONNS             how many connections it has now
     $SYS.SERVER.<id>.STATSZ                                                        at first often, then every 10 s
+    $SYS.SERVER.<id>.LAMEDUCK, .SHUTDOWN                                           that it sends clients away, or ends
 
 Its connection is shown by no monitoring and counts nowhere. Where nobody can be a user of that account there is none.
 What is not taken in time is dropped: nobody waits for it. The gateway's half is gateway/nats/system.py.
@@ -28,6 +29,7 @@ from mq_shards.acceptor.protocols.nats.monitor import REFUSALS
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
+    from mq_shards.acceptor.protocols.nats.client import Client
     from mq_shards.acceptor.protocols.nats.monitor import Known
     from mq_shards.acceptor.watched import Watched
     from mq_shards.ringbuf.calls import Calls, Reply
@@ -59,6 +61,7 @@ class System:
         server_id: str,
         *,
         answers: bool,
+        account: str,
         update: Update | None = None,
     ) -> None:
         """`answers`: requests; of several acceptors one does. `update` is given an account's name and JWT, and what is
@@ -66,6 +69,7 @@ class System:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         theirs.setblocking(False)
+        self.account: Final = account
         self.conn: Final = engine.adopt(theirs.detach(), protocol)
         self._socket = ours
         self._watched = watched
@@ -106,9 +110,8 @@ class System:
             return
         self._next_statsz_ns = now + self._statsz_ns
         self._statsz_ns = min(2 * self._statsz_ns, LONGEST_STATSZ_NS)
-        self._ask(
-            f"$SYS.REQ.SERVER.{self._server_id}.STATSZ", b"", self._heard(f"$SYS.SERVER.{self._server_id}.STATSZ")
-        )
+        said = self._publish_at(f"$SYS.SERVER.{self._server_id}.STATSZ")
+        self.ask(f"$SYS.REQ.SERVER.{self._server_id}.STATSZ", b"", said)
 
     # --- events -----------------------------------------------------------------------------------------------------
 
@@ -117,15 +120,22 @@ class System:
         self.publish(f"$SYS.ACCOUNT.{known.account}.CONNECT", orjson.dumps(event))
         self._count(known.account)
 
-    def disconnected(self, known: Known, server: Row, row: Mapping[str, Any]) -> None:
+    def ended(self, client: Client, known: Known, server: Row, row: Mapping[str, Any]) -> None:
         """`row`: what monitoring keeps of it."""
-        self._ended(f"$SYS.ACCOUNT.{known.account}.DISCONNECT", known, server, row)
-        if row["reason"] not in REFUSALS:
-            self._count(known.account)
+        is_refused = row["reason"] in REFUSALS  # it has not proven who it is
+        if is_refused:
+            known.auth.setdefault("authorized_user", client.options.get("user", ""))
+            self._ended(f"$SYS.SERVER.{self._server_id}.CLIENT.AUTH.ERR", known, server, row)
+        if client.connects:
+            self._ended(f"$SYS.ACCOUNT.{known.account}.DISCONNECT", known, server, row)
+            if not is_refused:
+                self._count(known.account)
 
-    def refused(self, known: Known, server: Row, row: Mapping[str, Any]) -> None:
-        """It has not proven who it is."""
-        self._ended(f"$SYS.SERVER.{self._server_id}.CLIENT.AUTH.ERR", known, server, row)
+    def server_event(self, what: str, server: Row) -> tuple[str, bytes]:
+        """That it ends, or sends its clients away: the subject, and what is said there."""
+        self._sequence += 1
+        row = {**server, "seq": self._sequence, "time": instant(time.time_ns())}
+        return f"$SYS.SERVER.{self._server_id}.{what}", orjson.dumps(row)
 
     def _ended(self, subject: str, known: Known, server: Row, row: Mapping[str, Any]) -> None:
         event = self._event(DISCONNECT_TYPE, server, {**client_row(known), "stop": instant(row["stop_ns"])})
@@ -228,7 +238,7 @@ class System:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def _asked(self, subject: str, reply: str, body: bytes) -> None:
-        self._ask(subject, body, self._heard(reply))
+        self.ask(subject, body, self._publish_at(reply))
 
     def _ask(self, subject: str, body: bytes, heard: Callable[[Reply], None]) -> bool:
         """Of the gateway, unless too much is under way."""
@@ -239,13 +249,18 @@ class System:
         self._calls.ask("nats.system", question, heard, again=True)
         return True
 
-    def _heard(self, reply: str) -> Callable[[Reply], None]:
+    def ask(self, subject: str, body: bytes, answered: Callable[[bytes], None]) -> None:
+        """As if a user of the system account had asked; not called if there is no answer."""
+
         def heard(answer: Reply) -> None:
             self._under_way -= 1
             if answer.ok and answer.body:
-                self.publish(reply, answer.body)
+                answered(answer.body)
 
-        return heard
+        self._ask(subject, body, heard)
+
+    def _publish_at(self, subject: str) -> Callable[[bytes], None]:
+        return lambda content: self.publish(subject, content)
 
 
 def client_row(known: Known) -> Row:

@@ -340,6 +340,8 @@ static bool set(void *state, const char *option, uint64_t value) {
         server->ping_interval_ns = value;
     else if (strcmp(option, "ping-max") == 0 && value <= UINT32_MAX)
         server->ping_max = (uint32_t)value;
+    else if (strcmp(option, "answers-all") == 0 && value <= 1)
+        server->answers_all = value != 0;
     else
         return false;
     return true;
@@ -402,7 +404,8 @@ static int64_t end_by_python(struct acceptor *a, struct connection *c, const str
     return CALL_DONE;
 }
 
-/* What the server itself answers to a subject, which a blank ends, in the connection's account. */
+/* What the server itself answers to a subject, which a blank ends, in the connection's account; a value: to clients of this
+ * acceptor alone. */
 static int64_t answer_by_python(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     const uint8_t *blank = k->bytes_count > 0 ? memchr(k->bytes, ' ', k->bytes_count) : NULL;
     uint8_t digits[DECIMAL_MAX_BYTES];
@@ -410,7 +413,10 @@ static int64_t answer_by_python(struct acceptor *a, struct connection *c, const 
     struct nats_message m = {.subject = {k->bytes, (size_t)(blank - k->bytes)}, .payload = blank + 1};
     m.payload_bytes = k->bytes_count - m.subject.bytes - 1;
     m.size = (struct text){digits, (size_t)(decimal_put(digits, m.payload_bytes) - digits)};
-    nats_deliver_as_server(a, nats_server_of(a, c), nats_of(c)->account, &m);
+    if (k->value != 0)
+        nats_deliver_here(a, nats_server_of(a, c), nats_of(c)->account, &m, true, NULL, 0);
+    else
+        nats_deliver_as_server(a, nats_server_of(a, c), nats_of(c)->account, &m);
     wake_self(a);
     return c->closed ? CALL_CLOSED : CALL_DONE;
 }

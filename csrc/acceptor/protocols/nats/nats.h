@@ -152,6 +152,7 @@ struct nats_server {
     uint64_t max_pending;
     uint64_t write_deadline_ns, ping_interval_ns;
     uint32_t ping_max;
+    bool answers_all; /* questions of every account about itself */
 
     struct nats_account *accounts; /* by number; 0 is nobody's */
     uint32_t account_count;

@@ -57,20 +57,34 @@ static bool may_publish(struct acceptor *a, struct connection *c, struct text su
            nats_reply_allowed(a, c, subject);
 }
 
-/* A question that the server answers itself, in every account: who asks it? */
-static const char WHO_AM_I[] = "$SYS.REQ.USER.INFO";
+/* What the server answers itself, in every account: who asks, and which clients and figures does the account have? The first
+ * needs nobody else; the others are answered where there is somebody who can. */
+static const char *const QUESTIONS[] = {"$SYS.REQ.USER.INFO", "$SYS.REQ.ACCOUNT.PING.CONNZ",
+                                        "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.ACCOUNT.PING.STATZ"};
+enum { QUESTIONS_COUNT = sizeof QUESTIONS / sizeof *QUESTIONS, MAX_QUESTION_BYTES = NATS_MAX_CONTROL_LINE - 64 };
 
-static bool asks_who(const struct nats_message *m) {
-    return m->reply.bytes > 0 && m->subject.bytes == sizeof WHO_AM_I - 1 &&
-           memcmp(m->subject.at, WHO_AM_I, sizeof WHO_AM_I - 1) == 0;
+static bool is_question(const struct nats_server *server, const struct nats_message *m) {
+    if (m->reply.bytes == 0 || !begins_with(m->subject, "$SYS.REQ.")) return false;
+    if (m->payload_bytes > MAX_QUESTION_BYTES || m->reply.bytes + m->payload_bytes > MAX_QUESTION_BYTES) return false;
+    for (uint32_t i = 0; i < (server->answers_all ? QUESTIONS_COUNT : 1); i++)
+        if (m->subject.bytes == strlen(QUESTIONS[i]) && begins_with(m->subject, QUESTIONS[i])) return true;
+    return false;
 }
 
 /* Python knows. */
-static void answer_who(struct acceptor *a, struct connection *c, struct text reply) {
-    uint8_t *line = nats_server_of(a, c)->subjects_made[0];
-    memcpy(line, "WHO ", 4);
-    memcpy(line + 4, reply.at, reply.bytes);
-    reply_by_python(a, c, line, 4 + reply.bytes);
+static void ask_python(struct acceptor *a, struct connection *c, const struct nats_message *m) {
+    uint8_t *line = nats_server_of(a, c)->subjects_made[0], *out = line;
+    const struct text parts[] = {{(const uint8_t *)"ASK ", 4},
+                                 m->subject,
+                                 {(const uint8_t *)" ", 1},
+                                 m->reply,
+                                 {(const uint8_t *)"\r\n", CRLF_BYTES},
+                                 {m->payload + m->header_bytes, m->payload_bytes - m->header_bytes}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].bytes > 0) memcpy(out, parts[i].at, parts[i].bytes);
+        out += parts[i].bytes;
+    }
+    reply_by_python(a, c, line, (size_t)(out - line));
 }
 
 static void publish_here(struct acceptor *a, struct connection *c, const struct nats_message *m) {
@@ -85,8 +99,8 @@ static void publish_here(struct acceptor *a, struct connection *c, const struct 
     }
     nats_say_ok(a, c);
     bool delivered = nats_deliver(a, c, m);
-    if (asks_who(m) && !c->closed) {
-        answer_who(a, c, m->reply);
+    if (is_question(nats_server_of(a, c), m) && !c->closed) {
+        ask_python(a, c, m);
         return;
     }
     if (nats_keep(a, c, m)) return;
@@ -160,7 +174,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
         return bytes;
     }
     if (there < m->payload_bytes + CRLF_BYTES) return 0;
-    if (asks_who(m) && !may_do_alone(c)) return 0;
+    if (is_question(server, m) && !may_do_alone(c)) return 0;
     if (a->mesh_there != 0 && !mesh_may_send(a, c, a->mesh_there)) return 0;
     if (server->bound.subjects != NULL && !nats_may_keep(a, c, m)) return 0;
     if (nats_is(c, NATS_PEDANTIC) && !is_literal(m->subject)) nats_say_error(a, c, "Invalid Publish Subject");

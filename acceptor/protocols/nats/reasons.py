@@ -1,0 +1,23 @@
+"""Why a connection ends, by nats-server's numbers; the codec has others of them (enum nats_reason)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+AUTHENTICATION_VIOLATION: Final = 3
+TLS_HANDSHAKE: Final = 4
+PROTOCOL_VIOLATION: Final = 11
+MAX_CONNECTIONS: Final = 15
+SERVER_SHUTDOWN: Final = 21
+KICKED: Final = 34
+REASONS: Final[Mapping[str, int]] = {
+    "Authorization Violation": AUTHENTICATION_VIOLATION,
+    "invalid client protocol": 12,
+    "no responders requires headers support": 28,
+    "maximum connections exceeded": MAX_CONNECTIONS,
+    "maximum account active connections exceeded": 14,
+    "User Authentication Expired": 22,
+    "Account Authentication Expired": 22,
+    "User Authentication Revoked": 25,
+}
