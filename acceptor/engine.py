@@ -133,10 +133,16 @@ class Engine:
     def mesh_gone(self, other: int) -> None:
         lib.acceptor_mesh_gone(self._acceptor, other)
 
-    def listen(self, fd: int, protocol: int, *, filtered: bool = False) -> None:
-        """Takes `fd` over."""
-        if lib.acceptor_listen(self._acceptor, fd, protocol, filtered) != 0:
+    def listen(self, fd: int, protocol: int, *, filtered: bool = False) -> int:
+        """Takes `fd` over. The listener's number."""
+        listener = int(lib.acceptor_listen(self._acceptor, fd, protocol, filtered))
+        if listener < 0:
             raise _error("cannot listen")
+        return listener
+
+    def listener(self, conn: int) -> int:
+        """By which it came; 0 for one that came by none."""
+        return int(lib.acceptor_listener(self._acceptor, conn))
 
     def stop_listening(self, protocol: int = 0) -> None:
         """For clients of that protocol; 0: for any."""

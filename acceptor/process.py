@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor import engine
+from mq_shards.acceptor.access.access import Access
 from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
 from mq_shards.acceptor.protocol import Broker, Protocol
 from mq_shards.acceptor.protocols.table import PROTOCOLS
@@ -42,9 +43,10 @@ class AcceptorProcess:
         self._engine.set("max-buffered-bytes", settings["broker"]["max-buffered-bytes"])
         self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)
         self._watched = Watched()
+        self._access = Access(self._engine.poke, self._engine.listener)
         self._calls = Calls(self._watched, time.monotonic_ns, expected=start["gateway"])
         identity = start["instance"], start["started_wall_ns"], start["index"], start["acceptors"]
-        broker = Broker(*identity, self._calls, control.send, self._watched)
+        broker = Broker(*identity, self._calls, control.send, self._watched, self._access)
         self._protocols: dict[int, Protocol] = {
             protocol_number(name): protocol(self._engine, protocol.settings_of(settings), broker)
             for name, protocol in PROTOCOLS.items()
@@ -53,6 +55,7 @@ class AcceptorProcess:
         for protocol in self._protocols.values():
             protocol.meet(by_name)
         self._calls.serve("published", self._published)
+        self._access.serve(self._calls)
         self._tls = settings["tls"]
         self._secure: dict[int, SecureConnections] = {}  # by protocol: where whole connections are encrypted
         self._serving = False
@@ -80,6 +83,7 @@ class AcceptorProcess:
             self._turns(FLUSH_STEP_NS)
         for protocol in self._protocols.values():
             protocol.close()
+        self._access.close()
         self._calls.close()
         self._engine.close()
         self._watched.close()
@@ -90,12 +94,14 @@ class AcceptorProcess:
         if self._more:
             max_wait_ns = 0
         max_wait_ns = sooner(max_wait_ns, self._calls.wait_ns())
+        max_wait_ns = sooner(max_wait_ns, self._access.timers.wait_ns())
         for protocol in self._protocols.values():
             max_wait_ns = sooner(max_wait_ns, protocol.wait_ns())
         for secure in self._secure.values():
             max_wait_ns = sooner(max_wait_ns, secure.upgrades.wait_ns())
         self._engine.run(max_wait_ns)
         self._calls.expire()
+        self._access.timers.expire()
         for protocol in self._protocols.values():
             protocol.expire()
         for secure in self._secure.values():
@@ -117,6 +123,7 @@ class AcceptorProcess:
         elif upcall.kind == engine.CANNOT_ACCEPT:
             self._say_full(upcall.conn)
         elif upcall.kind == engine.POKED:
+            self._access.logins.settle()
             for protocol in self._protocols.values():
                 protocol.poked()
         else:
@@ -179,6 +186,22 @@ class AcceptorProcess:
                 self._engine.stop_listening(number)
             protocol.lame_duck()
 
+    def _listen(self, message: Message, fd: int) -> None:
+        number = protocol_number(message["protocol"])
+        protocol, host, port = self._protocols[number], message["host"], message["port"]
+        scheme = message.get("scheme", protocol.name)
+        otherwise = scheme != protocol.name and not message["secure"]
+        if otherwise:
+            protocol.listening_otherwise(scheme, host, port)
+        else:
+            protocol.listening(host, port)
+        if message["secure"] and number not in self._secure:
+            from mq_shards.acceptor.secure import SecureConnections
+
+            self._secure[number] = protocol.secured = SecureConnections(self._engine, self._tls)
+        listener = self._engine.listen(fd, number, filtered=message["secure"] or otherwise)
+        self._access.listening(listener, message.get("user", ""), is_open=message.get("open", False))
+
     def _do(self, message: Message, fds: list[int]) -> None:
         try:
             match message["do"]:
@@ -191,20 +214,13 @@ class AcceptorProcess:
                 case "configure":
                     with open(fds[0], "rb", closefd=False) as content:
                         self._protocols[protocol_number(message["protocol"])].configure(content.read())
+                case "users":
+                    with open(fds[0], "rb", closefd=False) as content:
+                        self._access.learn(content.read())
+                    for protocol in self._protocols.values():
+                        protocol.users_changed()
                 case "listen":
-                    number = protocol_number(message["protocol"])
-                    protocol, host, port = self._protocols[number], message["host"], message["port"]
-                    scheme = message.get("scheme", protocol.name)
-                    otherwise = scheme != protocol.name and not message["secure"]
-                    if otherwise:
-                        protocol.listening_otherwise(scheme, host, port)
-                    else:
-                        protocol.listening(host, port)
-                    if message["secure"] and number not in self._secure:
-                        from mq_shards.acceptor.secure import SecureConnections
-
-                        self._secure[number] = SecureConnections(self._engine, self._tls)
-                    self._engine.listen(fds.pop(), number, filtered=message["secure"] or otherwise)
+                    self._listen(message, fds.pop())
                 case "mesh":
                     self._engine.mesh(message["acceptor"], fds[0], fds[1], fds[2])
                     log.debug("acceptor %d is attached", message["acceptor"])

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
+from mq_shards.acceptor.access.access import Access
 from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import Kind, Setting
 from mq_shards.acceptor.watched import Watched
 from mq_shards.ringbuf.calls import Calls
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.secure import SecureConnections
 
 Settings = Mapping[str, Any]
 Section = TypeVar("Section")
@@ -32,6 +36,7 @@ class Broker(NamedTuple):
     calls: Calls | None = None  # to the gateway and from it; None where no acceptor's process is around it
     say: Callable[[dict[str, Any]], None] = lambda message: None  # to the supervisor
     watched: Watched | None = None  # descriptors beside the engine's
+    access: Access | None = None  # who may do what; None where no acceptor's process is around it
 
     def share(self, protocol: str, what: str, message: Mapping[str, Any]) -> None:
         """With all acceptors, also those that start later: the last that was said of `what` holds. This one hears it
@@ -59,6 +64,7 @@ class Protocol(ABC):
     meshed: ClassVar[bool] = False  # its clients talk to those of other acceptors: there is a mesh between them
     reloadable: ClassVar[frozenset[str]] = frozenset()  # options that may be changed while running
     secrets: ClassVar[frozenset[str]] = frozenset()  # options that are not to be shown
+    has_logins: ClassVar[bool] = False  # its clients can say who they are
     has_lame_duck: ClassVar[bool] = False  # its clients can be sent to another server
     # Options of the server that it takes the place of which make no sense here, and what to do instead.
     instead: ClassVar[Mapping[str, str]] = {}
@@ -85,6 +91,16 @@ class Protocol(ABC):
         return False
 
     @classmethod
+    def is_guarded(cls, settings: Settings, content: bytes) -> bool:
+        """Whether these options, and what read_config() made of a file, let in only who they know."""
+        return False
+
+    @classmethod
+    def leads_to_topics(cls, settings: Settings) -> bool:
+        """Whether its clients come to topics that other protocols have too."""
+        return True
+
+    @classmethod
     def write_files(cls, settings: Settings, listening: Sequence[tuple[str, str]]) -> Sequence[str]:
         """Called in the supervisor, when all listen, on addresses by scheme: the paths of files that say so, which are
         removed at the end."""
@@ -101,6 +117,20 @@ class Protocol(ABC):
         self._settings = settings
         self._broker = broker
         self._number = protocol_number(self.name)
+        self.secured: SecureConnections | None = None  # those that were encrypted from the first byte
+
+    @property
+    def access(self) -> Access | None:
+        """If there are users."""
+        access = self._broker.access
+        return access if access is not None and access.on else None
+
+    def certificate_names(self, conn: int) -> tuple[str, ...]:
+        """Of its client's certificate, if somebody has verified that."""
+        return () if self.secured is None else self.secured.certificate_names(conn)
+
+    def users_changed(self) -> None:
+        """There are some, before anything listens; or they, or what they may, have changed."""
 
     def meet(self, others: Mapping[str, Protocol]) -> None:
         """The protocols of this acceptor, by name; before anything comes."""

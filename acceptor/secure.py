@@ -71,6 +71,11 @@ class SecureConnections:
             self.upgrades.shake_hands(conn, VerifyingTls(self._context))
         self.upgrades.input(conn, data)
 
+    def certificate_names(self, conn: int) -> tuple[str, ...]:
+        """Of a client's certificate; none where none was wanted."""
+        tls = self.upgrades.tls(conn)
+        return tls.certificate_names if isinstance(tls, VerifyingTls) else ()
+
     def _refused(self, conn: int, alert: bytes, why: str) -> None:
         self._engine.send(conn, alert)
         self._engine.close_connection(conn)

@@ -280,6 +280,7 @@ void acceptor_peer_gone(struct acceptor *a, uint32_t worker);
 int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int peer_wake_fd);
 void acceptor_mesh_gone(struct acceptor *a, uint32_t other);
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol, bool filtered);
+uint32_t acceptor_listener(const struct acceptor *a, uint32_t conn);
 void acceptor_stop_listening(struct acceptor *a, uint32_t protocol);
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
 int acceptor_control(struct acceptor *a, int fd);

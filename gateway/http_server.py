@@ -12,10 +12,13 @@ import logging
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from http import HTTPStatus
 from ssl import SSLContext
-from typing import Final
+from typing import Final, NamedTuple
 
+from mq_shards.acceptor.access.certificates import names_of
+from mq_shards.acceptor.access.rights import Login
 from mq_shards.gateway.http_answers import TEXT, Answer, encode_head
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_parse import (
@@ -61,6 +64,10 @@ class Request:
         self._waste = 0
         self._must_say_continue = head.expects_continue
         self._answer_left = 0  # of an answer that the handler sends
+        # Who it is of, where that is asked: gateway/access.py.
+        self.access: object | None = None
+        self.scheme = ""
+        self.login: Login | None = None
         self.begun = False  # an answer: no other can be given
         self.keeps_alive = head.keeps_alive  # the connection, until something speaks against it
 
@@ -123,6 +130,25 @@ class Request:
     @property
     def is_encrypted(self) -> bool:
         return self._connection.is_encrypted
+
+    @property
+    def is_guarded(self) -> bool:
+        """Who asks has to be somebody."""
+        return self.access is not None
+
+    @property
+    def listened(self) -> Listened:
+        return self._connection.listened
+
+    @property
+    def peer(self) -> str:
+        """The client's address."""
+        return self._connection.peer
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """Of a client's certificate that was verified."""
+        return self._connection.certificate_names
 
     @property
     def transport(self) -> asyncio.Transport:
@@ -191,8 +217,9 @@ class Request:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: HttpServer) -> None:
+    def __init__(self, server: HttpServer, listened: Listened) -> None:
         self.server: Final = server
+        self.listened: Final = listened
         self.buffer: Final = bytearray()  # what has come and nobody has taken
         self.task: asyncio.Task[None] | None = None
         self.is_busy = False  # with a request
@@ -231,6 +258,16 @@ class _Connection(asyncio.BufferedProtocol):
     @property
     def is_encrypted(self) -> bool:
         return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+
+    @property
+    def peer(self) -> str:
+        name = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else ""
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return () if tls is None else names_of(tls.getpeercert() or {})
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -376,11 +413,19 @@ class _Refused(asyncio.Protocol):
         transport.close()
 
 
+class Listened(NamedTuple):
+    """By what somebody came."""
+
+    user: str = ""  # who comes there and says nothing
+    is_open: bool = False  # nobody is asked
+
+
 class HttpServer:
     def __init__(self, handler: Handler, bodies: Bodies, max_connections: int, unsent_bytes: int | None = None) -> None:
         """`handler` raises nothing. Of `unsent_bytes` in the kernel a connection is told that it may write on."""
         self._handler: Final = handler
         self.refusal: Callable[[Request], Answer | None] = lambda request: None  # what is not served, and why
+        self.gate: Callable[[Request], Awaitable[Answer | None]] | None = None  # who asks; or a refusal
         self.bodies: Final = bodies
         self.connections: Final[set[_Connection]] = set()
         self.scratch: Final = memoryview(bytearray(BODY_READ_BYTES))
@@ -391,10 +436,15 @@ class HttpServer:
 
     async def handle(self, request: Request) -> Answer | None:
         refused = self.refusal(request)
+        if refused is None and self.gate is not None:
+            refused = await self.gate(request)
         return await self._handler(request) if refused is None else refused
 
-    async def listen(self, sock: socket.socket, backlog: int, tls: SSLContext | None = None) -> None:
+    async def listen(
+        self, sock: socket.socket, backlog: int, tls: SSLContext | None = None, listened: Listened | None = None
+    ) -> None:
         """Takes a listening socket over."""
+        accepted = partial(self._connection, listened or Listened())
         if sock.family != socket.AF_UNIX:
             # What a client does not take for so long is given up by the kernel. Connections inherit it.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
@@ -403,13 +453,13 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
             # Its file is the supervisor's: a loop of Python 3.13 and later would remove it.
-            server = await loop.create_unix_server(self._connection, sock=sock, backlog=backlog, ssl=tls)
+            server = await loop.create_unix_server(accepted, sock=sock, backlog=backlog, ssl=tls)
         else:
-            server = await loop.create_server(self._connection, sock=sock, backlog=backlog, ssl=tls)
+            server = await loop.create_server(accepted, sock=sock, backlog=backlog, ssl=tls)
         self._listening.append(server)
 
-    def _connection(self) -> asyncio.BaseProtocol:
-        return _Refused() if len(self.connections) >= self._max_connections else _Connection(self)
+    def _connection(self, listened: Listened) -> asyncio.BaseProtocol:
+        return _Refused() if len(self.connections) >= self._max_connections else _Connection(self, listened)
 
     async def close(self, patience_s: float) -> None:
         """Accepts no more, and waits that long for the requests that are being served."""

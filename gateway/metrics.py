@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -61,13 +61,16 @@ _CHANNEL: Final = (
 
 class Metrics:
     def __init__(
-        self, engine: Engine, broker: Broker, supervisor: int, data_dir: Path | None, most_topics: int
-    ) -> None:
+        self, engine: Engine, broker: Broker, supervisor: int, data_dir: Path | None, most_topics: int,
+        refused: Callable[[], Awaitable[tuple[Mapping[str, int], Mapping[str, int]]]],
+    ) -> None:  # fmt: skip
+        """`refused`: by protocol, logins and what users may not do."""
         self._engine = engine
         self._broker = broker
         self._supervisor = supervisor
         self._data_dir = data_dir
         self._most_topics = most_topics
+        self._refused = refused
         self._one_at_a_time = asyncio.Lock()  # a scrape costs as much as it has names
 
     async def answer(self, request: Request, fields: dict[str, str]) -> Answer:
@@ -79,7 +82,8 @@ class Metrics:
             totals = self._engine.totals()
             up = [worker not in self._broker.workers.missing for worker in range(self._engine.workers)]
             figures = {name: float(getattr(totals, name)) for name, *_ in _TOTALS}
-            return await asyncio.to_thread(self._written, topics, figures, totals.draining, up)
+            refused = await self._refused()
+            return await asyncio.to_thread(self._written, topics, figures, totals.draining, up, refused)
 
     async def _topics(self) -> list[Topic] | None:
         """None when a worker is not there or does not answer: what else there is to say is most wanted then."""
@@ -91,12 +95,13 @@ class Metrics:
             return None
 
     def _written(
-        self, topics: Sequence[Topic] | None, totals: dict[str, float], draining: bool, up: Sequence[bool]
-    ) -> Answer:
+        self, topics: Sequence[Topic] | None, totals: dict[str, float], draining: bool, up: Sequence[bool],
+        refused: tuple[Mapping[str, int], Mapping[str, int]],
+    ) -> Answer:  # fmt: skip
         # Not before it is asked for: it takes time and memory that a broker without Prometheus need not have.
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-        families = [*self._of_broker(totals, draining, up), *self._of_processes()]
+        families = [*self._of_broker(totals, draining, up), *_of_refused(*refused), *self._of_processes()]
         families += self._of_topics(topics) if topics is not None else ()
 
         class Collected:
@@ -140,6 +145,15 @@ class Metrics:
                       [((one.name,), float(one.resident_bytes)) for one in found])  # fmt: skip
         yield _metric(False, "process_open_files", "Descriptors that are open.", ("process",),
                       [((one.name,), float(one.open_files)) for one in found])  # fmt: skip
+
+
+def _of_refused(logins: Mapping[str, int], actions: Mapping[str, int]) -> Iterator[Metric]:
+    for name, help_text, counts in (
+        ("refused_logins", "Logins that were wrong.", logins),
+        ("refused_actions", "What users asked for that they may not.", actions),
+    ):
+        rows = [((protocol,), float(count)) for protocol, count in sorted(counts.items())]
+        yield _metric(True, name, help_text, ("protocol",), rows)
 
 
 def _metric(

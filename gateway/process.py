@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final
 from mq_shards.acceptor import secure
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway import services
+from mq_shards.gateway.access import HttpAccess, HttpLogin
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.browsers import Browsers
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.console.overview import Identity
 from mq_shards.gateway.console.service import Console, address_text
 from mq_shards.gateway.http_bodies import Bodies
-from mq_shards.gateway.http_server import HttpServer
+from mq_shards.gateway.http_server import HttpServer, Listened
 from mq_shards.gateway.live import Live
 from mq_shards.gateway.metrics import Metrics
 from mq_shards.gateway.nats.http import MonitoringHttp
@@ -79,6 +80,7 @@ class GatewayProcess:
         self._calls = AcceptorCalls(start["acceptors"])
         patterns = start["settings"]["nats"]["topics"]
         live = Live(self._calls, patterns) if patterns else None
+        self._access = HttpAccess(self._calls, _broker_id(start, supervisor))
         self._broker = Broker(engine, self._workers, options.nsq["msg-timeout"], live)
         self._lookupd = Lookupd(
             self._broker,
@@ -127,7 +129,9 @@ class GatewayProcess:
         self._monitoring = Monitoring(start, self._engine, self._calls, supervisor, self._reloads.order)
         self._monitoring_http = self._make_monitoring_http(start, bodies)
         self._pulsar = self._make_pulsar(start, bodies, metrics)
+        self._pipeline_http.serve_too(HttpLogin(self._access, bodies).routes)
         self._guard_from_pages(start["settings"]["http"]["hosts"])
+        self._ask_who()
 
     def _make_console(self, start: Message, bodies: Bodies, supervisor: int) -> Console:
         identity = Identity(
@@ -152,6 +156,17 @@ class GatewayProcess:
         for server in (self._http.server, *([] if self._pulsar is None else [self._pulsar.server])):
             server.refusal = Browsers(hosts, reading=False).refusal
 
+    def _ask_who(self) -> None:
+        """Where there are users."""
+        for_people = ("/", "/console/", "/v1/health", "/v1/login")
+        access = self._access
+        access.gate(self._pipeline_http.server, "http", *for_people, cookies=True)
+        access.gate(self._http.server, "nsq-http", "/ping")
+        access.gate(self._monitoring_http.server, "nats-http", "/healthz")
+        if self._pulsar is not None:  # which answers in its own way, and may know others
+            pulsar = self._pulsar
+            access.gate(pulsar.server, "pulsar-http", others=lambda: pulsar.knows_others)
+
     def _make_monitoring_http(self, start: Message, bodies: Bodies) -> MonitoringHttp:
         self._calls.serve("nats.system", NatsSystem(self._monitoring).answer)
         return MonitoringHttp(self._monitoring, bodies, start["settings"]["nats"]["http-base-path"])
@@ -165,12 +180,13 @@ class GatewayProcess:
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
         return PulsarService(
             self._engine, self._workers, self._calls, data_dir, start["addresses"], bodies,
-            lambda: self._broker.health, metrics.scrape, start["settings"]["pulsar"],
+            lambda: self._broker.health, metrics.scrape, start["settings"]["pulsar"], self._access,
         )  # fmt: skip
 
     def _metrics(self, start: Message, supervisor: int) -> Metrics:
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
-        return Metrics(self._engine, self._broker, supervisor, data_dir, start["settings"]["http"]["metrics-topics"])
+        most = start["settings"]["http"]["metrics-topics"]
+        return Metrics(self._engine, self._broker, supervisor, data_dir, most, self._access.counts)
 
     def _make_statsd(self, options: GatewayOptions, supervisor: int) -> Statsd | None:
         nsq = options.nsq
@@ -219,6 +235,7 @@ class GatewayProcess:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._pulsar is not None:
             await self._pulsar.close(FINISH_S)
+        self._access.close()
         self._calls.close()
         self._workers.close()
         if not self._on_disk:
@@ -249,7 +266,11 @@ class GatewayProcess:
                 case "listen":
                     server = self._server_of(message["protocol"])
                     tls = self._secure_context() if message["secure"] else None
-                    self._go_on(server.listen(socket.socket(fileno=fds.pop()), message["backlog"], tls))
+                    listened = Listened(message["user"], message["open"])
+                    self._go_on(server.listen(socket.socket(fileno=fds.pop()), message["backlog"], tls, listened))
+                case "users":
+                    with open(fds[0], "rb", closefd=False) as content:
+                        self._access.learn(content.read())
                 case "calls":
                     self._calls.attach(message["acceptor"], fds.pop())
                     if self._pulsar is not None:

@@ -16,15 +16,17 @@ class Service(NamedTuple):
     name: str  # the scheme of --listen
     port: int  # the usual one
     example: str  # a shell command that tries it; {address} is {host}:{port}, IPv6 in brackets
+    guarded_as: str = ""  # a protocol whose options say who may come here too
+    leads_to_topics: bool = True
 
 
 SERVICES: Final[Mapping[str, Service]] = {
     service.name: service
     for service in (
         Service("nsq-http", 4151, "curl -d hello 'http://{address}/pub?topic=greetings'"),
-        Service("pulsar-http", 8080, "curl 'http://{address}/admin/v2/brokers/health'"),
+        Service("pulsar-http", 8080, "curl 'http://{address}/admin/v2/brokers/health'", guarded_as="pulsar"),
         Service("http", 4180, "curl 'http://{address}/v1/topics'"),
-        Service("nats-http", 8222, "curl 'http://{address}/varz'"),
+        Service("nats-http", 8222, "curl 'http://{address}/varz'", leads_to_topics=False),
     )
 }
 

@@ -2,8 +2,8 @@
 
     DIR/readers/NAME.json     {"version": 1, "topics": {"orders": 1200}}: it has read the seqs below 1200
 
-With `"owner"`, if somebody has said who reads under this name: two would lose each other's place. The gateway writes
-them, atomically; workers look at them before they drop a segment.
+With `"owner"`, if somebody has said who reads under this name: two would lose each other's place; with `"user"`, if
+it is one's. The gateway writes them, atomically; workers look at them before they drop a segment.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Reader(NamedTuple):
     topics: Mapping[str, int]  # the first seq that it has not read
     changed_ns: int  # wall clock
     owner: str = ""
+    user: str = ""  # whose it is; "": anybody's
 
 
 def check_name(name: str) -> None:
@@ -60,7 +61,7 @@ def check_owner(owner: str) -> None:
         raise ReadersError("an owner has 1 to 64 letters, digits, _ and -")
 
 
-def save(data_dir: Path, name: str, topics: Mapping[str, int], owner: str = "") -> None:
+def save(data_dir: Path, name: str, topics: Mapping[str, int], owner: str = "", user: str = "") -> None:
     """Durable when it returns. Raises ReadersError, OSError."""
     check_name(name)
     directory = data_dir / DIRECTORY
@@ -69,6 +70,7 @@ def save(data_dir: Path, name: str, topics: Mapping[str, int], owner: str = "") 
     if not target.exists() and len(_names(data_dir)) >= MAX_READERS:
         raise ReadersError(f"there are {MAX_READERS} readers, which is as many as there may be")
     said = {"version": VERSION, "topics": dict(topics)} | ({"owner": owner} if owner else {})
+    said |= {"user": user} if user else {}
     durable.save(target, json.dumps(said).encode())
     durable.sync_directory(data_dir)
 
@@ -94,7 +96,8 @@ def load(data_dir: Path, name: str) -> Reader | None:
             found = json.load(file)
         if not isinstance(found, dict) or found.get("version") != VERSION:
             raise ReadersError(f"{path} is not of version {VERSION}")
-        return Reader(name, decode_topics(found.get("topics")), changed_ns, str(found.get("owner", "")))
+        owner, user = str(found.get("owner", "")), str(found.get("user", ""))
+        return Reader(name, decode_topics(found.get("topics")), changed_ns, owner, user)
     except FileNotFoundError:
         return None
     except ValueError as error:

@@ -27,6 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from mq_shards.supervisor.terminal.importing import command as importing
 
         return importing.main(given[1:])
+    if given[:1] and given[0] in ("password", "token"):
+        from mq_shards.supervisor.terminal import proofs
+
+        return proofs.main(given)
     if given[:1] and given[0] in ("backup", "restore"):
         from mq_shards.supervisor.terminal import backup
 
@@ -64,10 +68,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _checked(options: Options, notes: Sequence[str]) -> int:
     """What a start with these options would be; nothing is opened or bound."""
+    options.check_doors(options.listen)
     for line in [*notes, *options.warnings]:
         print(f"warning: {line}")
     for listen in options.listen:
         print(f"listens on {listen}")
+    if options.users is not None:
+        print(f"knows {len(options.users.by_name)} users")
     kept = "memory only" if options.data_dir is None else options.data_dir.absolute()
     print(f"keeps messages in {kept}")
     print("the configuration is good")

@@ -72,21 +72,21 @@ def _inherit(listen: Listen, passed: Sequence[Inherited]) -> Listener:
     found = inherited.by_name(passed, listen.inherited or "")
     if found is None:
         raise ListenError(f"cannot listen on {listen}: the service manager has handed over no such socket that listens")
-    return _adopt(listen.protocol, found)
+    return _adopt(listen, found)
 
 
-def _adopt(protocol: str, found: Inherited) -> Listener:
+def _adopt(listen: Listen, found: Inherited) -> Listener:
     found.taken = True
     name = found.sock.getsockname()
     if found.sock.family == socket.AF_UNIX:
         path = name.decode(errors="replace") if isinstance(name, bytes) else name
-        return Listener(Listen(protocol, "", 0, path=path), (found.sock,))
-    return Listener(Listen(protocol, str(name[0]), int(name[1])), (found.sock,))
+        return Listener(listen._replace(host="", port=0, path=path, inherited=None), (found.sock,))
+    return Listener(listen._replace(host=str(name[0]), port=int(name[1]), inherited=None), (found.sock,))
 
 
 def _bind_file(listen: Listen, access: Access, passed: Sequence[Inherited]) -> Listener:
     if (found := inherited.by_address(passed, socket.AF_UNIX, listen.path)) is not None:
-        return _adopt(listen.protocol, found)
+        return _adopt(listen, found)
     try:
         sock = unix_sockets.bind(Path(listen.path), access)
         try:
@@ -109,10 +109,10 @@ def _bind_name(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> lis
     absent: OSError | None = None
     for family, address in dict.fromkeys((entry[0], entry[4]) for entry in found):
         if (one := inherited.by_address(passed, family, address)) is not None:
-            listeners.append(_adopt(listen.protocol, one))
+            listeners.append(_adopt(listen, one))
             continue
         try:
-            listeners.append(_bind(listen.protocol, family, address, sockets))
+            listeners.append(_bind(listen, family, address, sockets))
         except OSError as error:
             # A name such as localhost may stand for an IPv6 address that this host has not got.
             if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
@@ -125,7 +125,7 @@ def _bind_name(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> lis
     return listeners
 
 
-def _bind(protocol: str, family: int, address: tuple[object, ...], count: int) -> Listener:
+def _bind(listen: Listen, family: int, address: tuple[object, ...], count: int) -> Listener:
     # SO_REUSEPORT would also let us in beside another broker of the same user, and the kernel would split the clients
     # between the two: a socket without it finds out whether the port is free.
     with _socket(family, reuse_port=False) as probe:
@@ -142,7 +142,7 @@ def _bind(protocol: str, family: int, address: tuple[object, ...], count: int) -
         for sock in sockets:
             sock.close()
         raise
-    return Listener(Listen(protocol, str(address[0]), int(str(address[1]))), tuple(sockets))
+    return Listener(listen._replace(host=str(address[0]), port=int(str(address[1]))), tuple(sockets))
 
 
 def _socket(family: int, reuse_port: bool) -> socket.socket:

@@ -17,9 +17,11 @@ from mq_shards.acceptor.option_kinds import OptionsError, shown
 from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.acceptor.secure_options import OPTIONS as SECURE_OPTIONS
 from mq_shards.supervisor.child import Child
-from mq_shards.supervisor.contents import configure
+from mq_shards.supervisor.contents import configure, tell_users
 from mq_shards.supervisor.listeners import Listener
 from mq_shards.supervisor.options.options import Options
+
+_REPLACED: Final = ("settings", "contents", "users", "warnings")  # by a reload
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +59,7 @@ class Operator:
         for acceptor in acceptors:
             if acceptor.role == "acceptor":
                 configure(acceptor, wanted.contents)
+            tell_users(acceptor, wanted.users)
             acceptor.send({"do": "reload", "settings": wanted.settings})
         say_changes(options, wanted)
         return wanted
@@ -99,16 +102,18 @@ def reload(options: Options, reread: Callable[[], Options] | None) -> Options:
         wanted = reread()
     except OptionsError as error:
         raise ReloadError(str(error)) from None
+    if (options.users is None) != (wanted.users is None):
+        raise ReloadError("only a restart can begin to ask who somebody is, or cease to")
     fixed = [*_changed_beside_sections(options, wanted), *_fixed_in_sections(options, wanted)]
     if fixed:
         raise ReloadError(f"only a restart can change {', '.join(fixed)}")
     for warning in wanted.warnings:
         log.warning("%s", warning)
-    return replace(options, settings=wanted.settings, contents=wanted.contents)
+    return replace(options, settings=wanted.settings, contents=wanted.contents, users=wanted.users)
 
 
 def _changed_beside_sections(options: Options, wanted: Options) -> list[str]:
-    names = (field.name for field in fields(Options) if field.name not in ("settings", "contents", "warnings"))
+    names = (field.name for field in fields(Options) if field.name not in _REPLACED)
     return [name.replace("_", "-") for name in names if getattr(options, name) != getattr(wanted, name)]
 
 

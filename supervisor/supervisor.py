@@ -4,8 +4,8 @@ Owns: the data directory's lock, the listening sockets, the board, what the proc
 themselves, and with --memory the segments, which so outlive their worker. Must never: touch a connection, a ring's
 content or a log. It speaks with a child through its control socket only (ringbuf/control.py); the messages are
 
-    to an acceptor   start, configure, peer (a worker and the two rings to it), gone, calls, listen, go, ping, reload,
-                     shared, lame-duck, stop
+    to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, listen, go, ping,
+                     reload, shared, lame-duck, stop
     from it          ready, pong, share, obeyed, lame-duck-over, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, stop
     from it          recovered, refused, keep, drop, disk, pong, stopped
@@ -40,7 +40,7 @@ from mq_shards.shards.store import DataDirectory, StoreError
 from mq_shards.supervisor import inherited, privileges, restarts, unix_sockets
 from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, raise_descriptor_limit
-from mq_shards.supervisor.contents import configure
+from mq_shards.supervisor.contents import configure, tell_users
 from mq_shards.supervisor.link import Link
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
 from mq_shards.supervisor.liveness import Liveness
@@ -157,6 +157,7 @@ class Supervisor:
         except ValueError as error:
             raise StartError(str(error)) from None
         self._listeners = listen_on(options.listen, options.acceptors, access, passed)
+        options.check_doors([listener.address for listener in self._listeners])
         for number, one in enumerate(passed):
             if not one.taken:
                 log.warning("socket %d of the service manager (%s) is not used", number, one.name or "without a name")
@@ -251,6 +252,7 @@ class Supervisor:
         acceptor.send(start, [self._board_fd, acceptor.wake_fd])
         if acceptor.role == "acceptor":
             configure(acceptor, self._options.contents)
+        tell_users(acceptor, self._options.users)
         for worker in self._workers:
             if worker.alive:
                 self._offer(acceptor, worker)
@@ -270,6 +272,8 @@ class Supervisor:
                     "secure": listener.address.protocol in SECURE,
                     "host": listener.address.host,
                     "port": listener.address.port,
+                    "user": listener.address.user,
+                    "open": listener.address.protocol in self._options.insecure,
                     "backlog": BACKLOG,
                 }
                 acceptor.send(listen, [sock.fileno()])

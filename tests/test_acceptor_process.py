@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 from mq_shards.acceptor import process
+from mq_shards.acceptor.access.access import Access
 from mq_shards.acceptor.engine import COMMAND, Upcall
 from mq_shards.acceptor.process import AcceptorProcess
 from mq_shards.acceptor.watched import Watched
@@ -38,6 +39,7 @@ def test_the_engine_runs_between_commands_that_take_long_and_none_is_lost() -> N
     loop._secure = {}
     loop._more = False
     loop._calls = Calls(Watched(), time.monotonic_ns)
+    loop._access = Access(lambda: None, lambda conn: 0)
 
     def handle(upcall: Upcall) -> None:
         time.sleep(0.0004)

@@ -11,6 +11,7 @@ import importlib
 import ssl
 from typing import Any, Final, Protocol
 
+from mq_shards.acceptor.access.certificates import names_of
 from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, Filter, FilterError
 
 # What a read returns is of one record.
@@ -154,6 +155,10 @@ class VerifyingTls:
     def certificate_fields(self) -> dict[str, Any]:
         """Of a client's certificate that was verified, as ssl.SSLSocket.getpeercert() has them."""
         return self._object.getpeercert() or {}
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        return names_of(self.certificate_fields)
 
 
 class UnverifyingTls:

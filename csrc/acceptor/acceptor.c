@@ -208,15 +208,21 @@ static void set_tcp_options(int fd) {
 }
 
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol, bool filtered) {
-    if (codec_at(protocol) == NULL || a->listener_count == MAX_LISTENERS) {
+    if (codec_at(protocol) == NULL || a->listeners_made == MAX_LISTENERS) {
         errno = EINVAL;
         return -1;
     }
     set_tcp_options(fd);
+    uint32_t number = a->listeners_made++;
     a->listeners[a->listener_count++] =
-        (struct listener){.fd = fd, .protocol = (uint8_t)protocol, .filtered = filtered};
+        (struct listener){.fd = fd, .protocol = (uint8_t)protocol, .number = (uint8_t)number, .filtered = filtered};
     listeners_update(a);
-    return 0;
+    return (int)number;
+}
+
+uint32_t acceptor_listener(const struct acceptor *a, uint32_t conn) {
+    const struct connection *c = connection_find(a, conn);
+    return c != NULL ? c->listener : 0;
 }
 
 void acceptor_stop_listening(struct acceptor *a, uint32_t protocol) {

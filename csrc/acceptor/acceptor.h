@@ -79,8 +79,10 @@ int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int
 void acceptor_mesh_gone(struct acceptor *a, uint32_t other);
 
 /* Serve clients of a protocol on a listening socket, which the acceptor owns from then on. `filtered`: their bytes pass
- * through Python from the first one, see acceptor_filter. 0, or -1 and errno. */
+ * through Python from the first one, see acceptor_filter. The listener's number, which counts from 0; or -1 and errno. */
 int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol, bool filtered);
+/* By which a connection came; 0 for one that came by none, or is closed. */
+uint32_t acceptor_listener(const struct acceptor *a, uint32_t conn);
 /* Not of that protocol any more; 0: of none. */
 void acceptor_stop_listening(struct acceptor *a, uint32_t protocol);
 /* Serve a connected socket, which the acceptor owns from then on. Its number; 0 with errno if it could not. */

@@ -95,6 +95,7 @@ struct connection {
     bool muted : 1;       /* its last word is in the output: replies that come are not said */
     bool known : 1;       /* Python has had a command of it, and is told when it is closed */
     bool timed : 1;       /* in the heap of timers */
+    uint8_t listener : 4; /* by which it came; see acceptor_listener */
 
     const struct codec *codec;
     struct buffer in;
@@ -123,6 +124,7 @@ struct connection {
 };
 
 _Static_assert(sizeof(struct connection) < 512, "an idle connection is small");
+_Static_assert(MAX_LISTENERS <= 16, "a listener's number has 4 bits");
 _Static_assert(sizeof(struct connection) % 8 == 0, "what stands behind it is aligned");
 _Static_assert(MAX_OUTSTANDING * sizeof(struct slot) <= BLOCK_BYTES, "a block holds all slots");
 _Static_assert((MAX_OUTSTANDING & (MAX_OUTSTANDING - 1)) == 0, "slots are found by a mask");

@@ -56,6 +56,7 @@ struct mesh_link {
 struct listener {
     int fd;
     uint8_t protocol;
+    uint8_t number; /* that it keeps */
     bool registered;
     bool filtered; /* the connections that come */
 };
@@ -112,6 +113,7 @@ struct acceptor {
 
     struct listener listeners[MAX_LISTENERS];
     uint32_t listener_count;
+    uint32_t listeners_made;
     bool accepting;
     bool quiet; /* take no more input */
 

@@ -57,9 +57,10 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
                 int why = errno;
                 close(fd);
                 stop_accepting(a, why);
-            } else if (l->filtered) {
-                acceptor_filter(a, c->number);
+                continue;
             }
+            c->listener = l->number & (MAX_LISTENERS - 1);
+            if (l->filtered) acceptor_filter(a, c->number);
             continue;
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {

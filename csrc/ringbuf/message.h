@@ -141,6 +141,9 @@ enum message_status {
 /* In a USE's or WATCH's flags: nobody asked for it, every connection begins so. */
 #define MSG_IMPLICIT 4u
 
+/* In a DELETE's flags: of what conn has reserved only; for it, nothing else is there. */
+#define MSG_ONLY_OWN 1u
+
 /* In an OPEN's flags: the topic is listed as long as the number is bound, though nobody uses it. */
 #define MSG_LISTED 16u
 

@@ -297,7 +297,8 @@ static void give_back(struct worker *w, uint32_t client, const struct message *m
 
 static enum outcome delete(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t job = job_named(w, m->id);
-    if (!job || (job_at(w, job)->state == JOB_RESERVED && !held_by(w, job, client))) {
+    bool others = job && job_at(w, job)->state != JOB_RESERVED && (m->flags & MSG_ONLY_OWN) != 0;
+    if (!job || others || (job_at(w, job)->state == JOB_RESERVED && !held_by(w, job, client))) {
         answer(w, client, m, STATUS_NOT_FOUND);
         return DONE;
     }

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mq_shards.acceptor import engine as engine_module
+from mq_shards.acceptor.access.rights import MANAGE, PUBLISH
 from mq_shards.acceptor.engine import Answer, Engine
 from mq_shards.csrc._core import lib
 from mq_shards.gateway import broker as broker_module
+from mq_shards.gateway.access import check
 from mq_shards.gateway.broker import (
     BadTopicError,
     Broker,
@@ -30,16 +32,7 @@ MAX_DELAY_S: Final = 1 << 32
 MAX_KICK: Final = 1 << 32
 SECOND_NS: Final = 1_000_000_000
 
-PUBLISH: Final = "publish"
-MANAGE: Final = "manage"
-
 Said = Mapping[str, Any]
-# Whether who asks may do this to a topic: the request, PUBLISH or MANAGE, the topic. HttpError if not.
-AskRight = Callable[[Request, str, str], Awaitable[None]]
-
-
-async def everybody_may(request: Request, right: str, topic: str) -> None:
-    """There are no users."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +49,12 @@ class Actions:
         broker: Broker,
         prepare_topic: Callable[[str], Awaitable[None]],
         max_message_bytes: int,
-        may: AskRight = everybody_may,
     ) -> None:
         self._engine = engine
         self._workers = workers
         self._broker = broker
         self._prepare_topic = prepare_topic
         self._max_message_bytes = max_message_bytes
-        self._may = may
         self._actions: Final[Mapping[str, Action]] = {
             "publish": Action(PUBLISH, self._publish),
             "make": Action(MANAGE, self._change(broker_module.MAKE)),
@@ -84,7 +75,7 @@ class Actions:
         if action is None:
             raise HttpError(400, f"there is no {said['do']!r:.40}; do is one of {', '.join(self._actions)}")
         topic = _text(said, "topic")
-        await self._may(request, action.right, topic)
+        check(request, action.right, topic)
         try:
             return await action.do(said)
         except TopicNotFoundError:

@@ -13,6 +13,8 @@ from importlib import resources
 from typing import Any, Final
 
 import orjson
+from mq_shards.acceptor.access.rights import READ
+from mq_shards.gateway.access import check, granted
 from mq_shards.gateway.console.actions import Actions
 from mq_shards.gateway.console.detail import Detail
 from mq_shards.gateway.console.figures import Figures
@@ -65,8 +67,8 @@ class ConsoleHttp:
             "/v1/health": {"GET": _asking(self._health)},
             "/v1/overview": {"GET": _asking(self._overview_json)},
             "/v1/find": {"GET": _asking(self._find)},
-            "/v1/topic": {"GET": _asking(self._topic)},
-            "/v1/peek": {"GET": _asking(self._peek_json)},
+            "/v1/topic": {"GET": self._topic_answer},
+            "/v1/peek": {"GET": self._peek_answer},
             "/v1/act": {"POST": self._act},
         }
 
@@ -86,8 +88,15 @@ class ConsoleHttp:
         await self._figures.sample()
         return await self._detail.json(fields["name"])
 
-    async def _peek_json(self, fields: dict[str, str]) -> dict[str, Any]:
-        return await self._peek.json(fields)
+    async def _topic_answer(self, request: Request, fields: dict[str, str]) -> Answer | None:
+        async def asked(fields: dict[str, str]) -> dict[str, Any]:
+            return {**await self._topic(fields), "may": granted(request, fields["name"])}
+
+        return await _asking(asked)(request, fields)
+
+    async def _peek_answer(self, request: Request, fields: dict[str, str]) -> Answer | None:
+        check(request, READ, fields.get("topic", ""))
+        return await _asking(self._peek.json)(request, fields)
 
     async def _act(self, request: Request, fields: dict[str, str]) -> Answer:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

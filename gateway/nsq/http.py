@@ -18,8 +18,10 @@ from typing import Any, Final
 from urllib.parse import unquote, unquote_plus
 
 import orjson
+from mq_shards.acceptor.access.rights import MANAGE, PUBLISH
 from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
 from mq_shards.gateway import broker as broker_module
+from mq_shards.gateway.access import check, check_all
 from mq_shards.gateway.broker import Broker, BrokerError, ChannelNotFoundError, TopicNotFoundError
 from mq_shards.gateway.http_answers import TEXT, Answer, HttpError
 from mq_shards.gateway.http_bodies import Bodies, BodyError
@@ -234,6 +236,7 @@ class NsqHttp:
                 delay_ns = _whole_number(fields["defer"]) * MILLISECOND_NS
                 if not 0 <= delay_ns <= self._options.nsq["max-req-timeout"]:
                     raise HttpError(400, "INVALID_DEFER")
+            check(call.request, PUBLISH, topic)
             await self._prepare_topic(topic)
             await _publishing(self._broker.publish(topic, body, delay_ns))
         return "OK"
@@ -243,6 +246,7 @@ class NsqHttp:
             raise HttpError(413, "BODY_TOO_BIG")
         fields = call.fields()
         topic = _publish_topic(fields)
+        check(call.request, PUBLISH, topic)
         binary = "binary" in fields and _BOOLEANS.get(fields["binary"], True)
         async with self._read(call, self._max_body_bytes + 1) as body:
             try:
@@ -307,6 +311,7 @@ class NsqHttp:
 
     async def _create_topic(self, call: Call) -> Data:
         topic = _publish_topic(call.fields())
+        check(call.request, MANAGE, topic)
         await self._prepare_topic(topic)
         await self._change(broker_module.MAKE, topic, None)
         return None
@@ -314,7 +319,9 @@ class NsqHttp:
     def _change_of(self, what: int, names: Callable[[Call], tuple[str, str | None]]) -> Action:
         async def action(call: Call) -> Data:
             async with self._read(call, self._max_message_bytes):  # nsqd takes a body that means nothing
-                await self._change(what, *names(call))
+                topic, channel = names(call)
+                check(call.request, MANAGE, topic)
+                await self._change(what, topic, channel)
             return None
 
         return action
@@ -356,6 +363,7 @@ class NsqHttp:
         return self._option(call.path[len(_CONFIG) :])
 
     async def _put_config(self, call: Call) -> Data:
+        check_all(call.request, MANAGE)
         name = call.path[len(_CONFIG) :]
         async with self._read(call, self._max_message_bytes + 1) as body:
             if not body or len(body) > self._max_message_bytes:

@@ -64,6 +64,7 @@ class ShardParts:
 class Parts:
     shards: dict[int, ShardParts] = field(default_factory=dict)
     messages: int = 0
+    topics: list[str] = field(default_factory=list)
 
 
 def find_parts(files: Sequence[tuple[Path, int]], shard_of: Callable[[str], int]) -> Parts:
@@ -84,6 +85,7 @@ def find_parts(files: Sequence[tuple[Path, int]], shard_of: Callable[[str], int]
             found.offset.append(section.start)
             found.size.append(section.end - section.start)
             parts.messages += section.messages
+    parts.topics = [topic.decode() for topic in shards]
     return parts
 
 

@@ -47,6 +47,7 @@ class Decision:
     changed_ns: int  # wall clock
     staged: tuple[Stamp, ...]
     error: str = ""  # why it failed
+    owner: str = ""  # the user whose writer it is; "": anybody's
 
     @property
     def is_over(self) -> bool:
@@ -64,8 +65,9 @@ def save(root: Path, decision: Decision) -> None:
     root.mkdir(mode=0o700, exist_ok=True)
     directory.mkdir(mode=0o750, exist_ok=True)
     fields = asdict(decision)
-    if not decision.error:
-        del fields["error"]  # as versions before this one had it
+    for name in ("error", "owner"):
+        if not fields[name]:
+            del fields[name]  # as versions before this one had it
     durable.save(directory / f"{decision.writer}.json", json.dumps({"version": VERSION, **fields}).encode())
     durable.sync_directory(root)
 

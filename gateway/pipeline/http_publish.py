@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Final
 
+from mq_shards.acceptor.access.rights import PUBLISH
+from mq_shards.gateway.access import check
 from mq_shards.gateway.broker import Broker, BrokerError, DiskError, DrainingError
 from mq_shards.gateway.byte_window import ByteWindow
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
@@ -48,6 +50,8 @@ class HttpPublish:
                     topics = await loop.run_in_executor(self._threads, _by_topic, body, self._max_message_bytes)
             except SectionsError as error:
                 raise HttpError(400, str(error)) from None
+            for name in topics:
+                check(request, PUBLISH, name.decode())
             sent = (self._publish_to(name.decode(), body, sections) for name, sections in topics.items())
             done = await asyncio.gather(*sent)
         published = sum(count for count, _ in done)

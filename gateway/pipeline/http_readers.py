@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import orjson
+from mq_shards.acceptor.access.rights import READ
+from mq_shards.gateway.access import check, check_owner, owner_of
+from mq_shards.gateway.console.names import shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
@@ -73,27 +76,35 @@ class HttpReaders:
                 raise HttpError(400, "the body is not JSON") from None
         owner = fields.get("owner", "")
         readers.check_owner(owner)
+        for topic in topics:
+            check(request, READ, shown(topic))
         async with self._changing:
-            before = await self._in_thread(_owner_of, self._data_dir, fields["name"])
+            before, user = await self._in_thread(_owners_of, self._data_dir, fields["name"])
+            check_owner(request, user, f"reader {fields['name']}")
             if before not in ("", owner) and not (owner and "begin" in fields):
                 raise HttpError(409, f"reader {fields['name']} is another's now, which began after this one")
-            await self._in_thread(readers.save, self._data_dir, fields["name"], topics, owner)
+            user = user or owner_of(request)
+            await self._in_thread(readers.save, self._data_dir, fields["name"], topics, owner, user)
         return json_answer({"name": fields["name"], "topics": topics})
 
     async def _delete(self, request: Request, fields: dict[str, str]) -> Answer:
         async with self._changing:
+            if request.is_guarded:
+                readers.check_name(fields["name"])
+                _, user = await self._in_thread(_owners_of, self._data_dir, fields["name"])
+                check_owner(request, user, f"reader {fields['name']}")
             if not await self._in_thread(readers.delete, self._data_dir, fields["name"]):
                 raise HttpError(404, f"there is no reader {fields['name']}")
         return json_answer({})
 
 
-def _owner_of(data_dir: Path, name: str) -> str:
-    """Of a reader whose file is damaged nobody is."""
+def _owners_of(data_dir: Path, name: str) -> tuple[str, str]:
+    """Who reads under the name, and whose it is. Of a reader whose file is damaged nobody is."""
     try:
         reader = readers.load(data_dir, name)
     except ReadersError:
-        return ""
-    return "" if reader is None else reader.owner
+        return "", ""
+    return ("", "") if reader is None else (reader.owner, reader.user)
 
 
 def _readers_json(view: Callable[[], DataView], data_dir: Path) -> list[dict[str, Any]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from mq_shards.acceptor.access.rights import READ
+from mq_shards.gateway.access import check, may, user_of
+from mq_shards.gateway.console.names import shown
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
@@ -48,9 +52,15 @@ class HttpRecords:
     async def _topics(self, request: Request, fields: dict[str, str]) -> Answer:
         token, prefix = fields.get("since", ""), fields.get("prefix", "")
         names = set(fields["topics"].split(",")) if "topics" in fields else None
+        # What may be read is listed. Whoever may read something else than before has seen nothing yet.
+        readable = _readable(request)
+        if readable:
+            seen, _, of = token.partition("~")
+            token = seen if of == readable else ""
 
         def asked(name: str) -> bool:
-            return name.startswith(prefix) and (names is None or name in names)
+            wanted = name.startswith(prefix) and (names is None or name in names)
+            return wanted and may(request, READ, shown(name))
 
         # In a thread to the last byte: with 100,000 topics it is work.
         def answer() -> Answer:
@@ -58,7 +68,7 @@ class HttpRecords:
             return json_answer(
                 {
                     "broker": self._broker_id,
-                    "changes": listing.token,
+                    "changes": listing.token + (f"~{readable}" if readable else ""),
                     "whole": listing.whole,
                     "topics": [_topic_json(topic) for topic in listing.topics if asked(topic.name)],
                     "gone": [name for name in listing.gone if asked(name)],
@@ -68,7 +78,7 @@ class HttpRecords:
         return await asyncio.get_running_loop().run_in_executor(self._threads, answer)
 
     async def _offsets(self, request: Request, fields: dict[str, str]) -> Answer:
-        topic, timestamp_ns = _topic_name(fields), number(fields, "timestamp_ns")
+        topic, timestamp_ns = _topic_name(request, fields), number(fields, "timestamp_ns")
         loop = asyncio.get_running_loop()
         place = await loop.run_in_executor(self._threads, lambda: self._view().place_of(topic, timestamp_ns))
         if place is None:
@@ -76,7 +86,7 @@ class HttpRecords:
         return json_answer({"seq": place.seq, "until": place.until})
 
     async def _records(self, request: Request, fields: dict[str, str]) -> None:
-        topic, first = _topic_name(fields), number(fields, "from")
+        topic, first = _topic_name(request, fields), number(fields, "from")
         until = number(fields, "to") if "to" in fields else None
         max_bytes = min(number(fields, "max_bytes", DEFAULT_REPLY_BYTES), MAX_REPLY_BYTES)
         loop = asyncio.get_running_loop()
@@ -93,6 +103,8 @@ class HttpRecords:
         """So that many small topics do not cost a request each."""
         async with self._bodies.read_whole(request, MAX_RANGES_BYTES) as body:
             asked, max_bytes = _asked(body)
+        for of in asked:
+            check(request, READ, shown(of.topic))
         loop = asyncio.get_running_loop()
         async with self._replies:
             found = await loop.run_in_executor(self._threads, lambda: self._view().records_of(asked, max_bytes))
@@ -109,10 +121,19 @@ class HttpRecords:
         return self._view().records(topic, first, until, max_bytes)
 
 
-def _topic_name(fields: dict[str, str]) -> str:
+def _topic_name(request: Request, fields: dict[str, str]) -> str:
     if not fields.get("topic"):
         raise HttpError(400, "which topic?")
+    check(request, READ, shown(fields["topic"]))
     return fields["topic"]
+
+
+def _readable(request: Request) -> str:
+    """Differs when something else may be read; "" where all may."""
+    user = user_of(request)
+    if not request.is_guarded or user is None or user.may_all(READ):
+        return ""
+    return hashlib.sha256("\n".join(sorted(user.patterns(READ))).encode()).hexdigest()[:16]
 
 
 def _topic_json(topic: Topic) -> dict[str, Any]:

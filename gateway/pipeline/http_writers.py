@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
-from dataclasses import asdict
-from functools import wraps
+import hashlib
+from dataclasses import asdict, replace
+from functools import partial, wraps
 from typing import Any, Final
 
 import orjson
+from mq_shards.acceptor.access.rights import PUBLISH
+from mq_shards.gateway.access import check_owner, forbidden_because, may, owner_of
 from mq_shards.gateway.broker import DrainingError
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
@@ -23,7 +26,7 @@ from mq_shards.gateway.pipeline.staging import (
     NotStagedError,
     Staging,
 )
-from mq_shards.gateway.pipeline.writers import Batch, Shown, TooManyWritersError, UnderWayError, Writers
+from mq_shards.gateway.pipeline.writers import Batch, NotOwnerError, Shown, TooManyWritersError, UnderWayError, Writers
 from mq_shards.shards.readers import MAX_SEQ
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -46,15 +49,16 @@ class HttpWriters:
 
     async def _stage(self, request: Request, fields: dict[str, str]) -> Answer:
         at = number(fields, "at")
+        name = _staged_name(request, fields["name"])
         async with self._bodies.read_whole(request, MAX_BODY_BYTES) as body:
             try:
-                size = await self._staging.put(fields["name"], at, body)
+                size = await self._staging.put(name, at, body)
             except SectionsError as error:
                 raise HttpError(400, str(error)) from None
         return json_answer({"bytes": size})
 
     async def _drop(self, request: Request, fields: dict[str, str]) -> Answer:
-        if not await self._staging.drop(fields["name"]):
+        if not await self._staging.drop(_staged_name(request, fields["name"])):
             raise HttpError(404, f"{fields['name']} is not staged")
         return json_answer({})
 
@@ -70,6 +74,9 @@ class HttpWriters:
     async def _put(self, request: Request, fields: dict[str, str]) -> Answer:
         async with self._bodies.read_whole(request, MAX_BODY_BYTES) as body:
             batch = _decode(fields["name"], body)
+        if request.is_guarded:
+            staged = [(_staged_name(request, name), size) for name, size in batch.staged]
+            batch = replace(batch, staged=staged, owner=owner_of(request), may=partial(may, request, PUBLISH))
         try:
             shown = await self._writers.publish(batch)
         except SectionsError as error:
@@ -77,9 +84,16 @@ class HttpWriters:
         return json_answer(_shown_json(shown), _STATUS.get(shown.state, 202))
 
     async def _delete(self, request: Request, fields: dict[str, str]) -> Answer:
+        check_owner(request, self._writers.owner_of(fields["name"]), f"writer {fields['name']}")
         if not await self._writers.delete(fields["name"]):
             raise HttpError(404, f"there is no writer {fields['name']}")
         return json_answer({})
+
+
+def _staged_name(request: Request, name: str) -> str:
+    """What a user stages nobody else can name."""
+    owner = owner_of(request)
+    return f"u{hashlib.sha256(owner.encode()).hexdigest()[:16]}:{name}" if owner else name
 
 
 def _refusing(handler: Handler) -> Handler:
@@ -95,6 +109,8 @@ def _refusing(handler: Handler) -> Handler:
             raise HttpError(400, str(error)) from None
         except NotStagedError as error:
             raise HttpError(404, str(error)) from None
+        except NotOwnerError as error:
+            raise forbidden_because(request, str(error)) from None
         except UnderWayError as error:
             raise HttpError(409, str(error)) from None
         except NoRoomError as error:

@@ -44,6 +44,10 @@ class TooManyWritersError(Exception):
     pass
 
 
+class NotOwnerError(Exception):
+    """One line: whose it is not."""
+
+
 class UnderWayError(Exception):
     """Its batch is being published."""
 
@@ -56,6 +60,8 @@ class Batch:
     number: int
     staged: Sequence[tuple[str, int]]  # names and bytes
     once: bool
+    owner: str = ""  # the user who publishes it; "": nobody is asked
+    may: Callable[[str], bool] = lambda topic: True  # whether that one may publish to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,15 +163,18 @@ class Writers:
     async def publish(self, batch: Batch) -> Shown:
         """How it stands: published, or after some seconds publishing, or waiting for its turn: nothing is decided then.
 
-        Raises WriterNameError, DamagedError, TooManyWritersError, DrainingError, StagingError, SectionsError, OSError.
+        Raises WriterNameError, DamagedError, NotOwnerError, TooManyWritersError, DrainingError, StagingError,
+        SectionsError, OSError.
         """
         self._check(batch.writer)
+        self.check_owner(batch.writer, batch.owner)
         until = asyncio.get_running_loop().time() + WAIT_S
         lock = self._lock(batch.writer)
         if not await self._within(until, lock.acquire()):
             return self._waiting(batch)
         deciding: asyncio.Task[Decision] | None = None
         try:
+            self.check_owner(batch.writer, batch.owner)  # another may have come first
             while self._is_new(batch) and (run := self._runs.get(batch.writer)) is not None:
                 if not await self._within(until, run.done.wait()):
                     return self._waiting(batch)
@@ -187,6 +196,16 @@ class Writers:
         if (run := self._runs.get(batch.writer)) is not None:
             await self._within(until, run.done.wait())
         return self._shown(self._decisions.get(batch.writer, decision))
+
+    def check_owner(self, writer: str, user: str) -> None:
+        """A writer belongs to whoever has published as it first. Raises NotOwnerError."""
+        last = self._decisions.get(writer)
+        if user and last is not None and last.owner and last.owner != user:
+            raise NotOwnerError(f"writer {writer} is another user's")
+
+    def owner_of(self, writer: str) -> str:
+        last = self._decisions.get(writer)
+        return "" if last is None else last.owner
 
     def _is_new(self, batch: Batch) -> bool:
         last = self._decisions.get(batch.writer)
@@ -242,10 +261,13 @@ class Writers:
             try:
                 files = [(self._staging.path(stamp.name), stamp.size) for stamp in stamps]
                 parts = await self._in_thread(find_parts, files, self._broker.shard_of)
+                for topic in parts.topics:
+                    if not batch.may(topic):
+                        raise NotOwnerError(f"{batch.owner} may not publish {topic:.200}")
                 key = secrets.randbits(64) if last is None else last.key
                 decision = Decision(
                     batch.writer, key, batch.number, PUBLISHING, parts.messages, batch.once, self._now_ns(),
-                    tuple(stamps),
+                    tuple(stamps), owner=batch.owner or ("" if last is None else last.owner),
                 )  # fmt: skip
                 await self._in_thread(decisions.save, self._root, decision)
             except BaseException:

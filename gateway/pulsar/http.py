@@ -33,6 +33,7 @@ class PulsarHttp:
         self._access = access
         self._bodies = bodies
         self._tree = _Tree(routes)
+        self.knows_others: Final = access.knows_others
         self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS)
 
     async def _serve(self, request: Request) -> Answer | None:
@@ -57,7 +58,7 @@ class PulsarHttp:
             fields = dict(parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS))
         except ValueError:
             return page(400, raw)
-        who = self._access.who(raw, request.headers)
+        who = self._access.who(raw, request)
         if who is None:
             return page(401, raw, "Authentication required")
         route, methods, names = self._tree.find(parts)

@@ -15,6 +15,7 @@ from mq_shards.acceptor.protocols.pulsar.names import (
     check_namespace,
     topic_name,
 )
+from mq_shards.gateway.http_server import Request
 from mq_shards.gateway.pulsar.http_tenants import NO_TENANT
 from mq_shards.gateway.pulsar.refusals import RefusedError, bad_name, not_found
 from mq_shards.gateway.pulsar.roles import Roles, Who
@@ -143,10 +144,22 @@ class Access:
         self._roles = roles
         self._broker_id = broker_id
 
-    def who(self, path: str, headers: Mapping[str, str]) -> Who | None:
+    @property
+    def knows_others(self) -> bool:
+        """Beside the users that all protocols have in common."""
+        return self._credentials is not None
+
+    def who(self, path: str, request: Request) -> Who | None:
         """None: somebody has to be, and is nobody."""
-        if self._credentials is None or path in OPEN_TO_ALL:
+        headers = request.headers
+        if request.login is not None:
+            return Who(request.login.user.name)
+        if self._credentials is None and not request.is_guarded:
+            return Who("", is_open=True)
+        if path in OPEN_TO_ALL and not request.is_guarded:
             return Who("")
+        if self._credentials is None:
+            return None
         try:
             found: Identity = self._credentials.of_header(headers.get("authorization", ""))
         except CredentialsError:

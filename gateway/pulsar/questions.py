@@ -174,7 +174,7 @@ class Questions:
 
 
 def _who(asked: Json) -> Who:
-    return Who(asked.get("role") or "", asked.get("original") or "")
+    return Who(asked.get("role") or "", asked.get("original") or "", bool(asked.get("open")))
 
 
 def _unauthorized(reason: str) -> RefusedError:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from mq_shards.acceptor.access.rights import CONSUME as RECEIVE
+from mq_shards.acceptor.access.rights import MANAGE, PUBLISH, READ, RIGHTS, User, Users
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.pulsar.catalog import Catalog, Json
 
@@ -24,6 +26,11 @@ _CONSUMERS: Final = frozenset((
     "RESET_CURSOR", "GET_BACKLOG_SIZE",
 ))  # fmt: skip
 _EITHER: Final = frozenset(("LOOKUP", "GET_STATS", "GET_METADATA"))
+# Of a topic, what needs another right of a user than to manage it.
+_RIGHT_OF: Final[Mapping[str, str]] = {
+    "PRODUCE": PUBLISH, "CONSUME": RECEIVE, "SUBSCRIBE": RECEIVE, "UNSUBSCRIBE": RECEIVE, "GET_SUBSCRIPTIONS": RECEIVE,
+    "PEEK_MESSAGES": READ, "GET_BACKLOG_SIZE": RECEIVE,
+}  # fmt: skip
 # Of a namespace.
 _NAMESPACE_EITHER: Final = frozenset(("GET_TOPIC", "GET_TOPICS", "GET_BUNDLE"))
 _NAMESPACE_CONSUMERS: Final = frozenset(("UNSUBSCRIBE", "CLEAR_BACKLOG"))
@@ -35,19 +42,30 @@ class Who:
 
     role: str
     original: str = ""
+    is_open: bool = False  # it came where nobody is asked
 
 
 class Roles:
-    def __init__(self, settings: Mapping[str, Any], catalog: Callable[[], Catalog]) -> None:
-        self.enabled: Final = bool(settings["authorization-enabled"])
+    def __init__(
+        self, settings: Mapping[str, Any], catalog: Callable[[], Catalog], users: Callable[[], Users | None]
+    ) -> None:
+        """`users`: if there are some that all protocols have in common; a role of the name of one has that one's
+        rights too."""
+        self._authorizes = bool(settings["authorization-enabled"])
+        self._users = users
         self._supers = frozenset(settings["super-user-roles"])
         self._proxies = frozenset(settings["proxy-roles"])
         self._catalog = catalog
 
+    @property
+    def enabled(self) -> bool:
+        """Not all may do all."""
+        return self._authorizes or self._users() is not None
+
     # --- whole answers ----------------------------------------------------------------------------------------------
 
     def is_super(self, who: Who) -> bool:
-        return self._both(who, self._supers.__contains__)
+        return self._both(who, lambda role: role in self._supers or self._manages_all(role))
 
     def administers(self, who: Who, tenant: str) -> bool:
         return self._both(who, lambda role: self._is_admin(role, tenant))
@@ -59,7 +77,7 @@ class Roles:
         return self._both(who, lambda role: self._with_topic(role, topic, operation, subscription))
 
     def _both(self, who: Who, may: Callable[[str], bool]) -> bool:
-        if not self.enabled:
+        if not self.enabled or who.is_open:
             return True
         if (who.role in self._proxies) != bool(who.original) or who.original in self._proxies:
             return False
@@ -70,9 +88,17 @@ class Roles:
 
     # --- of one role ------------------------------------------------------------------------------------------------
 
+    def _user(self, role: str) -> User | None:
+        users = self._users()
+        return None if users is None else users.by_name.get(role)
+
+    def _manages_all(self, role: str) -> bool:
+        user = self._user(role)
+        return user is not None and user.may_all(MANAGE)
+
     def _is_admin(self, role: str, tenant: str) -> bool:
         found = self._catalog().tenants.get(tenant)
-        return role in self._supers or (found is not None and role in found["adminRoles"])
+        return role in self._supers or self._manages_all(role) or (found is not None and role in found["adminRoles"])
 
     def _auth(self, namespace: str) -> Json:
         found = self._catalog().namespaces.get(namespace)
@@ -95,13 +121,16 @@ class Roles:
             return True
         granted = self._granted(role, namespace)
         if operation in _NAMESPACE_EITHER:
-            return PRODUCE in granted or CONSUME in granted
+            return self._user(role) is not None or PRODUCE in granted or CONSUME in granted
         if operation in _NAMESPACE_CONSUMERS:
             return CONSUME in granted
         return operation == "PACKAGES" and PACKAGES in granted
 
     def _with_topic(self, role: str, topic: TopicName, operation: str, subscription: str) -> bool:
         if self._is_admin(role, topic.tenant):
+            return True
+        user = self._user(role)
+        if user is not None and _user_may(user, topic, operation):
             return True
         granted = self._granted_for(role, topic)
         if operation == "PRODUCE":
@@ -112,3 +141,9 @@ class Roles:
             return False
         only: list[str] = self._auth(topic.namespace).get("subscription_auth_roles", {}).get(subscription, [])
         return CONSUME in granted and (not only or role in only)
+
+
+def _user_may(user: User, topic: TopicName, operation: str) -> bool:
+    """What may be done with a partitioned topic may be with its partitions."""
+    needed = RIGHTS if operation in _EITHER else (_RIGHT_OF.get(operation, MANAGE),)
+    return any(user.may(right, name) for right in needed for name in (topic.core, topic.base.core))

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.pulsar.credentials import Credentials
+from mq_shards.gateway.access import HttpAccess
 from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.http_bodies import Bodies
@@ -52,11 +53,12 @@ class PulsarService:
         health: Callable[[], str],
         metrics: Callable[[], Awaitable[Answer]],
         settings: Mapping[str, Any],
+        access: HttpAccess,
     ) -> None:
         self._store = Store(data_dir)
         self._watches = Watches(calls)
         control = Control(self._store, Core(engine, workers), Clients(calls))
-        roles = Roles(settings, lambda: self._store.catalog)
+        roles = Roles(settings, lambda: self._store.catalog, lambda: access.users if access.on else None)
         Questions(control, calls, self._watches, roles)
         urls = urls_of(addresses)
         self._compaction = Compaction(control.core)
@@ -77,6 +79,10 @@ class PulsarService:
     @property
     def server(self) -> HttpServer:
         return self._http.server
+
+    @property
+    def knows_others(self) -> bool:
+        return self._http.knows_others
 
     async def open(self) -> None:
         """Nothing is answered before."""

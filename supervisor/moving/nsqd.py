@@ -52,6 +52,11 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     t.keep_in(given.pop("data-path", [""])[-1] or os.getcwd(), MESSAGES, "nsqd")  # noqa: PTH109 (as nsqd says it)
     for name, values in given.items():
         _translate_one(t, name, values)
+    if "auth-http-address" in given or given.get("tls-client-auth-policy", [""])[-1] == "require-verify":
+        # nsqd asks nobody there.
+        t.option("insecure", "nsq-http")
+        t.option("insecure", "nsq-https")
+        t.notes.append("what AUTH and certificates guard is open to whoever reaches the HTTP API, as nsqd's is")
     return t
 
 

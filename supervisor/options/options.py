@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeAlias
 
+from mq_shards.acceptor.access import users_file
+from mq_shards.acceptor.access.rights import Users
+from mq_shards.acceptor.access.users_file import NAME
 from mq_shards.acceptor.option_kinds import (
     OptionsError,
     Setting,
@@ -32,6 +35,7 @@ from mq_shards.gateway import services
 from mq_shards.gateway.services import SERVICES
 from mq_shards.supervisor import VERSION
 from mq_shards.supervisor.journal import LEVELS
+from mq_shards.supervisor.options.doors import Doors, check_doors, check_names
 from mq_shards.supervisor.options.schemes import OTHER_SCHEMES, SECURE, spoken
 from mq_shards.supervisor.options.sections import INSTEAD, SECTIONS
 
@@ -69,7 +73,8 @@ OWN_CONFIGS: Final = {f"{name}-config": name for name, protocol in PROTOCOLS.ite
 MAX_NAMED: Final = 10  # options of a section that are listed in a complaint
 # The keys a file may have beside its sections.
 TOP_LEVEL: Final = (
-    *COUNTS, "data-dir", "memory", "sync", "damage", "listen", "user", "log-level", "log-json", *OWN_CONFIGS,
+    *COUNTS, "data-dir", "memory", "sync", "damage", "listen", "user", "users", "insecure", "log-level", "log-json",
+    *OWN_CONFIGS,
 )  # fmt: skip
 
 Settings: TypeAlias = dict[str, dict[str, Setting]]
@@ -84,6 +89,7 @@ class Listen(NamedTuple):
     port: int
     path: str = ""
     inherited: str | None = None  # by its name; "": the next of those that no name or address stands for
+    user: str = ""  # who comes there and says nothing
 
     @property
     def address(self) -> str:
@@ -132,7 +138,7 @@ class Listen(NamedTuple):
         return EVERY_SCHEME[self.protocol].example.format(host=host, port=self.port, address=address)
 
     def __str__(self) -> str:
-        return f"{self.protocol}://{self.address}"
+        return f"{self.protocol}://{self.address}" + (f"?user={self.user}" if self.user else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +159,17 @@ class Options:
     settings: Settings = field(default_factory=lambda: default_settings())
     contents: Mapping[str, bytes] = field(default_factory=dict)  # of files of other servers' forms, by protocol
     user: str = ""  # whom to become; "": as it is
+    users: Users | None = None  # who may do what; None: everybody everything
+    insecure: tuple[str, ...] = ()  # schemes whose listeners are open nevertheless
     log_level: str = DEFAULT_LOG_LEVEL
     log_json: bool = False
     warnings: tuple[str, ...] = ()
+
+    def check_doors(self, bound: Sequence[Listen]) -> None:
+        """Before a start. Those that only the service manager knew are known now. Raises OptionsError."""
+        doors = Doors(bound, self.settings, self.users, self.insecure, self.contents)
+        check_names(doors)
+        check_doors(doors)
 
     @property
     def gateway(self) -> bool:
@@ -208,6 +222,10 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     """SCHEME://HOST[:PORT], an IPv6 address in brackets, no host for all; or unix:PATH or systemd[:NAME] behind it."""
     scheme_text, separator, address = text.partition("://")
     scheme = scheme_text.lower()
+    address, question, query = address.partition("?")
+    user = query.removeprefix("user=")
+    if question and (not query.startswith("user=") or NAME.fullmatch(user) is None):
+        raise OptionsError(f'{where}: behind "{address}" stands ?user=NAME or nothing, not "?{query}"')
     match = re.fullmatch(r"(\[[^\[\]]+\]|[^:/\[\]\s]*)(?::([0-9]+))?/?", address)
     special = address.partition(":")[0] if address.startswith(("unix:", "systemd")) else ""
     if not separator or not address or (match is None and not special) or address == "/":
@@ -216,15 +234,15 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
         there_are = ", ".join(EVERY_SCHEME)
         raise OptionsError(f'{where}: "{scheme}" is not a protocol of this version (it has: {there_are})')
     if special == "unix":
-        return Listen(scheme, "", 0, path=_unix_path(where, text, address.partition(":")[2]))
+        return Listen(scheme, "", 0, path=_unix_path(where, text, address.partition(":")[2]), user=user)
     if special == "systemd":
-        return Listen(scheme, "", 0, inherited=address.partition(":")[2])
+        return Listen(scheme, "", 0, inherited=address.partition(":")[2], user=user)
     assert match is not None
     host, port_text = match[1].strip("[]"), match[2]
     port = EVERY_SCHEME[scheme].port if port_text is None else int(port_text)
     if port > 65535:
         raise OptionsError(f'{where}: port {port} of "{text}" is not between 0 and 65535')
-    return Listen(scheme, host, port)
+    return Listen(scheme, host, port, user=user)
 
 
 def _unix_path(where: str, text: str, path_: str) -> str:
@@ -257,7 +275,9 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
         listen = _listens(*top["listen"])
     for config in own.values():
         listen = _with_own(listen, [parse_listen(text) for text in config.listen], "listen" in top)
+    users, insecure = _users(top), _insecure(top)
     warnings += services.without_effect([address.spoken for address in listen], settings)
+    warnings += check_doors(Doors(listen, settings, users, insecure, {name: one.content for name, one in own.items()}))
     if any(address.protocol in SECURE for address in listen):
         _check_secure(settings)
     return Options(
@@ -271,10 +291,26 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
         settings=settings,
         contents={protocol: config.content for protocol, config in own.items()},
         user=str(path(*top["user"])) if "user" in top else "",
+        users=users,
+        insecure=insecure,
         log_level=choice(*top.get("log-level", ("", DEFAULT_LOG_LEVEL)), LEVELS),
         log_json=flag(*top["log-json"]) if "log-json" in top else False,
         warnings=tuple(warnings),
     )
+
+
+def _users(top: Mapping[str, Given]) -> Users | None:
+    where, found = top.get("users", ("", None))
+    return found if found is None or isinstance(found, Users) else users_file.read_file(str(path(where, found)))
+
+
+def _insecure(top: Mapping[str, Given]) -> tuple[str, ...]:
+    where, found = top.get("insecure", ("", []))
+    if not isinstance(found, list) or not all(isinstance(scheme, str) for scheme in found):
+        raise OptionsError(f"{where}: {shown(found)} is not a list of schemes")
+    for scheme in found:
+        choice(where, scheme, tuple(EVERY_SCHEME))
+    return tuple(dict.fromkeys(found))
 
 
 def _read_own_configs(top: Mapping[str, Given]) -> dict[str, OwnConfig]:
@@ -331,11 +367,15 @@ def _read_file(name: str, top: dict[str, Given], sections: dict[tuple[str, str],
     import tomllib  # not every broker has a file
 
     try:
-        content = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+        text = Path(name).read_text(encoding="utf-8")
+        content = tomllib.loads(text)
     except OSError as error:
         raise OptionsError(f"--config: cannot read {name}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise OptionsError(f"--config: {name} is not TOML: {error}") from None
+    if any(isinstance(content.get(key), dict) for key in (users_file.USERS, users_file.GROUPS)):
+        tables = {key: content.pop(key, {}) for key in (users_file.USERS, users_file.GROUPS)}
+        top["users"] = (name, users_file.read_tables(name, text, tables))
     for key, value in content.items():
         if key in SECTIONS:
             if not isinstance(value, dict):
@@ -404,10 +444,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="mq-shards",
-        usage="mq-shards [--workers N] [--data-dir DIR | --memory] [--listen SCHEME://HOST:PORT]... [OPTION]...\n"
-        "       mq-shards as beanstalkd | nsqd | nats-server ARGUMENT...\n"
-        "       mq-shards import beanstalkd | nsqd DIR, backup DATA_DIR TO, restore FROM DATA_DIR\n"
-        "       mq-shards top | topics | peek | tail | publish | consume | bench  (each with --help)",
+        usage=USAGE,
         description="A message broker for beanstalkd and NSQ clients: acceptor processes own the connections, worker\n"
         "processes own the queues and their logs, and a supervisor keeps them all running.",
         epilog=_epilog(),
@@ -455,6 +492,8 @@ def _parser() -> argparse.ArgumentParser:
     for option, protocol in OWN_CONFIGS.items():
         add(option, "FILE", f"a configuration file of {PROTOCOLS[protocol].config_of}'s; what is set here wins")
     add("set", "SECTION.OPTION=VALUE", "set one option of a section; may be repeated", "append")
+    add("users", "FILE", "who may do what: users, their passwords, tokens and certificates, and rights by topic")
+    add("insecure", "SCHEME", "its listeners are open to all, whatever else is secured; may be repeated", "append")
     add("user", "USER[:GROUP]", "become this user once the addresses are bound, if started by root")
     add("log-level", "LEVEL", f"{', '.join(LEVELS)} (default: {DEFAULT_LOG_LEVEL})")
     add_flag("log-json", "log JSON objects instead of text")
@@ -475,6 +514,13 @@ def _epilog() -> str:
     return "\n".join([*lines, EXAMPLES, "  try it:", *tries, ENDS])
 
 
+USAGE: Final = (
+    "mq-shards [--workers N] [--data-dir DIR | --memory] [--listen SCHEME://HOST:PORT]... [OPTION]...\n"
+    "       mq-shards as beanstalkd | nsqd | nats-server ARGUMENT...\n"
+    "       mq-shards import beanstalkd | nsqd DIR, backup DATA_DIR TO, restore FROM DATA_DIR\n"
+    "       mq-shards check-config [OPTION]..., password, token\n"
+    "       mq-shards top | topics | peek | tail | publish | consume | bench  (each with --help)"
+)
 EXAMPLES: Final = """
 examples:
   mq-shards                                   all protocols on 127.0.0.1, messages in ./data

@@ -13,13 +13,16 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, TypeAlias
 
 from mq_shards.acceptor import engine
+from mq_shards.acceptor.access.rights import CONSUME, MANAGE, READ
 from mq_shards.acceptor.engine import Answer, Engine, Totals
 from mq_shards.acceptor.option_kinds import MAX_BODY, Choice, Kind, Number
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols.beanstalk.guard import QUESTION, Guard
 from mq_shards.acceptor.protocols.beanstalk.together import Together
 from mq_shards.csrc._core import ffi, lib
 
@@ -57,7 +60,8 @@ GAUGES: Final = ("producers", "workers", "waiting")
 
 # What answers to requests become; given in no particular order when there are several.
 NO_MESSAGE: Final = 0  # ids begin above it
-Compose: TypeAlias = Callable[[list[Answer]], bytes]
+# None: that is not all, and something else is under way.
+Compose: TypeAlias = Callable[[list[Answer]], bytes | None]
 
 
 @dataclass(slots=True)
@@ -95,6 +99,7 @@ class Beanstalk(Protocol):
         super().__init__(engine, settings, broker)
         engine.set("beanstalk.max-job-size", settings["max-job-size"])
         self._wall_ns = wall_ns
+        self._guard: Guard | None = None  # where there are users
         self._pending: dict[int, Pending] = {}
         self._all_stats = Together(self._ask_stats, self._done)
         self._all_tubes = Together(self._ask_tubes, self._done)
@@ -119,6 +124,9 @@ class Beanstalk(Protocol):
     # --- upcalls ----------------------------------------------------------------------------------------------------
 
     def command(self, conn: int, line: bytes) -> None:
+        if line.startswith(QUESTION):
+            self._answer_codec(conn, line[1:2], line[2:])
+            return
         for prefix, handler in self._commands:
             if line.startswith(prefix):
                 handler(conn, line[len(prefix) :])
@@ -134,6 +142,8 @@ class Beanstalk(Protocol):
         if pending.missing == 0:
             del self._pending[conn]
             reply = pending.compose(pending.answers)
+            if reply is None:
+                return
             if pending.together is None:
                 self._done(conn, reply)
             else:
@@ -143,16 +153,87 @@ class Beanstalk(Protocol):
         self._pending.pop(conn, None)
         self._all_stats.leave(conn)
         self._all_tubes.leave(conn)
+        if self._guard is not None:
+            self._guard.closed(conn)
 
     def failed(self, conn: int) -> None:
         """A command that could not be handled, for a reason that is ours."""
         self.closed(conn)
         self._done(conn, FAILURES[engine.FAILED])
 
+    # --- where there are users --------------------------------------------------------------------------------------
+
+    def users_changed(self) -> None:
+        access = self.access
+        if self._guard is None and access is not None:
+            self._guard = Guard(self._engine, self.name, access, self.certificate_names)
+        elif self._guard is not None:
+            self._guard.users_changed()
+
+    def _answer_codec(self, conn: int, question: bytes, about: bytes) -> None:
+        """See enum beanstalk_question: once it is answered, the codec goes on with the line."""
+        guard = self._guard
+        assert guard is not None
+        if question == b"h" and not guard.introduce(conn):
+            self._engine.reply(conn, UNKNOWN_COMMAND)
+            self._engine.close_connection(conn)
+            return
+        if question == b"w":
+            guard.say_verdict(conn, allowed=guard.may(conn, CONSUME, about))
+        elif question == b"p":
+            guard.say_may_put(conn)
+        elif question == b"j":
+            self._ask_about(conn, int.from_bytes(about, "little"), CONSUME, partial(self._decide_job, conn, guard))
+            return
+        self._engine.resume(conn)
+
+    def _decide_job(self, conn: int, guard: Guard, allowed: bool) -> bytes:
+        guard.say_verdict(conn, allowed=allowed)
+        return b""
+
+    def _ask_about(self, conn: int, id: int, right: str, then: Callable[[bool], bytes | None]) -> None:
+        """Whether its user has that right to the tube of a job; `then` may answer. There is nothing to protect of
+        none."""
+        guard = self._guard
+        assert guard is not None
+
+        def decide(answers: list[Answer]) -> bytes | None:
+            tube = answers[0].body[ffi.sizeof("struct job_stats") :]
+            return then(answers[0].status != engine.OK or guard.may(conn, right, tube))
+
+        self._ask_id(conn, lib.MSG_STATS_ID, id, decide)
+
+    def _may(self, conn: int, right: str, tube: bytes) -> bool:
+        """If not, that has been said."""
+        if self._guard is None or self._guard.may(conn, right, tube):
+            return True
+        self._done(conn, UNKNOWN_COMMAND)
+        return False
+
+    def _may_used(self, conn: int, right: str) -> bool:
+        """With the tube that the connection uses."""
+        if self._guard is None or not self._guard.is_guarded(conn):
+            return True
+        return self._may(conn, right, self._engine.topic_name(self._engine.call(conn, "used")))
+
+    def _with_job(self, conn: int, id: int, right: str, does: Callable[[], None]) -> None:
+        if self._guard is None or not self._guard.is_guarded(conn):
+            does()
+            return
+
+        def then(allowed: bool) -> bytes | None:
+            if not allowed:
+                return UNKNOWN_COMMAND
+            does()
+            return None
+
+        self._ask_about(conn, id, right, then)
+
     # --- how a command ends or waits --------------------------------------------------------------------------------
 
     def _done(self, conn: int, reply: bytes) -> None:
-        self._engine.reply(conn, reply)
+        if reply:
+            self._engine.reply(conn, reply)
         self._engine.resume(conn)
 
     def _count(self, command: str) -> None:
@@ -183,7 +264,7 @@ class Beanstalk(Protocol):
             self._done(conn, BAD_FORMAT)
             return
         self._count("peek")
-        self._ask_id(conn, lib.MSG_PEEK_ID, id, found)
+        self._with_job(conn, id, READ, lambda: self._ask_id(conn, lib.MSG_PEEK_ID, id, found))
 
     def _peek_ready(self, conn: int, rest: bytes) -> None:
         self._peek_state(conn, rest, "peek-ready", lib.MSG_PEEK_READY)
@@ -199,7 +280,8 @@ class Beanstalk(Protocol):
             self._done(conn, BAD_FORMAT)
             return
         self._count(command)
-        self._ask_topic(conn, kind, found)
+        if self._may_used(conn, READ):
+            self._ask_topic(conn, kind, found)
 
     def _kick(self, conn: int, rest: bytes) -> None:
         match = LOOSE_NUMBER.match(rest)
@@ -211,6 +293,8 @@ class Beanstalk(Protocol):
         if match[1] == b"-":
             bound = -bound
         self._count("kick")
+        if not self._may_used(conn, MANAGE):
+            return
         self._ask_topic(conn, lib.MSG_KICK, lambda a: failure(a) or b"KICKED %d\r\n" % a[0].id, id=bound & MAX_U32)
 
     def _kick_job(self, conn: int, rest: bytes) -> None:
@@ -218,7 +302,8 @@ class Beanstalk(Protocol):
         if id is None:
             self._done(conn, BAD_FORMAT)
             return
-        self._ask_id(conn, lib.MSG_KICK_ID, id, lambda a: failure(a) or b"KICKED\r\n")
+        kicked: Compose = lambda a: failure(a) or b"KICKED\r\n"  # noqa: E731
+        self._with_job(conn, id, MANAGE, lambda: self._ask_id(conn, lib.MSG_KICK_ID, id, kicked))
 
     def _stats_job(self, conn: int, rest: bytes) -> None:
         id = whole_number(rest)
@@ -293,6 +378,8 @@ class Beanstalk(Protocol):
         self._count("pause-tube")
         if not engine.is_name(self._number, match[1]):
             self._done(conn, BAD_FORMAT)
+            return
+        if not self._may(conn, MANAGE, match[1]):
             return
         # A pause always takes some time, however little, so that its end is an event.
         delay_ns = max(seconds * SECOND_NS, 1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
+from mq_shards.acceptor.access.rights import Login
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, STANDARD, WEBSOCKET, User
 
 # The nats-server whose clients' side this is, to the letter: clients look at it to know what a server can do.
@@ -81,6 +82,7 @@ class Client:
     options: Mapping[str, Any] = field(default_factory=lambda: DEFAULTS)  # see connects.py
     connects: int = 0
     user: User | None = None  # nobody in particular, as long as nobody has to be
+    login: Login | None = None  # of a user that all protocols have in common
     nonce: str = ""  # that it has to sign
     connect_info: bool = False  # has been told what it is connected to
     is_websocket: bool = False

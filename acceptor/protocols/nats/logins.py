@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mq_shards.acceptor.access.secrets import Secrets
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.client import Client
-from mq_shards.acceptor.protocols.nats.secrets import Secrets
+from mq_shards.acceptor.protocols.nats.users import said_by, user_of
 from mq_shards.acceptor.protocols.nats.who import (
     GLOBAL_ACCOUNT,
     SYSTEM_ACCOUNT,
@@ -26,6 +27,8 @@ from mq_shards.acceptor.protocols.nats.who import (
 )
 
 if TYPE_CHECKING:
+    from mq_shards.acceptor.access.access import Access
+    from mq_shards.acceptor.access.rights import Login
     from mq_shards.acceptor.filters.tls import VerifyingTls
     from mq_shards.acceptor.protocols.nats.operator import Operator
 
@@ -41,9 +44,15 @@ class Encryption(Protocol):
 
 
 class Logins:
-    def __init__(self, secrets: Secrets, encryption: Encryption) -> None:
+    def __init__(
+        self, secrets: Secrets, encryption: Encryption, access: Callable[[], Access | None],
+        remote: Callable[[int], str],
+    ) -> None:  # fmt: skip
+        """`access`: if there are users that all protocols have in common."""
         self.operator: Operator | None = None  # there where JWTs say all
         self._secrets = secrets
+        self._access = access
+        self._remote = remote
         self._encryption = encryption
         self.plain = Who()
         self._websockets = Who()
@@ -58,8 +67,34 @@ class Logins:
     def who(self, client: Client) -> Who:
         return self._websockets if client.is_websocket else self.plain
 
+    def required(self, conn: int, client: Client) -> bool:
+        """A client has to be somebody."""
+        return self.who(client).required or self._guards(conn)
+
+    def announced(self, conn: int, client: Client) -> bool:
+        """INFO says so."""
+        return self.who(client).announced or (self._guards(conn) and self.for_nobody(conn, client) is None)
+
+    def _guards(self, conn: int) -> bool:
+        access = self._access()
+        return access is not None and access.guards(conn)
+
+    def for_nobody(self, conn: int, client: Client) -> User | None:
+        """Who a client is that does not begin with CONNECT, or says nothing there."""
+        found, access = self.who(client).for_nobody(client.connection_type), self._access()
+        if found is not None or access is None or self.who(client).required:
+            return found
+        login = access.users.of_certificate(self._certificate(conn)) or access.of_listener(conn)
+        if client.login is None:
+            client.login = login
+        return None if login is None else user_of(login)
+
     def now(self, client: Client) -> User | str:
         """What has become of a client's user; why it has to go, if so."""
+        access = self._access()
+        if client.login is not None and access is not None:
+            client.login = access.users.again(client.login)
+            return "Authorization Violation" if client.login is None else user_of(client.login)
         if self.operator is not None:
             found = self.operator.again(client)
             return found if isinstance(found, User) else found.text
@@ -104,9 +139,9 @@ class Logins:
         if self.operator is not None:
             self.operator.prove(client, done)
             return
-        claim = self._claim(conn, client)
+        claim = self._claim(conn, client) if self.who(client).required else None
         if claim is None:
-            done(None)
+            self._prove_common(conn, client, done)
             return
         user = claim.user
         right: bool | None = claim.proven
@@ -117,6 +152,23 @@ class Logins:
             right = self._secrets.compare(claim.secret, claim.said, lambda right: done(user if right else None))
         if right is not None:
             done(user if right else None)
+
+    def _prove_common(self, conn: int, client: Client, done: Done) -> None:
+        """One that is not known here may be known to all protocols."""
+        access = self._access()
+        if access is None or not access.guards(conn):
+            done(None)
+            return
+
+        def proven(login: Login | None) -> None:
+            client.login = login
+            done(None if login is None else user_of(login))
+
+        access.login("nats", conn, said_by(client, self._certificate(conn)), self._remote(conn), proven)
+
+    def _certificate(self, conn: int) -> tuple[str, ...]:
+        tls = self._encryption(conn)[0]
+        return () if tls is None else tls.certificate_names
 
     def _claim(self, conn: int, client: Client) -> Claim | None:
         who, options = self.who(client), client.options

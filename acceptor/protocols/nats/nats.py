@@ -24,9 +24,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
+from mq_shards.acceptor.access.secrets import Secrets
 from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.option_kinds import Setting
-from mq_shards.acceptor.protocol import Broker, OwnConfig, Protocol, Settings
+from mq_shards.acceptor.protocol import Broker, OwnConfig, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats import (
     options as nats_options,
@@ -56,10 +57,10 @@ from mq_shards.acceptor.protocols.nats.client import (
 from mq_shards.acceptor.protocols.nats.connects import Connects
 from mq_shards.acceptor.protocols.nats.expiry import LOOK_S, Expiries
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
+from mq_shards.acceptor.protocols.nats.guarding import Guarding
 from mq_shards.acceptor.protocols.nats.logins import Logins
 from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_row, system_imports, tls_row
 from mq_shards.acceptor.protocols.nats.questions import Questions
-from mq_shards.acceptor.protocols.nats.secrets import Secrets
 from mq_shards.acceptor.protocols.nats.shares import needs_info
 from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, User
 
@@ -79,7 +80,7 @@ class NatsError(Exception):
     """What a client is told before it is cut off; without a word if it is empty."""
 
 
-class Nats(Protocol):
+class Nats(Guarding):
     name = "nats"
     port = 4222
     example = "printf 'SUB greetings 1\\r\\nPUB greetings 5\\r\\nhello\\r\\nPING\\r\\n' | nc -w 1 {host} {port}"
@@ -128,7 +129,7 @@ class Nats(Protocol):
         self._greetings = Greetings(engine, self._info_line, self._greeted)
         self._websockets: Websockets | None = None
         self._websocket_address = ("", 0)
-        self._logins = Logins(self._secrets, self._encryption)
+        self._logins = Logins(self._secrets, self._encryption, lambda: self.access, engine.remote)
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
         self._cluster: Mapping[str, Any] = {}  # see cluster_changed
@@ -215,8 +216,10 @@ class Nats(Protocol):
     def _cut_forbidden(self) -> None:
         """Those that would not be let in any more; what others may is what it is now."""
         for conn, client in list(self._clients.items()):
-            if client.connects and self._logins.who(client).required:
+            if client.connects and self._logins.required(conn, client):
                 self._look_again(conn, client)
+
+    users_changed = _cut_forbidden
 
     def _look_again(self, conn: int, client: Client) -> None:
         user = self._logins.now(client)
@@ -491,11 +494,8 @@ class Nats(Protocol):
         waits = [self._greetings.upgrades.wait_ns(), self._expiries.wait_ns()]
         if self._logins.operator is not None and (wait_s := self._logins.operator.wait_s()) >= 0:
             waits.append(int(min(wait_s, LOOK_S) * 1e9))
-        if self._websockets is not None:
-            waits.append(self._websockets.wait_ns())
-        for each in (self._lame_duck, self._system):
-            if each is not None:
-                waits.append(each.wait_ns())
+        parts = (self._websockets, self._lame_duck, self._system)
+        waits += [each.wait_ns() for each in parts if each is not None]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
@@ -504,9 +504,7 @@ class Nats(Protocol):
         if self._logins.operator is not None:
             self._logins.operator.expire()
         self._greetings.upgrades.expire()
-        if self._websockets is not None:
-            self._websockets.expire()
-        for each in (self._lame_duck, self._system):
+        for each in (self._websockets, self._lame_duck, self._system):
             if each is not None:
                 each.expire()
 
@@ -549,9 +547,8 @@ class Nats(Protocol):
     def _greeted(self, conn: int) -> None:
         """INFO has been said; TLS is behind it, or not to be."""
         client = self._clients[conn]
-        who = self._logins.who(client)
-        if who.required:
-            nobody = MAY_BE_NOBODY if who.for_nobody(client.connection_type) is not None else 0
+        if self._logins.required(conn, client):
+            nobody = MAY_BE_NOBODY if self._logins.for_nobody(conn, client) is not None else 0
             self._engine.call(conn, "flags", VERBOSE | PEDANTIC | ECHO | MUST_CONNECT | nobody)
             timeout_ns = self._settings["auth-timeout"]
             if client.is_websocket:
@@ -571,7 +568,7 @@ class Nats(Protocol):
             # The first two are left out where they are not so.
             wanted = {"tls_required": tls_required, "tls_verify": tls.verify, "tls_available": not tls.required}
             info |= {name: True for name, so in wanted.items() if so}
-        if self._logins.who(client).announced:
+        if self._logins.announced(conn, client):
             info["auth_required"] = True
         if self._cluster.get("name"):
             info["cluster"] = self._cluster["name"]
@@ -621,7 +618,7 @@ class Nats(Protocol):
         client.connects += 1
         self._engine.call(conn, "must-connect-by-ns", 0)
         client.take_cookies(self._settings)
-        if not self._logins.who(client).required:
+        if not self._logins.required(conn, client):
             self._admit(conn, client, None)
             return
         self._logins.prove(conn, client, partial(self._proven, conn, client))
@@ -679,7 +676,7 @@ class Nats(Protocol):
 
     def _admit_nobody(self, conn: int) -> None:
         client = self._clients[conn]
-        user = self._logins.who(client).for_nobody(client.connection_type)
+        user = self._logins.for_nobody(conn, client)
         if user is None:
             raise NatsError("Authorization Violation")
         client.user = user

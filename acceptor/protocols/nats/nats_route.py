@@ -23,6 +23,15 @@ class NatsRoute(Protocol):
     meshed = True
     single = True
     usual = False
+
+    @classmethod
+    def is_guarded(cls, settings: Settings, content: bytes) -> bool:
+        return bool(settings["cluster-user"] or settings["cluster-tls-cert-file"])
+
+    @classmethod
+    def leads_to_topics(cls, settings: Settings) -> bool:
+        return bool(settings["topics"])
+
     _routing: Routing | None = None
     _others: Mapping[str, Protocol] = {}
 

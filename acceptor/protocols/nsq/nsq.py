@@ -17,10 +17,13 @@ import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 from mq_shards.acceptor import engine
+from mq_shards.acceptor.access.logins import Said
+from mq_shards.acceptor.access.rights import CONSUME, PUBLISH, Login
 from mq_shards.acceptor.engine import Answer, Engine
 from mq_shards.acceptor.option_kinds import Setting
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
@@ -93,6 +96,8 @@ class Client:
     user_agent: str = ""
     subscribed: bool = False
     subscribing: tuple[bytes, bytes] | None = None
+    consumes: bytes = b""  # the topic
+    login: Login | None = None  # where there are users
     secret: bytes = b""
     authorizations: Authorizations | None = None
     asking: Asking | None = None
@@ -102,7 +107,7 @@ class Client:
 
     @property
     def authorized(self) -> bool:
-        return self.authorizations is not None and len(self.authorizations.entries) > 0
+        return self.login is not None or (self.authorizations is not None and len(self.authorizations.entries) > 0)
 
 
 class Nsq(Protocol):
@@ -111,6 +116,11 @@ class Nsq(Protocol):
     example = r"printf '  V2PUB greetings\n\0\0\0\5hello' | nc -w 1 {host} {port}"
     options = nsq_options.OPTIONS
     instead = nsq_options.INSTEAD
+    has_logins = True
+
+    @classmethod
+    def is_guarded(cls, settings: Settings, content: bytes) -> bool:
+        return bool(settings["auth-http-address"]) or settings["tls-client-auth-policy"] == "require-verify"
 
     @classmethod
     def check(cls, settings: dict[str, Setting]) -> None:
@@ -251,7 +261,7 @@ class Nsq(Protocol):
             client.terms,
             self._settings,
             has_tls=self._make_tls is not None,
-            has_auth=self._auth is not None,
+            has_auth=self._auth is not None or self._is_guarded(conn),
         )
         if upgrade:
             self._upgrade(conn, client, answer, upgrade)
@@ -309,10 +319,29 @@ class Nsq(Protocol):
             raise ClientError("E_INVALID", "AUTH invalid number of parameters")
         if client.authorized:
             raise ClientError("E_INVALID", "AUTH already set")
-        if self._auth is None:
-            raise ClientError("E_AUTH_DISABLED", "AUTH disabled")
         client.secret = secret
+        access = self.access
+        said = Said.of_secret(secret.decode(errors="replace"), self.certificate_names(conn))
+        if access is not None and access.guards(conn) and (self._auth is None or access.concerns(said)):
+            access.login(self.name, conn, said, self._engine.remote(conn), partial(self._proven, conn, client))
+        elif self._auth is None:
+            raise ClientError("E_AUTH_DISABLED", "AUTH disabled")
+        else:
+            self._ask_who(conn, client, self._auth)
 
+    def _proven(self, conn: int, client: Client, login: Login | None) -> None:
+        """Perhaps later: it may be gone, and another be there by its number."""
+        if self._clients.get(conn) is not client:
+            return
+        if login is not None:
+            client.login = login
+            granted = sum(len(login.user.patterns(right)) for right in (PUBLISH, CONSUME))
+            answer = {"identity": login.user.name, "identity_url": "", "permission_count": granted}
+            self._done(conn, orjson.dumps(answer))
+        else:
+            self._refuse(conn, ClientError("E_AUTH_FAILED", "AUTH failed"))
+
+    def _ask_who(self, conn: int, client: Client, auth: AuthClient) -> None:
         def heard(outcome: Outcome) -> None:
             authorizations = self._heard(conn, client, outcome)
             if not authorizations.entries:
@@ -324,7 +353,7 @@ class Nsq(Protocol):
             }
             self._done(conn, orjson.dumps(answer))
 
-        self._ask_auth_server(conn, client, self._auth, heard)
+        self._ask_auth_server(conn, client, auth, heard)
 
     def _ask_auth_server(self, conn: int, client: Client, auth: AuthClient, then: WhenAsked) -> None:
         from mq_shards.acceptor.protocols.nsq import auth as nsq_auth
@@ -349,7 +378,13 @@ class Nsq(Protocol):
         self, conn: int, client: Client, command: str, topic: bytes, channel: bytes, then: Callable[[], None]
     ) -> None:
         """Now, or once the auth server was asked again. No channel: to publish."""
+        if self._is_guarded(conn) and self._login_of(conn, client) is not None:
+            self._check_right(client, command, topic, channel)
+            then()
+            return
         if self._auth is None:
+            if self._is_guarded(conn):
+                raise ClientError("E_AUTH_FIRST", f"AUTH required before {command}")
             then()
             return
         authorizations = client.authorizations
@@ -367,11 +402,54 @@ class Nsq(Protocol):
         else:
             decide(authorizations)
 
+    def _is_guarded(self, conn: int) -> bool:
+        """Somebody has to be a user there."""
+        return self.access is not None and self.access.guards(conn)
+
+    def _login_of(self, conn: int, client: Client) -> Login | None:
+        """Of who has said AUTH; or whom a certificate or the listener names."""
+        access = self.access
+        if client.login is None and client.authorizations is None and access is not None:
+            client.login = access.users.of_certificate(self.certificate_names(conn)) or access.of_listener(conn)
+        return client.login
+
+    def _check_right(self, client: Client, command: str, topic: bytes, channel: bytes) -> None:
+        assert client.login is not None and self.access is not None
+        user, right, name = client.login.user, CONSUME if channel else PUBLISH, topic.decode()
+        if not user.may(right, name):
+            self.access.refused(self.name, user, right, name)
+            raise ClientError("E_UNAUTHORIZED", f"AUTH failed for {command} on {quoted(topic)} {quoted(channel)}")
+
+    def certificate_names(self, conn: int) -> tuple[str, ...]:
+        tls = self._upgrades.tls(conn)
+        # Another, which may be anybody's, is not verified.
+        found = getattr(tls, "certificate_names", ())
+        return tuple(found) or super().certificate_names(conn)
+
+    def users_changed(self) -> None:
+        self._engine.set("nsq.auth", 1)
+        access = self.access
+        assert access is not None
+        for conn, client in list(self._clients.items()):
+            if client.login is None or not access.guards(conn):
+                continue
+            user, topic = client.login.user, client.consumes.decode()
+            client.login = login = access.users.again(client.login)
+            self._engine.call(conn, "forget-authorized")
+            if login is None or (topic and not login.user.may(CONSUME, topic)):
+                access.refused(self.name, user, CONSUME, topic)
+                self._refuse(conn, ClientError("E_UNAUTHORIZED", "AUTH is not valid any more"))
+
     def _publish(self, conn: int, client: Client, words: list[bytes]) -> None:
         command = words[0].decode()
         topic = words[1]
 
         def allowed() -> None:
+            is_free = self._auth is None and not self._is_guarded(conn)
+            if is_free or (client.login is not None and client.login.user.may_all(PUBLISH)):
+                self._engine.call(conn, "authorize-all")
+                self._engine.resume(conn)
+                return
             until_ns = client.authorizations.expires_ns if client.authorizations is not None else NEVER_NS
             self._engine.call(conn, "authorize", until_ns, topic)
             self._engine.resume(conn)
@@ -424,6 +502,7 @@ class Nsq(Protocol):
     def _subscribed(self, conn: int, client: Client, topic: bytes, channel: bytes, status: int) -> None:
         if status == engine.OK:
             client.subscribed = True
+            client.consumes = topic
             self._done(conn, OK)
             return
         if status == engine.FULL:
@@ -449,7 +528,9 @@ class Nsq(Protocol):
             "snappy": client.snappy,
             "user_agent": client.user_agent,
         }
-        if client.authorized and client.authorizations is not None:
+        if client.login is not None:
+            told |= {"authed": True, "auth_identity": client.login.user.name, "auth_identity_url": ""}
+        elif client.authorized and client.authorizations is not None:
             told["authed"] = True
             told["auth_identity"] = client.authorizations.identity
             told["auth_identity_url"] = client.authorizations.identity_url

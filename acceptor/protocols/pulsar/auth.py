@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from mq_shards.acceptor.access.access import Access
+from mq_shards.acceptor.access.logins import Said
+from mq_shards.acceptor.access.rights import Login
 from mq_shards.acceptor.engine import FOREVER
 from mq_shards.acceptor.protocols.pulsar.clients import (
     AUTHENTICATION_ERROR,
@@ -18,7 +21,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     PulsarError,
     Request,
 )
-from mq_shards.acceptor.protocols.pulsar.credentials import TOKEN, Credentials, CredentialsError
+from mq_shards.acceptor.protocols.pulsar.credentials import BASIC, TOKEN, Credentials, CredentialsError
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 
 NOBODY: Final = (1 << 64) - 1  # the number of a request that was none
@@ -34,19 +37,59 @@ class Authentication:
     """Of all clients of an acceptor."""
 
     def __init__(
-        self, desk: Desk, settings: Mapping[str, Any], server_version: str, common_name: Callable[[int], str]
-    ) -> None:
-        """`common_name` is that of a connection's certificate, or ""."""
+        self, desk: Desk, settings: Mapping[str, Any], server_version: str,
+        certificate: Callable[[int], tuple[str, ...]], access: Callable[[], Access | None],
+    ) -> None:  # fmt: skip
+        """`certificate`: the names that a connection's has; `access`: if there are users that all protocols have in
+        common."""
         self._desk = desk
         self._credentials = Credentials.of(settings)
         self._authorizes = bool(settings["authorization-enabled"])
         self._proxies = frozenset(settings["proxy-roles"])
         self._server_version = server_version
-        self._common_name = common_name
+        self._certificate = certificate
+        self._access = access
         self._due: list[tuple[float, int]] = []  # wall clock, connection: to be looked at then
 
-    def admit(self, client: Client, body: Message) -> None:
-        """At its CONNECT. Raises PulsarError."""
+    def admit(self, client: Client, body: Message, done: Callable[[PulsarError | None], None]) -> None:
+        """At its CONNECT; `done` now or later."""
+        access = self._access()
+        guarded = access is not None and access.guards(client.conn)
+        said = self._said(client, body.auth_method_name, body.auth_data)
+        known_here = self._credentials is not None and (access is None or not access.concerns(said))
+        if access is not None and guarded and not known_here:
+
+            def proven(login: Login | None) -> None:
+                client.login, client.role = login, "" if login is None else login.user.name
+                done(None if login is not None else PulsarError(AUTHENTICATION_ERROR, "Failed to authenticate"))
+
+            access.login("pulsar", client.conn, said, self._desk.engine.remote(client.conn), proven)
+            return
+        client.is_open = not guarded and self._credentials is None
+        try:
+            self._admit_here(client, body)
+        except PulsarError as error:
+            done(error)
+        else:
+            done(None)
+
+    def _said(self, client: Client, method: str, data: bytes) -> Said:
+        text, certificate = data.decode(errors="replace"), self._certificate(client.conn)
+        if method == BASIC:
+            user, _, password = text.partition(":")
+            return Said(user, password, certificate=certificate)
+        return Said(token=text if method == TOKEN else "", certificate=certificate)
+
+    def users_changed(self, end: Callable[[Client], None]) -> None:
+        access = self._access()
+        for client in list(self._desk.clients.values()):
+            if access is not None and client.login is not None:
+                client.login = access.users.again(client.login)
+                if client.login is None:
+                    end(client)
+
+    def _admit_here(self, client: Client, body: Message) -> None:
+        """By credentials of Pulsar's own. Raises PulsarError."""
         if self._credentials is None:
             return
         client.refreshes = bool(body.feature_flags.supports_auth_refresh)
@@ -60,7 +103,8 @@ class Authentication:
     def _learn(self, client: Client, method: str, data: bytes) -> None:
         assert self._credentials is not None
         try:
-            found = self._credentials.identity(method, data, self._common_name(client.conn))
+            common_name = next(iter(self._certificate(client.conn)), "")
+            found = self._credentials.identity(method, data, common_name)
         except CredentialsError as error:
             log.debug("%s: %s", self._desk.engine.remote(client.conn), error)
             raise PulsarError(AUTHENTICATION_ERROR, "Failed to authenticate") from None
@@ -73,7 +117,7 @@ class Authentication:
         """AUTH_RESPONSE. Another role than before ends the connection, as what proves nothing does."""
         client, before = request.client, request.client.role
         request.done()
-        if self._credentials is None:
+        if self._credentials is None or client.login is not None:
             return
         answer = request.body.response
         try:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from mq_shards.acceptor.access.rights import Login
 from mq_shards.acceptor.engine import Answer, Engine
 from mq_shards.acceptor.protocols.pulsar.messages import Message, encode
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
@@ -81,6 +82,8 @@ class Client:
     protocol_version: int = 0
     role: str = ""
     original: str = ""  # for whom a proxy speaks
+    login: Login | None = None  # of a user that all protocols have in common
+    is_open: bool = False  # nobody is asked who he is
     expires_s: float | None = None  # its token, by the wall clock
     refreshes: bool = False  # it can be asked for another
     challenged: bool = False  # and has been

@@ -126,6 +126,12 @@ class Credentials:
         raise CredentialsError("Authentication required")
 
 
+def are_wanted(settings: Mapping[str, Any]) -> bool:
+    """Clients must say who they are."""
+    files = ("token-secret-key-file", "token-public-key-file", "basic-auth-file")
+    return bool(settings["tls-auth"]) or any(settings[name] for name in files)
+
+
 def check(settings: Mapping[str, Setting]) -> None:
     """Raises ValueError."""
     if settings["token-secret-key-file"] and settings["token-public-key-file"]:

@@ -3,11 +3,15 @@ who may be concerned, and who may not stay is told to go. It comes back, and hea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import orjson
+from mq_shards.acceptor.access.rights import CONSUME as RECEIVE
+from mq_shards.acceptor.access.rights import PUBLISH, User, Users
 from mq_shards.acceptor.protocols.pulsar.catalog import Catalog, Fields
 from mq_shards.acceptor.protocols.pulsar.clients import Client, Consumer, Desk, Producer, PulsarError
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.acceptor.protocols.pulsar.topics import CONSUME, PRODUCE, who
 from mq_shards.ringbuf.calls import Calls
 
@@ -15,18 +19,30 @@ MAX_ASKED: Final = 500  # in one question
 
 
 class Permissions:
-    def __init__(self, desk: Desk, catalog: Catalog, calls: Calls | None, *, authorizes: bool) -> None:
+    def __init__(self, desk: Desk, catalog: Catalog, calls: Calls | None, *, authorizes: Callable[[], bool]) -> None:
         self._desk = desk
         self._catalog = catalog
-        if calls is not None and authorizes:
+        self._authorizes = authorizes
+        if calls is not None:
             calls.hear("pulsar.permissions", self._changed)
             calls.on_lost(lambda: self._look_at(None))
+
+    def users_changed(self, users: Users) -> None:
+        """What a user may is known here."""
+        for client in list(self._desk.clients.values()):
+            user = users.by_name.get(client.role)
+            both: list[Producer | Consumer] = [*client.producers.values(), *client.consumers.values()]
+            for one in both if user is not None and client.login is not None else ():
+                if not may(user, PUBLISH if isinstance(one, Producer) else RECEIVE, one.topic):
+                    self._dismiss(client, one)
 
     def _changed(self, body: bytes) -> None:
         self._look_at(orjson.loads(body)["tenant"])
 
     def _look_at(self, tenant: str | None) -> None:
         """None: at those of all."""
+        if not self._authorizes():
+            return
         found: list[tuple[Client, Producer | Consumer]] = []
         for client in self._desk.clients.values():
             both: list[Producer | Consumer] = [*client.producers.values(), *client.consumers.values()]
@@ -50,6 +66,11 @@ class Permissions:
                 self._desk.engine.call(client.conn, "lose-producer", one.id)
         elif client.consumers.get(one.id) is one:
             self._desk.engine.call(client.conn, "lose-consumer", one.id)
+
+
+def may(user: User | None, right: str, topic: TopicName) -> bool:
+    """What may be done with a partitioned topic may be with its partitions."""
+    return user is not None and (user.may(right, topic.core) or user.may(right, topic.base.core))
 
 
 def _fields(client: Client, one: Producer | Consumer) -> Fields:

@@ -80,6 +80,12 @@ class Pulsar(Protocol):
         **pulsar_credentials.OPTIONS,
     }
 
+    has_logins = True
+
+    @classmethod
+    def is_guarded(cls, settings: Settings, content: bytes) -> bool:
+        return pulsar_credentials.are_wanted(settings)
+
     @classmethod
     def check(cls, settings: dict[str, Setting]) -> None:
         pulsar_credentials.check(settings)
@@ -95,12 +101,13 @@ class Pulsar(Protocol):
         self._catalog.on_policies.append(self._producers.policies_changed)
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
         self._context = _context(settings)
-        self._authentication = Authentication(self._desk, settings, SERVER_VERSION, self._common_name)
+        self._authentication = Authentication(
+            self._desk, settings, SERVER_VERSION, self.certificate_names, lambda: self.access
+        )
         self._answers = Answers(self._desk, broker.calls)
         self._consumers = Consumers(self._desk, self._liveness, self._answers.ends)
-        authorizes = bool(settings["authorization-enabled"])
-        self._topics = Topics(self._desk, self._catalog, broker.calls, self._url, authorizes=authorizes)
-        self._permissions = Permissions(self._desk, self._catalog, broker.calls, authorizes=authorizes)
+        self._topics = Topics(self._desk, self._catalog, broker.calls, self._url, authorizes=self._authorizes)
+        self._permissions = Permissions(self._desk, self._catalog, broker.calls, authorizes=self._authorizes)
         self._address = ("localhost", self.port)
         engine.set("pulsar.max-message-size", settings["max-message-size"])
         engine.set("pulsar.keep-alive-ns", settings["keep-alive"])
@@ -206,12 +213,20 @@ class Pulsar(Protocol):
     def _connect(self, request: Request) -> None:
         body, client = request.body, request.client
         client.version, client.protocol_version = body.client_version, body.protocol_version
-        try:
-            self._authentication.admit(client, body)
-        except PulsarError as error:
+
+        def admitted(error: PulsarError | None) -> None:
+            if self._desk.clients.get(client.conn) is not client:
+                return  # it is gone
+            if error is None:
+                self._connected(request)
+                return
             self._desk.say(client, "error", request_id=NOBODY, error=error.code, message=str(error))
             self._engine.close_connection(client.conn)
-            return
+
+        self._authentication.admit(client, body, admitted)
+
+    def _connected(self, request: Request) -> None:
+        body, client = request.body, request.client
         client.connected, client.since_s = True, time.time()
         self._engine.call(client.conn, "connected")
         flags = {
@@ -243,10 +258,18 @@ class Pulsar(Protocol):
         self._upgrades.begin(conn)
         self._upgrades.shake_hands(conn, VerifyingTls(self._context))
 
-    def _common_name(self, conn: int) -> str:
-        """Of its certificate."""
+    def certificate_names(self, conn: int) -> tuple[str, ...]:
         found = self._upgrades.tls(conn)
-        return "" if found is None else found.common_name
+        return () if found is None else tuple(getattr(found, "certificate_names", ()))
+
+    def _authorizes(self) -> bool:
+        """Not all may do all."""
+        return bool(self._settings["authorization-enabled"]) or self.access is not None
+
+    def users_changed(self) -> None:
+        self._authentication.users_changed(self._end)
+        if self.access is not None:
+            self._permissions.users_changed(self.access.users)
 
     def _shaken(self, conn: int) -> None:
         self._engine.resume(conn)

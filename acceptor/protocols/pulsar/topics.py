@@ -73,7 +73,8 @@ def schema_fields(topic: TopicName, schema: Message) -> Fields:
 
 def who(client: Client) -> Fields:
     """As the catalog is told of it."""
-    return {"role": client.role, "original": client.original}
+    found: Fields = {"role": client.role, "original": client.original}
+    return found | {"open": True} if client.is_open else found
 
 
 def producer_fields(body: Message) -> Fields:
@@ -91,7 +92,9 @@ def version_bytes(version: int) -> bytes:
 
 
 class Topics:
-    def __init__(self, desk: Desk, catalog: Catalog, calls: Calls | None, url: Url, *, authorizes: bool) -> None:
+    def __init__(
+        self, desk: Desk, catalog: Catalog, calls: Calls | None, url: Url, *, authorizes: Callable[[], bool]
+    ) -> None:
         """`url`: where clients find all topics, without TLS and with it; `authorizes`: not all may do all."""
         self._authorizes = authorizes
         self._desk = desk
@@ -125,7 +128,7 @@ class Topics:
 
     def _open_without(self, request: Request, topic: TopicName, then: Opened) -> None:
         """What is there is served when the catalog cannot be asked; but not to roles, of which only that knows."""
-        if self._authorizes:
+        if self._authorizes():
             request.fail(SERVICE_NOT_READY, "The broker's catalog cannot be asked now")
             return
 

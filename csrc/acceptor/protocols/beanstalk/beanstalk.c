@@ -113,6 +113,12 @@ static bool refuse(struct acceptor *a, struct connection *c) {
     return true;
 }
 
+static bool forbid(struct acceptor *a, struct connection *c) {
+    if (!may_reply(c)) return false;
+    REPLY(a, c, BEANSTALK_FORBIDDEN);
+    return true;
+}
+
 static bool put(struct acceptor *a, struct connection *c, struct words w) {
     struct beanstalk *b = beanstalk_of(c);
     uint32_t pri, body_bytes;
@@ -120,13 +126,15 @@ static bool put(struct acceptor *a, struct connection *c, struct words w) {
     if (!get_u32(&w, &pri) || !get_seconds(&w, &delay_ns) || !get_seconds(&w, &ttr_ns) || !get_u32(&w, &body_bytes))
         return refuse(a, c);
     bool fits = body_bytes <= beanstalk_options(a, c)->max_job_bytes;
+    if (!beanstalk_knows_put(a, c)) return false;
     if (fits && !at_end(&w)) {
         if (!may_reply(c)) return false;
         count(a, c, COUNT_PUT);
         return refuse(a, c);
     }
     count(a, c, COUNT_PUT);
-    if (!fits) {
+    b->forbidden = b->may_put == VERDICT_REFUSED;
+    if (!fits || b->forbidden) {
         b->phase = PHASE_DISCARD;
         b->discard_bytes = (uint64_t)body_bytes + CRLF_BYTES;
         return true;
@@ -151,6 +159,7 @@ static bool may_ask_for_body(const struct acceptor *a, struct connection *c) {
 /* From the worker that has what is watched, if it is one; see beanstalk_reserve.h if not. */
 static bool reserve(struct acceptor *a, struct connection *c, uint64_t timeout_ns, enum beanstalk_counter command) {
     struct beanstalk *b = beanstalk_of(c);
+    if (b->watched_count == 0) return forbid(a, c);
     /* What a reserve-job brings decides which workers know of a deadline. */
     if (a->workers > 1 && b->reserve_jobs > 0) return stalled(c, STALL_IDLE);
     if (!may_ask_for_body(a, c)) return false;
@@ -204,6 +213,13 @@ enum { NOT_COUNTED = -1 };
 static bool by_id_alone(struct acceptor *a, struct connection *c, struct words w, uint8_t kind, int command) {
     struct message request = {.kind = kind};
     if (!get_id(&w, &request.id) || !at_end(&w)) return refuse(a, c);
+    if (kind == MSG_DELETE && beanstalk_is_guarded(a, c) && !beanstalk_of(c)->consumes_all)
+        request.flags = MSG_ONLY_OWN;
+    if (kind == MSG_RESERVE_ID) {
+        enum beanstalk_verdict said = beanstalk_may(a, c, ASKS_JOB, &request.id, sizeof request.id);
+        if (said == VERDICT_NONE) return false;
+        if (said == VERDICT_REFUSED) return forbid(a, c);
+    }
     return ask_by_id(a, c, &request, command);
 }
 
@@ -282,6 +298,9 @@ static bool watch(struct acceptor *a, struct connection *c, struct words w) {
     struct beanstalk *b = beanstalk_of(c);
     if (!is_name(w.at, words_bytes(&w))) return refuse(a, c);
     if (!may_rebind(a, c, &w)) return false;
+    enum beanstalk_verdict said = beanstalk_may(a, c, ASKS_WATCH, w.at, words_bytes(&w));
+    if (said == VERDICT_NONE) return false;
+    if (said == VERDICT_REFUSED) return forbid(a, c);
     count(a, c, COUNT_WATCH);
     uint32_t worker = worker_of_name(a, &w);
     uint32_t place = watch_place(a, b, &w);
@@ -335,6 +354,7 @@ static bool begins(struct words *w, const char *prefix, size_t bytes) {
 static bool command(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
     struct words w = {line, line + bytes};
     if (memchr(line, 0, bytes) != NULL) return refuse(a, c);
+    if (!beanstalk_introduced(a, c)) return false;
     switch (bytes > 0 ? *line : 0) {
     case 'p':
         if (BEGINS(&w, "put ")) return put(a, c, w);
@@ -403,7 +423,10 @@ static size_t discard(struct acceptor *a, struct connection *c, size_t bytes) {
         return bytes;
     }
     if (!may_reply(c)) return 0;
-    REPLY(a, c, "JOB_TOO_BIG\r\n");
+    if (b->forbidden)
+        REPLY(a, c, BEANSTALK_FORBIDDEN);
+    else
+        REPLY(a, c, "JOB_TOO_BIG\r\n");
     b->phase = PHASE_LINE;
     return (size_t)b->discard_bytes;
 }
@@ -579,29 +602,6 @@ static bool idles(const struct connection *c) {
     return beanstalk_of(c)->gather.phase == GATHER_WAITING;
 }
 
-/* --- what Python says and asks ------------------------------------------------------------------------------------ */
-
-/* used: the topic it uses. watched: how many topics it watches; they go to `out`. */
-static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
-    const struct beanstalk *b = beanstalk_of(c);
-    (void)a;
-    if (strcmp(what, "used") == 0) return b->used;
-    if (strcmp(what, "watched") != 0) return CALL_REFUSED;
-    for (uint32_t i = 0; i < b->watched_count && i < call->out_limit; i++) call->out[i] = b->watched[i];
-    return b->watched_count;
-}
-
-static bool set(void *state, const char *option, uint64_t value) {
-    struct beanstalk_options *options = state;
-    if (strcmp(option, "max-job-size") == 0 && value <= MAX_BODY_BYTES)
-        options->max_job_bytes = (uint32_t)value;
-    else if (strcmp(option, "max-watches") == 0 && value > 0 && value <= MAX_ALL_WATCHED)
-        options->max_watches = (uint32_t)value;
-    else
-        return false;
-    return true;
-}
-
 /* --- the life of a connection ------------------------------------------------------------------------------------- */
 
 /* The default topic is always there, as in beanstalkd. */
@@ -680,8 +680,8 @@ const struct codec beanstalk_codec = {
     .answer = beanstalk_answer,
     .parse = parse,
     .started = started,
-    .set = set,
-    .call = call,
+    .set = beanstalk_set,
+    .call = beanstalk_call,
     .opened = opened,
     .hung_up = hung_up,
     .crowded = crowded,

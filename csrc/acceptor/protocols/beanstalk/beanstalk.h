@@ -4,6 +4,7 @@
  *   beanstalk.c           bytes to requests, replies to bytes
  *   beanstalk_tubes.c     what a connection uses and watches, and how a worker that is back learns of it
  *   beanstalk_reserve.c   a reserve over several workers
+ *   beanstalk_access.c    what a connection may do, where there are users; and what else Python says and asks
  *
  * What is accepted and what is refused, and how, is what beanstalkd 1.12 does to the byte, oddities included: a name
  * of a command is matched as a prefix, a carriage return that no line feed follows spoils a line, numbers may be
@@ -57,7 +58,11 @@ struct beanstalk_options {
     uint32_t max_job_bytes;
     uint32_t watches; /* of all connections */
     uint32_t max_watches;
+    bool guarded; /* there are users */
 };
+
+/* What Python has said of something, if it has. */
+enum beanstalk_verdict { VERDICT_NONE = 0, VERDICT_ALLOWED, VERDICT_REFUSED };
 
 enum gather_phase { GATHER_NONE = 0, GATHER_PROBING, GATHER_TAKING, GATHER_WAITING };
 
@@ -82,6 +87,12 @@ struct beanstalk {
     bool waiting : 1;
     bool implicit_use : 1;   /* what it uses or watches is what it began with */
     bool implicit_watch : 1; /* ... of which the topic is `began_with` */
+    bool introduced : 1;     /* Python knows who it is, where there are users */
+    bool trusted : 1;        /* nothing is asked */
+    bool consumes_all : 1;   /* its user may, whatever the tube */
+    bool forbidden : 1;      /* what is discarded is so because it may not be put */
+    uint8_t verdict : 2;     /* of the line that Python was asked about, and that comes next */
+    uint8_t may_put : 2;     /* to what it uses */
 
     uint32_t put_pri;
     uint32_t put_bytes;
@@ -120,6 +131,30 @@ static inline struct beanstalk_options *beanstalk_options(const struct acceptor 
 void beanstalk_set_waiting(struct acceptor *a, struct connection *c, bool waiting);
 void beanstalk_answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value,
                       uint64_t id, const uint8_t *body, uint32_t body_bytes);
+
+/* --- beanstalk_access.c ------------------------------------------------------------------------------------------- */
+
+/* For who may not: every client knows it of every command. */
+#define BEANSTALK_FORBIDDEN "UNKNOWN_COMMAND\r\n"
+
+/* Somebody has to be asked about what this connection does. */
+static inline bool beanstalk_is_guarded(const struct acceptor *a, const struct connection *c) {
+    return beanstalk_options(a, c)->guarded && !beanstalk_of(c)->trusted;
+}
+
+/* What Python is asked: BYTE 0, one of these, and what it is about. No client's line begins with a 0. */
+enum beanstalk_question { ASKS_WHO = 'h', ASKS_WATCH = 'w', ASKS_JOB = 'j', ASKS_PUT = 'p' };
+
+/* False: Python has been asked, or it is stalled; what was not taken comes again. */
+bool beanstalk_introduced(struct acceptor *a, struct connection *c);
+bool beanstalk_knows_put(struct acceptor *a, struct connection *c);
+/* VERDICT_NONE: the same. */
+enum beanstalk_verdict beanstalk_may(struct acceptor *a, struct connection *c, enum beanstalk_question question,
+                                     const void *about, size_t bytes);
+/* used: the topic it uses. watched: how many topics it watches; they go to `out`. introduced: who it is is known. trusted: it
+ * may do everything. consumes-all: (0 or 1). may-put, verdict: (enum beanstalk_verdict). unwatch: (topic). */
+int64_t beanstalk_call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
+bool beanstalk_set(void *state, const char *option, uint64_t value);
 
 /* --- beanstalk_tubes.c -------------------------------------------------------------------------------------------- */
 

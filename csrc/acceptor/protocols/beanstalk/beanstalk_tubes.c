@@ -12,6 +12,7 @@ void beanstalk_use(struct acceptor *a, struct connection *c, uint32_t topic, uin
     struct beanstalk *b = beanstalk_of(c);
     uint32_t before = b->used;
     b->used = topic;
+    b->may_put = VERDICT_NONE;
     b->implicit_use = flags != 0;
     uint32_t worker = worker_of(a, topic);
     if (before != 0 && worker_of(a, before) != worker) peer_tell(a, c, worker_of(a, before), MSG_USE, 0, 0);

@@ -457,8 +457,13 @@ static void authorize(struct acceptor *a, struct nsq *n, const void *topic, size
     *authorization_for(a, n, number) = (struct authorization){.until_ns = until_ns, .topic = number};
 }
 
+static void forget_authorized(struct nsq *n) {
+    n->publishes_all = false;
+    for (uint32_t i = 0; n->authorized != NULL && i < NSQ_AUTHORIZED; i++) n->authorized[i].until_ns = 0;
+}
+
 /* "heartbeat-ns" (0: none), "tls" (1: it is encrypted), "authorized-until-ns" (monotonic: all that was authorized ends
- * then), "authorize" (bytes: a topic; value: until when, monotonic). */
+ * then), "authorize" (bytes: a topic; value: until when, monotonic), "authorize-all" (until "forget-authorized"). */
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
     struct nsq *n = nsq_of(c);
     if (strcmp(what, "heartbeat-ns") == 0 && call->value < (uint64_t)1 << LONGEST_TIME_NS_BITS)
@@ -469,6 +474,10 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
         n->authorized_until_ns = call->value;
     else if (strcmp(what, "authorize") == 0)
         authorize(a, n, call->bytes, call->bytes_count, call->value);
+    else if (strcmp(what, "authorize-all") == 0)
+        n->admitted = n->publishes_all = true;
+    else if (strcmp(what, "forget-authorized") == 0)
+        forget_authorized(n);
     else
         return CALL_REFUSED;
     return CALL_DONE;

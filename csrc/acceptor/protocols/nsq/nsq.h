@@ -44,10 +44,11 @@ struct authorization {
 struct nsq {
     uint8_t state;
     bool tls : 1;
-    bool admitted : 1;  /* the command that Python has seen may be done */
-    bool taken : 1;     /* the client took some output since the last heartbeat */
-    bool unsettled : 1; /* what it said of messages may yet be refused */
-    uint8_t worker;     /* of what it subscribed to */
+    bool admitted : 1;      /* the command that Python has seen may be done */
+    bool taken : 1;         /* the client took some output since the last heartbeat */
+    bool unsettled : 1;     /* what it said of messages may yet be refused */
+    bool publishes_all : 1; /* whatever the topic */
+    uint8_t worker;         /* of what it subscribed to */
     uint8_t authorized_next;
     uint32_t topic; /* that it published to last: what the number is bound to by now has to be looked at */
 

@@ -12,7 +12,7 @@ static size_t bad_topic(struct acceptor *a, struct connection *c, const struct c
 }
 
 static bool is_authorized(const struct acceptor *a, const struct nsq *n, struct text topic) {
-    if (n->admitted) return true;
+    if (n->admitted || n->publishes_all) return true;
     if (n->authorized == NULL || a->now_ns >= n->authorized_until_ns) return false;
     uint32_t number = nsq_is_last_topic(a, n, topic) ? n->topic : bindings_find(&a->bindings, topic.at, topic.bytes);
     for (uint32_t i = 0; i < NSQ_AUTHORIZED; i++)

@@ -45,7 +45,7 @@ class Secrets:
         """Whether what was said is that secret; None if `done` will say so, from settle()."""
         if not is_hashed(secret):
             return hmac.compare_digest(secret.encode(errors="replace"), said.encode(errors="replace"))
-        if self._digest(secret, said) in self._known:
+        if self.is_known(secret, said):
             return True
         if not self._threads:
             self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]
@@ -56,6 +56,10 @@ class Secrets:
         except queue.Full:
             return False
         return None
+
+    def is_known(self, secret: str, said: str) -> bool:
+        """It was right before."""
+        return bool(self._known) and self._digest(secret, said) in self._known
 
     def settle(self) -> None:
         """On the loop: what has been compared since."""

@@ -1,0 +1,1 @@
+"""Who may do what, the same for all protocols: docs/security.md."""

@@ -1,0 +1,20 @@
+"""Whether a listener of NATS lets in only who is known, and leads to topics that other protocols have too: asked
+before a start."""
+
+from __future__ import annotations
+
+import orjson
+from mq_shards.acceptor.protocol import Protocol, Settings
+
+
+class Guarding(Protocol):
+    has_logins = True
+
+    @classmethod
+    def is_guarded(cls, settings: Settings, content: bytes) -> bool:
+        found = orjson.loads(content) if content else {}
+        return bool(settings["user"] or settings["token"] or found.get("who", {}).get("users") or found.get("operator"))
+
+    @classmethod
+    def leads_to_topics(cls, settings: Settings) -> bool:
+        return bool(settings["topics"])

@@ -1,0 +1,114 @@
+"""Listeners as doors to topics: what is guarded at one is not to lie open at another. Asked before anything is bound,
+and again of what the service manager has bound."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mq_shards.acceptor.access.rights import Users
+from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.acceptor.protocols.table import PROTOCOLS
+from mq_shards.gateway.services import SERVICES
+from mq_shards.supervisor.options.schemes import SECURE
+
+if TYPE_CHECKING:
+    from mq_shards.supervisor.options.options import Listen
+
+ADMINISTRATION: Final = "http"  # by which everything can be done
+
+
+class Doors(NamedTuple):
+    listen: Sequence[Listen]
+    settings: Mapping[str, Mapping[str, Any]]
+    users: Users | None
+    insecure: Sequence[str]
+    contents: Mapping[str, bytes]  # of other servers' configuration files
+
+
+def check_names(doors: Doors) -> None:
+    """Before a start; later a user may go, and then nobody comes by the listener that names him. Raises
+    OptionsError."""
+    for one in doors.listen:
+        if one.user and doors.users is not None and one.user not in doors.users.by_name:
+            raise OptionsError(f"--listen: {one}: there is no user {one.user}")
+
+
+def check_doors(doors: Doors) -> list[str]:
+    """Warnings. Raises OptionsError."""
+    for one in doors.listen:
+        if one.user and doors.users is None:
+            raise OptionsError(f"--listen: {one}: there are no users (--users FILE)")
+    return list(_with_users(doors) if doors.users is not None else _without(doors))
+
+
+def _with_users(doors: Doors) -> Iterator[str]:
+    yield from ()
+    for one in doors.listen:
+        if _is_left_open(doors, one) or one.user or _wants_certificates(doors, one) or _has_logins(one):
+            continue
+        if _guards_itself(doors, one.spoken):
+            continue
+        raise OptionsError(
+            f"{one} would be open to whoever connects, and there are users: name one for it ({one}?user=NAME), or say "
+            f"--insecure {one.protocol}"
+        )
+
+
+def _without(doors: Doors) -> Iterator[str]:
+    guarded = [one for one in doors.listen if _guards_itself(doors, one.spoken) and _leads_to_topics(doors, one)]
+    for one in doors.listen:
+        if _is_left_open(doors, one) or _wants_certificates(doors, one) or _guards_itself(doors, one.spoken):
+            continue
+        if one.spoken == ADMINISTRATION and not is_local(one):
+            raise OptionsError(
+                f"{one} is not on loopback, and whoever reaches it may do everything: make users with tokens "
+                f"(--users FILE), or say --insecure {one.protocol}"
+            )
+        if not guarded or not _leads_to_topics(doors, one):
+            continue
+        problem = f"{one} is open to whoever connects, and leads to the topics that {guarded[0]} guards"
+        if not is_local(one):
+            raise OptionsError(f"{problem}: make users (--users FILE), or say --insecure {one.protocol}")
+        yield problem
+
+
+def _is_left_open(doors: Doors, one: Listen) -> bool:
+    return one.protocol in doors.insecure
+
+
+def _has_logins(one: Listen) -> bool:
+    return one.by_gateway or PROTOCOLS[one.spoken].has_logins
+
+
+def _wants_certificates(doors: Doors, one: Listen) -> bool:
+    return one.protocol in SECURE and bool(doors.settings["tls"]["client-ca"])
+
+
+def _guards_itself(doors: Doors, spoken: str) -> bool:
+    """By options of its own, without users of ours."""
+    name = SERVICES[spoken].guarded_as if spoken in SERVICES else spoken
+    if not name:
+        return False
+    protocol = PROTOCOLS[name]
+    return protocol.is_guarded(protocol.settings_of(doors.settings), doors.contents.get(name, b""))
+
+
+def _leads_to_topics(doors: Doors, one: Listen) -> bool:
+    if one.spoken in SERVICES:
+        return SERVICES[one.spoken].leads_to_topics
+    protocol = PROTOCOLS[one.spoken]
+    return protocol.leads_to_topics(protocol.settings_of(doors.settings))
+
+
+def is_local(one: Listen) -> bool:
+    """Nobody comes there from another machine. What is not bound yet is looked at when it is."""
+    if one.path or one.inherited is not None:
+        return True
+    try:
+        found = socket.getaddrinfo(one.host, None, type=socket.SOCK_STREAM) if one.host else []
+    except (OSError, UnicodeError):
+        return False  # it cannot be bound, and that is said then
+    return bool(found) and all(ipaddress.ip_address(str(at[4][0]).partition("%")[0]).is_loopback for at in found)

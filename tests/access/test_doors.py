@@ -1,0 +1,68 @@
+"""What is guarded at one listener does not lie open at another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.supervisor.options.options import parse
+
+AUTH = "--set=nsq.auth-http-address=127.0.0.1:1"
+
+
+def options(*listen: str, more: tuple[str, ...] = ()) -> list[str]:
+    return [*(f"--listen={one}" for one in listen), *more]
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> str:
+    path = tmp_path / "users.toml"
+    path.write_text("[users.a]\npublish = ['t']\n")
+    return f"--users={path}"
+
+
+@pytest.mark.parametrize("scheme", ["beanstalk", "nats-route"])
+def test_with_users_a_listener_without_logins_is_refused(users: str, scheme: str) -> None:
+    with pytest.raises(OptionsError, match=f"{scheme}://127.0.0.1.*--insecure {scheme}"):
+        parse(options(f"{scheme}://127.0.0.1:9", more=(users,)))
+    assert parse(options(f"{scheme}://127.0.0.1:9?user=a", more=(users,))).listen[0].user == "a"
+    assert parse(options(f"{scheme}://127.0.0.1:9", more=(users, f"--insecure={scheme}"))).insecure == (scheme,)
+
+
+def test_with_users_listeners_with_logins_are_served_anywhere(users: str) -> None:
+    schemes = ("nsq", "nats", "pulsar", "http", "nsq-http", "pulsar-http", "nats-http")
+    parse(options(*(f"{scheme}://0.0.0.0:{9 + n}" for n, scheme in enumerate(schemes)), more=(users,)))
+
+
+def test_http_that_others_reach_wants_users() -> None:
+    for address in ("http://0.0.0.0:9", "http://:9", "http://[::]:9"):
+        with pytest.raises(OptionsError, match="not on loopback"):
+            parse(options(address))
+        parse(options(address, more=("--insecure=http",)))
+    for address in ("http://127.0.0.1:9", "http://[::1]:9", "http://localhost:9", "http://unix:/run/x"):
+        assert not parse(options(address)).warnings
+
+
+def test_what_nsqs_auth_guards_does_not_lie_open_elsewhere() -> None:
+    with pytest.raises(OptionsError, match=r"leads to the topics that nsq://0\.0\.0\.0:9 guards"):
+        parse(options("nsq://0.0.0.0:9", "beanstalk://0.0.0.0:10", more=(AUTH,)))
+    parse(options("nsq://0.0.0.0:9", "beanstalk://0.0.0.0:10", more=(AUTH, "--insecure=beanstalk")))
+    found = parse(options("nsq://0.0.0.0:9", "beanstalk://127.0.0.1:10", more=(AUTH,)))
+    assert any("beanstalk://127.0.0.1:10 is open to whoever connects" in warning for warning in found.warnings)
+
+
+def test_without_anything_guarded_nothing_changes() -> None:
+    assert not parse([]).warnings
+    assert not parse(options("beanstalk://0.0.0.0:9", "nsq://0.0.0.0:10", "nsq-http://0.0.0.0:11")).warnings
+
+
+def test_a_listeners_user_is_one_that_there_is(users: str) -> None:
+    with pytest.raises(OptionsError, match="there are no users"):
+        parse(options("beanstalk://127.0.0.1:9?user=a"))
+    for wrong in ("?user=", "?user=a&b=c", "?name=a", "?user=a b"):
+        with pytest.raises(OptionsError, match="user=NAME"):
+            parse(options(f"beanstalk://127.0.0.1:9{wrong}", more=(users,)))
+    wanted = parse(options("beanstalk://127.0.0.1:9?user=b", more=(users,)))
+    with pytest.raises(OptionsError, match="there is no user b"):
+        wanted.check_doors(wanted.listen)

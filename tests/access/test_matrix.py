@@ -1,0 +1,144 @@
+"""Who may do what, by each protocol: users, rights and actions, with clients that people use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import pytest
+
+from tests.access import broker as access
+from tests.access.broker import BOSS, CLERK, NOBODY, PEOPLE, SHOP, Guarded, Person, guarded, wire_auth
+
+Can = Callable[[Guarded, Person, str, str], bool]
+
+BY: Final[dict[str, tuple[Can, tuple[str, ...]]]] = {
+    "beanstalk": (access.beanstalk_can, ("publish", "consume", "read", "manage")),
+    "nsq": (access.nsq_can, ("publish", "consume")),
+    "nats": (access.nats_can, ("publish", "consume")),
+    "pulsar": (access.pulsar_can, ("publish", "consume")),
+    "http": (access.http_can, ("publish", "read", "manage")),
+    "nsq-http": (access.nsq_http_can, ("publish", "manage")),
+    "pulsar-http": (access.pulsar_http_can, ("manage",)),
+}
+TOPICS: Final = ("orders", "mail", "other")
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with guarded(tmp_path_factory.mktemp("guarded")) as one:
+        yield one
+
+
+def granted(person: Person, action: str, topic: str) -> bool:
+    return any(topic == one or one == "*" for one in person.rights.get(action, ()))
+
+
+@pytest.mark.parametrize("protocol", BY)
+def test_each_user_may_what_is_granted_and_nothing_else(broker: Guarded, protocol: str) -> None:
+    can, actions = BY[protocol]
+    wrong = []
+    for person in PEOPLE:
+        for action in actions:
+            for topic in TOPICS:
+                found = can(broker, person, action, topic)
+                if found != granted(person, action, topic):
+                    wrong.append(f"{person.name} {'may' if found else 'may not'} {action} {topic}")
+    assert not wrong
+
+
+def test_who_is_nobody_is_not_served(broker: Guarded) -> None:
+    for scheme, target in (
+        ("http", "/v1/topics"), ("http", "/v1/overview"), ("http", "/metrics"), ("http", "/v1/peek?topic=orders"),
+        ("nsq-http", "/stats"), ("nsq-http", "/config/log_level"), ("pulsar-http", "/admin/v2/tenants"),
+        ("nats-http", "/varz"),
+    ):  # fmt: skip
+        assert broker.request("GET", target, scheme=scheme)[0] == 401, target
+        assert broker.request("GET", target, scheme=scheme, token=BOSS.token)[0] in (200, 404), target
+    for scheme, target in (("http", "/"), ("http", "/v1/health"), ("nsq-http", "/ping"), ("nats-http", "/healthz")):
+        assert broker.request("GET", target, scheme=scheme)[0] == 200, target
+    assert broker.act(None, do="publish", topic="orders", body="x") == 401
+
+
+def test_a_wrong_token_is_nobodys(broker: Guarded) -> None:
+    assert broker.request("GET", "/v1/topics", token="mqs_of-nobody")[0] == 401
+    with access.Wire(broker.ports["nsq"]) as wire:
+        wire.identify()
+        wire.fails(access.frames.pub("orders", b"x"), "E_AUTH_FIRST AUTH required before PUB")
+    with access.Wire(broker.ports["nsq"]) as wire:
+        wire.identify()
+        wire.fails(wire_auth("mqs_of-nobody"), "E_AUTH_FAILED AUTH failed")
+
+
+def test_what_concerns_the_whole_broker_wants_the_right_to_all(broker: Guarded) -> None:
+    for person, status in ((BOSS, 200), (CLERK, 403), (NOBODY, 403)):
+        found, _ = broker.request("PUT", "/config/log_level", b"info", scheme="nsq-http", token=person.token)
+        assert found == status, person
+    assert broker.request("GET", "/admin/v2/tenants", scheme="pulsar-http", token=CLERK.token)[0] in (401, 403)
+
+
+def test_one_who_may_not_consume_all_deletes_what_he_has_reserved_only(broker: Guarded) -> None:
+    import greenstalk
+
+    port = broker.ports
+    with greenstalk.Client(("127.0.0.1", port["beanstalk boss"]), use="mail", watch="mail") as boss:
+        other = boss.put(b"not yours")
+        mine = boss.put(b"yours", priority=1)
+        with greenstalk.Client(("127.0.0.1", port["beanstalk shop"])) as shop:
+            shop.watch("mail")
+            with pytest.raises(greenstalk.NotFoundError):
+                shop.delete(other)
+            job = shop.reserve(30)
+            assert job.id == mine
+            shop.delete(job)
+            held = shop.reserve_job(other)
+            assert held.body == "not yours"
+            shop.release(held)
+        with greenstalk.Client(("127.0.0.1", port["beanstalk clerk"])) as clerk:
+            for forbidden in (clerk.reserve_job, clerk.peek):
+                with pytest.raises(greenstalk.UnknownCommandError):
+                    forbidden(other)
+            with pytest.raises(greenstalk.UnknownCommandError):
+                clerk.reserve(0)  # it may not consume default, and watches nothing
+        assert boss.peek(other).body == "not yours"
+        boss.delete(other)
+
+
+def test_a_nats_user_logs_in_by_token_too_and_answers_whoever_asks(broker: Guarded) -> None:
+    assert access.nats_can(broker, SHOP, "publish", "orders", token=SHOP.token)
+    assert not access.nats_can(broker, SHOP, "publish", "mail", token=SHOP.token)
+    assert access.nats_request(broker, asker=SHOP, answerer=CLERK, subject="orders") == b"answered"
+
+
+def test_spark_sees_the_topics_that_its_user_may_read(broker: Guarded) -> None:
+    for topic in ("orders", "mail"):
+        assert broker.act(BOSS, do="publish", topic=topic, body="x") == 200
+    for person, expected in ((BOSS, {"orders", "mail"}), (CLERK, {"orders"}), (NOBODY, set())):
+        _, found = broker.request("GET", "/v1/topics", token=person.token)
+        assert {topic["topic"] for topic in found["topics"]} & {"orders", "mail"} == expected
+    for person, status in ((CLERK, 200), (SHOP, 403)):
+        assert broker.request("GET", "/v1/records?topic=orders&from=0", token=person.token)[0] == status
+        assert broker.request("GET", "/v1/offsets?topic=orders&timestamp_ns=0", token=person.token)[0] == status
+
+
+def test_what_was_refused_is_counted_by_protocol(broker: Guarded) -> None:
+    broker.request("GET", "/v1/topics", token="wrong")
+    with access.Wire(broker.ports["nsq"]) as wire:
+        wire.identify()
+        wire.ask(wire_auth("wrong"))
+    _, text = broker.request("GET", "/metrics", token=NOBODY.token)
+    counted = dict(line.rsplit(" ", 1) for line in text.decode().splitlines() if "refused" in line and line[0] != "#")
+    for protocol in ("nsq", "http"):
+        assert float(counted[f'mq_shards_refused_logins_total{{protocol="{protocol}"}}']) >= 1
+    assert float(counted['mq_shards_refused_actions_total{protocol="beanstalk"}']) >= 1
+
+
+def test_no_secret_is_in_the_journal_or_in_ps(broker: Guarded) -> None:
+    from pathlib import Path
+
+    said = broker.server.said()
+    arguments = [Path(f"/proc/{pid}/cmdline").read_text() for pid in broker.server.pids()]
+    for person in PEOPLE:
+        for secret in (person.token, person.password):
+            assert secret not in said
+            assert not any(secret in one for one in arguments)
