@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import signal
 import tempfile
 import time
 import urllib.request
@@ -52,6 +53,12 @@ class Pooled(Member):
             found: list[dict[str, Any]] = json.load(answer)["routes"]
         return found
 
+    def reload(self, pool: str, before: str) -> None:
+        path = self.log.with_suffix(".conf")
+        path.write_text(path.read_text().replace(before, pool))
+        assert self.process is not None
+        self.process.send_signal(signal.SIGHUP)
+
     def user(self, account: str, said: bytes = b"") -> Wire:
         wire = Wire(self.port)
         wire.send(b'CONNECT {"verbose":false,"pedantic":false,"user":"%s","pass":"x"}\r\n' % account.encode() + said)
@@ -94,7 +101,7 @@ def all_hear_all(members: Sequence[Pooled]) -> None:
         return True
 
     while not heard_all():
-        assert time.monotonic() < until, [member.said() for member in members]
+        assert time.monotonic() < until, "\n".join(member.said() for member in members)
         for (port, account), wire in talkers.items():
             body = f"{port}-{account}".encode()
             wire.send(b"PUB news.a %d\r\n%s\r\n" % (len(body), body))
@@ -141,11 +148,69 @@ def test_accounts_are_spread_over_connections_and_each_is_carried_by_one(
         others = len(members) - 1
         for member in members:
             wait_until(lambda member=member: len(member.routez()) == count * others, f"there are {count} to each")
-        # It stays so: nobody tries for more.
-        time.sleep(1.5)
+        # It stays so: nobody tries for more, as would be tried once a second.
         for member in members:
-            routes = member.routez()
-            assert len(routes) == count * others, routes
+            routes: list[dict[str, Any]] = []
+
+            def are_old(member: Pooled = member, routes: list[dict[str, Any]] = routes) -> bool:
+                routes[:] = member.routez()
+                return len(routes) == count * others and not any(r["uptime"] in ("0s", "1s") for r in routes)
+
+            wait_until(are_old, "nobody tries for more")
             accounts = Counter(route.get("account", "") for route in routes if route.get("account"))
             assert set(accounts.values()) <= {others}
         all_hear_all(members)
+
+
+def shared_routes(member: Pooled) -> set[int]:
+    return {route["rid"] for route in member.routez() if not route.get("account")}
+
+
+def dedicated(member: Pooled) -> list[str]:
+    return [route["account"] for route in member.routez() if route.get("account") in ACCOUNTS[:-1]]
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS), (OURS, NEW_REAL), (OURS, OURS_3, OURS)))
+def test_an_account_comes_to_have_routes_of_its_own_and_gives_them_up_and_others_notice_nothing(
+    kinds: tuple[str, ...],
+) -> None:
+    without, with_one = "pool_size: 2, accounts: [D]", "pool_size: 2, accounts: [D, A]"
+    with pooled(kinds, (without,) * len(kinds)) as members:
+        all_hear_all(members)
+        before = [shared_routes(member) for member in members]
+        listeners = [member.user("B", b"SUB there 1\r\n") for member in members]
+        talkers = [member.user("B") for member in members]
+
+        def is_known() -> bool:
+            for number, talker in enumerate(talkers):
+                talker.send(b"PUB there 5\r\nnow %d\r\n" % number)
+                talker.barrier()
+            for wire in listeners:
+                wire.barrier()
+            probes = {b"now %d" % n for n in range(len(talkers))}
+            return all(probes <= set(bodies(wire)) for wire in listeners)
+
+        wait_until(is_known, "it is known")
+        said = 0
+        for now, then in ((with_one, without), (without, with_one)):
+            for member in members:
+                member.reload(now, then)
+                for _ in range(20):
+                    for talker in talkers:
+                        talker.send(b"PUB there 5\r\n%05d\r\n" % said)
+                        talker.barrier()
+                    said += 1
+            wanted = sorted(["D"] * (len(members) - 1) + ["A"] * (len(members) - 1) * (now is with_one))
+            wait_until(lambda wanted=wanted: all(sorted(dedicated(m)) == wanted for m in members), f"{wanted}")
+            all_hear_all(members)
+        assert [shared_routes(member) for member in members] == before
+        for wire in listeners:
+            wanted_of_all = {b"%05d" % n: len(members) for n in range(said)}
+
+            def numbered(wire: Wire = wire) -> Counter[bytes]:
+                wire.barrier()
+                return Counter(body for body in bodies(wire) if body.isdigit())
+
+            wait_until(lambda numbered=numbered, wanted=wanted_of_all: numbered() == wanted, "all have come, once")
+        for wire in (*listeners, *talkers):
+            wire.close()

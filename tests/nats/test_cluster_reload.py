@@ -166,16 +166,33 @@ def test_clients_are_told_of_other_servers_or_not(kinds: tuple[str], start: Star
     member.reload("")
     # The real one says so to who comes next, and of servers that come then.
     wire.close()
-    again = RouteWire.joined(member.route_port, info=info)
 
     def is_told() -> bool:
+        # It may not have read its file yet.
+        again = RouteWire.joined(member.route_port, info=info)
         late = Wire(member.port)
         late.close()
+        again.close()
         return b"192.0.2.1:4222" in late.info
 
     wait_until(is_told, "clients are told")
-    again.close()
     client.close()
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS), (OURS, OURS)))
+def test_how_much_is_compressed_changes_on_routes_that_are_there(kinds: tuple[str, str], start: Start) -> None:
+    first = start(kinds[0], "compression: s2_fast")
+    route = f'routes: ["{first.route_url}"]'
+    second = start(kinds[1], f"compression: s2_fast, {route}")
+    meshed([first, second])
+    wait_until(lambda: len(second.routez()) == 4, "all are there")
+    before = {one["rid"] for one in second.routez()}
+    for block in ("s2_best", "{mode: s2_auto, rtt_thresholds: [1h, 2h]}", "s2_fast"):
+        mode = block if block.startswith("s2") else "s2_uncompressed"
+        second.reload(f"compression: {block}, {route}")
+        wait_until(lambda mode=mode: {one["compression"] for one in second.routez()} == {mode}, block)
+        meshed([first, second])
+    assert {one["rid"] for one in second.routez()} == before
 
 
 @pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS), (OURS, OURS)))

@@ -53,6 +53,10 @@ class Route:
     began_ns: int = field(default_factory=time.monotonic_ns)
     began_wall_ns: int = field(default_factory=time.time_ns)
 
+    @property
+    def is_in_pool(self) -> bool:
+        return self.pool and self.registered
+
     def take(self, info: Info) -> None:
         """What is kept of what it said."""
         self.info = info
@@ -236,6 +240,17 @@ class Cluster:
             connected = server.connected()
             if route is not None or connected:
                 yield route or connected[0]
+
+    def pooled(self) -> list[Route]:
+        """Connections of pools."""
+        return [route for server in self._servers.values() for route in server.connected() if route.is_in_pool]
+
+    def at_place(self, place: int) -> list[Route]:
+        return [route for route in self.pooled() if route.pool_index == place]
+
+    def routes_of(self, account: str) -> list[Route]:
+        """That are for it alone."""
+        return [route for (name, _), route in self._accounts.items() if name == account]
 
     def connect_urls(self, name: str = "connect_urls") -> tuple[str, ...]:
         """Where clients find the other servers."""

@@ -18,12 +18,13 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
+from mq_shards.acceptor.protocols.nats.account_routes import AccountRoutes
 from mq_shards.acceptor.protocols.nats.admission import ROUTES_SET
 from mq_shards.acceptor.protocols.nats.client import NATS_SERVER_VERSION, json_line, server_id_of
 from mq_shards.acceptor.protocols.nats.cluster import Cluster, Route
@@ -31,6 +32,7 @@ from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl, advertis
 from mq_shards.acceptor.protocols.nats.dial import Dialer, Wish, is_ours
 from mq_shards.acceptor.protocols.nats.nats import Nats
 from mq_shards.acceptor.protocols.nats.route_compression import (
+    ACCEPT,
     AUTO,
     NOT_SUPPORTED,
     OFF,
@@ -55,10 +57,7 @@ NO_POOL: Final = 4
 FIGURES: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions")
 
 SYSTEM_ACCOUNT: Final = "$SYS"
-# Of a connection these are settled when it is made.
-MADE_ANEW: Final = frozenset({
-    "cluster-name", "cluster-pool-size", "cluster-accounts", "cluster-compression", "cluster-compression-rtt",
-})  # fmt: skip
+COMPRESSION: Final = frozenset({"cluster-compression", "cluster-compression-rtt"})
 # What clients are told of the cluster hangs on these.
 ADVERTISED: Final = frozenset({
     "cluster-name", "cluster-no-advertise", "client-advertise", "websocket-advertise",
@@ -98,8 +97,11 @@ class Routing:
         self._upgrades = Upgrades(engine, self._shaken, self._refused)
         self._encryption: RouteEncryption | None = None
         self._urls: tuple[RouteUrl, ...] = ()
+        self._account_routes = AccountRoutes(engine, self._cluster, self._dial_for)
         self._pinned: tuple[str, ...] = ()
         self._set_options(settings)
+        self._pinned = self._accounts_pinned()
+        self._account_routes.have(self._pinned)
 
     # --- options ----------------------------------------------------------------------------------------------------
 
@@ -110,7 +112,6 @@ class Routing:
         own.max_payload, own.pool_size = settings["max-payload"], settings["cluster-pool-size"]
         own.compression = mode_of(settings)
         self._urls = tuple(url for url in map(route_url, settings["routes"]) if url is not None)
-        self._pin(settings["cluster-accounts"])
         self._dialer.set(settings["cluster-connect-retries"], backoff=settings["cluster-connect-backoff"])
         self._set_tls()
         self._set_permissions()
@@ -123,16 +124,11 @@ class Routing:
             own.host, own.port = advertised(settings["cluster-advertise"], own.port)
             own.advertised = str(RouteUrl(own.host, own.port))
 
-    def _pin(self, accounts: Sequence[str]) -> None:
+    def _accounts_pinned(self) -> tuple[str, ...]:
         """Those that have routes of their own, the system's beside them."""
-        before, self._pinned = self._pinned, tuple(accounts)
+        pinned = tuple(self._settings["cluster-accounts"])
         system = self._nats.system_account if self._nats is not None else SYSTEM_ACCOUNT
-        if self._own.pool_size > 0 and system not in self._pinned:
-            self._pinned += (system,)
-        for account in {*before, *self._pinned}:
-            encoded = account.encode(errors="surrogateescape")
-            self._engine.configure(protocol_number("nats"), "account-route", account in self._pinned, encoded)
-        self._cluster.pinned = frozenset(self._pinned)
+        return (*pinned, system) if self._own.pool_size > 0 and system not in pinned else pinned
 
     def _set_tls(self) -> None:
         if self._encryption is None and not self._settings["cluster-tls-cert-file"]:
@@ -165,12 +161,13 @@ class Routing:
             self._own.cluster, self._own.dynamic = settings["cluster-name"], False
         if changed & ADVERTISED:
             self._advertise()
-        anew = bool(changed & MADE_ANEW) or tls != self._own.tls
+        anew = "cluster-name" in changed or tls != self._own.tls
+        pools_anew = anew or "cluster-pool-size" in changed
         for route in list(self._routes.values()):
             gone = route.explicit and route.url in set(urls) - set(self._urls)
             if gone:
                 route.no_reconnect = True
-            if gone or anew:
+            if gone or anew or (pools_anew and (not route.account or self._own.pool_size < 1)):
                 self._engine.close_connection(route.conn)
             elif route.wish is None and route.said is not None and not self._is_authorized(route, route.said):
                 route.no_reconnect = True
@@ -178,11 +175,39 @@ class Routing:
             elif permissions != self._own.permissions and route.registered:
                 self._engine.call(route.conn, "permissions", ROUTES_SET)
                 self._engine.reply(route.conn, json_line("INFO", self._own.info()))
+            elif changed & COMPRESSION and route.registered:
+                self._compress_otherwise(route)
         self._dialer.keep(lambda wish: not wish.explicit or wish.url in self._urls)
-        known = set() if anew else set(urls)
+        self._pin_others(at_once=pools_anew)
+        known = set() if pools_anew else set(urls)
         for url in self._urls:
             if url not in known:
                 self._dial_all(url)
+
+    def _pin_others(self, *, at_once: bool) -> None:
+        """`at_once`: those to whom it had to be said are not connected any more."""
+        before, self._pinned = self._pinned, self._accounts_pinned()
+        added = [account for account in self._pinned if account not in before]
+        removed = [account for account in before if account not in self._pinned]
+        self._dialer.keep(lambda wish: wish.account not in removed)
+        if removed:
+            self._account_routes.give_up(removed)
+        if at_once:
+            self._account_routes.have(added)
+        elif added:
+            self._account_routes.move(added, self._own.pool_size)
+
+    def _compress_otherwise(self, route: Route) -> None:
+        """What is agreed stays, what we send is changed; where nothing was agreed, or is to be, it is made anew."""
+        mode = self._own.compression
+        if route.compression in (NOT_SUPPORTED, mode):
+            return
+        if route.s2 is None or mode in (OFF, ACCEPT):
+            self._engine.close_connection(route.conn)
+        elif mode == AUTO:
+            self._adapt(route)
+        else:
+            route.compression, route.s2.compresses = mode, mode != UNCOMPRESSED
 
     def _advertise(self) -> None:
         if self._nats is not None:
@@ -193,8 +218,15 @@ class Routing:
 
     def _dial_all(self, url: RouteUrl) -> None:
         for account in ("", *self._pinned):
-            if not self._dialer.has(url, account):
-                self._dialer.dial(Wish(url, explicit=True, account=account))
+            self._dial(url, account)
+
+    def _dial_for(self, account: str) -> None:
+        for url in self._urls:
+            self._dial(url, account)
+
+    def _dial(self, url: RouteUrl, account: str) -> None:
+        if not self._dialer.has(url, account):
+            self._dialer.dial(Wish(url, explicit=True, account=account))
 
     # --- time -------------------------------------------------------------------------------------------------------
 
@@ -205,6 +237,7 @@ class Routing:
         if not self._begun:
             return 0
         waits = [self._dialer.wait_ns(), self._auth_wait_ns(), self._upgrades.wait_ns()]
+        waits.append(self._account_routes.wait_ns())
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
@@ -213,6 +246,7 @@ class Routing:
             self._begin()
         self._dialer.expire()
         self._upgrades.expire()
+        self._account_routes.expire()
         now_ns = time.monotonic_ns()
         for route in list(self._routes.values()):
             if 0 < route.auth_by_ns <= now_ns:
@@ -282,6 +316,7 @@ class Routing:
             return
         failed = self._dialer.ended(conn)
         gone = self._cluster.remove(route)
+        self._account_routes.ended(conn)
         if gone:
             log.info("the route to %s is gone", route.remote_name or route.remote)
             self._tell_clients()
@@ -494,6 +529,8 @@ class Routing:
         if first:
             log.info("a route to %s (%s)", route.remote_name, route.remote)
             self._tell_clients()
+        if route.account:
+            self._account_routes.joined(route.account)
         if first or route.account:
             self._gossip(route, info)
         if route.wish is not None and route.pool and not route.account and not self._cluster.is_full(route.remote_id):
@@ -520,7 +557,7 @@ class Routing:
 
     def _hear_more(self, route: Route, info: Info) -> None:
         if info.values.get("route_acc_add_reqid"):
-            self._engine.reply(route.conn, json_line("INFO", {**info.said, "route_account": ""}))
+            self._account_routes.hear(route, info)
         elif info.server_id != route.remote_id:
             self._meet(route, info)
         elif info.flag("ldm") and route.info is not None:
@@ -570,7 +607,7 @@ class Routing:
         if info.number("gossip_mode") == GOSSIP_DISABLED:
             return
         for other in self._cluster.one_of_each(route.account):
-            if other.remote_id == route.remote_id or (route.account and not other.pool):
+            if other.remote_id == route.remote_id or (route.account and not (other.pool or other.account)):
                 continue
             mode = _gossip_mode(other, solicited=wish is not None, explicit=route.explicit)
             self._engine.reply(other.conn, json_line("INFO", info.forwarded(route.ip, mode)))

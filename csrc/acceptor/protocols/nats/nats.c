@@ -253,7 +253,7 @@ static bool open_first_accounts(struct nats_server *server) {
     const struct text global = {(const uint8_t *)"$G", 2}, system = {(const uint8_t *)"$SYS", 4};
     if (nats_open_account(server, global) != NATS_GLOBAL_ACCOUNT) return false;
     if (nats_open_account(server, system) != SYSTEM_ACCOUNT) return false;
-    server->accounts[SYSTEM_ACCOUNT].has_route = true;
+    server->accounts[SYSTEM_ACCOUNT].routes = NATS_DEDICATED;
     return true;
 }
 
@@ -295,9 +295,10 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
     if (strcmp(what, "permissions") == 0)
         return nats_permissions_make(&server->permissions, value, bytes, bytes_count) ? CALL_DONE : CALL_REFUSED;
     if (strcmp(what, "account") == 0) return open_account(a, server, bytes, bytes_count);
-    if (strcmp(what, "account-route") == 0) {
+    if (strcmp(what, "find-account") == 0) return nats_account_named(server, (struct text){bytes, bytes_count});
+    if (strcmp(what, "account-routes") == 0 && value <= NATS_DEDICATED) {
         int64_t number = open_account(a, server, bytes, bytes_count);
-        if (number > 0) server->accounts[number].has_route = value != 0;
+        if (number > 0) server->accounts[number].routes = (enum nats_account_routes)value;
         return number;
     }
     if (strcmp(what, "shares") == 0)

@@ -80,6 +80,10 @@ static inline bool nats_is_route(uint32_t other) {
     return other >= BOARD_MAX_ACCEPTORS;
 }
 
+/* Whether an account has routes of its own, to servers that know such things. While it comes to have some, what servers say of
+ * it on others is not true any more. */
+enum nats_account_routes { NATS_POOLED, NATS_MOVING, NATS_DEDICATED };
+
 /* Subjects of one account, on this acceptor. Accounts do not see each other. Its number is this acceptor's own: to others
  * its name is said. */
 struct nats_account {
@@ -90,9 +94,9 @@ struct nats_account {
     char *name;                        /* that all servers of a cluster know it by */
     uint32_t name_bytes;
     uint32_t name_hash; /* its place in a pool of routes */
-    bool has_route;     /* of its own, to servers that know such things */
-    uint32_t place;     /* of its members, on the board; see members.h */
-    uint32_t members;   /* connections here that are counted */
+    enum nats_account_routes routes;
+    uint32_t place;   /* of its members, on the board; see members.h */
+    uint32_t members; /* connections here that are counted */
     /* Since the acceptor began; `taken` of publishers, `given` to clients. */
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
     uint64_t inserts, removes; /* of subscriptions */
@@ -366,6 +370,8 @@ void nats_pass_on(struct acceptor *a, struct nats_server *server, uint32_t accou
 /* Notes that somebody wants something as often as `weight` says, and tells whom that concerns. */
 void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t account,
                         struct text subject, struct text queue, uint32_t weight);
+/* ... does not want that any more. */
+void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_remote *wanted);
 /* Whether anybody has to be told what our clients want. */
 static inline bool nats_has_others(const struct acceptor *a, const struct nats_server *server) {
     return a->mesh_there != 0 || server->route_count > 0;

@@ -294,6 +294,15 @@ void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t
     if (weight == 0) forget_remote(server, r);
 }
 
+void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_remote *r) {
+    const struct subject_pattern *p = r->entry.pattern;
+    const struct subject_group *g = r->entry.group;
+    struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
+    if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
+    pass_interest(a, server, r, subject, queue, 0);
+    forget_remote(server, r);
+}
+
 static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
                       size_t bytes) {
     struct interest i;

@@ -91,6 +91,10 @@ static uint32_t account_in(const struct acceptor *a, struct connection *c, const
     return number;
 }
 
+static bool is_moving(const struct nats_server *server, const struct nats_route *r, uint32_t account) {
+    return server->accounts[account].routes == NATS_MOVING && r->account == 0 && (r->flags & ROUTE_NO_POOL) == 0;
+}
+
 /* RS+ account subject [queue weight], LS+ origin account subject [queue weight]. An account that we do not have is nobody's. */
 static bool take_interest(struct acceptor *a, struct connection *c, const struct text *items, size_t count, bool leaf,
                           bool wanted) {
@@ -107,7 +111,7 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
     uint64_t weight = wanted ? 1 : 0;
     if (count > 1) queue = items[1];
     if (count > 2 && (!nats_get_size(items[2], &weight) || weight == 0)) weight = 1;
-    if (account == 0) return true;
+    if (account == 0 || is_moving(server, r, account)) return true;
     if (!subject_pattern_is_valid(subject.at, subject.bytes)) {
         if (wanted) nats_route_say(a, c, "-ERR 'Invalid Subscription'\r\n", 29);
         return true;
@@ -431,6 +435,17 @@ static int64_t figures(const struct acceptor *a, const struct connection *c, con
     return PARTS;
 }
 
+/* An account has come to have a route of its own, or has none any more. */
+static void tell_or_forget(struct acceptor *a, struct connection *c, const struct codec_call *k, bool tell) {
+    struct nats_server *server = route_server(a, c);
+    uint32_t account = nats_account_named(server, (struct text){k->bytes, k->bytes_count});
+    if (route_of(c)->other == 0 || account == 0) return;
+    if (tell)
+        nats_tell_route_of(a, server, c, account);
+    else
+        nats_route_forget(a, server, c, account);
+}
+
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *k) {
     struct nats_route *r = route_of(c);
     if (strcmp(what, "join") == 0) return join(a, c, k);
@@ -439,6 +454,8 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
         nats_route_permit(a, route_server(a, c), c, nats_permissions_take(&route_server(a, c)->permissions, k->value));
     } else if (strcmp(what, "tell-again") == 0) {
         if (r->other != 0) nats_tell_route(a, route_server(a, c), c);
+    } else if (strcmp(what, "tell-account") == 0 || strcmp(what, "forget-account") == 0) {
+        tell_or_forget(a, c, k, what[0] == 't');
     } else if (strcmp(what, "solicited") == 0) {
         r->flags &= ~(uint32_t)ROUTE_MUST_CONNECT;
     } else if (strcmp(what, "negotiates") == 0) {

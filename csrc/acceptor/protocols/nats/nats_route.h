@@ -100,6 +100,9 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
                          uint32_t weight);
 /* All that is wanted here, to a server that has come: a piece at once, the others as turns come and its output leaves. */
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c);
+/* ... of one account. */
+void nats_tell_route_of(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t account);
+void nats_route_forget(struct acceptor *a, struct nats_server *server, const struct connection *c, uint32_t account);
 void nats_tell_route_on(struct acceptor *a, struct connection *c);
 void nats_telling_free(struct nats_telling *telling);
 /* What may pass has changed: it is told what it may know now or may not any more. Takes `now` over. */

@@ -14,7 +14,7 @@ static bool carries(const struct nats_server *server, const struct connection *c
     if (r->account != 0) return r->account == number;
     if ((r->flags & ROUTE_NO_POOL) != 0) return true;
     /* Its place in a pool of our size, however many connections the other server wants. */
-    return !account->has_route && r->pool_size > 0 && account->name_hash % r->pool_size == r->pool_index;
+    return account->routes == NATS_POOLED && r->pool_size > 0 && account->name_hash % r->pool_size == r->pool_index;
 }
 
 /* --- how often something is wanted -------------------------------------------------------------------------------- */
@@ -146,7 +146,7 @@ struct nats_telling {
     struct acceptor *a;
     struct nats_server *server;
     struct connection *c;
-    uint32_t account;
+    uint32_t account, end;
     enum { OF_CLIENTS_HERE, OF_OTHER_ACCEPTORS, OF_BINDINGS, OF_NOBODY } what;
     struct subjects_cursor cursor;
     size_t left;                           /* that may be looked at in this turn */
@@ -217,7 +217,7 @@ static struct subjects *subjects_told(const struct nats_telling *t) {
 
 /* As much as `left` says; whether that was the end. */
 static bool tell_some(struct nats_telling *t) {
-    while (t->account < t->server->account_count) {
+    while (t->account < t->end && t->account < t->server->account_count) {
         struct subjects *subjects = subjects_told(t);
         void (*each)(void *, struct subject_pattern *) = t->what == OF_BINDINGS ? tell_binding : tell_pattern;
         if (t->c->closed) return true;
@@ -251,13 +251,15 @@ void nats_tell_route_on(struct acceptor *a, struct connection *c) {
     if (t != NULL && !c->closed && connection_unsent(c) <= TOLD_AHEAD_BYTES) tell_as_much_as(a, c, TOLD_AT_ONCE);
 }
 
-/* A telling of what has changed hangs on what was told before it: that is ended at once. */
+/* What is being told is begun anew, or told to its end at once if that is something else: this is rare. */
 static void begin_to_tell(struct acceptor *a, struct connection *c, struct nats_telling telling) {
     struct nats_route *r = route_of(c);
-    if (r->telling != NULL && (r->telling->changes || telling.changes)) tell_as_much_as(a, c, SIZE_MAX);
+    bool is_all = !telling.changes && telling.end == UINT32_MAX;
+    if (r->telling != NULL && (r->telling->changes || !is_all)) tell_as_much_as(a, c, SIZE_MAX);
     nats_telling_free(r->telling);
+    r->telling = NULL;
     if ((r->telling = malloc(sizeof telling)) == NULL) {
-        nats_permissions_drop(telling.before);
+        if (telling.changes) nats_permissions_drop(telling.before);
         engine_oom(a, c);
         return;
     }
@@ -266,7 +268,21 @@ static void begin_to_tell(struct acceptor *a, struct connection *c, struct nats_
 }
 
 void nats_tell_route(struct acceptor *a, struct nats_server *server, struct connection *c) {
-    begin_to_tell(a, c, (struct nats_telling){.a = a, .server = server, .c = c, .account = 1});
+    begin_to_tell(a, c, (struct nats_telling){.a = a, .server = server, .c = c, .account = 1, .end = UINT32_MAX});
+}
+
+void nats_tell_route_of(struct acceptor *a, struct nats_server *server, struct connection *c, uint32_t account) {
+    begin_to_tell(a, c,
+                  (struct nats_telling){.a = a, .server = server, .c = c, .account = account, .end = account + 1});
+}
+
+/* What servers have said of it on this connection is forgotten: they say it on another. */
+void nats_route_forget(struct acceptor *a, struct nats_server *server, const struct connection *c, uint32_t account) {
+    uint32_t other = route_of(c)->other;
+    for (struct nats_remote *wanted = server->remotes[other], *next; other != 0 && wanted != NULL; wanted = next) {
+        next = wanted->next;
+        if (wanted->account == account) nats_unhear(a, server, wanted);
+    }
 }
 
 /* What it wants and may not have any more is forgotten. */
@@ -274,12 +290,10 @@ static void forget_forbidden(struct acceptor *a, struct nats_server *server, con
     for (struct nats_remote *wanted = server->remotes[r->other], *next; wanted != NULL; wanted = next) {
         next = wanted->next;
         const struct subject_pattern *p = wanted->entry.pattern;
-        const struct subject_group *g = wanted->entry.group;
-        struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
-        if (r->permissions == NULL || nats_may_subscribe(&server->permissions, r->permissions, subject, queue))
-            continue;
-        if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
-        nats_hear_interest(a, server, r->other, wanted->account, subject, queue, 0);
+        struct text subject = {(const uint8_t *)p->text, p->bytes};
+        bool may = r->permissions == NULL ||
+                   nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
+        if (!may) nats_unhear(a, server, wanted);
     }
 }
 
@@ -294,8 +308,10 @@ void nats_route_permit(struct acceptor *a, struct nats_server *server, struct co
     }
     if (r->telling != NULL) tell_as_much_as(a, c, SIZE_MAX);
     r->permissions = now;
-    begin_to_tell(a, c,
-                  (struct nats_telling){
-                      .a = a, .server = server, .c = c, .account = 1, .changes = true, .before = before, .now = now});
+    struct nats_telling telling = {.a = a, .server = server, .c = c, .account = 1, .end = UINT32_MAX};
+    telling.changes = true;
+    telling.before = before;
+    telling.now = now;
+    begin_to_tell(a, c, telling);
     if (!c->closed) forget_forbidden(a, server, r);
 }
