@@ -79,6 +79,7 @@ struct headers {
 };
 
 #define MSG_HEADERS         ...
+#define MSG_PRIORITY        ...
 #define MSG_UPTO            ...
 #define MSG_PARTS           ...
 #define MSG_RETAIN          ...
@@ -208,6 +209,9 @@ struct subscribe {
     uint32_t sample_percent, max_consumers;
     uint16_t name_bytes, flags;
     uint32_t description_bytes;
+};
+struct publish_priority {
+    uint32_t pri, unused;
 };
 struct producer_part {
     uint64_t writer, batch;
@@ -593,52 +597,35 @@ void log_copy(struct log *log, log_position position);
 
 /* == pipeline/decode == */
 
-#define DECODE_MAX_ATTRIBUTES        ...
-#define DECODE_ATTRIBUTE_NAME_BYTES  ...
-#define DECODE_ATTRIBUTE_VALUE_BYTES ...
-#define DECODE_HEADERS_ENTRIES       ...
-#define DECODE_HEADERS_NAME_BYTES    ...
-#define DECODE_HEADERS_VALUE_BYTES   ...
-#define DECODE_ID_MOST_BYTES         ...
-#define DECODE_ID_PREFIX_BYTES       ...
+enum { DECODE_MAX_ATTRIBUTES, DECODE_ATTRIBUTE_NAME_BYTES, DECODE_ATTRIBUTE_VALUE_BYTES, ... };
+enum { DECODE_HEADERS_ENTRIES, DECODE_HEADERS_NAME_BYTES, DECODE_HEADERS_VALUE_BYTES, ... };
+enum { DECODE_ID_MOST_BYTES, DECODE_ID_PREFIX_BYTES, ... };
 
 struct run {
-    uint32_t segment;
-    uint32_t records;
+    uint32_t segment, records;
     uint64_t bytes;
 };
 struct decode_columns {
-    size_t capacity;
-    size_t count;
-    int64_t *seq;
-    int64_t *time_us;
+    size_t capacity, count;
+    int64_t *seq, *time_us;
     int32_t *batch_index;
     uint8_t *ids;
     int32_t *id_offsets;
     uint8_t id_prefix[...];
     uint8_t *bodies;
     int32_t *body_offsets;
-    size_t body_capacity;
-    size_t body_bytes;
-    int32_t *attribute_offsets;
-    int32_t *name_offsets;
+    size_t body_capacity, body_bytes;
+    int32_t *attribute_offsets, *name_offsets;
     uint8_t *names;
     int32_t *value_offsets;
     uint8_t *values;
 };
 struct decoder {
     struct run run;
-    uint64_t next_seq;
-    uint64_t end_seq;
-    uint64_t gap_from;
-    uint64_t gap_until;
-    uint64_t gaps_from;
-    uint64_t missing;
-    uint64_t needs;
-    uint64_t rows;
-    uint64_t within;
-    uint32_t next_part;
-    uint32_t compression, opened_size;
+    uint64_t next_seq, end_seq;
+    uint64_t gap_from, gap_until, gaps_from;
+    uint64_t missing, needs, rows, within;
+    uint32_t next_part, compression, opened_size;
     uint64_t packed_at, packed_bytes;
     uint32_t was_opened;
     const uint8_t *opened;
@@ -662,28 +649,34 @@ struct encode_column {
 int64_t encode_many(const struct encode_column *column, const int64_t *rows, size_t first, size_t count, uint8_t *out,
                     size_t room, size_t *used);
 
+/* == pipeline/contents == */
+
+struct encode_attributes {
+    const int32_t *begins, *ends;
+    size_t entries;
+    const int32_t *name_offsets, *value_offsets;
+    const uint8_t *names, *values;
+    size_t name_bytes, value_bytes;
+    const uint32_t *key_hashes;
+};
+enum { CONTENTS_ROW_BYTES, CONTENTS_ENTRY_BYTES, CONTENTS_UNSOUND, CONTENTS_TOO_MANY, CONTENTS_NAMELESS, ... };
+
+int64_t encode_contents(const struct encode_column *bodies, const struct encode_attributes *attributes,
+                        int64_t *offsets, uint8_t *out, size_t room, size_t *row);
+
 /* == log/scan == */
 
-#define SCAN_END  ...
-#define SCAN_FULL ...
-#define SCAN_PART ...
-#define SCAN_BAD  ...
+enum { SCAN_END, SCAN_FULL, SCAN_PART, SCAN_BAD, ... };
 
 struct scan_columns {
-    uint8_t *kind;
-    uint8_t *attribute_bytes;
+    uint8_t *kind, *attribute_bytes;
     uint16_t *flags;
     uint32_t *topic;
-    uint64_t *seq;
-    uint64_t *time_ns;
-    uint64_t *id;
-    uint64_t *offset;
+    uint64_t *seq, *time_ns, *id, *offset;
     uint32_t *bytes;
 };
 struct scan_result {
-    uint64_t records;
-    uint64_t offset;
-    uint64_t needs;
+    uint64_t records, offset, needs;
     uint32_t stop;
 };
 
@@ -696,3 +689,4 @@ bool scan_gather_file(int fd, const uint64_t *offset, const uint32_t *length, si
 /* == ringbuf/many == */
 
 int64_t many_count(const uint8_t *at, size_t bytes, uint32_t max_bytes);
+bool many_have_headers(const uint8_t *at, size_t bytes);

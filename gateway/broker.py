@@ -11,7 +11,7 @@ from mq_shards.acceptor.engine import Answer, Engine
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
 from mq_shards.gateway.catalog import Topic
-from mq_shards.gateway.live import Live, with_size
+from mq_shards.gateway.live import Live, with_size, without_headers
 from mq_shards.gateway.names import MAX_TOPIC_BYTES
 from mq_shards.gateway.workers import Workers, WorkersError
 
@@ -97,7 +97,17 @@ class Broker:
         if self._live is not None and self._live.wants(topic):
             await self._live.tell(topic, with_size(body))
 
-    async def publish_many(self, topic: str, count: int, bodies: bytes, once: Once | None = None) -> None:
+    async def publish_many(
+        self,
+        topic: str,
+        count: int,
+        bodies: bytes,
+        once: Once | None = None,
+        *,
+        has_headers: bool = False,
+        delay_ns: int = 0,
+        priority: int | None = None,
+    ) -> None:
         """All or none; `bodies` has the size of each, big-endian in 4 bytes, before it. Raises as publish does.
 
         A part that is there already is not written again; one whose turn has not come is refused: OutOfTurnError.
@@ -105,11 +115,16 @@ class Broker:
         flags = lib.MSG_DURABLE
         message = bodies
         if once is not None:
-            message = once.encode() + bodies
+            message = once.encode() + message
             flags |= lib.MSG_IDEMPOTENT
-        await self._publish(lib.MSG_PUBLISH_MANY, topic, count, message, 0, count, flags)
+        if priority is not None:
+            message = bytes(ffi.buffer(ffi.new("struct publish_priority *", {"pri": priority}))) + message
+            flags |= lib.MSG_PRIORITY
+        if has_headers:
+            flags |= lib.MSG_HEADERS
+        await self._publish(lib.MSG_PUBLISH_MANY, topic, count, message, delay_ns, count, flags)
         if self._live is not None and self._live.wants(topic):
-            await self._live.tell(topic, bodies)
+            await self._live.tell(topic, without_headers(bodies) if has_headers else bodies)
 
     def shard_of(self, topic: str) -> int:
         return self._engine.shard_of_name(topic.encode())

@@ -17,6 +17,7 @@ SIZE: Final = struct.Struct(">I")
 # At once: an acceptor has others to serve, and hands each of them out in one turn.
 PIECE_MESSAGES: Final = 256
 PIECE_BYTES: Final = 256 << 10
+HEADERS_BYTES: Final = 16
 # What is published is there already: its publisher waits no longer for an acceptor that is being restarted.
 TIMEOUT_NS: Final = 500_000_000
 
@@ -48,6 +49,18 @@ class Live:
 
 def with_size(body: bytes) -> bytes:
     return SIZE.pack(len(body)) + body
+
+
+def without_headers(bodies: bytes) -> bytes:
+    """Of messages that have struct headers before them (csrc/ringbuf/message.h), whose first field is their size."""
+    found, at = [], 0
+    while at < len(bodies):
+        end = at + SIZE.size + int.from_bytes(bodies[at : at + SIZE.size], "big")
+        begin = at + SIZE.size
+        begin += HEADERS_BYTES + int.from_bytes(bodies[begin : begin + 4], "little")
+        found.append(with_size(bodies[begin:end]))
+        at = end
+    return b"".join(found)
 
 
 def pieces(bodies: bytes) -> Iterator[bytes]:

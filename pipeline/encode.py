@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,7 +24,11 @@ HELD_BYTES: Final = 64 << 20  # in sections that are not full yet
 HELD_SECTIONS: Final = 16384
 FIRST_BYTES: Final = 4096  # a section's memory at first
 GROWTH: Final = 4
+DEFAULT_PRIORITY: Final = 1024
 _HEAD: Final = struct.Struct("<HHII")
+HEADERS: Final = 1
+SCHEDULED: Final = 2
+_SCHEDULE: Final = struct.Struct("<QII")
 _FEW: Final = 1 << 16  # what numpy sorts in linear time
 
 Bytes = npt.NDArray[np.uint8]
@@ -45,7 +50,7 @@ class _Column:
 
     def __init__(self, bodies: pa.Array) -> None:
         _, offsets, data = bodies.buffers()
-        wide = pa.types.is_large_binary(bodies.type) or pa.types.is_large_string(bodies.type)
+        wide = is_large(bodies.type)
         self.rows = len(bodies)
         dtype = np.int64 if wide else np.int32
         self._offsets: npt.NDArray[Any] = np.zeros(1, dtype)
@@ -63,13 +68,25 @@ class _Column:
         return int(self._offsets[row + 1]) - int(self._offsets[row])
 
 
+class Schedule(NamedTuple):
+    """When, and before which others, messages are delivered; None: as any."""
+
+    delay_ns: int
+    priority: int
+
+
 class _Held:
     """A section in the making."""
 
-    def __init__(self, topic: str, capacity: int = FIRST_BYTES) -> None:
+    def __init__(
+        self, topic: str, capacity: int = FIRST_BYTES, schedule: Schedule | None = None, *, headers: bool = False
+    ) -> None:
         self.topic = topic
+        self.schedule = schedule
+        self._headers = headers
         self._name = topic.encode()
-        self.head_bytes = _HEAD.size + len(self._name)
+        self._after_name = b"" if schedule is None else _SCHEDULE.pack(*schedule, 0)
+        self.head_bytes = _HEAD.size + len(self._name) + len(self._after_name)
         if len(self._name) >= 1 << 16:
             raise EncodeError(f"topic: {topic[:80]!r}... is not a topic's name")
         self.messages = 0
@@ -115,30 +132,37 @@ class _Held:
         self.messages += 1
 
     def take(self) -> Section:
-        _HEAD.pack_into(self._buffer.data, 0, len(self._name), 0, self.messages, self.data_bytes)
-        self._buffer[_HEAD.size : self.head_bytes] = np.frombuffer(self._name, np.uint8)
+        flags = (HEADERS if self._headers else 0) | (SCHEDULED if self._after_name else 0)
+        _HEAD.pack_into(self._buffer.data, 0, len(self._name), flags, self.messages, self.data_bytes)
+        self._buffer[_HEAD.size : self.head_bytes] = np.frombuffer(self._name + self._after_name, np.uint8)
         section = Section(self.topic, self.messages, self._buffer[: self.end].tobytes())
         self.messages, self.end = 0, self.head_bytes
         return section
 
 
 class Encoder:
-    """The rows of a topic stay in their order."""
+    """The rows of a topic stay in their order. `headers`: the bodies begin with them."""
 
-    def __init__(self, held_bytes: int = HELD_BYTES, held_sections: int = HELD_SECTIONS) -> None:
+    def __init__(
+        self, held_bytes: int = HELD_BYTES, held_sections: int = HELD_SECTIONS, *, headers: bool = False
+    ) -> None:
         self._held: dict[str, _Held] = {}
         self._held_bytes = 0
         self._most_bytes = held_bytes
         self._most_sections = held_sections
+        self._headers = headers
 
-    def add(self, topics: pa.Array | str, bodies: pa.Array) -> Iterator[Section]:
+    def add(self, topics: pa.Array | str, bodies: pa.Array, schedules: Schedules | None = None) -> Iterator[Section]:
         """The sections that are full now. `topics`: one for each body, or one for all. Raises EncodeError."""
         column = _Column(bodies)
-        if isinstance(topics, str):
-            yield from self._add(topics, column, None, 0, column.rows)
-            return
-        for topic, rows in rows_by_topic(topics):
-            yield from self._add(topic, column, rows, 0, column.rows if rows is None else rows.size)
+        by_topic = [(topics, None)] if isinstance(topics, str) else rows_by_topic(topics)
+        for topic, rows in by_topic:
+            if schedules is None:
+                yield from self._add(topic, column, rows, 0, column.rows if rows is None else rows.size, None)
+                continue
+            rows = np.arange(column.rows, dtype=np.int64) if rows is None else rows
+            for schedule, part in schedules.parts(rows):
+                yield from self._add(topic, column, part, 0, part.size, schedule)
 
     def finish(self) -> Iterator[Section]:
         """What is left."""
@@ -147,13 +171,25 @@ class Encoder:
             if section.messages:
                 yield section.take()
 
-    def _add(self, topic: str, column: _Column, rows: Rows | None, first: int, count: int) -> Iterator[Section]:
+    def _holding(self, topic: str, schedule: Schedule | None) -> Iterator[Section]:
+        """Makes room for messages with this schedule behind those that the topic has."""
+        held = self._held.get(topic)
+        if held is not None and held.schedule != schedule:
+            if held.messages:
+                yield held.take()
+            self._held_bytes -= held.capacity
+            held = None
+        if held is None:
+            self._held[topic] = held = _Held(topic, schedule=schedule, headers=self._headers)
+            self._held_bytes += held.capacity
+
+    def _add(
+        self, topic: str, column: _Column, rows: Rows | None, first: int, count: int, schedule: Schedule | None
+    ) -> Iterator[Section]:
         if count == 0:
             return
-        held = self._held.get(topic)
-        if held is None:
-            held = self._held[topic] = _Held(topic)
-            self._held_bytes += held.capacity
+        yield from self._holding(topic, schedule)
+        held = self._held[topic]
         at = ffi.NULL if rows is None else ffi.from_buffer("int64_t[]", rows)
         done = 0
         while True:
@@ -167,7 +203,7 @@ class Encoder:
             if size > SECTION_BYTES:
                 if held.messages:
                     yield held.take()
-                yield _alone(topic, column, row)
+                yield _alone(topic, column, row, schedule, headers=self._headers)
                 done += 1
                 if done == count:
                     break
@@ -181,14 +217,39 @@ class Encoder:
             yield from self.finish()
 
 
-def _alone(topic: str, column: _Column, row: int) -> Section:
+class Schedules:
+    """By row; a priority below 0 is none."""
+
+    def __init__(self, delay_ns: npt.NDArray[np.int64], priority: npt.NDArray[np.int64]) -> None:
+        self._delay_ns = delay_ns
+        self._priority = priority
+
+    def parts(self, rows: Rows) -> Iterator[tuple[Schedule | None, Rows]]:
+        """Rows, in their order, as far as they have the same."""
+        delay_ns, priority = self._delay_ns[rows], self._priority[rows]
+        changes = (delay_ns[1:] != delay_ns[:-1]) | (priority[1:] != priority[:-1])
+        begins = [0, *(np.flatnonzero(changes) + 1).tolist(), len(rows)]
+        for begin, end in pairwise(begins):
+            if begin < end:
+                delay, pri = int(delay_ns[begin]), int(priority[begin])
+                pri = DEFAULT_PRIORITY if pri < 0 else pri
+                as_any = delay == 0 and pri == DEFAULT_PRIORITY
+                yield None if as_any else Schedule(delay, pri), np.ascontiguousarray(rows[begin:end])
+
+
+def _alone(topic: str, column: _Column, row: int, schedule: Schedule | None, *, headers: bool) -> Section:
     size = column.body_bytes(row)
     if size > MAX_MESSAGE_BYTES:
         raise EncodeError(f"topic {topic}: a message of {size} bytes; a broker takes {MAX_MESSAGE_BYTES} from Spark")
-    held = _Held(topic)
+    held = _Held(topic, schedule=schedule, headers=headers)
     held.grow(lib.ENCODE_SIZE_BYTES + size)
     held.put_large(column, row)
     return held.take()
+
+
+def is_large(kind: pa.DataType) -> bool:
+    """Whether its offsets have 64 bits."""
+    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
 
 
 def rows_by_topic(topics: pa.Array) -> Iterator[tuple[str, Rows | None]]:

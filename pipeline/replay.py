@@ -166,9 +166,17 @@ def _messages(spark: SparkSession, options: argparse.Namespace, since: int | Non
     elif options.prefix:
         target = sf.concat(sf.lit(options.prefix), target)
     part = sf.col("batch_index") if "batch_index" in found.columns else sf.lit(-1)
+    kept = found.columns
+    attributes = sf.col("attributes") if "attributes" in kept else sf.lit(None).cast("map<string,string>")
     return found.select(
-        "timestamp", sf.col("topic").alias("origin"), "seq", part.alias("part"), target.alias("topic"), "body"
-    )
+        "timestamp", sf.col("topic").alias("origin"), "seq", part.alias("part"), target.alias("topic"), "body",
+        attributes.alias("attributes"),
+    ).select(
+        "*",
+        sf.col("attributes")["key"].alias("key"),
+        sf.col("attributes")["pri"].try_cast("bigint").alias("priority"),
+        sf.col("attributes")["delay_ms"].try_cast("double").cast("bigint").alias("delay_ms"),
+    )  # fmt: skip
 
 
 def extend(plan: Plan, messages: DataFrame, rate: float | None) -> bool:
@@ -206,7 +214,7 @@ def _replay(messages: DataFrame, plan: Plan, chunk: int, connection: Mapping[str
         messages.where((sf.col("timestamp") >= begin) & (sf.col("timestamp") < end))
         .observe(seen, sf.count(sf.lit(1)).alias("messages"))
         .orderBy("timestamp", "origin", "seq", "part")
-        .select("topic", "body")
+        .select("topic", "body", "attributes", "key", "priority", "delay_ms")
         .write.format("mqshards")
         .options(**connection, writer=plan.writer, batch=str(chunk), pollTimeoutMs=str(round(PATIENCE_S * 1000)))
         .mode("append")

@@ -14,47 +14,17 @@ from typing import Final
 
 import pyarrow as pa
 from mq_shards.pipeline.client import Address, Client
-from mq_shards.pipeline.encode import EncodeError, Encoder, Section
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.publish import Batch, abandon, publish
 from mq_shards.pipeline.staging import Stage, Staged
+from mq_shards.pipeline.write_columns import Columns
 from mq_shards.pipeline.write_options import WriteOptions
 from mq_shards.shards.checksum import crc32c
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark.sql.types import StructType
 
-TOPIC: Final = "topic"
-BODIES: Final = ("body", "value")  # the second is what it is called in Kafka's sink
 _QUERY: Final = "sql.streaming.queryId"
-
-
-@dataclass(frozen=True)
-class Columns:
-    """Where in a row they are. Without `topic` all rows go to the one that an option names."""
-
-    body: int
-    body_name: str
-    topic: int | None
-
-    @staticmethod
-    def of(schema: StructType, options: WriteOptions) -> Columns:
-        """As Kafka's sink: other columns are no matter. Raises OptionError."""
-        names = schema.fieldNames()
-        bodies = [name for name in BODIES if name in names]
-        if len(bodies) != 1:
-            said = f"there are {' and '.join(bodies)}" if bodies else f"there are {', '.join(names) or 'no columns'}"
-            raise OptionError(f"one column, body (or value), is wanted: {said}")
-        kind = schema[bodies[0]].dataType
-        if not isinstance(kind, BinaryType | StringType):
-            raise OptionError(f"column {bodies[0]} is of type {kind.simpleString()}; binary or string is wanted")
-        if options.topic is not None:
-            return Columns(names.index(bodies[0]), bodies[0], None)
-        if TOPIC not in names:
-            raise OptionError("topic: there is neither a column nor an option of this name")
-        if not isinstance(kind := schema[TOPIC].dataType, StringType):
-            raise OptionError(f"column topic is of type {kind.simpleString()}; string is wanted")
-        return Columns(names.index(bodies[0]), bodies[0], names.index(TOPIC))
 
 
 @dataclass(frozen=True)
@@ -71,7 +41,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = Columns.of(schema, options)
+        self._columns = Columns.of(schema, options.topic)
         self._batch = (
             Batch(options.writer, options.batch)
             if options.writer is not None and options.batch is not None
@@ -96,7 +66,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = Columns.of(schema, options)
+        self._columns = Columns.of(schema, options.topic)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         return _stage(iterator, self._columns, self._options, self._options.writer or _writer_of_query())
@@ -144,7 +114,7 @@ def _stage(batches: Iterable[pa.RecordBatch], columns: Columns, options: WriteOp
     stages: dict[Address, Stage] = {}
     with ExitStack() as clients:
         try:
-            for section in _sections(batches, columns, options.topic):
+            for section in columns.sections(iter(batches), options.topic):
                 broker = broker_of(options.brokers, section.topic)
                 if (stage := stages.get(broker)) is None:
                     client = clients.enter_context(Client(broker, options.patience_s))
@@ -155,20 +125,3 @@ def _stage(batches: Iterable[pa.RecordBatch], columns: Columns, options: WriteOp
             for stage in stages.values():
                 stage.drop()
             raise
-
-
-def _sections(batches: Iterable[pa.RecordBatch], columns: Columns, topic: str | None) -> Iterator[Section]:
-    encoder = Encoder()
-    for batch in batches:
-        bodies = _without_nulls(batch, columns.body, columns.body_name)
-        topics = topic if columns.topic is None else _without_nulls(batch, columns.topic, TOPIC)
-        assert topics is not None
-        yield from encoder.add(topics, bodies)
-    yield from encoder.finish()
-
-
-def _without_nulls(batch: pa.RecordBatch, number: int, name: str) -> pa.Array:
-    column = batch.column(number)
-    if column.null_count:
-        raise EncodeError(f"column {name} is null in {column.null_count} of {len(column)} rows; a message has a {name}")
-    return column

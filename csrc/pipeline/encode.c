@@ -1,11 +1,9 @@
 #include "pipeline/encode.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <string.h>
 
-/* False: the row, or where it lies, is outside of the column. */
-static bool find(const struct encode_column *column, size_t row, const uint8_t **body, size_t *bytes) {
+bool encode_find(const struct encode_column *column, size_t row, const uint8_t **body, size_t *bytes) {
     if (row >= column->rows) return false;
     int64_t from, until;
     if (column->offsets != NULL) {
@@ -38,7 +36,7 @@ int64_t encode_many(const struct encode_column *column, const int64_t *rows, siz
         const uint8_t *body;
         size_t bytes;
         size_t row = rows != NULL ? (size_t)rows[done] : first + done;
-        if (!find(column, row, &body, &bytes)) return -1;
+        if (!encode_find(column, row, &body, &bytes)) return -1;
         if (left < ENCODE_SIZE_BYTES || left - ENCODE_SIZE_BYTES < bytes) break;
         put_size(at, bytes);
         if (bytes > 0) memcpy(at + ENCODE_SIZE_BYTES, body, bytes); /* of an empty column there may be no data */

@@ -7,6 +7,7 @@
 #ifndef MQ_ENCODE_H
 #define MQ_ENCODE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -20,6 +21,9 @@ struct encode_column {
     const uint8_t *data;
     size_t bytes;
 };
+
+/* Where a row lies. False: it, or its bytes, are outside of the column. */
+bool encode_find(const struct encode_column *column, size_t row, const uint8_t **body, size_t *bytes);
 
 /* Puts rows[0], rows[1], ... into `out`, as many of `count` as fit into `room` bytes, in this order; without `rows` the
  * rows from `first` on. Returns how many were put, and in *used their bytes; -1 if the column is not sound. */

@@ -5,6 +5,7 @@
 #ifndef MQ_MANY_H
 #define MQ_MANY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,5 +15,8 @@ static inline uint32_t many_size(const uint8_t *at) {
 
 /* How many messages there are, if there is nothing but whole ones of `max_bytes` at most each; else -1. */
 int64_t many_count(const uint8_t *at, size_t bytes, uint32_t max_bytes);
+
+/* Of messages that are all whole: whether each begins with a struct headers and so many bytes as that says, and is one message. */
+bool many_have_headers(const uint8_t *at, size_t bytes);
 
 #endif

@@ -76,8 +76,9 @@ enum message_kind {
     MSG_PUBLISH_MANY, /* topic, id: of the first, each next is `shards` higher; count; delay_ns, ttr_ns; body: for
                          each a big-endian uint32_t of its bytes, then those -> OK + seq of the first + incarnation, all
                          are there | NO_SPACE, TERMINATED, none is;
-                         with MSG_IDEMPOTENT, a struct producer_part stands before them -> EARLY too; with MSG_HEADERS
-                         the bytes of each begin with a struct headers */
+                         with MSG_IDEMPOTENT, a struct producer_part stands before them -> EARLY too; with MSG_PRIORITY
+                         a struct publish_priority before that; with MSG_HEADERS the bytes of each begin with a struct
+                         headers */
     MSG_SUBSCRIBE,    /* topic, consumer_number; body: struct subscribe, the channel's name, a description of the client
                          -> OK + seq: its cursor, incarnation | FULL + id: who is there, as in ATTACH | NO_SPACE | FAILED | INVALID */
     MSG_CHANGE,       /* shard, change: enum change; body: topic name, or topic name '\n' channel name
@@ -218,6 +219,12 @@ enum { PARTS_MAX_WORDS = 16 };
 struct packed_run {
     uint64_t id; /* of the message that they are in */
     uint32_t first, count;
+};
+/* In a PUBLISH_MANY's: a struct publish_priority stands before all else in its body, and is that of each message. */
+#define MSG_PRIORITY 8192u
+struct publish_priority {
+    uint32_t pri;
+    uint32_t unused; /* 0 */
 };
 /* More parts than that are delivered as they lie there. */
 enum { PACKED_MAX_PARTS = 1024 };

@@ -238,13 +238,24 @@ struct many {
     const uint8_t *at, *end;
     struct producer_part part;
     bool once;
+    uint32_t pri;
 };
+
+enum { DEFAULT_PRIORITY = 1024 };
 
 static bool split_many(const struct message *m, struct many *out) {
     const uint8_t *at = (const uint8_t *)(m + 1);
-    *out = (struct many){.at = at, .end = at + m->body_bytes, .once = (m->flags & MSG_IDEMPOTENT) != 0};
+    *out = (struct many){
+        .at = at, .end = at + m->body_bytes, .once = (m->flags & MSG_IDEMPOTENT) != 0, .pri = DEFAULT_PRIORITY};
+    if (m->flags & MSG_PRIORITY) {
+        struct publish_priority said;
+        if (m->body_bytes < sizeof said) return false;
+        memcpy(&said, at, sizeof said);
+        out->pri = said.pri;
+        at = out->at += sizeof said;
+    }
     if (!out->once) return true;
-    if (m->body_bytes < sizeof out->part) return false;
+    if ((size_t)(out->end - at) < sizeof out->part) return false;
     memcpy(&out->part, at, sizeof out->part);
     out->at += sizeof out->part;
     return true;
@@ -278,8 +289,6 @@ static bool all_headers_whole(const struct message *m, struct many many) {
     return are;
 }
 
-enum { DEFAULT_PRIORITY = 1024 };
-
 /* Whether it is to be written at all; if not, `status` is the answer. */
 static bool is_due(struct worker *w, uint32_t topic, const struct message *m, const struct many *many,
                    uint8_t *status) {
@@ -301,7 +310,7 @@ static void enter_many(struct worker *w, uint32_t topic, const struct message *m
     bool unheard = topic_at(&w->topics, topic)->messages == 0;
     if (many->once) shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &many->part, PUBLISH_MORE);
     struct message each = *m;
-    each.pri = DEFAULT_PRIORITY;
+    each.pri = many->pri;
     uint64_t id = m->id;
     for (uint32_t left = m->count; left > 0; left--, id += w->shards) {
         struct arrival one = next_of_many(many);

@@ -30,7 +30,7 @@ from mq_shards.gateway.byte_window import ByteWindow
 from mq_shards.gateway.names import is_valid_name
 from mq_shards.gateway.pipeline import message_sections
 from mq_shards.gateway.pipeline.decisions import Decision
-from mq_shards.gateway.pipeline.message_sections import SectionsError
+from mq_shards.gateway.pipeline.message_sections import Section, SectionsError
 from mq_shards.gateway.workers import WorkersError
 
 MAX_SECTIONS: Final = 1 << 20  # of one batch
@@ -175,11 +175,14 @@ class Carrying:
         places = [(self._paths[parts.file[n]], parts.offset[n], parts.size[n]) for n in range(first, until)]
         return await asyncio.get_running_loop().run_in_executor(self._threads, _read, places)
 
-    async def publish(self, part: int, topic: str, messages: int, bodies: bytes, size: int) -> None:
+    async def publish(self, part: int, section: Section, bodies: bytes, size: int) -> None:
         """Takes `size` bytes of the window with it."""
         try:
             once = Once(self._decision.key, self._decision.batch, part)
-            await self._broker.publish_many(topic, messages, bodies, once)
+            await self._broker.publish_many(
+                section.topic.decode(), section.messages, bodies, once,
+                has_headers=section.has_headers, delay_ns=section.delay_ns, priority=section.priority,
+            )  # fmt: skip
         finally:
             self._window.give(size)
 
@@ -239,12 +242,12 @@ class _Sending:
         left = size
         try:
             for part, data in enumerate(await carrying.read(self._parts, first, until), first):
-                topic, messages, bodies = message_sections.split(data)
-                await carrying.prepare(topic)
+                section, bodies = message_sections.split(data)
+                await carrying.prepare(section.topic.decode())
                 while len(self._on_way) >= SHARD_PARTS:
                     await self._oldest()
                 left -= sizes[part]
-                task = asyncio.create_task(carrying.publish(part, topic, messages, bodies, sizes[part]))
+                task = asyncio.create_task(carrying.publish(part, section, bodies, sizes[part]))
                 self._on_way.append((task, sizes[part]))
                 self._on_way_bytes += sizes[part]
         finally:

@@ -70,7 +70,10 @@ class HttpPublish:
                 size = section.end - section.data
                 await self._window.take(size)
                 try:
-                    await self._broker.publish_many(topic, section.messages, body[section.data : section.end])
+                    await self._broker.publish_many(
+                        topic, section.messages, body[section.data : section.end],
+                        has_headers=section.has_headers, delay_ns=section.delay_ns, priority=section.priority,
+                    )  # fmt: skip
                 finally:
                     self._window.give(size)
                 published += section.messages

@@ -1,8 +1,9 @@
 """Sections, the form in which messages come over HTTP: each has messages for one topic, as PUBLISH_MANY takes them.
 
-Little-endian: uint16 bytes of topic, uint16 0, uint32 messages, uint32 bytes; the topic; so many bytes
-(csrc/ringbuf/many.h). A worker never refuses for its form what has been checked here. Nothing is done once per
-message in Python.
+Little-endian: uint16 bytes of topic, uint16 flags, uint32 messages, uint32 bytes; the topic; with SCHEDULED uint64
+delay_ns, uint32 priority, uint32 0; so many bytes (csrc/ringbuf/many.h), with HEADERS each message's begin with its
+headers (struct headers, csrc/ringbuf/message.h). A worker never refuses for its form what has been checked here.
+Nothing is done once per message in Python.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway.names import MAX_TOPIC_BYTES
 
 HEAD: Final = struct.Struct("<HHII")
+HEADERS: Final = 1
+SCHEDULED: Final = 2
+SCHEDULE: Final = struct.Struct("<QII")
+MAX_DELAY_NS: Final = ((1 << 32) - 1) * 1_000_000_000
 # One request to a worker: others of its clients do not wait long. One message may have more.
 SECTION_BYTES: Final = 1 << 20
 BODY_SECTIONS: Final = 1 << 16  # in one body
@@ -36,6 +41,9 @@ class Section(NamedTuple):
     start: int  # of its head
     data: int  # of its messages
     end: int
+    has_headers: bool = False
+    delay_ns: int = 0
+    priority: int | None = None
 
 
 def check(body: bytes, max_message_bytes: int) -> Iterator[Section]:
@@ -58,6 +66,8 @@ def check(body: bytes, max_message_bytes: int) -> Iterator[Section]:
             if section.messages and lib.many_count(base + section.data, size, ANY_SIZE) == section.messages:
                 raise SectionsError(f"a message in the section at {at} has more than {max_message_bytes} bytes")
             raise SectionsError(f"the section at {at} does not hold {section.messages or 'any'} messages")
+        if section.has_headers and not lib.many_have_headers(base + section.data, size):
+            raise SectionsError(f"a message in the section at {at} has not the headers that it should begin with")
         sections += 1
         if sections > BODY_SECTIONS:
             raise SectionsError(f"a body has {BODY_SECTIONS} sections at most")
@@ -71,29 +81,38 @@ def in_file(path: Path, until: int) -> Iterator[Section]:
         at = 0
         while at < until:
             file.seek(at)
-            section = _decode(file.read(HEAD.size + MAX_TOPIC_BYTES), 0)
-            section = Section(section.topic, section.messages, at, at + section.data, at + section.end)
+            section = _decode(file.read(HEAD.size + MAX_TOPIC_BYTES + SCHEDULE.size), 0)
+            section = section._replace(start=at, data=at + section.data, end=at + section.end)
             if section.end > until:
                 raise SectionsError(f"{path.name}: {until} bytes end in the middle of a section")
             yield section
             at = section.end
 
 
-def split(data: bytes) -> tuple[str, int, bytes]:
-    """Of one section: its topic, how many messages there are, and them. Raises SectionsError."""
+def split(data: bytes) -> tuple[Section, bytes]:
+    """Of one section: what it says, and its messages. Raises SectionsError."""
     section = _decode(data, 0)
     if section.end != len(data):
         raise SectionsError("a section is not what it was when it was staged")
-    return section.topic.decode(), section.messages, data[section.data :]
+    return section, data[section.data :]
 
 
 def _decode(data: bytes, at: int) -> Section:
     if len(data) - at < HEAD.size:
         raise SectionsError(f"a section ends in the middle of its head, at {at}")
-    name_bytes, zero, messages, size = HEAD.unpack_from(data, at)
-    if zero != 0:
+    name_bytes, flags, messages, size = HEAD.unpack_from(data, at)
+    if flags & ~(HEADERS | SCHEDULED):
         raise SectionsError(f"no section begins at {at}")
     if name_bytes > MAX_TOPIC_BYTES:
         raise SectionsError(f"a topic's name has {MAX_TOPIC_BYTES} bytes at most; at {at} are {name_bytes}")
     start = at + HEAD.size
-    return Section(data[start : start + name_bytes], messages, at, start + name_bytes, start + name_bytes + size)
+    topic, start = data[start : start + name_bytes], start + name_bytes
+    if not flags & SCHEDULED:
+        return Section(topic, messages, at, start, start + size, bool(flags & HEADERS))
+    if len(data) - start < SCHEDULE.size:
+        raise SectionsError(f"a section ends in the middle of its head, at {at}")
+    delay_ns, priority, zero = SCHEDULE.unpack_from(data, start)
+    if zero != 0 or delay_ns > MAX_DELAY_NS:
+        raise SectionsError(f"no section begins at {at}")
+    start += SCHEDULE.size
+    return Section(topic, messages, at, start, start + size, bool(flags & HEADERS), delay_ns, priority)

@@ -114,4 +114,7 @@ def test_what_is_archived_and_replayed_is_each_message_of_each_batch_once(
     assert parts.where("seq >= 3 and seq < 6").count() == 7 + 1 + 1
     # Into another topic, in the same order.
     assert run_job(replay_job, broker, "--from", to, "--to-topic", "again") == 0
-    assert [bytes(row.body) for row in load(spark, broker, "again").collect()] == sent
+    again = load(spark, broker, "again").collect()
+    assert [bytes(row.body) for row in again] == sent
+    kept = [{name: value for name, value in row.attributes.items() if name != "ttr_ms"} for row in archived]
+    assert [{name: row.attributes.get(name) for name in of} for row, of in zip(again, kept, strict=True)] == kept

@@ -64,10 +64,35 @@ def test_rows_become_messages_in_their_order(spark: SparkSession, broker: Broker
 
 
 def test_the_option_topic_wins_and_other_columns_are_no_matter(spark: SparkSession, broker: Broker) -> None:
-    rows = spark.createDataFrame([("elsewhere", "one", 7), ("elsewhere", "", 8)], "topic string, value string, key int")
+    sent = [("elsewhere", "one", 7), ("elsewhere", "", 8)]
+    rows = spark.createDataFrame(sent, "topic string, value string, number int")
     save(rows.coalesce(1), broker, topic=" chosen ")
     assert bodies(broker, "chosen", spark) == ["one", ""]
     assert not broker.topic("elsewhere")
+
+
+def test_attributes_keys_delays_and_priorities_are_written_and_read_again(spark: SparkSession, broker: Broker) -> None:
+    rows = spark.createDataFrame(
+        [
+            ("one", {"A": "1", "pri": "9", "ttr_ms": "7"}, None, None, None),
+            ("two", {"key": "old", "any text": "\r\n"}, "k", None, 5),
+            ("three", None, None, 0, None),
+            ("four", {}, "", 60_000, 4_294_967_295),
+        ],
+        "body string, attributes map<string,string>, key string, delay_ms long, priority long",
+    )
+    save(rows.coalesce(1), broker, topic="attributed")
+    found = spark.read.format("mqshards").options(brokers=broker.address, topic="attributed").load().orderBy("seq")
+    assert [(bytes(row.body).decode(), {**row.attributes, "ttr_ms": ""}) for row in found.collect()] == [
+        ("one", {"pri": "1024", "ttr_ms": "", "A": "1"}),
+        ("two", {"pri": "5", "ttr_ms": "", "key": "k", "any text": "\r\n"}),
+        ("three", {"pri": "1024", "ttr_ms": ""}),
+        ("four", {"pri": "4294967295", "ttr_ms": "", "delay_ms": "60000", "key": ""}),
+    ]
+    as_kafka = ("array(struct('h', cast('v' as binary))) headers", "cast('k' as binary) key", "'x' value")
+    save(spark.range(1).selectExpr(*as_kafka), broker, topic="as-kafka")
+    (row,) = spark.read.format("mqshards").options(brokers=broker.address, topic="as-kafka").load().collect()
+    assert (row.attributes["h"], row.attributes["key"], bytes(row.body)) == ("v", "k", b"x")
 
 
 def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, broker: Broker) -> None:
@@ -84,6 +109,10 @@ def test_what_was_read_can_be_written_as_it_is(spark: SparkSession, broker: Brok
         ("body int", {"topic": "t"}, "column body is of type int; binary or string is wanted"),
         ("body string", {}, "topic: there is neither a column nor an option"),
         ("body string, topic int", {}, "column topic is of type int"),
+        ("body string, headers map<string,int>", {"topic": "t"}, "column headers is of type map<string,int>; map<str"),
+        ("body string, headers map<string,string>, attributes map<string,string>", {"topic": "t"}, "there are attrib"),
+        ("body string, key int", {"topic": "t"}, "column key is of type int; string or binary is wanted"),
+        ("body string, delay_ms string", {"topic": "t"}, "column delay_ms is of type string; int or bigint"),
         ("body string", {"topic": " "}, "topic: it is empty"),
         ("body string", {"topic": "t", "writer": "w"}, "writer and batch: both are wanted"),
         ("body string", {"topic": "t", "writer": ".w", "batch": "1"}, "writer: '.w' is not"),
@@ -109,21 +138,23 @@ def test_topics_are_only_appended_to(spark: SparkSession, broker: Broker) -> Non
 
 
 @pytest.mark.parametrize(
-    ("topic", "body", "said"),
+    ("topic", "body", "more", "said"),
     [
-        ("'refused'", "null", "column body is null in"),
-        ("null", "'x'", "column topic is null in"),
-        ("'not a name'", "'x'", "'not a name' is not a topic's name"),
-        ("'refused'", "repeat('x', 1 << 21)", "more than 1048576 bytes"),
-        ("'refused'", "repeat('x', 33 << 20)", "topic refused: a message of 34603008 bytes"),
+        ("'refused'", "null", [], "column body is null in"),
+        ("null", "'x'", [], "column topic is null in"),
+        ("'not a name'", "'x'", [], "'not a name' is not a topic's name"),
+        ("'refused'", "repeat('x', 1 << 21)", [], "more than 1048576 bytes"),
+        ("'refused'", "repeat('x', 33 << 20)", [], "topic refused: a message of 34603008 bytes"),
+        ("'refused'", "'x'", ["if(id = 19999, -1, 0) delay_ms"], "column delay_ms: -1 is not 0 to"),
+        ("'refused'", "'x'", ["if(id = 19999, map('', 'v'), null) headers"], "row .*: a header has a name"),
     ],
 )
 def test_a_row_that_is_refused_is_named_and_nothing_is_published(
-    spark: SparkSession, broker: Broker, topic: str, body: str, said: str
+    spark: SparkSession, broker: Broker, topic: str, body: str, more: list[str], said: str
 ) -> None:
     # In one task, which has sent 16 MB when it comes to that row.
     rows = spark.range(20_000, numPartitions=1).selectExpr(
-        f"if(id = 19999, {topic}, 'refused') topic", f"if(id = 19999, {body}, repeat('.', 800)) body"
+        f"if(id = 19999, {topic}, 'refused') topic", f"if(id = 19999, {body}, repeat('.', 800)) body", *more
     )
     with pytest.raises(Exception, match=said):
         save(rows, broker)
