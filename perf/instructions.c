@@ -53,7 +53,7 @@ static void give_segments(void) {
     uint32_t number;
     int64_t shard;
     while ((shard = worker_wanting_shard(worker, &bytes, &number)) >= 0) {
-        while (worker_dead_segments(worker, (uint32_t)shard)) worker_drop_first(worker, (uint32_t)shard);
+        while (worker_dead_segments(worker, (uint32_t)shard) && worker_drop_first(worker, (uint32_t)shard)) continue;
         uint64_t size = bytes > SEGMENT_TOTAL ? bytes : SEGMENT_TOTAL;
         int fd = memfd_create("segment", MFD_CLOEXEC);
         if (!worker_add_segment(worker, (uint32_t)shard, fd, number, size, true, now_then)) die("no segment");

@@ -14,6 +14,9 @@ from typing import Final, NamedTuple
 # An oldest segment that is past its retention is emptied (its live messages move to the head) when less than this part
 # of it lives, or of the whole log: each byte that is moved then frees at least one.
 WORTH_MOVING: Final = 0.5
+# The names that would have to be written anew are at most this part of what is past its retention; when the disk is
+# full, no more than what goes.
+WORTH_NAMING: Final = 0.5
 
 
 class Retention(NamedTuple):
@@ -23,13 +26,15 @@ class Retention(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A sealed segment: `live` of the `total` messages that were written to it are still needed."""
+    """A sealed segment: `live` of the `total` messages that were written to it are still needed; and `names` bytes of
+    names stand in it and in no later one."""
 
     number: int
     bytes: int
     sealed_at: float  # wall clock, seconds
     live: int
     total: int
+    names: int = 0
 
 
 class Decision(NamedTuple):
@@ -52,17 +57,27 @@ def decide(
     """`sealed` from the oldest on; `unread`: whether a reader has not read all of a segment. Pure: the clock and the
     log are the caller's."""
     held = active_bytes + sum(s.bytes for s in sealed)
-    drop = 0
+    past = []
     for segment in sealed:
-        past = disk_full or held > retention.bytes or now - segment.sealed_at > retention.age_s
+        is_past = disk_full or held > retention.bytes or now - segment.sealed_at > retention.age_s
         kept_for_readers = not disk_full and held <= retention.reader_bytes
-        if not past or (kept_for_readers and unread(segment.number)):
-            return Decision(drop, compact=False)
-        if segment.live:
-            return Decision(drop, _worth_moving(sealed[drop:]))
-        drop += 1
+        if not is_past or (kept_for_readers and unread(segment.number)):
+            break
+        past.append(segment)
         held -= segment.bytes
-    return Decision(drop, compact=False)
+    dead = next((n for n, segment in enumerate(past) if segment.live), len(past))
+    drop = _worth_naming(past, dead, disk_full)
+    return Decision(drop, drop == dead < len(past) and _worth_moving(sealed[drop:]))
+
+
+def _worth_naming(past: Sequence[Segment], dead: int, disk_full: bool) -> int:
+    """How many of the dead ones: names in them are written anew, so as many other bytes must have come since."""
+    size = sum(s.bytes for s in past)
+    while dead and sum(s.names for s in past[:dead]) > (
+        sum(s.bytes for s in past[:dead]) if disk_full else WORTH_NAMING * size
+    ):
+        dead -= 1
+    return dead
 
 
 def _worth_moving(sealed: Sequence[Segment]) -> bool:

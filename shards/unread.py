@@ -1,7 +1,9 @@
 """What of a segment readers have not read yet, told from the heads of segments alone.
 
-Each segment begins with a TOPIC record for every topic, which bears its next seq: what was published in a segment lies
-between what its head says and what the head of the next one says. So a worker need not look at the messages.
+Each segment begins with a TOPIC record for every topic that a reader named then, which bears its next seq: what was
+published in a segment lies between what its head says and what the head of the next one says. So a worker need not
+look at the messages. Where the next one says nothing, as nobody had named the topic yet, one after that does, or the
+worker.
 """
 
 from __future__ import annotations
@@ -63,10 +65,13 @@ class UnreadSegments:
     """Of one shard: which of its segments hold what some reader has not read. Remembers heads."""
 
     path: Callable[[int], Path]
+    active: Callable[[], int]  # the segment that is written to
+    next_seq: Callable[[str], int]  # of a topic; 0: the worker knows none of that name
     unread: Mapping[str, int] = field(default_factory=dict)  # by topic of this shard: the first seq not read
     # Reads a head elsewhere, and says it to `heard` then; None: it is read at once.
     fetch: Callable[[int, frozenset[str]], None] | None = None
     _names: frozenset[str] = frozenset()
+    _since: dict[str, int] = field(default_factory=dict)  # heads of later segments than this name it if it is there
     _heads: dict[int, Head] = field(default_factory=dict)
     _parts: dict[int, Head] = field(default_factory=dict)  # which are good for once
     _asked: set[int] = field(default_factory=set)
@@ -75,6 +80,8 @@ class UnreadSegments:
         self.unread = unread
         if frozenset(unread) != self._names:
             self._names = frozenset(unread)
+            active = self.active()
+            self._since = {topic: self._since.get(topic, active) for topic in unread}
             self._heads, self._parts, self._asked = {}, {}, set()
 
     def hold(self, segment: int) -> bool:
@@ -83,19 +90,31 @@ class UnreadSegments:
             return False
         try:
             begin, end = self._head(segment), self._head(segment + 1)
+            return (
+                begin is None
+                or end is None
+                or any(self._holds(segment, topic, seq, begin, end) for topic, seq in self.unread.items())
+            )
         except OSError:
             return True
-        if begin is None or end is None:
-            return True
-        return any(self._holds(topic, seq, begin, end) for topic, seq in self.unread.items())
 
-    @staticmethod
-    def _holds(topic: str, unread: int, begin: Head, end: Head) -> bool:
+    def _holds(self, segment: int, topic: str, unread: int, begin: Head, end: Head) -> bool:
         until = end.next_seqs.get(topic)
         if until is None:
-            # Forgotten, as no segment has a message of it; or its record is yet to be written.
-            return not end.whole
-        return unread < until and begin.next_seqs.get(topic, 0) < until
+            until = self._until(segment + 1, topic)
+        return until is None or (unread < until and begin.next_seqs.get(topic, 0) < until)
+
+    def _until(self, segment: int, topic: str) -> int | None:
+        """What was published before a segment lies below this, or a later one; None: that is not known yet."""
+        for number in range(segment, self.active() + 1):
+            head = self._head(number)
+            if head is None:
+                return None
+            if topic in head.next_seqs:
+                return head.next_seqs[topic]
+            if number > self._since[topic] and head.whole:
+                return 0  # there was none yet, or it was forgotten
+        return self.next_seq(topic)
 
     def heard(self, segment: int, names: frozenset[str], head: Head | OSError) -> None:
         if names != self._names:

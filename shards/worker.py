@@ -166,7 +166,11 @@ class Worker:
         files = self._files[shard] = ShardFiles(self._store(shard))
         if not self._in_memory:
             directory = shard_path(Path(self._data_dir), shard)
-            files.unread = UnreadSegments(lambda segment: directory / segment_name(segment))
+            files.unread = UnreadSegments(
+                lambda segment: directory / segment_name(segment),
+                lambda: int(lib.worker_active_segment(self._worker, shard)),
+                self._next_seq,
+            )
         if not lib.worker_own(self._worker, shard):
             raise MemoryError
         recovered = files.store.recover(self._refuses_damage)
@@ -376,6 +380,10 @@ class Worker:
             unread.set(topics)
             self._keep_named_topics(shard)
 
+    def _next_seq(self, topic: str) -> int:
+        name = topic.encode("latin-1", "replace")
+        return int(lib.worker_next_seq(self._worker, name, len(name)))
+
     def _is_unread(self, shard: int, segment: int) -> bool:
         unread = self._files[shard].unread
         if unread is None or self._unread is None:
@@ -385,6 +393,8 @@ class Worker:
     def _tidy_shard(self, shard: int) -> bool:
         worker = self._worker
         first, active = lib.worker_first_segment(worker, shard), lib.worker_active_segment(worker, shard)
+        if active and lib.worker_heal_names(worker, shard) == lib.NAMES_MORE:
+            return True
         if self._disk_full and active and self._mostly_dead(shard, active):
             # Everything is in the active segment, which cannot go as long as it is that.
             lib.worker_roll(worker, shard)
@@ -402,6 +412,7 @@ class Worker:
                     files.sealed_at.get(number, 0.0),
                     live,
                     total[0],
+                    lib.worker_segment_names(worker, shard, number),
                 )
             )
         active_bytes = lib.worker_segment_bytes(worker, shard, active)
@@ -424,6 +435,9 @@ class Worker:
         If the syncs in the background will see to that, they are not waited for. True if segments were dropped.
         """
         files = self._files[shard]
+        moved = lib.worker_move_names(self._worker, shard, lib.worker_first_segment(self._worker, shard) + count - 1)
+        if moved != lib.NAMES_MOVED:
+            return bool(moved == lib.NAMES_MORE)
         if self._background_sync and not self._disk_full:
             if not files.doomed:
                 files.doomed, files.doomed_until = count, lib.worker_appended(self._worker, shard)
@@ -436,7 +450,8 @@ class Worker:
         self._keep_named_topics(shard)
         for _ in range(count):
             number = lib.worker_first_segment(self._worker, shard)
-            lib.worker_drop_first(self._worker, shard)
+            if not lib.worker_drop_first(self._worker, shard):
+                return False
             files.sealed_at.pop(number, None)
             self._remove(shard, number)
             if files.unread is not None:

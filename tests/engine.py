@@ -158,7 +158,7 @@ class Engine:
             self._supply(worker)
         self._run_until_quiet()
         while lib.worker_dead_segments(worker, shard):
-            lib.worker_drop_first(worker, shard)
+            assert lib.worker_drop_first(worker, shard)
             _, fd = self._segments[shard].pop(0)
             os.close(fd)
 

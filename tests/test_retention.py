@@ -38,3 +38,20 @@ def test_the_oldest_go_when_dead_and_past_retention(
 
 def test_nothing_is_kept_without_a_retention() -> None:
     assert decide(sealed(0, 0, 50), 0, Retention(0.0, 0), 1000 * DAY, disk_full=False) == Decision(2, compact=False)
+
+
+@pytest.mark.parametrize(
+    ("names", "live", "disk_full", "drop"),
+    [
+        ([60], [0], False, 0),  # all of them would be written again
+        ([60, 0], [0, 0], False, 2),
+        ([60, 40, 0, 0], [0, 0, 0, 0], False, 4),
+        ([0, 60, 60], [0, 0, 0], False, 2),  # those before them may go
+        ([60, 0, 0], [0, 10, 0], False, 1),  # what comes behind can only be emptied when they are gone
+        ([60], [0], True, 1),
+        ([65], [0], True, 0),  # that would not make room
+    ],
+)
+def test_names_are_not_written_again_and_again(names: list[int], live: list[int], disk_full: bool, drop: int) -> None:
+    segments = [s._replace(names=n * MIB) for s, n in zip(sealed(*live, age=2 * DAY), names, strict=True)]
+    assert decide(segments, 0, KEEP, 1000 * DAY, disk_full).drop == drop

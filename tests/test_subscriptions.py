@@ -632,7 +632,7 @@ def drop_oldest(bench: Channels) -> None:
         bench.supply()
     bench.turn()
     assert lib.worker_dead_segments(bench.worker, 0) >= 1
-    lib.worker_drop_first(bench.worker, 0)
+    assert lib.worker_drop_first(bench.worker, 0)
     _, fd = bench.segments[0].pop(0)
     os.close(fd)
 

@@ -359,7 +359,7 @@ def test_live_messages_of_a_dead_segment_move_with_their_state(bench: Bench) -> 
         bench.turn()
     bench.turn()
     assert lib.worker_dead_segments(bench.worker, 0) == 1
-    lib.worker_drop_first(bench.worker, 0)
+    assert lib.worker_drop_first(bench.worker, 0)
     os.close(bench.segments[0].pop(0)[1])
     bench.restart()
     assert (bench.found.jobs, bench.found.damages) == (4, 0)
@@ -380,7 +380,7 @@ def test_an_active_segment_can_be_closed_early(bench: Bench) -> None:
     lib.worker_roll(bench.worker, 0)
     bench.turn()
     assert (lib.worker_active_segment(bench.worker, 0), lib.worker_dead_segments(bench.worker, 0)) == (2, 1)
-    lib.worker_drop_first(bench.worker, 0)
+    assert lib.worker_drop_first(bench.worker, 0)
     os.close(bench.segments[0].pop(0)[1])
     assert bench.ask(PUBLISH, topic=1, id=2 * SHARDS).status == OK
     bench.restart()
@@ -515,7 +515,7 @@ def go_on_in_a_new_segment(bench: Bench) -> None:
 
 def drop_all_but_the_active(bench: Bench) -> None:
     for _ in range(lib.worker_dead_segments(bench.worker, 0)):
-        lib.worker_drop_first(bench.worker, 0)
+        assert lib.worker_drop_first(bench.worker, 0)
         os.close(bench.segments[0].pop(0)[1])
     assert bench.segments[0][0][0] == lib.worker_active_segment(bench.worker, 0)
 
@@ -565,7 +565,7 @@ def test_a_topic_that_came_back_can_be_forgotten_again_after_a_restart(bench: Be
     assert pass_through(bench, "t", 2) == [0, 1]
     go_on_in_a_new_segment(bench)
     go_on_in_a_new_segment(bench)
-    lib.worker_drop_first(bench.worker, 0)  # segments that name it are left
+    assert lib.worker_drop_first(bench.worker, 0)  # segments that name it are left
     os.close(bench.segments[0].pop(0)[1])
     assert pass_through(bench, "t") == [2]
     bench.restart()

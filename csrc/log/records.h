@@ -3,8 +3,10 @@
  * The records (see log.h for their frame):
  *
  *   TOPIC    topic: a number new to this shard; seq: its next_seq; flags: TOPIC_*; attributes, if TOPIC_STOPPED: uint64_t
- *            from which seq; if TOPIC_RETAINS struct topic_attributes; body: its name. Each segment begins with those of all topics that have something in
- *            them, so that the segments before it can go. Written twice: without it nobody would know whose the messages are that bear the number.
+ *            from which seq; if TOPIC_RETAINS struct topic_attributes; body: its name. A segment has those of the topics of which it has
+ *            messages, before them, and each followed by the SUBSCRIPTIONs of the topic; and begins with those of topics
+ *            that readers of the log name. What a segment that is to go has alone is written anew before. Written twice:
+ *            without it nobody would know whose the messages are that bear the number.
  *   FLOOR    seq: where topics that are made from now on begin to count; id: the highest message id given out so far; body:
  *            uint32_t[]: numbers of topics with nothing in them, which mean nothing from here on.
  *   PUBLISH  topic, seq, id, body, before it a struct headers and its bytes if MESSAGE_HEADERS; attributes: uint32_t pri, ttr in ms, and, if it is delayed, delay in ms; or, if one
@@ -20,8 +22,7 @@
  * Of subscriptions, whose number in the shard is the record's id:
  *
  *   SUBSCRIPTION  topic, seq: its cursor, flags: SUBSCRIPTION_PAUSED, body: its name; attributes, if it was set back: uint64_t: from
- *                 which seq on it holds messages. Each segment begins with those of all.
- *                 Written twice, as TOPICs are.
+ *                 which seq on it holds messages. Written where TOPICs are, and twice, as they are.
  *   CURSOR        topic, seq: the cursor; what lies before it has been delivered once.
  *   FINISH        topic, seq: a message that is finished; attributes: uint32_t count: so are those that follow it, count
  *                 in all; or body: int32_t[] of how far from seq each one finished lies. FINISH_UPTO: all that were

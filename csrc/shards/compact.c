@@ -69,12 +69,12 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
     bytes += jobs * sizeof(struct state_attributes);
     if (held) bytes += references.count * sizeof *references.items + in_parts * sizeof(struct parts_left);
     /* Like a publish, it leaves the room that deletes will need: on a full disk nothing else frees any. */
-    if (shard_reserve(w, s, 2 + in_parts + jobs, bytes, true) != LOG_OK) return false;
+    if (shard_reserve_named(w, s, topic, 2 + in_parts + jobs, bytes) != LOG_OK) return false;
     uint16_t flags = (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0) | (jobs ? MOVED_IN_JOBS : 0));
     log_position to = shard_log_moved(w, s, topic, job ? job_at(w, job) : NULL, r, flags);
     if (held) {
         uint16_t delayed = stream_delayed(&t->stream, r->seq) ? REFERENCES_DELAYED : 0;
-        shard_log_references(w, s, r, delayed, references.items, references.count);
+        shard_log_references(w, s, topic, r, delayed, references.items, references.count);
         stream_move(&t->stream, r->seq, to);
         if (in_parts) log_parts(w, s, t, r);
     }

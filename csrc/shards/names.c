@@ -14,15 +14,30 @@ enum { SLEEPING_MOST = 256, FORGOTTEN_AT_ONCE = 64 };
 
 /* --- numbers ------------------------------------------------------------------------------------------------------ */
 
-static bool keeps(const struct worker *w, const struct shard *s, const struct topic *t) {
-    return s->keep_all || map_find(&s->keep, siphash(w->topics.key, t->name, t->name_bytes));
+static void unlink_known(struct worker *w, struct shard *s, struct topic *t) {
+    *(t->known_previous ? &topic_at(&w->topics, t->known_previous)->known_next : &s->known_first) = t->known_next;
+    *(t->known_next ? &topic_at(&w->topics, t->known_next)->known_previous : &s->known_last) = t->known_previous;
+    t->known_next = t->known_previous = 0;
+}
+
+static void link_last(struct worker *w, struct shard *s, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    t->known_previous = s->known_last;
+    *(s->known_last ? &topic_at(&w->topics, s->known_last)->known_next : &s->known_first) = topic;
+    s->known_last = topic;
+}
+
+void shard_list_last(struct worker *w, struct shard *s, uint32_t topic) {
+    if (s->known_last == topic) return;
+    unlink_known(w, s, topic_at(&w->topics, topic));
+    link_last(w, s, topic);
 }
 
 static void leave_known(struct worker *w, struct shard *s, struct topic *t) {
-    *(t->known_previous ? &topic_at(&w->topics, t->known_previous)->known_next : &s->known_first) = t->known_next;
-    *(t->known_next ? &topic_at(&w->topics, t->known_next)->known_previous : &s->known_last) = t->known_previous;
+    shard_uncount_name(s, t);
+    unlink_known(w, s, t);
     map_remove(&s->numbers, t->number);
-    t->known_next = t->known_previous = t->number = 0;
+    t->number = 0;
 }
 
 bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number) {
@@ -32,11 +47,8 @@ bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_
     /* One that was forgotten and came back has a number of each life in the log, and is listed under the last alone. */
     if (t->number) leave_known(w, s, t);
     t->number = number;
-    t->known_previous = s->known_last;
-    *(s->known_last ? &topic_at(&w->topics, s->known_last)->known_next : &s->known_first) = topic;
-    s->known_last = topic;
+    link_last(w, s, topic);
     if (number > s->topics_known) s->topics_known = number;
-    t->kept = keeps(w, s, t);
     return true;
 }
 
@@ -117,7 +129,7 @@ static bool forget_some(struct worker *w, struct shard *s) {
         uint32_t topic = s->asleep_first;
         if (!topic || s->asleep <= sleeping_most(w)) break;
         struct topic *t = topic_at(&w->topics, topic);
-        if (t->kept) {
+        if (shard_keeps(s, t)) {
             wake(w, s, t);
             fall_asleep(w, s, topic);
             continue;
@@ -152,25 +164,13 @@ void shard_sleep_after_replay(struct worker *w, struct shard *s) {
     }
 }
 
-/* --- the log has less of them ------------------------------------------------------------------------------------- */
-
-void shard_forget_before(struct worker *w, struct shard *s, uint32_t first_segment) {
-    for (uint32_t topic = s->asleep_first, next; topic; topic = next) {
-        const struct topic *t = topic_at(&w->topics, topic);
-        next = t->later;
-        if (!t->kept && t->last_segment < first_segment) forget(w, s, topic);
-    }
-}
-
-bool shard_topic_in_head(const struct shard *s, const struct topic *t) {
-    return t->durable || t->kept || topic_jobs(t) || t->stream.live || t->end_unwritten ||
-           t->last_segment + 1 >= log_active_segment(s->log);
-}
+/* --- names that somebody remembers ------------------------------------------------------------------------------------ */
 
 void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes) {
     assert(names || !bytes);
-    map_free(&s->keep);
     s->keep_all = !names;
+    if (!names) return; /* until it is known which, segments begin with those that were known to be */
+    map_free(&s->keep);
     for (size_t at = 0; at < bytes;) {
         const char *end = memchr(names + at, '\n', bytes - at);
         size_t name_bytes = end ? (size_t)(end - (names + at)) : bytes - at;
@@ -178,6 +178,4 @@ void shard_keep_topics(struct worker *w, struct shard *s, const char *names, siz
         if (!map_find(&s->keep, key) && !map_insert(&s->keep, key, 1)) worker_die("out of memory");
         at += name_bytes + 1;
     }
-    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next)
-        topic_at(&w->topics, topic)->kept = keeps(w, s, topic_at(&w->topics, topic));
 }

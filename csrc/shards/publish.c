@@ -153,7 +153,6 @@ static void enter(struct worker *w, uint32_t topic, const struct message *m, str
 static enum outcome prepare(struct worker *w, uint32_t topic, const struct message *m, uint32_t count, uint64_t bytes,
                             uint8_t *status) {
     struct topic *t = topic_at(&w->topics, topic);
-    struct shard *s = shard_of_topic(w, t);
     *status = t->terminated ? STATUS_TERMINATED : STATUS_NO_SPACE;
     if (m->id % w->shards != t->shard || t->terminated) return DONE;
     bool durable = (m->flags & MSG_DURABLE) != 0, retain = (m->flags & MSG_RETAIN) != 0;
@@ -164,18 +163,7 @@ static enum outcome prepare(struct worker *w, uint32_t topic, const struct messa
     *status = STATUS_NO_SPACE;
     if (!durable && !t->tube) topic_want_tube(w, topic);
     if (!fits(w, t, count, m->delay_ns > 0)) return DONE;
-    /* The first message of a topic brings its name along, twice; and so may the first in a segment. */
-    if (requests_reserve(w, s, count + 4, bytes + shard_topic_bytes(t), true, status) == LATER) return LATER;
-    if (*status == STATUS_OK && t->end_unwritten) {
-        shard_log_end(w, s, RECORD_TOPIC_GONE, topic, NULL);
-        t->end_unwritten = false;
-    }
-    if (*status != STATUS_OK || t->number) return DONE;
-    if (!shard_number_topic(w, s, topic))
-        *status = STATUS_NO_SPACE;
-    else
-        shard_log_topic(w, s, topic);
-    return DONE;
+    return requests_reserve_named(w, topic, count + 1, bytes, status);
 }
 
 /* In front of what is published by a producer that has a name. False: it should be there, and is not. */

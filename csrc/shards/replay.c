@@ -141,20 +141,19 @@ static void apply_to_all(struct worker *w, uint32_t job, const struct state_attr
     }
 }
 
-static uint32_t topic_of_message(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+static uint32_t topic_of_message(struct worker *w, struct shard *s, const struct record *r) {
     uint32_t topic = topic_of(s, r);
     if (!topic) topic = stand_in(w, s, r->topic);
     struct topic *t = topic_at(&w->topics, topic);
     if (r->seq >= t->next_seq) t->next_seq = r->seq + 1;
     uint64_t last_id = message_last_id(r, w->shards);
     if (last_id > s->top_id) s->top_id = last_id;
-    t->last_segment = (uint32_t)(position >> 32);
     return topic;
 }
 
 static void replay_publish(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     if (!r->topic) return;
-    uint32_t topic = topic_of_message(w, s, r, position);
+    uint32_t topic = topic_of_message(w, s, r);
     struct topic *t = topic_at(&w->topics, topic);
     if (t->ephemeral || (r->flags & PUBLISH_FLEETING)) return;
     if (index_find(&w->ids, &w->jobs, r->id) || stream_place(&t->stream, r->seq)) return;
@@ -172,7 +171,7 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
  * that is known of it, together with the REFERENCES that follows. */
 static void replay_moved(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     if (!r->topic) return;
-    uint32_t topic = topic_of_message(w, s, r, position);
+    uint32_t topic = topic_of_message(w, s, r);
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t job = index_find(&w->ids, &w->jobs, r->id);
     if (s->damaged && (r->flags & MOVED_REFERENCED)) replay_durable(w, topic, false); /* it must have been */
@@ -388,7 +387,9 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
         if (!cut || !log_truncate(s->log, n, end)) return false;
     }
     replay_unreferenced(w, s, NULL);
+    s->heals = s->damaged;
     if (s->damaged) mend_counts(w, s);
+    shard_names_recovered(w, s);
     s->replayed_ns = w->now_ns + (w->wall_ns && wall_ns > w->wall_ns ? wall_ns - w->wall_ns : 0);
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;

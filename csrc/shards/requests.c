@@ -191,9 +191,7 @@ static void ignore(struct worker *w, uint32_t client, uint32_t topic) {
 
 /* --- messages ----------------------------------------------------------------------------------------------------- */
 
-enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
-                              uint8_t *status) {
-    enum log_result result = shard_reserve(w, s, records, bytes, publish);
+static enum outcome reserved(struct worker *w, struct shard *s, enum log_result result, bool publish, uint8_t *status) {
     *status = STATUS_OK;
     if (result == LOG_OK) return DONE;
     if (result == LOG_NO_SPACE && log_wants_segment(s->log) && !s->refused) {
@@ -203,6 +201,17 @@ enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t record
     w->no_space = true;
     *status = publish ? STATUS_NO_SPACE : STATUS_FAILED;
     return DONE;
+}
+
+enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
+                              uint8_t *status) {
+    return reserved(w, s, shard_reserve(w, s, records, bytes, publish), publish, status);
+}
+
+enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes,
+                                    uint8_t *status) {
+    struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
+    return reserved(w, s, shard_reserve_named(w, s, topic, records, bytes), true, status);
 }
 
 /* A reply with a message, or a waiting reserve's, comes before the next request is looked at. */

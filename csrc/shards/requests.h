@@ -12,6 +12,9 @@ enum outcome { DONE, LATER, MORE };
 /* Room in the log, or why not: LATER if a segment is on its way, else the status to answer with. */
 enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish,
                               uint8_t *status);
+/* The same for what is published to a topic, and where that goes the log names it. */
+enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes,
+                                    uint8_t *status);
 
 /* --- requests.c --- */
 

@@ -7,10 +7,6 @@
 
 #include "shards/worker.h"
 
-/* What a publish leaves free so that deletes can still be written when the disk is full: a record for each job, up to a
- * bound, after which segments that the deletes have emptied give room. */
-enum { KEEP_LEAST = 64 << 10, KEEP_MOST = 1 << 20 };
-
 struct shard *shard_new(uint32_t number, uint32_t shards) {
     struct shard *s = calloc(1, sizeof *s);
     if (!s) return NULL;
@@ -58,41 +54,8 @@ static struct record head_of(const struct worker *w, uint8_t kind, uint32_t topi
     return (struct record){.kind = kind, .topic = topic, .seq = seq, .time_ns = w->wall_ns, .id = id};
 }
 
-static struct subscription *known_subscription(const struct worker *w, const struct shard *s, uint32_t number) {
-    return s->subscriptions[number] ? subscription_at(&w->subscriptions, s->subscriptions[number]) : NULL;
-}
-
-/* What a segment begins with besides its FLOOR. */
-struct head {
-    size_t records;
-    uint64_t bytes;
-    uint32_t *unknown; /* numbers of topics with nothing in them: they get new ones with their next message */
-    uint32_t unknown_count;
-};
-
-static struct head measure_head(const struct worker *w, const struct shard *s) {
-    const size_t producers = 2 * (size_t)s->writers.count + s->named.count;
-    struct head head = {.records = 1 + producers,
-                        .bytes = producers * sizeof(struct producer_attributes),
-                        .unknown = malloc(sizeof *head.unknown * (s->numbers.count + 1))};
-    if (!head.unknown) worker_die("out of memory");
-    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next) {
-        const struct topic *t = topic_at(&w->topics, topic);
-        if (shard_topic_in_head(s, t))
-            head.bytes += shard_topic_bytes(t), head.records += 2;
-        else
-            head.unknown[head.unknown_count++] = t->number;
-    }
-    for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
-        const struct subscription *of = known_subscription(w, s, n);
-        if (of) head.bytes += 2 * (of->name_bytes + sizeof of->cold), head.records += 2;
-    }
-    head.bytes += head.unknown_count * sizeof *head.unknown;
-    return head;
-}
-
 /* Those that are remembered, the one that wrote last as the last: read back, they are in the same order. */
-static void write_producers(struct worker *w, struct shard *s, const struct producers *all, uint16_t flags) {
+void shard_log_producers(struct worker *w, struct shard *s, const struct producers *all, uint16_t flags) {
     for (uint32_t n = all->oldest; n; n = all->items[n].newer) {
         const struct producer_last *last = &all->items[n];
         struct record head = head_of(w, RECORD_PRODUCER, 0, last->part.batch, last->part.writer);
@@ -104,54 +67,6 @@ static void write_producers(struct worker *w, struct shard *s, const struct prod
         else
             append_twice(w, s, &head, &a, NULL, 0);
     }
-}
-
-static void write_head(struct worker *w, struct shard *s, const struct head *head) {
-    for (uint32_t i = 0; i < head->unknown_count; i++) {
-        uint32_t topic = shard_topic(s, head->unknown[i]);
-        shard_unknow_topic(w, topic);
-        shard_settle_topic(w, topic);
-    }
-    shard_log_floor(w, s, head->unknown, head->unknown_count);
-    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next) {
-        struct topic *t = topic_at(&w->topics, topic);
-        shard_log_topic(w, s, topic);
-        if (!t->durable) t->end_unwritten = false; /* this says it */
-    }
-    for (uint32_t n = 1; n <= s->subscriptions_known; n++) {
-        struct subscription *of = known_subscription(w, s, n);
-        if (of) shard_log_subscription(w, s, of);
-    }
-    write_producers(w, s, &s->writers, 0);
-    write_producers(w, s, &s->named, PRODUCER_NAMED);
-}
-
-/* A segment begins with all that the segments before it are needed for besides live messages. */
-static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes,
-                                     uint64_t keep) {
-    struct head head = measure_head(w, s);
-    enum log_result result = log_reserve(s->log, head.records + records, head.bytes + bytes, keep, w->wall_ns);
-    if (result == LOG_OK) {
-        s->segment = log_active_segment(s->log);
-        s->headless = false;
-        write_head(w, s, &head);
-    }
-    free(head.unknown);
-    return result;
-}
-
-enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish) {
-    uint64_t keep = 0;
-    if (publish) {
-        keep = KEEP_LEAST + s->jobs * LOG_RECORD_OVERHEAD;
-        if (keep > KEEP_MOST) keep = KEEP_MOST;
-    }
-    enum log_result result = log_reserve(s->log, records, bytes, keep, w->wall_ns);
-    if (result != LOG_OK) return result;
-    if (log_active_segment(s->log) != s->segment) return begin_segment(w, s, records, bytes, keep);
-    /* Should there be no room for a second head, the reservation still stands, and the head has time. */
-    if (s->headless) (void)begin_segment(w, s, records, bytes, keep);
-    return result;
 }
 
 /* A table by number comes to have a place for it. */
@@ -181,11 +96,11 @@ void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers,
 }
 
 uint64_t shard_topic_bytes(const struct topic *t) {
-    return 2 * (t->name_bytes + sizeof(struct topic_attributes));
+    return t->name_bytes + sizeof(struct topic_attributes);
 }
 
 void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
-    const struct topic *t = topic_at(&w->topics, topic);
+    struct topic *t = topic_at(&w->topics, topic);
     struct record head = head_of(w, RECORD_TOPIC, t->number, t->next_seq, 0);
     head.flags = (uint16_t)((t->durable ? TOPIC_DURABLE : 0) | (t->durable && t->tube ? TOPIC_TUBE : 0) |
                             (t->stopped ? TOPIC_STOPPED : 0) | (t->ephemeral ? TOPIC_EPHEMERAL : 0) |
@@ -194,19 +109,20 @@ void shard_log_topic(struct worker *w, struct shard *s, uint32_t topic) {
     if (t->stopped) head.attribute_bytes = sizeof a.stopped_seq;
     if (t->stream.retains) head.attribute_bytes = sizeof a;
     append_twice(w, s, &head, &a, t->name, t->name_bytes);
+    if (!t->durable) t->end_unwritten = false; /* this says it */
+    /* It has no channels that the log should name too. */
+    if (t->subscription_count == t->ephemeral_count) shard_note_named(w, s, topic);
 }
 
 log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
                                struct publish_attributes attributes, const void *body, uint32_t body_bytes,
                                uint16_t flags) {
-    struct topic *t = topic_at(&w->topics, topic);
-    struct record head = head_of(w, RECORD_PUBLISH, t->number, seq, id);
+    struct record head = head_of(w, RECORD_PUBLISH, topic_at(&w->topics, topic)->number, seq, id);
     struct publish_attributes packed;
     head.flags = flags;
     head.attribute_bytes = publish_attributes_pack(&attributes, &packed);
     log_position position = append(w, s, &head, &packed, body, body_bytes);
     if (id > s->top_id) s->top_id = id;
-    t->last_segment = s->segment;
     shard_count_in(s, position);
     return position;
 }
@@ -267,9 +183,9 @@ log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, 
     if (job) attributes.state = state_of(w, job);
     struct record head = *from;
     head.kind = RECORD_MOVED;
+    head.topic = topic_at(&w->topics, topic)->number;
     head.flags = (uint16_t)(flags | (from->flags & MESSAGE_HEADERS));
     head.attribute_bytes = sizeof attributes;
-    topic_at(&w->topics, topic)->last_segment = s->segment;
     return append(w, s, &head, &attributes, record_body(from), record_body_bytes(from));
 }
 
@@ -349,9 +265,9 @@ void shard_log_redelivery(struct worker *w, struct shard *s, const struct subscr
     append(w, s, &head, &redelivery, NULL, 0);
 }
 
-void shard_log_references(struct worker *w, struct shard *s, const struct record *of, uint16_t flags,
+void shard_log_references(struct worker *w, struct shard *s, uint32_t topic, const struct record *of, uint16_t flags,
                           const struct reference *references, size_t count) {
-    struct record head = head_of(w, RECORD_REFERENCES, of->topic, of->seq, of->id);
+    struct record head = head_of(w, RECORD_REFERENCES, topic_at(&w->topics, topic)->number, of->seq, of->id);
     head.flags = flags;
     append(w, s, &head, NULL, references, count * sizeof *references);
 }
@@ -378,9 +294,9 @@ void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uin
 
 /* --- what keeps a segment alive ----------------------------------------------------------------------------------- */
 
-static struct segment_use *use_of(struct shard *s, log_position position) {
+struct segment_use *shard_use_of(struct shard *s, log_position position) {
     uint32_t segment = (uint32_t)(position >> 32);
-    if (!s->use_count) s->first_use = segment;
+    if (!s->use_count) s->first_use = log_first_segment(s->log);
     assert(segment >= s->first_use);
     uint32_t index = segment - s->first_use;
     if (index >= s->use_capacity) {
@@ -396,14 +312,14 @@ static struct segment_use *use_of(struct shard *s, log_position position) {
 }
 
 void shard_count_in(struct shard *s, log_position position) {
-    struct segment_use *use = use_of(s, position);
+    struct segment_use *use = shard_use_of(s, position);
     use->jobs++;
     use->total++;
     s->jobs++;
 }
 
 void shard_count_out(struct shard *s, log_position position) {
-    struct segment_use *use = use_of(s, position);
+    struct segment_use *use = shard_use_of(s, position);
     if (s->damaged && (!use->jobs || !s->jobs)) return; /* what was counted in was damaged; mend_counts counts anew */
     assert(use->jobs > 0);
     use->jobs--;
@@ -411,7 +327,7 @@ void shard_count_out(struct shard *s, log_position position) {
 }
 
 void shard_count_back(struct shard *s, log_position position) {
-    use_of(s, position)->jobs++;
+    shard_use_of(s, position)->jobs++;
     s->jobs++;
 }
 
@@ -430,10 +346,15 @@ void shard_skip(struct worker *w, struct shard *s, uint32_t segments) {
         topic_at(&w->topics, topic)->next_seq += seqs;
     /* Ids are counted over all shards. */
     s->top_id += seqs * w->shards * w->shards;
+    s->heals = true;
 }
 
-void shard_drop_first(struct worker *w, struct shard *s) {
+bool shard_drop_first(struct worker *w, struct shard *s) {
     uint32_t dropped = log_first_segment(s->log);
+    enum names_moved moved;
+    do moved = shard_move_names(w, s, dropped);
+    while (moved == NAMES_MORE);
+    if (moved != NAMES_MOVED || log_flush(s->log) != LOG_OK) return false;
     log_drop_first(s->log);
     if (s->use_count && s->first_use <= dropped) {
         uint32_t gone = dropped - s->first_use + 1;
@@ -443,6 +364,6 @@ void shard_drop_first(struct worker *w, struct shard *s) {
         s->first_use = dropped + 1;
     }
     s->scan_offset = 0;
-    shard_forget_before(w, s, dropped + 1);
     shard_forget_retained(w, s);
+    return true;
 }

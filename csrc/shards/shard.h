@@ -12,6 +12,7 @@
 #include "log/log.h"
 #include "log/records.h"
 #include "shards/producers.h"
+#include "shards/topic.h"
 
 struct worker;
 struct job;
@@ -24,6 +25,7 @@ struct parts_left;
 struct segment_use {
     uint64_t jobs; /* alive */
     uint64_t total;
+    uint64_t names; /* bytes of those that stand in it and in no later one */
 };
 
 struct shard {
@@ -31,7 +33,8 @@ struct shard {
     uint32_t segment;                 /* the active one, as far as its head has been written */
     uint32_t topics_known;            /* the topic number in the log that was given last */
     struct map numbers;               /* of the topics that the log knows: the worker's */
-    uint32_t known_first, known_last; /* those, as they got their numbers */
+    uint32_t known_first, known_last; /* those, as they were named last: naming.c */
+    uint64_t names_bytes, names_recovered; /* in the log; of those, in a place that is not relied upon */
     uint32_t asleep_first, asleep_last, asleep;
     struct map keep; /* keys of the names that are not to be forgotten */
     bool keep_all;   /* no name is */
@@ -57,6 +60,7 @@ struct shard {
     log_position moved; /* recovery: of the MOVED just read, whose REFERENCES is to follow and counts; 0: it does not */
     bool
         headless; /* recovery: whether the whole of the active segment's head was written is not known: write it anew */
+    bool heals; /* something of the log was lost: all names are to be written anew */
     bool
         damaged; /* recovery: something of the log was lost, so no record is to be relied on for what another should say */
     bool syncing;
@@ -71,6 +75,23 @@ void shard_free(struct shard *shard);
 /* Room for records whose attributes and bodies are `bytes` in all. Publishes keep back what deletes will need. */
 enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish);
 
+/* --- naming.c: where in the log topics are named --- */
+
+/* Room for what is published to a topic, which the segment that it goes to names by then. */
+enum log_result shard_reserve_named(struct worker *w, struct shard *s, uint32_t topic, uint32_t records,
+                                    uint64_t bytes);
+/* A topic and all its channels have just been written; or the log does not know it any more. */
+void shard_note_named(struct worker *w, struct shard *s, uint32_t topic);
+void shard_uncount_name(struct shard *s, struct topic *t);
+void shard_names_recovered(struct worker *w, struct shard *s);
+/* Bytes that would have to be written before a segment goes. */
+uint64_t shard_segment_names(const struct shard *s, uint32_t segment);
+enum names_moved { NAMES_MORE, NAMES_MOVED, NAMES_NO_ROOM };
+/* Names some of what is named up to a segment and in no later one: at the head of the log. */
+enum names_moved shard_move_names(struct worker *w, struct shard *s, uint32_t until);
+/* After something of the log was lost: all that is known is named again, so that it stands in two places that are whole. */
+enum names_moved shard_heal_names(struct worker *w, struct shard *s);
+
 /* These append; the caller has reserved. */
 /* Where topics made from now on begin to count; and numbers of topics that are known no more. */
 void shard_log_floor(struct worker *w, struct shard *s, const uint32_t *numbers, size_t count);
@@ -80,6 +101,8 @@ log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic
                                uint16_t flags);
 /* The shard remembers it too. flags: PUBLISH_MORE, PRODUCER_NAMED. */
 void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags);
+/* All that are remembered. */
+void shard_log_producers(struct worker *w, struct shard *s, const struct producers *all, uint16_t flags);
 void shard_log_delete(struct worker *w, struct shard *s, const struct job *job);
 /* Of one of a message's jobs that has been done before. */
 void shard_log_delete_part(struct worker *w, struct shard *s, const struct job *whole, uint64_t id);
@@ -87,7 +110,7 @@ void shard_log_state(struct worker *w, struct shard *s, const struct job *job);
 /* A copy of the PUBLISH or MOVED record that holds a message of the topic, with the state of now of the job, if it is one. */
 log_position shard_log_moved(struct worker *w, struct shard *s, uint32_t topic, const struct job *job,
                              const struct record *from, uint16_t flags);
-void shard_log_references(struct worker *w, struct shard *s, const struct record *of, uint16_t flags,
+void shard_log_references(struct worker *w, struct shard *s, uint32_t topic, const struct record *of, uint16_t flags,
                           const struct reference *references, size_t count);
 void shard_log_subscription(struct worker *w, struct shard *s, struct subscription *of);
 void shard_log_seek(struct worker *w, struct shard *s, struct subscription *of);
@@ -107,7 +130,7 @@ void shard_log_adopted(struct worker *w, struct shard *s, const struct subscript
 void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by);
 /* EMPTY, UNSUBSCRIBE; `of` NULL: TOPIC_GONE. */
 void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of);
-/* How many bytes a topic's (or subscription's) two records take beside their headers. */
+/* How many bytes a topic's record takes beside its header. */
 uint64_t shard_topic_bytes(const struct topic *t);
 
 /* The topic of a number in the shard's log; 0: it knows none of that number. */
@@ -119,7 +142,10 @@ static inline uint32_t shard_topic(const struct shard *s, uint32_t number) {
 bool shard_know_topic(struct worker *w, struct shard *s, uint32_t topic, uint32_t number);
 bool shard_number_topic(struct worker *w, struct shard *s, uint32_t topic);
 bool shard_know_subscription(struct shard *s, uint32_t subscription, uint32_t number);
+/* It comes to be the last of the known ones. */
+void shard_list_last(struct worker *w, struct shard *s, uint32_t topic);
 
+struct segment_use *shard_use_of(struct shard *s, log_position position);
 void shard_count_in(struct shard *s, log_position position);
 void shard_count_out(struct shard *s, log_position position);
 /* One that was counted out. */
@@ -140,13 +166,14 @@ void shard_settle_topic(struct worker *w, uint32_t topic);
 /* Forgets some of those that have slept longest. True if there are more. */
 bool shards_forget(struct worker *w);
 void shard_sleep_after_replay(struct worker *w, struct shard *s);
-/* Those that sleep and have no message in this segment or later. */
-void shard_forget_before(struct worker *w, struct shard *s, uint32_t first_segment);
-/* A new segment has to know it. */
-bool shard_topic_in_head(const struct shard *s, const struct topic *t);
+/* Somebody remembers its seqs: it is not forgotten. */
+static inline bool shard_keeps(const struct shard *s, const struct topic *t) {
+    return s->keep_all || map_find(&s->keep, t->key);
+}
 /* No seq and no id is given out that could have been in so many segments more. */
 void shard_skip(struct worker *w, struct shard *s, uint32_t segments);
-void shard_drop_first(struct worker *w, struct shard *s);
+/* Names what has to be named elsewhere before, if shard_move_names has not. False: there was no room for that. */
+bool shard_drop_first(struct worker *w, struct shard *s);
 /* Topics that are named (a newline between two; NULL: all) are not forgotten until this is called again: each call takes
  * the place of the one before. */
 void shard_keep_topics(struct worker *w, struct shard *s, const char *names, size_t bytes);

@@ -32,12 +32,11 @@ struct topic {
     char *name;
     uint64_t key; /* in the map of names */
     uint64_t next_seq;
-    uint32_t known_previous, known_next; /* of the shard's, as they got their numbers */
+    uint32_t known_previous, known_next; /* of the shard's, as they were named last */
     uint32_t earlier, later;             /* of those asleep */
-    uint32_t last_segment;               /* that a message of it went to */
+    uint32_t named_in, named_bytes;      /* the segment that it can be relied upon to stand in; 0: none (naming.c) */
     bool nameless;                       /* recovery has not found its name: it goes by one that was made up */
     bool asleep;                         /* see names.c */
-    bool kept;                           /* it is not forgotten, because somebody remembers its seqs */
 
     struct ready ready;
     struct heap delayed; /* by deadline */

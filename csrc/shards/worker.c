@@ -242,9 +242,25 @@ uint64_t worker_synced(const struct worker *w, uint32_t shard) {
     return log_synced(w->own[shard]->log);
 }
 
-void worker_drop_first(struct worker *w, uint32_t shard) {
-    shard_drop_first(w, w->own[shard]);
+bool worker_drop_first(struct worker *w, uint32_t shard) {
+    bool dropped = shard_drop_first(w, w->own[shard]);
     count_segments(w);
+    return dropped;
+}
+
+int worker_move_names(struct worker *w, uint32_t shard, uint32_t until) {
+    return shard_move_names(w, w->own[shard], until);
+}
+int worker_heal_names(struct worker *w, uint32_t shard) {
+    return shard_heal_names(w, w->own[shard]);
+}
+uint64_t worker_segment_names(const struct worker *w, uint32_t shard, uint32_t segment) {
+    return shard_segment_names(w->own[shard], segment);
+}
+
+uint64_t worker_next_seq(const struct worker *w, const char *name, size_t bytes) {
+    uint32_t topic = topics_find(&w->topics, name, bytes);
+    return topic ? topic_at(&w->topics, topic)->next_seq : 0;
 }
 
 void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes) {

@@ -181,7 +181,17 @@ uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 /* How much was appended to a shard's log, and synced, since the worker began: bytes. */
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);
-void worker_drop_first(struct worker *w, uint32_t shard);
+/* Before the oldest segments up to this one go, once and again: some of the names that stand in them come to stand in the
+ * active one too. enum names_moved: whether there are more, or no room. */
+int worker_move_names(struct worker *w, uint32_t shard, uint32_t until);
+/* The same of all names, after something of the log was lost. */
+int worker_heal_names(struct worker *w, uint32_t shard);
+/* How many bytes of names would have to be written before a segment goes. */
+uint64_t worker_segment_names(const struct worker *w, uint32_t shard, uint32_t segment);
+/* The seq that a topic's next message gets; 0: it is not in memory. */
+uint64_t worker_next_seq(const struct worker *w, const char *name, size_t bytes);
+/* Moves what names are left to be moved first. False, and it stays: there is no room for them. */
+bool worker_drop_first(struct worker *w, uint32_t shard);
 /* These topics are not to be forgotten (shard_keep_topics). */
 void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
 /* Topics at most, less than WORKER_MAX_TOPICS. */

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.beanstalk.wire import Wire
-from tests.servers import MANY, SINGLE, Shape, running, shapes, wait_until
+from tests.nsq.api import post, stats
+from tests.servers import MANY, SINGLE, Shape, free_port, running, shapes, wait_until
 
 DISK_BYTES = 150 << 20
 BODY = os.urandom(60_000)
@@ -52,7 +53,12 @@ def put_until_full(wire: Wire, most: int) -> list[int]:
 @pytest.mark.parametrize("shape", shapes(SINGLE))
 def test_a_full_disk_refuses_puts_and_serves_all_else(shape: Shape, small_disk: Path) -> None:
     most = 2 * DISK_BYTES // len(BODY)
-    with running(shape, data_dir=small_disk, options=OPTIONS) as server, Wire(server) as wire:
+    names = {f"empty-{n}" for n in range(200)}
+    http_port = free_port()
+    http = ("--listen", f"nsq-http://127.0.0.1:{http_port}")
+    with running(shape, data_dir=small_disk, options=(*OPTIONS, *http)) as server, Wire(server) as wire:
+        for name in names:  # which have to be written again before a segment goes
+            post(http_port, f"/topic/create?topic={name}")
         jobs = put_until_full(wire, most)
         assert len(jobs) * len(BODY) > DISK_BYTES // 2, "most of the disk was used"
         for job in (wire.reserve()[0] for _ in range(10)):
@@ -75,13 +81,14 @@ def test_a_full_disk_refuses_puts_and_serves_all_else(shape: Shape, small_disk: 
         wait_until(there_is_room, "there is room again", 20)
         present = {*kept, *taken}
         server.kill()
-    with running(shape, data_dir=small_disk, options=OPTIONS[2:]) as server, Wire(server) as wire:
+    with running(shape, data_dir=small_disk, options=(*OPTIONS[2:], *http)) as server, Wire(server) as wire:
         assert len(present) == sum(int(wire.stats()[f"current-jobs-{s}"]) for s in ("ready", "buried"))
         for job in present:
             assert wire.exchange(f"peek {job}").body == BODY
         for job in present:
             assert wire.ask(f"delete {job}") == b"DELETED"
         assert wire.ask("peek-ready") == b"NOT_FOUND"
+        assert names <= {topic["topic_name"] for topic in stats(http_port, include_clients="false")["topics"]}
 
 
 @pytest.mark.parametrize("shape", shapes(MANY))

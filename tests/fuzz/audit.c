@@ -190,6 +190,26 @@ static void audit_segments(const struct worker *w, const struct shard *s) {
     free(live);
 }
 
+/* Those that segments name are listed in the order of these, and counted there. */
+static void audit_names(const struct worker *w, const struct shard *s) {
+    uint64_t bytes = 0, recovered = 0, in_segments = 0;
+    uint32_t before = 0, count = 0;
+    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next) {
+        const struct topic *t = topic_at(&w->topics, topic);
+        assert(shard_topic(s, t->number) == topic);
+        /* One that was never written stands where it got its number. */
+        assert(t->named_in >= before || (!t->named_in && !t->durable));
+        assert(!t->named_in || t->named_in >= log_first_segment(s->log));
+        if (t->named_in) before = t->named_in;
+        bytes += t->named_bytes;
+        recovered += t->named_in ? 0 : t->named_bytes;
+        count++;
+    }
+    for (uint32_t i = 0; i < s->use_count; i++) in_segments += s->use[i].names;
+    assert(bytes == s->names_bytes && recovered == s->names_recovered && bytes == recovered + in_segments);
+    assert(count == s->numbers.count);
+}
+
 void audit_worker(struct worker *w) {
     while (tombs_clear(w)) continue; /* what was deleted counts as alive until it is freed */
     uint32_t topic, place = 0, deliveries = 0, seen = 0;
@@ -200,7 +220,7 @@ void audit_worker(struct worker *w) {
     assert(deliveries + audit_splits(w) == w->subscriptions.deliveries.live);
     assert(seen == w->count->topics);
     for (uint32_t n = 0; n < w->shards; n++)
-        if (w->own[n]) audit_segments(w, w->own[n]);
+        if (w->own[n]) audit_segments(w, w->own[n]), audit_names(w, w->own[n]);
 }
 
 void audit_at_rest(const struct worker *w) {

@@ -42,7 +42,8 @@ void shard_drops_dead(uint32_t shard) {
     if (!w || !worker_dead_segments(w, shard) || !worker_flush(w)) return;
     while (worker_dead_segments(w, shard)) {
         uint32_t number = worker_first_segment(w, shard);
-        worker_drop_first(w, shard);
+        if (pick(2)) (void)worker_move_names(w, shard, number);
+        if (!worker_drop_first(w, shard)) return; /* no room for names */
         for (uint32_t i = 0; i < world.segment_count; i++) {
             if (world.segments[i].shard != shard || world.segments[i].number != number) continue;
             close(world.segments[i].fd);

@@ -170,7 +170,7 @@ class Scene:
         self.hear_all()
         if not lib.worker_dead_segments(self.bench.worker, 0):
             return
-        lib.worker_drop_first(self.bench.worker, 0)
+        assert lib.worker_drop_first(self.bench.worker, 0)
         _, fd = self.bench.segments[0].pop(0)
         os.close(fd)
         self.hear_all()

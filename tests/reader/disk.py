@@ -89,7 +89,7 @@ class Disk(Channels):
         count = int(lib.worker_dead_segments(self.worker, shard))
         assert lib.worker_flush(self.worker)
         for _ in range(count):
-            lib.worker_drop_first(self.worker, shard)
+            assert lib.worker_drop_first(self.worker, shard)
             number, fd = self.segments[shard].pop(0)
             os.close(fd)
             self.path(shard, number).unlink()

@@ -18,6 +18,21 @@ from tests.reader.disk import Disk, messages_in
 MIB = 1 << 20
 
 
+def unread_of(disk: Disk, shard: int) -> UnreadSegments:
+    def next_seq(topic: str) -> int:
+        return int(lib.worker_next_seq(disk.worker, topic.encode(), len(topic)))
+
+    def active() -> int:
+        return int(lib.worker_active_segment(disk.worker, shard))
+
+    return UnreadSegments(lambda segment: disk.path(shard, segment), active, next_seq)
+
+
+def keep(disk: Disk, shard: int, *names: str) -> None:
+    said = "\n".join(names).encode()
+    lib.worker_keep_topics(disk.worker, shard, said, len(said))
+
+
 @pytest.fixture()
 def disk(tmp_path: Path) -> Iterator[Disk]:
     disk = Disk(tmp_path / "data")
@@ -26,12 +41,14 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 def test_a_segment_is_held_as_long_as_it_has_what_was_not_read(disk: Disk) -> None:
+    keep(disk, disk.shard_of("a"), "a")
     for n in range(900):
         disk.publish("a", [b"%03d" % n * 150])
         if n == 200:
             disk.roll(disk.shard_of("a"))
         if n == 450:
             disk.restart()
+            keep(disk, disk.shard_of("a"), "a")
         if n == 700:
             disk.roll(disk.shard_of("a"))
     shard = disk.shard_of("a")
@@ -39,7 +56,7 @@ def test_a_segment_is_held_as_long_as_it_has_what_was_not_read(disk: Disk) -> No
     active = disk.segments[shard][-1][0]
     sealed = range(1, max(segment for segment, _ in messages.values()))
     assert len(sealed) >= 2
-    unread = UnreadSegments(lambda segment: disk.path(shard, segment))
+    unread = unread_of(disk, shard)
     for seq in (0, 1, 200, 450, 451, 700, 899, 900):
         unread.set({"a": seq})
         for segment in sealed:
@@ -55,27 +72,51 @@ def test_a_segment_is_held_as_long_as_it_has_what_was_not_read(disk: Disk) -> No
 
 def test_a_topic_made_in_the_middle_of_a_segment_holds_it_and_those_before_it_go(disk: Disk) -> None:
     name = next(f"t{n}" for n in range(100) if disk.shard_of(f"t{n}") == disk.shard_of("a"))
+    shard = disk.shard_of("a")
+    keep(disk, shard, "a", name)
+    unread = unread_of(disk, shard)
+    unread.set({name: 0})
     for _ in range(500):
         disk.publish("a", [b"x" * 400])
     disk.publish(name, [b"here"])
     for _ in range(500):
         disk.publish("a", [b"x" * 400])
-    (segment, _), shard = messages_in(disk.directory)[name][0], disk.shard_of("a")
-    unread = UnreadSegments(lambda number: disk.path(shard, number))
-    unread.set({name: 0})
+    segment, _ = messages_in(disk.directory)[name][0]
     last = disk.segments[shard][-1][0] - 1
     assert [n for n in range(1, last) if unread.hold(n)] == [segment]
     unread.set({name: 1})
     assert not any(unread.hold(n) for n in range(1, last))
 
 
+def test_what_was_published_before_a_reader_named_a_topic_is_held_until_it_has_read_on(disk: Disk) -> None:
+    """Heads from then say nothing of it, so more than it has yet to read may stay, and never less."""
+    shard = disk.shard_of("a")
+    for n in range(6):
+        disk.publish("a", [b"%d" % n])
+        disk.roll(shard)
+    unread = unread_of(disk, shard)
+    for seq in range(7):
+        unread.set({"a": seq})
+        held = [unread.hold(segment) for segment in range(1, 6)]
+        assert all(held[seq:]), (seq, held)
+        assert not any(held) or seq < 6
+    keep(disk, shard, "a")
+    disk.roll(shard)
+    disk.publish("a", [b"6"])
+    disk.roll(shard)
+    for seq in range(8):
+        unread.set({"a": seq})
+        assert [unread.hold(segment) for segment in (7, 8)] == [seq < 6, seq < 7], seq
+
+
 def test_many_topics_in_a_head_are_all_seen(disk: Disk) -> None:
     names = [f"topic-{n}" for n in range(20000) if disk.shard_of(f"topic-{n}") == 1][:900]
+    keep(disk, 1, *names)
     for name in names:
         disk.publish(name, [b"x" * 30])
     disk.roll(1)
     disk.publish(names[0], [b"y"])
-    unread = UnreadSegments(lambda number: disk.path(1, number))
+    unread = unread_of(disk, 1)
     active = lib.worker_active_segment(disk.worker, 1)
     for name in (names[0], names[450], names[899]):
         unread.set({name: 0})
@@ -181,7 +222,10 @@ def test_a_reader_that_cannot_be_understood_is_an_error_and_not_forgotten(tmp_pa
 
 def test_heads_that_are_read_elsewhere_hold_their_segments_until_they_are_known(tmp_path: Path) -> None:
     asked: list[int] = []
-    unread = UnreadSegments(lambda number: tmp_path / str(number), fetch=lambda number, names: asked.append(number))
+    unread = UnreadSegments(
+        lambda number: tmp_path / str(number), lambda: 2, lambda topic: 3,
+        fetch=lambda number, names: asked.append(number),
+    )  # fmt: skip
     unread.set({"t": 5})
     names = frozenset({"t"})
     assert unread.hold(1)

@@ -1,0 +1,237 @@
+/* Where in a shard's log its topics are named, and what each segment begins with.
+ *
+ * To name a topic is to write its TOPIC and a SUBSCRIPTION for each of its durable channels, as they are then. A segment in
+ * which messages of a topic stand names it before the first of them; one without does not. So a log can be read back from
+ * any segment on, and a name with nothing behind it stands where it was written last. Before a segment goes, what is named
+ * in no later one is named again at the head of the log, piece by piece; or, if there is nothing of it any more, forgotten.
+ *
+ * The shard's list of known topics is in the order in which they were named: those that the oldest segment names come first.
+ */
+#include <stdlib.h>
+
+#include "shards/worker.h"
+
+enum {
+    /* What a publish leaves free so that deletes can still be written when the disk is full: a record for each job, up to a
+     * bound, after which segments that the deletes have emptied give room. */
+    KEEP_LEAST = 64 << 10,
+    KEEP_MOST = 1 << 20,
+    /* What only names may take, beside a segment's head: their own size, up to a bound, so that segments can go. */
+    KEEP_FOR_HEAD = 4 << 10,
+    KEEP_FOR_NAMES = 1 << 20,
+    /* Records that are written between two turns, of those that a turn may write. */
+    NAMED_PART = 8,
+    FORGOTTEN_AT_ONCE = 64,
+};
+
+/* --- how much that takes ------------------------------------------------------------------------------------------ */
+
+struct size {
+    size_t records;
+    uint64_t bytes; /* of attributes and bodies */
+};
+
+static uint64_t size_in_log(struct size size) {
+    return size.records * LOG_RECORD_OVERHEAD + size.bytes;
+}
+
+/* One that is being handed a backlog is yet to be written. */
+static bool is_logged(const struct shard *s, const struct subscription *of, uint32_t subscription) {
+    return of->number && s->subscriptions[of->number] == subscription;
+}
+
+static struct size size_of_name(const struct worker *w, const struct shard *s, const struct topic *t) {
+    struct size size = {1, shard_topic_bytes(t)};
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
+        const struct subscription *of = subscription_at(&w->subscriptions, n);
+        if (!is_logged(s, of, n)) continue;
+        size.records++;
+        size.bytes += of->name_bytes + sizeof of->cold;
+    }
+    return size;
+}
+
+static uint64_t *names_in(struct shard *s, const struct topic *t) {
+    return t->named_in ? &shard_use_of(s, (uint64_t)t->named_in << 32)->names : &s->names_recovered;
+}
+
+static void count_name(struct worker *w, struct shard *s, struct topic *t, uint32_t segment) {
+    t->named_in = segment;
+    t->named_bytes = (uint32_t)size_in_log(size_of_name(w, s, t));
+    *names_in(s, t) += t->named_bytes;
+    s->names_bytes += t->named_bytes;
+}
+
+void shard_uncount_name(struct shard *s, struct topic *t) {
+    *names_in(s, t) -= t->named_bytes;
+    s->names_bytes -= t->named_bytes;
+    t->named_bytes = t->named_in = 0;
+}
+
+void shard_note_named(struct worker *w, struct shard *s, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    shard_uncount_name(s, t);
+    shard_list_last(w, s, topic);
+    count_name(w, s, t, s->segment);
+}
+
+/* What a record of before says of it may be damaged, so none is relied upon. */
+void shard_names_recovered(struct worker *w, struct shard *s) {
+    for (uint32_t topic = s->known_first; topic; topic = topic_at(&w->topics, topic)->known_next)
+        count_name(w, s, topic_at(&w->topics, topic), 0);
+}
+
+uint64_t shard_segment_names(const struct shard *s, uint32_t segment) {
+    uint64_t names = segment == log_first_segment(s->log) ? s->names_recovered : 0;
+    if (!s->use_count || segment < s->first_use || segment - s->first_use >= s->use_count) return names;
+    return names + s->use[segment - s->first_use].names;
+}
+
+/* --- a segment's head --------------------------------------------------------------------------------------------- */
+
+/* Of a name that is kept: what a topic of it that the log knows goes by; 0: there is none. */
+static uint32_t kept_topic(const struct worker *w, const struct shard *s, uint32_t slot) {
+    if (!s->keep.slots[slot].number) return 0;
+    uint32_t topic = map_find(&w->topics.names, s->keep.slots[slot].key);
+    const struct topic *t = topic ? topic_at(&w->topics, topic) : NULL;
+    return t && t->shard == s->number && t->number ? topic : 0;
+}
+
+static uint32_t kept_slots(const struct shard *s) {
+    return s->keep.slots ? s->keep.mask + 1 : 0;
+}
+
+static struct size size_of_head(const struct worker *w, const struct shard *s) {
+    struct size head = {1 + s->writers.count + s->named.count, 0};
+    head.bytes = (head.records - 1) * sizeof(struct producer_attributes);
+    for (uint32_t slot = 0; slot < kept_slots(s); slot++) {
+        uint32_t topic = kept_topic(w, s, slot);
+        if (!topic) continue;
+        head.records++;
+        head.bytes += shard_topic_bytes(topic_at(&w->topics, topic));
+    }
+    return head;
+}
+
+/* Who reads the log from outside sees by their seqs what each segment has of the topics that it names. */
+static void write_head(struct worker *w, struct shard *s) {
+    shard_log_floor(w, s, NULL, 0);
+    for (uint32_t slot = 0; slot < kept_slots(s); slot++) {
+        uint32_t topic = kept_topic(w, s, slot);
+        if (topic) shard_log_topic(w, s, topic);
+    }
+    shard_log_producers(w, s, &s->writers, 0);
+    shard_log_producers(w, s, &s->named, PRODUCER_NAMED);
+}
+
+static enum log_result begin_segment(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes,
+                                     uint64_t keep) {
+    struct size head = size_of_head(w, s);
+    enum log_result result = log_reserve(s->log, head.records + records, head.bytes + bytes, keep, w->wall_ns);
+    if (result != LOG_OK) return result;
+    s->segment = log_active_segment(s->log);
+    s->headless = false;
+    write_head(w, s);
+    return LOG_OK;
+}
+
+/* --- room --------------------------------------------------------------------------------------------------------- */
+
+static enum log_result reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, uint64_t keep) {
+    enum log_result result = log_reserve(s->log, records, bytes, keep, w->wall_ns);
+    if (result != LOG_OK) return result;
+    if (log_active_segment(s->log) != s->segment) return begin_segment(w, s, records, bytes, keep);
+    /* Should there be no room for a second head, the reservation still stands, and the head has time. */
+    if (s->headless) (void)begin_segment(w, s, records, bytes, keep);
+    return result;
+}
+
+enum log_result shard_reserve(struct worker *w, struct shard *s, uint32_t records, uint64_t bytes, bool publish) {
+    uint64_t keep = KEEP_FOR_HEAD + (s->names_bytes < KEEP_FOR_NAMES ? s->names_bytes : KEEP_FOR_NAMES);
+    if (publish) {
+        uint64_t ends = KEEP_LEAST + s->jobs * LOG_RECORD_OVERHEAD;
+        keep += ends < KEEP_MOST ? ends : KEEP_MOST;
+    }
+    return reserve(w, s, records, bytes, keep);
+}
+
+static bool is_named(const struct shard *s, const struct topic *t) {
+    return t->number && t->named_in == s->segment && !t->end_unwritten;
+}
+
+/* The channels in the order in which they were made. */
+static void write_name(struct worker *w, struct shard *s, uint32_t topic) {
+    static _Thread_local uint32_t logged[TOPIC_MAX_SUBSCRIPTIONS];
+    uint32_t count = 0;
+    shard_log_topic(w, s, topic);
+    for (uint32_t n = topic_at(&w->topics, topic)->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
+        if (is_logged(s, subscription_at(&w->subscriptions, n), n)) logged[count++] = n;
+    while (count > 0) {
+        worker_step(w);
+        shard_log_subscription(w, s, subscription_at(&w->subscriptions, logged[--count]));
+    }
+    shard_note_named(w, s, topic);
+}
+
+enum log_result shard_reserve_named(struct worker *w, struct shard *s, uint32_t topic, uint32_t records,
+                                    uint64_t bytes) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (!shard_number_topic(w, s, topic)) return LOG_NO_SPACE;
+    for (;;) {
+        bool named = is_named(s, t);
+        struct size name = named ? (struct size){0} : size_of_name(w, s, t);
+        enum log_result result = shard_reserve(w, s, records + (uint32_t)name.records, bytes + name.bytes, true);
+        if (result != LOG_OK) return result;
+        if (!named) write_name(w, s, topic);
+        if (is_named(s, t)) return LOG_OK; /* else it goes on in another segment */
+    }
+}
+
+/* --- before a segment goes ---------------------------------------------------------------------------------------- */
+
+static bool is_something(const struct shard *s, const struct topic *t) {
+    return t->durable || shard_keeps(s, t) || topic_jobs(t) || t->stream.live || t->end_unwritten;
+}
+
+/* Those that come first and are nothing. False: there is no room to say so. */
+static bool forget_some(struct worker *w, struct shard *s, uint32_t until) {
+    uint32_t numbers[FORGOTTEN_AT_ONCE], count = 0;
+    if (reserve(w, s, 1, sizeof numbers, 0) != LOG_OK) return false;
+    while (count < FORGOTTEN_AT_ONCE && s->known_first) {
+        uint32_t topic = s->known_first;
+        const struct topic *t = topic_at(&w->topics, topic);
+        if (t->named_in > until || is_something(s, t)) break;
+        worker_step(w);
+        numbers[count++] = t->number;
+        shard_unknow_topic(w, topic);
+        shard_settle_topic(w, topic);
+    }
+    shard_log_floor(w, s, numbers, count);
+    return true;
+}
+
+static bool name_again(struct worker *w, struct shard *s, uint32_t topic) {
+    struct size name = size_of_name(w, s, topic_at(&w->topics, topic));
+    if (reserve(w, s, (uint32_t)name.records, name.bytes, 0) != LOG_OK) return false;
+    worker_step(w);
+    write_name(w, s, topic);
+    return true;
+}
+
+enum names_moved shard_move_names(struct worker *w, struct shard *s, uint32_t until) {
+    uint64_t most = w->steps + 1 + w->piece / NAMED_PART;
+    while (s->known_first) {
+        uint32_t topic = s->known_first;
+        const struct topic *t = topic_at(&w->topics, topic);
+        if (t->named_in > until) break;
+        if (w->steps >= most) return NAMES_MORE;
+        if (!(is_something(s, t) ? name_again(w, s, topic) : forget_some(w, s, until))) return NAMES_NO_ROOM;
+    }
+    return NAMES_MOVED;
+}
+
+enum names_moved shard_heal_names(struct worker *w, struct shard *s) {
+    enum names_moved moved = s->heals ? shard_move_names(w, s, 0) : NAMES_MOVED;
+    if (moved == NAMES_MOVED) s->heals = false;
+    return moved;
+}
