@@ -417,7 +417,6 @@ void worker_free(struct worker *w);
 bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns);
 void worker_spin(struct worker *w, uint64_t spin_ns);
 void worker_push_at_most(struct worker *w, uint64_t bytes);
-
 bool worker_own(struct worker *w, uint32_t shard);
 bool worker_add_segment(struct worker *w, uint32_t shard, int fd, uint32_t segment, uint64_t bytes, bool is_new,
                         uint64_t wall_ns);
@@ -440,8 +439,7 @@ uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);
 bool worker_drop_first(struct worker *w, uint32_t shard);
 enum names_moved { NAMES_MORE, NAMES_MOVED, NAMES_NO_ROOM };
-int worker_move_names(struct worker *w, uint32_t shard, uint32_t until);
-int worker_heal_names(struct worker *w, uint32_t shard);
+uint32_t worker_move_names(struct worker *w, uint32_t shard, uint32_t until);
 uint64_t worker_segment_names(const struct worker *w, uint32_t shard, uint32_t segment);
 uint64_t worker_next_seq(const struct worker *w, const char *name, size_t bytes);
 void worker_limit_topics(struct worker *w, uint32_t limit);
@@ -452,7 +450,6 @@ void worker_roll(struct worker *w, uint32_t shard);
 int worker_disk_errno(const struct worker *w);
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);
-
 bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd);
 void worker_peer_gone(struct worker *w, uint32_t acceptor);
 

@@ -393,7 +393,7 @@ class Worker:
     def _tidy_shard(self, shard: int) -> bool:
         worker = self._worker
         first, active = lib.worker_first_segment(worker, shard), lib.worker_active_segment(worker, shard)
-        if active and lib.worker_heal_names(worker, shard) == lib.NAMES_MORE:
+        if active and lib.worker_move_names(worker, shard, 0) == lib.NAMES_MORE:
             return True
         if self._disk_full and active and self._mostly_dead(shard, active):
             # Everything is in the active segment, which cannot go as long as it is that.

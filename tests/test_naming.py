@@ -215,7 +215,7 @@ def zero_copies(bench: Channels, segment: int) -> None:
 
 
 def heal(bench: Channels) -> None:
-    while lib.worker_heal_names(bench.worker, 0) == lib.NAMES_MORE:
+    while lib.worker_move_names(bench.worker, 0, 0) == lib.NAMES_MORE:
         bench.turn()
     bench.turn()
 

@@ -30,10 +30,10 @@ struct segment_use {
 
 struct shard {
     uint32_t number;
-    uint32_t segment;                 /* the active one, as far as its head has been written */
-    uint32_t topics_known;            /* the topic number in the log that was given last */
-    struct map numbers;               /* of the topics that the log knows: the worker's */
-    uint32_t known_first, known_last; /* those, as they were named last: naming.c */
+    uint32_t segment;                      /* the active one, as far as its head has been written */
+    uint32_t topics_known;                 /* the topic number in the log that was given last */
+    struct map numbers;                    /* of the topics that the log knows: the worker's */
+    uint32_t known_first, known_last;      /* those, as they were named last: naming.c */
     uint64_t names_bytes, names_recovered; /* in the log; of those, in a place that is not relied upon */
     uint32_t asleep_first, asleep_last, asleep;
     struct map keep; /* keys of the names that are not to be forgotten */
@@ -60,7 +60,7 @@ struct shard {
     log_position moved; /* recovery: of the MOVED just read, whose REFERENCES is to follow and counts; 0: it does not */
     bool
         headless; /* recovery: whether the whole of the active segment's head was written is not known: write it anew */
-    bool heals; /* something of the log was lost: all names are to be written anew */
+    bool heals;   /* something of the log was lost: all names are to be written anew */
     bool
         damaged; /* recovery: something of the log was lost, so no record is to be relied on for what another should say */
     bool syncing;

@@ -248,11 +248,8 @@ bool worker_drop_first(struct worker *w, uint32_t shard) {
     return dropped;
 }
 
-int worker_move_names(struct worker *w, uint32_t shard, uint32_t until) {
-    return shard_move_names(w, w->own[shard], until);
-}
-int worker_heal_names(struct worker *w, uint32_t shard) {
-    return shard_heal_names(w, w->own[shard]);
+uint32_t worker_move_names(struct worker *w, uint32_t shard, uint32_t until) {
+    return until ? shard_move_names(w, w->own[shard], until) : shard_heal_names(w, w->own[shard]);
 }
 uint64_t worker_segment_names(const struct worker *w, uint32_t shard, uint32_t segment) {
     return shard_segment_names(w->own[shard], segment);

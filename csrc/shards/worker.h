@@ -182,10 +182,8 @@ uint32_t worker_active_segment(const struct worker *w, uint32_t shard);
 uint64_t worker_appended(const struct worker *w, uint32_t shard);
 uint64_t worker_synced(const struct worker *w, uint32_t shard);
 /* Before the oldest segments up to this one go, once and again: some of the names that stand in them come to stand in the
- * active one too. enum names_moved: whether there are more, or no room. */
-int worker_move_names(struct worker *w, uint32_t shard, uint32_t until);
-/* The same of all names, after something of the log was lost. */
-int worker_heal_names(struct worker *w, uint32_t shard);
+ * active one too. enum names_moved: whether there are more, or no room. 0: of all names, if something of the log was lost. */
+uint32_t worker_move_names(struct worker *w, uint32_t shard, uint32_t until);
 /* How many bytes of names would have to be written before a segment goes. */
 uint64_t worker_segment_names(const struct worker *w, uint32_t shard, uint32_t segment);
 /* The seq that a topic's next message gets; 0: it is not in memory. */
