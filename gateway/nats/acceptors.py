@@ -36,10 +36,11 @@ class Acceptors:
         self._calls = calls
         self.count: Final = count
 
-    async def server(self) -> dict[str, Any]:
-        """What they say of the broker, each being the whole server to its clients. Raises UnavailableError."""
+    async def server(self, *, brief: bool = False) -> dict[str, Any]:
+        """What they say of the broker, each being the whole server to its clients; brief: without its accounts. Raises
+        UnavailableError."""
         for acceptor in range(self.count):
-            if (said := await self._ask(acceptor, "server", {})) is not None:
+            if (said := await self._ask(acceptor, "server", {"brief": brief})) is not None:
                 found: dict[str, Any] = orjson.loads(said)
                 return found
         raise UnavailableError
@@ -115,13 +116,12 @@ class Acceptors:
 
     async def accounts(self) -> dict[str, dict[str, int]]:
         """Figures by account, of all acceptors together."""
-        found: dict[str, dict[str, int]] = {}
-        for acceptor in range(self.count):
-            for account, figures in (await self._accounts_of(acceptor)).items():
-                sums = found.setdefault(account, {})
-                for name, value in figures.items():
-                    sums[name] = sums.get(name, 0) + value
-        return found
+        return _summed([await self._accounts_of(acceptor) for acceptor in range(self.count)])
+
+    async def figures_of_account(self, name: str) -> dict[str, int]:
+        """Of one, however many there are."""
+        said = [await self._ask(acceptor, "accounts", {"name": name}) for acceptor in range(self.count)]
+        return _summed([orjson.loads(one) for one in said if one]).get(name, {})
 
     async def account(self, name: str) -> dict[str, Any]:
         """What one acceptor says of it: all know the same."""
@@ -142,3 +142,13 @@ class Acceptors:
     async def _ask(self, acceptor: int, what: str, question: Mapping[str, Any]) -> bytes | None:
         reply = await self._calls.ask(acceptor, f"nats.{what}", orjson.dumps(question), again=True)
         return reply.body if reply.ok else None
+
+
+def _summed(of_acceptors: list[dict[str, dict[str, int]]]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for accounts in of_acceptors:
+        for account, figures in accounts.items():
+            sums = found.setdefault(account, {})
+            for name, value in figures.items():
+                sums[name] = sums.get(name, 0) + value
+    return found

@@ -49,16 +49,16 @@ class Monitoring:
         """A request of one of a few paths."""
         self._requests[path] = self._requests.get(path, 0) + 1
 
-    async def server(self) -> Row:
-        """What acceptors say of it. Raises UnavailableError."""
-        return {**await self._acceptors.server(), "loaded_ns": self._loaded_ns}
+    async def server(self, *, brief: bool = False) -> Row:
+        """What acceptors say of it, if brief without its accounts. Raises UnavailableError."""
+        return {**await self._acceptors.server(brief=brief), "loaded_ns": self._loaded_ns}
 
     def counters(self) -> dict[str, int]:
         return self._engine.counters(protocol_number("nats"))
 
     async def varz(self) -> Row:
         served = Served(self._started_ns, self._loaded_ns, self._wall_ns(), self._http, self._requests)
-        return varz(await self.server(), self._settings, self.counters(), self._usage.now(), served)
+        return varz(await self.server(brief=True), self._settings, self.counters(), self._usage.now(), served)
 
     async def connz(self, options: ConnzOptions) -> Row:
         return await connz(options, self._acceptors, await self.server(), self._wall_ns())
@@ -101,14 +101,13 @@ class Monitoring:
 
     async def account_conns(self, account: str) -> Row:
         """What servers tell each other of an account: how many connections it has, and what they did."""
-        accounts = await self._acceptors.accounts()
-        connections = sum(one.account == account for one in await self._acceptors.figures())
-        return listings.account_stat(account, connections, accounts.get(account, {}))
+        figures = await self._acceptors.figures_of_account(account)
+        return listings.account_stat(account, figures.get("members", 0), figures)
 
     async def healthz(self) -> tuple[int, Row]:
         """Whether clients are served: the status of an answer over HTTP, and its body."""
         try:
-            await self.server()
+            await self.server(brief=True)
         except UnavailableError:
             return 503, {"status": "unavailable", "error": "no acceptor answers"}
         return 200, {"status": "ok"}

@@ -61,7 +61,7 @@ class System:
             return NO_ANSWER
 
     async def _answer(self, words: list[str], body: str) -> bytes:
-        server = await self._monitoring.server()
+        server = await self._monitoring.server(brief=True)
         try:
             options = orjson.loads(body) if body.strip() else {}
         except orjson.JSONDecodeError as error:

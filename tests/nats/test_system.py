@@ -345,3 +345,22 @@ def test_figures_of_the_server_come_by_themselves(real: NatsServer, tmp_path: Pa
             assert shape(json.loads(body)) == expected
             assert least < time.monotonic() - began < 5
         system.close()
+
+
+@pytest.mark.long
+def test_ten_thousand_accounts_hold_up_nobody(tmp_path: Path) -> None:
+    """Each time one of their clients comes or goes the system account hears how many there are."""
+    count = 10_000
+    users = "".join(f"A{n} {{ users: [{{user: u{n}, password: u{n}}}] }}\n" for n in range(count))
+    conf = tmp_path / "many.conf"
+    conf.write_text(f"accounts {{ {users} SYS {{ users: [{{user: sys, password: sys}}] }} }}\nsystem_account: SYS\n")
+    with running(2, arguments=["--nats-config", str(conf)]) as server:
+        system = User(server, "sys")
+        assert len(system.ask("$SYS.REQ.SERVER.PING.ACCOUNTZ")["data"]["accounts"]) == count + 2
+        system.send(b"SUB $SYS.ACCOUNT.A7.SERVER.CONNS 1\r\n")
+        system.sync()
+        clients = [User(server, f"u{n}") for n in range(200)]
+        _, said = system.message()
+        assert json.loads(said)["conns"] == 1
+        for client in clients:
+            client.close()

@@ -34,7 +34,7 @@ class Admission:
         account = user.account if user is not None else GLOBAL_ACCOUNT
         permissions = user.permissions if user is not None else None
         self._engine.call(conn, "account", self.account(account))
-        if user is not None and not self._engine.call(conn, "join", ANY_NUMBER if most is None else most):
+        if not self._engine.call(conn, "join", ANY_NUMBER if most is None else most):
             return False
         number = self._take(conn, permissions)
         self._engine.call(conn, "permissions", number)

@@ -129,11 +129,10 @@ def _user(conf: Conf, value: Value, account: str) -> dict[str, Any]:
 def take_users(conf: Conf, value: Value, account: str) -> list[dict[str, Any]]:
     """No user may be there twice, in whatever account."""
     found = [_user(conf, item, account) for item in value.items()]
-    there = {name_of(user) for user in conf.users}
     for user in found:
-        if name_of(user) in there:
+        if name_of(user) in conf.user_names:
             raise value.error(f'user "{name_of(user)}" is there twice')
-        there.add(name_of(user))
+        conf.user_names.add(name_of(user))
     conf.users.extend(found)
     return found
 

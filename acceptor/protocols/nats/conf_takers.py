@@ -33,6 +33,7 @@ class Conf:
     warnings: list[str] = field(default_factory=list)
     # Found on the way, and put into the content when the whole file has been looked at.
     users: list[dict[str, Any]] = field(default_factory=list)
+    user_names: set[str] = field(default_factory=set)
     accounts: dict[str, dict[str, Any]] = field(default_factory=dict)
     accounts_value: Value | None = None  # where what is wrong among accounts is said to be
     mappings: dict[str, Any] = field(default_factory=dict)  # of the global account

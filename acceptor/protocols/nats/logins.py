@@ -100,10 +100,11 @@ class Logins:
             return found if isinstance(found, User) else found.text
         return self.who(client).now(client.user) or "Authorization Violation"
 
-    def account_names(self) -> set[str]:
-        """That somebody may come from."""
+    def account_names(self) -> list[str]:
+        """That somebody may come from, and those that there always are."""
         of_jwts = self.operator.accounts if self.operator is not None else ()
-        return {*of_jwts, *(user.account for user in self.plain.users)}
+        users = {user.account for user in self.plain.users}
+        return sorted({GLOBAL_ACCOUNT, self.plain.system_account, *of_jwts, *users})
 
     def shown(self, client: Client) -> dict[str, Any]:
         """What monitoring says of who a client is, or wanted to be."""

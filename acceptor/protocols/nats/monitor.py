@@ -31,7 +31,7 @@ INDEX_BITS: Final = 20  # of a connection's number: its place in the table (csrc
 # struct nats_figures and nats_subscription_figures, csrc/acceptor/protocols/nats/nats_figures.c
 FIGURES: Final = struct.Struct("<4I9Q")
 SUBSCRIPTION: Final = struct.Struct("<2Q4I")
-ACCOUNT: Final = struct.Struct("<12Q")
+ACCOUNT: Final = struct.Struct("<13Q")
 
 FIGURES_AT_ONCE: Final = 4096
 CLIENTS_AT_ONCE: Final = 256
@@ -86,6 +86,7 @@ class AccountFigures(NamedTuple):
     removes: int
     looked: int
     hits: int
+    members: int
     name_bytes: int
 
 
@@ -130,13 +131,13 @@ class Monitor:
         engine: Engine,
         protocol: int,
         known: Callable[[int], Known | None],
-        server: Callable[[], dict[str, Any]],
+        server: Callable[[bool], dict[str, Any]],
         account: Callable[[str], dict[str, Any]],
         wall_ns: Callable[[], int],
         max_closed: int,
     ) -> None:
-        """`known` is given the number of a connection. `server`: see _server. `account`: what is shown of one beside
-        its figures. At most `max_closed` connections that have ended are kept."""
+        """`known` is given the number of a connection. `server`: what there is to say of it, with all accounts or not.
+        `account`: what is shown of one beside its figures. At most `max_closed` connections that ended are kept."""
         self._engine = engine
         self._protocol = protocol
         self._known = known
@@ -191,7 +192,7 @@ class Monitor:
     # --- answers ----------------------------------------------------------------------------------------------------
 
     def _answer_server(self, asked: dict[str, Any]) -> bytes:
-        return orjson.dumps({**self._server(), "closed": len(self._closed)})
+        return orjson.dumps({**self._server(not asked.get("brief")), "closed": len(self._closed)})
 
     def _answer_figures(self, asked: dict[str, Any]) -> bytes:
         room = FIGURES_AT_ONCE * FIGURES.size
@@ -245,8 +246,10 @@ class Monitor:
         return b"[" + b",".join(rows) + b"]"
 
     def _answer_accounts(self, asked: dict[str, Any]) -> bytes:
-        """By name; from a number on, the last piece is empty."""
-        data = self._engine.ask(self._protocol, "accounts", int(asked["from"]), most=ACCOUNTS_BYTES)
+        """By name; from a number on, the last piece is empty. Or the one that is named."""
+        name = asked.get("name", "").encode(errors="surrogateescape")
+        room = ACCOUNT.size + len(name) if name else ACCOUNTS_BYTES
+        data = self._engine.ask(self._protocol, "accounts", int(asked.get("from", 0)), name, most=room)
         found = {}
         at = 0
         while at < len(data):

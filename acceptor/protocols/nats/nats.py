@@ -62,7 +62,7 @@ from mq_shards.acceptor.protocols.nats.logins import Logins
 from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_row, system_imports, tls_row
 from mq_shards.acceptor.protocols.nats.questions import Questions
 from mq_shards.acceptor.protocols.nats.shares import needs_info
-from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, User
+from mq_shards.acceptor.protocols.nats.who import User
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
@@ -399,7 +399,7 @@ class Nats(Guarding):
             shares["imports"] = [*shares.get("imports", ()), *system_imports(name, self.system_account)]
         return shares
 
-    def _described(self) -> dict[str, Any]:
+    def _described(self, with_accounts: bool) -> dict[str, Any]:
         """What the gateway is told of this server: see monitor.py."""
         terms = self._greetings.terms
         routes, who = self.list_routes(), self._logins.plain
@@ -413,7 +413,7 @@ class Nats(Guarding):
             "tls_verify": terms is not None and terms.verify,
             "connect_urls": self._connect_urls(is_websocket=False),
             "websocket": self._websocket_address,
-            "accounts": sorted({GLOBAL_ACCOUNT, who.system_account, *self._logins.account_names()}),
+            "accounts": self._logins.account_names() if with_accounts else [],
             "system_account": who.system_account,
         }
 

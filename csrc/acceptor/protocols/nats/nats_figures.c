@@ -14,7 +14,7 @@ struct nats_figures {
 struct nats_account_figures {
     uint64_t number;
     uint64_t taken_messages, taken_bytes, given_messages, given_bytes, slow_consumers;
-    uint64_t subscriptions, inserts, removes, looked, hits, name_bytes;
+    uint64_t subscriptions, inserts, removes, looked, hits, members, name_bytes;
 }; /* behind it the name */
 
 /* Of one subscription; behind it subject, queue and sid. */
@@ -87,9 +87,15 @@ static size_t put_subscriptions(const struct nats *n, uint32_t from, uint8_t *ou
     return at;
 }
 
+/* From a number on, or the one that is named. */
 static int64_t put_accounts(const struct nats_server *server, const struct codec_question *q) {
     size_t at = 0;
-    for (uint64_t i = q->value; i < server->account_count; i++) {
+    uint64_t first = q->value, end = server->account_count;
+    if (q->bytes_count > 0) {
+        first = nats_account_named(server, (struct text){q->bytes, q->bytes_count});
+        end = first > 0 ? first + 1 : first;
+    }
+    for (uint64_t i = first; i < end; i++) {
         const struct nats_account *account = &server->accounts[i];
         if (account->subjects == NULL) continue;
         struct nats_account_figures figures = {
@@ -104,6 +110,7 @@ static int64_t put_accounts(const struct nats_server *server, const struct codec
             .removes = account->removes,
             .looked = subjects_looked(account->subjects),
             .hits = subjects_hits(account->subjects),
+            .members = account->members,
             .name_bytes = account->name_bytes,
         };
         if (at + sizeof figures + account->name_bytes > q->out_limit) break;
