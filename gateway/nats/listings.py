@@ -157,14 +157,39 @@ def gatewayz(server: Mapping[str, Any], now_ns: int) -> Row:
     return {**head(server, now_ns), "outbound_gateways": {}, "inbound_gateways": {}}
 
 
+ROUTE_FIELDS: Final = (
+    "rid", "remote_id", "remote_name", "did_solicit", "is_configured", "ip", "port", "start", "last_activity", "rtt",
+    "uptime", "idle", "import", "export", "pending_size", "in_msgs", "out_msgs", "in_bytes", "out_bytes",
+    "subscriptions", "account", "compression",
+)  # fmt: skip
+
+
 def _route(row: Mapping[str, Any], now_ns: int) -> Row:
     """What is not known of a route is left out, as nats-server does."""
-    began_ns = row["started_wall_ns"]
-    shown = {name: value for name, value in row.items() if name not in ("started_wall_ns", "rtt_ns", "pool_index")}
-    times = {"start": instant(began_ns), "uptime": uptime(now_ns - began_ns)}
-    rtt = {"rtt": duration(row["rtt_ns"])} if row.get("rtt_ns") else {}
-    optional = ("import", "export", "account")
-    return {**{name: value for name, value in shown.items() if value or name not in optional}, **times, **rtt}
+    began_ns, idle_ns = row["started_wall_ns"], row["idle_ns"]
+    times = {
+        "start": instant(began_ns),
+        "last_activity": instant(now_ns - idle_ns),
+        "uptime": uptime(now_ns - began_ns),
+        "idle": uptime(idle_ns),
+    }
+    known = {**row, **times, "rtt": duration(row["rtt_ns"]) if row.get("rtt_ns") else ""}
+    optional = ("import", "export", "account", "rtt", "compression")
+    return {name: known[name] for name in ROUTE_FIELDS if known[name] or name not in optional}
+
+
+def route_stat(row: Mapping[str, Any]) -> Row:
+    """As servers tell each other."""
+
+    def data(which: str) -> Row:
+        none = {"msgs": 0, "bytes": 0}
+        same = dict.fromkeys(("gateways", "routes", "leafs"), none)
+        return {"msgs": row[f"{which}_msgs"], "bytes": row[f"{which}_bytes"], **same}
+
+    name = {"name": row["remote_name"]} if row["remote_name"] else {}
+    return {
+        "rid": row["rid"], **name, "sent": data("out"), "received": data("in"), "pending": row["pending_size"],
+    }  # fmt: skip
 
 
 def routez(server: Mapping[str, Any], now_ns: int) -> Row:

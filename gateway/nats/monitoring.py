@@ -76,6 +76,7 @@ class Monitoring:
         """As servers tell each other, in the system account."""
         shown = await self.varz()
         figures = await self._acceptors.figures()
+        routes = [listings.route_stat(row) for row in (await self.server()).get("route_list", [])]
 
         def data(name: str) -> Row:
             return {"msgs": shown[f"{name}_msgs"], "bytes": shown[f"{name}_bytes"]}
@@ -92,7 +93,8 @@ class Monitoring:
             "received_from_clients": data("in_client"),
             "slow_consumers": shown["slow_consumers"],
             **{name: shown[name] for name in kinds if shown[name]["clients"]},
-            "active_servers": 1 + shown["routes"],
+            **({"routes": routes} if routes else {}),
+            "active_servers": 1 + len({route["name"] for route in routes if "name" in route}),
             "gomaxprocs": shown["gomaxprocs"],
         }
 

@@ -20,6 +20,7 @@ from tests.nats.clusters import (
     mixtures,
     settled,
 )
+from tests.nats.route_wire import INFO, RouteWire, line
 from tests.nats.test_mesh import all_children
 from tests.nats.wire import Wire
 from tests.servers import comm_of
@@ -167,3 +168,38 @@ def test_members_find_each_other_through_one_and_lose_nobody_when_that_is_gone()
         meshed(members[1:])
         second.client(b"PUB left 1\r\nx\r\n").close()
         settled(members[1:], [listener], 1)
+
+
+def test_what_servers_want_has_a_limit_over_all_of_them_and_who_goes_beyond_it_is_sent_away() -> None:
+    with cluster((OURS,), ("nats.cluster-max-interest=1000",)) as (member,):
+        first, second = (RouteWire.joined(member.route_port) for _ in range(2))
+        first.send(b"".join(b"RS+ $G a.%d\r\n" % n for n in range(900)))
+        first.barrier()
+        second.send(b"".join(b"RS+ $G b.%d\r\n" % n for n in range(900)))
+        assert second.rest().endswith(b"-ERR 'maximum subscriptions exceeded'\r\n")
+        # What it had is given back, and the other has what it wants.
+        third = RouteWire.joined(member.route_port)
+        third.send(b"RS+ $G c\r\n")
+        third.barrier()
+        assert not third.closed
+        third.send(b"RS+ $G %s\r\n" % (b"x" * 60_000) + b"RS+ $G %s\r\n" % (b"y" * 60_000))
+        third.send(b"RS+ $G %s\r\n" % (b"z" * 60_000) + b"RS+ $G d\r\n")
+        assert third.rest().endswith(b"-ERR 'maximum subscriptions exceeded'\r\n")
+        talker = member.client(b"PUB a.1 1\r\nx\r\n")
+        assert [said for said in first.barrier() if not said.startswith(b"INFO")] == [b"RMSG $G a.1 1", b"x"]
+        for wire in (first, second, third, talker):
+            wire.close()
+
+
+def test_servers_that_are_told_of_without_end_do_not_keep_away_those_of_the_configuration() -> None:
+    with cluster((OURS, OURS)) as (seed, member):
+        wire = RouteWire.joined(member.route_port)
+        for n in range(3000):
+            told = {**INFO, "server_id": f"N{n:055}", "ip": f"nats-route://127.9.{n // 250}.{n % 250 + 1}:6222/"}
+            wire.send(line("INFO", told))
+        assert not wire.closed
+        seed.stop(signal.SIGKILL)
+        seed.start()
+        seed.wait()
+        meshed([seed, member])
+        wire.close()

@@ -48,9 +48,13 @@ class Pooled(Member):
         quoted = ", ".join(f'"{url}"' for url in routes)
         super().__init__(kind, directory, conf=CONF % (self.http, quoted, pool))
 
+    def shown(self, what: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/{what}", timeout=30) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
     def routez(self) -> list[dict[str, Any]]:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/routez", timeout=60) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["routes"]
+        found: list[dict[str, Any]] = self.shown("routez")["routes"]
         return found
 
     def reload(self, pool: str, before: str) -> None:
@@ -214,3 +218,39 @@ def test_an_account_comes_to_have_routes_of_its_own_and_gives_them_up_and_others
             wait_until(lambda numbered=numbered, wanted=wanted_of_all: numbered() == wanted, "all have come, once")
         for wire in (*listeners, *talkers):
             wire.close()
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL, OURS)))
+def test_monitoring_shows_the_same_of_either_and_so_do_figures_that_servers_send(kinds: tuple[str, ...]) -> None:
+    with pooled(kinds, ("pool_size: 2",) * 2) as members:
+        all_hear_all(members)
+        # Of a route whose time to an answer is not known it is left out.
+        wait_until(
+            lambda: all("rtt" in route or route.get("account") for m in members for route in m.routez()), "all are"
+        )
+        real, ours = ([{**route, "rtt": ""} for route in member.routez()] for member in members)
+        assert {frozenset(route) for route in ours} == {frozenset(route) for route in real}
+        figures: dict[str, Any] = {}
+        asking = members[0].user("SYS")
+        asking.send(b"SUB answer 1\r\n")
+
+        def have_answered() -> bool:
+            asking.socket.sendall(b"PUB $SYS.REQ.SERVER.PING answer 0\r\n\r\n")
+            asking.barrier()
+            with contextlib.suppress(ValueError):
+                for said in map(json.loads, bodies(asking)):
+                    figures[said["server"]["id"]] = said
+            return len(figures) == len(members)
+
+        wait_until(have_answered, "both have answered")
+        first, second = figures.values()
+        for name in ("server", "statsz"):
+            assert set(first[name]) - {"jetstream"} == set(second[name]) - {"jetstream"}
+        assert first["server"]["cluster"] == second["server"]["cluster"] == "xyz"
+        assert first["statsz"]["active_servers"] == second["statsz"]["active_servers"] == len(members)
+        routes = [said["statsz"]["routes"] for said in (first, second)]
+        assert [len(rows) for rows in routes] == [3, 3]
+        assert {frozenset(row) for row in routes[0]} == {frozenset(row) for row in routes[1]}
+        shown = [set(member.shown("varz")["cluster"]) for member in members]
+        assert shown[0] - {"urls"} == shown[1] - {"urls"}
+        asking.close()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.filters.s2 import S2
 
 MAX_POOL: Final = 256
+MAX_URLS: Final = 1024  # of all servers, that clients are told
 
 
 @dataclass(slots=True, eq=False)
@@ -255,4 +256,4 @@ class Cluster:
     def connect_urls(self, name: str = "connect_urls") -> tuple[str, ...]:
         """Where clients find the other servers."""
         found = dict.fromkeys(url for server in self._servers.values() for url in server.urls.get(name, ()))
-        return tuple(found)
+        return tuple(found)[:MAX_URLS]

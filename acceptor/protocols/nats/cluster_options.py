@@ -102,6 +102,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "cluster-ping-interval": Duration(0, 0, YEAR, "a server is sent a PING so often, 30s at most; 0: as clients are"),
     "cluster-ping-max": Number(0, 0, 1 << 20, "unanswered PINGs of a server; 0: as of clients"),
     "cluster-write-deadline": Duration(0, 0, YEAR, "a server that takes nothing is cut off; 0: as clients are"),
+    "cluster-max-interest": Number(1 << 24, 1, 1 << 31, "subjects that all other servers together may want"),
     "cluster-pool-size": Number(3, -1, 256, "connections to each server; -1: one, as servers before 2.10 do"),
     "cluster-import-allow": TextList("subjects that others' messages may have; none: any", "a subject", is_pattern),
     "cluster-import-deny": TextList("subjects that they may not have", "a subject", is_pattern),

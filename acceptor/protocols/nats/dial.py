@@ -34,7 +34,8 @@ ANSWER_NS: Final = 5 * SECOND_NS  # for INFO to come
 MOST_DELAY_NS: Final = 30 * SECOND_NS
 # Two servers that have connected to each other at the same time do not do it again at the same time.
 JITTER_NS: Final = SECOND_NS // 10
-MAX_WISHES: Final = 4096
+# Of servers that others tell of: a name is looked up on a thread, an address is a socket.
+MAX_IMPLICIT: Final = 256
 MANY: Final = 1 << 40  # more attempts than anybody wants
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,7 @@ class Dialer:
         self._due: list[tuple[int, int, Wish, int]] = []  # soonest first; with the number of what may take no longer
         self._numbers = itertools.count()
         self._found: queue.SimpleQueue[tuple[Wish, str]] = queue.SimpleQueue()
+        self._looked_up: list[Wish] = []  # whose names are being
         self._connecting: dict[int, Wish] = {}
         self._closed = False
 
@@ -80,12 +82,13 @@ class Dialer:
         """Only that is tried again."""
         self._due = [one for one in self._due if one[3] or wanted(one[2])]
         heapq.heapify(self._due)
-        for wish in self._connecting.values():
+        for wish in [*self._looked_up, *self._connecting.values()]:
             if not wanted(wish):
                 wish.explicit, wish.attempts = False, MANY
 
     def dial(self, wish: Wish, delay_ns: int = 0) -> None:
-        if len(self._due) < MAX_WISHES and not self._closed:
+        """One of the configuration is never forgotten, whatever others tell of."""
+        if not self._closed and (wish.explicit or self._implicit() < MAX_IMPLICIT):
             heapq.heappush(self._due, (self._now_ns() + delay_ns, next(self._numbers), wish, 0))
 
     def again(self, wish: Wish) -> None:
@@ -115,8 +118,15 @@ class Dialer:
 
     def has(self, url: RouteUrl, account: str) -> bool:
         """It is under way."""
-        wishes = [wish for _, _, wish, conn in self._due if not conn] + list(self._connecting.values())
-        return any((wish.url.host, wish.url.port, wish.account) == (url.host, url.port, account) for wish in wishes)
+        wanted = url.host, url.port, account
+        return any((wish.url.host, wish.url.port, wish.account) == wanted for wish in self._under_way())
+
+    def _under_way(self) -> list[Wish]:
+        waiting = [wish for _, _, wish, conn in self._due if not conn]
+        return [*waiting, *self._looked_up, *self._connecting.values()]
+
+    def _implicit(self) -> int:
+        return sum(not wish.explicit for wish in self._under_way())
 
     def close(self) -> None:
         self._closed = True
@@ -155,6 +165,7 @@ class Dialer:
         try:
             ipaddress.ip_address(wish.url.host)
         except ValueError:
+            self._looked_up.append(wish)
             threading.Thread(target=self._ask, args=(wish,), daemon=True).start()
         else:
             self._resolve(wish)
@@ -179,6 +190,7 @@ class Dialer:
     def poked(self) -> None:
         while not self._found.empty():
             wish, why = self._found.get()
+            self._looked_up.remove(wish)
             if self._closed:
                 return
             if why:

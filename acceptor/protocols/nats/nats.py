@@ -133,6 +133,7 @@ class Nats(Guarding):
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
         self._cluster: Mapping[str, Any] = {}  # see cluster_changed
+        self.shown_cluster: Callable[[], dict[str, Any]] = dict
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
         self._monitor = Monitor(
             engine, self._number, self._known, self._described, self._account, time.time_ns,
@@ -407,6 +408,8 @@ class Nats(Guarding):
             **self._identity.info(),
             "routes": len(routes),
             "route_list": routes,
+            "cluster": self._cluster.get("name", ""),
+            "cluster_options": self.shown_cluster(),
             "auth_required": who.required,
             "config_digest": self._config_digest,
             "tls_required": terms is not None and terms.required,

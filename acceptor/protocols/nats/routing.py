@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.engine import FOREVER, Engine, protocol_number
+from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocol import Broker, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
 from mq_shards.acceptor.protocols.nats.account_routes import AccountRoutes
@@ -54,7 +55,7 @@ HEADERS: Final = 2
 NO_POOL: Final = 4
 
 # What the codec says of a route, in its order.
-FIGURES: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions")
+FIGURES: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions", "idle_ns")
 
 SYSTEM_ACCOUNT: Final = "$SYS"
 COMPRESSION: Final = frozenset({"cluster-compression", "cluster-compression-rtt"})
@@ -79,7 +80,7 @@ class Routing:
         self._engine, self._settings = engine, settings
         self._nats = nats
         if nats is not None:
-            nats.list_routes = self.routes
+            nats.list_routes, nats.shown_cluster = self.routes, self.shown
         self._bound = host, port
         server_id = server_id_of(broker.instance)
         # The same for as long as the broker runs, whichever process of it has the routes.
@@ -116,6 +117,7 @@ class Routing:
         self._set_tls()
         self._set_permissions()
         engine.set("nats-route.ping-interval-ns", settings["cluster-ping-interval"])
+        engine.set("nats-route.max-interest", settings["cluster-max-interest"])
         engine.set("nats-route.ping-max", settings["cluster-ping-max"])
         engine.set("nats-route.write-deadline-ns", settings["cluster-write-deadline"])
         own.host, own.port = self._bound
@@ -633,6 +635,21 @@ class Routing:
     def routes(self) -> list[dict[str, Any]]:
         """As /routez shows them."""
         return [{**route.shown(), **self._figures(route)} for route in self._routes.values() if route.registered]
+
+    def shown(self) -> dict[str, Any]:
+        """Of the cluster, as /varz shows it."""
+        settings, own = self._settings, self._own
+        optional: dict[str, Any] = {
+            "urls": [f"{url.host}:{url.port}" for url in self._urls],
+            "tls_timeout": settings["cluster-tls-timeout"] / SECOND,
+            "tls_required": own.tls, "tls_verify": own.tls, "pool_size": settings["cluster-pool-size"],
+            "write_deadline": settings["cluster-write-deadline"],
+        }  # fmt: skip
+        return {
+            "name": own.cluster, "addr": self._bound[0], "cluster_port": self._bound[1],
+            "auth_timeout": settings["cluster-auth-timeout"] / SECOND,
+            **{name: value for name, value in optional.items() if value},
+        }  # fmt: skip
 
     def _figures(self, route: Route) -> dict[str, int]:
         parts = self._engine.call_for_list(route.conn, "figures")

@@ -38,6 +38,7 @@ enum {
     NATS_MAX_ACCOUNTS = 1 << 16,
     NATS_MAX_ACCOUNT_BYTES = 1024,        /* of a name */
     NATS_MAX_ALL_SUBSCRIPTIONS = 1 << 24, /* of all connections of an acceptor */
+    NATS_INTEREST_BYTES = 128,            /* of text, on an average, of what other servers want */
     NATS_MAX_CONTROL_LINE = 64 << 10,     /* the most that the option may be */
     NATS_LAST_WORDS_BYTES = 4096,         /* that Python is told when a connection ends */
     /* " [reply ][headers' size ]size\r\n": no longer than the line it came in. */
@@ -170,6 +171,8 @@ struct nats_server {
     struct nats_remote *remotes[NATS_OTHERS];
     struct nats_route_link links[NATS_ROUTES]; /* by the number that each is among others, less that of the first */
     uint32_t route_count;                      /* that this acceptor has */
+    uint32_t max_interest;                     /* of all servers together */
+    uint64_t interest, interest_bytes;         /* of them, and its text */
     uint32_t full_route;                       /* that was given a message lately and is full; 0: none */
     uint64_t stamps[NATS_OTHERS], stamp;       /* who has been seen to */
     uint64_t told;                             /* the number of what was told, or passed on, to others last */

@@ -210,7 +210,16 @@ static struct nats_remote *find_remote(const struct nats_account *account, uint3
     return NULL;
 }
 
+/* What other servers want has a limit, over all of them together: see nats_route.c. */
+static void count_interest(struct nats_server *server, const struct nats_remote *r, bool more) {
+    uint64_t bytes = r->entry.pattern->bytes + (r->entry.group != NULL ? r->entry.group->name_bytes : 0);
+    if (!nats_is_route(r->other)) return;
+    server->interest += more ? 1 : UINT64_MAX;
+    server->interest_bytes += more ? bytes : -bytes;
+}
+
 static void forget_remote(struct nats_server *server, struct nats_remote *r) {
+    count_interest(server, r, false);
     if (r->previous != NULL)
         r->previous->next = r->next;
     else
@@ -239,6 +248,7 @@ static struct nats_remote *add_remote(struct nats_server *server, uint32_t other
     r->account = number;
     r->other = other;
     if (!subjects_add(account->remote, &r->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) abort();
+    count_interest(server, r, true);
     r->next = server->remotes[other];
     if (r->next != NULL) r->next->previous = r;
     server->remotes[other] = r;

@@ -91,6 +91,12 @@ static uint32_t account_in(const struct acceptor *a, struct connection *c, const
     return number;
 }
 
+/* A server that wants without end takes no memory from others. */
+static bool may_hear(const struct nats_server *server) {
+    return server->interest < server->max_interest &&
+           server->interest_bytes < (uint64_t)server->max_interest * NATS_INTEREST_BYTES;
+}
+
 static bool is_moving(const struct nats_server *server, const struct nats_route *r, uint32_t account) {
     return server->accounts[account].routes == NATS_MOVING && r->account == 0 && (r->flags & ROUTE_NO_POOL) == 0;
 }
@@ -100,6 +106,7 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
                           bool wanted) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
+    r->active_ns = a->now_ns;
     /* Where nobody has said that the origin matters it is left out when the interest goes. */
     if (leaf && !wanted && count == (r->account == 0 ? 2u : 1u)) leaf = false;
     size_t least = (leaf ? 1u : 0u) + (r->account == 0 ? 1u : 0u) + 1, groups = wanted ? 2 : 1;
@@ -118,6 +125,10 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
     }
     bool may = !wanted || r->permissions == NULL ||
                nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
+    if (may && wanted && !may_hear(server)) {
+        end(a, c, "maximum subscriptions exceeded");
+        return true;
+    }
     if (may) nats_hear_interest(a, server, r->other, account, subject, queue, (uint32_t)weight);
     return true;
 }
@@ -152,6 +163,7 @@ static bool read_message(const struct text *items, size_t count, size_t sizes, s
 static void hand_on(struct acceptor *a, struct connection *c, uint32_t account, const struct nats_message *m,
                     const struct text *groups, size_t count) {
     struct nats_route *r = route_of(c);
+    r->active_ns = a->now_ns;
     r->counted[ROUTE_IN_MESSAGES]++;
     r->counted[ROUTE_IN_BYTES] += m->payload_bytes;
     codec_count_add(a, c, ROUTE_IN_MESSAGES, 1);
@@ -338,6 +350,7 @@ static bool started(struct acceptor *a, void *state) {
     /* It stands before this one in the table of protocols. */
     assert(number != 0 && codec_state(a, number) != NULL);
     routes->server = codec_state(a, number);
+    routes->server->max_interest = NATS_MAX_ALL_SUBSCRIPTIONS;
     return true;
 }
 
@@ -348,6 +361,8 @@ static bool set(void *state, const char *option, uint64_t value) {
         routes->ping_interval_ns = value;
     else if (strcmp(option, "write-deadline-ns") == 0 && is_time)
         routes->write_deadline_ns = value;
+    else if (strcmp(option, "max-interest") == 0 && value <= UINT32_MAX)
+        routes->server->max_interest = (uint32_t)value;
     else if (strcmp(option, "ping-max") == 0 && value <= UINT32_MAX)
         routes->ping_max = (uint32_t)value;
     else
@@ -360,6 +375,7 @@ static void opened(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     uint64_t interval = ping_interval_ns(a, c), first = interval < FIRST_PING_NS ? interval : FIRST_PING_NS;
     r->flags = ROUTE_MUST_CONNECT;
+    r->active_ns = a->now_ns;
     r->ping_ns = a->now_ns + first + nats_random(server) % (first / 5 + 1);
     nats_route_schedule(a, c);
     /* INFO comes first, and is Python's. */
@@ -429,6 +445,7 @@ static int64_t figures(const struct acceptor *a, const struct connection *c, con
         connection_unsent(c),
         r->rtt_ns,
         patterns,
+        a->now_ns - r->active_ns,
     };
     enum { PARTS = 2 * sizeof numbers / sizeof *numbers };
     for (size_t i = 0; i < PARTS && i < k->out_limit; i++) k->out[i] = (uint32_t)(numbers[i / 2] >> (i % 2 * 32));

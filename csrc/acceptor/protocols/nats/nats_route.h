@@ -46,6 +46,7 @@ struct nats_route {
     uint64_t ping_ns;                     /* when one is due */
     uint64_t asked_ns;                    /* when the last was sent */
     uint64_t rtt_ns;                      /* until it was answered; 0: not known */
+    uint64_t active_ns;                   /* when a message or interest came last */
     uint64_t stalled_ns;                  /* since when nothing has left of what is to be sent; 0: nothing waits */
     struct nats_permissions *permissions; /* NULL: every subject may pass */
     struct nats_telling *telling;         /* that is under way; NULL: it knows all */
