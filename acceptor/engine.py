@@ -92,6 +92,15 @@ class Totals(NamedTuple):
     draining: bool
 
 
+class Durations(NamedTuple):
+    """Of all workers, since each was started: how often something took longer than the bucket before says, and not
+    longer than this one; the last has no end."""
+
+    ends_s: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum_s: float
+
+
 class Engine:
     """An acceptor's C half. Not for use by several threads."""
 
@@ -348,6 +357,13 @@ class Engine:
         lib.acceptor_totals(self._acceptor, totals)
         names = set(Totals._fields) - {"draining"}
         return Totals(draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
+
+    def durations(self, what: str) -> Durations:
+        """Of "turn"s, "publish"es or "sync"s: see csrc/ringbuf/board.h."""
+        counts, sum_ns = ffi.new("uint64_t[]", lib.HISTOGRAM_BUCKETS), ffi.new("uint64_t *")
+        lib.acceptor_durations(self._acceptor, getattr(lib, f"DURATION_{what.upper()}"), counts, sum_ns)
+        ends_s = tuple((1 << lib.HISTOGRAM_FIRST_SHIFT + bucket) / 1e9 for bucket in range(len(counts) - 1))
+        return Durations(ends_s, tuple(map(int, counts)), int(sum_ns[0]) / 1e9)
 
     def records_written(self) -> int:
         """By all workers to their logs; one that starts anew counts anew."""

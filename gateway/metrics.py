@@ -10,10 +10,11 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from mq_shards.acceptor.engine import Engine
+from mq_shards.acceptor.engine import Durations, Engine
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.http_answers import Answer
@@ -39,6 +40,11 @@ _TOTALS: Final = (
     ("published", True, "published", "Messages that were published, to whatever topic or tube."),
     ("records_written", True, "log_records_written", "Records that were written to logs."),
     ("records_migrated", True, "log_records_moved", "Records that compaction has moved."),
+)
+_DURATIONS: Final = (
+    ("turn", "turn_seconds", "Turns of workers in which there was something to do."),
+    ("publish", "publish_seconds", "From when a worker takes in what is published until it is answered."),
+    ("sync", "sync_seconds", "Rounds of syncs of logs to disk."),
 )
 _TOPIC: Final = (
     ("messages", True, "topic_published", "Messages that were published to the topic."),
@@ -116,6 +122,8 @@ class Metrics:
         yield _metric(False, "draining", "1: no new messages are taken.", (), [((), float(draining))])
         rows = [((str(worker),), float(is_up)) for worker, is_up in enumerate(up)]
         yield _metric(False, "worker_up", "1: the worker is there.", ("worker",), rows)
+        for what, name, help_text in _DURATIONS:
+            yield _histogram(name, help_text, self._engine.durations(what))
         if self._data_dir is not None:
             disk = os.statvfs(self._data_dir)
             sizes = [
@@ -165,3 +173,12 @@ def _metric(
     for values, value in rows:
         family.add_metric(list(values), value)
     return family
+
+
+def _histogram(name: str, help_text: str, found: Durations) -> Metric:
+    from prometheus_client.metrics_core import HistogramMetricFamily
+
+    ends = [*(f"{end:.9g}" for end in found.ends_s), "+Inf"]
+    counts = [float(count) for count in accumulate(found.counts)]
+    buckets = list(zip(ends, counts, strict=True))
+    return HistogramMetricFamily(f"mq_shards_{name}", help_text, buckets=buckets, sum_value=found.sum_s)

@@ -582,6 +582,16 @@ void acceptor_totals(const struct acceptor *a, struct broker_totals *out) {
     out->draining = draining(a);
 }
 
+void acceptor_durations(const struct acceptor *a, uint32_t what, uint64_t *counts, uint64_t *sum_ns) {
+    memset(counts, 0, HISTOGRAM_BUCKETS * sizeof *counts);
+    *sum_ns = 0;
+    for (uint32_t i = 0; i < a->workers && what < BOARD_DURATIONS; i++) {
+        const struct histogram *const h = &a->board->workers[i].durations[what];
+        for (uint32_t n = 0; n < HISTOGRAM_BUCKETS; n++) counts[n] += read_of(&h->counts[n]);
+        *sum_ns += read_of(&h->sum_ns);
+    }
+}
+
 size_t acceptor_buffered_bytes(const struct acceptor *a) {
     return a->blocks.taken_bytes;
 }

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 #include <unistd.h>
 
 struct syncer {
@@ -18,6 +19,7 @@ struct syncer {
     bool stopping; /* under the lock */
     int wake_fd;
     int (*sync_fd)(int fd);
+    struct histogram *took; /* NULL: nobody wants to know */
 
     /* The round. The worker writes it when no round is under way, the thread reads it while one is. The round is over
      * with the store to `done` or `error`: whoever sees that may start the next one. */
@@ -45,8 +47,15 @@ static void wake_worker(const struct syncer *s) {
     }
 }
 
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 static void run_round(struct syncer *s) {
     int error = 0;
+    const uint64_t began_ns = now_ns();
     /* Writing starts on all files first, so that the device works on them together while they are waited for in turn.
      */
     if (s->count > 1) {
@@ -56,6 +65,7 @@ static void run_round(struct syncer *s) {
         if (error == 0) error = sync_retrying(s, s->fds[i]);
         (void)close(s->fds[i]);
     }
+    if (s->took) histogram_add(s->took, now_ns() - began_ns, 1);
     bool wake = s->wake || error != 0;
     /* Release: whoever reads the ticket or the error (acquire) comes after the syncs, and after our last look at the
      * round's fields, which it may write to from here on. */
@@ -114,6 +124,10 @@ struct syncer *syncer_new(int wake_fd, int (*sync_fd)(int fd)) {
     }
     (void)pthread_setname_np(s->thread, "syncer");
     return s;
+}
+
+void syncer_measure(struct syncer *s, struct histogram *took) {
+    s->took = took;
 }
 
 void syncer_free(struct syncer *s) {

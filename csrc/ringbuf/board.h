@@ -11,6 +11,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/histogram.h"
+
 #define BOARD_MAX_ACCEPTORS 64
 #define BOARD_MAX_WORKERS   64
 
@@ -29,6 +31,10 @@ struct acceptor_board {
     _Atomic uint32_t members[BOARD_MEMBERSHIPS]; /* now, of each name: see acceptor/members.h */
 };
 
+/* What a worker measures of time: its turns that did something; publishes, from the turn that took one in until it was
+ * answered; rounds of syncs, by the thread that does them. */
+enum board_duration { DURATION_TURN, DURATION_PUBLISH, DURATION_SYNC, BOARD_DURATIONS };
+
 /* One worker's block, over its shards. All start from 0 (or what recovery finds) when it is restarted. */
 struct worker_board {
     _Alignas(64) uint64_t urgent;
@@ -45,6 +51,7 @@ struct worker_board {
     uint64_t records_written;
     uint64_t records_migrated;
     uint64_t catalog_version; /* rises when a topic or a subscription is made or deleted */
+    struct histogram durations[BOARD_DURATIONS];
 };
 
 struct board {

@@ -109,7 +109,10 @@ void worker_free(struct worker *w) {
 bool worker_sync_mode(struct worker *w, int mode, uint64_t interval_ns) {
     w->sync = (enum sync_mode)mode;
     w->sync_interval_ns = interval_ns;
-    if (mode != SYNC_NEVER && !w->syncer) w->syncer = syncer_new(w->wake_fd, NULL);
+    if (mode != SYNC_NEVER && !w->syncer) {
+        w->syncer = syncer_new(w->wake_fd, NULL);
+        if (w->syncer) syncer_measure(w->syncer, &w->count->durations[DURATION_SYNC]);
+    }
     return mode == SYNC_NEVER || w->syncer;
 }
 
@@ -404,6 +407,7 @@ static bool start_round(struct worker *w) {
     }
     w->sync_refused = false;
     w->sync_ticket = ++w->next_ticket;
+    if (!w->unsynced) durations_wait(&w->durations);
     /* More logs than one round takes: the replies wait for the round that takes the last of them. */
     if (w->unsynced) return true;
     for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
@@ -443,10 +447,13 @@ static void publish_all(struct worker *w) {
 static void let_out_synced(struct worker *w) {
     if (w->sync_ticket) {
         if (!round_over(w)) return;
+        durations_synced(&w->durations, w->count, w->now_ns);
         for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
             if (w->peers[a].channel) channel_publish_to(w->peers[a].channel, w->peers[a].round_tail);
     }
-    if (!start_round(w)) publish_all(w);
+    if (start_round(w)) return;
+    durations_let_out(&w->durations);
+    publish_all(w);
 }
 
 static void sync_in_background(struct worker *w) {
@@ -461,6 +468,7 @@ static void let_out(struct worker *w) {
         let_out_synced(w);
         return;
     }
+    durations_let_out(&w->durations);
     publish_all(w);
     if (w->sync == SYNC_INTERVAL) sync_in_background(w);
 }
@@ -468,6 +476,7 @@ static void let_out(struct worker *w) {
 bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     w->now_ns = now_ns;
     w->wall_ns = wall_ns;
+    durations_turn(&w->durations, w->count, now_ns);
     bool busy = false;
     if (w->steps > w->most_steps) w->most_steps = w->steps;
     w->steps = 0;
@@ -493,6 +502,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         busy |= shards_forget(w);
         busy |= shards_forget_retained(w);
     }
+    durations_taken(&w->durations, w->count, now_ns, busy);
     w->failing = !flush_logs(w) || w->sync_failed;
     if (!w->failing) {
         release_all(w);

@@ -24,6 +24,7 @@
 #include "ringbuf/limits.h"
 #include "shards/attach.h"
 #include "shards/client.h"
+#include "shards/durations.h"
 #include "shards/job.h"
 #include "shards/shard.h"
 #include "shards/subscription.h"
@@ -130,6 +131,7 @@ struct worker {
     struct syncer *syncer;
     uint64_t sync_ticket; /* of the round under way; 0: none */
     uint64_t next_ticket;
+    struct durations durations;
 
     int wake_fd, poll_fd, control_fd;
     struct adaptive_spin adaptive_spin;

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -87,6 +88,32 @@ def test_every_process_is_there(broker: Broker) -> None:
     for pid in pids:
         assert figure(text, "process_resident_bytes", process=comm_of(pid)) > 1 << 20
     assert figure(text, "worker_up", worker="0") == figure(text, "worker_up", worker="1") == 1
+
+
+@pytest.mark.parametrize("sync", ["interval", "always"])
+def test_how_long_publishes_turns_and_syncs_take(tmp_path: Path, sync: str) -> None:
+    """Each publish is counted once, and buckets add up; with `always`, none is answered before a sync."""
+    broker = Broker(tmp_path, f"--sync={sync}")
+    broker.start()
+    try:
+        publish(broker, unique_topic(), 7)
+
+        def all_counted() -> bool:
+            # A turn is counted when the next begins.
+            return figure(scraped(broker), "publish_seconds_count") == 7
+
+        wait_until(all_counted, "all are counted")
+        wait_until(lambda: figure(scraped(broker), "sync_seconds_count") > 0, "they were synced")
+        text = scraped(broker)
+        for name in ("publish", "turn", "sync"):
+            samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
+            buckets = [one.value for one in samples if one.name == f"mq_shards_{name}_seconds_bucket"]
+            assert buckets == sorted(buckets) and buckets[-1] == figure(text, f"{name}_seconds_count") > 0
+            assert 0 < figure(text, f"{name}_seconds_sum") < 60
+        if sync == "always":
+            assert figure(text, "sync_seconds_count") >= 7
+    finally:
+        broker.stop()
 
 
 def test_it_answers_while_a_worker_hangs_or_is_gone(broker: Broker) -> None:

@@ -1,0 +1,29 @@
+/* How often something took how long: buckets whose ends double, from 8 us to 34 s, and one for all beyond.
+ *
+ * It has one writer; others read it word by word while it is written to.
+ */
+#ifndef MQ_HISTOGRAM_H
+#define MQ_HISTOGRAM_H
+
+#include <stdint.h>
+
+/* The first bucket ends at 2^13 ns. */
+enum { HISTOGRAM_BUCKETS = 24, HISTOGRAM_FIRST_SHIFT = 13 };
+
+struct histogram {
+    uint64_t counts[HISTOGRAM_BUCKETS]; /* each of what is in no bucket before it */
+    uint64_t sum_ns;
+};
+
+static inline void histogram_word_add(uint64_t *word, uint64_t n) {
+    __atomic_store_n(word, *word + n, __ATOMIC_RELAXED);
+}
+
+static inline void histogram_add(struct histogram *h, uint64_t took_ns, uint64_t times) {
+    const uint64_t over = took_ns ? (took_ns - 1) >> HISTOGRAM_FIRST_SHIFT : 0;
+    const uint32_t bucket = over ? 64u - (uint32_t)__builtin_clzll(over) : 0;
+    histogram_word_add(&h->counts[bucket < HISTOGRAM_BUCKETS ? bucket : HISTOGRAM_BUCKETS - 1], times);
+    histogram_word_add(&h->sum_ns, took_ns * times);
+}
+
+#endif
