@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from heapq import nlargest
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mq_shards.acceptor.engine import Durations, Engine
 from mq_shards.gateway.broker import Broker
@@ -65,6 +65,9 @@ _CHANNEL: Final = (
 )
 
 
+More: TypeAlias = Callable[[Sequence[Topic]], Awaitable[list["Metric"]]]
+
+
 class Metrics:
     def __init__(
         self, engine: Engine, broker: Broker, supervisor: int, data_dir: Path | None, most_topics: int,
@@ -75,21 +78,23 @@ class Metrics:
         self._broker = broker
         self._supervisor = supervisor
         self._data_dir = data_dir
-        self._most_topics = most_topics
+        self.most_topics = most_topics
         self._refused = refused
         self._one_at_a_time = asyncio.Lock()  # a scrape costs as much as it has names
 
     async def answer(self, request: Request, fields: dict[str, str]) -> Answer:
         return await self.scrape()
 
-    async def scrape(self) -> Answer:
+    async def scrape(self, more: More | None = None) -> Answer:
+        """`more`: what else there is to say of the topics, under a protocol's own names."""
         async with self._one_at_a_time:
             topics = await self._topics()
+            beside = await more(topics) if more is not None and topics is not None else []
             totals = self._engine.totals()
             up = [worker not in self._broker.workers.missing for worker in range(self._engine.workers)]
             figures = {name: float(getattr(totals, name)) for name, *_ in _TOTALS}
             refused = await self._refused()
-            return await asyncio.to_thread(self._written, topics, figures, totals.draining, up, refused)
+            return await asyncio.to_thread(self._written, topics, figures, totals.draining, up, refused, beside)
 
     async def _topics(self) -> list[Topic] | None:
         """None when a worker is not there or does not answer: what else there is to say is most wanted then."""
@@ -102,13 +107,13 @@ class Metrics:
 
     def _written(
         self, topics: Sequence[Topic] | None, totals: dict[str, float], draining: bool, up: Sequence[bool],
-        refused: tuple[Mapping[str, int], Mapping[str, int]],
+        refused: tuple[Mapping[str, int], Mapping[str, int]], beside: Sequence[Metric],
     ) -> Answer:  # fmt: skip
         # Not before it is asked for: it takes time and memory that a broker without Prometheus need not have.
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
         families = [*self._of_broker(totals, draining, up), *_of_refused(*refused), *self._of_processes()]
-        families += self._of_topics(topics) if topics is not None else ()
+        families += [*(self._of_topics(topics) if topics is not None else ()), *beside]
 
         class Collected:
             def collect(self) -> Iterable[Metric]:
@@ -133,7 +138,7 @@ class Metrics:
             yield _metric(False, "disk_bytes", "Of the file system of the data directory.", ("which",), sizes)
 
     def _of_topics(self, topics: Sequence[Topic]) -> Iterator[Metric]:
-        shown = nlargest(self._most_topics, topics, key=lambda topic: (topic.messages, topic.name))
+        shown = nlargest(self.most_topics, topics, key=lambda topic: (topic.messages, topic.name))
         shown.sort(key=lambda topic: topic.name)
         yield _metric(False, "topics_not_shown", "Topics and tubes that have no figures of their own here.", (),
                       [((), float(len(topics) - len(shown)))])  # fmt: skip

@@ -180,7 +180,7 @@ class GatewayProcess:
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
         return PulsarService(
             self._engine, self._workers, self._calls, data_dir, start["addresses"], bodies,
-            lambda: self._broker.health, metrics.scrape, start["settings"]["pulsar"], self._access,
+            lambda: self._broker.health, metrics, start["settings"]["pulsar"], self._access,
         )  # fmt: skip
 
     def _metrics(self, start: Message, supervisor: int) -> Metrics:

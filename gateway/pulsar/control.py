@@ -53,7 +53,7 @@ class Control:
         self.clients: Final = clients
         self.admission: Final = Admission(core, clients)
         self.on_topics: list[Changed] = []  # given the namespace, what is new in it, what is gone
-        self.on_policies: list[Callable[[str], None]] = []
+        self.on_policies: list[Callable[[str, str | None], None]] = []
         self.on_permissions: list[Callable[[str], None]] = []  # given the tenant
         self.now_s: Final = now_s
 
@@ -128,13 +128,17 @@ class Control:
         policies = policies_module.told(self.policies_of(name))
         if asked is not None:
             await self.admission.check(name, asked, policies, has_schema=has_schema)
-        return {"policies": policies, "schema": has_schema}
+        own = policies_module.told_of_topic(namespace.policies, self._own_policies(name))
+        return {"policies": policies_module.told(namespace.policies), "topic_policies": own, "schema": has_schema}
 
     def policies_of(self, name: TopicName) -> Json:
         """As they are stored; those of a partition are its topic's."""
-        namespace = self.namespace(name.namespace)
-        topic = namespace.topics.get(str(name)) or namespace.topics.get(str(name.base))
-        return policies_module.of_topic(namespace.policies, topic.policies if topic is not None else {})
+        return policies_module.of_topic(self.namespace(name.namespace).policies, self._own_policies(name))
+
+    def _own_policies(self, name: TopicName) -> Json:
+        topics = self.namespace(name.namespace).topics
+        topic = topics.get(str(name)) or topics.get(str(name.base))
+        return topic.policies if topic is not None else {}
 
     @staticmethod
     def _check_partition(namespace: Namespace, name: TopicName) -> None:
@@ -363,9 +367,10 @@ class Control:
         await self.store.commit({"do": "namespace", "name": namespace, "policies": policies})
         self.policies_changed(namespace)
 
-    def policies_changed(self, namespace: str) -> None:
+    def policies_changed(self, namespace: str, topic: str | None = None) -> None:
+        """`topic`: of it alone."""
         for changed in self.on_policies:
-            changed(namespace)
+            changed(namespace, topic)
 
     def permissions_changed(self, tenant: str) -> None:
         for changed in self.on_permissions:

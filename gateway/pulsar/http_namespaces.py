@@ -279,8 +279,7 @@ class HttpNamespaces:
         if names or self._found(call).topics:
             raise conflict("Cannot delete non empty namespace")
         await self._control.store.commit({"do": "no-namespace", "name": call.namespace})
-        for changed in self._control.on_policies:
-            changed(call.namespace)
+        self._control.policies_changed(call.namespace)
         return NO_CONTENT
 
     async def _topics(self, call: Call) -> Answer:

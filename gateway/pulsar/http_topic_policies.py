@@ -108,7 +108,7 @@ class HttpTopicPolicies:
         if value is not None:
             policies[key] = value
         await self._control.store.commit(topic_record(name.namespace, str(name), replace(topic, policies=policies)))
-        self._control.policies_changed(name.namespace)
+        self._control.policies_changed(name.namespace, str(name))
         return NO_CONTENT
 
     async def _value(self, call: Call, key: str) -> Any:  # noqa: ANN401

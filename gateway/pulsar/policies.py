@@ -85,6 +85,15 @@ def told(policies: Json) -> Json:
     }
 
 
+def told_of_topic(namespace: Json, topic: Json) -> Json:
+    """What acceptors are told of a topic beside what they are told of its namespace: what is its own."""
+    if not topic:
+        return {}
+    merged, own = told(of_topic(namespace, topic)), told(topic)
+    of_namespace, unset = told(namespace), told({})
+    return {name: merged[name] for name in merged if own[name] != unset[name] or merged[name] != of_namespace[name]}
+
+
 def of_topic(namespace: Json, topic: Json) -> Json:
     """A topic's own go before those of its namespace."""
     return {**namespace, **topic} if topic else namespace

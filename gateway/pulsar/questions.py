@@ -68,9 +68,12 @@ class Questions:
         reply = await self._calls.ask(asked["acceptor"], "pulsar.look", orjson.dumps(asked), timeout_ns=LOOK_NS)
         return {"alive": not reply.ok or bool(orjson.loads(reply.body)["alive"])}
 
-    def _tell_policies(self, namespace: str) -> None:
+    def _tell_policies(self, namespace: str, topic: str | None) -> None:
         found = self._control.store.catalog.namespaces.get(namespace)
-        said = {"namespace": namespace, "policies": None if found is None else policies.told(found.policies)}
+        said: Json = {"namespace": namespace, "policies": None if found is None else policies.told(found.policies)}
+        if found is not None and topic is not None:
+            own = found.topics[topic].policies if topic in found.topics else {}
+            said |= {"topic": topic, "topic_policies": policies.told_of_topic(found.policies, own)}
         self._calls.tell("pulsar.policies", orjson.dumps(said))
 
     def _tell_permissions(self, tenant: str) -> None:

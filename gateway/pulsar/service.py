@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,9 +11,9 @@ from mq_shards.acceptor.engine import Engine
 from mq_shards.acceptor.protocols.pulsar.credentials import Credentials
 from mq_shards.gateway.access import HttpAccess
 from mq_shards.gateway.calls import AcceptorCalls
-from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer
+from mq_shards.gateway.metrics import Metrics
 from mq_shards.gateway.pulsar.clients import Clients
 from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
@@ -26,6 +26,7 @@ from mq_shards.gateway.pulsar.http_subscriptions import HttpSubscriptions
 from mq_shards.gateway.pulsar.http_tenants import HttpTenants, Urls
 from mq_shards.gateway.pulsar.http_topic_policies import HttpTopicPolicies
 from mq_shards.gateway.pulsar.http_topics import HttpTopics
+from mq_shards.gateway.pulsar.metrics import PulsarMetrics
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.stats import Stats
@@ -51,7 +52,7 @@ class PulsarService:
         addresses: Addresses,
         bodies: Bodies,
         health: Callable[[], str],
-        metrics: Callable[[], Awaitable[Answer]],
+        metrics: Metrics,
         settings: Mapping[str, Any],
         access: HttpAccess,
     ) -> None:
@@ -62,9 +63,10 @@ class PulsarService:
         Questions(control, calls, self._watches, roles)
         urls = urls_of(addresses)
         self._compaction = Compaction(control.core)
+        figures = PulsarMetrics(control.clients, metrics.most_topics)
         stats = Stats(control, self._compaction, urls.broker_id)
         routes = {
-            **HttpTenants(control, urls, health, metrics).routes,
+            **HttpTenants(control, urls, health, lambda: metrics.scrape(figures.families)).routes,
             **HttpNamespaces(control).routes,
             **HttpSchemas(control).routes,
             **HttpTopics(control, self._compaction, stats).routes,

@@ -148,3 +148,75 @@ def test_what_nobody_uses_is_deleted_where_that_is_the_policy(quick: PulsarServe
             return [name.rpartition("/")[2] for name in found]
 
         wait_until(lambda: there() == ["read", "used"], "the idle one is gone")
+
+
+# --- what producers and consumers feel at once ------------------------------------------------------------------------
+
+
+def test_a_shared_consumer_gets_no_more_than_it_may_leave_unacknowledged(quick: PulsarServer, namespace: str) -> None:
+    topic = f"persistent://{namespace}/t"
+    post(quick, f"namespaces/{namespace}/maxUnackedMessagesPerConsumer", 3)
+    with Wire(quick.port).connect() as wire:
+        wire.producer(topic)
+        wire.subscribe(topic, "s", 1)
+        wire.subscribe(topic, "one", 0, 2)
+        for i in range(6):
+            wire.send(b"%d" % i, sequence=i)
+        wire.flow(100)
+        wire.flow(100, 2)
+        first = wire.messages(3)
+        assert [payload_of(frame) for frame in wire.messages(6, 2)] == [b"%d" % i for i in range(6)]
+        wire.quiet()
+        assert not wire.pending("message")
+        wire.ack(*(frame.body.message_id for frame in first))
+        assert [payload_of(frame) for frame in wire.messages(3)] == [b"3", b"4", b"5"]
+
+
+def test_what_is_delayed_comes_at_once_where_delays_are_off_and_too_long_ones_are_refused(
+    quick: PulsarServer, namespace: str
+) -> None:
+    topic = f"persistent://{namespace}/t"
+    later = 1 << 42
+    with Wire(quick.port).connect() as wire:
+        wire.producer(topic)
+        wire.subscribe(topic, "s", 1)
+        wire.flow(10)
+
+        def obeyed(active: bool, most: int, seen: str) -> None:
+            """A producer that is there hears of it, though not at once."""
+            body = {"active": active, "tickTime": 1000, "maxDeliveryDelayInMillis": most}
+            post(quick, f"namespaces/{namespace}/delayedDelivery", body)
+
+            def so() -> bool:
+                wire.send(b"x", deliver_at_time=later)
+                return wire.until(lambda frame: frame.name in ("send_receipt", "send_error")).name == seen
+
+            wait_until(so, f"there is a {seen}")
+
+        obeyed(True, 5000, "send_error")
+        wire.send(b"x", sequence=7, deliver_at_time=later)
+        refused = wire.expect("send_error")
+        assert (refused.error, refused.sequence_id) == (22, 7)
+        assert refused.message == "Exceeds max allowed delivery delay of 5000 milliseconds"
+        obeyed(False, 0, "send_receipt")
+        assert payload_of(wire.message()) == b"x"
+
+
+def test_a_topics_own_policies_are_its_own(quick: PulsarServer, namespace: str) -> None:
+    """And not those of its namespace: a producer of another topic does not feel them."""
+    mine, other = f"persistent://{namespace}/mine", f"persistent://{namespace}/other"
+    with Wire(quick.port).connect() as wire:
+        wire.producer(mine, 1)
+        wire.producer(other, 2)
+        body = {"active": True, "tickTime": 1000, "maxDeliveryDelayInMillis": 5000}
+        post(quick, f"persistent/{namespace}/mine/delayedDelivery", body)
+        wire.producer(mine, 3)
+        wire.producer(other, 4)
+        for producer, name in ((3, "send_error"), (4, "send_receipt"), (2, "send_receipt")):
+            wire.send(b"x", producer, deliver_at_time=1 << 42)
+            said = wire.until(lambda frame: frame.name in ("send_receipt", "send_error"))
+            assert (said.name, said.body.producer_id) == (name, producer)
+        assert request(quick.http, "", "", "DELETE", f"persistent/{namespace}/mine/delayedDelivery")["status"] == 204
+        wire.producer(mine, 5)
+        wire.send(b"x", 5, deliver_at_time=1 << 42)
+        assert wire.until(lambda frame: frame.name in ("send_receipt", "send_error")).name == "send_receipt"

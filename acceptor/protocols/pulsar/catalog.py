@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 from mq_shards.acceptor.protocols.pulsar.clients import SERVICE_NOT_READY, PulsarError
+from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.ringbuf.calls import Calls, Reply
 
 SECOND_NS: Final = 1_000_000_000
@@ -43,17 +44,27 @@ class Catalog:
     def __init__(self, calls: Calls | None) -> None:
         self._calls = calls
         self._policies: dict[str, Fields] = {}  # by namespace, of those that something was opened in
+        self._own: dict[str, Fields] = {}  # by topic, of the few that have policies of their own
         self.on_policies: list[Callable[[str], None]] = []  # called with a namespace when its policies are others now
         if calls is not None:
             calls.hear("pulsar.policies", self._told)
 
-    def policies(self, namespace: str) -> Fields:
-        """As they were told last; empty when they are not known."""
-        return self._policies.get(namespace, {})
+    def policies(self, topic: TopicName) -> Fields:
+        """As they were told last, a topic's own before its namespace's; empty when they are not known."""
+        own = self._own.get(str(topic.base))
+        found = self._policies.get(topic.namespace, {})
+        return {**found, **own} if own else found
 
-    def learn(self, namespace: str, policies: Fields) -> None:
-        if self._policies.get(namespace) != policies:
-            self._policies[namespace] = policies
+    def learn(self, namespace: str, policies: Fields, topic: str | None = None, own: Fields | None = None) -> None:
+        """`own`: what the topic has that is not its namespace's."""
+        changed = self._policies.get(namespace) != policies
+        self._policies[namespace] = policies
+        if topic is not None and own != self._own.get(topic, {}):
+            changed = True
+            self._own.pop(topic, None)
+            if own:
+                self._own[topic] = own
+        if changed:
             self._changed(namespace)
 
     def _changed(self, namespace: str) -> None:
@@ -65,7 +76,7 @@ class Catalog:
         if told["policies"] is None:
             self._policies.pop(told["namespace"], None)
         elif told["namespace"] in self._policies:
-            self.learn(told["namespace"], told["policies"])
+            self.learn(told["namespace"], told["policies"], told.get("topic"), told.get("topic_policies", {}))
 
     def ask(self, what: str, heard: Heard, *, again: bool = True, **fields: object) -> None:
         """`heard` is called later, except where there is no gateway at all."""

@@ -44,6 +44,15 @@ class PulsarError(Exception):
         self.code: Final = code
 
 
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What policies say of a topic's producers."""
+
+    deduplicates: bool = False
+    delays: bool = True
+    max_delay_ms: int = 0
+
+
 @dataclass(slots=True, eq=False)
 class Producer:
     id: int
@@ -54,7 +63,7 @@ class Producer:
     epoch: int = 0
     key: int = 0  # by which its worker knows it again
     last: int = 0  # the last sequence id that is known of it; NO_PLACE: none
-    deduplicates: bool = False
+    terms: Terms = field(default_factory=Terms)
     topic_epoch: int | None = None
     ready: bool = False
     schema_version: bytes = b""

@@ -81,9 +81,16 @@ def start_at(message_id: Message, incarnation: int) -> Start:
 
 
 class Consumers:
-    def __init__(self, desk: Desk, liveness: Liveness, ends: Callable[[Client, Consumer], None]) -> None:
-        """`ends` is told of a consumer of a terminated topic."""
+    def __init__(
+        self,
+        desk: Desk,
+        liveness: Liveness,
+        ends: Callable[[Client, Consumer], None],
+        most_unacked: Callable[[TopicName], int],
+    ) -> None:
+        """`ends` is told of a consumer of a terminated topic; `most_unacked`: of a topic's consumers."""
         self._desk = desk
+        self._most_unacked = most_unacked
         self._ends = ends
         self._liveness = liveness
         # Who is to hear whether it is the active one, soonest first.
@@ -131,7 +138,8 @@ class Consumers:
             return
         name = topic.core.encode()
         shared = body.subType in (SHARED, KEY_SHARED)
-        wish = _WISH.pack(shared, topic.partition, body.consumer_epoch, body.HasField("consumer_epoch"), 0)
+        epoch, most = body.HasField("consumer_epoch"), max(0, self._most_unacked(topic))
+        wish = _WISH.pack(shared, topic.partition, body.consumer_epoch, epoch, min(most, (1 << 32) - 1))
         sought = client.sought.pop((topic.core, body.subscription), None)
         if isinstance(sought, Start) and not body.durable:
             start = sought

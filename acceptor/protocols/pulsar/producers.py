@@ -20,6 +20,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Desk,
     Producer,
     Request,
+    Terms,
 )
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
@@ -31,18 +32,19 @@ EXCLUSIVE: Final = 1
 
 # struct attach, csrc/ringbuf/message.h
 _ATTACH: Final = struct.Struct("=IIQQ")
-# What "open-producer" is told.
-_OPEN: Final = struct.Struct("=QB")
+# struct producer_terms, csrc/acceptor/protocols/pulsar/pulsar_producer.c
+_OPEN: Final = struct.Struct("=QQII")
 
-Deduplicates = Callable[[str], bool]
+
+TermsOf = Callable[[TopicName], Terms]
 
 
 class Producers:
-    def __init__(self, desk: Desk, broker: Broker, liveness: Liveness, deduplicates: Deduplicates) -> None:
-        """`deduplicates`: whether the topics of a namespace do."""
+    def __init__(self, desk: Desk, broker: Broker, liveness: Liveness, terms: TermsOf) -> None:
+        """`terms`: of a topic."""
         self._desk = desk
         self._liveness = liveness
-        self._deduplicates = deduplicates
+        self._terms = terms
         self._prefix = f"standalone-{broker.instance[:8]}-{broker.acceptor}"
         self._made = 0
         self._waiting: dict[Producer, Request] = {}
@@ -124,12 +126,12 @@ class Producers:
             request.fail(SERVICE_NOT_READY, "The topic's worker is gone")
 
     def _tell(self, client: Client, producer: Producer) -> bool:
-        producer.deduplicates = self._deduplicates(producer.topic.namespace)
-        opened = _OPEN.pack(producer.key, producer.deduplicates)
+        terms = producer.terms = self._terms(producer.topic)
+        opened = _OPEN.pack(producer.key, terms.max_delay_ms, terms.deduplicates, terms.delays)
         return self._desk.engine.call(client.conn, "open-producer", producer.id, opened) != 0
 
     def _say_ready(self, request: Request, producer: Producer) -> None:
-        known = producer.deduplicates and producer.last != lib.NO_PLACE
+        known = producer.terms.deduplicates and producer.last != lib.NO_PLACE
         request.reply(
             "producer_success", producer_name=producer.name, last_sequence_id=producer.last if known else -1,
             schema_version=producer.schema_version, producer_ready=True, topic_epoch=producer.topic_epoch,
@@ -186,8 +188,8 @@ class Producers:
     def policies_changed(self, namespace: str) -> None:
         for client in self._desk.clients.values():
             for producer in client.producers.values():
-                changed = producer.deduplicates != self._deduplicates(namespace)
-                if producer.ready and producer.topic.namespace == namespace and changed:
+                concerned = producer.ready and producer.topic.namespace == namespace
+                if concerned and producer.terms != self._terms(producer.topic):
                     self._tell(client, producer)
 
     # --- the end of one ---------------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from mq_shards.acceptor.protocols.pulsar import credentials as pulsar_credential
 from mq_shards.acceptor.protocols.pulsar.answers import Answers
 from mq_shards.acceptor.protocols.pulsar.auth import NOBODY, Authentication
 from mq_shards.acceptor.protocols.pulsar.catalog import Catalog
-from mq_shards.acceptor.protocols.pulsar.clients import INVALID_TOPIC_NAME, Client, Desk, PulsarError, Request
+from mq_shards.acceptor.protocols.pulsar.clients import INVALID_TOPIC_NAME, Client, Desk, PulsarError, Request, Terms
 from mq_shards.acceptor.protocols.pulsar.consumers import Consumers
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import decode
@@ -97,7 +97,7 @@ class Pulsar(Protocol):
         self._desk = Desk(engine)
         self._liveness = Liveness(engine, broker.acceptor, broker.calls)
         self._catalog = Catalog(broker.calls)
-        self._producers = Producers(self._desk, broker, self._liveness, self._deduplicates)
+        self._producers = Producers(self._desk, broker, self._liveness, self._terms)
         self._catalog.on_policies.append(self._producers.policies_changed)
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
         self._context = _context(settings)
@@ -105,7 +105,7 @@ class Pulsar(Protocol):
             self._desk, settings, SERVER_VERSION, self.certificate_names, lambda: self.access
         )
         self._answers = Answers(self._desk, broker.calls)
-        self._consumers = Consumers(self._desk, self._liveness, self._answers.ends)
+        self._consumers = Consumers(self._desk, self._liveness, self._answers.ends, self._most_unacked)
         self._topics = Topics(self._desk, self._catalog, broker.calls, self._url, authorizes=self._authorizes)
         self._permissions = Permissions(self._desk, self._catalog, broker.calls, authorizes=self._authorizes)
         self._address = ("localhost", self.port)
@@ -155,9 +155,14 @@ class Pulsar(Protocol):
             gone = self._producers.gone if what == b"p" else self._consumers.gone
             gone(client, int.from_bytes(command[1:], "little"))
 
-    def _deduplicates(self, namespace: str) -> bool:
-        there = self._catalog.policies(namespace).get("deduplication")
-        return bool(self._settings["deduplication"] if there is None else there)
+    def _terms(self, topic: TopicName) -> Terms:
+        policies = self._catalog.policies(topic)
+        there = policies.get("deduplication")
+        deduplicates = bool(self._settings["deduplication"] if there is None else there)
+        return Terms(deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0))
+
+    def _most_unacked(self, topic: TopicName) -> int:
+        return int(self._catalog.policies(topic).get("max_unacked_per_consumer", 0))
 
     def _open(self, asked: bytes) -> None:
         id, kind, size = _COMPRESSED.unpack_from(asked)

@@ -118,7 +118,8 @@ class Topics:
             elif isinstance(found, PulsarError):
                 request.fail(found.code, str(found))
             else:
-                self._catalog.learn(topic.namespace, found["policies"])
+                own = found["topic_policies"]
+                self._catalog.learn(topic.namespace, found["policies"], str(topic.base), own)
                 self._check_schema(request, topic, consumer, then)
 
         wanted = consumer_fields(request.body) if consumer else producer_fields(request.body)

@@ -55,8 +55,10 @@ struct pulsar_producer {
     bool waits; /* ... and its client has been told so */
     bool lost;  /* its worker went before its client heard of it */
     bool deduplicates;
-    bool closed;  /* by us: what comes for it is let fall, until the client knows */
-    bool closing; /* by its client, as soon as it has all receipts */
+    bool delays;           /* what it sends may wait for its time, ... */
+    uint64_t max_delay_ms; /* ... and so long at most; 0: for ever */
+    bool closed;           /* by us: what comes for it is let fall, until the client knows */
+    bool closing;          /* by its client, as soon as it has all receipts */
 };
 
 enum pulsar_active { PULSAR_ACTIVE_UNSAID, PULSAR_STANDS_BY, PULSAR_IS_ACTIVE };
@@ -69,6 +71,7 @@ struct pulsar_consumer {
     int64_t permits;          /* that it has given and nothing has taken */
     uint32_t number, topic;
     int32_t partition;
+    uint32_t most_unacked; /* entries that it may have, if it is Shared or Key_Shared; 0: any number */
     uint8_t worker;
     bool shared;    /* its subscription is Shared or Key_Shared */
     bool open;      /* its SUBSCRIBE has been answered */

@@ -318,7 +318,7 @@ struct consumer_wish {
     int32_t partition;
     uint64_t epoch;
     uint32_t has_epoch;
-    uint32_t unused;
+    uint32_t most_unacked;
 };
 
 static int64_t add_consumer(struct acceptor *a, struct connection *c, const struct codec_call *call) {
@@ -342,8 +342,17 @@ static int64_t add_consumer(struct acceptor *a, struct connection *c, const stru
                                          .partition = wish.partition,
                                          .epoch = wish.epoch,
                                          .has_epoch = wish.has_epoch != 0,
+                                         .most_unacked = wish.most_unacked,
                                          .worker = binding_at(&a->bindings, topic)->worker};
     return number;
+}
+
+/* Who has too much that it has not acknowledged gets no more until it has: an Exclusive one's is no matter. */
+static void limit_unacked(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer) {
+    if (!consumer->shared || consumer->most_unacked == 0) return;
+    /* A number alone would be all that it wants. */
+    tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS}, NULL);
+    tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .credit = consumer->most_unacked}, NULL);
 }
 
 /* All of a consumer's that is asked for by its id (the value):
@@ -360,6 +369,7 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
         if (consumer == NULL || consumer->lost) return CALL_CLOSED;
         memcpy(&consumer->ledger, call->bytes, sizeof consumer->ledger);
         consumer->open = true;
+        limit_unacked(a, c, consumer);
     } else if (strcmp(what, "tell-consumer") == 0) {
         if (consumer == NULL || consumer->lost) return CALL_CLOSED;
         if (consumer->active != PULSAR_ACTIVE_UNSAID) say_active(a, c, consumer, consumer->active == PULSAR_IS_ACTIVE);

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 
 #include "base/crc32c.h"
+#include "base/decimal.h"
 
-enum { PRIORITY = 1024, TEXT_BYTES = 64 };
+enum { PRIORITY = 1024, TEXT_BYTES = 80 };
 /* Of what becomes a job. */
 #define TTR_NS ((uint64_t)60 * 1000000000u)
 
@@ -79,6 +80,15 @@ static uint64_t delay_until(const struct acceptor *a, uint64_t deliver_at_ms) {
     return (deliver_at_ms - now_ms < longest_ms ? deliver_at_ms - now_ms : longest_ms) * ms;
 }
 
+/* As a real broker has it. */
+static void say_too_late(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer,
+                         uint64_t sequence) {
+    char text[TEXT_BYTES + 1] = "Exceeds max allowed delivery delay of ";
+    uint8_t *end = decimal_put((uint8_t *)text + strlen(text), producer->max_delay_ms);
+    memcpy(end, " milliseconds", sizeof " milliseconds");
+    say_error(a, c, producer->id, sequence, PULSAR_NOT_ALLOWED, text);
+}
+
 /* Copied once, to the ring, if it is not so large that it goes in pieces. */
 static bool ask_to_publish(struct acceptor *a, uint32_t worker, const struct message *request,
                            const struct producer_part *part, const struct headers *headers, struct pulsar_bytes entry) {
@@ -115,6 +125,11 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     bool is_middle_chunk; /* all have one sequence id: of which the last one counts */
     struct headers headers =
         headers_of(entry, pulsar_options(a, c)->max_message_bytes, &deliver_at_ms, &is_middle_chunk);
+    const uint64_t delay_ns = producer->delays ? delay_until(a, deliver_at_ms) : 0;
+    if (producer->max_delay_ms > 0 && delay_ns / 1000000 > producer->max_delay_ms) {
+        say_too_late(a, c, producer, send->sequence);
+        return;
+    }
     uint32_t ids = headers.packed_bytes > 0 && headers.parts > 1 ? headers.parts + 1u : 1;
     uint32_t place;
     struct pulsar_pending *pending = pulsar_pend(a, c, MSG_PUBLISH, producer->worker, &place);
@@ -132,7 +147,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
                               .topic = producer->topic,
                               .id = ids_take(a, binding_at(&a->bindings, producer->topic), ids),
                               .pri = PRIORITY,
-                              .delay_ns = delay_until(a, deliver_at_ms),
+                              .delay_ns = delay_ns,
                               .ttr_ns = TTR_NS,
                               .body_bytes = (uint32_t)(sizeof headers + pulsar_length(entry->all))};
     const struct producer_part part = {.writer = producer->key, .batch = send->sequence, .more = beyond(send)};
@@ -254,20 +269,29 @@ static int64_t add_producer(struct acceptor *a, struct connection *c, const stru
     return number;
 }
 
-/* The key that its worker has for it (64 bits), and whether it deduplicates (8 bits). */
+struct producer_terms {
+    uint64_t key; /* that its worker has for it */
+    uint64_t max_delay_ms;
+    uint32_t deduplicates, delays;
+};
+
 static int64_t open_producer(struct pulsar_producer *producer, const struct codec_call *call) {
-    if (call->bytes_count != sizeof producer->key + 1) return CALL_REFUSED;
+    struct producer_terms terms;
+    if (call->bytes_count != sizeof terms) return CALL_REFUSED;
     if (producer == NULL || producer->lost) return CALL_CLOSED;
-    memcpy(&producer->key, call->bytes, sizeof producer->key);
-    producer->deduplicates = call->bytes[sizeof producer->key] != 0;
+    memcpy(&terms, call->bytes, sizeof terms);
+    producer->key = terms.key;
+    producer->deduplicates = terms.deduplicates != 0;
+    producer->delays = terms.delays != 0;
+    producer->max_delay_ms = terms.max_delay_ms;
     producer->open = true;
     return CALL_DONE;
 }
 
 /* All of a producer's that is asked for by its id (the value):
  * "add-producer": bytes: its topic; its number, 0: there can be no more. It may not send yet.
- * "wait-producer": its client has been told that it waits; "open-producer": it may send, see open_producer; again: it
- * deduplicates, or does not any more. 0: there is none any more. "drop-producer": it is none, and nobody has been told of it.
+ * "wait-producer": its client has been told that it waits; "open-producer": it may send, bytes: struct producer_terms; again:
+ * those are others now. 0: there is none any more. "drop-producer": it is none, and nobody has been told of it.
  * "close-producer": PULSAR_PRODUCER_GONE is said when the last receipt has been; 0: there is none.
  * "lose-producer": it is none any more, and the client is told.
  * "count-producer": its messages and bytes, the low half of each first. */

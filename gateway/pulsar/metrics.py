@@ -1,0 +1,150 @@
+"""Topics and subscriptions in Prometheus's form, under the names that a real broker's /metrics has.
+
+Of the topics with the most messages alone, as in ../metrics.py, whose catalog it is given; what is of a namespace or
+of the broker is of all. Rates are those since the scrape before, if that was not long ago.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final
+
+from mq_shards.acceptor.protocols.pulsar.names import TopicName, topic_of_core
+from mq_shards.gateway.catalog import Channel
+from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.pulsar.catalog import CLUSTER
+from mq_shards.gateway.pulsar.clients import Clients, Connected
+from mq_shards.gateway.pulsar.core import used_channels
+from mq_shards.gateway.pulsar.refusals import RefusedError
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+RATE_S: Final = (1.0, 300.0)  # between two scrapes that make a rate
+
+Counts = dict[tuple[str, ...], float]
+Rows = list[tuple[tuple[str, ...], float]]
+
+
+class PulsarMetrics:
+    def __init__(self, clients: Clients, most_topics: int, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._clients = clients
+        self._most_topics = most_topics
+        self._clock_s = clock_s
+        self._before: Counts = {}  # of a scrape
+        self._before_s = -RATE_S[1]
+        self._rates: Counts = {}  # as they were found last
+
+    async def families(self, topics: Sequence[Figures]) -> list[Metric]:
+        named = [(name, topic) for topic in topics if (name := topic_of_core(topic.name)) is not None]
+        shown = nlargest(self._most_topics, named, key=lambda one: (one[1].messages, one[1].name))
+        shown.sort(key=lambda one: one[1].name)
+        try:
+            connected = await self._clients.of([str(name) for name, _ in shown])
+        except RefusedError:  # an acceptor that does not say: what there is to say is most wanted then
+            connected = {}
+        seconds = self._clock_s() - self._before_s
+        sheet = _Sheet(self._before, seconds, self._rates)
+        sheet.of_all(named)
+        for name, topic in shown:
+            sheet.of_topic(name, topic, connected.get(str(name), Connected()))
+        if seconds >= RATE_S[0]:
+            self._before, self._before_s, self._rates = sheet.counts, self._clock_s(), sheet.rates
+        return sheet.families()
+
+
+class _Sheet:
+    def __init__(self, before: Counts, seconds: float, rates: Counts) -> None:
+        """`rates`: those that are still so, if the last scrape was just now."""
+        self.counts: Counts = {}
+        self.rates: Counts = {}
+        self._before = before
+        self._seconds = seconds
+        self._last = rates if seconds < RATE_S[0] else {}
+        self._rows: dict[str, Rows] = {}
+
+    def of_all(self, named: Iterable[tuple[TopicName, Figures]]) -> None:
+        topics: Counter[str] = Counter()
+        subscriptions = consumers = backlog = 0
+        for name, topic in named:
+            topics[name.namespace] += 1
+            for channel in used_channels(topic):
+                subscriptions += 1
+                consumers += channel.consumer_count
+                backlog += _backlog(channel)
+        for namespace, count in sorted(topics.items()):
+            self._put("pulsar_topics_count", (namespace,), count)
+        for figure, value in (
+            ("topics_count", topics.total()), ("subscriptions_count", subscriptions),
+            ("consumers_count", consumers), ("msg_backlog", backlog),
+        ):  # fmt: skip
+            self._put(f"pulsar_broker_{figure}", (), value)
+
+    def of_topic(self, name: TopicName, topic: Figures, connected: Connected) -> None:
+        key = name.namespace, str(name)
+        channels = used_channels(topic)
+        average = topic.message_bytes / topic.messages if topic.messages else 0.0
+        backlog = max((_backlog(channel) for channel in channels), default=0)
+        delivered = sum(_delivered(channel) for channel in channels)
+        for figure, value in (
+            ("subscriptions_count", len(channels)),
+            ("producers_count", len(connected.producers)),
+            ("consumers_count", sum(channel.consumer_count for channel in channels)),
+            ("rate_in", self._rate((*key, "in"), topic.messages)),
+            ("throughput_in", self._rate((*key, "in_bytes"), topic.message_bytes)),
+            ("rate_out", self._rate((*key, "out"), delivered)),
+            ("throughput_out", self._rate((*key, "out_bytes"), delivered * average)),
+            ("msg_backlog", backlog), ("storage_backlog_size", int(backlog * average)),
+            ("average_msg_size", average),
+            ("in_messages_total", topic.messages), ("in_bytes_total", topic.message_bytes),
+        ):  # fmt: skip
+            self._put(f"pulsar_{figure}", key, value)
+        for channel in channels:
+            self._of_subscription((*key, channel.name), channel, average)
+
+    def _of_subscription(self, key: tuple[str, str, str], channel: Channel, average: float) -> None:
+        rate = self._rate((*key, "out"), _delivered(channel))
+        for figure, value in (
+            ("back_log", _backlog(channel)), ("back_log_no_delayed", _backlog(channel) - channel.deferred),
+            ("delayed", channel.deferred), ("unacked_messages", channel.in_flight),
+            ("consumers_count", channel.consumer_count), ("msg_rate_out", rate),
+            ("msg_throughput_out", rate * average),
+            ("msg_rate_redeliver", self._rate((*key, "again"), channel.requeues)),
+        ):  # fmt: skip
+            self._put(f"pulsar_subscription_{figure}", key, value)
+        self._put("pulsar_out_messages_total", key, _delivered(channel))
+
+    def _rate(self, key: tuple[str, ...], count: float) -> float:
+        self.counts[key] = count
+        before = self._before.get(key)
+        if before is None or not RATE_S[0] <= self._seconds <= RATE_S[1]:
+            return self._last.get(key, 0.0)
+        self.rates[key] = max(0.0, count - before) / self._seconds
+        return self.rates[key]
+
+    def _put(self, name: str, key: tuple[str, ...], value: float) -> None:
+        self._rows.setdefault(name, []).append((key, float(value)))
+
+    def families(self) -> list[Metric]:
+        from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+        found: list[Metric] = []
+        for name, rows in self._rows.items():
+            labels = ("namespace", "topic", "subscription")[: len(rows[0][0])]
+            kind = CounterMetricFamily if name.endswith("_total") else GaugeMetricFamily
+            family = kind(name, name, labels=("cluster", *labels))
+            for key, value in rows:
+                family.add_metric([CLUSTER, *key], value)
+            found.append(family)
+        return found
+
+
+def _backlog(channel: Channel) -> int:
+    return channel.depth + channel.in_flight + channel.deferred
+
+
+def _delivered(channel: Channel) -> int:
+    return max(0, channel.messages - channel.depth)

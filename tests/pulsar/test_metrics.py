@@ -1,0 +1,48 @@
+"""/metrics on Pulsar's HTTP address: topics and subscriptions under the names that a real broker has for them."""
+
+from __future__ import annotations
+
+import urllib.request
+
+from tests.pulsar.servers import PulsarServer
+from tests.pulsar.wire import Wire
+from tests.servers import wait_until
+
+
+def test_metrics_have_a_real_brokers_names_with_what_is_so(server: PulsarServer, topic: str) -> None:
+    def scraped() -> dict[str, float]:
+        """By name and labels; those of this topic, and of its namespace."""
+        with urllib.request.urlopen(f"http://{server.http}/metrics/", timeout=10) as answer:
+            text = answer.read().decode()
+        rows = dict(line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("pulsar_"))
+        return {name.replace(full, "T"): float(value) for name, value in rows.items()}
+
+    full = f"persistent://public/default/{topic}"
+    mine = '{cluster="standalone",namespace="public/default",topic="T"}'
+    sub = mine.replace(",topic", ',subscription="s",topic')
+    with Wire(server.port).connect() as wire:
+        wire.producer(topic)
+        wire.subscribe(topic, "s", 1)
+        for i in range(6):
+            wire.send(b"123", sequence=i)
+            wire.expect("send_receipt")
+        wire.flow(4)
+        wire.ack(wire.messages(4)[0].body.message_id)
+        found = scraped()
+        expected = {
+            f"pulsar_in_messages_total{mine}": 6, f"pulsar_producers_count{mine}": 1,
+            f"pulsar_consumers_count{mine}": 1, f"pulsar_subscriptions_count{mine}": 1,
+            f"pulsar_msg_backlog{mine}": 5, f"pulsar_subscription_back_log{sub}": 5,
+            f"pulsar_subscription_unacked_messages{sub}": 3, f"pulsar_subscription_consumers_count{sub}": 1,
+            f"pulsar_subscription_delayed{sub}": 0, f"pulsar_out_messages_total{sub}": 4,
+        }  # fmt: skip
+        assert {name: found.get(name) for name in expected} == expected
+        of_all = '{cluster="standalone",namespace="public/default"}'
+        assert found[f"pulsar_topics_count{of_all}"] >= 1
+        assert found['pulsar_broker_topics_count{cluster="standalone"}'] >= 1
+
+        def is_counted() -> bool:
+            wire.send(b"123", sequence=6)
+            return scraped()[f"pulsar_rate_in{mine}"] > 0
+
+        wait_until(is_counted, "there is a rate")
