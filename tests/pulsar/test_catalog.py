@@ -87,7 +87,8 @@ class Side:
         self.watches = Watches(cast(Any, self.calls))
         self.control = Control(self.store, cast(Core, self.core), cast(Any, self.clients))
         settings = {"authorization-enabled": False, "super-user-roles": [], "proxy-roles": []}
-        Questions(self.control, cast(Any, self.calls), self.watches, Roles(settings, lambda: self.store.catalog))
+        roles = Roles(settings, lambda: self.store.catalog, lambda: None)
+        Questions(self.control, cast(Any, self.calls), self.watches, roles)
 
     async def ask(self, what: str, **fields: object) -> Any:  # noqa: ANN401
         if what == "open":
