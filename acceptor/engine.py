@@ -157,12 +157,24 @@ class Engine:
         """For clients of that protocol; 0: for any."""
         lib.acceptor_stop_listening(self._acceptor, protocol)
 
-    def adopt(self, fd: int, protocol: int) -> int:
-        """Takes a connected socket over and returns the number of the connection."""
+    def adopt(self, fd: int, protocol: int, received: bytes = b"") -> int:
+        """Takes a connected socket over, from which so much has come already; the number of the connection."""
         conn = int(lib.acceptor_adopt(self._acceptor, fd, protocol))
         if conn == 0:
             raise _error("cannot adopt a socket")
+        lib.acceptor_receive(self._acceptor, conn, received, len(received))
         return conn
+
+    def socket_of(self, conn: int) -> tuple[int, bytes] | None:
+        """Of a connection whose command Python has: its descriptor, and what has come and was not taken. None when it
+        is closed, or something is still to be sent."""
+        data, count = ffi.new("uint8_t **"), ffi.new("size_t *")
+        fd = int(lib.acceptor_socket(self._acceptor, conn, data, count))
+        return None if fd < 0 else (fd, bytes(ffi.buffer(data[0], count[0])) if count[0] else b"")
+
+    def forget(self, conn: int) -> None:
+        """Another process has its socket: it is closed here without being ended."""
+        lib.acceptor_forget(self._acceptor, conn)
 
     def control(self, fd: int) -> None:
         if lib.acceptor_control(self._acceptor, fd) != 0:

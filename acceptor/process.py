@@ -16,6 +16,7 @@ from mq_shards.acceptor.protocols.table import PROTOCOLS
 from mq_shards.acceptor.watched import Watched
 from mq_shards.ringbuf.calls import Asked, Calls
 from mq_shards.ringbuf.control import Control, Message
+from mq_shards.ringbuf.handover import Handover
 
 # At a stop: how long replies may take to get out, and how often it is looked whether they have.
 FLUSH_S: Final = 1.0
@@ -239,6 +240,9 @@ class AcceptorProcess:
                     self._control.send({"did": "obeyed", "number": message["number"]})
                 case "calls":
                     self._calls.attach(socket.socket(fileno=fds.pop()))
+                case "handover":
+                    handover = Handover(socket.socket(fileno=fds.pop()))
+                    self._protocols[protocol_number(message["protocol"])].hand_over_by(handover)
                 case "go":
                     for protocol in self._protocols.values():
                         protocol.serving()

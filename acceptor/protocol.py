@@ -18,6 +18,7 @@ from mq_shards.acceptor.engine import FOREVER, Answer, Engine, protocol_number
 from mq_shards.acceptor.option_kinds import Kind, Setting
 from mq_shards.acceptor.watched import Watched
 from mq_shards.ringbuf.calls import Calls
+from mq_shards.ringbuf.handover import Handover
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.secure import SecureConnections
@@ -66,6 +67,7 @@ class Protocol(ABC):
     secrets: ClassVar[frozenset[str]] = frozenset()  # options that are not to be shown
     has_logins: ClassVar[bool] = False  # its clients can say who they are
     has_lame_duck: ClassVar[bool] = False  # its clients can be sent to another server
+    hands_over: ClassVar[bool] = False  # connections, to the gateway, which serves a part of it
     # Options of the server that it takes the place of which make no sense here, and what to do instead.
     instead: ClassVar[Mapping[str, str]] = {}
     # Whose configuration file --NAME-config takes, if there is such an option.
@@ -146,6 +148,9 @@ class Protocol(ABC):
 
     def listening(self, host: str, port: int) -> None:
         """Clients come to this address."""
+
+    def hand_over_by(self, handover: Handover) -> None:
+        """Connections go to the gateway and come back there."""
 
     def listening_otherwise(self, scheme: str, host: str, port: int) -> None:
         """To this one too: they are filtered from the beginning, and what they speak first is not this protocol."""

@@ -20,6 +20,8 @@ PRIORITY: Final = 1024
 # A catalog may be large: so many are asked for at once, the others wait.
 CATALOGS_AT_ONCE: Final = 4
 
+NSQ_HTTP: Final = engine_module.protocol_number("nsq-http")
+
 MAKE: Final[int] = lib.CHANGE_MAKE
 DELETE: Final[int] = lib.CHANGE_DELETE
 EMPTY: Final[int] = lib.CHANGE_EMPTY
@@ -85,6 +87,8 @@ class Broker:
             return f"NOK - worker {missing[0]} is being restarted"
         if self._refused_by:
             return f"NOK - worker {min(self._refused_by)} refuses writes"
+        if self._engine.counters(NSQ_HTTP)["refusing-workers"]:  # what acceptors asked of it
+            return "NOK - a worker refuses writes"
         return "OK"
 
     @property

@@ -43,6 +43,9 @@ CHUNK_WASTE_BYTES: Final = 16 << 10  # of the lines around chunks, beyond 16 for
 
 log = logging.getLogger(__name__)
 
+# Whether a connection goes back with the request of this head: given its descriptor, which it closes then, and what has
+# come with the head and behind it.
+Returns = Callable[[Head, int, bytes], bool]
 # None: the handler has sent it, by Request.begin and Request.write.
 Handler = Callable[["Request"], Awaitable[Answer | None]]
 
@@ -217,10 +220,14 @@ class Request:
 
 
 class _Connection(asyncio.BufferedProtocol):
-    def __init__(self, server: HttpServer, listened: Listened) -> None:
+    def __init__(
+        self, server: HttpServer, listened: Listened, received: bytes = b"", returns: Returns | None = None
+    ) -> None:
+        """One that was handed over has `received` something already, and may go back by `returns`."""
         self.server: Final = server
         self.listened: Final = listened
-        self.buffer: Final = bytearray()  # what has come and nobody has taken
+        self.buffer: Final = bytearray(received)  # what has come and nobody has taken
+        self._returns = returns
         self.task: asyncio.Task[None] | None = None
         self.is_busy = False  # with a request
         self._transport: asyncio.Transport | None = None
@@ -229,6 +236,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._want = READ_BYTES
         self._drained: asyncio.Future[None] | None = None
         self._is_paused = False
+        self._taken_head = b""
+        self._has_served = False  # a request
 
     # --- what the loop says -----------------------------------------------------------------------------------------
 
@@ -355,6 +364,8 @@ class _Connection(asyncio.BufferedProtocol):
     async def _serve(self) -> None:
         try:
             while (head := await self._head()) is not None:
+                if self._goes_back(head):
+                    return
                 self.is_busy = True
                 request = Request(self, head)
                 if not await request.finish(await self.server.handle(request)) or self.server.closing:
@@ -386,11 +397,25 @@ class _Connection(asyncio.BufferedProtocol):
                     await self.more(READ_BYTES)
             if end > MAX_HEAD_BYTES:
                 raise BadRequestError(431)
-            return parse_head(self.take(end))
+            self._taken_head = self.take(end)
+            return parse_head(self._taken_head)
         except (TimeoutError, ConnectionError):
             return None
         finally:
             self.server.bodies.give(held)
+
+    def _goes_back(self, head: Head) -> bool:
+        """To where it came from; never with its first request, which has been sent here for good reason."""
+        served, self._has_served = self._has_served, True
+        transport = self._transport
+        if self._returns is None or not served or transport is None or transport.is_closing() or self.server.closing:
+            return False
+        if transport.get_write_buffer_size() > 0:
+            return False
+        transport.pause_reading()  # what comes from now on is not ours
+        self._is_paused = True
+        sock = transport.get_extra_info("socket")
+        return self._returns(head, sock.fileno(), self._taken_head + bytes(self.buffer))
 
     async def _refuse(self, status: int) -> None:
         """What still comes is taken for a moment: else the client would lose the answer with its connection."""
@@ -445,11 +470,7 @@ class HttpServer:
     ) -> None:
         """Takes a listening socket over."""
         accepted = partial(self._connection, listened or Listened())
-        if sock.family != socket.AF_UNIX:
-            # What a client does not take for so long is given up by the kernel. Connections inherit it.
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
-            if self._unsent_bytes is not None:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self._unsent_bytes)
+        self._set_options(sock)  # connections inherit them
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
             # Its file is the supervisor's: a loop of Python 3.13 and later would remove it.
@@ -457,6 +478,28 @@ class HttpServer:
         else:
             server = await loop.create_server(accepted, sock=sock, backlog=backlog, ssl=tls)
         self._listening.append(server)
+
+    def _set_options(self, sock: socket.socket) -> None:
+        if sock.family == socket.AF_UNIX:
+            return
+        # What a client does not take for so long is given up by the kernel.
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(SEND_S * 1000))
+        if self._unsent_bytes is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self._unsent_bytes)
+
+    async def adopt(self, sock: socket.socket, received: bytes, returns: Returns) -> None:
+        """Takes a connected socket over, from which so much has come already; nobody is asked there who he is."""
+        if self.closing or len(self.connections) >= self._max_connections:
+            sock.close()
+            return
+        loop = asyncio.get_running_loop()
+        listened = Listened(is_open=True)
+        try:
+            sock.setblocking(False)
+            self._set_options(sock)
+            await loop.connect_accepted_socket(lambda: _Connection(self, listened, received, returns), sock)
+        except OSError:
+            sock.close()  # it is gone
 
     def _connection(self, listened: Listened) -> asyncio.BaseProtocol:
         return _Refused() if len(self.connections) >= self._max_connections else _Connection(self, listened)

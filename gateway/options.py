@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mq_shards.acceptor.protocols.nsq.options import HOST_NODE_ID, node_id
+from mq_shards.acceptor.protocols.nsq.options import HOST_NODE_ID, is_http_forbidden, node_id
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.control import Message
 
@@ -76,7 +76,7 @@ class GatewayOptions:
     @property
     def http_forbidden(self) -> bool:
         """tls-required leaves no room for plain HTTP, unless it is tcp-https."""
-        return self._tls_required == 2
+        return is_http_forbidden(self.nsq)
 
     @property
     def _tls_required(self) -> int:

@@ -13,7 +13,7 @@ import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -35,6 +35,7 @@ from mq_shards.gateway.nats.http import MonitoringHttp
 from mq_shards.gateway.nats.monitoring import Monitoring
 from mq_shards.gateway.nats.system import System as NatsSystem
 from mq_shards.gateway.nsq.elsewhere import Timeouts
+from mq_shards.gateway.nsq.from_acceptors import FromAcceptors
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.lookupd import Lookupd, identity
 from mq_shards.gateway.nsq.memory import memory_figures
@@ -45,6 +46,7 @@ from mq_shards.gateway.reloads import Reloads
 from mq_shards.gateway.standby import Told
 from mq_shards.gateway.workers import Workers
 from mq_shards.ringbuf.control import Control, Message
+from mq_shards.ringbuf.handover import Handover
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.store import read_meta
 
@@ -98,7 +100,7 @@ class GatewayProcess:
             self._broker,
             bodies,
             lookupd_addresses=lambda: self._lookupd.addresses,
-            set_lookupd_addresses=self._lookupd.set_addresses,
+            set_lookupd_addresses=self._set_lookupds,
             prepare_topic=self._lookupd.elsewhere.prepare,
             unread=lambda: self._pipeline_http.unread(),
             supervisor=supervisor,
@@ -122,10 +124,27 @@ class GatewayProcess:
         self._statsd = self._make_statsd(options, supervisor)
         self._serve_more(start, bodies, metrics, supervisor)
 
+    def _set_lookupds(self, addresses: Sequence[str] | None) -> None:
+        self._lookupd.set_addresses(addresses)
+        self._tell_of_lookupds()
+
+    def _tell_of_lookupds(self) -> None:
+        """Acceptors ask us before the first message of a topic, if anybody else may know of it."""
+        told = {"any": bool(self._lookupd.addresses)}
+        self._control.send({"did": "share", "protocol": "nsq-http", "what": "lookupds", "message": told})
+
+    async def _prepare(self, acceptor: int, topic: bytes) -> bytes:
+        await self._lookupd.elsewhere.prepare(topic.decode())
+        return b""
+
     def _serve_more(self, start: Message, bodies: Bodies, metrics: Metrics, supervisor: int) -> None:
         self._reloads = Reloads(self._control.send)
         self._console = self._make_console(start, bodies, supervisor)
         self._pipeline_http.serve_too({"/metrics": {"GET": metrics.answer}, **self._console.http.routes})
+        self._from_acceptors = FromAcceptors(self._http.server)
+        self._calls.serve("nsq.prepare", self._prepare)
+        if start["again"]:
+            self._tell_of_lookupds()
         self._monitoring = Monitoring(start, self._engine, self._calls, supervisor, self._reloads.order)
         self._monitoring_http = self._make_monitoring_http(start, bodies)
         self._pulsar = self._make_pulsar(start, bodies, metrics)
@@ -225,6 +244,7 @@ class GatewayProcess:
             if failure.done():
                 failure.result()
         loop.remove_reader(self._control.fileno())
+        self._from_acceptors.close()
         await asyncio.gather(
             self._http.server.close(FINISH_S),
             self._monitoring_http.server.close(FINISH_S),
@@ -271,6 +291,8 @@ class GatewayProcess:
                 case "users":
                     with open(fds[0], "rb", closefd=False) as content:
                         self._access.learn(content.read())
+                case "handover":
+                    self._from_acceptors.attach(Handover(socket.socket(fileno=fds.pop())))
                 case "calls":
                     self._calls.attach(message["acceptor"], fds.pop())
                     if self._pulsar is not None:
@@ -282,7 +304,7 @@ class GatewayProcess:
                     self._tls = message["settings"]["tls"]
                     if self._context is not None:
                         secure.renew(self._context, self._tls)
-                case "lame-duck":
+                case "lame-duck" | "shared":  # the latter is what we have said ourselves
                     pass
                 case "go":
                     self._go_on(self._lookupd.run())

@@ -23,7 +23,6 @@ class Service(NamedTuple):
 SERVICES: Final[Mapping[str, Service]] = {
     service.name: service
     for service in (
-        Service("nsq-http", 4151, "curl -d hello 'http://{address}/pub?topic=greetings'"),
         Service("pulsar-http", 8080, "curl 'http://{address}/admin/v2/brokers/health'", guarded_as="pulsar"),
         Service("http", 4180, "curl 'http://{address}/v1/topics'"),
         Service("nats-http", 8222, "curl 'http://{address}/varz'", leads_to_topics=False),
@@ -45,13 +44,16 @@ SECTIONS: Final[Mapping[str, Mapping[str, Kind]]] = {
 
 # Whose clients need Pulsar's catalog, which the gateway keeps.
 PULSAR: Final = ("pulsar", "pulsar+ssl", "pulsar-http")
+# What acceptors serve in part, and leave the rest of to the gateway.
+IN_PART: Final = ("nsq-http",)
 # Who is told of what listens on nsq://, in options of [nsq]; that is work for a gateway too.
 _TOLD_OF_NSQ: Final = ("lookupd-tcp-address", "statsd-address")
 
 
 def is_needed(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether there is work for a gateway: HTTP to serve, or somebody to be told of NSQ's topics."""
-    return any(name in SERVICES or name in PULSAR for name in listening) or tells_somebody(listening, settings)
+    asked = any(name in SERVICES or name in PULSAR or name in IN_PART for name in listening)
+    return asked or tells_somebody(listening, settings)
 
 
 def tells_somebody(listening: Collection[str], settings: Mapping[str, Mapping[str, Any]]) -> bool:

@@ -39,7 +39,7 @@ class BrokerError(Exception):
     """A broker that did not start, ended on its own, or did not answer as it should."""
 
 
-Wire: TypeAlias = Literal["beanstalk", "nsq", "nats", "pulsar"]
+Wire: TypeAlias = Literal["beanstalk", "nsq", "nsq-http", "nats", "pulsar"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ class Nsqd:
     protocol: Wire = "nsq"
 
     def command(self, port: int, keeping: Keeping, directory: Path) -> list[str]:
-        command = [self.program, "-tcp-address", f"127.0.0.1:{port}", "-http-address", "127.0.0.1:0"]
+        tcp, http = (0, port) if self.protocol == "nsq-http" else (port, 0)
+        command = [self.program, "-tcp-address", f"127.0.0.1:{tcp}", "-http-address", f"127.0.0.1:{http}"]
         command += ["-data-path", str(directory), "-max-rdy-count", str(MAX_RDY)]
         if not keeping.on_disk:
             command += ["-mem-queue-size", str(NSQD_MEMORY_MESSAGES)]
@@ -364,6 +365,16 @@ def greet_nsq(port: int, timeout_s: float = 5.0) -> None:
         raise ConnectionError(f"IDENTIFY was answered {answer!r}")
 
 
+def greet_http(port: int, timeout_s: float = 5.0) -> None:
+    """Asks whether it is there. Raises OSError when it does not say OK."""
+    with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
+        connection.sendall(b"GET /ping HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        with connection.makefile("rb") as stream:
+            answer = stream.readline()
+    if not answer.startswith(b"HTTP/1.1 200 "):
+        raise ConnectionError(f"/ping was answered {answer!r}")
+
+
 def greet_nats(port: int, timeout_s: float = 5.0) -> None:
     """Reads a NATS server's first line. Raises OSError when it is not INFO."""
     with socket.create_connection(("127.0.0.1", port), timeout=max(timeout_s, 0.01)) as connection:
@@ -397,7 +408,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 GREET: Final[Mapping[Wire, Callable[[int, float], None]]] = {
-    "nsq": greet_nsq, "nats": greet_nats, "pulsar": greet_pulsar
+    "nsq": greet_nsq, "nsq-http": greet_http, "nats": greet_nats, "pulsar": greet_pulsar
 }  # fmt: skip
 
 

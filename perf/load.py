@@ -1,5 +1,5 @@
-"""Builds and runs the load generators (load_beanstalk.c, load_nsq.c, load_nats.c, load_pulsar.c), and builds the bare
-server (bare.c).
+"""Builds and runs the load generators (load_beanstalk.c, load_nsq.c, load_http.c, load_nats.c, load_pulsar.c), and
+builds the bare server (bare.c).
 
 Each program is compiled when first needed and kept in the user's cache directory under a hash of its sources and flags,
 so that a measurement never runs an old build.
@@ -22,6 +22,7 @@ CHECKSUM_HEADER: Final = "../csrc/base/crc32c.h"
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {
     "load_beanstalk": ("load_beanstalk.c", "measure.c", "stream.c"),
     "load_nsq": ("load_nsq.c", "measure.c", "stream.c"),
+    "load_http": ("load_http.c", "loop.c", "measure.c", "stream.c"),
     "load_nats": ("load_nats.c", "measure.c", "stream.c"),
     "load_pulsar": ("load_pulsar.c", "pulsar_block.c", "pulsar_frames.c", "loop.c", "measure.c", "stream.c", CHECKSUM),
     "bare": (
@@ -88,6 +89,18 @@ class Nsq:
     redelivered: int
     publish: Latency | None  # command sent to OK
     message: Latency | None  # message sent, or due in an open loop, to delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """What one run of load_http measured in its window. A message is one that was answered OK."""
+
+    messages: int
+    seconds: float
+    rate: float
+    server_cpu_us_per_message: float | None  # None if no processes were named
+    own_cpu_us_per_message: float
+    publish: Latency | None  # request sent to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +194,19 @@ def run_nsq(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), 
         redelivered=fields["redelivered"],
         publish=_latency(fields.get("publish_us")),
         message=_latency(fields.get("message_us")),
+    )
+
+
+def run_http(port: int, arguments: Sequence[str] = (), pids: Sequence[int] = (), limit_s: float = GRACE_S) -> Http:
+    """As run(), for NSQ's HTTP API."""
+    fields = _execute("load_http", port, arguments, pids, limit_s)
+    return Http(
+        messages=fields["messages"],
+        seconds=fields["seconds"],
+        rate=fields["rate"],
+        server_cpu_us_per_message=fields.get("server_cpu_us_per_message"),
+        own_cpu_us_per_message=fields["own_cpu_us_per_message"],
+        publish=_latency(fields.get("publish_us")),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from perf import load
-from perf.brokers import DISK, Broker, MqShards, Product
+from perf.brokers import DISK, Broker, MqShards, Nsqd, Product
 from perf.figures import Figures
 from perf.scenarios import BODY_BYTES, Measurement, Plan, Scenario, Units, in_turn
 
@@ -120,6 +120,25 @@ class Latency:
 
 
 @dataclass(frozen=True, slots=True)
+class Http:
+    """POST /pub on connections that are kept, each with one request at a time."""
+
+    name: str
+    variant: str
+    arguments: tuple[str, ...]
+    targets: Mapping[str, float]
+
+    def measure(self, plan: Plan) -> Figures:
+        def once(product: Product) -> Measurement:
+            assert isinstance(product, MqShards | Nsqd)
+            with Broker(replace(product, protocol="nsq-http"), DISK, plan.base) as broker:
+                result = load.run_http(broker.port, (*self.arguments, *_window(plan), *BODY), broker.pids())
+            return _measured(plan, product, result)
+
+        return in_turn(plan, self.name, self.variant, once, UNITS, self.targets)
+
+
+@dataclass(frozen=True, slots=True)
 class Spread:
     """The same load on 8 workers and 4 acceptors, beside one of each: what it costs to have more processes than the
     load needs. The ratio is that of the many to the one."""
@@ -149,7 +168,7 @@ def _window(plan: Plan) -> tuple[str, ...]:
     return ("--seconds", str(plan.seconds), "--warmup", str(plan.warmup))
 
 
-def _measured(plan: Plan, product: Product, result: load.Nsq) -> Measurement:
+def _measured(plan: Plan, product: Product, result: load.Nsq | load.Http) -> Measurement:
     if result.messages == 0:
         raise load.LoadError(f"{product.name} answered nothing in the window")
     assert result.server_cpu_us_per_message is not None
@@ -167,7 +186,7 @@ def _measured(plan: Plan, product: Product, result: load.Nsq) -> Measurement:
     return measured
 
 
-def own_share(result: load.Nsq) -> float:
+def own_share(result: load.Nsq | load.Http) -> float:
     """Of one core, how much the load generator used."""
     return result.own_cpu_us_per_message * result.messages / result.seconds / 1e6
 
@@ -176,6 +195,7 @@ MPUB: Final = ("--mode", "publish", "--producers", "4", "--batch", str(BATCH), "
 PUB: Final = ("--mode", "publish", "--batch", "1")
 MPUB_CONSUMED: Final = ("--batch", str(BATCH), "--depth", "4", "--max-ready", "20000")
 FAN_OUT: Final = ("--producers", "4", "--batch", "20", "--depth", "4", "--max-ready", "5000")
+AS_FAST: Final[Mapping[str, float]] = {"rate": 1.0}
 THRICE: Final[Mapping[str, float]] = {"rate": 3.0}
 THRICE_AND_A_THIRD: Final[Mapping[str, float]] = {"rate": 3.0, "cpu_us_per_message": 1 / 3}
 
@@ -184,6 +204,9 @@ LOADS: Final = (
     Traffic("nsq-mpub-channel", "unread channel", (*MPUB, "--channels", "1"), THRICE_AND_A_THIRD),
     Traffic("nsq-pub", "64 outstanding", (*PUB, "--producers", "4", "--depth", "64"), {"rate": 4.0}),
     Traffic("nsq-pub-wait", "20 connections", (*PUB, "--producers", "20", "--depth", "1"), {"rate": 1.5}),
+    Http("nsq-http-pub-one", "1 connection", ("--connections", "1"), AS_FAST),
+    Http("nsq-http-pub", "20 connections", ("--connections", "20"), AS_FAST),
+    Http("nsq-http-pub-many", "100 connections", ("--connections", "100"), AS_FAST),
     Backlog("nsq-consume", "4 consumers", 4, THRICE),
     Backlog("nsq-consume-one", "1 consumer", 1, THRICE),
     Latency("nsq-latency", "default buffer", (), {"message_p99": 1.0}),

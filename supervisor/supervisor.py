@@ -4,8 +4,8 @@ Owns: the data directory's lock, the listening sockets, the board, what the proc
 themselves, and with --memory the segments, which so outlive their worker. Must never: touch a connection, a ring's
 content or a log. It speaks with a child through its control socket only (ringbuf/control.py); the messages are
 
-    to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, listen, go, ping,
-                     reload, shared, lame-duck, stop
+    to an acceptor   start, configure, users, peer (a worker and the two rings to it), gone, calls, handover, listen,
+                     go, ping, reload, shared, lame-duck, stop
     from it          ready, pong, share, obeyed, lame-duck-over, stopped
     to a worker      start, peer (an acceptor and the two rings to it), gone, segment, go, ping, stop
     from it          recovered, refused, keep, drop, disk, pong, stopped
@@ -41,6 +41,7 @@ from mq_shards.supervisor import inherited, privileges, restarts, unix_sockets
 from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, raise_descriptor_limit
 from mq_shards.supervisor.contents import configure, tell_users
+from mq_shards.supervisor.handover import Handovers
 from mq_shards.supervisor.link import Link
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
 from mq_shards.supervisor.liveness import Liveness
@@ -114,6 +115,7 @@ class Supervisor:
         self._workers: list[Child] = []
         self._links: dict[tuple[int, int], Link] = {}  # by acceptor and worker
         self._mesh_epoch = 1
+        self._handovers: Final = Handovers()
         self._kept: dict[tuple[int, int], int] = {}  # --memory: memfds by shard and segment
         self._liveness: Final = Liveness(self._seconds("hang-timeout"), clock())
 
@@ -201,6 +203,7 @@ class Supervisor:
             child.close()
         for link in self._links.values():
             link.discard()
+        self._handovers.close()
         for fd in self._kept.values():
             os.close(fd)
 
@@ -262,6 +265,7 @@ class Supervisor:
             assert isinstance(ring_bytes, int)
             self._mesh_epoch = join_by_mesh(acceptor, self._acceptors, ring_bytes, self._mesh_epoch)
         join_by_calls(acceptor, self._acceptors)
+        self._handovers.tell(acceptor, self._acceptors, [listener.address for listener in self._listeners])
         for listener in self._listeners:
             if listener.address.is_served_by(acceptor.role, acceptor.index):
                 sock = listener.socket_of(acceptor.index)

@@ -71,7 +71,7 @@ def pub(topic: bytes, body: bytes) -> bytes:
 
 
 class Client:
-    def __init__(self, bench: Bench, tcp: bool = False) -> None:
+    def __init__(self, bench: Bench, tcp: bool = False, protocol: int = NSQ) -> None:
         self._bench = bench
         self._data = b""
         self.closed = False
@@ -82,7 +82,7 @@ class Client:
         else:
             self.socket, theirs = socket.socketpair()
         self.socket.setblocking(False)
-        self.number = bench.acceptor.adopt(theirs.detach(), NSQ)
+        self.number = bench.acceptor.adopt(theirs.detach(), protocol)
 
     def send(self, data: bytes) -> None:
         while data:

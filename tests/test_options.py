@@ -77,8 +77,8 @@ def test_defaults() -> None:
     assert (options.workers, options.acceptors, options.shards, options.sync) == (None, 1, None, "interval")
     assert options.data_dir == Path("data")
     assert [str(listen) for listen in options.listen] == [
-        "beanstalk://127.0.0.1:11300", "nsq://127.0.0.1:4150", "nats://127.0.0.1:4222",
-        "pulsar://127.0.0.1:6650", "nsq-http://127.0.0.1:4151", "pulsar-http://127.0.0.1:8080",
+        "beanstalk://127.0.0.1:11300", "nsq://127.0.0.1:4150", "nsq-http://127.0.0.1:4151", "nats://127.0.0.1:4222",
+        "pulsar://127.0.0.1:6650", "pulsar-http://127.0.0.1:8080",
         "http://127.0.0.1:4180", "nats-http://127.0.0.1:8222",
     ]  # fmt: skip
     nats = options.settings["nats"]
@@ -204,7 +204,7 @@ def test_an_address_is_shown_as_it_is_given() -> None:
     [
         (
             "--listen ftp://h:1",
-            '--listen: "ftp" is not a protocol of this version (it has: beanstalk, nsq, nats, ',
+            '--listen: "ftp" is not a protocol of this version (it has: beanstalk, nsq, nsq-http, nats, ',
         ),
         ("--listen h:1", '--listen: "h:1" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)'),
         ("--listen beanstalk://::1:5", '"beanstalk://::1:5" is not SCHEME://HOST:PORT'),

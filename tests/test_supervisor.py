@@ -179,7 +179,7 @@ def test_acceptors_start_only_when_all_workers_have_recovered(start: Start) -> N
 
 
 NSQ_ANY_PORT = ("--listen", "nsq://127.0.0.1:0")
-HTTP_ANY_PORT = ("--listen", "nsq-http://127.0.0.1:0")
+HTTP_ANY_PORT = ("--listen", "http://127.0.0.1:0")
 
 
 def test_the_gateway_is_told_what_an_acceptor_is_and_has_the_http_sockets_to_itself(start: Start) -> None:
@@ -189,7 +189,7 @@ def test_the_gateway_is_told_what_an_acceptor_is_and_has_the_http_sockets_to_its
     assert [(entry["acceptor"], entry["fds"]) for entry in calls] == [(0, 1), (1, 1)]
     told = [entry for entry in told if entry["do"] != "calls"]
     assert [entry["do"] for entry in told] == ["start", "peer", "peer", "listen", "listen", "go"]
-    assert [entry["protocol"] for entry in told[3:5]] == ["nsq-http", "nsq-http"]
+    assert [entry["protocol"] for entry in told[3:5]] == ["http", "http"]
     assert [entry["protocol"] for entry in acceptor if entry["do"] == "listen"] == ["beanstalk", "nsq"]
     assert all(entry["fds"] == 1 for entry in told[3:5])
     start_, first, second = told[:3]
@@ -200,7 +200,7 @@ def test_the_gateway_is_told_what_an_acceptor_is_and_has_the_http_sockets_to_its
     addresses = [(entry["protocol"], entry["host"], entry["port"]) for entry in start_["addresses"]]
     said = re.findall(r"listening on (.*)://(.*):(\d+)", broker.said())
     assert [(name, host, str(port)) for name, host, port in addresses] == said
-    assert [name for name, _, _ in addresses] == ["beanstalk", "nsq", "nsq-http", "nsq-http"]
+    assert [name for name, _, _ in addresses] == ["beanstalk", "nsq", "http", "http"]
     assert "addresses" not in acceptor[0]
     assert start_["data_dir"] is None
     assert {first["worker"], second["worker"]} == {0, 1}
@@ -214,7 +214,7 @@ def test_http_is_answered_by_the_gateway_and_nsq_by_an_acceptor_through_rings_to
     broker = start("--workers", "2", *NSQ_ANY_PORT, *HTTP_ANY_PORT)
     pids = broker.pids()
     workers = {name: pids[name] for name in ("mq-worker-0", "mq-worker-1")}
-    assert broker.ask("nsq-http") == {"mq-gateway": pids["mq-gateway"], "draining": 0, **workers}
+    assert broker.ask("http") == {"mq-gateway": pids["mq-gateway"], "draining": 0, **workers}
     assert broker.ask("nsq") == {"mq-acceptor-0": pids["mq-acceptor-0"], "draining": 0, **workers}
 
 
@@ -250,14 +250,14 @@ def test_ready_waits_for_the_gateway(start: Start) -> None:
     assert "listening on" not in broker.said()
     (broker.directory / "mq-gateway.does").unlink()
     broker.wait_until_ready()
-    assert "listening on nsq-http://" in broker.said()
+    assert "listening on http://" in broker.said()
 
 
 def test_a_killed_gateway_is_back_soon_and_serves_what_waited_in_its_queue(start: Start) -> None:
     broker = start("--workers", "2", *HTTP_ANY_PORT)
     before = broker.pids()
     os.kill(before["mq-gateway"], signal.SIGSTOP)
-    with socket.create_connection(("127.0.0.1", broker.port("nsq-http")), 10) as waiting:
+    with socket.create_connection(("127.0.0.1", broker.port("http")), 10) as waiting:
         os.kill(before["mq-gateway"], signal.SIGKILL)
         killed_at = time.monotonic()
         line = waiting.makefile().readline()
@@ -273,6 +273,23 @@ def test_a_killed_gateway_is_back_soon_and_serves_what_waited_in_its_queue(start
         assert (gone["do"], gone["acceptor"]) == ("gone", 1)
         assert (peer["do"], peer["acceptor"], peer["epoch"]) == ("peer", 1, 2)
     wait_until(lambda: "mq-gateway is back" in broker.said(), "it is back")
+
+
+def test_connections_are_handed_over_by_sockets_that_outlive_processes(start: Start) -> None:
+    def handovers(title: str) -> list[tuple[int, int]]:
+        told = [entry for entry in broker.told(title) if entry["do"] == "handover"]
+        return [(entry["acceptor"], entry["fds"]) for entry in told]
+
+    broker = start("--memory", "--acceptors", "2", "--listen", "nsq-http://127.0.0.1:0")
+    assert handovers("mq-acceptor-0") == [(0, 1)]
+    assert handovers("mq-acceptor-1") == [(1, 1)]
+    assert handovers("mq-gateway") == [(0, 1), (1, 1)]
+    os.kill(broker.pids()["mq-gateway"], signal.SIGKILL)
+    wait_until(lambda: len(handovers("mq-gateway")) == 4, "the new gateway has its ends")
+    os.kill(broker.pids()["mq-acceptor-1"], signal.SIGKILL)
+    wait_until(lambda: len(handovers("mq-acceptor-1")) == 2, "the new acceptor has its end")
+    assert handovers("mq-acceptor-0") == [(0, 1)], "nothing changes at the other side of those that died"
+    assert len(handovers("mq-gateway")) == 4
 
 
 def test_an_acceptor_and_the_gateway_have_a_socket_for_calls_as_long_as_both_live(start: Start) -> None:
@@ -296,7 +313,7 @@ def test_the_gateway_gets_new_rings_to_a_worker_that_died(start: Start) -> None:
     broker = start("--workers", "1", *HTTP_ANY_PORT)
     broker.kill("mq-worker-0")
     wait_until(lambda: broker.what("mq-gateway")[-2:] == ["gone", "peer"], "it is told")
-    assert broker.ask("nsq-http")["mq-worker-0"] == broker.pids()["mq-worker-0"]
+    assert broker.ask("http")["mq-worker-0"] == broker.pids()["mq-worker-0"]
 
 
 def test_the_gateway_stops_before_the_workers(start: Start) -> None:
@@ -498,7 +515,7 @@ def test_a_gateway_that_cannot_start_is_tried_again_and_the_rest_is_served(start
     assert broker.has_noticed("STATUS=restarting mq-gateway")
     (broker.directory / "mq-gateway.does").unlink()
     wait_until(lambda: "mq-gateway is back" in broker.said(), "it is back", 20)
-    assert broker.ask("nsq-http")["mq-gateway"] == broker.pids()["mq-gateway"]
+    assert broker.ask("http")["mq-gateway"] == broker.pids()["mq-gateway"]
     broker.process.terminate()
     assert broker.ends() == 0
 

@@ -16,6 +16,7 @@ from mq_shards.acceptor.protocol import Protocol
 NAMES: Final = (
     "beanstalk",
     "nsq",
+    "nsq_http",
     "nats",
     "nats_route",
     "pulsar",

@@ -8,6 +8,7 @@
  *   room.c        what all connections together hold, and who waits or goes when that is too much
  *   filter.c      a connection whose bytes pass through Python on their way
  *   framing.c     a connection that is a websocket
+ *   migration.c   a connection that goes to another process, or comes from one
  *   local.c       requests of no client's, and waiting in somebody else's loop
  *   packed.c      messages that lie in one, for those who do not know its headers
  *   codec.h       what a wire protocol is to all that

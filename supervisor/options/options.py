@@ -36,7 +36,7 @@ from mq_shards.gateway.services import SERVICES
 from mq_shards.supervisor import VERSION
 from mq_shards.supervisor.journal import LEVELS
 from mq_shards.supervisor.options.doors import Doors, check_doors, check_names
-from mq_shards.supervisor.options.schemes import OTHER_SCHEMES, SECURE, spoken
+from mq_shards.supervisor.options.schemes import OTHER_SCHEMES, SECURE, is_by_gateway, spoken
 from mq_shards.supervisor.options.sections import INSTEAD, SECTIONS
 
 
@@ -90,6 +90,7 @@ class Listen(NamedTuple):
     path: str = ""
     inherited: str | None = None  # by its name; "": the next of those that no name or address stands for
     user: str = ""  # who comes there and says nothing
+    guarded: bool = False  # who comes is asked who he is, by the gateway, which serves all of it then
 
     @property
     def address(self) -> str:
@@ -102,7 +103,7 @@ class Listen(NamedTuple):
 
     @property
     def by_gateway(self) -> bool:
-        return self.spoken in SERVICES
+        return self.spoken in SERVICES or is_by_gateway(self.protocol) or self.guarded
 
     @property
     def spoken(self) -> str:
@@ -119,6 +120,11 @@ class Listen(NamedTuple):
         if role == "gateway" or self.by_gateway:
             return role == "gateway" and self.by_gateway
         return index == 0 or not self.single
+
+    @property
+    def hands_over(self) -> bool:
+        """Its acceptors leave connections to the gateway."""
+        return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].hands_over and not self.by_gateway
 
     @property
     def meshed(self) -> bool:
@@ -253,6 +259,11 @@ def _unix_path(where: str, text: str, path_: str) -> str:
     return path_
 
 
+def _is_for_gateway(one: Listen, insecure: Sequence[str]) -> bool:
+    """Acceptors do not ask the users of what they leave to it in part."""
+    return one.spoken in PROTOCOLS and PROTOCOLS[one.spoken].hands_over and one.protocol not in insecure
+
+
 def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) -> Options:
     warnings: list[str] = []
     own = _read_own_configs(top)
@@ -276,6 +287,8 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     for config in own.values():
         listen = _with_own(listen, [parse_listen(text) for text in config.listen], "listen" in top)
     users, insecure = _users(top), _insecure(top)
+    if users is not None:
+        listen = tuple(one._replace(guarded=_is_for_gateway(one, insecure)) for one in listen)
     warnings += services.without_effect([address.spoken for address in listen], settings)
     warnings += check_doors(Doors(listen, settings, users, insecure, {name: one.content for name, one in own.items()}))
     if any(address.protocol in SECURE for address in listen):

@@ -51,6 +51,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         pytest.param("fuzz_beanstalk", SECONDS, id="beanstalk"),
         # The two together take as long as the one.
         pytest.param("fuzz_nsq", SECONDS * 0.6, id="nsq"),
+        pytest.param("fuzz_nsq_http", SECONDS * 0.2, id="nsq-http"),
         pytest.param("fuzz_shard", SECONDS * 0.4, id="shard"),
         pytest.param("fuzz_damage", SECONDS * 0.6, id="damage"),
         pytest.param("fuzz_pulsar", SECONDS * 0.2, id="pulsar"),
@@ -60,7 +61,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         pytest.param("fuzz_routes", SECONDS * 0.4, id="routes"),
         *(
             pytest.param(target, SECONDS * 12, id=f"{target[5:]}-by-the-minute", marks=pytest.mark.long)
-            for target in ("fuzz_beanstalk", "fuzz_nsq", "fuzz_shard", "fuzz_nats", "fuzz_routes")
+            for target in ("fuzz_beanstalk", "fuzz_nsq", "fuzz_nsq_http", "fuzz_shard", "fuzz_nats", "fuzz_routes")
         ),
     ],
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tests.crash.test_full_disk import DISK_BYTES, OPTIONS, small_disk  # noqa: F401
 from tests.nsq import frames
+from tests.nsq.api import call
 from tests.nsq.frames import ERROR, OK
 from tests.nsq.servers import NsqServer, running
 from tests.nsq.wire import Wire, consumer
@@ -43,6 +44,10 @@ def test_publishes_fail_and_consumers_go_on(small_disk: Path) -> None:  # noqa: 
                 assert frame.kind == ERROR
                 assert frame.data.startswith(f"E_{name}_FAILED {name} failed ".encode())
                 assert wire.is_closed()
+        assert call(server, "GET", "/ping").body == b"OK", "nobody has asked over HTTP yet"
+        refused = call(server, "POST", "/pub?topic=full", BODY)
+        assert (refused.status, refused.body) == (503, b'{"message":"EXITING"}')
+        assert call(server, "GET", "/ping").body.startswith(b"NOK - ")
         first = reader.message()
         reader.req(first)
         attempts: dict[bytes, int] = {}
@@ -63,6 +68,8 @@ def test_publishes_fail_and_consumers_go_on(small_disk: Path) -> None:  # noqa: 
             return again * len(BODY) > DISK_BYTES // 4
 
         wait_until(there_is_room, "there is room again", 20)
+        wait_until(lambda: call(server, "POST", "/pub?topic=other", b"x").status == 200, "a message is taken")
+        assert call(server, "GET", "/ping").body == b"OK"
         reader.close()
         server.kill()
     with (

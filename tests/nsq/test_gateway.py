@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -611,6 +612,27 @@ def ours(tmp_path: Path) -> Iterator[NsqServer]:
         yield server
 
 
+def request(method: str, target: str, body: bytes = b"") -> bytes:
+    return f"{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def answer(connection: socket.socket) -> tuple[int, bytes]:
+    """The next one's status and body; nothing behind it is taken."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        byte = connection.recv(1)
+        assert byte, f"the connection ends after {head!r}"
+        head += byte
+    found = re.search(rb"Content-Length: ([0-9]+)", head)
+    assert found is not None
+    return int(head.split()[1]), connection.recv(int(found[1]), socket.MSG_WAITALL)
+
+
+def exchange(connection: socket.socket, data: bytes) -> tuple[int, bytes]:
+    connection.sendall(data)
+    return answer(connection)
+
+
 def kill(server: NsqServer, name: str) -> None:
     (pid,) = [pid for pid in children(server.process.pid) if comm_of(pid) == name]
     os.kill(pid, signal.SIGKILL)
@@ -628,6 +650,27 @@ class TestProcesses:
             assert call(ours, "GET", "/ping").body == b"OK"
             post(ours, f"/pub?topic={topic}", b"at last")
             assert reader.message().body == b"at last"
+
+    def test_publishing_needs_no_gateway_and_the_rest_waits_for_it(self, ours: NsqServer, topic: str) -> None:
+        with socket.create_connection((HOST, ours.http_port), timeout=30) as kept:
+            assert exchange(kept, request("GET", "/ping"))[1] == b"OK"
+            # It has been handed to the gateway for that; with the next publish it comes back, and stays.
+            assert exchange(kept, request("POST", f"/pub?topic={topic}", b"1"))[1] == b"OK"
+            gateway = ours.pid_of("mq-gateway")
+            os.kill(gateway, signal.SIGSTOP)
+            assert exchange(kept, request("POST", f"/pub?topic={topic}", b"2"))[1] == b"OK"
+            assert exchange(kept, request("POST", f"/mpub?topic={topic}", b"3\n4"))[1] == b"OK"
+            assert exchange(kept, request("POST", "/pub", b"5"))[0] == 400
+            # What is not for an acceptor waits, for whatever gateway comes next; and so does what is behind it.
+            stats = request("GET", f"/stats?format=json&topic={topic}")
+            kept.sendall(stats + request("POST", f"/pub?topic={topic}", b"6"))
+            with consumer(ours, topic, rdy=10) as reader:
+                assert sorted(message.body for message in reader.messages(4)) == [b"1", b"2", b"3", b"4"]
+                os.kill(gateway, signal.SIGKILL)
+                status, body = answer(kept)
+                assert (status, json.loads(body)["topics"][0]["message_count"]) == (200, 4)
+                assert answer(kept)[1] == b"OK"
+                assert reader.message().body == b"6"
 
     def test_requests_outlive_a_worker(self, ours: NsqServer) -> None:
         topics = [unique_topic() for _ in range(8)]  # on both workers

@@ -278,8 +278,9 @@ class TestPub:
 
 def published(server: NsqServer, topic: str) -> list[bytes]:
     """All that is there, taken out of it: as many as have been counted, and none comes behind them."""
+    count = (topic_stats(server, topic) or {})["message_count"]  # first: it may take as long as a message may be out
     with consumer(server, topic, rdy=40) as wire:
-        messages = wire.messages((topic_stats(server, topic) or {})["message_count"])
+        messages = wire.messages(count)
         wire.fin(*messages)
         assert wire.is_quiet(0.02)
         return sorted(message.body for message in messages)

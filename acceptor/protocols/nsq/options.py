@@ -135,3 +135,9 @@ INSTEAD: Final[Mapping[str, str]] = {
 def is_tls_required(settings: Mapping[str, Any]) -> bool:
     """Of clients of the TCP protocol."""
     return settings["tls-required"] != "false" or bool(settings["tls-client-auth-policy"])
+
+
+def is_http_forbidden(settings: Mapping[str, Any]) -> bool:
+    """Unless it is encrypted."""
+    required = settings["tls-required"]
+    return required == "true" or (required == "false" and bool(settings["tls-client-auth-policy"]))

@@ -5,6 +5,7 @@
 #define EACH_PROTOCOL(CODEC)                                                                                           \
     CODEC(beanstalk)                                                                                                   \
     CODEC(nsq)                                                                                                         \
+    CODEC(nsq_http)                                                                                                    \
     CODEC(nats)                                                                                                        \
     CODEC(nats_route)                                                                                                  \
     CODEC(pulsar)

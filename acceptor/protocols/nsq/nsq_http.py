@@ -1,0 +1,129 @@
+"""nsqd's HTTP API, in an acceptor: what nsq_http.c leaves to others.
+
+It hands over two things: nothing, when a connection's next request is not plainly a publish: then the gateway goes on
+with the connection, until it sends a publish again; and the name of a topic that the gateway is to look at before
+anything is published to it.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mq_shards.acceptor.engine import FOREVER, Engine, EngineError
+from mq_shards.acceptor.option_kinds import MS
+from mq_shards.acceptor.protocol import Broker, Protocol, Settings
+from mq_shards.acceptor.protocols.nsq.options import is_http_forbidden
+from mq_shards.ringbuf.calls import Reply
+from mq_shards.ringbuf.handover import Handover
+
+# The engine's options, by nsqd's that they are set from.
+ENGINE_OPTIONS: Final = {
+    "max-msg-size": "max-msg-size",
+    "max-body-size": "max-body-size",
+    "max-req-timeout": "max-req-timeout-ns",
+    "msg-timeout": "msg-timeout-ns",
+}
+RETRY_NS: Final = 20 * MS
+
+log = logging.getLogger(__name__)
+
+
+class NsqHttp(Protocol):
+    name = "nsq-http"
+    section = "nsq"
+    port = 4151
+    example = "curl -d hello 'http://{address}/pub?topic=greetings'"
+    hands_over = True
+
+    def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
+        super().__init__(engine, settings, broker)
+        for ours, theirs in ENGINE_OPTIONS.items():
+            engine.set(f"nsq-http.{theirs}", settings[ours])
+        engine.set("nsq-http.serves", int(not is_http_forbidden(settings)))
+        self._handover: Handover | None = None
+        self._waiting: dict[int, None] = {}  # connections that are to go to the gateway, in their order
+        self._retry_at_ns = FOREVER
+        self._ask_before_new_topics(bool(settings["lookupd-tcp-address"]))
+
+    def hand_over_by(self, handover: Handover) -> None:
+        self._handover = handover
+        assert self._broker.watched is not None
+        self._broker.watched.watch(handover.fileno(), self._take_back)
+        self._give_waiting()
+
+    def shared(self, what: str, message: Mapping[str, Any]) -> None:
+        if what == "lookupds":
+            self._ask_before_new_topics(message["any"])
+
+    def _ask_before_new_topics(self, wanted: bool) -> None:
+        self._engine.configure(self._number, "prepares", int(wanted))
+
+    def command(self, conn: int, command: bytes) -> None:
+        if command:
+            self._prepare(conn, command)
+        else:
+            self._waiting[conn] = None
+            self._give_waiting()
+
+    def closed(self, conn: int) -> None:
+        self._waiting.pop(conn, None)
+
+    # --- topics that are new ----------------------------------------------------------------------------------------
+
+    def _prepare(self, conn: int, topic: bytes) -> None:
+        """Without an answer the message is published as well: no message waits for the gateway for long."""
+
+        def heard(reply: Reply) -> None:
+            if self._engine.call(conn, "admit"):
+                self._engine.resume(conn)
+
+        timeout_ns = self._settings["http-client-connect-timeout"] + self._settings["http-client-request-timeout"]
+        assert self._broker.calls is not None
+        self._broker.calls.ask("nsq.prepare", topic, heard, timeout_ns=timeout_ns)
+
+    # --- connections ------------------------------------------------------------------------------------------------
+
+    def _give_waiting(self) -> None:
+        """As many as there is room for on the way; the others wait here, with what they have sent in the engine."""
+        self._retry_at_ns = FOREVER
+        while self._waiting and self._handover is not None:
+            conn = next(iter(self._waiting))
+            found = self._engine.socket_of(conn)
+            if found is not None:
+                if not self._handover.give(*found):
+                    self._retry_at_ns = time.monotonic_ns() + RETRY_NS
+                    return
+                self._engine.forget(conn)
+            self._waiting.pop(conn, None)
+
+    def _take_back(self) -> None:
+        """A connection of which the next request is a publish."""
+        assert self._handover is not None
+        found = self._handover.take()
+        if found is None:
+            return
+        sock, received = found
+        fd = sock.detach()
+        try:
+            self._engine.adopt(fd, self._number, received)
+        except EngineError as error:
+            log.debug("a connection that came back cannot be kept: %s", error)
+            socket.close(fd)
+
+    def wait_ns(self) -> int:
+        return FOREVER if self._retry_at_ns == FOREVER else max(0, self._retry_at_ns - time.monotonic_ns())
+
+    def expire(self) -> None:
+        if self._retry_at_ns != FOREVER and time.monotonic_ns() >= self._retry_at_ns:
+            self._give_waiting()
+
+    def close(self) -> None:
+        if self._handover is not None:
+            self._handover.close()
+
+
+PROTOCOL: Final = NsqHttp

@@ -1,0 +1,38 @@
+/* A connection that goes to another process, or comes from one: its socket, and what has come of its input. Python passes
+ * them on (ringbuf/handover.py); nothing of it is ended or lost on the way. */
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "acceptor/engine.h"
+
+int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **bytes, size_t *bytes_count) {
+    const struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->fd < 0 || c->stall != STALL_PYTHON || c->filter != NULL || connection_unsent(c) > 0) return -1;
+    *bytes = buffer_front(&c->in);
+    *bytes_count = buffer_bytes(&c->in);
+    return c->fd;
+}
+
+void acceptor_forget(struct acceptor *a, uint32_t conn) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->fd < 0) return;
+    /* Not left to close: the set holds what the descriptor refers to, which is open elsewhere. */
+    if (!c->detached) epoll_ctl(a->epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
+    c->stall = STALL_NONE;
+    socket_close(a, c);
+    wake_self(a);
+}
+
+void acceptor_receive(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->fd < 0 || c->filter != NULL || bytes_count == 0) return;
+    uint8_t *room = buffer_room(&a->blocks, &c->in, bytes_count);
+    if (room == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    memcpy(room, bytes, bytes_count);
+    c->in.end += bytes_count;
+    socket_schedule(a, c);
+    wake_self(a);
+}

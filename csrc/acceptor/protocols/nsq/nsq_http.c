@@ -1,0 +1,627 @@
+#include "acceptor/protocols/nsq/nsq_http.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#define SECOND_NS ((uint64_t)1000000000)
+/* As the gateway has them: to the next request, head and all; a body, and from one part of it to the next; what is left of a
+ * body that nobody wants; and a client that takes nothing. */
+#define IDLE_NS       (75 * SECOND_NS)
+#define BODY_NS       (60 * SECOND_NS)
+#define BODY_PAUSE_NS (10 * SECOND_NS)
+#define LINGER_NS     SECOND_NS
+#define UNSENT_NS     (30 * SECOND_NS)
+/* A body of which more is left than this ends its connection. */
+#define LINGER_BYTES ((uint64_t)256 << 10)
+
+enum { PRIORITY = 1024, DATE_BYTES = 64, MOST_ANSWER_BYTES = 512 };
+
+/* Of an acceptor. */
+struct nsq_https {
+    struct nsq_http_limits limits;
+    uint64_t max_req_timeout_ns, msg_timeout_ns;
+    uint64_t refusing; /* workers whose disk took nothing of the last message */
+    bool serves;       /* else all is the gateway's */
+    bool prepares;     /* the gateway is asked before the first message of a topic */
+    uint64_t date_second;
+    char date[DATE_BYTES];
+};
+
+/* Of a connection. */
+struct nsq_http {
+    uint64_t idle_from_ns;
+    uint64_t body_from_ns, part_ns; /* of a body that has begun to come */
+    uint64_t left_before;           /* of its output, when it was looked at last */
+    uint64_t skip_bytes;            /* of a body that nobody wants */
+    struct nsq_http_chunks chunks;
+    bool body_begun : 1;
+    bool continued : 1; /* it has been told to send the body */
+    bool admitted : 1;  /* the gateway has been asked about the topic */
+    bool lingers : 1;   /* all is said: what still comes means nothing */
+};
+
+_Static_assert(sizeof(struct connection) + sizeof(struct nsq_http) < 640, "an idle connection is small");
+
+static struct nsq_http *http_of(const struct connection *c) {
+    return connection_state(c);
+}
+
+static struct nsq_https *options_of(const struct acceptor *a, const struct connection *c) {
+    return codec_state(a, c->protocol);
+}
+
+/* A request of which the head is there. */
+struct request {
+    struct nsq_http_head head;
+    struct nsq_http_fields fields;
+    struct text rest; /* of the input, behind the head */
+};
+
+/* --- answers ------------------------------------------------------------------------------------------------------ */
+
+enum answer {
+    ANSWER_OK,
+    ANSWER_MSG_TOO_BIG,
+    ANSWER_BODY_TOO_BIG,
+    ANSWER_BAD_BODY,
+    ANSWER_BAD_MESSAGE,
+    ANSWER_MSG_EMPTY,
+    ANSWER_INVALID_REQUEST,
+    ANSWER_MISSING_TOPIC,
+    ANSWER_INVALID_TOPIC,
+    ANSWER_INVALID_DEFER,
+    ANSWER_TIMEOUT,
+    ANSWER_FAILED,
+    ANSWER_EXITING,
+    ANSWER_BUSY,
+};
+
+static const struct {
+    const char *status, *said;
+} ANSWERS[] = {
+    [ANSWER_OK] = {"200 OK", "OK"},
+    [ANSWER_MSG_TOO_BIG] = {"413 Request Entity Too Large", "MSG_TOO_BIG"},
+    [ANSWER_BODY_TOO_BIG] = {"413 Request Entity Too Large", "BODY_TOO_BIG"},
+    [ANSWER_BAD_BODY] = {"413 Request Entity Too Large", "BAD_BODY"},
+    [ANSWER_BAD_MESSAGE] = {"413 Request Entity Too Large", "BAD_MESSAGE"},
+    [ANSWER_MSG_EMPTY] = {"400 Bad Request", "MSG_EMPTY"},
+    [ANSWER_INVALID_REQUEST] = {"400 Bad Request", "INVALID_REQUEST"},
+    [ANSWER_MISSING_TOPIC] = {"400 Bad Request", "MISSING_ARG_TOPIC"},
+    [ANSWER_INVALID_TOPIC] = {"400 Bad Request", "INVALID_TOPIC"},
+    [ANSWER_INVALID_DEFER] = {"400 Bad Request", "INVALID_DEFER"},
+    [ANSWER_TIMEOUT] = {"408 Request Timeout", "TIMEOUT"},
+    [ANSWER_FAILED] = {"500 Internal Server Error", "INTERNAL_ERROR"},
+    [ANSWER_EXITING] = {"503 Service Unavailable", "EXITING"},
+    [ANSWER_BUSY] = {"503 Service Unavailable", "BUSY"},
+};
+
+/* What an answer says of the connection; the value of a request's slot. */
+enum { SAYS_CLOSE = 1, SAYS_KEEP_ALIVE = 2 };
+
+static const char *date_of(struct acceptor *a, struct nsq_https *options) {
+    uint64_t second = a->wall_ns / SECOND_NS;
+    if (options->date[0] != 0 && options->date_second == second) return options->date;
+    static const char days[] = "SunMonTueWedThuFriSat", months[] = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    time_t now = (time_t)second;
+    struct tm t;
+    if (gmtime_r(&now, &t) == NULL) t = (struct tm){0};
+    snprintf(options->date, sizeof options->date, "%.3s, %02d %.3s %04d %02d:%02d:%02d GMT",
+             days + (ptrdiff_t)(3 * t.tm_wday), t.tm_mday % 100, months + (ptrdiff_t)(3 * t.tm_mon),
+             (t.tm_year + 1900) % 10000, t.tm_hour % 100, t.tm_min % 100, t.tm_sec % 100);
+    options->date_second = second;
+    return options->date;
+}
+
+static uint8_t *put_text(uint8_t *out, const char *text) {
+    size_t bytes = strlen(text);
+    memcpy(out, text, bytes);
+    return out + bytes;
+}
+
+static uint8_t *put_answer(struct acceptor *a, const struct connection *c, uint8_t *out, enum answer which,
+                           uint64_t says) {
+    static const char before[] = "{\"message\":\"", after[] = "\"}";
+    bool is_ok = which == ANSWER_OK;
+    const char *said = ANSWERS[which].said;
+    size_t bytes = strlen(said) + (is_ok ? 0 : sizeof before - 1 + sizeof after - 1);
+    char length[24];
+    snprintf(length, sizeof length, "%zu", bytes);
+    out = put_text(put_text(put_text(out, "HTTP/1.1 "), ANSWERS[which].status),
+                   "\r\nX-Nsq-Content-Type: nsq; version=1.0\r\nContent-Type: ");
+    out = put_text(put_text(out, is_ok ? "text/plain" : "application/json"), "; charset=utf-8\r\nContent-Length: ");
+    out = put_text(put_text(out, length), "\r\nDate: ");
+    out = put_text(put_text(out, date_of(a, options_of(a, c))), "\r\nServer: mq-shards\r\n");
+    if (says != 0) out = put_text(out, says == SAYS_CLOSE ? "Connection: close\r\n" : "Connection: keep-alive\r\n");
+    out = put_text(put_text(put_text(out, "\r\n"), is_ok ? "" : before), said);
+    return put_text(out, is_ok ? "" : after);
+}
+
+/* In its turn. May reply. */
+static void reply(struct acceptor *a, struct connection *c, enum answer which, uint64_t says) {
+    uint8_t text[MOST_ANSWER_BYTES];
+    reply_text(a, c, text, (size_t)(put_answer(a, c, text, which, says) - text));
+}
+
+/* Whatever replies are due. */
+static void say(struct acceptor *a, struct connection *c, enum answer which, uint64_t says) {
+    uint8_t *room = socket_room(a, c, MOST_ANSWER_BYTES);
+    if (room != NULL) socket_written(a, c, put_answer(a, c, room, which, says));
+}
+
+static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8_t status, uint64_t value, uint64_t id,
+                   const uint8_t *body, uint32_t body_bytes) {
+    (void)id;
+    (void)body;
+    (void)body_bytes;
+    enum answer failed = kind == MSG_CHANGE ? ANSWER_FAILED : ANSWER_EXITING;
+    say(a, c, status == STATUS_OK ? ANSWER_OK : failed, value);
+}
+
+/* Workers whose disk refuses what comes this way: nsqd says so in /ping. */
+static const char *const COUNTERS[] = {"refusing-workers"};
+enum { REFUSING_WORKERS };
+
+static void replied(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
+                    const struct message *reply) {
+    struct nsq_https *options = options_of(a, c);
+    bool refuses = reply->status == STATUS_NO_SPACE;
+    (void)slot;
+    if (refuses == ((options->refusing & bit_of(worker)) != 0)) return;
+    options->refusing ^= bit_of(worker);
+    codec_count_add(a, c, REFUSING_WORKERS, refuses ? 1 : (uint64_t)-1);
+}
+
+/* --- what becomes of the connection ------------------------------------------------------------------------------- */
+
+static void request_is_over(const struct acceptor *a, struct nsq_http *h) {
+    h->idle_from_ns = a->now_ns;
+    h->body_begun = h->continued = h->admitted = false;
+    h->chunks = (struct nsq_http_chunks){0};
+}
+
+/* All is said. What still comes is taken for a moment: else the client would lose the answer with its connection. */
+static void linger(struct acceptor *a, struct connection *c) {
+    http_of(c)->lingers = true;
+    timer_set(a, c, a->now_ns + LINGER_NS);
+}
+
+static uint64_t says_of(const struct request *r, bool ends) {
+    return ends ? SAYS_CLOSE : r->head.says_keep_alive ? SAYS_KEEP_ALIVE : 0;
+}
+
+/* The gateway goes on with it, when all that was said before has left. */
+static size_t hand_over(struct acceptor *a, struct connection *c) {
+    if (!may_do_alone(c)) return 0;
+    if (connection_unsent(c) > 0)
+        stalled(c, STALL_OUTPUT);
+    else
+        reply_by_python(a, c, (const uint8_t *)"", 0);
+    return 0;
+}
+
+/* These return how much of the input was taken; 0: none, it comes again. */
+
+/* Of a request whose body nobody reads. */
+static size_t refuse_unread(struct acceptor *a, struct connection *c, const struct request *r, enum answer which) {
+    if (!may_reply(c)) return 0;
+    uint64_t left = r->head.in_chunks ? LINGER_BYTES + 1 : r->head.body_bytes;
+    bool ends = !r->head.keeps_alive || left > LINGER_BYTES || (r->head.expects_continue && left > 0);
+    reply(a, c, which, says_of(r, ends));
+    if (c->closed) return 0;
+    request_is_over(a, http_of(c));
+    if (ends)
+        linger(a, c);
+    else
+        http_of(c)->skip_bytes = left;
+    return r->head.bytes;
+}
+
+/* A body as it is needed: in one piece. */
+struct body {
+    struct text text;
+    size_t taken; /* of the input behind the head */
+    bool cut;     /* there is more of it than may be */
+    uint8_t *owned;
+};
+
+/* The request is answered, or its answer is on its way: the connection goes on, or ends. */
+static size_t request_taken(struct acceptor *a, struct connection *c, const struct request *r,
+                            const struct body *body) {
+    if (c->closed) return 0;
+    request_is_over(a, http_of(c));
+    if (body->cut) {
+        linger(a, c);
+    } else if (!r->head.keeps_alive) {
+        c->closing = true;
+        socket_dirty(a, c);
+    }
+    return r->head.bytes + body->taken;
+}
+
+static size_t refuse(struct acceptor *a, struct connection *c, const struct request *r, const struct body *body,
+                     enum answer which) {
+    if (!may_reply(c)) return 0;
+    reply(a, c, which, says_of(r, body->cut || !r->head.keeps_alive));
+    return request_taken(a, c, r, body);
+}
+
+/* What comes is no body. */
+static size_t break_off(struct acceptor *a, struct connection *c, const struct request *r) {
+    const struct body none = {.cut = true};
+    return refuse(a, c, r, &none, ANSWER_FAILED);
+}
+
+/* --- bodies ------------------------------------------------------------------------------------------------------- */
+
+/* Asks for it, if that is waited for; false if it has to wait. */
+static bool may_come(struct acceptor *a, struct connection *c, const struct request *r) {
+    static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct nsq_http *h = http_of(c);
+    if (!r->head.expects_continue || h->continued || (!r->head.in_chunks && r->head.body_bytes == 0)) return true;
+    if (!may_reply(c)) return false;
+    h->continued = true;
+    reply_text(a, c, text, sizeof text - 1);
+    return !c->closed;
+}
+
+static void wait_for_more(struct acceptor *a, struct connection *c) {
+    struct nsq_http *h = http_of(c);
+    h->part_ns = a->now_ns;
+    if (h->body_begun) return;
+    h->body_begun = true;
+    h->body_from_ns = a->now_ns;
+    timer_set(a, c, a->now_ns + BODY_PAUSE_NS);
+}
+
+/* How much of the body is there, at most one byte more than `most`: WHOLE or OVER, else it is not to be looked at. */
+static enum nsq_http_walk body_there(struct acceptor *a, struct connection *c, const struct request *r, size_t most) {
+    enum nsq_http_walk found;
+    if (r->head.in_chunks)
+        found = nsq_http_walk_chunks(&http_of(c)->chunks, r->rest, most);
+    else
+        found = r->rest.bytes < r->head.body_bytes ? NSQ_HTTP_INCOMPLETE : NSQ_HTTP_WHOLE;
+    if (found == NSQ_HTTP_INCOMPLETE) wait_for_more(a, c);
+    return found;
+}
+
+/* Of one that is WHOLE or OVER; false when memory is short: the connection is closed then. */
+static bool gather(struct acceptor *a, struct connection *c, const struct request *r, enum nsq_http_walk there,
+                   size_t most, struct body *body) {
+    const struct nsq_http_chunks *chunks = &http_of(c)->chunks;
+    *body = (struct body){.text = {r->rest.at, (size_t)r->head.body_bytes}, .taken = (size_t)r->head.body_bytes};
+    if (!r->head.in_chunks) return true;
+    body->cut = there == NSQ_HTTP_OVER;
+    body->taken = chunks->end;
+    body->text.bytes = body->cut ? most + 1 : chunks->bytes;
+    body->owned = bytes_take(&a->blocks, body->text.bytes + 1);
+    if (body->owned == NULL) {
+        engine_oom(a, c);
+        return false;
+    }
+    body->text.at = body->owned;
+    body->text.bytes = nsq_http_join_chunks(r->rest, body->owned, body->text.bytes);
+    return true;
+}
+
+static void give_back(struct acceptor *a, const struct body *body, size_t bytes) {
+    if (body->owned != NULL) bytes_give(&a->blocks, body->owned, bytes + 1);
+}
+
+/* --- requests ----------------------------------------------------------------------------------------------------- */
+
+/* What is wrong with the fields that both have; ANSWER_OK: nothing. */
+static enum answer check_topic(const struct nsq_http_fields *fields, bool readable) {
+    if (!readable) return ANSWER_INVALID_REQUEST;
+    if (!fields->has_topic) return ANSWER_MISSING_TOPIC;
+    return nsq_is_name(fields->topic, fields->topic_bytes) ? ANSWER_OK : ANSWER_INVALID_TOPIC;
+}
+
+/* The gateway has been asked, where it wants to be, whether the topic has channels elsewhere. */
+static bool may_publish(struct acceptor *a, struct connection *c, const struct request *r) {
+    const struct nsq_http_fields *fields = &r->fields;
+    if (!options_of(a, c)->prepares || http_of(c)->admitted) return true;
+    if (bindings_find(&a->bindings, fields->topic, fields->topic_bytes) != 0) return true;
+    if (may_do_alone(c)) reply_by_python(a, c, fields->topic, fields->topic_bytes);
+    return false;
+}
+
+/* The topic's binding, when its worker can be asked: else NULL, and *which is what to answer; ANSWER_OK: nothing yet. */
+static const struct binding *topic_of(struct acceptor *a, struct connection *c, const struct request *r,
+                                      uint32_t *number, enum answer *which) {
+    *which = ANSWER_OK;
+    if (!may_publish(a, c, r)) return NULL;
+    if (draining(a)) {
+        *which = ANSWER_EXITING;
+        return NULL;
+    }
+    *number = topic_look_up(a, r->fields.topic, r->fields.topic_bytes);
+    if (*number == 0) {
+        *which = ANSWER_EXITING;
+        return NULL;
+    }
+    const struct binding *to = binding_at(&a->bindings, *number);
+    return may_ask(a, c, to->worker) ? to : NULL;
+}
+
+static size_t publish_one(struct acceptor *a, struct connection *c, const struct request *r, const struct body *body,
+                          uint64_t delay_ns) {
+    enum answer which;
+    uint32_t number;
+    const struct binding *to = topic_of(a, c, r, &number, &which);
+    if (to == NULL) return which == ANSWER_OK ? 0 : refuse(a, c, r, body, which);
+    struct message request = {.kind = MSG_PUBLISH,
+                              .flags = MSG_DURABLE,
+                              .topic = number,
+                              .id = ids_take(a, to, 1),
+                              .pri = PRIORITY,
+                              .delay_ns = delay_ns,
+                              .ttr_ns = options_of(a, c)->msg_timeout_ns};
+    peer_ask(a, c, to->worker, &request, body->text.at, (uint32_t)body->text.bytes, says_of(r, !r->head.keeps_alive));
+    return request_taken(a, c, r, body);
+}
+
+/* What the body is a message's for is looked at only when it is there, as nsqd does. */
+static size_t pub_whole(struct acceptor *a, struct connection *c, struct request *r, const struct body *body) {
+    const struct nsq_https *options = options_of(a, c);
+    if (body->cut) return refuse(a, c, r, body, ANSWER_MSG_TOO_BIG);
+    if (body->text.bytes == 0) return refuse(a, c, r, body, ANSWER_MSG_EMPTY);
+    enum answer wrong = check_topic(&r->fields, nsq_http_read_query(r->head.query, &r->fields));
+    if (wrong != ANSWER_OK) return refuse(a, c, r, body, wrong);
+    uint64_t delay_ns = 0;
+    if (r->fields.has_defer) {
+        uint64_t most_ms = options->max_req_timeout_ns / MS_NS;
+        if (r->fields.defer_ms < 0 || (uint64_t)r->fields.defer_ms > most_ms)
+            return refuse(a, c, r, body, ANSWER_INVALID_DEFER);
+        delay_ns = (uint64_t)r->fields.defer_ms * MS_NS;
+    }
+    return publish_one(a, c, r, body, delay_ns);
+}
+
+static size_t pub(struct acceptor *a, struct connection *c, struct request *r) {
+    size_t most = options_of(a, c)->limits.message_bytes;
+    if (!r->head.in_chunks && r->head.body_bytes > most) return refuse_unread(a, c, r, ANSWER_MSG_TOO_BIG);
+    if (!may_come(a, c, r)) return 0;
+    enum nsq_http_walk there = body_there(a, c, r, most);
+    if (there == NSQ_HTTP_WRONG) return break_off(a, c, r);
+    struct body body;
+    if (there == NSQ_HTTP_INCOMPLETE || !gather(a, c, r, there, most, &body)) return 0;
+    size_t bytes = body.cut ? most + 1 : body.text.bytes;
+    size_t used = pub_whole(a, c, r, &body);
+    give_back(a, &body, bytes);
+    return used;
+}
+
+/* A topic is made also where there is no message for it. */
+static void make_topic(struct acceptor *a, struct connection *c, const struct request *r, const struct binding *to,
+                       uint64_t says) {
+    struct message request = {.kind = MSG_CHANGE, .shard = to->shard, .change = CHANGE_MAKE};
+    peer_ask(a, c, to->worker, &request, r->fields.topic, (uint32_t)r->fields.topic_bytes, says);
+}
+
+static enum answer answer_named(const char *wrong) {
+    for (uint32_t i = ANSWER_MSG_TOO_BIG; i <= ANSWER_BAD_MESSAGE; i++)
+        if (strcmp(ANSWERS[i].said, wrong) == 0) return (enum answer)i;
+    return ANSWER_FAILED;
+}
+
+/* The messages of a body, as PUBLISH_MANY takes them. */
+static size_t publish_many(struct acceptor *a, struct connection *c, const struct request *r, const struct body *body,
+                           struct nsq_http_many many) {
+    enum answer which;
+    uint32_t number;
+    const struct binding *to = topic_of(a, c, r, &number, &which);
+    if (to == NULL) return which == ANSWER_OK ? 0 : refuse(a, c, r, body, which);
+    uint64_t says = says_of(r, body->cut || !r->head.keeps_alive);
+    if (many.count == 0) {
+        make_topic(a, c, r, to, says);
+        return request_taken(a, c, r, body);
+    }
+    struct message request = {.kind = MSG_PUBLISH_MANY,
+                              .flags = MSG_DURABLE,
+                              .topic = number,
+                              .id = ids_take(a, to, many.count),
+                              .pri = many.count,
+                              .ttr_ns = options_of(a, c)->msg_timeout_ns};
+    if (r->fields.binary) {
+        peer_ask(a, c, to->worker, &request, body->text.at + SIZE_BYTES, (uint32_t)many.bytes, says);
+        return request_taken(a, c, r, body);
+    }
+    uint8_t *messages = bytes_take(&a->blocks, many.bytes);
+    if (messages == NULL) {
+        engine_oom(a, c);
+        return 0;
+    }
+    nsq_http_put_lines(body->text, messages);
+    peer_ask(a, c, to->worker, &request, messages, (uint32_t)many.bytes, says);
+    bytes_give(&a->blocks, messages, many.bytes);
+    return request_taken(a, c, r, body);
+}
+
+static size_t mpub(struct acceptor *a, struct connection *c, struct request *r) {
+    struct nsq_http_limits limits = options_of(a, c)->limits;
+    if (!r->head.in_chunks && r->head.body_bytes > limits.body_bytes)
+        return refuse_unread(a, c, r, ANSWER_BODY_TOO_BIG);
+    enum answer wrong = check_topic(&r->fields, nsq_http_read_query(r->head.query, &r->fields));
+    if (wrong != ANSWER_OK) return refuse_unread(a, c, r, wrong);
+    if (!may_come(a, c, r)) return 0;
+    enum nsq_http_walk there = body_there(a, c, r, limits.body_bytes);
+    if (there == NSQ_HTTP_WRONG) return break_off(a, c, r);
+    struct body body;
+    if (there == NSQ_HTTP_INCOMPLETE || !gather(a, c, r, there, limits.body_bytes, &body)) return 0;
+    size_t bytes = body.cut ? limits.body_bytes + 1 : body.text.bytes, used;
+    struct nsq_http_many many =
+        r->fields.binary ? nsq_http_look_at_binary(body.text, limits) : nsq_http_look_at_lines(body.text, limits);
+    if (many.wrong == NULL && many.bytes > MAX_BODY_BYTES) many.wrong = "BODY_TOO_BIG";
+    if (many.wrong != NULL)
+        used = refuse(a, c, r, &body, answer_named(many.wrong));
+    else
+        used = publish_many(a, c, r, &body, many);
+    give_back(a, &body, bytes);
+    return used;
+}
+
+/* --- input -------------------------------------------------------------------------------------------------------- */
+
+static size_t take_request(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    struct request r;
+    if (!options_of(a, c)->serves) return hand_over(a, c);
+    enum nsq_http_found found = nsq_http_read_head(data, bytes, &r.head);
+    if (found == NSQ_HTTP_MORE) return 0;
+    if (found == NSQ_HTTP_ELSEWHERE) return hand_over(a, c);
+    r.rest = (struct text){data + r.head.bytes, bytes - r.head.bytes};
+    return r.head.many ? mpub(a, c, &r) : pub(a, c, &r);
+}
+
+static size_t skip(struct nsq_http *h, size_t bytes) {
+    size_t skipped = h->skip_bytes < bytes ? (size_t)h->skip_bytes : bytes;
+    h->skip_bytes -= skipped;
+    return skipped;
+}
+
+static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
+    struct nsq_http *h = http_of(c);
+    size_t at = 0;
+    while (at < bytes && !h->lingers && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
+        size_t used = h->skip_bytes > 0 ? skip(h, bytes - at) : take_request(a, c, data + at, bytes - at);
+        if (used == 0) break;
+        at += used;
+    }
+    return h->lingers ? bytes : at;
+}
+
+/* --- the life of a connection ------------------------------------------------------------------------------------- */
+
+/* nsqd's. */
+static const struct nsq_https DEFAULTS = {
+    .limits = {.message_bytes = (size_t)1 << 20, .body_bytes = (size_t)5 << 20},
+    .max_req_timeout_ns = 3600 * SECOND_NS,
+    .msg_timeout_ns = 60 * SECOND_NS,
+    .serves = true,
+};
+
+static bool started(struct acceptor *a, void *state) {
+    (void)a;
+    *(struct nsq_https *)state = DEFAULTS;
+    return true;
+}
+
+static void opened(struct acceptor *a, struct connection *c) {
+    http_of(c)->idle_from_ns = a->now_ns;
+    timer_set(a, c, a->now_ns + UNSENT_NS);
+}
+
+static void ended(struct acceptor *a, struct connection *c) {
+    if (http_of(c)->body_begun) say(a, c, ANSWER_FAILED, SAYS_CLOSE);
+}
+
+static void crowded(struct acceptor *a, struct connection *c) {
+    say(a, c, ANSWER_BUSY, SAYS_CLOSE);
+}
+
+/* It takes what is sent to it, at least some of it since it was looked at last. */
+static bool takes_output(const struct connection *c) {
+    struct nsq_http *h = http_of(c);
+    bool takes = connection_unsent(c) == 0 || c->left_bytes != h->left_before;
+    h->left_before = c->left_bytes;
+    return takes;
+}
+
+static uint64_t sooner(uint64_t first_ns, uint64_t second_ns) {
+    return first_ns < second_ns ? first_ns : second_ns;
+}
+
+/* When it is too late for what it has begun. */
+static uint64_t patience_ends(const struct nsq_http *h) {
+    if (!h->body_begun) return h->idle_from_ns + IDLE_NS;
+    return sooner(h->body_from_ns + BODY_NS, h->part_ns + BODY_PAUSE_NS);
+}
+
+static void give_up(struct acceptor *a, struct connection *c) {
+    struct nsq_http *h = http_of(c);
+    if (h->body_begun && !h->lingers) {
+        h->body_begun = false;
+        say(a, c, ANSWER_TIMEOUT, SAYS_CLOSE);
+        if (!c->closed) linger(a, c);
+        return;
+    }
+    c->closing = true;
+    socket_dirty(a, c);
+    timer_set(a, c, a->now_ns + UNSENT_NS);
+}
+
+static void due(struct acceptor *a, struct connection *c) {
+    struct nsq_http *h = http_of(c);
+    /* What it sent is not read now, or not answered: its silence is ours. */
+    if (c->stall != STALL_NONE || c->slot_count > 0) h->idle_from_ns = h->body_from_ns = h->part_ns = a->now_ns;
+    uint64_t look_ns = a->now_ns + UNSENT_NS;
+    bool is_over = h->lingers || a->now_ns >= patience_ends(h);
+    if (!c->closing && is_over) {
+        give_up(a, c);
+    } else if (!takes_output(c)) {
+        socket_close(a, c);
+    } else {
+        timer_set(a, c, c->closing ? look_ns : sooner(look_ns, patience_ends(h)));
+    }
+}
+
+/* --- what Python says --------------------------------------------------------------------------------------------- */
+
+/* "max-msg-size", "max-body-size", "max-req-timeout-ns", "msg-timeout-ns"; "serves" (0: every request is the gateway's). */
+static bool set(void *state, const char *option, uint64_t value) {
+    struct nsq_https *options = state;
+    bool is_size = value > 0 && value <= MAX_BODY_BYTES, is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;
+    if (strcmp(option, "max-msg-size") == 0 && is_size)
+        options->limits.message_bytes = (size_t)value;
+    else if (strcmp(option, "max-body-size") == 0 && is_size)
+        options->limits.body_bytes = (size_t)value;
+    else if (strcmp(option, "max-req-timeout-ns") == 0 && is_time)
+        options->max_req_timeout_ns = value;
+    else if (strcmp(option, "msg-timeout-ns") == 0 && is_time)
+        options->msg_timeout_ns = value;
+    else if (strcmp(option, "serves") == 0 && value <= 1)
+        options->serves = value != 0;
+    else
+        return false;
+    return true;
+}
+
+/* "prepares" (1: Python is given the name of a topic that is not known here, before anything is published to it). */
+static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
+                         size_t bytes_count) {
+    (void)a;
+    (void)bytes;
+    (void)bytes_count;
+    if (strcmp(what, "prepares") != 0 || value > 1) return CALL_REFUSED;
+    ((struct nsq_https *)state)->prepares = value != 0;
+    return CALL_DONE;
+}
+
+/* "admit": what Python was asked about may be published. */
+static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
+    (void)a;
+    (void)call;
+    if (strcmp(what, "admit") != 0) return CALL_REFUSED;
+    http_of(c)->admitted = true;
+    return CALL_DONE;
+}
+
+const struct codec nsq_http_codec = {
+    .name = "nsq-http",
+    .acceptor_bytes = sizeof(struct nsq_https),
+    .connection_bytes = sizeof(struct nsq_http),
+    .counters = COUNTERS,
+    .counter_count = sizeof COUNTERS / sizeof *COUNTERS,
+    .first_gauge = 0,
+    .is_name = nsq_is_name,
+    .answer = answer,
+    .replied = replied,
+    .parse = parse,
+    .started = started,
+    .set = set,
+    .configure = configure,
+    .call = call,
+    .opened = opened,
+    .ended = ended,
+    .crowded = crowded,
+    .due = due,
+};

@@ -1,0 +1,81 @@
+"""Connections that go from one process to another: the socket, and what has come from it and nobody has taken.
+
+A `Handover` is one end of a socket pair that the supervisor keeps open whoever dies. So nobody notices at the other
+end, and what lies in between waits for the next process, like a connection in the queue of a listening socket.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from typing import Final
+
+# What came with a connection goes into the packet, or if it is more into a file in memory that goes with it.
+PACKET_BYTES: Final = 32 << 10
+MOST_BYTES: Final = 4 << 20
+# There is no room in between, or no descriptor to be had, now.
+_LATER: Final = (errno.EAGAIN, errno.ETOOMANYREFS, errno.ENOBUFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+
+
+class Handover:
+    def __init__(self, sock: socket.socket) -> None:
+        """Takes the socket over."""
+        self._socket = sock
+        sock.setblocking(False)
+
+    @classmethod
+    def pair(cls) -> tuple[socket.socket, socket.socket]:
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def give(self, fd: int, received: bytes) -> bool:
+        """A connected socket, which stays open here; False when there is no room now: nothing has happened then."""
+        if len(received) > MOST_BYTES:
+            raise ValueError(f"{len(received)} bytes have come from a connection that is handed over")
+        try:
+            if len(received) <= PACKET_BYTES:
+                socket.send_fds(self._socket, [b"+", received], [fd], socket.MSG_NOSIGNAL)
+                return True
+            file = os.memfd_create("mq-received", os.MFD_CLOEXEC)
+            try:
+                _write(file, received)
+                socket.send_fds(self._socket, [b"f"], [fd, file], socket.MSG_NOSIGNAL)
+            finally:
+                os.close(file)
+            return True
+        except OSError as error:
+            if error.errno in _LATER:
+                return False
+            raise
+
+    def take(self) -> tuple[socket.socket, bytes] | None:
+        """The next that was given; None when there is none now. One that cannot be had, for want of descriptors, is
+        closed by that."""
+        while True:
+            try:
+                data, fds, flags, _ = socket.recv_fds(self._socket, PACKET_BYTES + 1, 2)
+            except BlockingIOError:
+                return None
+            if not data:
+                raise EOFError("the other end is gone")
+            expected = 2 if data[:1] == b"f" else 1
+            if flags & socket.MSG_CTRUNC or len(fds) != expected:
+                for fd in fds:
+                    os.close(fd)
+                continue
+            if expected == 1:
+                return socket.socket(fileno=fds[0]), data[1:]
+            with os.fdopen(fds[1], "rb") as file:
+                return socket.socket(fileno=fds[0]), file.read(MOST_BYTES)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _write(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.pwrite(file, view, len(data) - len(view)) :]

@@ -1,0 +1,40 @@
+"""Socket pairs over which acceptors hand connections to the gateway, and get them back: one for each acceptor.
+
+Both ends stay open here whoever dies, so that connections on their way wait for the next process.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mq_shards.ringbuf.handover import Handover
+from mq_shards.supervisor.child import Child
+from mq_shards.supervisor.options.options import Listen
+
+
+class Handovers:
+    def __init__(self) -> None:
+        self._pairs: Final[dict[tuple[str, int], tuple[socket.socket, socket.socket]]] = {}
+
+    def tell(self, started: Child, acceptors: Sequence[Child], addresses: Iterable[Listen]) -> None:
+        """One that has started its ends; `acceptors` are all, the gateway too."""
+        protocols = {address.spoken for address in addresses if address.hands_over}
+        for protocol in sorted(protocols):
+            for acceptor in acceptors:
+                if acceptor.role == "acceptor" and started in (acceptor, acceptors[-1]):
+                    here, there = self._pair(protocol, acceptor.index)
+                    end = there if started.role == "gateway" else here
+                    message = {"do": "handover", "protocol": protocol, "acceptor": acceptor.index}
+                    started.send(message, [end.fileno()])
+
+    def _pair(self, protocol: str, acceptor: int) -> tuple[socket.socket, socket.socket]:
+        if (protocol, acceptor) not in self._pairs:
+            self._pairs[protocol, acceptor] = Handover.pair()
+        return self._pairs[protocol, acceptor]
+
+    def close(self) -> None:
+        for pair in self._pairs.values():
+            for end in pair:
+                end.close()
