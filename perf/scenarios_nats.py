@@ -8,9 +8,12 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from perf import load
@@ -115,10 +118,12 @@ class Routed:
     variant: str
     arguments: tuple[str, ...]
     is_request: bool = False
+    compression: str = ""
+    is_encrypted: bool = False
 
     def measure(self, plan: Plan) -> Figures:
         def once(product: Product) -> Measurement:
-            with _cluster(plan, product) as (first, second):
+            with self._cluster(plan, product) as (first, second):
                 other = ("--subscribe-port", str(second.port))
                 pids = first.pids() + second.pids()
                 result = load.run_nats(first.port, (*self.arguments, *other, *_window(plan)), pids)
@@ -131,6 +136,49 @@ class Routed:
             plan, self.name, self.variant, once, REQUEST_UNITS if self.is_request else UNITS, TARGETS
         )  # fmt: skip
 
+    @contextlib.contextmanager
+    def _cluster(self, plan: Plan, product: Product) -> Iterator[tuple[Broker, Broker]]:
+        port = free_port()
+        with tempfile.TemporaryDirectory(dir=plan.base) as directory:
+            block = f"compression: {self.compression}\n" if self.compression else ""
+            block += _certified(Path(directory)) if self.is_encrypted else ""
+
+            def server(port: int, *routes: int) -> Product:
+                if not block:
+                    return in_cluster(product, port, routes)
+                path = Path(directory) / f"{port}.conf"
+                path.write_text(_conf(port, routes, block))
+                return by_conf(product, path)
+
+            with (
+                Broker(server(port), MEMORY, plan.base) as first,
+                Broker(server(free_port(), port), MEMORY, plan.base) as second,
+            ):
+                wait_for_route(first.port, second.port)
+                yield first, second
+
+
+def _conf(port: int, routes: Sequence[int], block: str) -> str:
+    urls = ", ".join(f'"nats-route://127.0.0.1:{other}"' for other in routes)
+    return f'cluster {{\nname: perf\nlisten: "127.0.0.1:{port}"\nroutes: [{urls}]\n{block}}}\n'
+
+
+def by_conf(product: Product, path: Path) -> Product:
+    """With nats-server's own file."""
+    if isinstance(product, NatsServer):
+        return replace(product, more=(*product.more, "-c", str(path)))
+    assert isinstance(product, MqShards)
+    return replace(product, more=(*product.more, "--nats-config", str(path)))
+
+
+def _certified(directory: Path) -> str:
+    """A certificate that is signed by itself, of both servers."""
+    key, cert = directory / "key.pem", directory / "cert.pem"
+    made = "openssl req -x509 -nodes -days 2 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -subj /CN=localhost"
+    names = ("-addext", "subjectAltName=IP:127.0.0.1")
+    subprocess.run([*made.split(), *names, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return f'tls {{ cert_file: "{cert}", key_file: "{key}", ca_file: "{cert}" }}\n'
+
 
 def in_cluster(product: Product, port: int, routes: Sequence[int] = ()) -> Product:
     """With a listener for routes, and routes to those ports."""
@@ -142,17 +190,6 @@ def in_cluster(product: Product, port: int, routes: Sequence[int] = ()) -> Produ
     settings = ("nats.cluster-name=perf", *(f"nats.routes={other}" for other in others))
     more = ("--listen", own, *(word for setting in settings for word in ("--set", setting)))
     return replace(product, more=product.more + more)
-
-
-@contextlib.contextmanager
-def _cluster(plan: Plan, product: Product) -> Iterator[tuple[Broker, Broker]]:
-    port = free_port()
-    with (
-        Broker(in_cluster(product, port), MEMORY, plan.base) as first,
-        Broker(in_cluster(product, free_port(), [port]), MEMORY, plan.base) as second,
-    ):
-        wait_for_route(first.port, second.port)
-        yield first, second
 
 
 def wait_for_route(first: int, second: int) -> None:
@@ -283,6 +320,8 @@ ROUTED: Final = (
     Routed("nats-route-one-16", "16 B, over a route", ("--body", "16")),
     Routed("nats-route-one-128", "128 B, over a route", BODY),
     Routed("nats-route-one-4096", "4 KB, over a route", ("--body", "4096")),
+    Routed("nats-route-s2", "128 B, over a route, compression: s2_fast", BODY, compression="s2_fast"),
+    Routed("nats-route-tls", "128 B, over a route, encrypted", BODY, is_encrypted=True),
     Routed("nats-route-fan-out", "8 subscribers, over a route", ("--subscribers", "8", *BODY)),
     Routed("nats-route-request", "50 clients, over a route", (*ASK, "--publishers", "50"), is_request=True),
 )
