@@ -150,7 +150,8 @@ class HttpTopics:
         return name, topic
 
     async def _stats_of(self, call: Call) -> Answer:
-        return json_of(await self._stats.topic(await self._one(call)))
+        earliest = call.flag("getEarliestTimeInBacklog")
+        return json_of(await self._stats.topic(await self._one(call), earliest=earliest))
 
     async def _partitioned_stats(self, call: Call) -> Answer:
         name, _ = self._of_partitions(call)

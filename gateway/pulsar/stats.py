@@ -17,6 +17,7 @@ from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.pulsar import metadata
 from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.compaction import Compaction
@@ -24,6 +25,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import COMPACTION, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.refusals import not_found
 
+INDIVIDUAL: Final = ("Shared", "Key_Shared")  # subscriptions whose messages are acknowledged one by one
 REMEMBERED: Final = 10_000  # topics whose figures are kept, for rates
 RATE_S: Final = (1.0, 120.0)  # between two looks that make a rate
 
@@ -88,7 +90,7 @@ class _Look:
     at_s: float
     messages: int
     message_bytes: int
-    delivered: int
+    delivered: dict[str, int]  # by subscription
 
 
 class Stats:
@@ -103,8 +105,9 @@ class Stats:
 
     # --- stats ------------------------------------------------------------------------------------------------------
 
-    async def topic(self, name: TopicName) -> Json:
-        """Of one without partitions, or a partition."""
+    async def topic(self, name: TopicName, *, earliest: bool = False) -> Json:
+        """Of one without partitions, or a partition. `earliest`: with the times of the oldest messages in backlogs,
+        each of which has to be read."""
         figures = await self._figures(name)
         connected = (await self._control.clients.of([str(name)]))[str(name)]
         found: Json = {**_TOPIC, "ownerBroker": self._broker_id}
@@ -127,10 +130,12 @@ class Stats:
             if COMPACTION in found["subscriptions"]:
                 backlog = await self._compaction.backlog(name)
                 found["subscriptions"][COMPACTION] |= _view(backlog, found["averageMsgSize"])
-            delivered = sum(s["msgOutCounter"] for s in found["subscriptions"].values())
-            found["msgOutCounter"] = delivered
+            found["msgOutCounter"] = sum(s["msgOutCounter"] for s in found["subscriptions"].values())
             found["backlogSize"] = max((s["backlogSize"] for s in found["subscriptions"].values()), default=0)
-            found.update(self._rates(str(name), figures, delivered))
+            found["storageSize"] = await self._stored(name, found["averageMsgSize"])
+            self._add_rates(str(name), figures, found)
+            if earliest:
+                await self._add_earliest(name, found)
         found["bytesOutCounter"] = sum(one.get("bytes", 0) for one in connected.consumers)
         return found
 
@@ -159,21 +164,49 @@ class Stats:
             raise not_found(f"Topic {name} not found")
         return await self._control.core.figures(name.core) if name.domain == PERSISTENT else None
 
-    def _rates(self, name: str, figures: Figures, delivered: int) -> Json:
+    async def _stored(self, name: TopicName, average: float) -> int:
+        """As far as it is known from the mean of all that came."""
+        try:
+            where = await self._control.core.position(name.core)
+        except NoTopicError:
+            return 0
+        return int((where.next_seq - where.first_seq) * average)
+
+    async def _add_earliest(self, name: TopicName, found: Json) -> None:
+        times = []
+        for subscription, figures in found["subscriptions"].items():
+            if not figures["msgBacklog"]:
+                continue
+            try:
+                where = await self._control.core.position(name.core, subscription)
+                entry = await self._control.core.entry(name.core, where.unfinished)
+            except (NoTopicError, NoSubscriptionError):
+                continue
+            if entry is not None:
+                said = metadata.read(entry.headers) if entry.tag == metadata.PULSAR_TAG else None
+                at_ms = said.publish_time_ms if said is not None else entry.time_ns // 1_000_000
+                figures["earliestMsgPublishTimeInBacklog"] = at_ms
+                times.append(at_ms)
+        found["earliestMsgPublishTimeInBacklogs"] = min(times, default=0)
+
+    def _add_rates(self, name: str, figures: Figures, found: Json) -> None:
         now_s = self._clock_s()
         before = self._looks.get(name)
+        delivered = {sub: one["msgOutCounter"] for sub, one in found["subscriptions"].items()}
         look = _Look(now_s, figures.messages, figures.message_bytes, delivered)
         if before is None or not RATE_S[0] <= now_s - before.at_s <= RATE_S[1] or before.messages > figures.messages:
             if before is None or now_s - before.at_s > RATE_S[0]:
                 self._remember(name, look)
-            return {}
+            return
         self._remember(name, look)
         seconds = now_s - before.at_s
-        return {
-            "msgRateIn": (look.messages - before.messages) / seconds,
-            "msgThroughputIn": (look.message_bytes - before.message_bytes) / seconds,
-            "msgRateOut": max(0, look.delivered - before.delivered) / seconds,
-        }
+        found["msgRateIn"] = (look.messages - before.messages) / seconds
+        found["msgThroughputIn"] = (look.message_bytes - before.message_bytes) / seconds
+        for sub, figures_of in found["subscriptions"].items():
+            rate = max(0, delivered[sub] - before.delivered.get(sub, 0)) / seconds
+            figures_of["msgRateOut"], figures_of["msgThroughputOut"] = rate, rate * found["averageMsgSize"]
+            found["msgRateOut"] += rate
+            found["msgThroughputOut"] += rate * found["averageMsgSize"]
 
     def _remember(self, name: str, look: _Look) -> None:
         self._looks[name] = look
@@ -261,7 +294,6 @@ def _subscription(channel: Channel, connected: Connected, topic: Figures) -> Jso
         "msgBacklogNoDelayed": backlog - channel.deferred,
         "backlogSize": int(backlog * average),
         "msgDelayed": channel.deferred,
-        "unackedMessages": channel.in_flight,
         "msgOutCounter": max(0, channel.messages - channel.depth),
         "bytesOutCounter": sum(client.get("bytes", 0) for client in mine),
         "consumers": [_consumer(client) for client in mine],
@@ -269,6 +301,10 @@ def _subscription(channel: Channel, connected: Connected, topic: Figures) -> Jso
     kinds = [client["type"] for client in mine if "type" in client]
     if kinds:
         found["type"] = kinds[0]
+    if found["type"] in INDIVIDUAL:  # who acknowledges all up to one has nothing of its own to count
+        found["unackedMessages"] = channel.in_flight
+        if len(mine) == 1:
+            found["consumers"][0]["unackedMessages"] = channel.in_flight
     durable = all(client.get("durable", True) for client in mine)
     found["isDurable"] = found["durable"] = durable
     return found

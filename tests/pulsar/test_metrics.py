@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import urllib.request
+from typing import Any
 
 from tests.pulsar.servers import PulsarServer
 from tests.pulsar.wire import Wire
@@ -46,3 +48,39 @@ def test_metrics_have_a_real_brokers_names_with_what_is_so(server: PulsarServer,
             return scraped()[f"pulsar_rate_in{mine}"] > 0
 
         wait_until(is_counted, "there is a rate")
+
+
+def test_stats_are_true(server: PulsarServer, topic: str) -> None:
+    def stats(flags: str = "") -> dict[str, Any]:
+        path = f"http://{server.http}/admin/v2/persistent/public/default/{topic}/stats{flags}"
+        with urllib.request.urlopen(path, timeout=10) as answer:
+            found: dict[str, Any] = json.loads(answer.read())
+        return found
+
+    with Wire(server.port).connect() as wire:
+        wire.producer(topic)
+        wire.subscribe(topic, "shared", 1)
+        wire.subscribe(topic, "exclusive", 0, 2)
+        for i in range(6):
+            wire.send(b"123", sequence=i, publish_time=1000 + i)
+            wire.expect("send_receipt")
+        wire.flow(4)
+        wire.flow(5, 2)
+        wire.ack(wire.messages(4)[0].body.message_id)
+        wire.messages(5, 2)
+        found = stats("?getEarliestTimeInBacklog=true")
+        shared, exclusive = found["subscriptions"]["shared"], found["subscriptions"]["exclusive"]
+        names = ("type", "msgBacklog", "unackedMessages", "msgOutCounter", "earliestMsgPublishTimeInBacklog")
+        assert [shared[name] for name in names] == ["Shared", 5, 3, 4, 1001]
+        assert [exclusive[name] for name in names] == ["Exclusive", 6, 0, 5, 1000]
+        assert (shared["consumers"][0]["unackedMessages"], exclusive["consumers"][0]["unackedMessages"]) == (3, 0)
+        assert (shared["consumers"][0]["availablePermits"], exclusive["consumers"][0]["availablePermits"]) == (0, 0)
+        assert (found["msgInCounter"], found["msgOutCounter"], found["storageSize"]) == (6, 9, 18)
+        assert found["earliestMsgPublishTimeInBacklogs"] == 1000
+        assert stats()["earliestMsgPublishTimeInBacklogs"] == 0, "only who asks has them read"
+        wire.flow(2)
+
+        def has_rate() -> bool:
+            return bool(stats()["subscriptions"]["shared"]["msgRateOut"] > 0)
+
+        wait_until(has_rate, "what goes out makes a rate")
