@@ -6,10 +6,7 @@ struct ring_shared {
     ...;
 };
 struct ring_producer {
-    uint64_t data_bytes;
-    uint64_t tail;
-    uint64_t published;
-    uint64_t head;
+    uint64_t data_bytes, tail, published, head;
     uint64_t wakes;
     bool broken;
     struct ring_shared *shared;
@@ -92,6 +89,9 @@ struct headers {
 #define MSG_PEEK_SEQ        ...
 #define MSG_SCAN            ...
 #define MSG_COMPACT         ...
+#define MSG_TXN_ACK         ...
+#define MSG_TXN_END         ...
+#define MSG_TXN_LIST        ...
 #define START_LATEST        ...
 #define START_EARLIEST      ...
 #define START_SEQ           ...
@@ -239,8 +239,7 @@ struct position {
     uint64_t incarnation, began_seq, first_seq, next_seq, last_time_ns;
     uint16_t last_tag, last_parts;
     uint32_t terminated;
-    uint64_t cursor, unfinished, depth, in_flight;
-    uint64_t compacted_until, compacted_last, compacted_messages;
+    uint64_t cursor, unfinished, depth, in_flight, last_seq, compacted_until, compacted_last, compacted_messages;
     uint16_t compacted_tag, compacted_parts;
     uint32_t unused;
 };

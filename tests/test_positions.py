@@ -13,7 +13,7 @@ from tests.test_shard_protocol import HEAD, ask, deliveries, got, join, told
 from tests.test_subscriptions import Channels, drop_oldest, roll
 from tests.test_worker import GONE, OK, RESERVE, SECOND, SHARDS, WATCH, Answer
 
-POSITION = struct.Struct("<QQQQQHHIQQQQ32x")
+POSITION = struct.Struct("<QQQQQHHIQQQQ40x")
 EARLIEST, LATEST, SEQ, TIME = lib.START_EARLIEST, lib.START_LATEST, lib.START_SEQ, lib.START_TIME
 
 

@@ -19,6 +19,11 @@
  *   MOVED    a PUBLISH and its STATE in one, copied from a segment that is to go; attributes: struct moved_attributes;
  *            flags: MOVED_*.
  *
+ *   STAGED   topic, seq, id, body as a PUBLISH; attributes: struct staged_attributes: it is published, should that transaction be
+ *            committed: then by a PUBLISH with its seq and id.
+ *   TXN_END  topic, id: a transaction's number; flags: TXN_COMMIT: what was staged follows as PUBLISH records. Without it nothing of it
+ *            counts.
+ *
  * Of subscriptions, whose number in the shard is the record's id:
  *
  *   SUBSCRIPTION  topic, seq: its cursor, flags: SUBSCRIPTION_PAUSED, body: its name; attributes, if it was set back: uint64_t: from
@@ -35,6 +40,8 @@
  *   UNSUBSCRIBE   topic: the subscription is gone.
  *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
  *                 ADOPT_ALL: all that are in it.
+ *   PENDING       topic, seq; attributes: uint64_t: a transaction's number; it is acknowledged, should that be committed;
+ *                 PENDING_PARTS: all but the parts whose bits are set in the body, uint64_t[].
  *   REFERENCES         topic, seq, body: struct reference[]; after a MOVED with MOVED_REFERENCED: which subscriptions hold the message.
  *   TOPIC_GONE    topic: it is deleted, with its messages and subscriptions.
  *
@@ -72,6 +79,9 @@ enum record_kind {
     RECORD_TOPIC_GONE,
     RECORD_PRODUCER,
     RECORD_SEEK,
+    RECORD_STAGED,
+    RECORD_PENDING,
+    RECORD_TXN_END,
     RECORD_KINDS, /* none of this or a higher number is known */
 };
 
@@ -95,6 +105,8 @@ enum record_flag {
     ADOPT_ALL = 1,
     FINISH_UPTO = 1,
     FINISH_PARTS = 2,
+    TXN_COMMIT = 1,
+    PENDING_PARTS = 1,
 };
 
 struct topic_attributes {
@@ -114,6 +126,11 @@ struct publish_attributes {
     uint32_t unused;
     uint64_t delay_ns; /* ready this long after the record's time */
     uint64_t ttr_ns;
+};
+
+struct staged_attributes {
+    uint64_t txn;
+    struct publish_attributes publish;
 };
 
 struct state_attributes {

@@ -106,6 +106,11 @@ enum message_kind {
     MSG_COMPACT, /* topic, seq; body: struct superseded[], by seq, each with its words: the topic's compacted view has no
                          message of those any more, and has passed all before seq; it is made if there is none ->
                          OK + seq: its cursor | NOT_FOUND | NO_SPACE | INVALID */
+    MSG_TXN_ACK, /* topic, consumer_number, id: a transaction's number, seq: finished by the consumer's channel, should it be committed
+                         -> OK | FULL: it is finished, or in another transaction | NOT_FOUND | NO_SPACE */
+    MSG_TXN_END, /* topic, id: a transaction's number, commit: 1: what was published and acknowledged in it counts; 0: it never
+                         does -> OK, also when there is no such transaction | NO_SPACE: ask again */
+    MSG_TXN_LIST, /* -> OK + body: of each transaction of each topic a struct transaction_figures and the topic's name */
 
     /* Pushed to a consumer. */
     MSG_DELIVER =
@@ -211,6 +216,14 @@ enum { PARTS_MAX_WORDS = 16 };
  * (see struct headers) that are not finished. It is sent something as long as that is more than 0, so what is left may become less.
  * A CREDIT without the flag then says how many it may have in flight; without one: any number. */
 #define MSG_PERMITS 1024u
+/* In a PUBLISH's, with MSG_DURABLE and MSG_RETAIN: it is part of transaction `txn` of its topic, and counts when that is committed. Its
+ * seq is the topic's next, and nothing behind it is delivered until then. It has no delay. */
+#define MSG_TXN 8192u
+struct transaction_figures {
+    uint64_t number, items;
+    uint32_t state; /* 0: it is open; 1, 2: it is being committed, aborted */
+    uint32_t name_bytes;
+};
 /* In a SEEK's: see there. */
 #define MSG_DISMISS 2048u
 /* In a DELIVER's and the flags of a reply with a message: before the headers stands a struct packed_run. It is that many
@@ -264,7 +277,7 @@ struct position {
     uint64_t began_seq;            /* where this incarnation began to count */
     uint64_t first_seq;            /* of the first message that is there; next_seq: none is */
     uint64_t next_seq;             /* that the next message will have */
-    uint64_t last_time_ns;         /* of the last message, if its record is there; 0: it is not, nor what follows */
+    uint64_t last_time_ns;         /* of last_seq, if its record is there; 0: it is not, nor what follows */
     uint16_t last_tag, last_parts; /* of its struct headers */
     uint32_t terminated;
     /* Of the subscription, if one was asked for. */
@@ -273,6 +286,7 @@ struct position {
     uint64_t depth;      /* to be delivered, were there credit */
     uint64_t in_flight;
     /* Of the topic's compacted view. */
+    uint64_t last_seq;           /* of the last message that may be delivered; NO_PLACE: there is none */
     uint64_t compacted_until;    /* its horizon; 0: there is none */
     uint64_t compacted_last;     /* its last message; NO_PLACE: it has none */
     uint64_t compacted_messages; /* in it */
@@ -329,11 +343,13 @@ struct message {
         uint32_t refusal;         /* ... enum attach_refusal */
         uint32_t start;           /* SEEK */
         uint32_t why;             /* DISMISSED */
+        uint32_t commit;          /* TXN_END */
     };
     uint32_t body_bytes;
     union {
         uint64_t delay_ns; /* PUBLISH, PUBLISH_MANY, RELEASE, REQUEUE, PAUSE */
         uint64_t wait_ns;  /* RESERVE */
+        uint64_t txn;      /* PUBLISH with MSG_TXN */
         uint64_t time_ns;  /* DELIVER, the reply to PEEK_SEQ */
         uint64_t
             incarnation; /* of the topic, in replies to PUBLISH, PUBLISH_MANY, SUBSCRIBE, SEEK; 0: it retains not */
@@ -456,7 +472,7 @@ struct consumer_figures {
     uint16_t sample_percent;
     uint16_t is_leaving; /* 1: it wants no more than what it has */
 };
-_Static_assert(sizeof(struct position) == 112 && sizeof(struct subscribe_start) == 16, "read by Python too");
+_Static_assert(sizeof(struct position) == 120 && sizeof(struct subscribe_start) == 16, "read by Python too");
 _Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
                    sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32 &&
                    sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 16,

@@ -68,8 +68,10 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
     uint32_t jobs = job && job_at(w, job)->state == JOB_SPLIT ? queue_jobs_of(w, job) : 0;
     bytes += jobs * sizeof(struct state_attributes);
     if (held) bytes += references.count * sizeof *references.items + in_parts * sizeof(struct parts_left);
+    uint32_t pending = t->transactions ? transactions_pending(w, t, r->seq) : 0;
+    bytes += pending * PENDING_BYTES;
     /* Like a publish, it leaves the room that deletes will need: on a full disk nothing else frees any. */
-    if (shard_reserve_named(w, s, topic, 2 + in_parts + jobs, bytes) != LOG_OK) return false;
+    if (shard_reserve_named(w, s, topic, 2 + in_parts + jobs + pending, bytes) != LOG_OK) return false;
     uint16_t flags = (uint16_t)((job ? 0 : MOVED_NO_JOB) | (held ? MOVED_REFERENCED : 0) | (jobs ? MOVED_IN_JOBS : 0));
     log_position to = shard_log_moved(w, s, topic, job ? job_at(w, job) : NULL, r, flags);
     if (held) {
@@ -77,6 +79,7 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
         shard_log_references(w, s, topic, r, delayed, references.items, references.count);
         stream_move(&t->stream, r->seq, to);
         if (in_parts) log_parts(w, s, t, r);
+        if (pending) transactions_moved(w, s, t, r->seq);
     }
     if (job) queue_moved(w, job, to);
     if (jobs) log_jobs(w, s, job, jobs);

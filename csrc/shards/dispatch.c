@@ -164,8 +164,10 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
                         .body_bytes = (uint32_t)body_bytes,
                         .time_ns = r->time_ns,
                         .seq = r->seq};
-    bool in_parts = (d->in_parts || d->part) && c->wants_headers;
-    const struct parts_left part = d->part ? only_part(d) : (struct parts_left){0};
+    struct parts_left part = d->part ? only_part(d) : (struct parts_left){0};
+    bool hides = topic_at(&w->topics, at(w, d->subscription)->topic)->transactions && !d->part &&
+                 transactions_hide(w, delivery, &part);
+    bool in_parts = (d->in_parts || d->part || hides) && c->wants_headers;
     struct message *place = in_parts ? NULL : channel_reserve(peer->channel, body_bytes);
     if (place) {
         *place = m;
@@ -173,7 +175,7 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
         channel_sent(peer->channel);
     } else {
         if (in_parts)
-            send_in_parts(peer->channel, &m, d->part ? &part : delivery_parts(w, delivery), body);
+            send_in_parts(peer->channel, &m, d->part || hides ? &part : delivery_parts(w, delivery), body);
         else
             channel_send(peer->channel, &m, body, body_bytes);
         peer->full = channel_backlogged(peer->channel);

@@ -233,6 +233,9 @@ uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, u
     const struct topic *t = topic_at(&w->topics, topic);
     uint64_t found = t->next_seq;
     if (start == START_EARLIEST) found = stream_next_place(&t->stream, 0, retained_oldest(shard_of_topic(w, t)));
+    /* What comes to be there when its transaction is committed is waited for. */
+    bool waits = start == START_EARLIEST && t->blocked && (t->blocked_seq <= found || !t->stream.end);
+    if (waits) return t->blocked_seq;
     if (start == START_SEQ) found = seq;
     if (start == START_TIME) found = find_time(w, t, seq);
     return found < t->next_seq && t->stream.end ? found : t->next_seq;
@@ -303,6 +306,17 @@ static uint64_t first_unfinished(const struct worker *w, const struct subscripti
     return lowest;
 }
 
+/* The last message before the horizon, as far as one is there: of what was published in transactions some never is, and what
+ * retention has dropped was there once. */
+enum { LOOKED_BACK = 4096 };
+static uint64_t last_of(const struct topic *t) {
+    uint64_t end = t->blocked ? t->blocked_seq : t->stream.end ? t->stream.end : t->next_seq;
+    uint64_t least = end > t->began_seq + LOOKED_BACK ? end - LOOKED_BACK : t->began_seq;
+    for (uint64_t seq = end; seq > least; seq--)
+        if (stream_place(&t->stream, seq - 1)) return seq - 1;
+    return end > t->began_seq ? end - 1 : NO_PLACE;
+}
+
 enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
     const struct topic *t = topic_at(&w->topics, topic);
     if (topic && handover_goes_on(t)) return MORE;
@@ -312,7 +326,8 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
     uint8_t status = !exists ? STATUS_NOT_FOUND : m->body_bytes && !subscription ? STATUS_NONE : STATUS_OK;
     struct position p = {0};
     if (status == STATUS_OK) {
-        const struct record *last = t->next_seq ? record_at(w, t, t->next_seq - 1) : NULL;
+        uint64_t last_seq = last_of(t);
+        const struct record *last = last_seq != NO_PLACE ? record_at(w, t, last_seq) : NULL;
         struct headers h = {0};
         if (last && message_headers_bytes(last)) memcpy(&h, record_body(last), sizeof h);
         p = (struct position){.incarnation = t->incarnation,
@@ -322,7 +337,8 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
                               .last_time_ns = last ? last->time_ns : 0,
                               .last_tag = h.tag,
                               .last_parts = h.parts,
-                              .terminated = t->terminated};
+                              .terminated = t->terminated,
+                              .last_seq = last_seq};
     }
     if (status == STATUS_OK) compacted_position(w, t, &p);
     if (subscription) {

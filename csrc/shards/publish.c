@@ -116,10 +116,29 @@ static void answer(struct worker *w, uint32_t client, uint32_t topic, const stru
     request_send(w, client, &a, NULL, 0);
 }
 
+void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, uint32_t pri, uint64_t delay_ns,
+                 log_position position) {
+    struct topic *t = topic_at(&w->topics, topic);
+    bool was_seen = topic_seen(t);
+    if (!goes_to_queue(t)) return;
+    uint32_t whole = queue_add_message(w, topic, id, parts, pri, position);
+    if (!whole) worker_die("more jobs than there is room for");
+    uint32_t jobs = parts > 1 ? parts : 1;
+    t->total += jobs;
+    w->count->total_jobs += jobs;
+    for (uint32_t i = 0; i < jobs; i++) {
+        uint32_t job = queue_job_of(w, whole, i);
+        if (delay_ns)
+            queue_make_delayed(w, job, after(w, delay_ns));
+        else
+            queue_make_ready(w, job);
+    }
+    if (!was_seen) queue_settle(w, topic, false);
+}
+
 /* The log has room, and so have the tables. */
 static void enter(struct worker *w, uint32_t topic, const struct message *m, struct arrival one, bool more) {
     struct topic *t = topic_at(&w->topics, topic);
-    bool was_seen = topic_seen(t);
     struct shard *s = shard_of_topic(w, t);
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
     uint64_t seq = t->next_seq++;
@@ -132,21 +151,7 @@ static void enter(struct worker *w, uint32_t topic, const struct message *m, str
     t->message_bytes += one.content_bytes - one.headers_bytes;
     stream_enter(w, topic, seq, one.id, position,
                  (m->delay_ns ? ENTER_DELAYED : 0) | (flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));
-    if (!goes_to_queue(t)) return;
-    uint32_t parts = one.headers_bytes ? headers_packed(one.content) : 0;
-    uint32_t whole = queue_add_message(w, topic, one.id, parts, m->pri, position);
-    if (!whole) worker_die("more jobs than there is room for");
-    uint32_t jobs = parts > 1 ? parts : 1;
-    t->total += jobs;
-    w->count->total_jobs += jobs;
-    for (uint32_t i = 0; i < jobs; i++) {
-        uint32_t job = queue_job_of(w, whole, i);
-        if (m->delay_ns)
-            queue_make_delayed(w, job, after(w, m->delay_ns));
-        else
-            queue_make_ready(w, job);
-    }
-    if (!was_seen) queue_settle(w, topic, false);
+    queue_enter(w, topic, one.id, one.headers_bytes ? headers_packed(one.content) : 0, m->pri, m->delay_ns, position);
 }
 
 /* What comes before the records: the topic is what the message wants it to be, and has a number in the log. */
@@ -203,21 +208,26 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
         answer_repeated(w, client, m);
         return DONE;
     }
-    uint64_t bytes = sizeof(struct publish_attributes) + m->body_bytes;
+    uint64_t bytes = sizeof(struct staged_attributes) + m->body_bytes;
     bool is_whole = has_part && split_headers(m, &one);
     uint32_t parts = is_whole && one.headers_bytes ? headers_packed(one.content) : 0;
     bool known = !topic || is_known(w, topic, m->id, parts);
     if (!is_whole) status = STATUS_INVALID;
     if (is_whole && !known && prepare(w, topic, m, 1 + parts, bytes, &status) == LATER) return LATER;
+    bool in_transaction = (m->flags & MSG_TXN) != 0;
+    if (status == STATUS_OK && in_transaction && !transaction_take(w, topic, m->txn)) status = STATUS_NO_SPACE;
     if (status == STATUS_OK) {
         bool unheard = topic_at(&w->topics, topic)->messages == 0;
         if (is_named)
             shard_log_producer(w, shard_of_topic(w, topic_at(&w->topics, topic)), &part, PUBLISH_MORE | PRODUCER_NAMED);
-        enter(w, topic, m, one, false);
+        if (in_transaction)
+            transaction_stage(w, topic, m, one.id, one.content, one.content_bytes);
+        else
+            enter(w, topic, m, one, false);
         if (unheard) catalog_changed(w);
     }
     answer(w, client, topic, m, status, 1);
-    if (status == STATUS_OK && !m->delay_ns) queue_serve(w, topic);
+    if (status == STATUS_OK && !m->delay_ns && !in_transaction) queue_serve(w, topic);
     return DONE;
 }
 

@@ -164,6 +164,7 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
     stream_enter(w, topic, r->seq, r->id, position,
                  (publish_attributes_of(r).delay_ns ? ENTER_DELAYED : 0) |
                      (r->flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));
+    if (t->transactions) transactions_published(w, topic, r->seq);
     if (goes_to_queue(t)) replay_job(w, topic, r, position);
 }
 
@@ -259,10 +260,25 @@ static void replay_floor(struct worker *w, struct shard *s, const struct record 
     }
 }
 
+static void replay_transaction(struct worker *w, struct shard *s, const struct record *r, log_position position) {
+    uint32_t topic = r->kind == RECORD_STAGED && r->topic ? topic_of_message(w, s, r) : topic_of(s, r);
+    if (!topic) return;
+    switch (r->kind) {
+    case RECORD_STAGED: replay_staged(w, s, topic, r, position); break;
+    case RECORD_PENDING: replay_pending(w, s, topic, r, position); break;
+    case RECORD_TXN_END: replay_end(w, topic, r); break;
+    default: break; /* there is none: replay_segment has looked */
+    }
+}
+
 static void replay_record(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     replay_unreferenced(w, s, r);
     if (r->kind == RECORD_PRODUCER) {
         replay_producer(s, r);
+        return;
+    }
+    if (r->kind >= RECORD_STAGED) {
+        replay_transaction(w, s, r, position);
         return;
     }
     if (r->kind >= RECORD_SUBSCRIPTION) {

@@ -213,6 +213,7 @@ void replay_place_deferred(struct worker *w) {
     for (size_t i = 0; i < count; i++) all[i] = heap_item(deferred->entries[i]);
     for (size_t i = 0; i < count; i++) {
         const struct delivery *d = delivery_at(&w->subscriptions, all[i]);
+        if (d->deadline_ns == DELIVERY_PENDING_NS) continue;
         uint32_t topic = subscription_at(&w->subscriptions, d->subscription)->topic;
         uint64_t deadline_ns = replay_deadline(w, shard_of_topic(w, topic_at(&w->topics, topic)), d->deadline_ns);
         delivery_take(w, all[i]);

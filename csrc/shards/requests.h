@@ -36,6 +36,9 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
 static inline bool goes_to_queue(const struct topic *t) {
     return !t->durable || t->tube;
 }
+/* ... and its job queue, if it goes there: there is room for its jobs. */
+void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, uint32_t pri, uint64_t delay_ns,
+                 log_position position);
 static inline bool goes_to_stream(const struct topic *t) {
     return t->durable && (t->subscription_count > 0 || !t->tube || t->stream.retains);
 }
@@ -116,6 +119,15 @@ void scan(struct worker *w, uint32_t client, uint32_t topic, const struct messag
 enum outcome compact(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 /* Where the topic's compacted view ends. */
 void compacted_position(struct worker *w, const struct topic *t, struct position *out);
+
+/* --- transactions.c --- */
+
+/* What a PUBLISH brings; there is room for it. */
+void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, uint64_t id, const void *content,
+                       uint32_t content_bytes);
+enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void transactions_list(struct worker *w, uint32_t client, const struct message *m);
 
 /* --- consume.c --- */
 

@@ -127,6 +127,35 @@ log_position shard_log_publish(struct worker *w, struct shard *s, uint32_t topic
     return position;
 }
 
+log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq, uint64_t id,
+                              const struct staged_attributes *a, const void *body, uint32_t body_bytes,
+                              uint16_t flags) {
+    struct record head = head_of(w, RECORD_STAGED, topic_at(&w->topics, topic)->number, seq, id);
+    head.flags = flags;
+    head.attribute_bytes = sizeof *a;
+    log_position position = append(w, s, &head, a, body, body_bytes);
+    if (id > s->top_id) s->top_id = id;
+    shard_count_in(s, position);
+    return position;
+}
+
+log_position shard_log_pending(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
+                               uint64_t txn, const struct parts_left *left) {
+    struct record head = head_of(w, RECORD_PENDING, topic_at(&w->topics, of->topic)->number, seq, of->number);
+    head.attribute_bytes = sizeof txn;
+    head.flags = left ? PENDING_PARTS : 0;
+    log_position position =
+        append(w, s, &head, &txn, left ? left->bits : NULL, left ? left->words * sizeof *left->bits : 0);
+    shard_count_in(s, position);
+    return position;
+}
+
+void shard_log_txn_end(struct worker *w, struct shard *s, uint32_t topic, uint64_t txn, bool commit) {
+    struct record head = head_of(w, RECORD_TXN_END, topic_at(&w->topics, topic)->number, 0, txn);
+    head.flags = commit ? TXN_COMMIT : 0;
+    append(w, s, &head, NULL, NULL, 0);
+}
+
 void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags) {
     struct record head = head_of(w, RECORD_PRODUCER, 0, part->batch + part->more, part->writer);
     head.flags = flags;
@@ -252,7 +281,7 @@ void shard_log_finish_parts(struct worker *w, struct shard *s, const struct subs
 
 struct redelivery shard_redelivery_of(const struct worker *w, const struct delivery *d) {
     struct redelivery redelivery = {.attempts = d->attempts};
-    if (d->state != DELIVERY_DEFERRED) return redelivery;
+    if (d->state != DELIVERY_DEFERRED || d->deadline_ns == DELIVERY_PENDING_NS) return redelivery;
     uint64_t left_ns = d->deadline_ns > w->now_ns ? d->deadline_ns - w->now_ns : 0;
     redelivery.deferred_until_wall_ns = left_ns > UINT64_MAX - w->wall_ns ? UINT64_MAX : w->wall_ns + left_ns;
     return redelivery;

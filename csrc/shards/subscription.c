@@ -126,7 +126,8 @@ void subscription_release(struct worker *w, uint32_t subscription, uint64_t seq)
 }
 
 uint64_t subscription_horizon(const struct topic *t) {
-    return t->stopped && t->stopped_seq < t->stream.end ? t->stopped_seq : t->stream.end;
+    uint64_t horizon = t->stopped && t->stopped_seq < t->stream.end ? t->stopped_seq : t->stream.end;
+    return t->blocked && t->blocked_seq < horizon ? t->blocked_seq : horizon;
 }
 
 bool subscription_front(struct worker *w, uint32_t subscription, uint64_t *seq) {

@@ -363,6 +363,7 @@ void topic_end(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
     bool was_seen = topic_seen(t);
     handover_forget(w, topic, 0);
+    transactions_forget(w, topic);
     t->stopped = false;
     if (w->replaying)
         end_at_once(w, topic);

@@ -67,7 +67,8 @@ struct worker *worker_new(uint32_t index, uint32_t workers, uint32_t shards, int
                   clients_open(&w->clients, WORKER_MAX_CLIENTS, WORKER_MAX_WATCHES) &&
                   attachments_open(&w->attachments, WORKER_MAX_ATTACHED) &&
                   subscriptions_open(&w->subscriptions, WORKER_MAX_SUBSCRIPTIONS, WORKER_MAX_CLIENTS,
-                                     WORKER_MAX_DELIVERIES, shards, key.words[0]);
+                                     WORKER_MAX_DELIVERIES, shards, key.words[0]) &&
+                  transactions_open(&w->transactions);
     /* Edge-triggered: each wake-up is heard once and the eventfd never read. */
     struct epoll_event wake = {.events = EPOLLIN | EPOLLET, .data.fd = wake_fd};
     if (!opened || epoll_ctl(w->poll_fd, EPOLL_CTL_ADD, wake_fd, &wake) < 0) {
@@ -94,6 +95,7 @@ void worker_free(struct worker *w) {
     heap_free(&w->delays);
     heap_free(&w->pauses);
     heap_free(&w->waits);
+    transactions_close(&w->transactions);
     subscriptions_close(&w->subscriptions);
     attachments_close(&w->attachments);
     if (w->clients.arena.base) clients_close(&w->clients);

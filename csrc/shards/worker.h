@@ -29,6 +29,7 @@
 #include "shards/shard.h"
 #include "shards/subscription.h"
 #include "shards/topic.h"
+#include "shards/transactions.h"
 
 enum {
     WORKER_MAX_SHARDS = 4096,
@@ -92,6 +93,7 @@ struct worker {
     struct topics topics;
     struct clients clients;
     struct subscriptions subscriptions;
+    struct transactions transactions;
     struct attachments attachments;
 
     struct wheel inflight;                  /* reservations, by when their last second begins, and then by deadline */

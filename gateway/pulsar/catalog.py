@@ -67,6 +67,8 @@ class Catalog:
         self.tenants: dict[str, Json] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.schemas: dict[str, list[Schema]] = {}  # by a topic's whole name, a partitioned one's for all partitions
+        self.commits: dict[int, list[str]] = {}  # transactions that are to be committed: in which topics
+        self.transactions_from = 0  # no transaction from here on has been
         self.topic_count = 0
         self.schema_bytes = 0
 
@@ -104,6 +106,10 @@ class Catalog:
         for topic, versions in self.schemas.items():
             for schema in versions:
                 yield schema_record(topic, schema)
+        if self.transactions_from:
+            yield {"do": "transactions-from", "id": self.transactions_from}
+        for id, topics in self.commits.items():
+            yield {"do": "commit", "id": id, "topics": topics}
 
     def copy(self) -> Catalog:
         """For another thread to read; what records replaced is not shared, what they put in is never changed."""
@@ -114,6 +120,7 @@ class Catalog:
             for name, found in self.namespaces.items()
         }
         copy.schemas = {topic: list(versions) for topic, versions in self.schemas.items()}
+        copy.commits, copy.transactions_from = dict(self.commits), self.transactions_from
         return copy
 
     # --- what is asked ----------------------------------------------------------------------------------------------
@@ -199,6 +206,15 @@ class Catalog:
     def _no_schemas(self, record: Record) -> None:
         self.schema_bytes -= sum(len(schema.data) for schema in self.schemas.pop(record["topic"]))
 
+    def _transactions_from(self, record: Record) -> None:
+        self.transactions_from = int(record["id"])
+
+    def _commit(self, record: Record) -> None:
+        self.commits[record["id"]] = record["topics"]
+
+    def _no_commit(self, record: Record) -> None:
+        self.commits.pop(record["id"], None)
+
     @staticmethod
     def _forget_partitions(namespace: Namespace, topic: str) -> None:
         gone = [name for name in namespace.deleted_partitions if name.startswith(topic + "-partition-")]
@@ -218,6 +234,9 @@ _CHANGES: Final = {
     "partition": Catalog._partition,
     "schema": Catalog._schema,
     "no-schemas": Catalog._no_schemas,
+    "transactions-from": Catalog._transactions_from,
+    "commit": Catalog._commit,
+    "no-commit": Catalog._no_commit,
 }
 
 

@@ -6,6 +6,8 @@ It knows a topic by the core's name (pulsar_names.TopicName.core). A worker that
 from __future__ import annotations
 
 import asyncio
+import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +26,7 @@ LATEST: Final[int] = lib.START_LATEST
 AT_SEQ: Final[int] = lib.START_SEQ
 AT_TIME: Final[int] = lib.START_TIME
 
+_TRANSACTION: Final = struct.Struct("=QQII")  # struct transaction_figures, csrc/ringbuf/message.h
 COMPACTION: Final = "__compaction"  # COMPACTION_NAME, csrc/ringbuf/message.h
 
 # How long the names of all topics are believed: pattern consumers ask again and again.
@@ -39,6 +42,14 @@ class Entry:
     tag: int  # of its headers; 0: it has none
     headers: bytes
     body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """Of which a worker has something."""
+
+    topic: str
+    id: int
 
 
 class NoSubscriptionError(Exception):
@@ -125,6 +136,18 @@ class Core:
         )
         _check(answer)
 
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    async def end_transaction(self, topic: str, id: int, *, commit: bool) -> None:
+        """What the topic has of it counts from now on, or never will. RefusedError: ask again."""
+        number = self._bind(topic)
+        worker = self._engine.worker_of_topic(number)
+        _check(await self._ask(worker, lib.MSG_TXN_END, topic=number, id=id, pri=int(commit)))
+
+    async def transactions(self) -> list[OpenTransaction]:
+        asked = (self._ask(worker, lib.MSG_TXN_LIST) for worker in range(self._engine.workers))
+        return [one for answer in await asyncio.gather(*asked) for one in _transactions(answer.body)]
+
     # --- questions --------------------------------------------------------------------------------------------------
 
     async def position(self, topic: str, subscription: str = "") -> Position:
@@ -198,6 +221,15 @@ class Core:
         if answer.status == engine_module.FAILED:
             raise unavailable("a worker died, or its disk failed, before it answered")
         return answer
+
+
+def _transactions(body: bytes) -> Iterator[OpenTransaction]:
+    at = 0
+    while at + _TRANSACTION.size <= len(body):
+        id, _, _, name_bytes = _TRANSACTION.unpack_from(body, at)
+        at += _TRANSACTION.size
+        yield OpenTransaction(body[at : at + name_bytes].decode(errors="replace"), id)
+        at += name_bytes
 
 
 def is_there(topic: Figures) -> bool:

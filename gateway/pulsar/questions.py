@@ -14,6 +14,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
 from mq_shards.gateway.pulsar.roles import CONSUME, Roles, Who
 from mq_shards.gateway.pulsar.store import StoreError
+from mq_shards.gateway.pulsar.transactions import Coordinator
 from mq_shards.gateway.pulsar.watches import Watches, matcher
 
 # An acceptor waits for 5 s for a sign of life.
@@ -24,7 +25,9 @@ Answer = Callable[[int, Json], Awaitable[Json]]
 
 
 class Questions:
-    def __init__(self, control: Control, calls: AcceptorCalls, watches: Watches, roles: Roles) -> None:
+    def __init__(
+        self, control: Control, calls: AcceptorCalls, watches: Watches, roles: Roles, coordinator: Coordinator
+    ) -> None:
         self._control = control
         self._calls = calls
         self._watches = watches
@@ -40,6 +43,9 @@ class Questions:
             "pulsar.get-schema": self._get_schema,
             "pulsar.put-schema": self._put_schema,
             "pulsar.alive": self._alive,
+            "pulsar.txn-begin": lambda _acceptor, asked: coordinator.begin(asked),
+            "pulsar.txn-add": lambda _acceptor, asked: coordinator.add(asked),
+            "pulsar.txn-end": lambda _acceptor, asked: coordinator.end(asked),
         }.items():
             calls.serve(what, self._serving(answer))
         control.on_topics.append(watches.changed)

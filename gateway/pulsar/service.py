@@ -31,6 +31,7 @@ from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.stats import Stats
 from mq_shards.gateway.pulsar.store import Store
+from mq_shards.gateway.pulsar.transactions import Coordinator
 from mq_shards.gateway.pulsar.upkeep import Upkeep
 from mq_shards.gateway.pulsar.watches import Watches
 from mq_shards.gateway.workers import Workers
@@ -60,7 +61,8 @@ class PulsarService:
         self._watches = Watches(calls)
         control = Control(self._store, Core(engine, workers), Clients(calls))
         roles = Roles(settings, lambda: self._store.catalog, lambda: access.users if access.on else None)
-        Questions(control, calls, self._watches, roles)
+        self._coordinator = Coordinator(control)
+        Questions(control, calls, self._watches, roles, self._coordinator)
         urls = urls_of(addresses)
         self._compaction = Compaction(control.core)
         figures = PulsarMetrics(control.clients, metrics.most_topics)
@@ -90,6 +92,7 @@ class PulsarService:
         """Nothing is answered before."""
         await self._store.open()
         self._upkeep.start()
+        self._coordinator.start()
 
     def acceptor_came(self, acceptor: int) -> None:
         """Another process than before."""
@@ -98,6 +101,7 @@ class PulsarService:
     async def close(self, patience_s: float) -> None:
         await self._upkeep.close()
         await self._compaction.close()
+        await self._coordinator.close()
         await self._http.server.close(patience_s)
         self._watches.close()
         await self._store.close()

@@ -23,6 +23,7 @@ from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.store import FILE, Store, StoreError
+from mq_shards.gateway.pulsar.transactions import Coordinator
 from mq_shards.gateway.pulsar.watches import Watches
 
 T = "persistent://public/default/"
@@ -88,7 +89,7 @@ class Side:
         self.control = Control(self.store, cast(Core, self.core), cast(Any, self.clients))
         settings = {"authorization-enabled": False, "super-user-roles": [], "proxy-roles": []}
         roles = Roles(settings, lambda: self.store.catalog, lambda: None)
-        Questions(self.control, cast(Any, self.calls), self.watches, roles)
+        Questions(self.control, cast(Any, self.calls), self.watches, roles, Coordinator(self.control))
 
     async def ask(self, what: str, **fields: object) -> Any:  # noqa: ANN401
         if what == "open":

@@ -25,7 +25,7 @@ ERRORS: Final = {
     "ProducerBlockedQuotaExceededError": 7, "ProducerBlockedQuotaExceededException": 8,
     "TopicNotFound": 11, "SubscriptionNotFound": 12, "TooManyRequests": 14,
     "TopicTerminatedError": 15, "ProducerBusy": 16, "InvalidTopicName": 17, "IncompatibleSchema": 18,
-    "NotAllowedError": 22, "ProducerFenced": 25,
+    "InvalidTxnStatus": 21, "NotAllowedError": 22, "TransactionNotFound": 24, "ProducerFenced": 25,
 }  # fmt: skip
 
 Fields: TypeAlias = dict[str, Any]

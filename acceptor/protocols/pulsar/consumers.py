@@ -330,9 +330,9 @@ class Consumers:
                 return
             where = position_of(answer.body)
             partition = consumer.topic.partition
-            ledger, last = where.incarnation, where.next_seq - 1
-            tag, parts, empty = where.last_tag, where.last_parts, where.next_seq <= where.began_seq
-            if consumer.compacted and where.compacted_until >= where.next_seq:
+            ledger, last = where.incarnation, where.last_seq
+            tag, parts, empty = where.last_tag, where.last_parts, last == NO_ENTRY
+            if consumer.compacted and where.compacted_until > last:
                 last, tag, parts = where.compacted_last, where.compacted_tag, where.compacted_parts
                 empty |= last == NO_ENTRY
             if empty:

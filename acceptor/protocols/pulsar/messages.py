@@ -87,6 +87,11 @@ TcClientConnect request_id!u64=1 tc_id!u64=2
 TcClientConnectResponse request_id!u64=1 error:i32=2 message:text=3
 NewTxn request_id!u64=1 txn_ttl_seconds:u64=2 tc_id:u64=3
 NewTxnResponse request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 error:i32=4 message:text=5
+TxnSubscription topic!text=1 subscription!text=2
+AddPartitionToTxn request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 partitions*text=4
+AddSubscriptionToTxn request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 subscription*TxnSubscription=4
+EndTxn request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 txn_action:i32=4
+TxnResponse request_id!u64=1 txnid_least_bits:u64=2 txnid_most_bits:u64=3 error:i32=4 message:text=5
 MessageMetadata producer_name!text=1 sequence_id!u64=2 publish_time!u64=3 properties*KeyValue=4 \
     replicated_from:text=5 partition_key:text=6 compression:i32=8 uncompressed_size:u32=9 \
     num_messages_in_batch:i32=11 event_time:u64=12 schema_version:bytes=16 partition_key_b64_encoded:bool=17 \
@@ -124,6 +129,9 @@ BaseCommand type!i32=1 connect:Connect=2 connected:Connected=3 subscribe:Subscri
     getSchemaResponse:GetSchemaResponse=35 authChallenge:AuthChallenge=36 authResponse:AuthResponse=37 \
     ackResponse:AckResponse=38 getOrCreateSchema:GetOrCreateSchema=39 \
     getOrCreateSchemaResponse:GetOrCreateSchemaResponse=40 newTxn:NewTxn=50 newTxnResponse:NewTxnResponse=51 \
+    addPartitionToTxn:AddPartitionToTxn=52 addPartitionToTxnResponse:TxnResponse=53 \
+    addSubscriptionToTxn:AddSubscriptionToTxn=54 addSubscriptionToTxnResponse:TxnResponse=55 \
+    endTxn:EndTxn=56 endTxnResponse:TxnResponse=57 \
     tcClientConnectRequest:TcClientConnect=62 tcClientConnectResponse:TcClientConnectResponse=63 \
     watchTopicList:WatchTopicList=64 watchTopicListSuccess:WatchTopicListSuccess=65 \
     watchTopicUpdate:WatchTopicUpdate=66 watchTopicListClose:WatchTopicListClose=67

@@ -24,6 +24,7 @@ class Position:
     unfinished: int
     depth: int
     in_flight: int
+    last_seq: int
     compacted_until: int
     compacted_last: int
     compacted_messages: int

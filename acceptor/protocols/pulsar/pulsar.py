@@ -48,6 +48,7 @@ from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName
 from mq_shards.acceptor.protocols.pulsar.permissions import Permissions
 from mq_shards.acceptor.protocols.pulsar.producers import Producers
 from mq_shards.acceptor.protocols.pulsar.topics import Topics
+from mq_shards.acceptor.protocols.pulsar.transactions import Transactions
 from mq_shards.acceptor.upgrade import Upgrades
 from mq_shards.csrc.decompression import decompress
 
@@ -107,6 +108,7 @@ class Pulsar(Protocol):
         self._answers = Answers(self._desk, broker.calls)
         self._consumers = Consumers(self._desk, self._liveness, self._answers.ends, self._most_unacked)
         self._topics = Topics(self._desk, self._catalog, broker.calls, self._url, authorizes=self._authorizes)
+        self._transactions = Transactions(self._desk, self._catalog)
         self._permissions = Permissions(self._desk, self._catalog, broker.calls, authorizes=self._authorizes)
         self._address = ("localhost", self.port)
         engine.set("pulsar.max-message-size", settings["max-message-size"])
@@ -125,6 +127,12 @@ class Pulsar(Protocol):
             "consumerStats": self._answers.stats,
             "getLastMessageId": self._consumers.last_message_id,
             "getTopicsOfNamespace": self._topics.of_namespace,
+            "tcClientConnectRequest": self._transactions.connect,
+            "newTxn": self._transactions.begin,
+            "addPartitionToTxn": self._transactions.add_partitions,
+            "addSubscriptionToTxn": self._transactions.add_subscriptions,
+            "endTxn": self._transactions.end,
+            "ack": self._transactions.acknowledge,
             "watchTopicList": self._topics.watch,
             "watchTopicListClose": self._topics.unwatch,
             "getSchema": self._about_topic(self._topics.get_schema),

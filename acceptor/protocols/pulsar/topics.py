@@ -25,6 +25,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.acceptor.protocols.pulsar.position import position_of
+from mq_shards.acceptor.protocols.pulsar.transactions import ASSIGN, COORDINATORS
 from mq_shards.csrc._core import lib
 from mq_shards.ringbuf.calls import Calls
 
@@ -195,6 +196,9 @@ class Topics:
             else:
                 request.reply(name, response=PARTITIONS_FOUND, partitions=found["partitions"])
 
+        if str(topic) == ASSIGN:
+            request.reply("partitionMetadataResponse", response=PARTITIONS_FOUND, partitions=COORDINATORS)
+            return
         create = bool(request.body.metadata_auto_creation_enabled)
         self._catalog.ask("partitions", heard, topic=str(topic), create=create, **who(request.client))
 

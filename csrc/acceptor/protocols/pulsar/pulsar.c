@@ -162,7 +162,7 @@ static bool hand_over(struct acceptor *a, struct connection *c, struct pulsar_by
 
 /* What each function does says whether it was done; if not, the connection is stalled. */
 static bool take_hot(struct acceptor *a, struct connection *c, const struct pulsar_command *command,
-                     struct pulsar_bytes entry) {
+                     struct pulsar_bytes bytes, struct pulsar_bytes entry) {
     struct pulsar_send send;
     struct pulsar_flow flow = {0};
     struct pulsar_ids ids;
@@ -170,7 +170,9 @@ static bool take_hot(struct acceptor *a, struct connection *c, const struct puls
     case PULSAR_SEND: return pulsar_scan_send(command->body, &send) ? pulsar_send(a, c, &send, entry) : hang_up(a, c);
     case PULSAR_FLOW:
         return pulsar_scan_flow(command->body, &flow) && flow.permits > 0 ? pulsar_flow(a, c, &flow) : hang_up(a, c);
-    case PULSAR_ACK: return pulsar_scan_ack(command->body, &ids) ? pulsar_ack(a, c, &ids) : hang_up(a, c);
+    case PULSAR_ACK:
+        if (!pulsar_scan_ack(command->body, &ids)) return hang_up(a, c);
+        return ids.has_txn ? hand_over(a, c, bytes) : pulsar_ack(a, c, &ids);
     default: return pulsar_scan_redeliver(command->body, &ids) ? pulsar_redeliver(a, c, &ids) : hang_up(a, c);
     }
 }
@@ -190,7 +192,7 @@ static bool take_command(struct acceptor *a, struct connection *c, struct pulsar
     case PULSAR_SEND:
     case PULSAR_FLOW:
     case PULSAR_ACK:
-    case PULSAR_REDELIVER: return p->connected ? take_hot(a, c, &command, entry) : hang_up(a, c);
+    case PULSAR_REDELIVER: return p->connected ? take_hot(a, c, &command, bytes, entry) : hang_up(a, c);
     default: return p->connected ? hand_over(a, c, bytes) : hang_up(a, c);
     }
 }

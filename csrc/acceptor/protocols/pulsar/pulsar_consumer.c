@@ -56,22 +56,11 @@ static void ack_upto(struct acceptor *a, struct connection *c, const struct puls
          (struct message){.kind = MSG_FINISH, .flags = MSG_UPTO, .seq = any != 0 ? id->entry - 1 : id->entry}, NULL);
 }
 
-static void say_acked(struct acceptor *a, struct connection *c, uint64_t consumer, uint64_t request,
-                      const char *refused) {
-    uint8_t body[2 * PULSAR_COMMAND_BYTES];
-    uint8_t *end = pulsar_put_number(body, 1, consumer);
-    if (refused != NULL) {
-        end = pulsar_put_number(end, 4, PULSAR_NOT_ALLOWED);
-        end = pulsar_put_varint(pulsar_put_varint(end, PULSAR_TAG(5, PULSAR_BYTES)), strlen(refused));
-        memcpy(end, refused, strlen(refused));
-        end += strlen(refused);
-    }
-    end = pulsar_put_number(end, 6, request);
-    pulsar_say_body(a, c, PULSAR_ACK_RESPONSE, body, (size_t)(end - body));
-}
-
 void pulsar_acked(struct acceptor *a, struct connection *c, const struct pulsar_pending *pending) {
-    say_acked(a, c, pending->highest, pending->sequence, NULL);
+    uint8_t body[PULSAR_COMMAND_BYTES];
+    uint8_t *end = pulsar_put_number(body, 1, pending->highest);
+    end = pulsar_put_number(end, 6, pending->sequence);
+    pulsar_say_body(a, c, PULSAR_ACK_RESPONSE, body, (size_t)(end - body));
 }
 
 /* The answer comes when the worker has done what came before. */
@@ -92,10 +81,6 @@ bool pulsar_ack(struct acceptor *a, struct connection *c, struct pulsar_ids *ids
     struct pulsar_id id;
     if (consumer == NULL) return true;
     if (!pulsar_may_send(a, c, consumer->worker)) return false;
-    if (ids->has_txn) {
-        if (ids->has_request) say_acked(a, c, consumer->id, ids->request, "Transactions are not enabled");
-        return true;
-    }
     while (pulsar_next_id(ids, &id)) {
         if (!ids->cumulative)
             ack_one(a, c, consumer, &id);

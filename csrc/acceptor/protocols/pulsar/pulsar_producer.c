@@ -155,8 +155,13 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
         request.flags |= MSG_IDEMPOTENT;
         request.body_bytes += (uint32_t)sizeof part;
     }
+    /* What is delayed is so when its transaction is committed: at once. */
+    if (send->has_txn) {
+        request.flags |= MSG_TXN;
+        request.txn = send->txn_least;
+    }
     c->touched_workers |= bit_of(producer->worker);
-    if (binding_at(&a->bindings, producer->topic)->bridged)
+    if (!send->has_txn && binding_at(&a->bindings, producer->topic)->bridged)
         pending->copy = bridge_copy(a, &request, &headers, sizeof headers, entry->all.at, pulsar_length(entry->all));
     if (!ask_to_publish(a, producer->worker, &request, &part, &headers, entry->all)) engine_oom(a, c);
 }
@@ -182,8 +187,8 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
     uint32_t crc = entry.has_checksum ? crc32c_extend(0, entry.checked.at, pulsar_length(entry.checked)) : 0;
     if (crc != entry.checksum)
         say_error(a, c, producer->id, send->sequence, PULSAR_CHECKSUM_ERROR, "Checksum failed on the broker");
-    else if (send->has_txn)
-        say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "Transactions are not enabled");
+    else if (send->has_txn && send->txn_most != 0)
+        say_error(a, c, producer->id, send->sequence, PULSAR_NOT_ALLOWED, "There is one transaction coordinator, 0");
     else if (draining(a))
         say_error(a, c, producer->id, send->sequence, PULSAR_SERVICE_NOT_READY, "The broker is being drained");
     else

@@ -51,7 +51,7 @@ struct pulsar_command {
 bool pulsar_scan_command(struct pulsar_bytes bytes, struct pulsar_command *out);
 
 struct pulsar_send {
-    uint64_t producer, sequence, highest;
+    uint64_t producer, sequence, highest, txn_least, txn_most;
     bool is_chunk, is_marker, has_txn;
 };
 bool pulsar_scan_send(struct pulsar_bytes bytes, struct pulsar_send *out);

@@ -1,0 +1,156 @@
+"""Transactions, as an acceptor has them: what clients ask the coordinator, which is the gateway's
+(gateway/pulsar/transactions.py), and acknowledgements in a transaction, which are a worker's. A SEND in one is C's."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mq_shards.acceptor import engine
+from mq_shards.acceptor.engine import Answer
+from mq_shards.acceptor.protocols.pulsar.catalog import Catalog, Fields
+from mq_shards.acceptor.protocols.pulsar.clients import (
+    NOT_ALLOWED,
+    SERVICE_NOT_READY,
+    Client,
+    Consumer,
+    Desk,
+    PulsarError,
+    Request,
+)
+from mq_shards.csrc._core import lib
+
+COORDINATOR_NOT_FOUND: Final = 20
+TRANSACTION_CONFLICT: Final = 23
+TRANSACTION_NOT_FOUND: Final = 24
+# Where clients look for the coordinators: a topic of as many partitions as there are.
+ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
+COORDINATORS: Final = 1
+COMMIT: Final = 0  # TxnAction
+CUMULATIVE: Final = 1  # AckType
+MAX_IDS: Final = 1000  # of one ACK
+MAX_WORDS: Final = 16  # PARTS_MAX_WORDS, csrc/ringbuf/message.h
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What is to be acknowledged: of a batch `bits` are what is left."""
+
+    seq: int
+    bits: bytes = b""
+    upto: bool = False
+
+
+class Transactions:
+    def __init__(self, desk: Desk, catalog: Catalog) -> None:
+        self._desk = desk
+        self._catalog = catalog
+
+    # --- the coordinator --------------------------------------------------------------------------------------------
+
+    def connect(self, request: Request) -> None:
+        if request.body.tc_id < COORDINATORS:
+            request.reply("tcClientConnectResponse")
+        else:
+            why = f"{ASSIGN}-partition-{request.body.tc_id} is not served by this broker"
+            request.reply("tcClientConnectResponse", error=SERVICE_NOT_READY, message=why)
+
+    def begin(self, request: Request) -> None:
+        body = request.body
+
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, PulsarError):
+                request.reply("newTxnResponse", error=found.code, message=str(found))
+            else:
+                request.reply("newTxnResponse", txnid_least_bits=found["id"], txnid_most_bits=0)
+
+        if body.tc_id >= COORDINATORS:
+            why = f"Transaction coordinator with id {body.tc_id} not found!"
+            request.reply("newTxnResponse", txnid_most_bits=body.tc_id, error=COORDINATOR_NOT_FOUND, message=why)
+            return
+        # Milliseconds, whatever the protocol calls them.
+        owner = request.client.role
+        self._catalog.ask("txn-begin", heard, timeout_ms=body.txn_ttl_seconds, owner=owner)
+
+    def add_partitions(self, request: Request) -> None:
+        self._about(request, "addPartitionToTxnResponse", "txn-add", topics=list(request.body.partitions))
+
+    def add_subscriptions(self, request: Request) -> None:
+        subscriptions = [[one.topic, one.subscription] for one in request.body.subscription]
+        self._about(request, "addSubscriptionToTxnResponse", "txn-add", subscriptions=subscriptions)
+
+    def end(self, request: Request) -> None:
+        self._about(request, "endTxnResponse", "txn-end", commit=request.body.txn_action == COMMIT)
+
+    def _about(self, request: Request, answer: str, what: str, **fields: Any) -> None:  # noqa: ANN401
+        body = request.body
+        txn = {"txnid_least_bits": body.txnid_least_bits, "txnid_most_bits": body.txnid_most_bits}
+
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, PulsarError):
+                request.reply(answer, error=found.code, message=str(found), **txn)
+            else:
+                request.reply(answer, **txn)
+
+        if body.txnid_most_bits:
+            why = f"Transaction coordinator with id {body.txnid_most_bits} not found!"
+            request.reply(answer, error=COORDINATOR_NOT_FOUND, message=why, **txn)
+            return
+        self._catalog.ask(what, heard, id=body.txnid_least_bits, owner=request.client.role, **fields)
+
+    # --- acknowledgements -------------------------------------------------------------------------------------------
+
+    def acknowledge(self, request: Request) -> None:
+        """One after the other; the first that is refused ends it, as a client aborts then."""
+        consumer = request.client.consumers.get(request.body.consumer_id)
+        if consumer is None or not consumer.open:
+            request.done()
+            return
+        ids = request.body.message_id
+        if len(ids) > MAX_IDS or any(len(one.ack_set) > MAX_WORDS for one in ids):
+            self._answer(request, NOT_ALLOWED, "Too much in one acknowledgement")
+            return
+        wanted: deque[_Wanted] = deque()
+        for one in ids:
+            if one.ledgerId != consumer.ledger:
+                continue
+            words = [word % (1 << 64) for word in one.ack_set]
+            if request.body.ack_type == CUMULATIVE and (one.entryId or not words):
+                wanted.append(_Wanted(one.entryId - bool(words), upto=True))
+            if words or request.body.ack_type != CUMULATIVE:
+                wanted.append(_Wanted(one.entryId, bits=struct.pack(f"={len(words)}Q", *words)))
+        self._next(request, request.client, consumer, wanted)
+
+    def _next(self, request: Request, client: Client, consumer: Consumer, wanted: deque[_Wanted]) -> None:
+        if not wanted:
+            self._answer(request, None, "")
+            return
+        one = wanted.popleft()
+
+        def heard(answer: Answer) -> None:
+            if answer.status == engine.OK:
+                self._next(request, client, consumer, wanted)
+            elif answer.status == engine.FULL:
+                self._answer(request, TRANSACTION_CONFLICT, "The message is acknowledged, or in another transaction")
+            elif answer.status == engine.NOT_FOUND:
+                self._answer(request, NOT_ALLOWED, "A reader acknowledges nothing")
+            else:
+                self._answer(request, SERVICE_NOT_READY, "The acknowledgement could not be noted")
+
+        asked = self._desk.ask(
+            client, lib.MSG_TXN_ACK, consumer.topic, heard, topic=self._desk.engine.bind(consumer.topic.core.encode()),
+            id=request.body.txnid_least_bits, pri=consumer.number, ttr_ns=one.seq, body=one.bits,
+            flags=lib.MSG_UPTO if one.upto else 0,
+        )  # fmt: skip
+        if not asked:
+            self._answer(request, SERVICE_NOT_READY, "Too many requests under way")
+
+    @staticmethod
+    def _answer(request: Request, code: int | None, text: str) -> None:
+        body = request.body
+        if not body.HasField("request_id"):
+            request.done()
+            return
+        request.reply("ackResponse", consumer_id=body.consumer_id, error=code, message=text or None)
