@@ -71,7 +71,7 @@ def play(server: PulsarServer, kind: int, script: list[tuple[Any, ...]]) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(script=scripts)
 def test_a_subscription_does_what_the_model_says(server: PulsarServer, kind: int, script: list[Any]) -> None:
     play(server, kind, script)

@@ -140,8 +140,9 @@ def test_metadata_of_one_message_that_is_no_text_is_given_as_it_is() -> None:
     assert rows[0]["attributes"] == {} and set(rows[1]["attributes"]) == {"key", "headers.2"}
 
 
-def test_a_batch_of_more_rows_than_fit_goes_on_where_it_was_left() -> None:
+def test_a_batch_of_more_rows_than_fit_goes_on_where_it_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than a batch of Arrow's holds, or more bodies and attributes."""
+    monkeypatch.setattr(decode, "BATCH_MESSAGES", 1000)
     count = 3 * decode.BATCH_MESSAGES + 5
     rows = rows_of(batch(*((b"%d" % n, {}) for n in range(count)), how="zstd"))
     assert [row["body"] for row in rows] == [b"%d" % n for n in range(count)]
