@@ -99,9 +99,9 @@ static struct buckets larger_than(const struct buckets *b) {
     return (struct buckets){.heads = calloc(heads, sizeof(void *)), .mask = heads - 1, .count = b->count};
 }
 
-/* Room for one more; false when memory is short. */
+/* Room for one more; false when memory is short. There may be millions: two share a head before there are more heads. */
 static bool grow_literals(struct buckets *b) {
-    if (b->heads && b->count <= b->mask) return true;
+    if (b->heads && b->count / 2 <= b->mask) return true;
     struct buckets larger = larger_than(b);
     if (!larger.heads) return b->heads != NULL;
     for (size_t i = 0; b->heads && i <= b->mask; i++) {
