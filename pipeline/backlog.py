@@ -76,7 +76,7 @@ def _tube(beanstalk: Address, topic: str, stats: str) -> Backlog:
 def _get(broker: Address, path: str) -> Any:  # noqa: ANN401
     connection = http.client.HTTPConnection(broker.host, broker.port, timeout=TIMEOUT_S)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers={"Authorization": f"Bearer {broker.token}"} if broker.token else {})
         response = connection.getresponse()
         body = response.read(REPLY_BYTES)
         if response.status != 200:

@@ -78,6 +78,7 @@ class Address:
     host: str
     port: int
     tls: Tls | None = field(default=None, compare=False, repr=False)
+    token: str = field(default="", compare=False, repr=False)  # what is said of who we are
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -408,7 +409,10 @@ class Client:
             self._connection = self._connected()
             self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP, WINDOW_BYTES)
         self._connection.sock.settimeout(max(reply_s, self._patience_s))
-        self._connection.request(method, path, body, {"X-Broker": self.broker} if self.broker else {})
+        headers = {"X-Broker": self.broker} if self.broker else {}
+        if self.address.token:
+            headers["Authorization"] = f"Bearer {self.address.token}"
+        self._connection.request(method, path, body, headers)
         response = self._connection.getresponse()
         if response.status < 300:
             return response

@@ -15,7 +15,7 @@ from mq_shards.pipeline import archive, offsets_command, readers_command, replay
 from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.events import FieldError
-from mq_shards.pipeline.options import TLS, OptionError
+from mq_shards.pipeline.options import TLS, TOKEN_IN_ENVIRONMENT, OptionError
 from mq_shards.pipeline.project import ProjectError
 from mq_shards.pipeline.session import NICENESS
 from pyspark.errors import PySparkException
@@ -42,7 +42,8 @@ JOBS: Final[Mapping[str, tuple[Job, str]]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mq-pipeline", description="Spark jobs on the topics of mq-shards brokers.")
-    parser.set_defaults(master="local[*]", brokers="127.0.0.1:4180", nice=NICENESS, ca="", cert="", key="")
+    parser.set_defaults(master="local[*]", brokers="127.0.0.1:4180", nice=NICENESS)
+    parser.set_defaults(ca="", cert="", key="", token_file="")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     # Before the job's word and behind it: whichever somebody thinks of.
     _add_common_arguments(parser)
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _connection(options: argparse.Namespace) -> dict[str, str]:
-    files = dict(zip(TLS, (options.ca, options.cert, options.key), strict=True))
+    files = dict(zip((*TLS, "tokenFile"), (options.ca, options.cert, options.key, options.token_file), strict=True))
     return {"brokers": options.brokers} | {name: path for name, path in files.items() if path}
 
 
@@ -77,6 +78,8 @@ def _add_common_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--brokers", default=argparse.SUPPRESS, metavar="[https://]HOST:PORT,...", help=brokers)
     for name, what in (("ca", "authorities to believe (https)"), ("cert", "a certificate to show"), ("key", "its key")):
         command.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="FILE", help=what)
+    token = f"a file with our token (default: ${TOKEN_IN_ENVIRONMENT} is the token)"
+    command.add_argument("--token-file", default=argparse.SUPPRESS, metavar="FILE", help=token)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import difflib
 import logging
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import orjson
@@ -22,6 +24,8 @@ _TOPICS: Final = ("topic", "topics", "subscribe")
 _PATTERN: Final = ("topicPattern", "subscribePattern")
 _ASSIGN: Final = "assign"
 TLS: Final = ("tlsCa", "tlsCert", "tlsKey")
+TOKEN: Final = ("token", "tokenFile")
+TOKEN_IN_ENVIRONMENT: Final = "MQ_SHARDS_TOKEN"
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "subscription",
 )  # fmt: skip
@@ -32,6 +36,7 @@ _OPTIONS: Final = (
     "brokers", *_TOPICS, *_PATTERN, _ASSIGN,
     *(f"{which}{what}" for which in ("starting", "ending") for what in _BOUNDS),
     "minPartitions", "maxRecordsPerPartition", *_STREAM_ONLY, "failOnDataLoss", "pollTimeoutMs", *TLS,
+    *TOKEN,
 )  # fmt: skip
 _BOOLEANS: Final = {"true": True, "false": False}
 _ASKED_BYTES: Final = 2048  # of names in a request
@@ -178,7 +183,24 @@ def parse_brokers(given: Mapping[str, str]) -> tuple[Address, ...]:
         raise OptionError(f"brokers: {error}") from None
     if not found:
         raise OptionError("brokers: there is none; host:port,... is wanted")
+    token = _token(given)
+    found = tuple(replace(address, token=token) for address in found)
     return tuple(replace(address, tls=_tls(given)) if address.tls is not None else address for address in found)
+
+
+def _token(given: Mapping[str, str]) -> str:
+    """Read where a query is planned; whoever carries it out has it with the address. "": nobody has to be anybody."""
+    if (path := given.get("tokenfile")) is None:
+        found = given.get("token", os.environ.get(TOKEN_IN_ENVIRONMENT, ""))
+    else:
+        try:
+            found = Path(path).read_text().partition("\n")[0]
+        except (OSError, UnicodeDecodeError) as error:
+            raise OptionError(f"tokenFile: cannot read {path}: {error}") from None
+    found = found.strip()
+    if not found.isascii() or not found.isprintable():
+        raise OptionError("token: letters, digits and the like are wanted")
+    return found
 
 
 def _tls(given: Mapping[str, str]) -> Tls:

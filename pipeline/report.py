@@ -11,8 +11,8 @@ import math
 import re
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -120,13 +120,13 @@ def topics_of(brokers: Iterable[Address], options: argparse.Namespace) -> list[T
     return chosen
 
 
-def backlog_of(brokers: Iterable[Address], topics: list[Topic], options: argparse.Namespace) -> pa.Table:
+def backlog_of(brokers: Sequence[Address], topics: list[Topic], options: argparse.Namespace) -> pa.Table:
     names = sorted({topic.topic for topic in topics})
     found: list[Backlog] = []
     for broker in brokers:
         found += of_readers(broker)
     for nsq_http in options.nsq_http:
-        found += of_channels(nsq_http)
+        found += of_channels(replace(nsq_http, token=brokers[0].token))
     for beanstalk in options.beanstalk:
         found += of_tubes(beanstalk, names)
     rows = [asdict(backlog) for backlog in found if backlog.topic in set(names)]

@@ -11,6 +11,7 @@ from mq_shards.pipeline.client import Address
 from mq_shards.pipeline.options import (
     DEFAULT_PATIENCE_MS,
     TLS,
+    TOKEN,
     OptionError,
     check_known,
     parse_brokers,
@@ -21,7 +22,7 @@ MAX_BATCH: Final = (1 << 63) - 1
 _WRITER: Final = re.compile(r"[A-Za-z0-9_:-][A-Za-z0-9._:-]{0,199}")
 
 
-_OPTIONS: Final = ("brokers", "topic", "writer", "batch", "pollTimeoutMs", *TLS)
+_OPTIONS: Final = ("brokers", "topic", "writer", "batch", "pollTimeoutMs", *TLS, *TOKEN)
 # Spark hands on what is its own of what a streaming query is told.
 _OF_SPARK: Final = ("checkpointlocation", "queryname", "asyncprogresstrackingenabled",
                     "asyncprogresstrackingcheckpointintervalms", "outputmode")  # fmt: skip

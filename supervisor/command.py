@@ -22,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Not before they are wanted: a broker has no use for them.
         from mq_shards.supervisor.terminal import command
 
+        if arguments is None:
+            command.hide(given)
         return command.main(given)
     if given[:1] == ["import"]:
         from mq_shards.supervisor.terminal.importing import command as importing

@@ -122,4 +122,6 @@ def _reader_json(view: Callable[[], DataView], data_dir: Path, name: str) -> dic
 
 def _described(reader: Reader, latest: dict[str, int]) -> dict[str, Any]:
     unread = {topic: max(0, latest.get(topic, seq) - seq) for topic, seq in reader.topics.items()}
-    return {"name": reader.name, "topics": reader.topics, "unread": unread, "changed_ns": reader.changed_ns}
+    return {"name": reader.name, "topics": reader.topics, "unread": unread, "changed_ns": reader.changed_ns} | (
+        {"user": reader.user} if reader.user else {}
+    )

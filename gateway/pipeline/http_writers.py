@@ -160,4 +160,4 @@ def _is_number(found: object) -> bool:
 
 
 def _shown_json(shown: Shown) -> dict[str, Any]:
-    return {name: value for name, value in asdict(shown).items() if name != "error" or value}
+    return {name: value for name, value in asdict(shown).items() if name not in ("error", "owner") or value}

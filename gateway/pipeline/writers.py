@@ -72,6 +72,7 @@ class Shown:
     messages: int
     changed_ns: int
     error: str = ""  # why it does not get on
+    owner: str = ""
 
 
 @dataclass(slots=True)
@@ -222,7 +223,8 @@ class Writers:
         run = self._runs.get(decision.writer)
         error = decision.error if run is None else run.carrying.error
         return Shown(
-            decision.writer, decision.batch, decision.state, decision.messages, decision.changed_ns, error
+            decision.writer, decision.batch, decision.state, decision.messages, decision.changed_ns, error,
+            decision.owner,
         )  # fmt: skip
 
     def _check(self, writer: str) -> None:

@@ -17,6 +17,7 @@ PREFIX: Final = "spark.mqshards."
 _SOURCE: Final = (
     "brokers", "topics", "topicPattern", "subscription", "startingOffsets", "maxOffsetsPerTrigger",
     "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "pollTimeoutMs", "tlsCa", "tlsCert", "tlsKey",
+    "tokenFile",
 )  # fmt: skip
 
 

@@ -7,13 +7,15 @@ import re
 import ssl
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from mq_shards.supervisor.terminal.client import At, CannotError, Client, ClientError, reason
+from mq_shards.supervisor.terminal.client import At, CannotError, Client, ClientError, Proof, reason
 
 USUAL: Final = "http://127.0.0.1:4180"
 ENVIRONMENT: Final = "MQ_SHARDS_AT"
+TOKEN: Final = "MQ_SHARDS_TOKEN"
 HTTP_PORT: Final = 4180
 # What is the same as another but encrypted from the first byte: its usual port.
 ENCRYPTED: Final = {
@@ -54,15 +56,41 @@ def parse(text: str) -> At:
     return At(scheme, host, port if port is not None else usual_port)
 
 
-def secured(at: At, ca: str | None, *, insecure: bool) -> At:
-    """With what its scheme needs. `ca`: a file of who may have signed the certificate; `insecure`: anybody may have.
-    Raises ClientError."""
+def proof(token_file: str | None, user: str | None, password_file: str | None) -> Proof | None:
+    """What is said of who somebody is: by options, or by the environment. None: nothing. Raises ClientError."""
+    if user is not None or password_file is not None:
+        if user is None or password_file is None or token_file is not None:
+            raise ClientError("it is --user and --password-file, or --token-file")
+        return Proof(user=user, password=_first_line(password_file))
+    token = os.environ.get(TOKEN, "") if token_file is None else _first_line(token_file)
+    return Proof(token=token) if token else None
+
+
+def _first_line(path: str) -> str:
+    try:
+        with Path(path).open() as file:
+            return file.readline().strip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ClientError(f"cannot read {path}: {reason(error) if isinstance(error, OSError) else 'no text'}") from None
+
+
+def secured(
+    at: At, ca: str | None, *, insecure: bool, cert: str | None = None, key: str | None = None, who: Proof | None = None
+) -> At:
+    """With what its scheme needs. `ca`: a file of who may have signed the certificate; `insecure`: anybody may have;
+    `cert` and `key`: our own; `who`: who we say that we are. Raises ClientError."""
+    at = replace(at, proof=who)
     if at.scheme not in ENCRYPTED:
         return at
     try:
         tls = ssl.create_default_context(cafile=ca)
     except OSError as error:
         raise ClientError(f"{ca} cannot be used: {reason(error)}") from None
+    if cert is not None:
+        try:
+            tls.load_cert_chain(cert, key)
+        except OSError as error:
+            raise ClientError(f"{cert} cannot be used: {reason(error)}") from None
     if insecure:
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
@@ -83,7 +111,7 @@ def elsewhere(at: At, error: CannotError) -> Client:
     """Of what a protocol cannot say: the http:// address that is usual on the same host. Raises ClientError."""
     if at.scheme in ("http", "https") or not at.host:
         raise error
-    other = At("http", at.host, HTTP_PORT)
+    other = At("http", at.host, HTTP_PORT, proof=at.proof)
     client = connect(other)
     try:
         client.overview()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,27 @@ class CannotError(ClientError):
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """Who somebody says that he is: a token, or a user and a password."""
+
+    token: str = field(default="", repr=False)
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @property
+    def secret(self) -> str:
+        """Where there is room for one word."""
+        return self.token or f"{self.user}:{self.password}"
+
+    @property
+    def header(self) -> dict[str, str]:
+        """Of an HTTP request."""
+        if self.token:
+            return {"Authorization": f"Bearer {self.token}"}
+        return {"Authorization": "Basic " + base64.b64encode(self.secret.encode()).decode()}
+
+
+@dataclass(frozen=True, slots=True)
 class At:
     """Where a broker listens: SCHEME://HOST:PORT, or SCHEME://unix:/PATH."""
 
@@ -28,6 +50,7 @@ class At:
     port: int
     path: str = ""
     tls: ssl.SSLContext | None = field(default=None, compare=False)  # of who is encrypted from the first byte
+    proof: Proof | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         if self.path:

@@ -20,7 +20,11 @@ Options = argparse.Namespace
 
 
 def _connect(options: Options) -> Client:
-    return at.connect(at.secured(at.parse(options.at), options.ca, insecure=options.insecure))
+    who = at.proof(options.token_file, options.user, options.password_file)
+    wanted = at.parse(options.at)
+    return at.connect(
+        at.secured(wanted, options.ca, insecure=options.insecure, cert=options.cert, key=options.key, who=who)
+    )
 
 
 def _seeing(options: Options, needs: Callable[[Client], object]) -> Client:
@@ -157,6 +161,28 @@ for _kind, _name in ((_count, "number"), (_above_zero, "number above 0"), (_some
     _kind.__name__ = _name  # as argparse names it in a complaint
 
 
+class _Token(argparse.Action):
+    """Into the environment, which others cannot read: see hidden()."""
+
+    def __call__(self, parser: object, namespace: object, values: object, option_string: str | None = None) -> None:
+        os.environ[at.TOKEN] = str(values)
+
+
+def hide(arguments: Sequence[str]) -> None:
+    """A token among them would be seen in ps: this program begins anew without it, and has it in its environment."""
+    kept = []
+    rest = iter(arguments)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name != "--token":
+            kept.append(word)
+        elif (token := value if equals else next(rest, None)) is not None:
+            os.environ[at.TOKEN] = token
+    if len(kept) < len(arguments):
+        own = sys.orig_argv[: len(sys.orig_argv) - len(arguments)]
+        os.execv(sys.executable, [*own, *kept])
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:  # type: ignore[override]
         self.exit(2, f"{self.prog}: {message}\n")
@@ -170,6 +196,12 @@ def parser() -> argparse.ArgumentParser:
     parent.add_argument(
         "--ca", metavar="FILE", help="who may have signed the broker's certificate (https:// and the like)"
     )
+    parent.add_argument("--cert", metavar="FILE", help="our certificate, where one is asked for")
+    parent.add_argument("--key", metavar="FILE", help="its key")
+    parent.add_argument("--token-file", metavar="FILE", help=f"a file with our token (default: ${at.TOKEN})")
+    parent.add_argument("--token", metavar="TOKEN", action=_Token, help="the token itself; it does not stay in sight")
+    parent.add_argument("--user", metavar="NAME", help="who we are, with --password-file")
+    parent.add_argument("--password-file", metavar="FILE", help="a file with our password")
     parent.add_argument("--insecure", action="store_true", help="whoever has signed it, and whatever its name")
     parent.add_argument("--json", action="store_true", help="for programs: an object a line")
     message = _Parser(add_help=False)

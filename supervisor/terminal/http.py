@@ -23,6 +23,7 @@ SECTION_MESSAGES: Final = 5000
 SECTION_BYTES: Final = 4 << 20
 # By which messages are taken, in this order.
 CONSUMABLE: Final = ("nsq", "beanstalk", "pulsar", "nats")
+HOW: Final = "--token-file, or --user and --password-file, or $MQ_SHARDS_TOKEN"
 ANY_HOST: Final = ("0.0.0.0", "::")
 
 
@@ -87,11 +88,13 @@ class Http(Client):
         if not isinstance(found, dict):
             raise ClientError(f"{self.at} is no broker's http:// address: it answers {status} to {path}")
         if status >= 400:
-            raise RefusedError(str(found.get("error", f"{self.at} answers {status}")), status)
+            why = str(found.get("error", f"{self.at} answers {status}"))
+            raise RefusedError(why + (f" ({HOW})" if status == 401 else ""), status)
         return found
 
     def _answer(self, method: str, path: str, body: bytes, headers: dict[str, str] | None) -> tuple[int, bytes]:
-        self._connection.request(method, path, body, headers or {})
+        proof = {} if self.at.proof is None else self.at.proof.header
+        self._connection.request(method, path, body, {**proof, **(headers or {})})
         with self._connection.getresponse() as reply:
             return reply.status, reply.read()
 
@@ -180,7 +183,7 @@ class Http(Client):
             for at in said:
                 if at.scheme == scheme:
                     host = self.at.host if at.host in ANY_HOST else at.host
-                    self._consumer = connect(At(at.scheme, host, at.port, at.path))
+                    self._consumer = connect(At(at.scheme, host, at.port, at.path, proof=self.at.proof))
                     return self._consumer.consume(topic, channel)
         raise ClientError(f"{self.at} has no listener by which messages are taken")
 

@@ -17,6 +17,9 @@ class Nats(Client):
             raise ClientError(f"{at} is no NATS server")
         said = {"verbose": False, "pedantic": False, "name": "mq-shards", "lang": "mq-shards", "version": "0",
                 "headers": True, "no_responders": False, "protocol": 1}  # fmt: skip
+        if at.proof is not None:
+            by_token = {"auth_token": at.proof.token}
+            said |= by_token if at.proof.token else {"user": at.proof.user, "pass": at.proof.password}
         self._wire.send(b"CONNECT " + json.dumps(said).encode() + b"\r\nPING\r\n")
         self._pong()
 

@@ -22,6 +22,10 @@ class Nsq(Client):
         said = json.dumps({"client_id": "mq-shards", "user_agent": "mq-shards", "feature_negotiation": True}).encode()
         self._wire.send(b"  V2IDENTIFY\n" + struct.pack(">I", len(said)) + said)
         self._response()
+        if at.proof is not None:
+            secret = at.proof.secret.encode()
+            self._wire.send(b"AUTH\n" + struct.pack(">I", len(secret)) + secret)
+            self._response()
 
     def close(self) -> None:
         self._wire.close()

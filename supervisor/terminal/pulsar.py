@@ -25,7 +25,11 @@ class Pulsar(Client):
         super().__init__(at)
         self._wire = Wire(at)
         self._requests = 0
-        self._wire.send(encode("connect", client_version="mq-shards", protocol_version=19))
+        login = {}
+        if at.proof is not None:
+            method = "token" if at.proof.token else "basic"
+            login = {"auth_method_name": method, "auth_data": at.proof.secret.encode()}
+        self._wire.send(encode("connect", client_version="mq-shards", protocol_version=19, **login))
         self._until("connected")
 
     def close(self) -> None:

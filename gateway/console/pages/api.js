@@ -22,15 +22,17 @@ export async function ask(path, fields = {}) {
   return answered(response);
 }
 
-export async function act(what) {
+export async function send(path, what) {
   let response;
   try {
-    response = await fetch("/v1/act", { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(what) });
+    response = await fetch(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(what) });
   } catch {
     throw new Error("the broker does not answer: it may have been done");
   }
   return answered(response);
 }
+
+export const act = (what) => send("/v1/act", what);
 
 export async function drop(path) {
   return answered(await fetch(path, { method: "DELETE" }));

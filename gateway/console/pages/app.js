@@ -1,4 +1,5 @@
 // Which page is shown, its figures every two seconds while somebody looks, and the keys that work everywhere.
+import { enter, mayAny } from "./access.js";
 import { ask } from "./api.js";
 import { keys, publish } from "./dialogs.js";
 import { h } from "./dom.js";
@@ -48,6 +49,11 @@ async function refresh(own) {
       await page.refresh();
       if (own === turn) page.problem.hidden = true;
     } catch (error) {
+      if (error.status === 401) {
+        await enter();
+        open();
+        return;
+      }
       if (own === turn) { page.problem.textContent = error.message; page.problem.hidden = false; }
     }
     if (own === turn) health();
@@ -90,7 +96,7 @@ const KEYS = {
   s: () => { location.hash = "#/shards"; },
   p: () => { location.hash = "#/pipeline"; },
   j: () => move(1), k: () => move(-1), ArrowDown: () => move(1), ArrowUp: () => move(-1),
-  n: () => publish(page.topic ?? ""),
+  n: () => { if (mayAny("publish")) publish(page.topic ?? ""); },
   t: switchTheme,
   "?": keys,
   Escape: () => { if (page.topic) location.hash = "#/topics"; },
@@ -128,4 +134,4 @@ function stored() {
 }
 
 theme(stored());
-open();
+enter().catch(() => {}).then(open);

@@ -1,4 +1,5 @@
 // Who reads and writes in batches: named readers, and writers.
+import { isOwn } from "./access.js";
 import { ask, drop } from "./api.js";
 import { sure } from "./dialogs.js";
 import { h, refill, say } from "./dom.js";
@@ -22,7 +23,7 @@ export function pipeline() {
 
   function rows(heads, all, none) {
     if (!all.length) return h("p", { class: "note" }, none);
-    return h("table", {}, h("thead", {}, h("tr", {}, heads.map((title) => h("th", {}, title)))), h("tbody", {}, all.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell))))));
+    return h("table", {}, h("thead", {}, h("tr", {}, heads.map((title) => h("th", {}, title)))), h("tbody", {}, all.map((cells) => h("tr", {}, cells.map((cell) => h("td", {}, cell || ""))))));
   }
 
   async function refresh() {
@@ -31,11 +32,11 @@ export function pipeline() {
       ask("/v1/writers")]);
     refill(readers, rows(["Reader", "Topics", "Unread", "Heard of", ""], found.readers.map((one) => [one.name, count(Object.keys(one.topics).length),
       count(Object.values(one.unread).reduce((sum, n) => sum + n, 0)), moment(one.changed_ns),
-      h("button", { class: "small danger", onclick: () => remove("reader", one.name, "What it has not read is kept for it no longer.") }, "Forget")]),
+      isOwn(one.user) && h("button", { class: "small danger", onclick: () => remove("reader", one.name, "What it has not read is kept for it no longer.") }, "Forget")]),
     found.none ?? "Nobody reads under a name. Spark does with the option subscription."));
     refill(writers, rows(["Writer", "Batch", "State", "Messages", "Heard of", ""], writing.writers.map((one) => [one.writer, count(one.batch),
       h("span", { class: `pill ${one.state === "published" ? "good" : one.state === "failed" ? "bad" : "warn"}`, title: one.error ?? "" }, one.state), count(one.messages), moment(one.changed_ns),
-      h("button", { class: "small danger", onclick: () => remove("writer", one.writer, "A batch of its that is sent again would be published again.") }, "Forget")]),
+      isOwn(one.owner) && h("button", { class: "small danger", onclick: () => remove("writer", one.writer, "A batch of its that is sent again would be published again.") }, "Forget")]),
     "Nobody has written a batch."));
   }
 

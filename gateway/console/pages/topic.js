@@ -1,4 +1,5 @@
 // One topic: figures, channels and their consumers, its tube, its messages; and all that can be done to them.
+import { may } from "./access.js";
 import { act, ask } from "./api.js";
 import { bodies } from "./bodies.js";
 import { chart } from "./chart.js";
@@ -57,11 +58,11 @@ export function topic(name) {
     refill(top, h("h1", {}, found.name), found.paused ? h("span", { class: "pill warn" }, "paused") : null,
       h("span", { class: "soft" }, `shard ${found.shard}, worker ${found.worker}`), h("span", { class: "grow" }),
       h("div", { class: "buttons" },
-        h("button", { class: "primary", "data-key": "publish", onclick: () => after(publish(name)) }, "Publish…"),
-        h("button", { "data-key": "channel", onclick: add }, "New channel…"),
+        may("publish", name) && h("button", { class: "primary", "data-key": "publish", onclick: () => after(publish(name)) }, "Publish…"),
+        may("manage", name) && [h("button", { "data-key": "channel", onclick: add }, "New channel…"),
         h("button", { "data-key": "pause", onclick: () => pause(null, found.paused) }, found.paused ? "Go on" : "Pause"),
         found.waiting ? h("button", { class: "danger", "data-key": "empty", onclick: () => empty(null, found.waiting) }, "Empty") : null,
-        h("button", { class: "danger", "data-key": "delete", onclick: () => remove(null, `The topic, its ${count(found.channels.length)} channels and ${count(found.published)} messages are gone, for good.`) }, "Delete")));
+        h("button", { class: "danger", "data-key": "delete", onclick: () => remove(null, `The topic, its ${count(found.channels.length)} channels and ${count(found.published)} messages are gone, for good.`) }, "Delete")]));
   }
 
   function figures(found) {
@@ -88,7 +89,7 @@ export function topic(name) {
       ...[lag, channel.backlog, channel.in_flight, channel.deferred].map((n) => h("td", { class: n ? "" : "zero" }, count(n))),
       ...[channel.finished, channel.requeued, channel.timed_out].map((n) => h("td", { class: `wide ${n ? "" : "zero"}` }, short(n))),
       h("td", { class: channel.consumers ? "" : "zero" }, count(channel.consumers)),
-      h("td", {}, h("div", { class: "buttons" },
+      h("td", {}, may("manage", name) && h("div", { class: "buttons" },
         h("button", { class: "small", "data-key": `${key} pause`, onclick: () => pause(channel.name, channel.paused) }, channel.paused ? "Go on" : "Pause"),
         h("button", { class: "small", "data-key": `${key} rewind`, onclick: () => rewind(channel.name) }, "Again…"),
         h("button", { class: "small danger", "data-key": `${key} empty`, onclick: () => empty(channel.name, lag) }, "Empty"),
@@ -118,15 +119,16 @@ export function topic(name) {
     tube.hidden = !found.tube;
     if (found.tube) {
       refill(tube, h("header", {}, h("h2", {}, "Tube"), found.tube.pause_left_s ? h("span", { class: "pill warn" }, `paused for ${duration(found.tube.pause_left_s)}`) : null, h("span", { class: "grow" }),
-        h("button", { class: "small", "data-key": "kick", disabled: !(found.tube.buried || found.tube.delayed), onclick: () => kick(found.tube) }, "Kick"),
-        h("button", { class: "small", "data-key": "pause tube", onclick: () => pauseTube(found.tube) }, "Pause…")),
+        may("manage", name) && [h("button", { class: "small", "data-key": "kick", disabled: !(found.tube.buried || found.tube.delayed), onclick: () => kick(found.tube) }, "Kick"),
+        h("button", { class: "small", "data-key": "pause tube", onclick: () => pauseTube(found.tube) }, "Pause…")]),
       h("div", { class: "states" }, STATES.map((state) => h("div", { class: state === "buried" && found.tube.buried ? "bad" : "" }, h("b", {}, short(found.tube[state])), h("span", { class: "soft" }, state)))));
     }
   }
 
   async function refresh() {
     draw(await ask("/v1/topic", { name }));
-    await messages.refresh();
+    messages.element.hidden = !may("read", name);
+    if (may("read", name)) await messages.refresh();
   }
 
   return { element, refresh, topic: name };

@@ -1,4 +1,5 @@
 // All topics: found, ordered and cut into pages by the broker, so there may be any number.
+import { mayAny } from "./access.js";
 import { ask } from "./api.js";
 import { form, publish } from "./dialogs.js";
 import { h, refill, say } from "./dom.js";
@@ -18,7 +19,7 @@ export function topics(fields) {
   const pages = h("div", { class: "buttons" });
   const element = h("div", {},
     h("div", { class: "title" }, title, chosen, h("span", { class: "grow" }),
-      h("button", { onclick: make }, "New topic…"), h("button", { class: "primary", onclick: () => publish() }, "Publish…")),
+      mayAny("manage") && h("button", { onclick: make }, "New topic…"), mayAny("publish") && h("button", { class: "primary", onclick: () => publish() }, "Publish…")),
     h("section", { class: "card" }, list), h("div", { class: "title" }, h("span", { class: "grow" }), pages));
 
   const query = document.getElementById("query");
