@@ -19,8 +19,9 @@ from mq_shards.ringbuf.control import Control, Message
 Told: TypeAlias = list[tuple[Message, list[int]]]
 Serve: TypeAlias = Callable[[Control, Told], None]
 
-# What is about a worker's rings, which no client writes to.
-ABOUT_WORKERS: Final = ("peer", "gone")
+# What brings descriptors that no client writes to: a worker's rings, a file of users.
+NO_CLIENTS: Final = ("peer", "gone", "users")
+AS_SAID_LAST: Final = ("reload", "users")
 
 
 class Standby:
@@ -58,14 +59,19 @@ class Standby:
                 if what == "go":
                     self._control.send({"did": "ready"})
                     message["answered"] = True
-                elif what not in ABOUT_WORKERS and what != "start":
+                elif what not in NO_CLIENTS and what != "start":
                     for fd in fds:
                         self._poll.register(fd, select.POLLIN)
 
     def _supersede(self, message: Message) -> None:
         """What is said again and again is kept as it was said last."""
-        if message["do"] == "reload":
-            self.told = [(one, fds) for one, fds in self.told if one["do"] != "reload"]
+        what = message["do"]
+        if what not in AS_SAID_LAST:
+            return
+        for one, fds in self.told:
+            for fd in fds if one["do"] == what else ():
+                os.close(fd)
+        self.told = [(one, fds) for one, fds in self.told if one["do"] != what]
 
     def _forget(self, worker: int) -> None:
         """The rings to it, which have not been looked at."""

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from mq_shards.gateway import metrics
+from mq_shards.supervisor.options.doors import is_local
+from mq_shards.supervisor.options.options import parse
 
 from tests.servers import ROOT
 
@@ -44,3 +46,6 @@ def test_every_panel_is_about_figures_that_there_are() -> None:
 def test_the_unit_starts_what_is_installed() -> None:
     unit = (DEPLOY / "mq-shards.service").read_text()
     assert "Type=notify" in unit and "/bin/mq-shards" in unit
+    (start,) = re.findall(r"^ExecStart=\S+ (.*)$", unit, re.MULTILINE)
+    listens = parse(start.split()).listen
+    assert listens and all(is_local(one) for one in listens), "as docs/security.md says: on loopback"

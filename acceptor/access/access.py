@@ -8,6 +8,7 @@ both may be otherwise.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Final
@@ -20,6 +21,7 @@ from mq_shards.ringbuf.calls import Asked, Calls
 
 REFUSED: Final = "access.refused"  # the gateway asks for that
 SAID_BYTES: Final = 200  # of a name in the journal
+SAID_S: Final = 1.0  # between two lines about logins that were refused
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ class Access:
         self._open: set[int] = set()  # those where nobody has to be anybody
         self.timers: Final = Timers()
         self.logins: Final = Logins(lambda: self.users, poke, self.timers.call_later)
+        self._said_at = -SAID_S
         self._refused_logins: Counter[str] = Counter()
         self._refused_actions: Counter[str] = Counter()
 
@@ -77,9 +80,12 @@ class Access:
         self.logins.prove(said, address, proven)
 
     def count_refused(self, protocol: str, address: str, who: str) -> None:
-        """A login that was wrong."""
+        """A login that was wrong. Who tries many does not fill the journal."""
         self._refused_logins[protocol] += 1
-        log.info("%s: %s: a login was refused (%.*s)", protocol, address, SAID_BYTES, who)
+        now = time.monotonic()
+        if now >= self._said_at + SAID_S:
+            self._said_at = now
+            log.info("%s: %s: a login was refused (%.*s)", protocol, address, SAID_BYTES, who)
 
     def refused(self, protocol: str, user: User | None, right: str, topic: str) -> None:
         """Counted, and said to who wants to know."""

@@ -153,8 +153,14 @@ class Questions:
 
     # --- schemas ----------------------------------------------------------------------------------------------------
 
+    def _check_schema(self, asked: Json, name: TopicName) -> None:
+        """A user who may neither produce nor consume has nothing to do with it; a real broker asks no role."""
+        if self._roles.has_users and not self._roles.may_with_topic(_who(asked), name, "LOOKUP"):
+            raise _unauthorized("Client is not authorized to get or create a schema")
+
     async def _get_schema(self, acceptor: int, asked: Json) -> Json:
         name = self._control.name(asked["topic"])
+        self._check_schema(asked, name)
         self._control.namespace(name.namespace)
         await self._control.store.settled()
         catalog, version = self._control.store.catalog, asked.get("version")
@@ -171,6 +177,7 @@ class Questions:
 
     async def _put_schema(self, acceptor: int, asked: Json) -> Json:
         name = self._control.name(asked["topic"])
+        self._check_schema(asked, name)
         new = Schema(
             -1, asked["type"], asked["data"], dict(asked.get("properties") or {}), 0,
             asked.get("user", ""), asked.get("name", ""),

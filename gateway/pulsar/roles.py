@@ -62,6 +62,10 @@ class Roles:
         """Not all may do all."""
         return self._authorizes or self._users() is not None
 
+    @property
+    def has_users(self) -> bool:
+        return self._users() is not None
+
     # --- whole answers ----------------------------------------------------------------------------------------------
 
     def is_super(self, who: Who) -> bool:

@@ -161,7 +161,7 @@ class Topics:
             heard(error)
             return
         if not consumer:
-            self._catalog.ask("put-schema", heard, again=False, consumer=False, **fields)
+            self._catalog.ask("put-schema", heard, again=False, consumer=False, **who(request.client), **fields)
             return
 
         def located(answer: Answer) -> None:
@@ -169,7 +169,8 @@ class Topics:
             where = position_of(answer.body) if answer.status == engine.OK else None
             unused = self._desk.used[topic.core] == self._desk.take_any[topic.core]
             idle = unused and (where is None or where.next_seq == where.began_seq)
-            self._catalog.ask("put-schema", heard, again=False, consumer=True, idle=idle, **fields)
+            told = {**who(request.client), **fields}
+            self._catalog.ask("put-schema", heard, again=False, consumer=True, idle=idle, **told)
 
         request.ask(lib.MSG_POSITION, topic, located, topic=self._desk.engine.bind(topic.core.encode()))
 
@@ -306,7 +307,7 @@ class Topics:
             request.reply("getSchemaResponse", schema=schema, schema_version=version_bytes(found["version"]))
 
         wanted = int.from_bytes(body.schema_version, "big", signed=True) if body.HasField("schema_version") else None
-        self._catalog.ask("get-schema", heard, topic=str(topic), version=wanted)
+        self._catalog.ask("get-schema", heard, topic=str(topic), version=wanted, **who(request.client))
 
     def put_schema(self, request: Request, topic: TopicName) -> None:
         def heard(found: Fields | PulsarError) -> None:
@@ -321,4 +322,4 @@ class Topics:
         except PulsarError as error:
             heard(error)
             return
-        self._catalog.ask("put-schema", heard, again=False, **fields)
+        self._catalog.ask("put-schema", heard, again=False, **who(request.client), **fields)
