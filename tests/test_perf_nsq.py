@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -248,3 +249,19 @@ def test_a_whole_short_benchmark_has_figures_of_every_load(tmp_path: Path) -> No
     assert {name.scenario for name in report.figures} == set(scenarios_nsq.SCENARIOS)
     # Every broker took its directory with it.
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("batch", [1, 20])
+def test_what_is_posted_over_http_is_counted(batch: int) -> None:
+    with Broker(replace(this_mq_shards(), protocol="nsq-http"), MEMORY) as broker:
+        result = load.run_http(
+            broker.port,
+            ("--connections", "3", "--batch", str(batch), "--warmup", "0", "--seconds", "0.2"),
+            broker.pids(),
+        )
+        with urllib.request.urlopen(f"http://127.0.0.1:{broker.port}/stats?format=json&topic=load") as answer:
+            (topic,) = json.load(answer)["topics"]
+    assert result.messages > 0 and result.messages % batch == 0
+    # Each connection has one request more under way at the end.
+    assert result.messages <= topic["message_count"] <= result.messages + 3 * batch
+    assert result.server_cpu_us_per_message is not None and result.publish is not None
