@@ -11,7 +11,7 @@ from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_ent
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import CLUSTER, Json
 from mq_shards.gateway.pulsar.control import MAX_TENANTS, Control
-from mq_shards.gateway.pulsar.refusals import conflict, not_found, precondition, too_many, unavailable
+from mq_shards.gateway.pulsar.refusals import conflict, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of, text_of
 
 MAX_CLUSTERS: Final = 1000
@@ -31,12 +31,6 @@ _CLUSTER_FIELDS: Final[dict[str, type]] = {
     ),
     "peerClusterNames": list,
 }  # fmt: skip
-_TOPIC: Final = "{tenant}/{namespace}/{topic}"
-_TRANSACTIONS: Final = (
-    "coordinators", "coordinatorStats", "transactionMetadata/{most}/{least}", "transactionBufferStats/" + _TOPIC,
-    f"transactionInBufferStats/{_TOPIC}/{{most}}/{{least}}",
-    f"transactionInPendingAckStats/{_TOPIC}/{{subscription}}/{{most}}/{{least}}",
-)  # fmt: skip
 _CLUSTER_ALWAYS: Final = {
     "brokerClientTlsEnabled": False,
     "brokerClientTlsEnabledWithKeyStore": False,
@@ -85,7 +79,6 @@ class HttpTenants:
             "/admin/v2/brokers/leaderBroker": {"GET": self._leader},
             f"/admin/v2/brokers/{CLUSTER}": {"GET": self._brokers},
             "/admin/v2/brokers": {"GET": self._brokers},
-            **{f"/admin/v3/transactions/{path}": {"GET": self._no_transactions} for path in _TRANSACTIONS},
             "/status.html": {"GET": self._say_health},
             "/metrics": {"GET": self._to_metrics},
             "/metrics/": {"GET": self._say_metrics},
@@ -237,9 +230,6 @@ class HttpTenants:
 
     async def _brokers(self, call: Call) -> Answer:
         return json_of([self._urls.broker_id])
-
-    async def _no_transactions(self, call: Call) -> Answer:
-        raise unavailable("This Broker is not configured with transactionCoordinatorEnabled=true.")
 
     async def _to_metrics(self, call: Call) -> Answer:
         return Answer(302, b"", {"Location": "/metrics/"})

@@ -26,6 +26,7 @@ from mq_shards.gateway.pulsar.http_subscriptions import HttpSubscriptions
 from mq_shards.gateway.pulsar.http_tenants import HttpTenants, Urls
 from mq_shards.gateway.pulsar.http_topic_policies import HttpTopicPolicies
 from mq_shards.gateway.pulsar.http_topics import HttpTopics
+from mq_shards.gateway.pulsar.http_transactions import HttpTransactions
 from mq_shards.gateway.pulsar.metrics import PulsarMetrics
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.roles import Roles
@@ -71,6 +72,7 @@ class PulsarService:
             **HttpTenants(control, urls, health, lambda: metrics.scrape(figures.families)).routes,
             **HttpNamespaces(control).routes,
             **HttpSchemas(control).routes,
+            **HttpTransactions(control, self._coordinator, urls.broker).routes,
             **HttpTopics(control, self._compaction, stats).routes,
             **HttpTopicPolicies(control).routes,
             **HttpSubscriptions(control, stats).routes,

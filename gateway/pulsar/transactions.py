@@ -88,6 +88,21 @@ class Coordinator:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    # --- figures ----------------------------------------------------------------------------------------------------
+
+    def figures(self) -> Json:
+        """As a real broker's coordinatorStats."""
+        last = self._next - 1
+        return {
+            "state": "Ready", "leastSigBits": last, "lowWaterMark": min(self.open, default=self._next) - 1,
+            "ongoingTxnSize": len(self.open), "recoverStartTime": self.started_ms, "recoverEndTime": self.started_ms,
+        }  # fmt: skip
+
+    def slow(self, for_ms: int) -> list[Transaction]:
+        """Those that are open for so long."""
+        since_ms = self._now_s() * 1000 - for_ms
+        return [one for one in self.open.values() if one.opened_ms <= since_ms]
+
     # --- what clients ask -------------------------------------------------------------------------------------------
 
     async def begin(self, asked: Json) -> Json:

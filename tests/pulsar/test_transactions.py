@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from tests.pulsar.record_roles import request
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import MAX, Wire, batch_of, entry_of, metadata, payload_of, send_frame
 from tests.servers import wait_until
@@ -290,6 +291,30 @@ def test_the_coordinator_answers_as_a_real_one(wire: Wire, topic: str) -> None:
     assert answer.error == NOT_FOUND
     answer = wire.ask("newTxn", "newTxnResponse", txn_ttl_seconds=1 << 40, tc_id=0)
     assert answer.error == NOT_ALLOWED
+
+
+def test_figures_of_transactions_are_as_a_real_brokers(server: PulsarServer, joined: Wire, topic: str) -> None:
+    def get(path: str) -> dict[str, object]:
+        return request(server.http, "", "", "GET", f"/admin/v3/transactions/{path}")
+
+    txn = begin(joined)
+    join(joined, txn, topic)
+    join_subscription(joined, txn, topic)
+    assert [one["id"] for one in get("coordinators")["json"]] == [0]
+    assert get("coordinatorStats")["json"]["0"]["state"] == "Ready"
+    assert get("coordinatorStats?coordinatorId=0")["json"]["leastSigBits"] == txn
+    assert get("coordinatorStats?coordinatorId=77")["status"] == 404
+    found = get(f"transactionMetadata/0/{txn}")["json"]
+    assert (found["txnId"], found["status"], found["timeoutAt"]) == (f"(0,{txn})", "OPEN", 60_000)
+    assert found["producedPartitions"] == {whole(topic): {"aborted": False}}
+    assert found["ackedPartitions"] == {whole(topic): {"s": {}}}
+    assert f"(0,{txn})" in get("slowTransactions/0")["json"]
+    assert f"(0,{txn})" not in get("slowTransactions/100000")["json"]
+    assert get(f"transactionInBufferStats/public/default/{topic}/0/{txn}")["json"] == {"aborted": False}
+    assert get(f"transactionInPendingAckStats/public/default/{topic}/s/0/{txn}")["json"] == {}
+    assert end(joined, txn) == 0
+    missing = {"reason": f"The transaction with this txdID `(0,{txn})`not found "}
+    assert get(f"transactionMetadata/0/{txn}") == {"status": 404, "json": missing}
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(joined: Wire, topic: str) -> None:
