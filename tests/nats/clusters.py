@@ -76,6 +76,10 @@ class Member:
     def log(self) -> Path:
         return self.directory / f"{self.kind}-{self.port}"
 
+    @property
+    def conf_path(self) -> Path:
+        return self.directory / f"{self.log.name}.conf"
+
     def said(self) -> str:
         return self.log.read_text(errors="replace")
 
@@ -94,7 +98,7 @@ class Member:
         return [*command, *(word for setting in (*settings, *self.extra) for word in ("--set", setting))]
 
     def _command_of_conf(self) -> list[str]:
-        path = self.log.with_suffix(".conf")
+        path = self.conf_path
         path.write_text(self.conf.replace("$ROUTE_PORT", str(self.route_port)).replace("$PORT", str(self.port)))
         if self.kind not in ACCEPTORS:
             found = program(self.kind)

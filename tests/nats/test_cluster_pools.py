@@ -58,7 +58,7 @@ class Pooled(Member):
         return found
 
     def reload(self, pool: str, before: str) -> None:
-        path = self.log.with_suffix(".conf")
+        path = self.conf_path
         path.write_text(path.read_text().replace(before, pool))
         assert self.process is not None
         self.process.send_signal(signal.SIGHUP)

@@ -41,7 +41,7 @@ class Reloaded(Member):
 
     def reload(self, block: str) -> None:
         text = CONF % (self.http, block)
-        path = self.log.with_suffix(".conf")
+        path = self.conf_path
         path.write_text(text.replace("$ROUTE_PORT", str(self.route_port)).replace("$PORT", str(self.port)))
         assert self.process is not None
         self.process.send_signal(signal.SIGHUP)
