@@ -164,6 +164,16 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
+class StagedFile:
+    """What was staged under a name, and when somebody did so last. `publishing`: a batch has named it."""
+
+    name: str
+    bytes: int
+    touched_ns: int
+    publishing: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WriterState:
     """The last batch that a broker has of a writer. Its `state` is PUBLISHED, or it is on the way there; `error` says
     why it does not get on."""
@@ -302,6 +312,15 @@ class Client:
         path = f"/v1/staged/{quote(name, safe='')}?at={at}"
         return self._json("POST", path, lambda body: int(body["bytes"]), sections)
 
+    def staged(self) -> Iterator[StagedFile]:
+        """All that is staged there, by name, piece by piece."""
+        after, more = "", True
+        while more:
+            path = "/v1/staged?" + urlencode({"after": after})
+            files, more = self._json("GET", path, _staged_of)
+            yield from files
+            after = files[-1].name if files else after
+
     def drop_staged(self, name: str) -> None:
         self._json("DELETE", f"/v1/staged/{quote(name, safe='')}", lambda _: None)
 
@@ -420,6 +439,10 @@ class Client:
         if response.status >= 500:
             raise http.client.HTTPException(reason)
         raise _RefusedError(reason, response.status)
+
+
+def _staged_of(body: Any) -> tuple[list[StagedFile], bool]:  # noqa: ANN401
+    return [StagedFile(**one) for one in body["staged"]], bool(body["more"])
 
 
 def _error_of(response: http.client.HTTPResponse) -> str:

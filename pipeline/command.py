@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from mq_shards.pipeline import archive, offsets_command, readers_command, replay, report
+from mq_shards.pipeline import archive, init, offsets_command, readers_command, replay, report, staged_command
 from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.events import FieldError
@@ -30,19 +30,22 @@ class Job(Protocol):
 
 
 
+DEFAULT_BROKERS: Final = "127.0.0.1:4180"
 JOBS: Final[Mapping[str, tuple[Job, str]]] = {
     "archive": (archive, "topics to Parquet files, by topic and date"),
     "replay": (replay, "an archive back into topics, each message once"),
+    "init": (init, "a declarative project of your own, written once, for run and for spark-pipelines"),
     "run": (run_job, "the declarative project: tables of messages, rates and delays"),
     "report": (report, "rates, sizes, delay and backlog of topics: tables and plots"),
     "offsets": (offsets_command, "where a streaming query is, by its checkpoint; --move-to moves it"),
+    "staged": (staged_command, "what tasks have staged and nobody has published; --drop removes it"),
     "readers": (readers_command, "for whom brokers keep messages; --drop ends that"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="mq-pipeline", description="Spark jobs on the topics of mq-shards brokers.")
-    parser.set_defaults(master="local[*]", brokers="127.0.0.1:4180", nice=NICENESS)
+    parser.set_defaults(master="local[*]", brokers="", nice=NICENESS)
     parser.set_defaults(ca="", cert="", key="", token_file="")
     jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
     # Before the job's word and behind it: whichever somebody thinks of.
@@ -61,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _connection(options: argparse.Namespace) -> dict[str, str]:
     files = dict(zip((*TLS, "tokenFile"), (options.ca, options.cert, options.key, options.token_file), strict=True))
-    return {"brokers": options.brokers} | {name: path for name, path in files.items() if path}
+    return {"brokers": options.brokers or DEFAULT_BROKERS} | {name: path for name, path in files.items() if path}
 
 
 def _niceness(text: str) -> int:

@@ -1,11 +1,13 @@
 """A directory of the declarative project: its spec, the settings of its application, and all that it keeps.
 
     DIR/spark-pipeline.yml          for spark-pipelines
+    DIR/transformations/            ours, and whatever its owner puts beside them
     DIR/conf/                       the catalog's settings, and what Spark logs
     DIR/storage/, metastore/        checkpoints; the catalog
     DIR/warehouse/TABLE/            the tables, Parquet
 
-The spec and conf/ are written anew by each run, from the project that is installed and what the run was told.
+The first three are written once, out of the project that is installed, and are their owner's from then on: a run reads
+them, and what it is told besides holds for that run alone.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -30,8 +31,9 @@ VIEWS: Final = ("topic_minutes", "top_talkers", "topic_quality")
 WAIT_S: Final = 60.0
 # What the packaged files say, which stand for a directory of their own.
 _PACKAGED_DIR: Final = "/var/tmp/mq-shards-pipeline"
-_PACKAGED_LIBRARIES: Final = "transformations/**"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+# With it began the spec of a project that each run wrote anew, whose transformations were those that are installed.
+_REWRITTEN: Final = "# Written by mq-pipeline run."
 # Settings of the application under spark.sql; all others there belong to the session, and so into the spec.
 _STATIC: Final = ("spark.sql.catalogImplementation", "spark.sql.warehouse.", "spark.sql.extensions", "spark.sql.hive.")
 
@@ -44,7 +46,11 @@ class ProjectError(Exception):
 class Project:
     directory: Path
     settings: Mapping[str, str] = field(default_factory=dict)
-    """As of `--conf`: they take the place of what the packaged project says."""
+    """They take the place of what the project says."""
+
+    @property
+    def exists(self) -> bool:
+        return self.spec_path.exists() and not self.spec_path.read_text().startswith(_REWRITTEN)
 
     @property
     def spec_path(self) -> Path:
@@ -60,16 +66,19 @@ class Project:
         return f"pipeline-{hashlib.sha256(str(self.directory).encode()).hexdigest()[:12]}"
 
     def spec(self) -> dict[str, Any]:
-        spec = yaml.safe_load(self._packaged("spark-pipeline.yml"))
-        transformations = _declarative() / "transformations"
-        # A pattern has to be relative to the spec.
-        relative = os.path.relpath(transformations, self.directory)
-        spec["libraries"] = [{"glob": {"include": _PACKAGED_LIBRARIES.replace("transformations", relative)}}]
-        spec["configuration"] |= {key: value for key, value in self.settings.items() if _of_session(key)}
+        """Raises ProjectError."""
+        try:
+            spec = yaml.safe_load(self._text("spark-pipeline.yml"))
+            spec["configuration"] = (spec.get("configuration") or {}) | self.session_settings()
+        except (yaml.YAMLError, TypeError, AttributeError) as error:
+            raise ProjectError(f"{self.spec_path} is no spec: {error}") from None
         return dict(spec)
 
+    def session_settings(self) -> dict[str, str]:
+        return {key: value for key, value in self.settings.items() if _of_session(key)}
+
     def application_settings(self) -> dict[str, str]:
-        lines = self._packaged("conf/spark-defaults.conf").splitlines()
+        lines = self._text("conf/spark-defaults.conf").splitlines()
         pairs = (line.split(None, 1) for line in lines if line.strip() and not line.startswith("#"))
         found = {key: value.strip() for key, value in pairs}
         given = {key: value for key, value in self.settings.items() if not _of_session(key)}
@@ -78,14 +87,22 @@ class Project:
         return found | given
 
     def write(self) -> None:
+        """The spec last: then the project is there. Raises ProjectError."""
+        if self.exists:
+            raise ProjectError(f"{self.spec_path} is there already, and yours: change it, or remove it first")
         if any(character in str(self.directory) for character in " ;?#%"):
             raise ProjectError(f"{self.directory}: Spark and Derby need a name without spaces and ;?#%")
         self.conf_dir.mkdir(parents=True, exist_ok=True)
-        begin = "# Written by mq-pipeline run.\n"
-        _replace(self.spec_path, begin + yaml.safe_dump(self.spec(), sort_keys=False, width=1000))
+        begin = "# Written once, by mq-pipeline: it is yours to change.\n"
+        spec = yaml.safe_dump(self.spec(), sort_keys=False, width=1000)
         settings = "".join(f"{key} {value}\n" for key, value in self.application_settings().items())
         _replace(self.conf_dir / "spark-defaults.conf", begin + settings)
         _replace(self.conf_dir / "log4j2.properties", self._packaged("conf/log4j2.properties"))
+        (self.directory / "transformations").mkdir(exist_ok=True)
+        for path in sorted((_declarative() / "transformations").iterdir()):
+            if path.suffix in (".py", ".sql"):
+                _replace(self.directory / "transformations" / path.name, path.read_text())
+        _replace(self.spec_path, begin + spec)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -121,6 +138,15 @@ class Project:
         for view in VIEWS:
             if view not in tables:
                 shutil.rmtree(self.directory / "warehouse" / view, ignore_errors=True)
+
+    def _text(self, name: str) -> str:
+        """A file of the project's, or, as long as there is none, of the one that is installed."""
+        if not self.exists:
+            return self._packaged(name)
+        try:
+            return (self.directory / name).read_text()
+        except OSError as error:
+            raise ProjectError(f"{self.directory / name}: {error.strerror}") from None
 
     def _packaged(self, name: str) -> str:
         return (_declarative() / name).read_text().replace(_PACKAGED_DIR, str(self.directory))

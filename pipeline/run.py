@@ -32,7 +32,16 @@ _UNIMPORTANT: Final = re.compile(r"Flow \S+ (?:is|has) (?:QUEUED|PLANNING|STARTI
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    topics = command.add_mutually_exclusive_group(required=True)
+    add_project_arguments(command)
+    command.add_argument("--show", action="store_true", help="print the gold tables at the end")
+    way = command.add_mutually_exclusive_group()
+    way.add_argument("--dry-run", action="store_true", help="only see whether the project is sound")
+    way.add_argument("--full-refresh-all", action="store_true", help="empty all tables and begin again at the earliest")
+
+
+def add_project_arguments(command: argparse.ArgumentParser) -> None:
+    """What is written into a project, or holds for one run."""
+    topics = command.add_mutually_exclusive_group()
     topics.add_argument("--topics", metavar="T,...", help="these topics")
     topics.add_argument("--topic-pattern", metavar="REGEX", help="topics whose whole name matches, those to come too")
     command.add_argument("--dir", required=True, metavar="DIR", type=Path, help="where the project keeps everything")
@@ -42,19 +51,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--allow-data-loss", action="store_true", help="go on where messages are gone or corrupt")
     more = "a setting of Spark, or of the project (spark.mqshards...)"
     command.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help=more)
-    command.add_argument("--show", action="store_true", help="print the gold tables at the end")
-    way = command.add_mutually_exclusive_group()
-    way.add_argument("--init", action="store_true", help="only write the project into DIR, for spark-pipelines")
-    way.add_argument("--dry-run", action="store_true", help="only see whether the project is sound")
-    way.add_argument("--full-refresh-all", action="store_true", help="empty all tables and begin again at the earliest")
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
     project = project_of(options, connection)
-    project.write()
-    if options.init:
-        print(f"spark-pipelines --remote '{master}' run --spec {project.spec_path}")
-        return 0
+    if not project.exists:
+        project.write()
     began = time.monotonic()
     with project.lock(), stopped_by_signals():
         project.remove_unborn()
@@ -75,14 +77,25 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 
 def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Project:
-    """Raises ProjectError."""
+    """With what it is told now. Raises ProjectError."""
     directory = options.dir.resolve()
-    settings = {PREFIX + name: value for name, value in connection.items()}
-    settings[PREFIX + "topics"] = options.topics or ""
-    settings[PREFIX + "topicPattern"] = options.topic_pattern or ""
-    settings[PREFIX + "formats"] = orjson.dumps(dict(_format(text) for text in options.format)).decode()
-    settings[PREFIX + "failOnDataLoss"] = str(not options.allow_data_loss).lower()
-    settings[PREFIX + "subscription"] = Project(directory).subscription
+    found = Project(directory)
+    # Of a project that is there only what is said counts; a new one is told all of it.
+    is_new = not found.exists
+    if is_new and not (options.topics or options.topic_pattern):
+        raise ProjectError(f"there is no project in {directory}: --topics or --topic-pattern is wanted to make one")
+    settings = {
+        PREFIX + name: value for name, value in connection.items() if is_new or name != "brokers" or options.brokers
+    }
+    if options.topics or options.topic_pattern:
+        settings[PREFIX + "topics"] = options.topics or ""
+        settings[PREFIX + "topicPattern"] = options.topic_pattern or ""
+    if is_new or options.format:
+        settings[PREFIX + "formats"] = orjson.dumps(dict(_format(text) for text in options.format)).decode()
+    if is_new or options.allow_data_loss:
+        settings[PREFIX + "failOnDataLoss"] = str(not options.allow_data_loss).lower()
+    if is_new:
+        settings[PREFIX + "subscription"] = found.subscription
     if options.max_messages:
         settings[PREFIX + "maxOffsetsPerTrigger"] = str(options.max_messages)
     for text in options.conf:
@@ -149,9 +162,10 @@ def _start(spark: SparkSession, project: Project, options: argparse.Namespace) -
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
 
     spec = load_pipeline_spec(project.spec_path)
+    settings = {**spec.configuration, **project.session_settings()}
     graph = create_dataflow_graph(
-        spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=spec.configuration
-    )
+        spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=settings
+    )  # fmt: skip
     registry = SparkConnectGraphElementRegistry(spark, graph)
     with contextlib.redirect_stdout(io.StringIO()):
         register_definitions(project.spec_path, registry, spec, spark, graph)
@@ -176,8 +190,10 @@ def _progress(events: Iterator[dict[str, Any]], began: float) -> Iterator[str]:
 
 
 def _summary(spark: SparkSession, began: float, *, show: bool) -> None:
-    rows = [(name, spark.table(name).count()) for name in (*STREAMING, *VIEWS)]
-    for name in VIEWS if show else ("topic_quality",):
+    there = {table.name for table in spark.catalog.listTables() if not table.isTemporary}
+    ours = [name for name in (*STREAMING, *VIEWS) if name in there]
+    rows = [(name, spark.table(name).count()) for name in (*ours, *sorted(there.difference(ours)))]
+    for name in there.intersection(VIEWS if show else ("topic_quality",)):
         frame = spark.table(name)
         found = frame.orderBy(*frame.columns[:2]).limit(ROWS_SHOWN + 1).collect()
         print(f"\n{name}" + (f" (the first {ROWS_SHOWN})" if len(found) > ROWS_SHOWN else ""))

@@ -30,6 +30,7 @@ from mq_shards.gateway.pipeline.writers import Batch, NotOwnerError, Shown, TooM
 from mq_shards.shards.readers import MAX_SEQ
 
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+STAGED_AT_ONCE: Final = 1000
 _STATUS: Final = {PUBLISHED: 200, FAILED: 409}  # of those that are under way: 202
 _SAYS: Final = 'a writer says {"batch": number, "staged": [{"name": "...", "bytes": number}, ...]}'
 
@@ -40,6 +41,7 @@ class HttpWriters:
         self._writers = writers
         self._bodies = bodies
         self.routes: Final[dict[str, dict[str, Handler]]] = {
+            "/v1/staged": {"GET": self._staged},
             "/v1/staged/": {"POST": _refusing(self._stage), "DELETE": _refusing(self._drop)},
             "/v1/writers": {"GET": self._list},
             "/v1/writers/": {
@@ -56,6 +58,19 @@ class HttpWriters:
             except SectionsError as error:
                 raise HttpError(400, str(error)) from None
         return json_answer({"bytes": size})
+
+    async def _staged(self, request: Request, fields: dict[str, str]) -> Answer:
+        """A user's own, where there are users; STAGED_AT_ONCE behind `after`."""
+        prefix = _staged_name(request, "")
+        found = self._staging.shown(prefix, prefix + fields.get("after", ""), STAGED_AT_ONCE)
+        staged = [
+            {
+                "name": file.name.removeprefix(prefix), "bytes": file.size,
+                "touched_ns": int(file.touched_s * 1e9), "publishing": file.is_claimed,
+            }
+            for file in found
+        ]  # fmt: skip
+        return json_answer({"staged": staged, "more": len(staged) == STAGED_AT_ONCE})
 
     async def _drop(self, request: Request, fields: dict[str, str]) -> Answer:
         if not await self._staging.drop(_staged_name(request, fields["name"])):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import heapq
 import os
 import re
 import time
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mq_shards.gateway.pipeline import leftovers, message_sections
 from mq_shards.gateway.pipeline.message_sections import SectionsError
@@ -71,6 +72,13 @@ class Stamp:
     name: str
     size: int
     changed_ns: int
+
+
+class Shown(NamedTuple):
+    name: str
+    size: int
+    touched_s: float  # wall clock
+    is_claimed: bool  # a batch that is being published has named it
 
 
 class Staging:
@@ -169,6 +177,12 @@ class Staging:
         self._bytes -= file.size
         file.size = 0
         del self._files[name]
+
+    def shown(self, prefix: str, after: str, most: int) -> list[Shown]:
+        """The first of those whose names begin so and come after that one, by name."""
+        names = heapq.nsmallest(most, (name for name in self._files if name.startswith(prefix) and name > after))
+        files = self._files
+        return [Shown(name, files[name].size, files[name].touched_s, files[name].claimed) for name in names]
 
     # --- what a batch does with it ----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from mq_shards.pipeline.command import main
 from mq_shards.pipeline.project import Project, ProjectError
 
 from tests.pipeline.broker import Broker, broker_in
@@ -79,7 +80,18 @@ def test_a_run_makes_the_tables(broker: Broker, tmp_path: Path, spark: SparkSess
     project = tmp_path / "project"
     broker.publish("orders", [*(event(number) for number in range(30)), event(3), b"{torn", b"text"])
     broker.publish("notes", [b"a note", b"another", b"a note"])
-    assert "run complete" in run(job(broker, project))
+    command = job(broker, project)
+    at = command.index("run")
+    assert main([*command[command.index("--master") : at], "init", *command[at + 1 :]]) == 0
+    spec = (project / "spark-pipeline.yml").read_bytes()
+    (project / "transformations" / "mine.sql").write_text(
+        "CREATE MATERIALIZED VIEW mine AS SELECT topic, count(*) AS kept FROM messages GROUP BY topic"
+    )
+    # Of the brokers and topics the project knows.
+    said = run([*command[: command.index("--brokers")], "run", "--dir", str(project)])
+    assert "run complete" in said and "mine 2" in said
+    assert (project / "spark-pipeline.yml").read_bytes() == spec
+    assert {row.topic: row.kept for row in table(spark, project, "mine").collect()} == {"orders": 30, "notes": 2}
     assert counts(spark, project) == {"orders": (33, 30, 1, 2), "notes": (3, 2, 1, 0)}
     talkers = table(spark, project, "top_talkers").where("topic = 'orders'").collect()
     assert {(row.source, row.messages) for row in talkers} == {(f"user-{number}", 10) for number in range(3)}
@@ -97,7 +109,7 @@ def test_each_event_is_in_the_tables_once_however_often_and_badly_the_project_is
     events = [event(number) for number in range(300)]
     broker.publish("orders", [*events, *events[:7], b"{torn", b"text"])
     broker.publish("notes", [b"a note", b"another", b"a note"])
-    run(job(broker, project, "--init"))
+    run([word if word != "run" else "init" for word in job(broker, project)])
     program = Path(sysconfig.get_path("scripts")) / "spark-pipelines"
     run([str(program), "--remote", "local[2]", "run", "--spec", str(project / "spark-pipeline.yml")])
     assert counts(spark, project) == {"orders": (309, 300, 7, 2), "notes": (3, 2, 1, 0)}
@@ -149,6 +161,39 @@ def counts(spark: SparkSession, project: Path) -> dict[str, tuple[int, int, int,
     view = table(spark, project, "topic_quality").collect()
     assert {row.topic: (row.read, row.kept, row.duplicates, row.bad) for row in view} == found
     return found
+
+
+def test_a_project_is_written_once_and_is_its_owners_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / "project"
+    words = ["init", "--dir", str(directory)]
+    assert main(words) == 1 and "--topics or --topic-pattern is wanted" in capsys.readouterr().err
+    assert main(["--brokers", "a:1", *words, "--topics", "t", "--conf", "spark.driver.memory=2g"]) == 0
+    files = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+    assert {path.name for path in files} == {
+        "spark-pipeline.yml", "spark-defaults.conf", "log4j2.properties", "bronze.py", "silver.py", "gold.py",
+        "watermark.sql",
+    }  # fmt: skip
+    assert main([*words, "--topics", "other"]) == 1 and "is there already, and yours" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()} == files
+    # What its owner has written counts, and what a run is told, for that run.
+    spec = directory / "spark-pipeline.yml"
+    spec.write_text(spec.read_text().replace("spark.mqshards.top: '10'", "spark.mqshards.top: '3'"))
+    project = Project(directory, {"spark.mqshards.formats": "{}", "spark.sql.shuffle.partitions": "5"})
+    configuration = project.spec()["configuration"]
+    assert configuration["spark.mqshards.top"] == "3" and configuration["spark.sql.shuffle.partitions"] == "5"
+    assert configuration["spark.mqshards.brokers"] == "a:1" and configuration["spark.mqshards.topics"] == "t"
+    assert project.application_settings()["spark.driver.memory"] == "2g"
+    assert "shuffle.partitions: '8'" in spec.read_text()
+    (directory / "conf" / "spark-defaults.conf").unlink()
+    with pytest.raises(ProjectError, match=r"spark-defaults\.conf: No such file"):
+        project.application_settings()
+    spec.write_text("configuration: [")
+    with pytest.raises(ProjectError, match="is no spec"):
+        project.spec()
+    # As each run wrote it before: nobody has changed it.
+    spec.write_text("# Written by mq-pipeline run.\nname: x\n")
+    Project(directory).write()
+    assert "name: mq-shards" in spec.read_text()
 
 
 def test_two_runs_do_not_work_in_one_directory(tmp_path: Path) -> None:

@@ -161,3 +161,32 @@ def test_a_full_disk_refuses_pieces_and_decisions_and_loses_nothing(tmp_path: Pa
         filler.unlink()
         assert broker.decide("full", 1, {"full": at}).json["messages"] == 2
         assert broker.topic("full")["records"] == 2
+
+
+def test_what_is_staged_is_listed_in_pieces_and_removed_by_a_command(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyspark")
+    from mq_shards.pipeline.client import Address, Client
+    from mq_shards.pipeline.command import main
+
+    for name in ("listed-a", "listed-b", "listed-c"):
+        assert broker.stage(name, 0, ONE).status == 200
+    assert [file["name"] for file in broker.json("/v1/staged?after=listed-a")["staged"]][:2] == ["listed-b", "listed-c"]
+    address = Address("127.0.0.1", broker.port)
+    with Client(address, 10) as client:
+        ours = [file for file in client.staged() if file.name.startswith("listed-")]
+    assert [(file.name, file.bytes, file.publishing) for file in ours] == [
+        (f"listed-{letter}", len(ONE), False) for letter in "abc"
+    ]
+    assert all(abs(file.touched_ns - time.time_ns()) < 600e9 for file in ours)
+    words = ["--brokers", str(address), "staged"]
+    assert main([*words, "--drop", "listed-b"]) == 0
+    assert main([*words, "--drop", "listed-b"]) == 1
+    assert main([*words, "--drop-older", "1"]) == 0
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "listed-a" in said.out and "listed-c" in said.out and "dropped listed-b of" in said.out
+    assert "listed-b is not staged" in said.err
+    assert main([*words, "--drop-older", "0"]) == 0
+    assert not [file for file in broker.json("/v1/staged")["staged"] if file["name"].startswith("listed-")]

@@ -1,0 +1,20 @@
+"""`mq-pipeline init`: writes a declarative project, once. What is in it is its owner's from then on."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from mq_shards.pipeline.run import add_project_arguments, project_of
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_project_arguments(command)
+
+
+def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
+    project = project_of(options, connection)
+    project.write()
+    print(f"{project.directory} is a project now: what is in transformations/ and the spec is yours to change.")
+    print(f"spark-pipelines --remote '{master}' run --spec {project.spec_path}")
+    return 0

@@ -1,0 +1,78 @@
+"""`mq-pipeline staged`: what tasks have staged that no batch has published, and removing it.
+
+A job that is killed leaves what its tasks had staged. Brokers remove what nobody has touched for a day by themselves;
+until then it counts in `http.staged-bytes`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from mq_shards.pipeline.client import BrokerError, Client, StagedFile
+from mq_shards.pipeline.options import OptionError, connection_of
+from mq_shards.pipeline.tables import text_table
+
+PATIENCE_S = 10.0
+CONFLICTS = (404, 409)  # it has gone meanwhile, or is being published
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    drop = command.add_mutually_exclusive_group()
+    drop.add_argument("--drop", metavar="NAME", help="remove this one")
+    older = "remove what nobody has touched for so long. What a job is writing just now is lost if it is older"
+    drop.add_argument("--drop-older", metavar="HOURS", type=float, help=older)
+
+
+def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
+    """Needs no Spark. The exit status is 1 when there was none of that name, or a broker does not answer."""
+    del master
+    try:
+        clients = [Client(address, PATIENCE_S) for address in connection_of(connection)]
+        if options.drop is None and options.drop_older is None:
+            return _show(clients)
+        dropped = sum(_drop(client, options) for client in clients)
+    except (BrokerError, OptionError) as error:
+        print(f"mq-pipeline: {error}", file=sys.stderr)
+        return 1
+    if options.drop is not None and not dropped:
+        print(f"mq-pipeline: {options.drop} is not staged, or is being published", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _drop(client: Client, options: argparse.Namespace) -> int:
+    before_ns = 0 if options.drop_older is None else time.time_ns() - int(options.drop_older * 3600e9)
+    dropped = 0
+    with client:
+        for name in [options.drop] if options.drop is not None else list(_older(client, before_ns)):
+            try:
+                client.drop_staged(name)
+            except BrokerError as error:
+                if error.status not in CONFLICTS:
+                    raise
+                continue
+            dropped += 1
+            print(f"dropped {name} of {client.address}")
+    return dropped
+
+
+def _older(client: Client, before_ns: int) -> Iterator[str]:
+    return (file.name for file in client.staged() if file.touched_ns <= before_ns and not file.publishing)
+
+
+def _show(clients: list[Client]) -> int:
+    rows: list[tuple[str, ...]] = []
+    for client in clients:
+        with client:
+            rows += [_row(client, file) for file in client.staged()]
+    print(text_table(("staged", "broker", "bytes", "last touched", ""), rows))
+    return 0
+
+
+def _row(client: Client, file: StagedFile) -> tuple[str, ...]:
+    touched = datetime.fromtimestamp(file.touched_ns / 1e9, UTC).isoformat(" ", "seconds")
+    return file.name, str(client.address), str(file.bytes), touched, "being published" if file.publishing else ""
