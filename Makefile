@@ -5,6 +5,7 @@
 # make bench   measure, beside beanstalkd, nsqd and nats-server if they are there  (ARGS=...)
 # make bench-check     has anything become worse than perf/baseline.json says? under 5 minutes, exit status 1 if so
 # make pipeline-demo   a broker of its own, events through two protocols, and what Spark makes of them; about 80 s
+# make wheel   dist/*.whl, for machines without a compiler; make deb: a Debian package of it
 # make setup   what the others need: .venv, packages, the C core; done once, redone when something changes
 
 PYTHON ?= python3
@@ -14,7 +15,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test test-long lint bench bench-check pipeline-demo setup beanstalkd nsq nats nats-old pulsar spark java
+.PHONY: run test test-long lint bench bench-check pipeline-demo wheel deb setup beanstalkd nsq nats nats-old pulsar spark java
 
 CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch] csrc/*/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -75,6 +76,17 @@ bench-check: setup beanstalkd nsq nats
 pipeline-demo: setup spark
 	@exec .venv/bin/python -m mq_shards.pipeline.demo $(ARGS)
 
+# For any Linux whose C library is as new as this one's, and any Python from 3.11 on.
+wheel: setup
+	@rm -rf build/wheel dist/mq_shards-*.whl
+	.venv/bin/python -c '$(call EXTRA,package)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
+	.venv/bin/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w build/wheel .
+	PATH=$$PWD/.venv/bin:$$PATH .venv/bin/auditwheel repair -w dist build/wheel/*.whl >/dev/null
+	ls dist/*.whl
+
+deb: wheel
+	@PATH=$$PWD/.venv/bin:$$PATH sh deploy/debian/build dist/mq_shards-*.whl dist
+
 setup: .venv/.built
 
 # The tests compare with the real one, and skip that where it cannot be had.
@@ -85,14 +97,14 @@ beanstalkd:
 	fi
 
 # Spark is large (700 MB, about a minute), so `run` does without. Where it or Java cannot be had, its tests are skipped.
-SPARK_EXTRA := import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-	print(*p["optional-dependencies"]["spark"], sep="\n")
+EXTRA = import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	print(*p["optional-dependencies"]["$(1)"], sep="\n")
 
 spark: java .venv/.spark
 
 .venv/.spark: pyproject.toml | .venv/.packages
 	@echo "installing Spark into .venv"
-	if .venv/bin/python -c '$(SPARK_EXTRA)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
+	if .venv/bin/python -c '$(call EXTRA,spark)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
 	then
 		touch $@
 	else
