@@ -81,6 +81,7 @@ def test_the_debian_package_serves_and_leaves_the_messages(made: dict[str, Path]
         f"{NO_COMPILER}dpkg -i /given/package.deb >/dev/null\n"
         "mq-shards --version\n"
         "grep -x 'ExecStart=/usr/bin/mq-shards --config /etc/mq-shards.toml' /lib/systemd/system/mq-shards.service\n"
+        "grep -q '^ExecReload=' /lib/systemd/system/mq-shards.service\n"
         "! grep -q DynamicUser /lib/systemd/system/mq-shards.service\n"
         "mq-shards check-config --config /etc/mq-shards.toml >/dev/null\n"
         "sed -i 's/127.0.0.1:[0-9]*/127.0.0.1:0/' /etc/mq-shards.toml\n"
