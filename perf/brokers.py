@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -336,10 +337,12 @@ class Broker:
 
 
 def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """Not of those that the kernel gives to clients: it stays free until it is listened on."""
+    while True:
+        port = 10_000 + secrets.randbelow(22_000)
+        with socket.socket() as listener, contextlib.suppress(OSError):
+            listener.bind(("127.0.0.1", port))
+            return port
 
 
 def stats(port: int, timeout_s: float = 5.0) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -22,6 +23,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 60.0
+LOWEST_PORT, HIGHEST_PORT = 10_000, 32_000
 STOP_SECONDS = 20.0
 
 
@@ -145,10 +147,13 @@ def wait_until(condition: object, what: str, seconds: float = 60.0) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
+    """Of those that the kernel gives to nobody who asks for any: what is free stays free until it is taken by its number.
+    Tests of several processes choose at once."""
+    while True:
+        port = LOWEST_PORT + secrets.randbelow(HIGHEST_PORT - LOWEST_PORT)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
 
 
 def start(

@@ -11,7 +11,7 @@ import pytest
 from mq_shards.gateway import standby
 from mq_shards.ringbuf.control import Control
 
-from tests.servers import SINGLE, free_port, running
+from tests.servers import SINGLE, free_port, running, wait_until
 
 # Each of these takes milliseconds and megabytes, and nothing that happens before a broker serves needs it.
 LATE = {
@@ -47,7 +47,7 @@ def pss_kb(pid: int) -> int:
 
 def test_an_idle_broker_is_small() -> None:
     with running(SINGLE, options=all_listeners()) as server:
-        assert len(server.pids()) == 4
+        wait_until(lambda: len(server.pids()) == 4, "all are there")
         assert sum(pss_kb(pid) for pid in server.pids()) < IDLE_KB
 
 

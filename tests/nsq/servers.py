@@ -14,7 +14,7 @@ from pathlib import Path
 
 from perf.peers import nsq_program
 from tests import servers
-from tests.servers import Server, Shape, wait_until
+from tests.servers import Server, Shape, free_port, wait_until
 
 Options = Mapping[str, str | Sequence[str]]  # a list: given several times
 HOST = "127.0.0.1"
@@ -99,10 +99,8 @@ def listening(server: NsqServer) -> dict[str, int]:
 
 
 def two_free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind((HOST, 0))
-        return one.getsockname()[1], other.getsockname()[1]
+    one, other = free_port(), free_port()
+    return (one, other) if one != other else two_free_ports()
 
 
 def pairs(options: Options) -> Iterator[tuple[str, str]]:
