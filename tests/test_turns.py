@@ -253,6 +253,28 @@ def test_a_touch_that_is_cut_short_looks_at_no_other(bench: Channels) -> None:
     assert touch(old) < 10 * touch(new[:2000])
 
 
+def test_what_is_given_back_in_falling_order_comes_in_rising_order_and_as_quickly(bench: Channels) -> None:
+    assert join(bench, 1, lib.POLICY_FAILOVER, name="a", credit=0) == OK
+    ids = bench.mpub("t", [b""] * MANY)
+
+    def give_back(order: list[int]) -> float:
+        assert deliver(bench, 1) == ids
+        bench.raw(lib.MSG_CREDIT, 1)
+        bench.turn()
+        took = 0.0
+        for start in range(0, MANY, 2000):
+            for id in order[start : start + 2000]:
+                bench.raw(lib.MSG_REQUEUE, 1, id=id)
+            began = time.thread_time()
+            bench.turn()
+            took += time.thread_time() - began
+        return took
+
+    rising = min(give_back(ids) for _ in range(2))
+    assert give_back(ids[::-1]) < 10 * rising
+    assert deliver(bench, 1) == ids
+
+
 def take(bench: Channels, conn: int, count: int) -> list[int]:
     """Jobs of tube t that it reserves."""
     bench.raw(WATCH, conn, topic=bench.topic("t"))

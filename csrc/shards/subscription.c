@@ -540,14 +540,23 @@ void delivery_extend(struct worker *w, uint32_t delivery) {
     push(&w->subscriptions.deadlines, deadline_places(w), heap_key(d->deadline_ns, (uint32_t)d->seq, delivery));
 }
 
+/* Behind which of those that are to be made again a message stands: in the order of seqs, whatever order they come in. */
+static uint32_t place_again(const struct worker *w, const struct subscription *s, uint64_t seq) {
+    if (!subscription_is_ordered(s)) return s->again_last;
+    bool at_end = !s->again_near || delivery_of(w, s->again_last)->seq <= seq;
+    uint32_t before = at_end ? s->again_last : s->again_near;
+    while (before && delivery_of(w, before)->seq > seq) before = delivery_of(w, before)->previous;
+    if (!before) return 0;
+    for (uint32_t next; (next = delivery_of(w, before)->following) && delivery_of(w, next)->seq <= seq;) before = next;
+    return before;
+}
+
 void delivery_again(struct worker *w, uint32_t delivery) {
     struct delivery *d = delivery_of(w, delivery);
     struct subscription *s = at(w, d->subscription);
     assert(!d->state);
     d->state = DELIVERY_AGAIN;
-    uint32_t before = s->again_last;
-    while (before && subscription_is_ordered(s) && delivery_of(w, before)->seq > d->seq)
-        before = delivery_of(w, before)->previous;
+    uint32_t before = place_again(w, s, d->seq);
     uint32_t *link = before ? &delivery_of(w, before)->following : &s->again_first;
     d->previous = before;
     d->following = *link;
@@ -556,6 +565,7 @@ void delivery_again(struct worker *w, uint32_t delivery) {
         delivery_of(w, d->following)->previous = delivery;
     else
         s->again_last = delivery;
+    s->again_near = delivery;
     s->again++;
     subscription_due(w, d->subscription);
 }
@@ -575,6 +585,7 @@ void delivery_defer(struct worker *w, uint32_t delivery, uint64_t deadline_ns) {
 }
 
 static void take_again(struct worker *w, struct subscription *s, const struct delivery *d) {
+    if (delivery_of(w, s->again_near) == d) s->again_near = d->previous ? d->previous : d->following;
     if (d->previous)
         delivery_of(w, d->previous)->following = d->following;
     else

@@ -58,6 +58,7 @@ struct subscription {
     uint64_t joined;                /* topic.messages when it was made, less what waited for it */
 
     uint32_t again_first, again_last, again; /* deliveries to be made again, oldest first */
+    uint32_t again_near;                     /* where one came to stand last: the next is seldom far from it */
     uint32_t deferred_first, deferred;
     uint32_t inflight;
     uint32_t consumer_first, consumers;

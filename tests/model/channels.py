@@ -180,7 +180,6 @@ class Broker(Model):
         self.clients: dict[int, Client] = {}
         self.topics: dict[bytes, Topic] = {}
         self.messages: dict[int, Message] = {}
-        self.kept: set[bytes] = set()  # topics that the acceptor keeps open
         # Beanstalk connections that use default because all begin so, and those that watch it.
         self.use_began: set[int] = set()
         self.watch_began: set[int] = set()
@@ -242,13 +241,11 @@ class Broker(Model):
         if client.channel is not None:
             self.fail(client, b"E_INVALID cannot SUB in current state")
             return
-        self._keep(topic_name)
         client.channel = self._channel(self._lasting(topic_name), name)
         client.channel.clients.append(client)
         client.expected.append(OK)
 
     def publish(self, client: Client, topic_name: bytes, bodies: Sequence[bytes], delay_ms: int = 0) -> None:
-        self._keep(topic_name)
         topic = self._lasting(topic_name)
         for body in bodies:
             message = Message(self.next_id, body, self.now, delay_ms * MS, MSG_TIMEOUT)
@@ -394,10 +391,6 @@ class Broker(Model):
         if name not in self.topics:
             self.topics[name] = Topic(name)
         return self.topics[name]
-
-    def _keep(self, name: bytes) -> None:
-        self.kept.add(name)
-        self._find_or_make(name)
 
     def _lasting(self, name: bytes) -> Topic:
         topic = self.topic(name)
@@ -633,7 +626,7 @@ class Broker(Model):
 
     def _forget_if_unused(self, tube: Tube) -> None:
         topic = self.topics.get(tube.name)
-        if tube.name in self.kept or (topic is not None and topic.lasting):
+        if topic is not None and topic.lasting:
             return
         super()._forget_if_unused(tube)
         if not tube.using and not tube.watching and topic is not None and not topic.written:
@@ -655,7 +648,6 @@ class Broker(Model):
         for client in self.clients.values():
             if client.open:
                 self.hang_up(client)
-        self.kept.clear()
         for number in [n for n in self.conns if self.is_open(n)]:
             # Nobody is served who is about to go.
             if self.conns[number].waiting:
