@@ -6,24 +6,7 @@
 #include <sys/mman.h>
 
 /* Items to a bucket: the heads cost half as much as with one each. */
-enum { FIRST_BUCKETS = 1024, LINE_BITS = 4, CHAIN = 2 };
-
-static struct indexed *at(const struct arena *items, uint32_t number) {
-    return arena_at(items, number);
-}
-
-/* The low bits of n as they are; those above mixed, so that a stride in n makes no long chains. */
-static uint32_t hash(const struct index *index, uint64_t key) {
-    uint64_t n = index->shift ? key >> index->shift : key / index->shards;
-    uint64_t mixed = (n >> LINE_BITS) * 0x9e3779b97f4a7c15ULL >> 32;
-    return (uint32_t)(mixed << LINE_BITS | (n & ((1u << LINE_BITS) - 1)));
-}
-
-static uint32_t bucket_of(const struct index *index, uint64_t key) {
-    uint32_t h = hash(index, key);
-    uint32_t bucket = h & (index->level_mask << 1 | 1);
-    return bucket < index->buckets ? bucket : h & index->level_mask;
-}
+enum { FIRST_BUCKETS = 1024, CHAIN = 2 };
 
 bool index_open(struct index *index, uint32_t limit, uint32_t shards) {
     uint64_t bytes = sizeof(uint32_t) * (uint64_t)(limit > FIRST_BUCKETS ? limit : FIRST_BUCKETS);
@@ -50,16 +33,10 @@ void index_reset(struct index *index) {
     index->level_mask = FIRST_BUCKETS - 1;
 }
 
-uint32_t index_find(const struct index *index, const struct arena *items, uint64_t key) {
-    uint32_t number = index->heads[bucket_of(index, key)];
-    while (number && at(items, number)->key != key) number = at(items, number)->next;
-    return number;
-}
-
 uint32_t index_next(const struct arena *items, uint32_t number) {
-    uint64_t key = at(items, number)->key;
-    do number = at(items, number)->next;
-    while (number && at(items, number)->key != key);
+    uint64_t key = index_item(items, number)->key;
+    do number = index_item(items, number)->next;
+    while (number && index_item(items, number)->key != key);
     return number;
 }
 
@@ -71,9 +48,9 @@ static void split(struct index *index, const struct arena *items) {
     uint32_t number = index->heads[old];
     uint32_t stay = 0, move = 0;
     while (number) {
-        struct indexed *item = at(items, number);
+        struct indexed *item = index_item(items, number);
         uint32_t next = item->next;
-        uint32_t *list = bucket_of(index, item->key) == added ? &move : &stay;
+        uint32_t *list = index_bucket(index, item->key) == added ? &move : &stay;
         item->next = *list;
         *list = number;
         number = next;
@@ -85,18 +62,18 @@ static void split(struct index *index, const struct arena *items) {
 
 void index_insert(struct index *index, const struct arena *items, uint32_t number) {
     if (index->count / CHAIN >= index->buckets) split(index, items);
-    uint32_t *head = &index->heads[bucket_of(index, at(items, number)->key)];
-    at(items, number)->next = *head;
+    uint32_t *head = &index->heads[index_bucket(index, index_item(items, number)->key)];
+    index_item(items, number)->next = *head;
     *head = number;
     index->count++;
 }
 
 void index_remove(struct index *index, const struct arena *items, uint32_t number) {
-    uint32_t *link = &index->heads[bucket_of(index, at(items, number)->key)];
+    uint32_t *link = &index->heads[index_bucket(index, index_item(items, number)->key)];
     while (*link != number) {
         assert(*link);
-        link = &at(items, *link)->next;
+        link = &index_item(items, *link)->next;
     }
-    *link = at(items, number)->next;
+    *link = index_item(items, number)->next;
     index->count--;
 }

@@ -34,9 +34,28 @@ bool index_open(struct index *index, uint32_t limit, uint32_t shards);
 void index_close(struct index *index);
 void index_reset(struct index *index);
 
+static inline struct indexed *index_item(const struct arena *items, uint32_t number) {
+    return arena_at(items, number);
+}
+
+/* How many of the low bits of n stay as they are; those above are mixed, so that a stride in n makes no long chains. */
+enum { INDEX_LINE_BITS = 4 };
+
+static inline uint32_t index_bucket(const struct index *index, uint64_t key) {
+    uint64_t n = index->shift ? key >> index->shift : key / index->shards;
+    uint64_t mixed = (n >> INDEX_LINE_BITS) * 0x9e3779b97f4a7c15ULL >> 32;
+    uint32_t h = (uint32_t)(mixed << INDEX_LINE_BITS | (n & ((1u << INDEX_LINE_BITS) - 1)));
+    uint32_t bucket = h & (index->level_mask << 1 | 1);
+    return bucket < index->buckets ? bucket : h & index->level_mask;
+}
+
 /* `items` is the arena that the numbers name. index_find returns 0 for an unknown key; index_next the next item with the
- * same one. */
-uint32_t index_find(const struct index *index, const struct arena *items, uint64_t key);
+ * same one. Here, as it is looked into several times a message. */
+static inline uint32_t index_find(const struct index *index, const struct arena *items, uint64_t key) {
+    uint32_t number = index->heads[index_bucket(index, key)];
+    while (number && index_item(items, number)->key != key) number = index_item(items, number)->next;
+    return number;
+}
 uint32_t index_next(const struct arena *items, uint32_t number);
 void index_insert(struct index *index, const struct arena *items, uint32_t number);
 void index_remove(struct index *index, const struct arena *items, uint32_t number);
