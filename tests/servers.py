@@ -147,8 +147,8 @@ def wait_until(condition: object, what: str, seconds: float = 60.0) -> None:
 
 
 def free_port() -> int:
-    """Of those that the kernel gives to nobody who asks for any: what is free stays free until it is taken by its number.
-    Tests of several processes choose at once."""
+    """Of those that the kernel gives to nobody who asks for any: what is free stays so until somebody takes it. Tests
+    of several processes choose at once."""
     while True:
         port = LOWEST_PORT + secrets.randbelow(HIGHEST_PORT - LOWEST_PORT)
         with socket.socket() as s, contextlib.suppress(OSError):

@@ -586,7 +586,7 @@ void acceptor_durations(const struct acceptor *a, uint32_t what, uint64_t *count
     memset(counts, 0, HISTOGRAM_BUCKETS * sizeof *counts);
     *sum_ns = 0;
     for (uint32_t i = 0; i < a->workers && what < BOARD_DURATIONS; i++) {
-        const struct histogram *const h = &a->board->workers[i].durations[what];
+        const struct time_histogram *const h = &a->board->workers[i].durations[what];
         for (uint32_t n = 0; n < HISTOGRAM_BUCKETS; n++) counts[n] += read_of(&h->counts[n]);
         *sum_ns += read_of(&h->sum_ns);
     }

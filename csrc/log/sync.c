@@ -19,7 +19,7 @@ struct syncer {
     bool stopping; /* under the lock */
     int wake_fd;
     int (*sync_fd)(int fd);
-    struct histogram *took; /* NULL: nobody wants to know */
+    struct time_histogram *took; /* NULL: nobody wants to know */
 
     /* The round. The worker writes it when no round is under way, the thread reads it while one is. The round is over
      * with the store to `done` or `error`: whoever sees that may start the next one. */
@@ -65,7 +65,7 @@ static void run_round(struct syncer *s) {
         if (error == 0) error = sync_retrying(s, s->fds[i]);
         (void)close(s->fds[i]);
     }
-    if (s->took) histogram_add(s->took, now_ns() - began_ns, 1);
+    if (s->took) time_histogram_add(s->took, now_ns() - began_ns, 1);
     bool wake = s->wake || error != 0;
     /* Release: whoever reads the ticket or the error (acquire) comes after the syncs, and after our last look at the
      * round's fields, which it may write to from here on. */
@@ -126,7 +126,7 @@ struct syncer *syncer_new(int wake_fd, int (*sync_fd)(int fd)) {
     return s;
 }
 
-void syncer_measure(struct syncer *s, struct histogram *took) {
+void syncer_measure(struct syncer *s, struct time_histogram *took) {
     s->took = took;
 }
 

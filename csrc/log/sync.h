@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/histogram.h"
+#include "base/time_histogram.h"
 
 /* Descriptors in one round, at most. */
 #define SYNCER_MAX_FDS 4096u
@@ -32,7 +32,7 @@ struct syncer *syncer_new(int wake_fd, int (*sync_fd)(int fd));
 void syncer_free(struct syncer *syncer);
 
 /* Counts how long rounds take from then on, on the syncer's thread; before the first. */
-void syncer_measure(struct syncer *syncer, struct histogram *took);
+void syncer_measure(struct syncer *syncer, struct time_histogram *took);
 
 /* Starts a round. False, and nothing happens, if one is under way, or one has failed, or the descriptors could not be
  * duplicated. `ticket` must be above the last. `wake`: write to wake_fd when it is done (when it fails, that is done

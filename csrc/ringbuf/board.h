@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "base/histogram.h"
+#include "base/time_histogram.h"
 
 #define BOARD_MAX_ACCEPTORS 64
 #define BOARD_MAX_WORKERS   64
@@ -51,7 +51,7 @@ struct worker_board {
     uint64_t records_written;
     uint64_t records_migrated;
     uint64_t catalog_version; /* rises when a topic or a subscription is made or deleted */
-    struct histogram durations[BOARD_DURATIONS];
+    struct time_histogram durations[BOARD_DURATIONS];
 };
 
 struct board {

@@ -4,7 +4,7 @@
 
 static void count(struct publishes *some, struct worker_board *board, uint64_t now_ns) {
     if (!some->count) return;
-    histogram_add(&board->durations[DURATION_PUBLISH], now_ns - some->since_ns, some->count);
+    time_histogram_add(&board->durations[DURATION_PUBLISH], now_ns - some->since_ns, some->count);
     some->count = 0;
 }
 
@@ -16,7 +16,7 @@ static void join(struct publishes *all, struct publishes *some) {
 }
 
 void durations_turn(struct durations *d, struct worker_board *board, uint64_t now_ns) {
-    if (d->was_busy) histogram_add(&board->durations[DURATION_TURN], now_ns - d->began_ns, 1);
+    if (d->was_busy) time_histogram_add(&board->durations[DURATION_TURN], now_ns - d->began_ns, 1);
     count(&d->out, board, now_ns);
     d->began_ns = now_ns;
     d->published = board->published;
