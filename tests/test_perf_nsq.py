@@ -231,7 +231,7 @@ def test_a_message_that_comes_again_is_counted() -> None:
 
 def test_a_whole_short_benchmark_has_figures_of_every_load(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    command = [sys.executable, "-m", "perf.bench", "--protocol", "nsq", "--quick", "--seconds", "0.1"]
+    command = [sys.executable, "-m", "perf.bench", "--protocol", "nsq", "--quick", "--seconds", "0.3"]
     done = subprocess.run(
         [*command, "--json", str(path), "--dir", str(tmp_path)],
         cwd=Path(brokers.__file__).parent.parent, capture_output=True, text=True, timeout=110, env=os.environ.copy(),

@@ -16,7 +16,7 @@ async function learn() {
   Object.assign(me, await ask("/v1/login"));
   button.hidden = !me.user;
   button.textContent = me.user ?? "";
-  button.title = `You are ${me.user}: log out`;
+  button.title = me.user ? `You are ${me.user}: log out` : "";
 }
 
 // When it comes back, somebody is there, or nobody has to be. One form, however many ask.
