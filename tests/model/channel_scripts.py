@@ -330,8 +330,7 @@ class Scene:
         self.topics = script.topics
         self.workers = workers
         self.shards = shards
-        engine = Engine(workers, shards, ring_bytes, piece)
-        self.stage = Stage(Broker(lambda names: len({engine.worker_of(name) for name in names}) > 1), engine)
+        self.stage = Stage(Broker(), Engine(workers, shards, ring_bytes, piece))
         self.model = self.stage.model
         self.rng = random.Random(0)
         self.bodies = 0

@@ -8,7 +8,7 @@ of each client that are no messages. Which message goes to whom is often left op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -174,9 +174,7 @@ class NoChannelError(Exception):
 
 
 class Broker(Model):
-    def __init__(self, is_spread: Callable[[set[bytes]], bool] = lambda names: False) -> None:
-        """`is_spread`: whether these tubes are on several workers."""
-        self.is_spread = is_spread
+    def __init__(self) -> None:
         self.clients: dict[int, Client] = {}
         self.topics: dict[bytes, Topic] = {}
         self.messages: dict[int, Message] = {}
@@ -616,13 +614,9 @@ class Broker(Model):
             self.watch_began.discard(conn.number)
 
     def _wait(self, conn: Conn, until: int) -> None:
-        is_spread = self.is_spread({tube.name for tube in conn.watch})
-        for tube in [] if is_spread else conn.watch:
+        for tube in conn.watch:
             self.want(tube.name)
         super()._wait(conn, until)
-        # Over several workers it is first asked what there is: only who really waits wants what it watches.
-        for tube in conn.watch if is_spread and conn.waiting else []:
-            self.want(tube.name)
 
     def _forget_if_unused(self, tube: Tube) -> None:
         topic = self.topics.get(tube.name)

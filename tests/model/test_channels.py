@@ -7,7 +7,11 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from tests.model.channel_scripts import Scene, Script, smallest
+from tests.engine import Engine
+from tests.model.channel_scripts import Scene, Script, Stage, smallest
+from tests.model.channels import Broker
+from tests.model.scripts import Command
+from tests.nsq import frames
 
 SCRIPTS = int(os.environ.get("EXAMPLES", "150"))
 FIRST = int(os.environ.get("SEED", "0"))
@@ -47,3 +51,23 @@ def test_channels_and_tubes_are_as_the_model_says(shape: Shape) -> None:
         error = of_script.failure(script)
         assert error is not None
         raise error
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_reserve_that_does_not_wait_gets_what_nsq_published(workers: int) -> None:
+    """Wherever what it watches lies: it reserves, and so it wants all of that."""
+    stage = Stage(Broker(), Engine(workers, 16))
+    try:
+        worker_of = stage.engine.worker_of
+        away = next(tube for tube in (b"a", b"b", b"c") if workers == 1 or worker_of(tube) != worker_of(b"default"))
+        conn, client = stage.connect(), stage.connect_nsq()
+        stage.run(conn, Command(b"watch %s\r\n" % away))
+        stage.model.publish(client, b"default", [b"published"])
+        stage.say(client, frames.pub("default", b"published"))
+        stage.check(conn)
+        assert not stage.model.jobs, "the watch that every connection begins with does not want the tube"
+        stage.run(conn, Command(b"reserve-with-timeout 0\r\n"))
+        assert [job.body for job in stage.model.conns[conn].reserved] == [b"published"]
+        stage.check(conn)
+    finally:
+        stage.engine.dispose()
