@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -24,6 +23,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from perf import load, pulsar_standalone
 from perf.peers import nats_server, nsq_program
+from perf.ports import free_port as free_port
 
 START_LIMIT_S: Final = 20.0
 STANDALONE_START_LIMIT_S: Final = 120.0
@@ -334,15 +334,6 @@ class Broker:
             raise BrokerError(
                 f"{self.product.name} ended with status {self._process.returncode}: {self.output()[-2000:].strip()}"
             )
-
-
-def free_port() -> int:
-    """Not of those that the kernel gives to clients: it stays free until it is listened on."""
-    while True:
-        port = 10_000 + secrets.randbelow(22_000)
-        with socket.socket() as listener, contextlib.suppress(OSError):
-            listener.bind(("127.0.0.1", port))
-            return port
 
 
 def stats(port: int, timeout_s: float = 5.0) -> dict[str, str]:

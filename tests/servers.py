@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
 import signal
 import socket
@@ -21,9 +20,10 @@ from pathlib import Path
 
 import pytest
 
+from perf.ports import free_port as free_port
+
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 60.0
-LOWEST_PORT, HIGHEST_PORT = 10_000, 32_000
 STOP_SECONDS = 20.0
 
 
@@ -144,16 +144,6 @@ def wait_until(condition: object, what: str, seconds: float = 60.0) -> None:
     while not condition():
         assert time.monotonic() < until, f"waited {seconds} s in vain until {what}"
         time.sleep(0.002)
-
-
-def free_port() -> int:
-    """Of those that the kernel gives to nobody who asks for any: what is free stays so until somebody takes it. Tests
-    of several processes choose at once."""
-    while True:
-        port = LOWEST_PORT + secrets.randbelow(HIGHEST_PORT - LOWEST_PORT)
-        with socket.socket() as s, contextlib.suppress(OSError):
-            s.bind(("127.0.0.1", port))
-            return port
 
 
 def start(
