@@ -35,8 +35,8 @@ static bool lengths_fit(const struct run *run, const struct record *r) {
 
 static bool is_wanted(const struct decoder *d, const struct record *r) {
     const bool last_ends_run = d->run.records != 1 || record_stride(r) == d->run.bytes;
-    const bool message = r->kind == RECORD_PUBLISH || r->kind == RECORD_MOVED;
-    return message && last_ends_run && r->seq >= d->next_seq && r->seq < d->end_seq;
+    const bool known = r->kind == RECORD_PUBLISH || r->kind == RECORD_MOVED || r->kind == RECORD_STAGED;
+    return known && last_ends_run && r->seq >= d->next_seq && r->seq < d->end_seq;
 }
 
 static void note_gap(struct decoder *d, uint64_t until) {
@@ -345,7 +345,7 @@ enum decode_result decode_runs(struct decoder *d, const void *input, size_t byte
             result = DECODE_MISPLACED;
             break;
         }
-        result = put_record(d, r, out, &last);
+        result = r->kind == RECORD_STAGED ? DECODE_MORE : put_record(d, r, out, &last);
         if (result == DECODE_PACKED) d->packed_at += (uint64_t)(at - (const uint8_t *)input);
         if (result != DECODE_MORE) break;
         note_gap(d, r->seq);

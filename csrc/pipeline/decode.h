@@ -2,7 +2,7 @@
  * checks each record and copies what is wanted of it. Knows nothing of sockets, files and workers.
  *
  * A run is a header of 16 bytes (struct run) and records as csrc/log/log.h lays them out, PUBLISH or MOVED, all of one
- * topic, each padded to 8. Runs follow each other; input may be cut anywhere.
+ * topic, each padded to 8; or STAGED, of a transaction that was aborted: a place without a row, which is no gap. Runs follow each other; input may be cut anywhere.
  *
  * A record is one row; a batch of a Pulsar client's is one for each of its messages, if it is what it says it is. What is
  * compressed the caller opens, with a library (DECODE_PACKED). Seqs count records: a batch may be cut between two calls.

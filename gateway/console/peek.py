@@ -31,7 +31,8 @@ MAX_BODY_BYTES: Final = 1 << 20  # shown of one message
 DEFAULT_BODY_BYTES: Final = 4096
 MAX_ANSWER_BYTES: Final = 4 << 20
 SCAN_BYTES: Final = 4 << 20  # of the log, for one answer
-MESSAGE_HEADERS: Final = 8  # csrc/log/records.h
+MESSAGE_HEADERS: Final = 8  # csrc/log/records.h, as
+STAGED: Final = 18
 TAGS: Final[Mapping[int, str]] = {1: "nats", 2: "pulsar", 3: "spark"}  # enum headers_tag
 HEADERS_BYTES: Final = 16 + 65536  # a struct headers, and as many as there may be; csrc/ringbuf/message.h
 
@@ -172,20 +173,23 @@ def messages_of(runs: Runs, most: int) -> list[Message]:
             at, end = offset, offset + length
             while at < end and len(found) < MAX_MESSAGES:
                 message, size = _message_at(run.fd, at, most)
-                found.append(message)
+                if message is not None:
+                    found.append(message)
                 at += (size + 7) // 8 * 8
     return found
 
 
-def _message_at(fd: int, at: int, most: int) -> tuple[Message, int]:
-    """And the record's length. OSError: what is there is no record."""
+def _message_at(fd: int, at: int, most: int) -> tuple[Message | None, int]:
+    """And the record's length. None: its transaction was aborted. OSError: what is there is no record."""
     head = os.pread(fd, RECORD_HEADER.size + 256, at)
     if len(head) < RECORD_HEADER.size:
         raise OSError(f"the record at {at} ends in the middle")
-    size, _, _, attribute_bytes, flags, _, seq, time_ns, identity = RECORD_HEADER.unpack_from(head)
+    size, _, kind, attribute_bytes, flags, _, seq, time_ns, identity = RECORD_HEADER.unpack_from(head)
     begin = RECORD_HEADER.size + attribute_bytes
     if size < begin:
         raise OSError(f"the record at {at} is damaged")
+    if kind == STAGED:
+        return None, size
     attributes = head[RECORD_HEADER.size : begin]
     wanted = min(size - begin, most + HEADERS_BYTES if flags & MESSAGE_HEADERS else most)
     content = os.pread(fd, wanted, at + begin)

@@ -5,10 +5,11 @@
     12   4   CRC-32C of everything from 16 on
     16   64  the segment's header, so that an index of another segment of that name does not fit
     80   8   the segment's size
-    88   20  counts: topic numbers that occur, stretches, names, bytes of names, damaged places
-    108  4   zeros
-    112      the columns of `Stretches` in their order; of names: number (u4), next seq (u8), where the name ends (u4),
-             the names; of damaged places: offset, until (u8); each column padded to a multiple of 8
+    88   32  counts: topic numbers that occur, stretches, names, bytes of names, damaged places; topic numbers and
+             stretches of what is staged, aborted transactions
+    120      the columns of `Stretches` in their order, and once more of what is staged; of names: number (u4), next seq
+             (u8), where the name ends (u4), the names; of damaged places: offset, until (u8); of aborted transactions:
+             topic number, transaction (u8); each column padded to a multiple of 8
 
 little-endian. It is mapped when it is used: nobody cuts it.
 """
@@ -29,8 +30,8 @@ from mq_shards.shards.reader.segment import Damage, Known, Segment
 from mq_shards.shards.reader.stretches import COLUMNS, OF_TOPICS, Stretches, merge
 
 MAGIC: Final = 0x58444E4951534D71
-VERSION: Final = 1
-_HEAD: Final = struct.Struct("<QII64sQIIIII4x")
+VERSION: Final = 2
+_HEAD: Final = struct.Struct("<QII64sQ8I")
 _CRC_FROM: Final = 16
 assert _HEAD.size % 8 == 0
 
@@ -41,10 +42,10 @@ def index_path(segment: Path) -> Path:
 
 def save(path: Path, segment: Segment, size: int) -> None:
     """`path` is the segment's, `size` its file's. Raises OSError; nothing half written is left under the name."""
-    part = segment.parts[0] if segment.parts else merge([])
+    part, staged = (found[0] if found else merge([]) for found in (segment.parts, segment.staged))
     names = b"".join(known.name for known in segment.topics.values())
     columns: list[npt.NDArray[Any]] = [
-        np.ascontiguousarray(getattr(part, name), kind) for name, kind in COLUMNS.items()
+        np.ascontiguousarray(getattr(of, name), kind) for of in (part, staged) for name, kind in COLUMNS.items()
     ]
     columns += [
         np.array(list(segment.topics), "<u4"),
@@ -52,9 +53,11 @@ def save(path: Path, segment: Segment, size: int) -> None:
         np.cumsum([len(known.name) for known in segment.topics.values()], dtype="<u4"),
         np.frombuffer(names, "u1"),
         np.array([(place.offset, place.until) for place in segment.damage], "<u8"),
+        np.array(sorted(segment.aborted), "<u8"),
     ]
     body = b"".join(_padded(column.tobytes()) for column in columns)
-    counts = (len(part.number), len(part), len(segment.topics), len(names), len(segment.damage))
+    counts = [len(part.number), len(part), len(segment.topics), len(names), len(segment.damage)]
+    counts += [len(staged.number), len(staged), len(segment.aborted)]
     head = _HEAD.pack(MAGIC, VERSION, 0, segment.header, size, *counts)
     crc = crc32c(body, crc32c(head[_CRC_FROM:]))
     head = _HEAD.pack(MAGIC, VERSION, crc, segment.header, size, *counts)
@@ -94,7 +97,7 @@ def load(path: Path, number: int, header: bytes, size: int) -> Segment | None:
 
 
 def _decode(content: mmap.mmap, number: int, header: bytes, size: int, counts: list[int]) -> Segment | None:
-    topics, stretches, names, name_bytes, damages = counts
+    topics, stretches, names, name_bytes, damages, staged_topics, staged, aborted = counts
     at = _HEAD.size
 
     def column(kind: str, count: int) -> npt.NDArray[Any]:
@@ -103,17 +106,21 @@ def _decode(content: mmap.mmap, number: int, header: bytes, size: int, counts: l
         at += (array.nbytes + 7) // 8 * 8
         return array
 
-    try:
+    def part(topics: int, stretches: int) -> list[Stretches]:
         columns = [
             column(kind, topics if place < OF_TOPICS else stretches) for place, kind in enumerate(COLUMNS.values())
         ]
+        return [Stretches(*columns)] if stretches else []
+
+    segment = Segment(number, header, size, sealed=True)
+    try:
+        segment.parts, segment.staged = part(topics, stretches), part(staged_topics, staged)
         numbers, next_seqs, ends = column("<u4", names), column("<u8", names), column("<u4", names)
         text = column("u1", name_bytes).tobytes()
         places = column("<u8", 2 * damages).reshape(damages, 2)
+        segment.aborted = {(topic, txn) for topic, txn in column("<u8", 2 * aborted).reshape(aborted, 2).tolist()}
     except ValueError:
         return None
-    segment = Segment(number, header, size, sealed=True)
-    segment.parts = [Stretches(*columns)] if stretches else []
     start = 0
     for topic, next_seq, end in zip(numbers.tolist(), next_seqs.tolist(), ends.tolist(), strict=True):
         segment.topics[topic] = Known(text[start:end], next_seq)

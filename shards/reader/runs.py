@@ -1,4 +1,5 @@
-"""Runs: records of a topic as they are sent, in order of seq, each run out of one segment.
+"""Runs: records of a topic as they are sent, in order of seq, each run out of one segment. What a
+transaction staged that was aborted is among them as it lies there (STAGED): no message, but no gap either.
 
 The files are opened before anything is said of them: what retention removes then is there until they are closed.
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
-from mq_shards.shards.reader.scan import MESSAGES, Batch, Columns
+from mq_shards.shards.reader.scan import SENT, Batch, Columns
 from mq_shards.shards.reader.shard import MAX_STRETCHES, ChangedError, ShardView, Span
 
 # uint32 segment, uint32 records, uint64 bytes; then so many bytes of records, each padded to 8.
@@ -176,5 +177,5 @@ def _cut(fd: int, span: Span, room: int, any_before: bool, columns: Columns) -> 
 def records_of(fd: int, span: Span, columns: Columns) -> Batch:
     """Of the whole stretch, offsets from its beginning."""
     data = os.pread(fd, span.bytes, span.offset)
-    records, _, _, _ = columns.scan(data, 0, len(data), span.segment, kinds=MESSAGES, check=False)
+    records, _, _, _ = columns.scan(data, 0, len(data), span.segment, kinds=SENT, check=False)
     return columns.batch(records)

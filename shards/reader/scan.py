@@ -6,7 +6,7 @@ Files are read with pread: a worker that recovers cuts them, and a page that is 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -22,9 +22,14 @@ RECORD_BYTES: Final = 40
 TOPIC: Final = 1
 PUBLISH: Final = 3
 MOVED: Final = 6
+TOPIC_GONE: Final = 15
+STAGED: Final = 18
+TXN_END: Final = 20
 PUBLISH_MORE: Final = 1
+TXN_COMMIT: Final = 1
 MESSAGES: Final = 1 << PUBLISH | 1 << MOVED
-KINDS: Final = MESSAGES | 1 << TOPIC
+SENT: Final = MESSAGES | 1 << STAGED
+KINDS: Final = SENT | 1 << TOPIC | 1 << TOPIC_GONE | 1 << TXN_END
 
 WINDOW_BYTES: Final = 1 << 20
 ROOM: Final = WINDOW_BYTES // RECORD_BYTES + 1
@@ -38,7 +43,8 @@ BAD: Final[int] = lib.SCAN_BAD
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Records in the order of the file; `offset` from the beginning of what was scanned, `bytes` without padding."""
+    """Records in the order of the file; `offset` from the beginning of what was scanned, `bytes` without padding.
+    FileScan says of a STAGED its transaction's number as `id`, which a TXN_END has too."""
 
     kind: U8
     attribute_bytes: U8
@@ -130,7 +136,7 @@ class FileScan:
             elif stop == PART and offset == 0:
                 self._make_room(got, needs)
             if records:
-                return self._columns.batch(records, base)
+                return _with_transactions(self._columns.batch(records, base), self._buffer, base)
         return None
 
     def _read(self) -> int:
@@ -151,6 +157,17 @@ class FileScan:
     def resume(self) -> None:
         """Goes on at `offset`, which was set anew."""
         self.stop = None
+
+
+def _with_transactions(batch: Batch, data: bytearray, base: int) -> Batch:
+    staged = np.flatnonzero(batch.kind == STAGED)
+    if len(staged) == 0:
+        return batch
+    at = (batch.offset[staged] - np.uint64(base)).astype(np.int64) + RECORD_BYTES
+    attributes = np.frombuffer(data, np.uint8)[at[:, None] + np.arange(8)]
+    id = batch.id.copy()
+    id[staged] = attributes.view("<u8")[:, 0]
+    return replace(batch, id=id)
 
 
 def find_whole(fd: int, segment: int, offset: int, size: int) -> int | None:

@@ -15,10 +15,15 @@ from typing import Final
 import numpy as np
 from mq_shards.shards.reader.scan import (
     END,
+    MOVED,
     PUBLISH,
     PUBLISH_MORE,
     RECORD_BYTES,
+    STAGED,
     TOPIC,
+    TOPIC_GONE,
+    TXN_COMMIT,
+    TXN_END,
     Batch,
     Columns,
     FileScan,
@@ -31,6 +36,7 @@ from mq_shards.shards.store import SEGMENT_HEADER
 
 HEADER_BYTES: Final = SEGMENT_HEADER.size
 MAX_NAME_BYTES: Final = 1024  # TOPIC_NAME_MAX, csrc/shards/topic.h
+ALL_OF_TOPIC: Final = (1 << 64) - 1  # in place of a transaction's number: all that the topic had
 _PREVIOUS_END: Final = struct.Struct("<I")
 _PREVIOUS_END_AT: Final = 32
 _LOG_BEGAN: Final = struct.Struct("<Q")
@@ -60,16 +66,18 @@ class Segment:
     offset: int = HEADER_BYTES  # as far as it has been read
     sealed: bool = False  # and read to its end
     parts: list[Stretches] = field(default_factory=list)
+    staged: list[Stretches] = field(default_factory=list)
+    aborted: set[tuple[int, int]] = field(default_factory=set)  # topic number, transaction or ALL_OF_TOPIC
     topics: dict[int, Known] = field(default_factory=dict)
     damage: list[Damage] = field(default_factory=list)
 
-    def add(self, part: Stretches) -> None:
+    def add(self, part: Stretches, to: list[Stretches]) -> None:
         """Parts double in size from the last to the first, so that there are few and each is merged seldom."""
         if len(part):
-            self.parts.append(part)
-        while len(self.parts) > 1 and len(self.parts[-2]) < 2 * len(self.parts[-1]):
-            last = self.parts.pop()
-            self.parts[-1] = merge([self.parts[-1], last])
+            to.append(part)
+        while len(to) > 1 and len(to[-2]) < 2 * len(to[-1]):
+            last = to.pop()
+            to[-1] = merge([to[-1], last])
 
     def read_on(self, path: Path, columns: Columns, previous_end: int | None) -> None:
         """Reads what was appended. `previous_end`: where the segment after this one says that this one ends; None:
@@ -82,6 +90,8 @@ class Segment:
         if previous_end is not None:
             if len(self.parts) > 1:
                 self.parts = [merge(self.parts)]
+            if len(self.staged) > 1:
+                self.staged = [merge(self.staged)]
             self.sealed = True
 
 
@@ -147,10 +157,10 @@ class _Reading:
         return True
 
     def _take(self, batch: Batch) -> None:
-        is_name = batch.kind == TOPIC
-        for n in np.flatnonzero(is_name).tolist():
+        for n in np.flatnonzero(batch.kind == TOPIC).tolist():
             self._learn(batch, n)
-        messages = batch.take(~is_name)
+        self._take_transactions(batch)
+        messages = batch.take((batch.kind == PUBLISH) | (batch.kind == MOVED))
         if len(messages) == 0:
             return
         if self._open and int(messages.offset[0]) != int(self._open[-1].ends[-1]):
@@ -167,10 +177,17 @@ class _Reading:
             self._close()
         self._open.append(messages.take(slice(whole, None)))
 
+    def _take_transactions(self, batch: Batch) -> None:
+        self._segment.add(of_batch(batch.take(batch.kind == STAGED)), self._segment.staged)
+        is_gone = batch.kind == TOPIC_GONE
+        ends = batch.take(is_gone | (batch.kind == TXN_END) & (batch.flags & TXN_COMMIT == 0))
+        numbers = np.where(ends.kind == TOPIC_GONE, np.uint64(ALL_OF_TOPIC), ends.id)
+        self._segment.aborted.update(zip(ends.topic.tolist(), numbers.tolist(), strict=True))
+
     def _close(self) -> None:
         """What is open is complete."""
         if self._open:
-            self._segment.add(of_batch(join(self._open)))
+            self._segment.add(of_batch(join(self._open)), self._segment.parts)
         self._open = []
 
     def _finish(self) -> None:

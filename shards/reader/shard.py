@@ -14,8 +14,8 @@ import numpy.typing as npt
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
-from mq_shards.shards.reader.segment import HEADER_BYTES, Damage, Segment, log_began_ns, previous_end
-from mq_shards.shards.reader.stretches import NOWHERE, Stretches
+from mq_shards.shards.reader.segment import ALL_OF_TOPIC, HEADER_BYTES, Damage, Segment, log_began_ns, previous_end
+from mq_shards.shards.reader.stretches import NOWHERE, Bools, Stretches
 from mq_shards.shards.store import SEGMENT_NAME, segment_name, shard_path
 
 # Of one segment, so many stretches of a topic are looked at for one answer; what comes after is for the next.
@@ -35,8 +35,9 @@ class ChangedError(OSError):
 @dataclass(frozen=True, slots=True)
 class Topic:
     """`earliest`: the first seq that is still there. `complete`: from which on retention has taken nothing: before it
-    only what compaction has kept is there. `latest`: one beyond the last. `log_began_ns`: of the shard's log, wall
-    clock; seqs are given out once as long as it is the same. 0: not known."""
+    only what compaction has kept is there. `latest`: one beyond the last, or where the first transaction that is open
+    has a message: nobody reads beyond. `log_began_ns`: of the shard's log, wall clock; seqs are given out once as long
+    as it is the same. 0: not known."""
 
     name: str
     shard: int
@@ -94,6 +95,7 @@ class ShardView:
     numbers: dict[str, set[int]] = field(default_factory=dict)
     failing: set[int] = field(default_factory=set)  # segments that could not be read
     learned: tuple[int, int, bool] = (0, 0, False)  # what names were last taken from
+    settled: dict[str, int] = field(default_factory=dict)  # by topic: transactions with messages below have ended
 
     # --- the segments -----------------------------------------------------------------------------------------------
 
@@ -115,6 +117,7 @@ class ShardView:
     def forget(self, segment: int) -> None:
         """The next refresh checks every record of it again."""
         self.segments.pop(segment, None)
+        self.settled.clear()
         _remove(index_file.index_path(self.path(segment)))
 
     def state(self) -> object:
@@ -156,6 +159,7 @@ class ShardView:
         segment = self.segments.get(number)
         if segment is not None and segment.header != header:
             segment = None  # another one of that name
+            self.settled.clear()
         path = self.path(number)
         try:
             if segment is None and following is not None:
@@ -196,7 +200,7 @@ class ShardView:
     def _learn(self, segment: Segment) -> None:
         for number, known in segment.topics.items():
             self._name(number, known.name.decode("latin-1"), known.next_seq, segment.number)
-        for part in segment.parts:
+        for part in (*segment.parts, *segment.staged):
             for number in part.number.tolist():
                 known_as = self.names.get(number)
                 if known_as is None:
@@ -229,6 +233,7 @@ class ShardView:
         self.numbers[name].discard(number)
         if not self.numbers[name]:
             del self.numbers[name]
+            self.settled.pop(name, None)
 
     def _forget_names(self, first: int) -> None:
         """Those that no segment mentions any more."""
@@ -255,6 +260,12 @@ class ShardView:
             records += int(part.records[place])
             size += int(part.record_bytes[place])
             last_ns = max(last_ns, int(part.last_ns[place]))
+        for _, part, place in self._staged(name):
+            start, end = part.range(place)
+            earliest = min(earliest, int(part.seq[start]))
+            complete = min(complete, int(part.published_from[place]))
+            latest = max(latest, int(part.seq[end - 1]) + int(part.count[end - 1]))
+        latest = min(latest, self._first_open(name))
         return Topic(
             name, self.shard, min(earliest, latest), min(complete, latest), latest, records, size, last_ns,
             self._log_began_ns(),
@@ -269,17 +280,58 @@ class ShardView:
         """Segment, part and the place in it of a topic number, from the oldest on."""
         numbers = sorted(self.numbers.get(name, ()))
         for segment in self.segments.values():
-            for part in segment.parts:
-                for number in numbers:
-                    if (place := part.place(number)) >= 0:
-                        yield segment.number, part, place
+            yield from _places(segment.number, segment.parts, numbers)
+
+    def _staged(self, name: str) -> Iterator[tuple[int, Stretches, int]]:
+        numbers = sorted(self.numbers.get(name, ()))
+        for segment in self.segments.values():
+            yield from _places(segment.number, segment.staged, numbers)
+
+    # --- transactions -----------------------------------------------------------------------------------------------
+
+    def _first_open(self, name: str) -> int:
+        """The first seq that is staged, and neither published nor aborted; NOWHERE. It never falls: who stages later
+        has a higher one."""
+        settled, end_staged = self.settled.get(name, 0), 0
+        pieces = [np.empty(0, np.uint64)]
+        for _, part, place in self._staged(name):
+            start, end = part.range(place)
+            end_staged = max(end_staged, int(part.seq[end - 1]) + int(part.count[end - 1]))
+            start += max(0, int(np.searchsorted(part.seq[start:end], np.uint64(settled), "right")) - 1)
+            gone = self._aborted(int(part.number[place]), part.time_ns[start:end])
+            seqs, counts = part.seq[start:end][~gone], part.count[start:end][~gone]
+            before = np.cumsum(counts) - counts
+            pieces.append(np.repeat(seqs - before.astype(np.uint64), counts) + np.arange(counts.sum(), dtype=np.uint64))
+        waiting = np.concatenate(pieces)
+        waiting = waiting[waiting >= np.uint64(settled)]
+        for _, part, place in self._parts(name):
+            if len(waiting) == 0:
+                break
+            start, end = part.range(place)
+            place_before = np.searchsorted(part.seq[start:end], waiting, "right").astype(np.int64) - 1
+            at = start + np.maximum(place_before, 0)
+            waiting = waiting[(place_before < 0) | (waiting >= part.seq[at] + part.count[at])]
+        if len(waiting) > 0:
+            self.settled[name] = int(waiting.min())
+            return self.settled[name]
+        if end_staged > settled:
+            self.settled[name] = end_staged
+        return NOWHERE
+
+    def _aborted(self, number: int, transactions: U64) -> Bools:
+        """Which of them, of a topic number."""
+        ended = {txn for segment in self.segments.values() for of, txn in segment.aborted if of == number}
+        if ALL_OF_TOPIC in ended:
+            return np.ones(len(transactions), np.bool_)
+        return np.isin(transactions, np.array(sorted(ended), np.uint64))
 
     # --- ranges -----------------------------------------------------------------------------------------------------
 
     def find(self, name: str, first: int, until: int, limit: int = MAX_STRETCHES) -> Found:
-        """What is there of [first, until), each message once: the copy in the newest segment."""
+        """What is there of [first, until), each message once: the copy in the newest segment. Up to the topic's
+        `latest` what is staged and was not published is of transactions that were aborted."""
         columns: list[list[npt.NDArray[np.uint64]]] = []
-        for segment, part, place in self._parts(name):
+        for segment, part, place in (*self._staged(name), *self._parts(name)):
             start, end = part.range(place)
             seqs = part.seq[start:end]
             low = int(np.searchsorted(seqs, np.uint64(first), "right"))
@@ -334,6 +386,13 @@ class ShardView:
 
     def damage(self, segments: set[int]) -> list[tuple[int, Damage]]:
         return [(n, place) for n in sorted(segments) if n in self.segments for place in self.segments[n].damage]
+
+
+def _places(segment: int, parts: list[Stretches], numbers: Sequence[int]) -> Iterator[tuple[int, Stretches, int]]:
+    for part in parts:
+        for number in numbers:
+            if (place := part.place(number)) >= 0:
+                yield segment, part, place
 
 
 def _once(segment: U64, offset: U64, size: U64, seq: U64, count: U64, first: int, until: int) -> list[Span]:

@@ -1,7 +1,8 @@
 """Where a topic's records are in a segment: stretches of records that lie one behind the other, with rising seqs.
 
 A stretch has at most 256 KiB (or one record), so that looking for a record within one is quick; what is published in
-batches makes few of them, and one message among others is a stretch of its own.
+batches makes few of them, and one message among others is a stretch of its own. What is staged in transactions has
+stretches of its own too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from mq_shards.shards.reader.scan import MOVED, U32, U64, Batch
+from mq_shards.shards.reader.scan import MOVED, STAGED, U32, U64, Batch
 
 STRETCH_SHIFT: Final = 18
 NOWHERE: Final = (1 << 64) - 1
@@ -34,7 +35,7 @@ class Stretches:
     count: U32
     offset: U32
     bytes: U32
-    time_ns: U64  # the latest of the stretch
+    time_ns: U64  # the latest of the stretch; of one that is staged both are its transaction's number
     since_ns: U64  # the earliest
     moved: Bools
 
@@ -61,10 +62,12 @@ assert tuple(COLUMNS) == tuple(field.name for field in fields(Stretches))
 
 
 def of_batch(batch: Batch) -> Stretches:
-    """Of messages, in the order of the file."""
+    """Of messages, or of what is staged, in the order of the file."""
     if len(batch) == 0:
         return merge([])
     ends = batch.ends
+    is_staged = batch.kind == STAGED
+    time_ns = np.where(is_staged, batch.id, batch.time_ns)
     begins = np.empty(len(batch), np.bool_)
     begins[0] = True
     begins[1:] = (
@@ -72,6 +75,7 @@ def of_batch(batch: Batch) -> Stretches:
         | (batch.seq[1:] != batch.seq[:-1] + np.uint64(1))
         | (batch.offset[1:] != ends[:-1])
         | (batch.kind[1:] != batch.kind[:-1])
+        | (is_staged[1:] & (time_ns[1:] != time_ns[:-1]))
         | (batch.offset[1:] >> np.uint64(STRETCH_SHIFT) != batch.offset[:-1] >> np.uint64(STRETCH_SHIFT))
     )
     first = np.flatnonzero(begins)
@@ -83,8 +87,8 @@ def of_batch(batch: Batch) -> Stretches:
         count.astype(np.uint32),
         offset.astype(np.uint32),
         (ends[first + count - 1] - offset).astype(np.uint32),
-        np.maximum.reduceat(batch.time_ns, first),
-        np.minimum.reduceat(batch.time_ns, first),
+        np.maximum.reduceat(time_ns, first),
+        np.minimum.reduceat(time_ns, first),
         batch.kind[first] == MOVED,
     )
 

@@ -103,7 +103,8 @@ class DataView:
                 try:
                     later, older = view.place_of(name, timestamp_ns)
                     return Place(
-                        topic.latest if later is None else later, topic.earliest if older is None else older
+                        topic.latest if later is None else min(later, topic.latest),
+                        topic.earliest if older is None else min(older, topic.latest),
                     )
                 except FileNotFoundError:
                     view.refresh()
