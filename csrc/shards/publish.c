@@ -136,8 +136,9 @@ void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, 
     if (!was_seen) queue_settle(w, topic, false);
 }
 
-/* The log has room, and so have the tables. */
-static void enter(struct worker *w, uint32_t topic, const struct message *m, struct arrival one, bool more) {
+/* The log has room, and so have the tables. All that a message costs here is inlined: calls were a twentieth of it. */
+__attribute__((flatten)) static void enter(struct worker *w, uint32_t topic, const struct message *m,
+                                           struct arrival one, bool more) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
     struct publish_attributes attributes = {.pri = m->pri, .delay_ns = m->delay_ns, .ttr_ns = m->ttr_ns};
