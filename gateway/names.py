@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.protocols.nsq.options import EPHEMERAL
+from mq_shards.acceptor.protocols.nsq.options import COMPACTION, EPHEMERAL
 from mq_shards.csrc._core import lib
 
 # Of a topic's in any protocol: no acceptor takes a longer one.
@@ -15,6 +15,10 @@ _NSQ: Final = engine.protocol_number("nsq")
 
 def is_valid_name(name: str) -> bool:
     return engine.is_name(_NSQ, name.encode(errors="replace"))
+
+
+def is_valid_channel(name: str) -> bool:
+    return is_valid_name(name) and name != COMPACTION
 
 
 def is_ephemeral(name: str) -> bool:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import orjson
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.broker import Broker, BrokerError
-from mq_shards.gateway.names import is_ephemeral, is_valid_name
+from mq_shards.gateway.names import is_ephemeral, is_valid_channel
 from mq_shards.gateway.workers import WorkersError
 
 MAX_REPLY_BYTES: Final = 1 << 20
@@ -99,7 +99,7 @@ class ChannelsElsewhere:
                 found: Any = orjson.loads(body) if response.status == 200 else {}
             channels = found["channels"] if isinstance(found, dict) and found else []
             # An ephemeral channel without a consumer would go at once.
-            return [c for c in channels if isinstance(c, str) and is_valid_name(c) and not is_ephemeral(c)]
+            return [c for c in channels if isinstance(c, str) and is_valid_channel(c) and not is_ephemeral(c)]
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError, LookupError, TypeError) as error:
             log.warning("nsqlookupd at %s does not say which channels %s has: %r", address, topic, error)
             return []

@@ -26,7 +26,7 @@ from mq_shards.gateway.broker import Broker, BrokerError, ChannelNotFoundError, 
 from mq_shards.gateway.http_answers import TEXT, Answer, HttpError
 from mq_shards.gateway.http_bodies import Bodies, BodyError
 from mq_shards.gateway.http_server import HttpServer, Request
-from mq_shards.gateway.names import is_valid_name
+from mq_shards.gateway.names import is_valid_channel, is_valid_name
 from mq_shards.gateway.nsq import mpub
 from mq_shards.gateway.nsq import stats as nsq_stats
 from mq_shards.gateway.nsq.memory import memory_figures
@@ -350,10 +350,10 @@ class NsqHttp:
 
     def _topic_and_channel(self, call: Call) -> tuple[str, str]:
         fields = call.fields()
-        for name in ("topic", "channel"):
+        for name, is_valid in (("topic", is_valid_name), ("channel", is_valid_channel)):
             if name not in fields:
                 raise HttpError(400, f"MISSING_ARG_{name.upper()}")
-            if not is_valid_name(fields[name]):
+            if not is_valid(fields[name]):
                 raise HttpError(400, f"INVALID_ARG_{name.upper()}")
         return fields["topic"], fields["channel"]
 

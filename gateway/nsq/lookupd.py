@@ -17,7 +17,7 @@ import orjson
 from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
-from mq_shards.gateway.names import is_valid_name
+from mq_shards.gateway.names import is_valid_channel
 from mq_shards.gateway.nsq.elsewhere import ChannelsElsewhere, Timeouts
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.workers import WorkersError
@@ -46,7 +46,7 @@ def registrations(topics: Iterable[Topic]) -> set[Registration]:
     found: set[Registration] = set()
     for topic in topics:
         found.add((topic.name, ""))
-        found.update((topic.name, channel.name) for channel in topic.channels if is_valid_name(channel.name))
+        found.update((topic.name, channel.name) for channel in topic.channels if is_valid_channel(channel.name))
     return found
 
 

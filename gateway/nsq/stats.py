@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
+from mq_shards.acceptor.protocols.nsq.options import COMPACTION, NSQD_VERSION
 from mq_shards.gateway.catalog import Channel, Consumer, Topic
 from mq_shards.gateway.pipeline.http_readers import Unread
 
@@ -31,12 +31,10 @@ def select(topics: Sequence[Topic], topic: str, channel: str) -> list[Topic] | N
     """What a request for one topic or one channel shows. None, which is not [], when there is no such topic."""
     if topic and not topics:
         return None
-    if not channel:
-        return list(topics)
     found = []
     for one in topics:
-        channels = [c for c in one.channels if c.name == channel]
-        if channels:
+        channels = [c for c in one.channels if channel in ("", c.name) and c.name != COMPACTION]
+        if channels or not channel:
             found.append(Topic(one.name, one.flags, one.depth, one.messages, one.message_bytes, one.jobs, channels))
     return found
 

@@ -14,10 +14,14 @@ from typing import Final
 
 import pytest
 
+from tests.nsq import api
+from tests.nsq.servers import HOST
+from tests.nsq.wire import Wire as NsqWire
+from tests.pipeline.broker import broker_in
 from tests.pulsar.record_roles import request
 from tests.pulsar.servers import PulsarServer, running
-from tests.pulsar.wire import MAX, Wire, entry_of, message_class, metadata, send_frame
-from tests.servers import wait_until
+from tests.pulsar.wire import MAX, Wire, entry_of, message_class, metadata, payload_of, send_frame
+from tests.servers import free_port, wait_until
 
 pulsar = pytest.importorskip("pulsar")
 
@@ -230,6 +234,27 @@ def test_what_cannot_read_the_view_is_refused(kept: PulsarServer, topic: str) ->
             assert wire.ask("subscribe", "error", topic=topic, **wish).error == 22
         wish = {"subscription": "__compaction", "subType": 0, "consumer_id": 9}
         assert wire.ask("subscribe", "error", topic=topic, **wish).error == 22, "nobody takes the view apart"
+
+
+def test_nsqs_clients_and_its_http_api_leave_the_view_alone(tmp_path: Path) -> None:
+    port, http_port = free_port(), free_port()
+    listen = f"--listen=pulsar://{HOST}:{port}", f"--listen=pulsar-http://{HOST}:{http_port}"
+    with broker_in(tmp_path / "data", *listen) as broker:
+        server = PulsarServer(port, broker.running.process, tmp_path, broker.nsq_port, http_port, 0)
+        publish(server, "t", [one("k", b"1"), one("k", b"2")])
+        with NsqWire(broker.nsq_port) as nsq:
+            nsq.fails("SUB t __compaction\n", 'E_BAD_CHANNEL SUB channel name "__compaction" is not valid')
+        compact(server, "t")
+        for action in ("create", "empty", "pause", "unpause", "delete"):
+            target = f"/channel/{action}?topic=t&channel=__compaction"
+            reply = api.call(broker.nsq_http_port, "POST", target)
+            assert (reply.status, reply.json["message"]) == (400, "INVALID_ARG_CHANNEL"), action
+        stats = api.call(broker.nsq_http_port, "GET", "/stats?format=json").json
+        assert [(topic["topic_name"], topic["channels"]) for topic in stats["topics"]] == [("t", [])]
+        with Wire(port) as wire:
+            wire.connect().subscribe("t", "reader", initialPosition=1, read_compacted=True)
+            wire.flow(10)
+            assert payload_of(wire.message()) == b"2", "it is whole"
 
 
 @pytest.mark.parametrize("of", ["namespace", "topic"])
