@@ -153,6 +153,8 @@ static uint32_t topic_of_message(struct worker *w, struct shard *s, const struct
 
 static void replay_publish(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     if (!r->topic) return;
+    uint32_t known = topic_of(s, r);
+    bool staged = known && r->seq < topic_at(&w->topics, known)->next_seq;
     uint32_t topic = topic_of_message(w, s, r);
     struct topic *t = topic_at(&w->topics, topic);
     if (t->ephemeral || (r->flags & PUBLISH_FLEETING)) return;
@@ -164,7 +166,7 @@ static void replay_publish(struct worker *w, struct shard *s, const struct recor
     stream_enter(w, topic, r->seq, r->id, position,
                  (publish_attributes_of(r).delay_ns ? ENTER_DELAYED : 0) |
                      (r->flags & PUBLISH_UNAWAITED ? ENTER_UNAWAITED : 0));
-    if (t->transactions) transactions_published(w, topic, r->seq);
+    if (staged) transactions_published(w, topic, r->seq);
     if (goes_to_queue(t)) replay_job(w, topic, r, position);
 }
 

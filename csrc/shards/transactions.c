@@ -103,7 +103,7 @@ static void pass(struct worker *w, uint32_t transaction) {
     struct transaction_item *item = &of->items[of->done++];
     free(item->left);
     item->left = NULL;
-    shard_count_out(shard_of_topic(w, t), item->position);
+    if (item->position) shard_count_out(shard_of_topic(w, t), item->position);
     w->transactions.items--;
     if (!item->subscription && t->blocked && t->blocked_seq == item->seq) block(w, of->topic);
 }
@@ -253,9 +253,9 @@ void transactions_published(struct worker *w, uint32_t topic, uint64_t seq) {
         if (of->state != TRANSACTION_COMMITTING || of->done == of->count || of->items[of->done].seq != seq) continue;
         pass(w, n);
         if (of->done == of->count) remove_one(w, n);
-        let_pass(w, topic, seq);
-        return;
+        break;
     }
+    let_pass(w, topic, seq);
 }
 
 /* False: there is no room in the log. */
@@ -289,9 +289,9 @@ static bool go_on(struct worker *w, uint32_t transaction, bool *room) {
         const struct transaction_item *item = &of->items[of->done];
         struct topic *t = topic_at(&w->topics, of->topic);
         worker_step(w);
-        if (item->subscription)
+        if (item->subscription && item->position)
             end_acknowledgement(w, t, item, commit);
-        else if (commit && !(*room = publish_staged(w, of->topic, item)))
+        else if (!item->subscription && commit && !(*room = publish_staged(w, of->topic, item)))
             return false;
         pass(w, transaction);
     }
@@ -438,11 +438,30 @@ void transactions_list(struct worker *w, uint32_t client, const struct message *
 
 /* --- a message that moves ----------------------------------------------------------------------------------------- */
 
+static bool moves_with(const struct transaction_item *item, uint64_t seq) {
+    return item->subscription && item->position && item->seq == seq;
+}
+
+void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    for (uint32_t n = t->transactions; n; n = at(w, n)->next) {
+        struct transaction *of = at(w, n);
+        for (size_t i = of->done; of->state && i < of->count; i++) {
+            struct transaction_item *item = &of->items[i];
+            if (!moves_with(item, seq)) continue;
+            end_acknowledgement(w, t, item, of->state == TRANSACTION_COMMITTING);
+            free(item->left);
+            item->left = NULL;
+            shard_count_out(shard_of_topic(w, t), item->position);
+            item->position = 0;
+        }
+    }
+}
+
 uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq) {
     uint32_t count = 0;
     for (uint32_t n = t->transactions; n; n = at(w, n)->next)
-        for (size_t i = at(w, n)->done; i < at(w, n)->count; i++)
-            count += at(w, n)->items[i].subscription && at(w, n)->items[i].seq == seq;
+        for (size_t i = at(w, n)->done; i < at(w, n)->count; i++) count += moves_with(&at(w, n)->items[i], seq);
     return count;
 }
 
@@ -450,8 +469,8 @@ void transactions_moved(struct worker *w, struct shard *s, const struct topic *t
     for (uint32_t n = t->transactions; n; n = at(w, n)->next)
         for (size_t i = at(w, n)->done; i < at(w, n)->count; i++) {
             struct transaction_item *item = &at(w, n)->items[i];
-            uint32_t subscription = item->subscription ? s->subscriptions[item->subscription] : 0;
-            if (!subscription || item->seq != seq) continue;
+            uint32_t subscription = moves_with(item, seq) ? s->subscriptions[item->subscription] : 0;
+            if (!subscription) continue;
             shard_count_out(s, item->position);
             item->position = shard_log_pending(w, s, subscription_at(&w->subscriptions, subscription), seq,
                                                at(w, n)->number, item->left);

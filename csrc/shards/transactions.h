@@ -32,7 +32,7 @@ enum { WORKER_MAX_TRANSACTIONS = 1 << 16, WORKER_MAX_IN_TRANSACTIONS = 1 << 22 }
 
 struct transaction_item {
     uint64_t seq;
-    log_position position;   /* of its STAGED or PENDING */
+    log_position position;   /* of its STAGED or PENDING; 0: what it comes to is done (transactions_settle) */
     uint32_t subscription;   /* its number in the shard's log, of what is acknowledged; 0: of what is published */
     struct parts_left *left; /* of a message of which only parts are acknowledged: what would be left; else NULL */
 };
@@ -72,6 +72,9 @@ void transactions_forget(struct worker *w, uint32_t topic);
 /* Some parts of a message are pending: the others. False: none is, or all are. */
 __attribute__((cold)) bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_left *out);
 
+/* A message is about to be copied to the head of the log: of transactions that are ending, what is acknowledged of it is ended now.
+ * A PENDING behind the TXN_END would make it an open transaction's when the log is read back. */
+void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq);
 /* A message is copied to the head of the log, and what is pending of it: so many records of PENDING_BYTES. */
 uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq);
 void transactions_moved(struct worker *w, struct shard *s, const struct topic *t, uint64_t seq);
@@ -80,7 +83,8 @@ void transactions_moved(struct worker *w, struct shard *s, const struct topic *t
 void replay_staged(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position);
 void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position);
 void replay_end(struct worker *w, uint32_t topic, const struct record *r);
-/* A PUBLISH came into the topic: if it was staged, it is no more, and who stands behind it does not hold it. */
+/* A PUBLISH came into the topic at a seq before its next: it was staged, in a segment that is there or gone. It is no more, and
+ * who stands behind it does not hold it. */
 void transactions_published(struct worker *w, uint32_t topic, uint64_t seq);
 
 #endif

@@ -1,0 +1,221 @@
+"""Transactions that are open while the segments they were written in go, by ring messages alone: what is published
+in one is there once when it is committed and never when it is aborted, and so with what is acknowledged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from mq_shards.csrc._core import lib
+
+from tests.test_naming import move_names
+from tests.test_positions import EARLIEST, LATEST, begin, finish, publish, seek, seqs
+from tests.test_shard_protocol import ask
+from tests.test_subscriptions import Channels, roll
+from tests.test_worker import GONE, OK, SHARDS
+
+MSG_TXN = 8192  # csrc/ringbuf/message.h
+TXN = 7
+ABORT, COMMIT = 0, 1
+
+
+@pytest.fixture
+def bench() -> Iterator[Channels]:
+    bench = Channels()
+    yield bench
+    bench.dispose()
+
+
+def stage(bench: Channels, body: bytes = b"x", txn: int = TXN) -> int:
+    """Its seq."""
+    flags = lib.MSG_DURABLE | lib.MSG_RETAIN | MSG_TXN
+    topic, id = bench.topic("t"), bench.next_id
+    bench.next_id += SHARDS
+    answer = ask(bench, lib.MSG_PUBLISH, 999, flags=flags, topic=topic, id=id, pri=1024, delay=txn, body=body)
+    assert answer.status == OK
+    return answer.seq
+
+
+def acknowledge(bench: Channels, seq: int, conn: int = 1, txn: int = TXN) -> int:
+    return ask(bench, lib.MSG_TXN_ACK, conn, topic=bench.topic("t"), id=txn, ttr=seq).status
+
+
+def end(bench: Channels, how: int, txn: int = TXN) -> None:
+    slot = bench.raw(lib.MSG_TXN_END, 996, topic=bench.topic("t"), id=txn, pri=how)
+    answers = bench.turn()
+    assert [a.status for a in answers if a.slot == slot] == [OK]
+    bench.early += [a for a in answers if a.slot != slot]
+
+
+def open_ones(bench: Channels) -> bytes:
+    slot = bench.raw(lib.MSG_TXN_LIST, 995)
+    answers = bench.turn()
+    (answer,) = [a for a in answers if a.slot == slot and a.conn == 995]
+    bench.early += [a for a in answers if a is not answer]
+    return answer.body
+
+
+def compact(bench: Channels) -> None:
+    for _ in range(100):
+        if lib.worker_compact(bench.worker, 0, 1 << 20):
+            break
+        bench.supply()
+    bench.turn()
+
+
+def drop_dead(bench: Channels) -> int:
+    """Compacts the oldest segment and drops it, as long as nothing lives there then. How many went."""
+    dropped = 0
+    while lib.worker_first_segment(bench.worker, 0) < lib.worker_active_segment(bench.worker, 0):
+        compact(bench)
+        if not lib.worker_dead_segments(bench.worker, 0):
+            break
+        first = lib.worker_first_segment(bench.worker, 0)
+        move_names(bench, first)
+        assert lib.worker_drop_first(bench.worker, 0)
+        os.close(bench.segments[0].pop(0)[1])
+        os.close(bench.names.pop((0, first)))
+        dropped += 1
+    return dropped
+
+
+@pytest.mark.parametrize("restarts", ["never", "while open", "when over", "always"])
+@pytest.mark.parametrize("how", [COMMIT, ABORT])
+def test_what_is_published_in_one_outlives_segments_that_go(bench: Channels, how: int, restarts: str) -> None:
+    begin(bench, 1, EARLIEST, channel="c", credit=0)
+    before = publish(bench)
+    staged = stage(bench, b"staged")
+    behind = publish(bench)
+    for _ in range(3):
+        roll(bench)
+        drop_dead(bench)
+        if restarts in ("while open", "always"):
+            bench.restart()
+    assert open_ones(bench)
+    end(bench, how)
+    assert not open_ones(bench)
+    for _ in range(3):
+        if restarts in ("when over", "always"):
+            bench.restart()
+        roll(bench)
+        assert drop_dead(bench) > 0, "nothing keeps a segment that was a transaction's"
+    if restarts != "never":
+        bench.restart()
+    bench.turn()
+    begin(bench, 2, EARLIEST, channel="c")
+    came = seqs(bench.turn(), 2)
+    assert came == [*before, *([staged] if how == COMMIT else []), *behind]
+    finish(bench, 2, *came)
+    bench.restart()
+    begin(bench, 2, EARLIEST, channel="c")
+    assert seqs(bench.turn(), 2) == []
+    assert drop_dead(bench) >= 0
+
+
+@pytest.mark.parametrize("restarts", ["never", "while open", "when over", "always"])
+@pytest.mark.parametrize("how", [COMMIT, ABORT])
+@pytest.mark.parametrize("other", [True, False])
+def test_what_is_acknowledged_in_one_outlives_segments_that_go(
+    bench: Channels, how: int, restarts: str, other: bool
+) -> None:
+    """`other`: another channel keeps the message."""
+    if other:
+        begin(bench, 3, EARLIEST, channel="other", credit=0)
+    begin(bench, 1, EARLIEST, channel="c")
+    first, second = publish(bench, count=2)
+    assert seqs(bench.turn(), 1) == [first, second]
+    roll(bench)
+    assert acknowledge(bench, first) == OK
+    for _ in range(3):
+        roll(bench)
+        assert drop_dead(bench) > 0, "it moves with its message"
+        if restarts in ("while open", "always"):
+            bench.restart()
+    assert open_ones(bench)
+    bench.raw(GONE, 1)
+    bench.turn()
+    begin(bench, 1, EARLIEST, channel="c")
+    assert seqs(bench.turn(), 1) == [second], "it is neither finished nor to be had"
+    end(bench, how)
+    assert not open_ones(bench)
+    again = [] if how == COMMIT else [first]
+    assert seqs(bench.turn(), 1) == again
+    for _ in range(3):
+        if restarts in ("when over", "always"):
+            bench.restart()
+        roll(bench)
+        assert drop_dead(bench) > 0
+    bench.restart()
+    begin(bench, 1, EARLIEST, channel="c")
+    came = seqs(bench.turn(), 1)
+    assert sorted(came) == [*again, second]
+    finish(bench, 1, *came)
+    assert bench.catalog()["t"].channels["c"].depth == 0
+
+
+@pytest.mark.parametrize("restart", [True, False])
+@pytest.mark.parametrize("by", ["beginning", "seeking"])
+def test_who_stands_behind_it_does_not_get_it_though_the_segment_it_was_staged_in_is_gone(
+    bench: Channels, by: str, restart: bool
+) -> None:
+    begin(bench, 1, EARLIEST, channel="c")
+    publish(bench)
+    finish(bench, 1, *seqs(bench.turn(), 1))
+    staged = stage(bench)
+    begin(bench, 2, LATEST if by == "beginning" else EARLIEST, channel="late", credit=0)
+    if by == "seeking":
+        seek(bench, LATEST, channel="late")
+    roll(bench)
+    end(bench, COMMIT)
+    assert seqs(bench.turn(), 1) == [staged]
+    assert drop_dead(bench) == 1
+    if restart:
+        bench.restart()
+        begin(bench, 1, EARLIEST, channel="c")
+        assert seqs(bench.turn(), 1) == [staged]
+        begin(bench, 2, EARLIEST, channel="late", credit=0)
+    assert bench.catalog()["t"].channels["late"].depth == 0
+    bench.raw(lib.MSG_CREDIT, 2, id=100)
+    assert seqs(bench.turn(), 2) == []
+    finish(bench, 1, staged)
+    roll(bench)
+    assert drop_dead(bench) == 1, "nobody holds it"
+
+
+@pytest.mark.parametrize("how", [COMMIT, ABORT])
+@pytest.mark.parametrize("publishes", [True, False])
+def test_messages_that_move_while_a_transaction_ends_are_not_an_open_ones_after_a_restart(
+    how: int, publishes: bool
+) -> None:
+    """It ends piece by piece, and between two pieces the segment goes."""
+    bench = Channels(piece=8)
+    begin(bench, 3, EARLIEST, channel="other", credit=0)
+    begin(bench, 1, EARLIEST, channel="c")
+    of = publish(bench, count=12)
+    assert seqs(bench.turn(), 1) == of
+    roll(bench)
+    for seq in of:
+        assert acknowledge(bench, seq) == OK
+    staged = [stage(bench)] if publishes else []
+    roll(bench)
+    slot = bench.raw(lib.MSG_TXN_END, 996, topic=bench.topic("t"), id=TXN, pri=how)
+    for channel in bench.channels:
+        lib.channel_publish(channel)
+    lib.worker_turn(bench.worker, bench.now, bench.wall)
+    while not lib.worker_compact(bench.worker, 0, 1 << 20):
+        bench.supply()
+    answers = bench.turn()
+    assert [a.status for a in answers if a.slot == slot and a.conn == 996] == [OK], "it was cut in two"
+    bench.raw(GONE, 1)
+    bench.turn()
+    for _ in range(2):
+        assert not open_ones(bench)
+        begin(bench, 1, EARLIEST, channel="c")
+        came = seqs(bench.turn(), 1)
+        assert sorted(came) == ([*staged] if how == COMMIT else of)
+        bench.raw(GONE, 1)
+        bench.turn()
+        drop_dead(bench)
+        bench.restart()
+    bench.dispose()
