@@ -23,15 +23,15 @@ void transactions_close(struct transactions *all) {
 
 /* --- the table ---------------------------------------------------------------------------------------------------- */
 
-/* Numbers are given out one after the other, so two topics' keys meet as seldom as those of any hash. */
-static uint64_t key_of(uint32_t topic, uint64_t number) {
-    uint64_t key = number * 0x9e3779b97f4a7c15u ^ (uint64_t)topic * 0xff51afd7ed558ccdu;
-    return key ^ key >> 29;
+/* Clients say the number. */
+static uint64_t key_of(const struct worker *w, uint32_t topic, uint64_t number) {
+    const uint64_t words[2] = {topic, number};
+    return siphash(w->topics.key, words, sizeof words);
 }
 
 /* 0: there is none. */
 static uint32_t find(const struct worker *w, uint32_t topic, uint64_t number) {
-    uint32_t n = map_find(&w->transactions.by_key, key_of(topic, number));
+    uint32_t n = map_find(&w->transactions.by_key, key_of(w, topic, number));
     return n && at(w, n)->topic == topic && at(w, n)->number == number ? n : 0;
 }
 
@@ -52,7 +52,7 @@ static void block(struct worker *w, uint32_t topic) {
 uint32_t transaction_take(struct worker *w, uint32_t topic, uint64_t number) {
     struct transactions *all = &w->transactions;
     struct topic *t = topic_at(&w->topics, topic);
-    uint64_t key = key_of(topic, number);
+    uint64_t key = key_of(w, topic, number);
     uint32_t n = map_find(&all->by_key, key);
     if (n && (at(w, n)->topic != topic || at(w, n)->number != number || at(w, n)->state)) return 0;
     if (all->items >= WORKER_MAX_IN_TRANSACTIONS) return 0;
@@ -90,10 +90,17 @@ static void remove_one(struct worker *w, uint32_t transaction) {
     struct topic *t = topic_at(&w->topics, of->topic);
     *(of->previous ? &at(w, of->previous)->next : &t->transactions) = of->next;
     if (of->next) at(w, of->next)->previous = of->previous;
-    map_remove(&w->transactions.by_key, key_of(of->topic, of->number));
+    map_remove(&w->transactions.by_key, key_of(w, of->topic, of->number));
     free(of->items);
     *of = (struct transaction){0};
     arena_give(&w->transactions.arena, transaction);
+}
+
+static void forget_left(struct transaction *of, struct transaction_item *item) {
+    if (!item->left) return;
+    free(item->left);
+    item->left = NULL;
+    of->partial--;
 }
 
 /* The next item is over. */
@@ -101,8 +108,7 @@ static void pass(struct worker *w, uint32_t transaction) {
     struct transaction *of = at(w, transaction);
     struct topic *t = topic_at(&w->topics, of->topic);
     struct transaction_item *item = &of->items[of->done++];
-    free(item->left);
-    item->left = NULL;
+    forget_left(of, item);
     if (item->position) shard_count_out(shard_of_topic(w, t), item->position);
     w->transactions.items--;
     if (!item->subscription && t->blocked && t->blocked_seq == item->seq) block(w, of->topic);
@@ -134,18 +140,17 @@ static bool is_pending(const struct worker *w, uint32_t delivery) {
     return d->state == DELIVERY_DEFERRED && d->deadline_ns == DELIVERY_PENDING_NS;
 }
 
-/* Of the parts of a message those that transactions have acknowledged, but `but`. True: there are some. */
-static bool pending_parts(const struct worker *w, uint32_t delivery, const struct transaction_item *but,
-                          uint64_t *bits) {
+/* Of the parts of a message those that transactions have acknowledged. True: there are some. */
+static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *bits) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     const struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
     bool any = false;
     memset(bits, 0, PARTS_MAX_WORDS * sizeof *bits);
     for (uint32_t n = topic_at(&w->topics, s->topic)->transactions; n; n = at(w, n)->next) {
         const struct transaction *of = at(w, n);
-        for (size_t i = of->done; i < of->count; i++) {
+        for (size_t i = of->done; of->partial && i < of->count; i++) {
             const struct transaction_item *item = &of->items[i];
-            if (item == but || !item->left || item->subscription != s->number || item->seq != d->seq) continue;
+            if (!item->left || item->subscription != s->number || item->seq != d->seq) continue;
             for (uint32_t j = 0; j < PARTS_MAX_WORDS; j++)
                 bits[j] |= j < item->left->words ? ~item->left->bits[j] : UINT64_MAX;
             any = true;
@@ -175,7 +180,7 @@ static struct parts_left all_parts(const struct worker *w, uint32_t delivery) {
 static bool free_parts(const struct worker *w, uint32_t delivery, struct parts_left *out) {
     uint64_t pending[PARTS_MAX_WORDS];
     *out = all_parts(w, delivery);
-    if (pending_parts(w, delivery, NULL, pending))
+    if (pending_parts(w, delivery, pending))
         for (uint32_t i = 0; i < out->words; i++) out->bits[i] &= ~pending[i];
     while (out->words && !out->bits[out->words - 1]) out->words--;
     return out->words > 0;
@@ -183,14 +188,14 @@ static bool free_parts(const struct worker *w, uint32_t delivery, struct parts_l
 
 bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_left *out) {
     uint64_t pending[PARTS_MAX_WORDS];
-    return pending_parts(w, delivery, NULL, pending) && free_parts(w, delivery, out);
+    return pending_parts(w, delivery, pending) && free_parts(w, delivery, out);
 }
 
 /* Nothing of it is finished, or pending, already. */
 static bool may_acknowledge(const struct worker *w, uint32_t delivery, const struct parts_left *left) {
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
     if (is_pending(w, delivery)) return false;
-    bool some = pending_parts(w, delivery, NULL, pending);
+    bool some = pending_parts(w, delivery, pending);
     const struct parts_left all = all_parts(w, delivery);
     if (!left) return !some;
     for (uint32_t i = 0; i < all.words; i++) {
@@ -210,6 +215,7 @@ static void note_pending(struct worker *w, uint32_t transaction, uint32_t delive
         item->left = malloc(sizeof *item->left);
         if (!item->left) worker_die("out of memory");
         *item->left = *left;
+        of->partial++;
         if (free_parts(w, delivery, &rest)) return;
     }
     if (delivery_at(&w->subscriptions, delivery)->state) delivery_take(w, delivery);
@@ -450,8 +456,7 @@ void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq) {
             struct transaction_item *item = &of->items[i];
             if (!moves_with(item, seq)) continue;
             end_acknowledgement(w, t, item, of->state == TRANSACTION_COMMITTING);
-            free(item->left);
-            item->left = NULL;
+            forget_left(of, item);
             shard_count_out(shard_of_topic(w, t), item->position);
             item->position = 0;
         }
@@ -538,10 +543,9 @@ void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
     size_t kept = of->done;
     of->state = commit ? TRANSACTION_COMMITTING : TRANSACTION_ABORTING;
     for (size_t i = of->done; i < of->count; i++) {
-        struct transaction_item item = of->items[i];
-        if (item.subscription) end_acknowledgement(w, topic_at(&w->topics, topic), &item, commit);
-        free(item.left);
-        of->items[i].left = item.left = NULL;
+        if (of->items[i].subscription) end_acknowledgement(w, topic_at(&w->topics, topic), &of->items[i], commit);
+        forget_left(of, &of->items[i]);
+        const struct transaction_item item = of->items[i];
         if (commit && !item.subscription) {
             of->items[kept++] = item;
             continue;

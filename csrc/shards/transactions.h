@@ -45,6 +45,7 @@ struct transaction {
     uint64_t number;
     enum transaction_state state;
     size_t count, capacity, done; /* done: those before it are over */
+    size_t partial;               /* of the items, those that have `left` */
     struct transaction_item *items;
 };
 
