@@ -17,7 +17,7 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := run
 .PHONY: run test test-long lint bench bench-check pipeline-demo wheel deb setup beanstalkd nsq nats nats-old pulsar spark java
 
-CORE := $(wildcard csrc/*.h csrc/*/*.[ch] csrc/*/*/*.[ch] csrc/*/*/*/*.[ch]) csrc/build.py
+CORE := $(wildcard csrc/*/*.[ch] csrc/*/*/*.[ch] csrc/*/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
 WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 : n)))
 

@@ -1,1 +1,1 @@
-"""The C half of mq-shards: what happens once per message. `surface.h` is all that Python sees of it."""
+"""The C half of mq-shards: what happens once per message. `surface/` is all that Python sees of it."""

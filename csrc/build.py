@@ -1,7 +1,7 @@
 """Compiles the C sources of all rooms and the cffi surface into one extension module, `mq_shards.csrc._core`.
 
-`surface.h` is the whole of what Python can call: cffi's API mode compiles it against the headers, so that a signature
-that drifts is a compile error and never a crash.
+`surface/` is the whole of what Python can call, a file a room: cffi's API mode compiles it against the headers, so
+that a signature that drifts is a compile error and never a crash.
 
 Run as a script it builds in place; setuptools calls `BuildExt` through pyproject.toml.
 """
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -22,6 +23,7 @@ from setuptools.command.build_ext import build_ext
 
 HERE = Path(__file__).resolve().parent
 GENERATED = "_core.c"
+ROOMS = ("base", "ringbuf", "log", "acceptor", "shards", "pipeline")  # of surface/, each after those it names types of
 # Warnings are errors, in our sources; cffi's generated wrappers are exempt from -Wconversion only.
 STRICT = ["-std=c11", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Wvla", "-Werror"]
 EXEMPTION = "".join(f'#pragma GCC diagnostic ignored "{name}"\n' for name in ("-Wconversion", "-Wsign-conversion"))
@@ -38,25 +40,15 @@ def sources() -> list[str]:
     return sorted(str(p.relative_to(HERE)) for p in HERE.glob("*/**/*.c"))
 
 
-def surface(only: list[str] | None) -> tuple[str, list[str]]:
-    """The cdef text and the headers it needs. A section begins with `/* == room/name == */`; `only` picks some."""
-    text: list[str] = []
-    headers: list[str] = []
-    wanted = True
-    for line in (HERE / "surface.h").read_text().splitlines():
-        if line.startswith("/* == "):
-            name = line.split()[2]
-            wanted = only is None or name in only
-            if wanted:
-                headers.append(f"{name}.h")
-        if wanted:
-            text.append(line)
-    return "\n".join(text), headers
+def surface() -> tuple[str, list[str]]:
+    """The cdef text and the headers it needs. What follows `/* == room/name == */` is declared in room/name.h."""
+    text = "".join((HERE / "surface" / f"{room}.h").read_text() for room in ROOMS)
+    return text, [f"{name}.h" for name in re.findall(r"^/\* == (\S+) == \*/$", text, re.MULTILINE)]
 
 
-def generate(target: Path, only: list[str] | None = None, module: str = "mq_shards.csrc._core") -> None:
+def generate(target: Path, module: str = "mq_shards.csrc._core") -> None:
     ffi = FFI()
-    cdef, headers = surface(only)
+    cdef, headers = surface()
     ffi.cdef(cdef)
     preamble = "\n".join(f'#include "{h}"' for h in headers)
     ffi.set_source(module, preamble)
@@ -115,11 +107,11 @@ def compile_one(command: list[str], source: Path, objects: Path) -> Path:
     return target
 
 
-def compile_in(out: Path, name: str, files: list[str], only: list[str] | None, flags: list[str]) -> Path:
+def compile_in(out: Path, name: str, files: list[str], flags: list[str]) -> Path:
     """Builds an importable module `name` in `out` from some sources: for tests and for work on one module."""
     out.mkdir(parents=True, exist_ok=True)
     wrapper = out / f"{name}.c"
-    generate(wrapper, only, module=name)
+    generate(wrapper, module=name)
     target = out / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
     # Not linked in place: a broker that runs has the old one mapped.
     linking = target.with_suffix(".linking")
@@ -144,15 +136,13 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--whole", action="store_true", help="as one unit: as what is installed, slower to build")
     parser.add_argument("--out", type=Path, default=HERE, help="where to put the module")
     parser.add_argument("--name", default="_core")
-    parser.add_argument("--sections", help="comma-separated sections of surface.h (default: all)")
     parser.add_argument("--files", help="comma-separated C files (default: all)")
     options = parser.parse_args(argv)
-    only = options.sections.split(",") if options.sections else None
     files = options.files.split(",") if options.files else sources()
     flags = [*RELEASE, *WHOLE] if options.whole else RELEASE
     if options.debug or options.quick:
         flags = DEBUG if options.debug else QUICK
-    print(compile_in(options.out, options.name, files, only, flags))
+    print(compile_in(options.out, options.name, files, flags))
     return 0
 
 

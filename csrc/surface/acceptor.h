@@ -1,0 +1,129 @@
+/* What Python can call of csrc/acceptor; see csrc/build.py. */
+
+/* == acceptor/acceptor == */
+
+#define UPCALL_COMMAND       ...
+#define UPCALL_ANSWER        ...
+#define UPCALL_CLOSED        ...
+#define UPCALL_CONTROL       ...
+#define UPCALL_BROKEN        ...
+#define UPCALL_INPUT         ...
+#define UPCALL_OUTPUT        ...
+#define UPCALL_CLOSING       ...
+#define UPCALL_POKED         ...
+#define UPCALL_CANNOT_ACCEPT ...
+#define WEBSOCKET_UNMASKED   ...
+#define WEBSOCKET_BY_FILTER  ...
+#define WEBSOCKET_BY_PYTHON  ...
+
+struct upcall {
+    uint32_t kind;
+    uint32_t conn;
+    uint32_t protocol;
+    struct message answer;
+    const uint8_t *bytes;
+    size_t bytes_count;
+    ...;
+};
+struct broker_totals {
+    uint64_t total_connections, connections;
+    uint64_t urgent, ready, reserved, delayed, buried, topics, timeouts, total_jobs, published;
+    uint64_t oldest_segment, current_segment, records_written, records_migrated;
+    bool draining;
+};
+
+enum { HISTOGRAM_BUCKETS, HISTOGRAM_FIRST_SHIFT, ... };
+enum board_duration { DURATION_TURN, DURATION_PUBLISH, DURATION_SYNC, ... };
+struct acceptor;
+struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
+void acceptor_free(struct acceptor *a);
+uint32_t acceptor_protocol(const char *name);
+bool acceptor_is_name(uint32_t protocol, const char *name, size_t name_bytes);
+int acceptor_set(struct acceptor *a, const char *option, uint64_t value);
+int64_t acceptor_configure(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
+                           size_t bytes_count);
+int acceptor_peer(struct acceptor *a, uint32_t worker, int out_fd, int in_fd, int peer_wake_fd);
+void acceptor_peer_gone(struct acceptor *a, uint32_t worker);
+int acceptor_mesh(struct acceptor *a, uint32_t other, int out_fd, int in_fd, int peer_wake_fd);
+void acceptor_mesh_gone(struct acceptor *a, uint32_t other);
+int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol, bool filtered);
+uint32_t acceptor_listener(const struct acceptor *a, uint32_t conn);
+void acceptor_stop_listening(struct acceptor *a, uint32_t protocol);
+uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
+void acceptor_receive(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **bytes, size_t *bytes_count);
+void acceptor_forget(struct acceptor *a, uint32_t conn);
+int acceptor_control(struct acceptor *a, int fd);
+void acceptor_quiesce(struct acceptor *a);
+uint32_t acceptor_busy(const struct acceptor *a);
+
+void acceptor_set_now(struct acceptor *a, uint64_t now_ns);
+int acceptor_turn(struct acceptor *a);
+int acceptor_run(struct acceptor *a, int64_t max_wait_ns);
+bool acceptor_upcall(struct acceptor *a, struct upcall *out);
+
+int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, const struct message *request,
+                         const void *body, size_t body_bytes);
+void acceptor_reply(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+void acceptor_resume(struct acceptor *a, uint32_t conn);
+void acceptor_close(struct acceptor *a, uint32_t conn);
+int64_t acceptor_call(struct acceptor *a, uint32_t conn, const char *what, uint64_t value, const void *bytes,
+                      size_t bytes_count, uint32_t *out, size_t out_limit);
+int64_t acceptor_ask(struct acceptor *a, uint32_t protocol, const char *what, uint64_t value, const void *bytes,
+                     size_t bytes_count, void *out, size_t out_limit);
+void acceptor_tell_published(struct acceptor *a, const char *topic, size_t topic_bytes, const void *body,
+                             size_t body_bytes);
+size_t acceptor_topic_name(const struct acceptor *a, uint32_t topic, char *out);
+uint32_t acceptor_shard_of_name(const struct acceptor *a, const char *name, size_t name_bytes);
+uint32_t acceptor_worker_of_topic(const struct acceptor *a, uint32_t topic);
+
+uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes);
+
+void acceptor_filter(struct acceptor *a, uint32_t conn);
+void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more);
+bool acceptor_is_filtered(const struct acceptor *a, uint32_t conn);
+bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags);
+void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit);
+
+uint32_t acceptor_local(struct acceptor *a);
+uint64_t acceptor_take_ids(struct acceptor *a, uint32_t topic, uint32_t count);
+int acceptor_fd(const struct acceptor *a);
+int acceptor_poll(struct acceptor *a);
+void acceptor_poke(struct acceptor *a);
+
+bool acceptor_count(struct acceptor *a, uint32_t protocol, const char *counter);
+const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32_t place, uint64_t *sum);
+void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
+void acceptor_durations(const struct acceptor *a, uint32_t what, uint64_t *counts, uint64_t *sum_ns);
+size_t acceptor_buffered_bytes(const struct acceptor *a);
+void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
+
+/* == acceptor/websocket == */
+
+#define WEBSOCKET_HEAD_BYTES ...
+#define WEBSOCKET_MESSAGE    ...
+#define WEBSOCKET_CONTROL    ...
+#define WEBSOCKET_ENDED      ...
+#define WEBSOCKET_PING       ...
+
+struct websocket {
+    uint8_t found;
+    uint8_t opcode;
+    uint8_t control_bytes;
+    bool unmasked;
+    bool compresses;
+    bool is_compressed;
+    uint8_t control[125];
+    ...;
+};
+size_t websocket_take(struct websocket *ws, const uint8_t *in, size_t bytes, uint8_t *out, size_t *made);
+size_t websocket_head(uint8_t *out, uint8_t first, uint64_t payload_bytes);
+
+/* == acceptor/protocols/pulsar/pulsar_scan == */
+
+uint32_t pulsar_murmur(const uint8_t *data, size_t bytes);
+
+/* == acceptor/protocols/go_quote == */
+
+uint8_t *go_quote(uint8_t *out, const uint8_t *text, size_t bytes);

@@ -1,0 +1,73 @@
+/* What Python can call of csrc/base; see csrc/build.py. */
+
+/* == base/process == */
+
+void process_name(const char *name);
+void process_dies_with_parent(void);
+void process_readable(void);
+
+/* == base/crc32c == */
+
+uint32_t crc32c_extend(uint32_t crc, const void *data, size_t bytes);
+uint32_t crc32c_extend_portable(uint32_t crc, const void *data, size_t bytes);
+uint32_t crc32c_advance(uint32_t state, uint64_t bytes);
+
+/* == base/s2 == */
+
+int64_t s2_decoded_bytes(const uint8_t *block, size_t bytes);
+int64_t s2_decode(const uint8_t *block, size_t bytes, uint8_t *out, size_t room);
+
+/* == base/subjects == */
+
+#define SUBJECT_GROUP_NAME_OFFSET ...
+
+struct subjects;
+struct subject_walk;
+struct subject_group {
+    struct subject_group *next;
+    uint64_t weight;
+    uint32_t name_bytes;
+    ...;
+};
+struct subject_entries {
+    uint32_t count, capacity;
+    ...;
+};
+struct subject_pattern {
+    struct subject_entries alone;
+    struct subject_group *groups;
+    uint32_t bytes;
+    ...;
+};
+struct subject_entry {
+    struct subject_pattern *pattern;
+    struct subject_group *group;
+    uint32_t place, weight;
+};
+
+struct subject_walk *subject_walk_new(void);
+void subject_walk_free(struct subject_walk *walk);
+struct siphash_key {
+    uint64_t words[2];
+};
+struct siphash_key siphash_key(uint64_t seed);
+struct subjects *subjects_new(struct siphash_key key);
+void subjects_free(struct subjects *subjects);
+bool subject_pattern_is_valid(const void *pattern, size_t bytes);
+bool subject_has_wildcard(const void *pattern, size_t bytes);
+bool subject_covers(const void *outer, size_t outer_bytes, const void *inner, size_t inner_bytes);
+bool subject_overlaps(const void *one, size_t one_bytes, const void *other, size_t other_bytes);
+bool subjects_add(struct subjects *subjects, struct subject_entry *entry, const void *pattern, size_t bytes,
+                  const void *queue, size_t queue_bytes, bool *first);
+bool subjects_remove(struct subjects *subjects, struct subject_entry *entry);
+void subjects_weigh(struct subject_entry *entry, uint32_t weight);
+uint64_t subjects_count(const struct subjects *subjects);
+uint64_t subjects_pattern_count(const struct subjects *subjects);
+uint64_t subjects_looked(const struct subjects *subjects);
+uint64_t subjects_hits(const struct subjects *subjects);
+size_t subjects_match(struct subjects *subjects, struct subject_walk *walk, const void *subject, size_t bytes,
+                      struct subject_pattern *const **out);
+bool subject_group_seen(struct subject_pattern *const *patterns, size_t at, const struct subject_group *group);
+struct subject_entry *subject_group_pick(struct subject_pattern *const *patterns, size_t at, size_t count,
+                                         const struct subject_group *group, uint64_t random);
+struct subject_entry **subject_entries_items(struct subject_entries *entries);

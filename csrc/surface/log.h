@@ -1,0 +1,89 @@
+/* What Python can call of csrc/log; see csrc/build.py. */
+
+/* == log/sync == */
+
+struct syncer;
+
+struct syncer *syncer_new(int wake_fd, int (*sync_fd)(int fd));
+void syncer_free(struct syncer *syncer);
+bool syncer_request(struct syncer *syncer, uint64_t ticket, const int *fds, size_t count, bool wake);
+bool syncer_busy(const struct syncer *syncer);
+uint64_t syncer_done(const struct syncer *syncer);
+int syncer_error(const struct syncer *syncer);
+
+/* == log/log == */
+
+#define SEGMENT_MAGIC     ...
+#define SEGMENT_VERSION   ...
+#define SEGMENT_OLDEST    ...
+#define SEGMENT_BYTES     ...
+#define SEGMENT_MAX_BYTES ...
+
+struct record {
+    uint32_t bytes;
+    uint32_t crc;
+    uint8_t kind;
+    uint8_t attribute_bytes;
+    uint16_t flags;
+    uint32_t topic;
+    uint64_t seq;
+    uint64_t time_ns;
+    uint64_t id;
+};
+typedef uint64_t log_position;
+enum log_result { LOG_OK, LOG_NO_SPACE, LOG_FAILING, ... };
+struct log;
+
+struct log *log_new(uint32_t shard, uint32_t shards);
+void log_free(struct log *log);
+bool log_add_segment(struct log *log, int fd, uint32_t segment, uint64_t bytes, bool is_new, uint64_t end_offset,
+                     uint64_t now_wall_ns);
+uint64_t log_wants_segment(const struct log *log);
+enum log_result log_reserve(struct log *log, size_t records, size_t bytes, uint64_t keep_bytes, uint64_t now_wall_ns);
+log_position log_append(struct log *log, const struct record *head, const void *attributes, const void *body,
+                        size_t body_bytes);
+enum log_result log_flush(struct log *log);
+const struct record *log_read(const struct log *log, log_position position);
+const void *record_attributes(const struct record *r);
+const void *record_body(const struct record *r);
+size_t record_body_bytes(const struct record *r);
+uint64_t record_stride(const struct record *r);
+int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
+bool log_truncate(struct log *log, uint32_t segment, uint64_t offset);
+uint32_t log_first_segment(const struct log *log);
+uint32_t log_active_segment(const struct log *log);
+uint64_t log_segment_end(const struct log *log, uint32_t segment);
+void log_drop_first(struct log *log);
+uint64_t log_bytes(const struct log *log);
+uint64_t log_ahead_bytes(const struct log *log);
+uint64_t log_records(const struct log *log);
+int log_errno(const struct log *log);
+uint64_t log_appended(const struct log *log);
+uint64_t log_flushed(const struct log *log);
+uint64_t log_synced(const struct log *log);
+size_t log_unsynced_fds(const struct log *log, int *fds, size_t max, uint64_t *upto);
+void log_mark_synced(struct log *log, uint64_t upto);
+bool log_keep_copies(struct log *log, int fd, uint32_t segment);
+void log_copy(struct log *log, log_position position);
+
+/* == log/scan == */
+
+enum { SCAN_END, SCAN_FULL, SCAN_PART, SCAN_BAD, ... };
+
+struct scan_columns {
+    uint8_t *kind, *attribute_bytes;
+    uint16_t *flags;
+    uint32_t *topic;
+    uint64_t *seq, *time_ns, *id, *offset;
+    uint32_t *bytes;
+};
+struct scan_result {
+    uint64_t records, offset, needs;
+    uint32_t stop;
+};
+
+void scan_records(const uint8_t *base, size_t bytes, uint32_t segment, bool check, uint64_t kinds,
+                  const struct scan_columns *out, size_t room, struct scan_result *result);
+size_t scan_find(const uint8_t *base, size_t bytes, size_t from, uint32_t segment);
+bool scan_gather_file(int fd, const uint64_t *offset, const uint32_t *length, size_t count, uint8_t *out,
+                      uint8_t *scratch, size_t scratch_bytes);
