@@ -222,3 +222,56 @@ def test_messages_that_move_while_a_transaction_ends_are_not_an_open_ones_after_
             drop_dead(bench)
         bench.restart()
     bench.dispose()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_nothing_is_delivered_from_the_first_open_message_on_in_whatever_order_they_end(restarts: bool) -> None:
+    """Transactions that lie across each other, of which one ends piece by piece."""
+    bench = Channels(piece=8)
+    begin(bench, 1, EARLIEST, channel="c")
+    open_now: dict[int, list[int]] = {}
+    for n in range(60):
+        txn = n * n % 7
+        open_now.setdefault(txn, []).append(stage(bench, txn=txn))
+    assert sorted(open_now) == [0, 1, 2, 4]
+    committed: list[int] = []
+    came: list[int] = []
+    for txn, how in ((2, COMMIT), (0, COMMIT), (1, ABORT), (4, COMMIT)):
+        if restarts:
+            bench.restart()
+            begin(bench, 1, EARLIEST, channel="c")
+            came.clear()
+        end(bench, how, txn)
+        ended = open_now.pop(txn)
+        committed += ended if how == COMMIT else []
+        horizon = min((first for first, *_ in open_now.values()), default=1 << 60)
+        came += seqs(bench.turn(), 1)
+        # What comes again after a restart is in turn with what is new.
+        assert (sorted(came) if restarts else came) == sorted(seq for seq in committed if seq < horizon)
+    assert not open_now
+    assert not open_ones(bench)
+    bench.dispose()
+
+
+def test_a_topic_that_is_deleted_lets_its_transactions_go_piece_by_piece(bench: Channels) -> None:
+    begin(bench, 1, EARLIEST, channel="c")
+    of = publish(bench, count=100)
+    assert seqs(bench.turn(), 1) == of
+    for n, seq in enumerate(of):
+        assert acknowledge(bench, seq, txn=n % 20) == OK
+        stage(bench, txn=n % 20)
+    lib.worker_longest_turn(bench.worker)
+    assert bench.change(lib.CHANGE_DELETE, "t") == OK
+    for _ in range(3):
+        bench.turn()
+    assert 0 < lib.worker_longest_turn(bench.worker) <= 2 * 4096
+    assert not open_ones(bench)
+    begin(bench, 1, EARLIEST, channel="c")
+    after = stage(bench, b"of another life", txn=1)
+    end(bench, COMMIT, 1)
+    assert seqs(bench.turn(), 1) == [after]
+    finish(bench, 1, after)
+    roll(bench)
+    assert drop_dead(bench) > 0
+    bench.restart()
+    assert not open_ones(bench)

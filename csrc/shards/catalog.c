@@ -1,4 +1,4 @@
-/* The catalog: the figures of topics, their subscriptions and consumers, as message.h lays them out. */
+/* The catalog: the figures of topics, their subscriptions, consumers and transactions, as message.h lays them out. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -118,41 +118,57 @@ static enum outcome answer(struct worker *w, uint32_t client, const struct messa
     return DONE;
 }
 
-/* Of the topics that there are, from the one that the turn before came to. */
-static enum outcome gather(struct worker *w, uint32_t client, const struct message *m,
-                           void (*put_one)(const struct worker *, struct sheet *, const struct topic *, bool)) {
+/* Of those that there are, of one kind, from the one that the turn before came to. */
+static enum outcome gather(struct worker *w, uint32_t client, const struct message *m, const struct arena *all,
+                           void (*put_one)(const struct worker *, struct sheet *, uint32_t, bool)) {
     struct client *c = client_at(&w->clients, client);
     struct sheet *sheet = sheet_of(c);
-    for (uint32_t left = w->piece; sheet && c->done + 1 < w->topics.arena.end; left--) {
+    for (uint32_t left = w->piece; sheet && c->done + 1 < all->end; left--) {
         if (!left) return MORE;
-        const struct topic *t = topic_at(&w->topics, (uint32_t)++c->done);
         worker_step(w);
-        if (t->name) put_one(w, sheet, t, m->with_consumers != 0);
+        put_one(w, sheet, (uint32_t)++c->done, m->with_consumers != 0);
     }
     return answer(w, client, m);
 }
 
-static void put_listed(const struct worker *w, struct sheet *sheet, const struct topic *t, bool consumers) {
-    if (is_listed(t)) put_topic(w, sheet, t, consumers);
+static void put_listed(const struct worker *w, struct sheet *sheet, uint32_t topic, bool consumers) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (t->name && is_listed(t)) put_topic(w, sheet, t, consumers);
 }
 
 enum outcome catalog(struct worker *w, uint32_t client, const struct message *m) {
-    if (!m->body_bytes) return gather(w, client, m, put_listed);
+    if (!m->body_bytes) return gather(w, client, m, &w->topics.arena, put_listed);
     struct sheet *sheet = sheet_of(client_at(&w->clients, client));
     uint32_t topic = topics_find(&w->topics, (const char *)(m + 1), m->body_bytes);
-    if (sheet && topic) put_listed(w, sheet, topic_at(&w->topics, topic), m->with_consumers != 0);
+    if (sheet && topic) put_listed(w, sheet, topic, m->with_consumers != 0);
     return answer(w, client, m);
 }
 
-static void put_name(const struct worker *w, struct sheet *sheet, const struct topic *t, bool consumers) {
-    (void)w, (void)consumers;
-    if (!topic_seen(t)) return;
+static void put_name(const struct worker *w, struct sheet *sheet, uint32_t topic, bool consumers) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    (void)consumers;
+    if (!t->name || !topic_seen(t)) return;
     put(sheet, t->name, t->name_bytes);
     put(sheet, "\n", 1);
 }
 
 enum outcome list(struct worker *w, uint32_t client, const struct message *m) {
-    return gather(w, client, m, put_name);
+    return gather(w, client, m, &w->topics.arena, put_name);
+}
+
+static void put_transaction(const struct worker *w, struct sheet *sheet, uint32_t transaction, bool consumers) {
+    const struct transaction *of = transaction_at(&w->transactions, transaction);
+    (void)consumers;
+    if (!transaction_is_there(w, of)) return;
+    const struct topic *t = topic_at(&w->topics, of->topic);
+    struct transaction_figures figures = {
+        .number = of->number, .items = of->count + of->acknowledged, .state = of->state, .name_bytes = t->name_bytes};
+    put(sheet, &figures, sizeof figures);
+    put(sheet, t->name, t->name_bytes);
+}
+
+enum outcome transactions_list(struct worker *w, uint32_t client, const struct message *m) {
+    return gather(w, client, m, &w->transactions.arena, put_transaction);
 }
 
 void catalog_changed(struct worker *w) {

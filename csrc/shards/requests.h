@@ -125,9 +125,11 @@ void compacted_position(struct worker *w, const struct topic *t, struct position
 /* What a PUBLISH brings; there is room for it. */
 void transaction_stage(struct worker *w, uint32_t topic, const struct message *m, uint64_t id, const void *content,
                        uint32_t content_bytes);
-enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-void transactions_list(struct worker *w, uint32_t client, const struct message *m);
+
+/* --- acknowledge.c --- */
+
+enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 
 /* --- consume.c --- */
 
@@ -158,6 +160,7 @@ void stats_id(struct worker *w, uint32_t client, const struct message *m);
 
 enum outcome catalog(struct worker *w, uint32_t client, const struct message *m);
 enum outcome list(struct worker *w, uint32_t client, const struct message *m);
+enum outcome transactions_list(struct worker *w, uint32_t client, const struct message *m);
 void sheet_free(struct client *c);
 /* What is made or deleted is to be noticed by who follows it. */
 void catalog_changed(struct worker *w);

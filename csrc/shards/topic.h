@@ -67,9 +67,11 @@ struct topic {
     uint32_t subscriptions;      /* first of the list */
     uint32_t subscription_count; /* those that hold what is published: all but ... */
     uint32_t reader_count;
-    uint32_t transactions; /* the first of those that are not over; and the first seq that was published in one */
+    uint32_t transactions;                /* the first of those that are not over */
+    uint32_t staging_first, staging_last; /* of them, those that publish; and the first seq that was published in one */
     bool blocked;
     uint64_t blocked_seq;
+    uint64_t era;                    /* of the transactions; see transactions.h */
     uint32_t compacted;              /* the subscription that is its compacted view; 0: it has none */
     uint32_t producers, exclusive;   /* that are attached: the first, and that which is alone; see attach.c */
     uint64_t epochs;                 /* how many of the latter it has had */

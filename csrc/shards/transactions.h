@@ -30,10 +30,19 @@ enum { WORKER_MAX_TRANSACTIONS = 1 << 16, WORKER_MAX_IN_TRANSACTIONS = 1 << 22 }
 /* Attributes and body of a PENDING, at most. */
 #define PENDING_BYTES (17 * sizeof(uint64_t))
 
-struct transaction_item {
+struct staged_message {
     uint64_t seq;
-    log_position position;   /* of its STAGED or PENDING; 0: what it comes to is done (transactions_settle) */
-    uint32_t subscription;   /* its number in the shard's log, of what is acknowledged; 0: of what is published */
+    log_position position; /* of its STAGED */
+};
+
+struct acknowledgement {
+    uint32_t arena_link;
+    uint32_t transaction;
+    uint32_t previous, next;           /* of the transaction's */
+    uint32_t same_previous, same_next; /* of those of the same message */
+    uint32_t subscription;             /* its number in the shard's log */
+    uint64_t seq;
+    log_position position;   /* of its PENDING */
     struct parts_left *left; /* of a message of which only parts are acknowledged: what would be left; else NULL */
 };
 
@@ -42,17 +51,26 @@ enum transaction_state { TRANSACTION_OPEN = 0, TRANSACTION_COMMITTING, TRANSACTI
 struct transaction {
     uint32_t arena_link;
     uint32_t topic, previous, next; /* of the topic's */
-    uint64_t number;
+    uint32_t earlier, later;        /* of those of the topic's that publish, by the first seq that is not over */
+    struct shard *shard;
+    uint64_t era, number;
     enum transaction_state state;
-    size_t count, capacity, done; /* done: those before it are over */
-    size_t partial;               /* of the items, those that have `left` */
-    struct transaction_item *items;
+    struct staged_message *staged; /* by seq */
+    size_t count, capacity, done;  /* done: those before it are over */
+    uint32_t first, last;          /* acknowledgements */
+    uint32_t acknowledged;
 };
 
 struct transactions {
-    struct arena arena;
-    struct map by_key; /* by topic and number */
+    struct arena arena, acknowledgements;
+    struct map by_number;  /* by era and number */
+    struct map by_message; /* by era and seq: the first acknowledgement of it */
     uint64_t items;
+    uint64_t in_parts; /* acknowledgements that have `left` */
+    /* A topic's have an era of their own as long as there are any: its number may be another's before those of a topic that is gone
+     * are let go. */
+    uint64_t eras;
+    uint32_t forgotten; /* the first of a list; its `later` is that of the next list */
 };
 
 bool transactions_open(struct transactions *all);
@@ -61,14 +79,25 @@ void transactions_close(struct transactions *all);
 static inline struct transaction *transaction_at(const struct transactions *all, uint32_t n) {
     return arena_at(&all->arena, n);
 }
+static inline struct acknowledgement *acknowledgement_at(const struct transactions *all, uint32_t n) {
+    return arena_at(&all->acknowledgements, n);
+}
 
 /* There is room for one more item in a transaction of the topic, which is made if there is none: 0 if there is not, or if it is
  * ending. */
 uint32_t transaction_take(struct worker *w, uint32_t topic, uint64_t number);
-void transaction_add(struct worker *w, uint32_t transaction, uint64_t seq, log_position position,
-                     uint32_t subscription);
-/* Of a topic that is gone. */
+/* Of a topic that is gone: piece by piece. */
 void transactions_forget(struct worker *w, uint32_t topic);
+/* True if there is more. */
+bool transactions_clear(struct worker *w);
+bool transaction_is_there(const struct worker *w, const struct transaction *of);
+
+/* --- acknowledge.c ------------------------------------------------------------------------------------------------ */
+
+/* A transaction ends: what is acknowledged counts, or comes again. */
+void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit);
+/* It is no more. */
+void acknowledgement_forget(struct worker *w, uint32_t acknowledgement);
 
 /* Some parts of a message are pending: the others. False: none is, or all are. */
 __attribute__((cold)) bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_left *out);
@@ -80,7 +109,10 @@ void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq);
 uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq);
 void transactions_moved(struct worker *w, struct shard *s, const struct topic *t, uint64_t seq);
 
-/* While the log is read back. */
+/* --- while the log is read back ----------------------------------------------------------------------------------- */
+
+/* As transaction_take: there is always room, or the worker dies. */
+uint32_t replay_take(struct worker *w, uint32_t topic, uint64_t number);
 void replay_staged(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position);
 void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position);
 void replay_end(struct worker *w, uint32_t topic, const struct record *r);

@@ -1,0 +1,343 @@
+/* What is acknowledged in a transaction: all of a message, or some of its parts. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/queue.h"
+#include "shards/requests.h"
+
+static struct acknowledgement *at(const struct worker *w, uint32_t n) {
+    return acknowledgement_at(&w->transactions, n);
+}
+
+static struct transaction *transaction_of(const struct worker *w, const struct acknowledgement *a) {
+    return transaction_at(&w->transactions, a->transaction);
+}
+
+/* --- the table ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t key_of(const struct worker *w, uint64_t era, uint64_t seq) {
+    const uint64_t words[2] = {era, seq};
+    return siphash(w->topics.key, words, sizeof words);
+}
+
+/* The first acknowledgement of a message; 0: there is none. */
+static uint32_t first_of(const struct worker *w, const struct topic *t, uint64_t seq) {
+    uint32_t n = t->transactions ? map_find(&w->transactions.by_message, key_of(w, t->era, seq)) : 0;
+    return n && at(w, n)->seq == seq && transaction_of(w, at(w, n))->era == t->era ? n : 0;
+}
+
+static void name_first(struct worker *w, const struct acknowledgement *a, uint32_t first) {
+    struct map *map = &w->transactions.by_message;
+    uint64_t key = key_of(w, transaction_of(w, a)->era, a->seq);
+    if (map_find(map, key)) map_remove(map, key);
+    if (first && !map_insert(map, key, first)) worker_die("out of memory");
+}
+
+/* transaction_take has said that there is room. */
+static struct acknowledgement *add(struct worker *w, uint32_t transaction, uint64_t seq, log_position position,
+                                   uint32_t subscription, const struct parts_left *left) {
+    struct transactions *all = &w->transactions;
+    struct transaction *of = transaction_at(all, transaction);
+    uint32_t n = arena_take(&all->acknowledgements);
+    uint32_t first = first_of(w, topic_at(&w->topics, of->topic), seq);
+    struct acknowledgement *a = at(w, n);
+    *a = (struct acknowledgement){.transaction = transaction, .previous = of->last, .subscription = subscription};
+    a->seq = seq;
+    a->position = position;
+    *(of->last ? &at(w, of->last)->next : &of->first) = n;
+    of->last = n;
+    of->acknowledged++;
+    all->items++;
+    if (first) {
+        a->same_previous = first;
+        a->same_next = at(w, first)->same_next;
+        if (a->same_next) at(w, a->same_next)->same_previous = n;
+        at(w, first)->same_next = n;
+    } else {
+        name_first(w, a, n);
+    }
+    if (!left) return a;
+    a->left = malloc(sizeof *a->left);
+    if (!a->left) worker_die("out of memory");
+    *a->left = *left;
+    all->in_parts++;
+    return a;
+}
+
+void acknowledgement_forget(struct worker *w, uint32_t acknowledgement) {
+    struct transactions *all = &w->transactions;
+    struct acknowledgement *a = at(w, acknowledgement);
+    struct transaction *of = transaction_of(w, a);
+    *(a->previous ? &at(w, a->previous)->next : &of->first) = a->next;
+    *(a->next ? &at(w, a->next)->previous : &of->last) = a->previous;
+    if (a->same_next) at(w, a->same_next)->same_previous = a->same_previous;
+    if (a->same_previous)
+        at(w, a->same_previous)->same_next = a->same_next;
+    else
+        name_first(w, a, a->same_next);
+    shard_count_out(of->shard, a->position);
+    if (a->left) all->in_parts--;
+    free(a->left);
+    of->acknowledged--;
+    all->items--;
+    *a = (struct acknowledgement){0};
+    arena_give(&all->acknowledgements, acknowledgement);
+}
+
+/* --- what is pending of a delivery -------------------------------------------------------------------------------- */
+
+/* All of it that there is: it waits for the end of a transaction, or of several. */
+static bool is_pending(const struct worker *w, uint32_t delivery) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    return d->state == DELIVERY_DEFERRED && d->deadline_ns == DELIVERY_PENDING_NS;
+}
+
+/* Of the parts of a message those that transactions have acknowledged. True: there are some. */
+static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *bits) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct subscription *s = subscription_at(&w->subscriptions, d->subscription);
+    bool any = false;
+    memset(bits, 0, PARTS_MAX_WORDS * sizeof *bits);
+    if (!w->transactions.in_parts) return false;
+    for (uint32_t n = first_of(w, topic_at(&w->topics, s->topic), d->seq); n; n = at(w, n)->same_next) {
+        const struct parts_left *left = at(w, n)->subscription == s->number ? at(w, n)->left : NULL;
+        for (uint32_t i = 0; left && i < PARTS_MAX_WORDS; i++) bits[i] |= i < left->words ? ~left->bits[i] : UINT64_MAX;
+        any |= left != NULL;
+    }
+    return any;
+}
+
+/* How many parts a message has, as bits; at least one. */
+static struct parts_left all_parts(const struct worker *w, uint32_t delivery) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, d->subscription)->topic);
+    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, d->seq));
+    const struct parts_left *now = delivery_parts(w, delivery);
+    struct headers h = {0};
+    struct parts_left all = {0};
+    if (now) return *now;
+    if (r && message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
+    uint32_t parts = h.parts ? h.parts : 1;
+    if (parts > PARTS_MAX_WORDS * 64) parts = PARTS_MAX_WORDS * 64;
+    all.words = (parts + 63) / 64;
+    for (uint32_t i = 0; i < parts; i++) all.bits[i / 64] |= (uint64_t)1 << i % 64;
+    return all;
+}
+
+/* What of a message is neither finished nor pending. False: nothing. */
+static bool free_parts(const struct worker *w, uint32_t delivery, struct parts_left *out) {
+    uint64_t pending[PARTS_MAX_WORDS];
+    *out = all_parts(w, delivery);
+    if (pending_parts(w, delivery, pending))
+        for (uint32_t i = 0; i < out->words; i++) out->bits[i] &= ~pending[i];
+    while (out->words && !out->bits[out->words - 1]) out->words--;
+    return out->words > 0;
+}
+
+bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_left *out) {
+    uint64_t pending[PARTS_MAX_WORDS];
+    return pending_parts(w, delivery, pending) && free_parts(w, delivery, out);
+}
+
+/* Nothing of it is finished, or pending, already. */
+static bool may_acknowledge(const struct worker *w, uint32_t delivery, const struct parts_left *left) {
+    uint64_t pending[PARTS_MAX_WORDS], any = 0;
+    if (is_pending(w, delivery)) return false;
+    bool some = pending_parts(w, delivery, pending);
+    const struct parts_left all = all_parts(w, delivery);
+    if (!left) return !some;
+    for (uint32_t i = 0; i < all.words; i++) {
+        uint64_t wanted = all.bits[i] & (i < left->words ? ~left->bits[i] : UINT64_MAX);
+        if (wanted & pending[i]) return false;
+        any |= wanted;
+    }
+    return any != 0;
+}
+
+/* An acknowledgement of it was added. */
+static void set_aside(struct worker *w, uint32_t delivery, const struct parts_left *left) {
+    struct parts_left rest;
+    if (left && free_parts(w, delivery, &rest)) return;
+    if (delivery_at(&w->subscriptions, delivery)->state) delivery_take(w, delivery);
+    delivery_defer(w, delivery, DELIVERY_PENDING_NS);
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------ */
+
+/* The delivery that it is about; 0: it is gone. */
+static uint32_t delivery_of(const struct worker *w, const struct acknowledgement *a) {
+    const struct transaction *of = transaction_of(w, a);
+    const struct topic *t = topic_at(&w->topics, of->topic);
+    uint32_t subscription =
+        a->subscription <= of->shard->subscriptions_known ? of->shard->subscriptions[a->subscription] : 0;
+    const struct record *r = subscription ? log_read(of->shard->log, stream_place(&t->stream, a->seq)) : NULL;
+    return r ? delivery_find(w, subscription, r->id) : 0;
+}
+
+static void settle(struct worker *w, const struct acknowledgement *a, bool commit) {
+    uint32_t delivery = delivery_of(w, a);
+    struct parts_left left;
+    if (!delivery || (!a->left && !is_pending(w, delivery))) return;
+    if (commit && a->left) {
+        const struct parts_left all = all_parts(w, delivery);
+        if (!delivery_parts(w, delivery)) (void)delivery_parts_set(w, delivery, &all);
+        if (delivery_parts_after(w, delivery, a->left->bits, a->left->words, &left)) {
+            (void)delivery_parts_set(w, delivery, &left);
+            return;
+        }
+    }
+    if (commit) {
+        delivery_drop(w, delivery);
+        return;
+    }
+    if (delivery_at(&w->subscriptions, delivery)->state) delivery_take(w, delivery);
+    delivery_again(w, delivery);
+}
+
+void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit) {
+    settle(w, at(w, acknowledgement), commit);
+    acknowledgement_forget(w, acknowledgement);
+}
+
+/* --- requests ----------------------------------------------------------------------------------------------------- */
+
+/* Room for a PENDING, behind what the subscription has passed: LATER, or why not. */
+static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uint8_t *status) {
+    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    if (!subscription_write(w, subscription)) {
+        *status = STATUS_NO_SPACE;
+        return w->wanting ? LATER : DONE;
+    }
+    return requests_reserve_named(w, s->topic, 1, PENDING_BYTES, status);
+}
+
+/* Of a message that the channel has passed, all or some parts (`left`: what would be left). LATER, or a status. */
+static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t number, const struct parts_left *left,
+                                uint8_t *status) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
+    uint32_t subscription = d->subscription;
+    const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    *status = may_acknowledge(w, delivery, left) ? STATUS_OK : STATUS_FULL;
+    if (*status == STATUS_OK && reserve_pending(w, subscription, status) == LATER) return LATER;
+    uint32_t transaction = *status == STATUS_OK ? transaction_take(w, s->topic, number) : 0;
+    if (*status == STATUS_OK && !transaction) *status = STATUS_NO_SPACE;
+    if (*status != STATUS_OK) return DONE;
+    struct shard *shard = shard_of_topic(w, topic_at(&w->topics, s->topic));
+    log_position position = shard_log_pending(w, shard, s, d->seq, number, left);
+    add(w, transaction, d->seq, position, s->number, left);
+    set_aside(w, delivery, left);
+    return DONE;
+}
+
+/* The first delivery of a list that is not pending and lies up to a seq. */
+static uint32_t first_upto(const struct worker *w, uint32_t first, uint64_t seq) {
+    for (uint32_t n = first; n; n = delivery_at(&w->subscriptions, n)->following)
+        if (delivery_at(&w->subscriptions, n)->seq <= seq && !is_pending(w, n)) return n;
+    return 0;
+}
+
+static enum outcome acknowledge_upto(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
+    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct subscription *s = subscription_at(&w->subscriptions, c->subscription);
+    for (uint32_t left = w->piece / 4; *status == STATUS_OK; left--) {
+        uint32_t delivery = first_upto(w, c->inflight_first, m->seq);
+        if (!delivery) delivery = first_upto(w, s->again_first, m->seq);
+        if (!delivery) break;
+        if (!left) return MORE;
+        if (acknowledge(w, delivery, m->id, NULL, status) == LATER) return LATER;
+    }
+    return DONE;
+}
+
+static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
+    const struct subscription *s =
+        subscription_at(&w->subscriptions, consumer_at(&w->subscriptions, consumer)->subscription);
+    const struct topic *t = topic_at(&w->topics, s->topic);
+    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, m->seq));
+    uint32_t delivery = r ? delivery_find(w, consumer_at(&w->subscriptions, consumer)->subscription, r->id) : 0;
+    struct parts_left left = {.words = m->body_bytes / (uint32_t)sizeof *left.bits};
+    if (left.words > PARTS_MAX_WORDS || m->body_bytes % sizeof *left.bits) *status = STATUS_INVALID;
+    if (*status == STATUS_OK && !delivery) *status = STATUS_FULL;
+    if (*status != STATUS_OK) return DONE;
+    memcpy(left.bits, m + 1, m->body_bytes);
+    return acknowledge(w, delivery, m->id, m->body_bytes ? &left : NULL, status);
+}
+
+enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    uint32_t consumer = topic ? consumer_find(w, client, m->consumer_number) : 0;
+    const struct consumer *c = consumer_at(&w->subscriptions, consumer);
+    const struct subscription *s = subscription_at(&w->subscriptions, c->subscription);
+    uint8_t status = consumer && s->topic == topic && s->number ? STATUS_OK : STATUS_NOT_FOUND;
+    enum outcome outcome = DONE;
+    if (status == STATUS_OK)
+        outcome =
+            m->flags & MSG_UPTO ? acknowledge_upto(w, consumer, m, &status) : acknowledge_one(w, consumer, m, &status);
+    if (outcome == DONE) request_done(w, client, m, status);
+    return outcome;
+}
+
+/* --- a message that moves ----------------------------------------------------------------------------------------- */
+
+void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq) {
+    for (uint32_t n = first_of(w, topic_at(&w->topics, topic), seq), next; n; n = next) {
+        enum transaction_state state = transaction_of(w, at(w, n))->state;
+        next = at(w, n)->same_next;
+        if (state) acknowledgement_end(w, n, state == TRANSACTION_COMMITTING);
+    }
+}
+
+uint32_t transactions_pending(const struct worker *w, const struct topic *t, uint64_t seq) {
+    uint32_t count = 0;
+    for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) count++;
+    return count;
+}
+
+void transactions_moved(struct worker *w, struct shard *s, const struct topic *t, uint64_t seq) {
+    for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) {
+        struct acknowledgement *a = at(w, n);
+        uint32_t subscription = s->subscriptions[a->subscription];
+        if (!subscription) continue;
+        shard_count_out(s, a->position);
+        a->position = shard_log_pending(w, s, subscription_at(&w->subscriptions, subscription), seq,
+                                        transaction_of(w, a)->number, a->left);
+    }
+}
+
+/* --- recovery ----------------------------------------------------------------------------------------------------- */
+
+static struct acknowledgement *find(const struct worker *w, uint32_t transaction, uint32_t subscription, uint64_t seq,
+                                    const struct parts_left *left) {
+    const struct topic *t = topic_at(&w->topics, transaction_at(&w->transactions, transaction)->topic);
+    for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) {
+        struct acknowledgement *a = at(w, n);
+        if (a->subscription != subscription || a->transaction != transaction) continue;
+        size_t words = a->left ? a->left->words : 0;
+        if (words == left->words && (!words || memcmp(a->left->bits, left->bits, words * sizeof *left->bits) == 0))
+            return a;
+    }
+    return NULL;
+}
+
+void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position) {
+    uint64_t txn;
+    struct parts_left left = {.words = (uint32_t)(record_body_bytes(r) / sizeof *left.bits)};
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (r->attribute_bytes < sizeof txn || r->id > s->subscriptions_known || !s->subscriptions[r->id]) return;
+    if (left.words > PARTS_MAX_WORDS) return;
+    memcpy(&txn, record_attributes(r), sizeof txn);
+    memcpy(left.bits, record_body(r), left.words * sizeof *left.bits);
+    const struct record *of = log_read(s->log, stream_place(&t->stream, r->seq));
+    uint32_t delivery = of ? delivery_find(w, s->subscriptions[r->id], of->id) : 0;
+    if (!delivery) return;
+    uint32_t transaction = replay_take(w, topic, txn);
+    struct acknowledgement *there = find(w, transaction, (uint32_t)r->id, r->seq, &left);
+    shard_count_in(s, position);
+    if (there) { /* it has moved */
+        shard_count_out(s, there->position);
+        there->position = position;
+        return;
+    }
+    const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
+    add(w, transaction, r->seq, position, (uint32_t)r->id, some);
+    set_aside(w, delivery, some);
+}
