@@ -33,7 +33,6 @@ from functools import partial
 from types import FrameType
 from typing import Final, NamedTuple
 
-from mq_shards import ringbuf
 from mq_shards.ringbuf import board
 from mq_shards.ringbuf.control import Control, ControlError, Message
 from mq_shards.shards.store import DataDirectory, StoreError
@@ -42,20 +41,18 @@ from mq_shards.supervisor.calls import join_by_calls
 from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, raise_descriptor_limit
 from mq_shards.supervisor.contents import configure, tell_users
 from mq_shards.supervisor.handover import Handovers
-from mq_shards.supervisor.link import Link
+from mq_shards.supervisor.kept import KeptSegments
 from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
 from mq_shards.supervisor.liveness import Liveness
-from mq_shards.supervisor.mesh import join_by_mesh
+from mq_shards.supervisor.mesh import Mesh
 from mq_shards.supervisor.notify import Notifier
 from mq_shards.supervisor.operations import Operator
 from mq_shards.supervisor.options.options import DEFAULT_SHARDS, SCHEMES, Options, shards_in_memory, worker_count
 from mq_shards.supervisor.options.schemes import SECURE
+from mq_shards.supervisor.rings import Rings
 from mq_shards.supervisor.shares import Shares
+from mq_shards.supervisor.stopping import Stop
 
-# At a stop: how often it is said what is waited for.
-STOPPING_SAID_S: Final = 3.0
-# timeout(1) and the like signal a process and then its whole group: that is one wish, not two.
-SAME_SIGNAL_S: Final = 0.5
 EXIT_TIMEOUT_S: Final = 2.0  # from the end of a child's control socket, through which alone it can be told to stop
 
 log = logging.getLogger(__name__)
@@ -99,11 +96,8 @@ class Supervisor:
         self._notifier: Final = Notifier.from_environment()
         self._selector: Final = selectors.DefaultSelector()
         self._stage = Stage.RECOVERING
-        self._stopping = False
+        self._stop: Stop | None = None
         self._exit_status = 0
-        self._stop_began = 0.0
-        self._stop_deadline: float | None = None
-        self._stop_said_at: float | None = None  # when it is said next what is waited for
         self._started_wall_ns = time.time_ns()
         self._instance = os.urandom(8).hex()
         self._shards = 0
@@ -113,10 +107,10 @@ class Supervisor:
         self._board_fd = -1
         self._acceptors: list[Child] = []  # by their place on the board; the gateway is the last
         self._workers: list[Child] = []
-        self._links: dict[tuple[int, int], Link] = {}  # by acceptor and worker
-        self._mesh_epoch = 1
+        self._rings = Rings([], [], 0)
+        self._mesh: Mesh | None = None  # if acceptors have to talk to each other
         self._handovers: Final = Handovers()
-        self._kept: dict[tuple[int, int], int] = {}  # --memory: memfds by shard and segment
+        self._kept: Final = KeptSegments()
         self._liveness: Final = Liveness(self._seconds("hang-timeout"), clock())
 
     def run(self) -> int:
@@ -181,7 +175,9 @@ class Supervisor:
             gateway = Child("gateway", options.acceptors, self._entries.gateway, "mq-gateway", shared=True)
             self._acceptors.append(gateway)
         self._workers = [Child("worker", i, self._entries.worker, shared=True) for i in range(workers)]
-        self._links = {(a.index, w.index): Link() for a in self._acceptors for w in self._workers}
+        self._rings = Rings(self._acceptors, self._workers, self._number("ring-bytes"))
+        if any(listener.address.meshed for listener in self._listeners):
+            self._mesh = Mesh(self._acceptors, self._number("mesh-ring-bytes"))
 
     def _open_data(self, stack: contextlib.ExitStack, cores: int) -> None:
         """Locks the data directory, if there is one, and learns how many shards it has."""
@@ -201,11 +197,9 @@ class Supervisor:
             if child.alive:
                 child.reap()
             child.close()
-        for link in self._links.values():
-            link.discard()
+        self._rings.close()
         self._handovers.close()
-        for fd in self._kept.values():
-            os.close(fd)
+        self._kept.close()
 
     # --- starting ---------------------------------------------------------------------------------------------------
 
@@ -227,11 +221,8 @@ class Supervisor:
         }
         worker.send(start, [self._board_fd, worker.wake_fd])
         for acceptor in self._acceptors:
-            self._offer(acceptor, worker)
-        own = set(start["own"])
-        for (shard, segment), fd in sorted(self._kept.items()):
-            if shard in own:
-                worker.send({"do": "segment", "shard": shard, "segment": segment}, [fd])
+            self._rings.offer(acceptor, worker)
+        self._kept.tell(worker, set(start["own"]))
         worker.send({"do": "go"})
 
     def _start_acceptor(self, acceptor: Child) -> None:
@@ -258,12 +249,10 @@ class Supervisor:
         tell_users(acceptor, self._options.users)
         for worker in self._workers:
             if worker.alive:
-                self._offer(acceptor, worker)
-                self._join(acceptor, worker)
-        if self._meshed:
-            ring_bytes = self._options.settings["broker"]["mesh-ring-bytes"]
-            assert isinstance(ring_bytes, int)
-            self._mesh_epoch = join_by_mesh(acceptor, self._acceptors, ring_bytes, self._mesh_epoch)
+                self._rings.offer(acceptor, worker)
+                self._rings.join(acceptor, worker)
+        if self._mesh is not None:
+            self._mesh.join(acceptor)
         join_by_calls(acceptor, self._acceptors)
         self._handovers.tell(acceptor, self._acceptors, [listener.address for listener in self._listeners])
         for listener in self._listeners:
@@ -309,56 +298,6 @@ class Supervisor:
         self._selector.register(child.sentinel, selectors.EVENT_READ, partial(self._on_end, child))
         log.debug("%s started (pid %d)", child.title, child.pid)
 
-    @property
-    def _meshed(self) -> bool:
-        """Whether acceptors have to talk to each other."""
-        return any(listener.address.meshed for listener in self._listeners)
-
-    # --- rings ------------------------------------------------------------------------------------------------------
-
-    def _offer(self, acceptor: Child, worker: Child) -> None:
-        """Gives the worker its side of new rings, unless it has one that no acceptor has used yet."""
-        link = self._links[acceptor.index, worker.index]
-        if link.rings is not None:
-            return
-        link.epoch += 1
-        ring_bytes = self._options.settings["broker"]["ring-bytes"]
-        assert isinstance(ring_bytes, int)
-        requests = ringbuf.create(ring_bytes, link.epoch, f"mq-a{acceptor.index}-w{worker.index}")
-        try:
-            replies = ringbuf.create(ring_bytes, link.epoch, f"mq-w{worker.index}-a{acceptor.index}")
-        except BaseException:
-            os.close(requests)
-            raise
-        link.rings = requests, replies
-        worker.send(
-            {"do": "peer", "acceptor": acceptor.index, "epoch": link.epoch}, [replies, requests, acceptor.wake_fd]
-        )
-
-    def _join(self, acceptor: Child, worker: Child) -> None:
-        """Gives the acceptor its side, once the worker can answer."""
-        link = self._links[acceptor.index, worker.index]
-        if link.rings is None or not worker.serving:
-            return
-        acceptor.send({"do": "peer", "worker": worker.index, "epoch": link.epoch}, [*link.rings, worker.wake_fd])
-        link.discard()
-        link.joined = True
-
-    def _sever(self, child: Child) -> None:
-        """Tells the other side of every pair of rings of a dead process."""
-        if self._meshed and child.role == "acceptor":
-            for other in self._acceptors:
-                if other.role == "acceptor" and other is not child:
-                    other.send({"do": "mesh-gone", "acceptor": child.index})
-        for (a, w), link in self._links.items():
-            if child is self._workers[w]:
-                if link.joined:
-                    self._acceptors[a].send({"do": "gone", "worker": w})
-                link.discard()
-            elif child is self._acceptors[a] and link.joined:
-                self._workers[w].send({"do": "gone", "acceptor": a})
-                link.discard()
-
     # --- what children say ------------------------------------------------------------------------------------------
 
     def _on_control(self, child: Child) -> None:
@@ -372,7 +311,7 @@ class Supervisor:
             except EOFError:
                 self._unregister(child.control)
                 child.close_control()
-                if not self._stopping:  # then it has until the stop's own deadline
+                if self._stop is None:  # then it has until the stop's own deadline
                     child.kill_at = self._clock() + EXIT_TIMEOUT_S
             except (ControlError, LookupError, TypeError, ValueError) as error:
                 log.error("%s (pid %d) sent what it should not: %r; killing it", child.title, child.pid, error)
@@ -389,11 +328,9 @@ class Supervisor:
                     child.serving = True
                     self._is_back(child)
                 case "keep":
-                    place = int(message["shard"]), int(message["segment"])
-                    self._forget(place)
-                    self._kept[place] = fds.pop(0)
+                    self._kept.keep(int(message["shard"]), int(message["segment"]), fds.pop(0))
                 case "drop":
-                    self._forget((int(message["shard"]), int(message["segment"])))
+                    self._kept.forget(int(message["shard"]), int(message["segment"]))
                 case "share":
                     self._shares.say(message, child, [one for one in self._acceptors if one.role == "acceptor"])
                 case "obeyed":
@@ -436,7 +373,7 @@ class Supervisor:
         worker.serving = True
         for acceptor in self._acceptors:
             if acceptor.alive:
-                self._join(acceptor, worker)
+                self._rings.join(acceptor, worker)
         self._is_back(worker)
 
     def _is_back(self, child: Child) -> None:
@@ -453,11 +390,6 @@ class Supervisor:
             log.error("%s: the disk refuses writes: %s", worker.title, reason)
         self._tell_status()
 
-    def _forget(self, place: tuple[int, int]) -> None:
-        fd = self._kept.pop(place, None)
-        if fd is not None:
-            os.close(fd)
-
     # --- how children end -------------------------------------------------------------------------------------------
 
     def _on_end(self, child: Child) -> None:
@@ -469,10 +401,12 @@ class Supervisor:
             self._unregister(child.control)
         pid = child.pid
         how = child.reap()
-        self._sever(child)
+        self._rings.sever(child)
+        if self._mesh is not None:
+            self._mesh.sever(child)
         self._shares.gone(child)
         self._stop_if_all_are_away(child)
-        if self._stopping:
+        if self._stop is not None:
             if how:
                 log.error("%s (pid %d) %s while stopping", child.title, pid, how)
                 self._exit_status = 1
@@ -559,13 +493,10 @@ class Supervisor:
         return "; ".join(parts or ["serving"]) + (" (draining)" if self._draining else "")
 
     def _begin_stop(self, now: float) -> None:
-        if self._stopping:
+        if self._stop is not None:
             return
         self._stage = Stage.STOPPING_ACCEPTORS
-        self._stopping = True
-        self._stop_began = now
-        self._stop_deadline = now + self._stop_timeout_s
-        self._stop_said_at = now + STOPPING_SAID_S
+        self._stop = Stop(now, self._stop_timeout_s)
         self._notifier.stopping("stopping")
         for child in [*self._acceptors, *self._workers]:
             child.restart_at = None
@@ -577,11 +508,11 @@ class Supervisor:
             log.info("all clients that could go elsewhere are gone: stopping")
             self._begin_stop(self._clock())
 
-    def _kill_all(self, why: str) -> None:
+    def _kill_all(self, stop: Stop, why: str) -> None:
         left = self._left()
         log.error("%s: killing %s", why, ", ".join(child.title for child in left))
         self._exit_status = 1
-        self._stop_deadline = self._stop_said_at = None
+        stop.all_are_killed()
         for child in left:
             child.kill()
 
@@ -594,11 +525,15 @@ class Supervisor:
 
     def _seconds(self, option: str) -> float:
         """Of a duration in the section of the broker."""
-        duration_ns = self._options.settings["broker"][option]
-        assert isinstance(duration_ns, int)
-        return duration_ns / 1e9
+        return self._number(option) / 1e9
 
-    def _say_what_is_waited_for(self, now: float) -> None:
+    def _number(self, option: str) -> int:
+        """Of one in the section of the broker."""
+        number = self._options.settings["broker"][option]
+        assert isinstance(number, int)
+        return number
+
+    def _say_what_is_waited_for(self, taken_s: float) -> None:
         """Acceptors and gateway send out what they have, then workers write and sync what they have."""
         if self._stage is Stage.STOPPING_ACCEPTORS:
             waited_for = [child for child in self._acceptors if child.alive]
@@ -607,24 +542,22 @@ class Supervisor:
         titles = ", ".join(child.title for child in waited_for)
         log.info(
             "stopping for %.0f s, waiting for %s; what is left after %g s is killed",
-            now - self._stop_began, titles, self._stop_timeout_s,
+            taken_s, titles, self._stop_timeout_s,
         )  # fmt: skip
         self._notifier.stopping(f"stopping, waiting for {titles}")
-        self._stop_said_at = now + STOPPING_SAID_S
 
     # --- time and signals -------------------------------------------------------------------------------------------
 
     def _wait_s(self) -> float | None:
-        times = [self._stop_deadline, self._stop_said_at]
-        if not self._stopping:
-            times.append(self._liveness.due_at)
+        times: list[float | None] = []
+        times += [self._liveness.due_at] if self._stop is None else self._stop.due_at
         for child in [*self._acceptors, *self._workers]:
             times += child.restart_at, child.kill_at
         first = min((at for at in times if at is not None), default=None)
         return None if first is None else max(0.0, first - self._clock())
 
     def _let_time_pass(self, now: float) -> None:
-        is_due = self._liveness.due_at <= now and not self._stopping
+        is_due = self._liveness.due_at <= now and self._stop is None
         if is_due and self._liveness.look([*self._workers, *self._acceptors], now):
             self._tell_status()
         for child in [*self._workers, *self._acceptors]:
@@ -637,10 +570,10 @@ class Supervisor:
                 child.kill_at = None
                 log.error("%s (pid %d) has closed its control socket and goes on: killing it", child.title, child.pid)
                 child.kill()
-        if self._stop_deadline is not None and self._stop_deadline <= now:
-            self._kill_all(f"not stopped within {self._stop_timeout_s:g} s")
-        if self._stop_said_at is not None and self._stop_said_at <= now and self._stage is not Stage.STOPPED:
-            self._say_what_is_waited_for(now)
+        if self._stop is not None and self._stop.is_overdue(now):
+            self._kill_all(self._stop, f"not stopped within {self._stop_timeout_s:g} s")
+        if self._stop is not None and self._stage is not Stage.STOPPED and self._stop.is_to_be_said(now):
+            self._say_what_is_waited_for(self._stop.has_taken_s(now))
 
     def _reload(self) -> None:
         self._options = self._operator.reload(self._options, self._acceptors)
@@ -655,11 +588,11 @@ class Supervisor:
                 self._tell_status()
             elif number == signal.SIGHUP:
                 self._reload()
-            elif number == signal.SIGUSR2 and not self._stopping:
+            elif number == signal.SIGUSR2 and self._stop is None:
                 self._operator.send_clients_away(self._listeners, self._acceptors)
-            elif self._stopping:
-                if self._clock() - self._stop_began > SAME_SIGNAL_S:
-                    self._kill_all(f"{name} again")
+            elif self._stop is not None:
+                if self._stop.is_asked_again(self._clock()):
+                    self._kill_all(self._stop, f"{name} again")
             else:
                 log.info("%s: stopping", name)
                 self._begin_stop(self._clock())

@@ -19,7 +19,7 @@ from typing import Any
 
 from mq_shards.ringbuf import Consumer, Producer
 from mq_shards.ringbuf.control import Control
-from mq_shards.supervisor import journal, supervisor
+from mq_shards.supervisor import journal, stopping, supervisor
 from mq_shards.supervisor.options.options import parse
 
 STEP_S = 0.002
@@ -201,7 +201,7 @@ def main() -> int:
     options = parse(sys.argv[1:])
     journal.configure(options.log_level, options.log_json, "mq-supervisor")
     if "SMALL_STOPPING_SAID" in os.environ:
-        supervisor.STOPPING_SAID_S = float(os.environ["SMALL_STOPPING_SAID"])  # type: ignore[misc]
+        stopping.SAID_S = float(os.environ["SMALL_STOPPING_SAID"])  # type: ignore[misc]
     small = "tests.small_children"
     entries = supervisor.Entries(acceptor=f"{small}.acceptor", worker=f"{small}.worker", gateway=f"{small}.gateway")
     return supervisor.Supervisor(options, entries).run()

@@ -16,14 +16,44 @@ enum outcome requests_reserve(struct worker *w, struct shard *s, uint32_t record
 enum outcome requests_reserve_named(struct worker *w, uint32_t topic, uint32_t records, uint64_t bytes,
                                     uint8_t *status);
 
-/* --- requests.c --- */
+/* --- answers.c --- */
 
 struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status);
 void request_send(struct worker *w, uint32_t client, struct message *answer, const void *body, size_t body_bytes);
-/* A number of an acceptor's stands for nothing any more. */
-void requests_close_topic(struct worker *w, struct opened *opened);
 /* With the request's id. */
 void request_done(struct worker *w, uint32_t client, const struct message *m, uint8_t status);
+
+/* --- opened.c --- */
+
+/* The topic that an acceptor means by its number; 0: none. */
+uint32_t opened_find(const struct worker *w, uint32_t acceptor, const struct message *m);
+void opened_open(struct worker *w, uint32_t acceptor, const struct message *m);
+void opened_forget(struct worker *w, uint32_t acceptor, const struct message *m);
+/* A number of an acceptor's stands for nothing any more. */
+void opened_close(struct worker *w, struct opened *opened);
+/* While it is held a topic is listed. */
+void opened_hold(struct worker *w, uint32_t topic);
+void opened_let_go(struct worker *w, uint32_t topic);
+/* A client holds what it uses and watches: its acceptor may close the number before the client hears of it. */
+void opened_use(struct worker *w, uint32_t client, uint32_t topic, bool asked_for);
+void opened_watch(struct worker *w, uint32_t client, uint32_t topic, bool asked_for);
+void opened_ignore(struct worker *w, uint32_t client, uint32_t topic);
+
+/* --- tube.c --- */
+
+enum outcome tube_reserve(struct worker *w, uint32_t client, const struct message *m);
+enum outcome tube_probe(struct worker *w, uint32_t client, const struct message *m);
+void tube_take(struct worker *w, uint32_t client, const struct message *m);
+void tube_reserve_id(struct worker *w, uint32_t client, const struct message *m);
+void tube_give_back(struct worker *w, uint32_t client, const struct message *m);
+enum outcome tube_delete(struct worker *w, uint32_t client, const struct message *m);
+enum outcome tube_release(struct worker *w, uint32_t client, const struct message *m);
+enum outcome tube_bury(struct worker *w, uint32_t client, const struct message *m);
+void tube_touch(struct worker *w, uint32_t client, const struct message *m);
+enum outcome tube_kick_id(struct worker *w, uint32_t client, const struct message *m);
+enum outcome tube_kick(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void tube_peek_id(struct worker *w, uint32_t client, const struct message *m);
+void tube_peek(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 
 /* --- publish.c --- */
 

@@ -318,7 +318,7 @@ void worker_peer_gone(struct worker *w, uint32_t acceptor) {
         const struct client *c = client_at(&w->clients, n);
         if (c->acceptor == acceptor && clients_find(&w->clients, acceptor, c->conn) == n) client_gone(w, n);
     }
-    for (uint32_t n = 0; n < p->topics_capacity; n++) requests_close_topic(w, &p->topics[n]);
+    for (uint32_t n = 0; n < p->topics_capacity; n++) opened_close(w, &p->topics[n]);
     free(p->topics);
     p->topics = NULL;
     p->topics_capacity = 0;

@@ -1,6 +1,6 @@
 /* A worker: the process that owns shards. This is its whole state; what is done with it is in
  *
- *   requests.c  what each message of the shard protocol asks for
+ *   requests.c  who does what each message of the shard protocol asks for
  *   queue.c     the job queue: how jobs pass between ready, reserved, delayed, buried and gone
  *   subscription.h   the other kind of subscription: cursors over a topic's stream
  *   shard.c     what of that goes to the log; compact.c and replay.c, the log's other two uses

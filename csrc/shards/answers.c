@@ -1,0 +1,82 @@
+/* What a worker answers, and the messages that it hands to who asked for one. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "shards/requests.h"
+
+static struct message answer_of(const struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status) {
+    const struct client *c = client_at(&w->clients, client);
+    return (struct message){.kind = kind,
+                            .status = status,
+                            .flags = (uint16_t)(c->inflight ? 0 : MSG_NONE_IN_FLIGHT),
+                            .conn = c->conn,
+                            .slot = slot};
+}
+
+void request_send(struct worker *w, uint32_t client, struct message *m, const void *body, size_t body_bytes) {
+    struct channel *channel = w->peers[client_at(&w->clients, client)->acceptor].channel;
+    if (!channel) return;
+    m->body_bytes = (uint32_t)body_bytes;
+    struct message *place = channel_reserve(channel, body_bytes);
+    if (!place) {
+        channel_send(channel, m, body, body_bytes);
+        return;
+    }
+    *place = *m;
+    if (body_bytes) memcpy(place + 1, body, body_bytes);
+    channel_sent(channel);
+}
+
+void request_answer(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint8_t status, uint64_t id) {
+    struct message m = answer_of(w, client, slot, kind, status);
+    m.id = id;
+    request_send(w, client, &m, NULL, 0);
+}
+
+/* A message that is in another, with which one of those it is. */
+static void send_packed(struct worker *w, uint32_t client, struct message *m, const struct record *r, uint32_t first) {
+    const struct packed_run run = {.id = r->id, .first = first, .count = 1};
+    struct channel *channel = w->peers[client_at(&w->clients, client)->acceptor].channel;
+    if (!channel) return;
+    const size_t body_bytes = sizeof run + record_body_bytes(r);
+    m->flags |= MSG_PACKED | MSG_HEADERS;
+    m->body_bytes = (uint32_t)body_bytes;
+    struct message *place = channel_reserve(channel, body_bytes);
+    uint8_t *large = place ? NULL : malloc(body_bytes);
+    if (!place && !large) worker_die("out of memory");
+    uint8_t *body = place ? (uint8_t *)(place + 1) : large;
+    memcpy(body, &run, sizeof run);
+    memcpy(body + sizeof run, record_body(r), record_body_bytes(r));
+    if (place) {
+        *place = *m;
+        channel_sent(channel);
+    } else {
+        channel_send(channel, m, large, body_bytes);
+        free(large);
+    }
+}
+
+void request_deliver(struct worker *w, uint32_t client, uint32_t slot, uint8_t kind, uint32_t job) {
+    const struct job *j = job_at(w, job);
+    const struct record *r = job_record(w, j);
+    struct message m = answer_of(w, client, slot, kind, STATUS_OK);
+    size_t headers_bytes = message_headers_bytes(r);
+    bool wants_headers = client_at(&w->clients, client)->wants_headers;
+    size_t skipped = wants_headers ? 0 : headers_bytes;
+    m.id = j->id;
+    m.pri = j->pri;
+    if (!wants_headers && message_packed(r)) {
+        send_packed(w, client, &m, r, j->part ? (uint32_t)((j->id - r->id) / w->shards) - 1 : 0);
+        return;
+    }
+    if (headers_bytes > skipped) m.flags |= MSG_HEADERS;
+    request_send(w, client, &m, (const uint8_t *)record_body(r) + skipped, record_body_bytes(r) - skipped);
+}
+
+struct message request_answer_of(const struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
+    return answer_of(w, client, m->slot, m->kind, status);
+}
+
+void request_done(struct worker *w, uint32_t client, const struct message *m, uint8_t status) {
+    request_answer(w, client, m->slot, m->kind, status, m->id);
+}
