@@ -126,9 +126,10 @@ class Compaction:
         seq = where.first_seq
         while True:
             scanned, after = await self._core.scan(name.core, seq)
-            if scanned:
-                await asyncio.to_thread(superseding.see, scanned)
-            await self._core.compact(name.core, superseding.verdicts(), min(after, where.next_seq))
+            *earlier, last = await asyncio.to_thread(superseding.judge, scanned, seq)
+            for part in earlier:
+                await self._core.compact(name.core, part, 0)
+            await self._core.compact(name.core, last, min(after, where.next_seq))
             if after >= where.next_seq or after <= seq:
                 return superseding.removed
             seq = after

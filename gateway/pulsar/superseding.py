@@ -9,6 +9,7 @@ are superseded. Knows no worker; what keys and empty messages are is as a real b
 
 from __future__ import annotations
 
+import bisect
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar.metadata import PULSAR_TAG, Metadata
 
 MAX_PARTS: Final = 1024  # PARTS_MAX_WORDS words of bits, csrc/ringbuf/message.h
+MAX_SAID: Final = 1000  # messages at once: a worker looks for each of them
 WORD: Final = (1 << 64) - 1
 # struct scanned, struct headers and struct superseded, csrc/ringbuf/message.h
 _SCANNED: Final = struct.Struct("=QIIII")
@@ -49,8 +51,15 @@ class Superseding:
     _changed: dict[int, int] = field(default_factory=dict)  # by seq: what is left of it
     _key_bytes: int = 0
 
-    def see(self, scanned: bytes) -> None:
-        """What a worker answered to a SCAN. TooManyKeysError; ValueError when it is cut off."""
+    def judge(self, scanned: bytes, since: int) -> list[bytes]:
+        """What a worker answered to a SCAN from there on, and the verdicts that follow.
+
+        TooManyKeysError; ValueError when it is cut off.
+        """
+        self._see_all(scanned)
+        return self._verdicts(since)
+
+    def _see_all(self, scanned: bytes) -> None:
         at = 0
         while at < len(scanned):
             if len(scanned) - at < _SCANNED.size:
@@ -64,17 +73,16 @@ class Superseding:
                 raise ValueError("a worker's answer is cut off")
             self._see(seq, headers, body, body_bytes)
 
-    def verdicts(self) -> bytes:
-        """struct superseded[] of what has come to be superseded since this was asked last."""
-        out = []
-        for seq in sorted(self._changed):
-            left, words = self._changed[seq], []
-            while left:
-                words.append(left & WORD)
-                left >>= 64
-            out.append(_SUPERSEDED.pack(seq, len(words), 0) + struct.pack(f"={len(words)}Q", *words))
+    def _verdicts(self, since: int) -> list[bytes]:
+        """What has come to be superseded since the last ones, to be said in so many parts of struct superseded[].
+
+        In all but the last, a bounded number of messages before `since`.
+        """
+        changed = sorted(self._changed.items())
         self._changed.clear()
-        return b"".join(out)
+        earlier = bisect.bisect_left(changed, (since,))
+        parts = [changed[at : min(at + MAX_SAID, earlier)] for at in range(0, earlier, MAX_SAID)]
+        return [b"".join(map(_superseded, part)) for part in [*parts, changed[earlier:]]]
 
     # --- one entry --------------------------------------------------------------------------------------------------
 
@@ -145,6 +153,15 @@ class Superseding:
         self._changed[seq] = self._left[seq] = left
         if not left:
             del self._left[seq]
+
+
+def _superseded(change: tuple[int, int]) -> bytes:
+    seq, left = change
+    words = []
+    while left:
+        words.append(left & WORD)
+        left >>= 64
+    return _SUPERSEDED.pack(seq, len(words), 0) + struct.pack(f"={len(words)}Q", *words)
 
 
 def _parts(found: Metadata, body: bytes, most: int) -> Iterator[tuple[str | None, bool]]:
