@@ -3,6 +3,9 @@
  *
  * Format: format_description.txt of google/snappy, and S2's additions to it, in the README of the s2 package of
  * klauspost/compress ("Format Extensions"). Snappy's blocks are S2's. Keeps nothing, allocates nothing.
+ *
+ *   s2.c          blocks taken apart
+ *   s2_encode.c   blocks made
  */
 #ifndef MQ_S2_H
 #define MQ_S2_H
@@ -16,5 +19,13 @@ enum { S2_CORRUPT = -1 };
 int64_t s2_decoded_bytes(const uint8_t *block, size_t bytes);
 /* Puts them to `out`, where there is room for exactly so many as it says. How many they are, or S2_CORRUPT. */
 int64_t s2_decode(const uint8_t *block, size_t bytes, uint8_t *out, size_t room);
+
+enum s2_level { S2_FAST, S2_BETTER, S2_BEST };
+
+/* Of a block that is made, and what it may be longer than what it stands for. */
+enum { S2_MAX_ENCODED = 1 << 16, S2_ENCODED_EXTRA = 32 };
+
+/* Puts a block of at most S2_MAX_ENCODED bytes to `out`, where there is room for S2_ENCODED_EXTRA more. How long it is. */
+size_t s2_encode(const uint8_t *in, size_t bytes, uint8_t *out, size_t room, enum s2_level level);
 
 #endif

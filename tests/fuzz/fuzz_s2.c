@@ -1,6 +1,6 @@
 /* Scripts of bytes as blocks of S2: the decoder stays in its bounds, and makes as many bytes as a block says, or says that it
- * is corrupt. A script is taken as it is, and with a part of it as elements that are mostly right. What the decoder is given
- * lies where the sanitizer sees every byte too many. */
+ * is corrupt. A script is taken as it is, and with a part of it as elements that are mostly right; and what it is made into, at
+ * every level, is what comes back. What each is given lies where the sanitizer sees every byte too many. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,41 @@ static void try_elements(void) {
     try_block(block, pick(8) > 0 ? at : pick((uint32_t)at));
 }
 
+static void encode(const uint8_t *in, size_t bytes, enum s2_level level) {
+    size_t room = bytes + S2_ENCODED_EXTRA;
+    uint8_t *exact = malloc(bytes > 0 ? bytes : 1), *out = malloc(room), *back = malloc(bytes > 0 ? bytes : 1);
+    assert(exact != NULL && out != NULL && back != NULL);
+    memcpy(exact, in, bytes);
+    size_t made = s2_encode(exact, bytes, out, room, level);
+    assert(made <= bytes + 8);
+    assert(s2_decoded_bytes(out, made) == (int64_t)bytes);
+    assert(s2_decode(out, made, back, bytes) == (int64_t)bytes && memcmp(back, exact, bytes) == 0);
+    free(exact);
+    free(out);
+    free(back);
+}
+
+/* Runs of a byte, noise, and what has stood there before, from anywhere and as long as any code can say. */
+static void try_encoding(void) {
+    static uint8_t in[S2_MAX_ENCODED];
+    size_t bytes = pick(8) > 0 ? pick(600) : pick(S2_MAX_ENCODED + 1), made = 0;
+    uint32_t letters = 1 + pick(5) * pick(60);
+    while (made < bytes) {
+        size_t run = 1 + (pick(4) > 0 ? pick(40) : pick(3000));
+        if (run > bytes - made) run = bytes - made;
+        size_t from = made > 0 ? pick((uint32_t)made) : 0;
+        uint32_t kind = pick(3);
+        for (size_t i = 0; i < run; i++, made++)
+            in[made] = made > 0 && kind == 0 ? in[from + i] : kind == 1 ? (uint8_t)run : (uint8_t)pick(letters);
+    }
+    for (enum s2_level level = S2_FAST; level <= S2_BEST; level++) encode(in, bytes, level);
+}
+
 void run_script(void) {
-    try_block(script.at, (size_t)(script.end - script.at));
+    size_t bytes = (size_t)(script.end - script.at);
+    try_block(script.at, bytes);
+    if (bytes > S2_MAX_ENCODED) bytes = S2_MAX_ENCODED;
+    for (enum s2_level level = S2_FAST; level <= S2_BEST; level++) encode(script.at, bytes, level);
+    if (script_goes_on()) try_encoding();
     while (script_goes_on()) try_elements();
 }

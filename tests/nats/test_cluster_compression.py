@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mq_shards.acceptor.filters import PIECE_BYTES, FilterError
-from mq_shards.acceptor.filters.s2 import IDENTIFIER_CHUNK, IDENTIFIERS, S2, uncompress
-from mq_shards.acceptor.filters.snappy import Snappy, masked_checksum
+from mq_shards.acceptor.filters.chunks import BLOCK_BYTES, masked_checksum
+from mq_shards.acceptor.filters.s2 import BEST, BETTER, FAST, IDENTIFIER_CHUNK, IDENTIFIERS, S2, compress, uncompress
+from mq_shards.acceptor.filters.snappy import Snappy
 
 from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, meshed, mixtures, settled
 from tests.nats.route_wire import CONNECT, INFO, RouteWire, line
@@ -97,7 +98,7 @@ def all_hear_all(members: Sequence[Member]) -> None:
 
 CASES = [
     ((OURS, NEW_REAL), ("compression: s2_fast", "compression: s2_fast"), {"s2_fast"}),
-    ((NEW_REAL, OURS), ("compression: s2_best", "compression: s2_better"), {"s2_best", "s2_better"}),
+    ((NEW_REAL, OURS), ("compression: s2_better", "compression: s2_best"), {"s2_best", "s2_better"}),
     ((NEW_REAL, OURS), ("compression: accept", "compression: s2_fast"), {"s2_fast"}),
     ((NEW_REAL, OURS), ("compression: s2_better", ""), {"s2_better"}),
     ((NEW_REAL, OURS), ("", ""), {"off"}),
@@ -277,15 +278,54 @@ def test_a_stream_comes_in_any_pieces_and_begins_again(
     assert heard == b"".join(made + b"!" for _, made in parts)
 
 
-@given(st.lists(st.one_of(st.binary(max_size=300), st.integers(0, 300_000).map(bytes)), max_size=4), st.booleans())
-def test_what_is_sent_comes_back(pieces: list[bytes], compresses: bool) -> None:
-    out, back = S2(compresses=compresses), S2()
+LEVELS = (FAST, BETTER, BEST)
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=300), st.integers(0, 300_000).map(bytes)), max_size=4),
+    st.sampled_from((None, *LEVELS)),
+)
+def test_what_is_sent_comes_back(pieces: list[bytes], level: int | None) -> None:
+    out, back = S2(level), S2()
     heard = b""
     for piece in pieces:
         heard += back.decode(out.encode(piece))
         while back.pending:
             heard += back.decode(b"")
     assert heard == b"".join(pieces)
+
+
+@given(blocks(), st.sampled_from(LEVELS), st.integers(0, BLOCK_BYTES))
+def test_a_block_that_is_made_is_what_it_was_made_of(
+    block: tuple[bytes, bytes], level: int, most: int
+) -> None:
+    made = block[1][:most]
+    packed = compress(level, made)
+    assert uncompress(packed) == made
+    assert len(packed) <= len(made) + 8
+
+
+def lines(chance: random.Random) -> bytes:
+    """As a route has them: much is said again and again, with other numbers."""
+    said = b""
+    while len(said) < BLOCK_BYTES:
+        body = json.dumps({
+            "id": chance.randrange(10**9), "customer": chance.choice(("anna", "bert", "carol")),
+            "amount": chance.randrange(10_000) / 100, "status": chance.choice(("open", "paid", "shipped")),
+        }).encode()  # fmt: skip
+        said += b"RMSG $G orders.%d %d\r\n%s\r\n" % (chance.randrange(1000), len(body), body)
+    return said[:BLOCK_BYTES]
+
+
+def test_each_level_makes_less_of_it_than_the_one_before() -> None:
+    said = lines(random.Random(1))
+    fast, better, best = (len(compress(level, said)) for level in LEVELS)
+    assert len(said) / 3 > fast > better * 1.03 > best * 1.06, (fast, better, best)
+    # Of what there is nothing to be found in, and of nothing but one thing.
+    for level in LEVELS:
+        assert len(compress(level, random.Random(2).randbytes(BLOCK_BYTES))) <= BLOCK_BYTES + 8
+        assert len(compress(level, bytes(BLOCK_BYTES))) < 20
+        assert len(compress(level, said[:200] * 300)) < 300
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,11 @@ def mode_of(settings: Mapping[str, Any]) -> str:
     return NAMES[settings["cluster-compression"].lower()]
 
 
+def level_of(mode: str) -> int | None:
+    """Of the filter; None: it gives what is said its form only."""
+    return LEVELS.index(mode) - 1 if mode != UNCOMPRESSED else None
+
+
 def thresholds_of(settings: Mapping[str, Any]) -> tuple[int, ...]:
     """In ns; 0: that level is not used. Raises ValueError of one line."""
     found = [max(parse_duration(text) or 0, 0) for text in settings["cluster-compression-rtt"]]

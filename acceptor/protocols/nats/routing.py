@@ -37,9 +37,9 @@ from mq_shards.acceptor.protocols.nats.route_compression import (
     AUTO,
     NOT_SUPPORTED,
     OFF,
-    UNCOMPRESSED,
     by_rtt,
     is_negotiated,
+    level_of,
     mode_of,
     select,
     thresholds_of,
@@ -209,7 +209,8 @@ class Routing:
         elif mode == AUTO:
             self._adapt(route)
         else:
-            route.compression, route.s2.compresses = mode, mode != UNCOMPRESSED
+            route.compression = mode
+            route.s2.set_level(level_of(mode))
 
     def _advertise(self) -> None:
         if self._nats is not None:
@@ -494,7 +495,7 @@ class Routing:
             self._say_info(route)
         if route.conn not in self._upgrades:
             self._upgrades.begin(route.conn)
-        route.s2 = S2(compresses=mode != UNCOMPRESSED)
+        route.s2 = S2(level_of(mode))
         self._upgrades.add(route.conn, route.s2)
         if route.wish is None:
             self._say_info(route)
@@ -507,7 +508,8 @@ class Routing:
         mode = by_rtt(self._figures(route)["rtt_ns"], thresholds_of(self._settings))
         if mode != route.compression:
             log.info("%s: %s", route.remote_name, mode)
-        route.compression, route.s2.compresses = mode, mode != UNCOMPRESSED
+        route.compression = mode
+        route.s2.set_level(level_of(mode))
         self._engine.call(route.conn, "tell-pong")
 
     def _register(self, route: Route, info: Info) -> None:

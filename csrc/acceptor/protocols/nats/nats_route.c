@@ -215,7 +215,8 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
 
 static void take_pong(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
     struct nats_route *r = route_of(c);
-    if (r->pings > 0) r->rtt_ns = a->now_ns > r->asked_ns ? a->now_ns - r->asked_ns : 1;
+    uint64_t now = exact_now(a);
+    if (r->pings > 0) r->rtt_ns = now > r->asked_ns ? now - r->asked_ns : 1;
     r->pings = 0;
     if ((r->flags & ROUTE_TELLS_PONG) == 0) return;
     r->flags &= ~(uint32_t)ROUTE_TELLS_PONG;
@@ -297,7 +298,7 @@ static uint64_t ping_interval_ns(const struct acceptor *a, const struct connecti
 static void send_ping(struct acceptor *a, struct connection *c) {
     struct nats_route *r = route_of(c);
     r->pings++;
-    r->asked_ns = a->now_ns;
+    r->asked_ns = exact_now(a);
     /* One that does not come to an understanding is stale in time. */
     if ((r->flags & ROUTE_NEGOTIATES) == 0) nats_route_say(a, c, PING, sizeof PING - 1);
 }
