@@ -39,9 +39,7 @@ def compress(level: int, block: memoryview | bytes) -> bytes:
     return bytes(ffi.buffer(out, size))
 
 
-COMPRESS: Final[Mapping[int, Compress]] = {
-    level: functools.partial(compress, level) for level in (FAST, BETTER, BEST)
-}
+COMPRESS: Final[Mapping[int, Compress]] = {level: functools.partial(compress, level) for level in (FAST, BETTER, BEST)}
 
 
 def uncompress(packed: memoryview | bytes, most: int = MAX_BLOCK_BYTES) -> bytes:

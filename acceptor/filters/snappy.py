@@ -1,7 +1,7 @@
 """Snappy's streams, of blocks of at most 64 KiB.
 
-cramjam has a codec for whole streams of this format, none that takes one as it comes; so the framing is done in chunks.py,
-and cramjam does the blocks.
+cramjam has a codec for whole streams of this format, none that takes one as it comes; so the framing is done in
+chunks.py, and cramjam does the blocks.
 """
 
 from __future__ import annotations

@@ -23,10 +23,10 @@ enum { BEST_PLACES = 48, LONG_ENOUGH = 512 };
 struct encoder {
     const uint8_t *in;
     size_t bytes;
-    size_t put;      /* so much of it is in elements */
-    size_t distance; /* of the copy before; 0: there was none */
-    uint8_t *out;    /* where the next element goes */
-    unsigned bits;   /* of a hash */
+    size_t put;                          /* so much of it is in elements */
+    size_t distance;                     /* of the copy before; 0: there was none */
+    uint8_t *out;                        /* where the next element goes */
+    unsigned bits;                       /* of a hash */
     uint16_t *by_few, *by_many, *before; /* places by hashes; before[n]: the last place before n with the same hash */
     size_t noted;                        /* places before it are in `before` */
 };
