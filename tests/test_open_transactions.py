@@ -10,6 +10,8 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.test_naming import move_names
+from tests.test_packed import publish as publish_batch
+from tests.test_packed import runs
 from tests.test_positions import EARLIEST, LATEST, begin, finish, publish, seek, seqs
 from tests.test_shard_protocol import ask
 from tests.test_subscriptions import Channels, roll
@@ -39,6 +41,12 @@ def stage(bench: Channels, body: bytes = b"x", txn: int = TXN) -> int:
 
 def acknowledge(bench: Channels, seq: int, conn: int = 1, txn: int = TXN) -> int:
     return ask(bench, lib.MSG_TXN_ACK, conn, topic=bench.topic("t"), id=txn, ttr=seq).status
+
+
+def acknowledge_parts(bench: Channels, seq: int, left: int, txn: int = TXN) -> int:
+    """`left`: the parts that are not acknowledged, as bits."""
+    body = left.to_bytes(8, "little")
+    return ask(bench, lib.MSG_TXN_ACK, 1, topic=bench.topic("t"), id=txn, ttr=seq, body=body).status
 
 
 def end(bench: Channels, how: int, txn: int = TXN) -> None:
@@ -275,3 +283,27 @@ def test_a_topic_that_is_deleted_lets_its_transactions_go_piece_by_piece(bench: 
     assert drop_dead(bench) > 0
     bench.restart()
     assert not open_ones(bench)
+
+
+@pytest.mark.parametrize("how", [COMMIT, ABORT])
+def test_a_batch_that_others_have_message_by_message_is_no_transactions(bench: Channels, how: int) -> None:
+    """And one of which a transaction has a part is not split before it ends."""
+    bench.sub(1, "t", "c", credit=10, flags=lib.SUBSCRIBE_HEADERS)
+    id = publish_batch(bench, "t", 3)
+    (whole,) = bench.turn()
+    assert acknowledge_parts(bench, whole.seq, 0b110) == OK
+    bench.raw(GONE, 1)
+    bench.turn()
+    bench.sub(2, "t", "c", credit=10)
+    assert runs(bench.turn()) == [], "it waits"
+    end(bench, how)
+    first = 1 if how == COMMIT else 0
+    assert runs(bench.turn()) == [(id, first, 3 - first, 2)]
+    bench.sub(1, "t", "c", credit=10, flags=lib.SUBSCRIBE_HEADERS)
+    assert acknowledge(bench, whole.seq, txn=8) == lib.STATUS_FULL
+    assert acknowledge_parts(bench, whole.seq, 0b100, txn=8) == lib.STATUS_FULL
+    assert bench.fin(2, *(id + (part + 1) * SHARDS for part in range(first, 3))) == []
+    assert bench.catalog()["t"].channels["c"].depth == 0
+    bench.restart()
+    assert not open_ones(bench)
+    assert bench.catalog()["t"].channels["c"].depth == 0

@@ -139,10 +139,11 @@ bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_l
     return pending_parts(w, delivery, pending) && free_parts(w, delivery, out);
 }
 
-/* Nothing of it is finished, or pending, already. */
+/* Nothing of it is finished, or pending, already; and no other has it message by message. */
 static bool may_acknowledge(const struct worker *w, uint32_t delivery, const struct parts_left *left) {
+    const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     uint64_t pending[PARTS_MAX_WORDS], any = 0;
-    if (is_pending(w, delivery)) return false;
+    if (is_pending(w, delivery) || d->part || d->state == DELIVERY_SPLIT) return false;
     bool some = pending_parts(w, delivery, pending);
     const struct parts_left all = all_parts(w, delivery);
     if (!left) return !some;
@@ -154,12 +155,22 @@ static bool may_acknowledge(const struct worker *w, uint32_t delivery, const str
     return any != 0;
 }
 
-/* An acknowledgement of it was added. */
-static void set_aside(struct worker *w, uint32_t delivery, const struct parts_left *left) {
-    struct parts_left rest;
-    if (left && free_parts(w, delivery, &rest)) return;
+static void set_aside(struct worker *w, uint32_t delivery) {
     if (delivery_at(&w->subscriptions, delivery)->state) delivery_take(w, delivery);
     delivery_defer(w, delivery, DELIVERY_PENDING_NS);
+}
+
+bool transactions_keep(struct worker *w, uint32_t delivery) {
+    uint64_t pending[PARTS_MAX_WORDS];
+    bool keeps = pending_parts(w, delivery, pending);
+    if (keeps) set_aside(w, delivery);
+    return keeps;
+}
+
+/* An acknowledgement of it was added. */
+static void note(struct worker *w, uint32_t delivery, const struct parts_left *left) {
+    struct parts_left rest;
+    if (!left || !free_parts(w, delivery, &rest)) set_aside(w, delivery);
 }
 
 /* --- the end ------------------------------------------------------------------------------------------------------ */
@@ -174,29 +185,35 @@ static uint32_t delivery_of(const struct worker *w, const struct acknowledgement
     return r ? delivery_find(w, subscription, r->id) : 0;
 }
 
-static void settle(struct worker *w, const struct acknowledgement *a, bool commit) {
+/* The delivery, of which others are left; 0: it is over, or is no more, or waits to be delivered again. */
+static uint32_t settle(struct worker *w, const struct acknowledgement *a, bool commit) {
     uint32_t delivery = delivery_of(w, a);
     struct parts_left left;
-    if (!delivery || (!a->left && !is_pending(w, delivery))) return;
+    if (!delivery || (!a->left && !is_pending(w, delivery))) return 0;
     if (commit && a->left) {
         const struct parts_left all = all_parts(w, delivery);
         if (!delivery_parts(w, delivery)) (void)delivery_parts_set(w, delivery, &all);
         if (delivery_parts_after(w, delivery, a->left->bits, a->left->words, &left)) {
             (void)delivery_parts_set(w, delivery, &left);
-            return;
+            return delivery;
         }
     }
     if (commit) {
         delivery_drop(w, delivery);
-        return;
+        return 0;
     }
     if (delivery_at(&w->subscriptions, delivery)->state) delivery_take(w, delivery);
     delivery_again(w, delivery);
+    return 0;
 }
 
 void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit) {
-    settle(w, at(w, acknowledgement), commit);
+    uint32_t delivery = settle(w, at(w, acknowledgement), commit);
+    struct parts_left rest;
     acknowledgement_forget(w, acknowledgement);
+    if (!delivery || !is_pending(w, delivery) || !free_parts(w, delivery, &rest)) return;
+    delivery_take(w, delivery);
+    delivery_again(w, delivery);
 }
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
@@ -225,7 +242,7 @@ static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t nu
     struct shard *shard = shard_of_topic(w, topic_at(&w->topics, s->topic));
     log_position position = shard_log_pending(w, shard, s, d->seq, number, left);
     add(w, transaction, d->seq, position, s->number, left);
-    set_aside(w, delivery, left);
+    note(w, delivery, left);
     return DONE;
 }
 
@@ -339,5 +356,5 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
     }
     const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
     add(w, transaction, r->seq, position, (uint32_t)r->id, some);
-    set_aside(w, delivery, some);
+    note(w, delivery, some);
 }

@@ -269,6 +269,7 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     if (d->part && packed) return dispatch_parts(w, subscription, delivery, consumer);
     if (packed > 1) {
         if (!split_fits(w, packed)) return STUCK;
+        if (transactions_keep(w, delivery)) return ONE;
         delivery_take(w, delivery);
         return split(w, subscription, delivery, packed);
     }
