@@ -306,15 +306,10 @@ static uint64_t first_unfinished(const struct worker *w, const struct subscripti
     return lowest;
 }
 
-/* The last message before the horizon, as far as one is there: of what was published in transactions some never is, and what
- * retention has dropped was there once. */
-enum { LOOKED_BACK = 4096 };
-static uint64_t last_of(const struct topic *t) {
-    uint64_t end = t->blocked ? t->blocked_seq : t->stream.end ? t->stream.end : t->next_seq;
-    uint64_t least = end > t->began_seq + LOOKED_BACK ? end - LOOKED_BACK : t->began_seq;
-    for (uint64_t seq = end; seq > least; seq--)
-        if (stream_place(&t->stream, seq - 1)) return seq - 1;
-    return end > t->began_seq ? end - 1 : NO_PLACE;
+/* The last message that may be read and is there. */
+static uint64_t last_of(const struct worker *w, const struct topic *t) {
+    uint64_t end = t->blocked ? t->blocked_seq : t->stream.end;
+    return stream_previous_place(&t->stream, end, retained_oldest(shard_of_topic(w, t)));
 }
 
 enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
@@ -326,7 +321,7 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
     uint8_t status = !exists ? STATUS_NOT_FOUND : m->body_bytes && !subscription ? STATUS_NONE : STATUS_OK;
     struct position p = {0};
     if (status == STATUS_OK) {
-        uint64_t last_seq = last_of(t);
+        uint64_t last_seq = last_of(w, t);
         const struct record *last = last_seq != NO_PLACE ? record_at(w, t, last_seq) : NULL;
         struct headers h = {0};
         if (last && message_headers_bytes(last)) memcpy(&h, record_body(last), sizeof h);

@@ -232,6 +232,17 @@ uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest
     return s->end;
 }
 
+uint64_t stream_previous_place(const struct stream *s, uint64_t seq, uint64_t oldest) {
+    if (seq > s->end) seq = s->end;
+    while (seq > s->first_page * STREAM_PAGE) {
+        const struct stream_page *page = stream_page(s, --seq);
+        uint64_t position = stream_page_position(page, seq) & ~STREAM_RETAINED;
+        if (position && position >= oldest) return seq;
+        if (!page) seq -= seq % STREAM_PAGE;
+    }
+    return UINT64_MAX;
+}
+
 bool stream_take_back(struct stream *s, uint64_t seq) {
     struct stream_page *page = stream_page(s, seq);
     assert(stream_place(s, seq));

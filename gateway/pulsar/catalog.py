@@ -7,9 +7,9 @@ of the log, and refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
@@ -17,6 +17,12 @@ Record: TypeAlias = dict[str, Any]
 Json: TypeAlias = dict[str, Any]
 
 CLUSTER: Final = "standalone"
+
+Status: TypeAlias = Literal["OPEN", "COMMITTING", "ABORTING"]
+OPEN: Final = "OPEN"
+COMMITTING: Final = "COMMITTING"
+ABORTING: Final = "ABORTING"
+
 FIRST: Final[tuple[Record, ...]] = (
     {"do": "tenant", "name": "public", "data": {"adminRoles": [], "allowedClusters": [CLUSTER]}},
     {"do": "tenant", "name": "pulsar", "data": {"adminRoles": [], "allowedClusters": [CLUSTER]}},
@@ -55,6 +61,20 @@ class Topic:
 
 
 @dataclass(slots=True)
+class Transaction:
+    """One that is open, or that is decided and not done everywhere."""
+
+    id: int
+    timeout_ms: int = 0
+    opened_ms: int = 0  # wall clock
+    owner: str = ""
+    status: Status = OPEN
+    topics: set[str] = field(default_factory=set)  # whole names
+    subscriptions: set[tuple[str, str]] = field(default_factory=set)
+    told: list[str] = field(default_factory=list)  # once it is decided: who is told, by the core's names
+
+
+@dataclass(slots=True)
 class Namespace:
     policies: Json
     topics: dict[str, Topic] = field(default_factory=dict)  # by whole name; partitions not one by one
@@ -67,7 +87,7 @@ class Catalog:
         self.tenants: dict[str, Json] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.schemas: dict[str, list[Schema]] = {}  # by a topic's whole name, a partitioned one's for all partitions
-        self.commits: dict[int, list[str]] = {}  # transactions that are to be committed: in which topics
+        self.transactions: dict[int, Transaction] = {}
         self.transactions_from = 0  # no transaction from here on has been
         self.topic_count = 0
         self.schema_bytes = 0
@@ -108,8 +128,8 @@ class Catalog:
                 yield schema_record(topic, schema)
         if self.transactions_from:
             yield {"do": "transactions-from", "id": self.transactions_from}
-        for id, topics in self.commits.items():
-            yield {"do": "commit", "id": id, "topics": topics}
+        for transaction in self.transactions.values():
+            yield from transaction_records(transaction)
 
     def copy(self) -> Catalog:
         """For another thread to read; what records replaced is not shared, what they put in is never changed."""
@@ -120,7 +140,11 @@ class Catalog:
             for name, found in self.namespaces.items()
         }
         copy.schemas = {topic: list(versions) for topic, versions in self.schemas.items()}
-        copy.commits, copy.transactions_from = dict(self.commits), self.transactions_from
+        copy.transactions_from = self.transactions_from
+        copy.transactions = {
+            id: replace(one, topics=set(one.topics), subscriptions=set(one.subscriptions))
+            for id, one in self.transactions.items()
+        }
         return copy
 
     # --- what is asked ----------------------------------------------------------------------------------------------
@@ -209,11 +233,30 @@ class Catalog:
     def _transactions_from(self, record: Record) -> None:
         self.transactions_from = int(record["id"])
 
-    def _commit(self, record: Record) -> None:
-        self.commits[record["id"]] = record["topics"]
+    def _transaction(self, record: Record) -> None:
+        id = record["id"]
+        self.transactions[id] = Transaction(id, record["timeout_ms"], record["opened_ms"], record.get("owner", ""))
 
-    def _no_commit(self, record: Record) -> None:
-        self.commits.pop(record["id"], None)
+    def _transaction_part(self, record: Record) -> None:
+        transaction = self.transactions.get(record["id"])
+        if transaction is None:  # its own record was damaged
+            return
+        transaction.topics.update(record.get("topics", ()))
+        transaction.subscriptions.update((topic, name) for topic, name in record.get("subscriptions", ()))
+
+    def _commit(self, record: Record) -> None:
+        self._decide(record, COMMITTING)
+
+    def _abort(self, record: Record) -> None:
+        self._decide(record, ABORTING)
+
+    def _decide(self, record: Record, status: Status) -> None:
+        """Logs from before open transactions were written have decisions about ones that they do not name."""
+        transaction = self.transactions.setdefault(record["id"], Transaction(record["id"]))
+        transaction.status, transaction.told = status, record["topics"]
+
+    def _no_transaction(self, record: Record) -> None:
+        self.transactions.pop(record["id"], None)
 
     @staticmethod
     def _forget_partitions(namespace: Namespace, topic: str) -> None:
@@ -235,8 +278,12 @@ _CHANGES: Final = {
     "schema": Catalog._schema,
     "no-schemas": Catalog._no_schemas,
     "transactions-from": Catalog._transactions_from,
+    "transaction": Catalog._transaction,
+    "transaction-part": Catalog._transaction_part,
     "commit": Catalog._commit,
-    "no-commit": Catalog._no_commit,
+    "abort": Catalog._abort,
+    "no-transaction": Catalog._no_transaction,
+    "no-commit": Catalog._no_transaction,  # as it was once called
 }
 
 
@@ -256,6 +303,26 @@ def schema_record(topic: str, schema: Schema) -> Record:
         "do": "schema", "topic": topic, "version": schema.version, "type": schema.type, "data": schema.data,
         "properties": schema.properties, "timestamp_ms": schema.timestamp_ms, "user": schema.user, "name": schema.name,
     }  # fmt: skip
+
+
+def transaction_record(id: int, timeout_ms: int, opened_ms: int, owner: str) -> Record:
+    record: Record = {"do": "transaction", "id": id, "timeout_ms": timeout_ms, "opened_ms": opened_ms}
+    return {**record, "owner": owner} if owner else record
+
+
+def transaction_part_record(id: int, topics: Iterable[str], subscriptions: Iterable[tuple[str, str]]) -> Record:
+    return {
+        "do": "transaction-part", "id": id, "topics": sorted(topics),
+        "subscriptions": [list(pair) for pair in sorted(subscriptions)],
+    }  # fmt: skip
+
+
+def transaction_records(one: Transaction) -> Iterator[Record]:
+    yield transaction_record(one.id, one.timeout_ms, one.opened_ms, one.owner)
+    if one.topics or one.subscriptions:
+        yield transaction_part_record(one.id, one.topics, one.subscriptions)
+    if one.status != OPEN:
+        yield {"do": "commit" if one.status == COMMITTING else "abort", "id": one.id, "topics": one.told}
 
 
 def with_partitions(topic: Topic, partitions: int) -> Topic:

@@ -6,10 +6,11 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar.catalog import ABORTING, Transaction
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
 from mq_shards.gateway.pulsar.requests import Call, Routes, json_of
-from mq_shards.gateway.pulsar.transactions import ABORTING, Coordinator, Transaction
+from mq_shards.gateway.pulsar.transactions import Coordinator
 
 PREFIX: Final = "/admin/v3/transactions"
 _TOPIC: Final = "{tenant}/{namespace}/{topic}"
@@ -48,7 +49,7 @@ class HttpTransactions:
         return json_of(found if one else {"0": found})
 
     def _find(self, call: Call) -> Transaction | None:
-        return self._coordinator.open.get(call.number("least")) if call.number("most") == 0 else None
+        return self._coordinator.find(call.number("least")) if call.number("most") == 0 else None
 
     async def _metadata(self, call: Call) -> Answer:
         found = self._find(call)

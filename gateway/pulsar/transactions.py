@@ -1,10 +1,10 @@
 """The transaction coordinator: which transactions are open, what takes part in them, and how they end.
 
-A commit is decided when it is in the catalog's log; it is told to the workers until each has done it, also by the next
-process. Everything else is memory: a transaction that nobody knows any more is aborted. What workers still have of such
-ones is looked for every few seconds.
+All of that is in the catalog's log before anybody is told, so it is there in the next process too: what is open stays
+so until its time is up, and what is decided is told to the workers until each has done it. What workers have of
+transactions that nobody knows is looked for every few seconds, and aborted.
 
-Must never: commit what was not decided, or end a transaction in two ways.
+Must never: do what was not decided, or end a transaction in two ways.
 """
 
 from __future__ import annotations
@@ -13,10 +13,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.catalog import (
+    COMMITTING,
+    OPEN,
+    Json,
+    Transaction,
+    transaction_part_record,
+    transaction_record,
+)
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import OpenTransaction
 from mq_shards.gateway.pulsar.refusals import RefusedError, too_many, unavailable
@@ -28,26 +35,16 @@ MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
 RESERVED_IDS: Final = 10_000  # at once: the log says from where on none has been given out
 RETRY_S: Final = 0.1
 SWEEP_S: Final = 2.0
-ABORT_TRIES: Final = 20  # then the sweep does it
-
-OPEN: Final = "OPEN"
-COMMITTING: Final = "COMMITTING"
-ABORTING: Final = "ABORTING"
+# What is over is known for so long: its client may ask again, if it lost the connection before the answer.
+KEPT_S: Final = 10.0
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Transaction:
-    id: int
-    timeout_ms: int
-    opened_ms: int  # wall clock
-    owner: str
-    status: str = OPEN
-    topics: set[str] = field(default_factory=set)  # whole names
-    subscriptions: set[tuple[str, str]] = field(default_factory=set)
-    timer: asyncio.TimerHandle | None = None
-    ending: asyncio.Task[None] | None = None
+class _Over:
+    at_s: float  # of the loop
+    told: str | None = None  # the client that has been told
 
 
 def not_found(id: int) -> RefusedError:
@@ -60,42 +57,74 @@ class Coordinator:
     def __init__(self, control: Control, now_s: Callable[[], float] = time.time) -> None:
         self._control = control
         self._now_s = now_s
-        self.open: dict[int, Transaction] = {}
         self._next = self._reserved = 0
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._endings: dict[int, asyncio.Task[None]] = {}
+        self._over: dict[int, _Over] = {}  # done everywhere, oldest first
         self._stale: set[OpenTransaction] = set()  # seen at workers by the last sweep, and nobody's
         self._tasks: set[asyncio.Task[None]] = set()
         self.counts = {"created": 0, "committed": 0, "aborted": 0, "timeout": 0}
         self.started_ms = int(now_s() * 1000)
 
+    @property
+    def _all(self) -> dict[int, Transaction]:
+        return self._control.store.catalog.transactions
+
     def start(self) -> None:
-        catalog = self._control.store.catalog
-        self._next = self._reserved = catalog.transactions_from
-        for id, topics in catalog.commits.items():
-            self._do(self._finish(id, topics))
+        self._next = self._reserved = self._control.store.catalog.transactions_from
+        self._control.store.on_undone.append(self._undone)
+        self._resume()
         self._do(self._sweep())
+
+    def _undone(self) -> None:
+        """The catalog is what the disk has."""
+        self._reserved = min(self._reserved, self._control.store.catalog.transactions_from)
+        self._resume()
+
+    def _resume(self) -> None:
+        """What was found in the log goes on."""
+        for id, transaction in self._all.items():
+            if transaction.status != OPEN:
+                self._go_on(id)
+            elif id not in self._timers:
+                left_ms = transaction.opened_ms + transaction.timeout_ms - self._now_s() * 1000
+                self._expire_in(id, min(max(left_ms, 0), transaction.timeout_ms) / 1000)
 
     def _do(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
         return task
 
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, RefusedError):
+            log.error("a transaction cannot be ended", exc_info=error)
+
     async def close(self) -> None:
-        for transaction in self.open.values():
-            if transaction.timer is not None:
-                transaction.timer.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # --- figures ----------------------------------------------------------------------------------------------------
 
+    @property
+    def open(self) -> dict[int, Transaction]:
+        """Those that are not over."""
+        return {id: one for id, one in self._all.items() if id not in self._over}
+
+    def find(self, id: int) -> Transaction | None:
+        return None if id in self._over else self._all.get(id)
+
     def figures(self) -> Json:
         """As a real broker's coordinatorStats."""
-        last = self._next - 1
+        last, going_on = self._next - 1, self.open
         return {
-            "state": "Ready", "leastSigBits": last, "lowWaterMark": min(self.open, default=self._next) - 1,
-            "ongoingTxnSize": len(self.open), "recoverStartTime": self.started_ms, "recoverEndTime": self.started_ms,
+            "state": "Ready", "leastSigBits": last, "lowWaterMark": min(going_on, default=self._next) - 1,
+            "ongoingTxnSize": len(going_on), "recoverStartTime": self.started_ms, "recoverEndTime": self.started_ms,
         }  # fmt: skip
 
     def slow(self, for_ms: int) -> list[Transaction]:
@@ -107,7 +136,7 @@ class Coordinator:
 
     async def begin(self, asked: Json) -> Json:
         timeout_ms = int(asked["timeout_ms"])
-        if len(self.open) >= MAX_OPEN:
+        if len(self._all) - len(self._over) >= MAX_OPEN:
             raise too_many("There are as many open transactions as there may be")
         if not 0 <= timeout_ms <= MAX_TIMEOUT_MS:
             raise RefusedError(412, "NotAllowedError", "A transaction is open for 24 h at most")
@@ -117,10 +146,9 @@ class Coordinator:
             await self._control.store.commit({"do": "transactions-from", "id": until})
         id = self._next
         self._next += 1
-        opened_ms = int(self._now_s() * 1000)
-        transaction = self.open[id] = Transaction(id, timeout_ms, opened_ms, asked.get("owner") or "")
-        loop = asyncio.get_running_loop()
-        transaction.timer = loop.call_later(timeout_ms / 1000, self._expire, id)
+        record = transaction_record(id, timeout_ms, int(self._now_s() * 1000), asked.get("owner") or "")
+        await self._control.store.commit(record)
+        self._expire_in(id, timeout_ms / 1000)
         self.counts["created"] += 1
         return {"id": id}
 
@@ -128,45 +156,56 @@ class Coordinator:
         transaction = self._of(asked)
         if transaction.status != OPEN:
             raise _wrong_status(transaction)
-        topics = {str(self._control.name(text)) for text in asked.get("topics", ())}
+        topics = {str(self._control.name(text)) for text in asked.get("topics", ())} - transaction.topics
         subscriptions = {(str(self._control.name(text)), name) for text, name in asked.get("subscriptions", ())}
+        subscriptions -= transaction.subscriptions
         count = len(transaction.topics) + len(transaction.subscriptions) + len(topics) + len(subscriptions)
         if count > MAX_PARTICIPANTS:
             raise too_many("There is as much in this transaction as there may be")
-        transaction.topics |= topics
-        transaction.subscriptions |= subscriptions
+        if topics or subscriptions:
+            self._control.store.change(transaction_part_record(transaction.id, topics, subscriptions))
+        await self._control.store.settled()
         return {}
 
     async def end(self, asked: Json) -> Json:
-        id, commit = int(asked["id"]), bool(asked["commit"])
-        if id not in self.open and id in self._control.store.catalog.commits and commit:
-            # Decided by the process before this one; being done.
-            return {}
+        id, commit, client = int(asked["id"]), bool(asked["commit"]), asked.get("client")
         transaction = self._of(asked)
         if transaction.status == OPEN:
-            transaction.status = COMMITTING if commit else ABORTING
-            transaction.ending = self._do(self._end(transaction))
+            self._decide(transaction, commit=commit)
         elif (transaction.status == COMMITTING) != commit:
             raise _wrong_status(transaction)
-        assert transaction.ending is not None
-        await asyncio.shield(transaction.ending)
+        if id in self._endings:
+            await asyncio.shield(self._endings[id])
+        if id in self._over:
+            self._over[id].told = client
         return {}
 
     def _of(self, asked: Json) -> Transaction:
-        """Who began it is who goes on with it."""
-        transaction = self.open.get(int(asked["id"]))
+        """Who began it is who goes on with it. One that is over is there for clients that have not been told."""
+        id = int(asked["id"])
+        transaction, over = self._all.get(id), self._over.get(id)
         if transaction is None or transaction.owner != (asked.get("owner") or ""):
-            raise not_found(int(asked["id"]))
+            raise not_found(id)
+        if over is not None:
+            same = asked.get("commit") == (transaction.status == COMMITTING)
+            if not same or over.told == asked.get("client"):
+                raise not_found(id)
         return transaction
 
+    def _expire_in(self, id: int, seconds: float) -> None:
+        self._timers[id] = asyncio.get_running_loop().call_later(seconds, self._expire, id)
+
     def _expire(self, id: int) -> None:
-        transaction = self.open.get(id)
+        self._timers.pop(id, None)
+        transaction = self._all.get(id)
         if transaction is None or transaction.status != OPEN:
             return
         log.info("transaction (0,%d) is aborted: it was open for %d ms", id, transaction.timeout_ms)
-        self.counts["timeout"] += 1
-        transaction.status = ABORTING
-        transaction.ending = self._do(self._end(transaction))
+        try:
+            self._decide(transaction, commit=False)
+            self.counts["timeout"] += 1
+        except StoreError as error:
+            log.error("transaction (0,%d) cannot be aborted: %s", id, error)
 
     # --- the end of one ---------------------------------------------------------------------------------------------
 
@@ -174,65 +213,83 @@ class Coordinator:
         names = transaction.topics | {topic for topic, _ in transaction.subscriptions}
         return sorted(self._control.name(name).core for name in names)
 
-    async def _end(self, transaction: Transaction) -> None:
-        if transaction.timer is not None:
-            transaction.timer.cancel()
-        topics = self._cores(transaction)
-        try:
-            if transaction.status == COMMITTING:
-                if topics:
-                    await self._control.store.commit({"do": "commit", "id": transaction.id, "topics": topics})
-                    await self._finish(transaction.id, topics)
-                self.counts["committed"] += 1
-            else:
-                await self._tell(transaction.id, topics, commit=False)
-                self.counts["aborted"] += 1
-        except StoreError as error:
-            # Whether it was decided shows when the log is read again: as long as this process lives it was not.
-            self._do(self._tell(transaction.id, topics, commit=False))
-            raise unavailable(str(error)) from None
-        finally:
-            self.open.pop(transaction.id, None)
+    def _decide(self, transaction: Transaction, *, commit: bool) -> None:
+        """Raises StoreError. It holds when the log has it."""
+        what = "commit" if commit else "abort"
+        self._control.store.change({"do": what, "id": transaction.id, "topics": self._cores(transaction)})
+        self._go_on(transaction.id)
 
-    async def _finish(self, id: int, topics: list[str]) -> None:
-        """What is decided is done, however long that takes; then nobody needs to know of it."""
-        await self._tell(id, topics, commit=True)
-        self._control.store.change({"do": "no-commit", "id": id})
+    def _go_on(self, id: int) -> None:
+        if id not in self._endings and id not in self._over:
+            self._endings[id] = self._do(self._end(id))
+
+    async def _end(self, id: int) -> None:
+        """RefusedError: it was not decided, and is open."""
+        try:
+            await self._written(id)
+            transaction = self._all[id]
+            commit = transaction.status == COMMITTING
+            await self._tell(id, transaction.told, commit=commit)
+            self.counts["committed" if commit else "aborted"] += 1
+            self._over[id] = _Over(asyncio.get_running_loop().time())
+        finally:
+            self._endings.pop(id, None)
+            self._forget_timer(id)
+
+    def _forget_timer(self, id: int) -> None:
+        transaction = self._all.get(id)
+        if transaction is not None and transaction.status == OPEN:
+            # What could not be written is asked for again, or its time is up.
+            if id not in self._timers:
+                self._expire_in(id, SWEEP_S)
+        elif (timer := self._timers.pop(id, None)) is not None:
+            timer.cancel()
+
+    async def _written(self, id: int) -> None:
+        """A decision that the disk refuses was none: the log has been read again, and says what is."""
+        try:
+            await self._control.store.settled()
+        except StoreError as error:
+            transaction = self._all.get(id)
+            if transaction is None or transaction.status == OPEN:
+                raise unavailable(str(error)) from None
 
     async def _tell(self, id: int, topics: Iterable[str], *, commit: bool) -> None:
-        for result in await asyncio.gather(*(self._tell_one(id, topic, commit=commit) for topic in topics)):
-            assert result is None
+        await asyncio.gather(*(self._tell_one(id, topic, commit=commit) for topic in topics))
 
     async def _tell_one(self, id: int, topic: str, *, commit: bool) -> None:
-        tries = 0
+        """However long that takes."""
         while True:
             try:
                 await self._control.core.end_transaction(topic, id, commit=commit)
                 return
             except RefusedError as error:
-                tries += 1
-                if not commit and tries >= ABORT_TRIES:
-                    return
                 log.debug("transaction (0,%d) of %s: %s", id, topic, error.reason)
             await asyncio.sleep(RETRY_S)
 
-    # --- what nobody knows of any more ------------------------------------------------------------------------------
+    # --- what is over, and what nobody knows of ----------------------------------------------------------------------
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_S)
             try:
+                self.forget(before_s=asyncio.get_running_loop().time() - KEPT_S)
                 await self.sweep()
-            except RefusedError as error:
-                log.debug("transactions: %s", error.reason)
+            except (RefusedError, StoreError) as error:
+                log.debug("transactions: %s", error)
             except Exception:
                 log.exception("cannot look after transactions")
 
+    def forget(self, before_s: float) -> None:
+        """What was over before then."""
+        gone = [id for id, over in self._over.items() if over.at_s < before_s]
+        self._control.store.change(*({"do": "no-transaction", "id": id} for id in gone))
+        for id in gone:
+            del self._over[id]
+
     async def sweep(self) -> None:
         """What a worker has and nobody knows is aborted when that is so for the second time."""
-        catalog = self._control.store.catalog
-        found = [one for one in await self._control.core.transactions()
-                 if one.id not in self.open and one.id not in catalog.commits]  # fmt: skip
+        found = [one for one in await self._control.core.transactions() if self.find(one.id) is None]
         for one in found:
             if one in self._stale:
                 log.info("transaction (0,%d) of %s is aborted: nobody knows it", one.id, one.topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -35,6 +36,11 @@ class PulsarServer:
     def pid_of(self, comm: str) -> int:
         """The process that calls itself so, as mq-worker-0."""
         return next(pid for pid in children(self.process.pid) if comm_of(pid) == comm)
+
+    def kill(self) -> None:
+        """All of its processes at once."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(STOP_SECONDS)
 
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)

@@ -78,7 +78,9 @@ class Catalog:
         elif told["namespace"] in self._policies:
             self.learn(told["namespace"], told["policies"], told.get("topic"), told.get("topic_policies", {}))
 
-    def ask(self, what: str, heard: Heard, *, again: bool = True, **fields: object) -> None:
+    def ask(
+        self, what: str, heard: Heard, *, again: bool = True, timeout_ns: int = TIMEOUT_NS, **fields: object
+    ) -> None:
         """`heard` is called later, except where there is no gateway at all."""
 
         def answered(reply: Reply) -> None:
@@ -94,4 +96,4 @@ class Catalog:
         if self._calls is None:
             heard(GatewayDownError())
             return
-        self._calls.ask(f"pulsar.{what}", orjson.dumps(fields), answered, timeout_ns=TIMEOUT_NS, again=again)
+        self._calls.ask(f"pulsar.{what}", orjson.dumps(fields), answered, timeout_ns=timeout_ns, again=again)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
-from mq_shards.acceptor.protocols.pulsar.catalog import Catalog, Fields
+from mq_shards.acceptor.protocols.pulsar.catalog import SECOND_NS, Catalog, Fields, GatewayDownError
 from mq_shards.acceptor.protocols.pulsar.clients import (
     NOT_ALLOWED,
     SERVICE_NOT_READY,
@@ -30,8 +30,15 @@ ASSIGN: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 COORDINATORS: Final = 1
 COMMIT: Final = 0  # TxnAction
 CUMULATIVE: Final = 1  # AckType
+# A coordinator that died is there again soon, and an end is answered when all workers have done it; clients wait 30 s.
+PATIENCE_NS: Final = 20 * SECOND_NS
 MAX_IDS: Final = 1000  # of one ACK
 MAX_WORDS: Final = 16  # PARTS_MAX_WORDS, csrc/ringbuf/message.h
+
+
+def _code(error: PulsarError) -> int:
+    """What has clients ask again, where nobody has said no."""
+    return COORDINATOR_NOT_FOUND if isinstance(error, GatewayDownError) else error.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ class Transactions:
 
         def heard(found: Fields | PulsarError) -> None:
             if isinstance(found, PulsarError):
-                request.reply("newTxnResponse", error=found.code, message=str(found))
+                request.reply("newTxnResponse", error=_code(found), message=str(found), txnid_most_bits=0)
             else:
                 request.reply("newTxnResponse", txnid_least_bits=found["id"], txnid_most_bits=0)
 
@@ -72,7 +79,9 @@ class Transactions:
             return
         # Milliseconds, whatever the protocol calls them.
         owner = request.client.role
-        self._catalog.ask("txn-begin", heard, timeout_ms=body.txn_ttl_seconds, owner=owner)
+        self._catalog.ask(
+            "txn-begin", heard, timeout_ns=PATIENCE_NS, timeout_ms=body.txn_ttl_seconds, owner=owner
+        )
 
     def add_partitions(self, request: Request) -> None:
         self._about(request, "addPartitionToTxnResponse", "txn-add", topics=list(request.body.partitions))
@@ -82,7 +91,10 @@ class Transactions:
         self._about(request, "addSubscriptionToTxnResponse", "txn-add", subscriptions=subscriptions)
 
     def end(self, request: Request) -> None:
-        self._about(request, "endTxnResponse", "txn-end", commit=request.body.txn_action == COMMIT)
+        client = request.client
+        asked_by = f"{client.conn}:{client.since_s}"  # who asks again on another connection has not been answered
+        commit = request.body.txn_action == COMMIT
+        self._about(request, "endTxnResponse", "txn-end", commit=commit, client=asked_by)
 
     def _about(self, request: Request, answer: str, what: str, **fields: Any) -> None:  # noqa: ANN401
         body = request.body
@@ -90,7 +102,7 @@ class Transactions:
 
         def heard(found: Fields | PulsarError) -> None:
             if isinstance(found, PulsarError):
-                request.reply(answer, error=found.code, message=str(found), **txn)
+                request.reply(answer, error=_code(found), message=str(found), **txn)
             else:
                 request.reply(answer, **txn)
 
@@ -98,7 +110,8 @@ class Transactions:
             why = f"Transaction coordinator with id {body.txnid_most_bits} not found!"
             request.reply(answer, error=COORDINATOR_NOT_FOUND, message=why, **txn)
             return
-        self._catalog.ask(what, heard, id=body.txnid_least_bits, owner=request.client.role, **fields)
+        owner = request.client.role
+        self._catalog.ask(what, heard, timeout_ns=PATIENCE_NS, id=body.txnid_least_bits, owner=owner, **fields)
 
     # --- acknowledgements -------------------------------------------------------------------------------------------
 

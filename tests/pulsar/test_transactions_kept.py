@@ -1,0 +1,124 @@
+"""Transactions that are open when the gateway or the whole broker dies go on afterwards, until their time is up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.pulsar.servers import PulsarServer, running
+from tests.pulsar.test_transactions import (
+    ABORT,
+    COMMIT,
+    NOT_FOUND,
+    begin,
+    connected,
+    deliver,
+    end,
+    ids,
+    join,
+    join_subscription,
+    kill,
+    read_all,
+    received,
+    send,
+)
+from tests.pulsar.wire import Wire
+
+HOUR_MS = 3_600_000
+
+
+class Restarting:
+    """A broker on a data directory that starts anew with as many workers as asked."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._stack = ExitStack()
+        self.server = self._start(1)
+
+    def _start(self, workers: int) -> PulsarServer:
+        return self._stack.enter_context(running(workers=workers, data_dir=self._data_dir))
+
+    def kill_all(self, workers: int) -> None:
+        if self.server.process.poll() is None:
+            self.server.kill()
+        self.close()
+        self.server = self._start(workers)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Restarting]:
+    broker = Restarting(tmp_path_factory.mktemp("data"))
+    yield broker
+    broker.close()
+
+
+def opened(wire: Wire, topic: str, timeout_ms: int = HOUR_MS) -> int:
+    """A transaction that has a message of its own and has acknowledged the first of two others."""
+    wire.subscribe(topic, initialPosition=1)
+    wire.producer(topic)
+    wire.flow(1000)
+    first, _ = deliver(wire, 2)
+    txn = begin(wire, timeout_ms)
+    join(wire, txn, topic)
+    join_subscription(wire, txn, topic)
+    assert not wire.ack(first, **ids(txn)).HasField("error")
+    send(wire, b"new", txn)
+    return txn
+
+
+def left(server: PulsarServer, topic: str, count: int) -> list[bytes]:
+    with connected(server) as wire:
+        wire.subscribe(topic)
+        wire.flow(100)
+        return sorted(received(wire, count))
+
+
+@pytest.mark.parametrize("action", [COMMIT, ABORT])
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_was_open_is_open_when_its_coordinator_is_back(
+    broker: Restarting, topic: str, action: int, whole: bool
+) -> None:
+    with connected(broker.server) as wire:
+        txn = opened(wire, topic)
+    if whole:
+        broker.kill_all(workers=3 if action == COMMIT else 1)
+    else:
+        kill(broker.server, "mq-gateway")
+    with connected(broker.server) as wire:
+        join(wire, txn, topic + "-other")
+        wire.producer(topic + "-other")
+        send(wire, b"there too", txn)
+        assert end(wire, txn, action) == 0
+        assert end(wire, txn, action) == NOT_FOUND, "it is over"
+        assert begin(wire) > txn
+    expected = [b"1", b"new"] if action == COMMIT else [b"0", b"1"]
+    assert left(broker.server, topic, 2) == expected
+    assert read_all(broker.server, topic + "-other") == ([b"there too"] if action == COMMIT else [])
+
+
+def test_its_time_runs_while_nobody_is_there(broker: Restarting, topic: str) -> None:
+    with connected(broker.server) as wire:
+        txn = opened(wire, topic, timeout_ms=700)
+        broker.server.kill()
+    broker.kill_all(workers=1)
+    assert left(broker.server, topic, 2) == [b"0", b"1"]
+    with connected(broker.server) as wire:
+        assert end(wire, txn) == NOT_FOUND
+
+
+def test_who_lost_the_connection_before_it_was_answered_asks_again(broker: Restarting, topic: str) -> None:
+    with connected(broker.server) as wire:
+        txn = opened(wire, topic)
+        wire.say("endTxn", request_id=77, txn_action=COMMIT, **ids(txn))
+    with connected(broker.server) as wire:
+        assert end(wire, txn, COMMIT) == 0
+        assert end(wire, txn, COMMIT) == NOT_FOUND
+    with connected(broker.server) as wire:
+        assert end(wire, txn, ABORT) == NOT_FOUND
+    assert left(broker.server, topic, 2) == [b"1", b"new"]
