@@ -411,7 +411,7 @@ def test_all_or_nothing_whoever_is_killed(mortal: PulsarServer, topic: str, vict
     for round in range(3):
         name = str(round).encode()
         with connected(mortal) as wire:
-            txn = begin(wire)
+            txn = begin(wire, timeout_ms=5000)  # its end may be lost with the acceptor
             for i, one in enumerate(topics):
                 wire.ask("producer", None, topic=one, producer_id=i + 1)
                 join(wire, txn, one)
