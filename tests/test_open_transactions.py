@@ -307,3 +307,25 @@ def test_a_batch_that_others_have_message_by_message_is_no_transactions(bench: C
     bench.restart()
     assert not open_ones(bench)
     assert bench.catalog()["t"].channels["c"].depth == 0
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("how", [COMMIT, ABORT])
+def test_of_a_batch_of_which_all_that_is_left_is_in_a_transaction_nothing_is_delivered(
+    bench: Channels, how: int, restarts: bool
+) -> None:
+    bench.sub(1, "t", "c", credit=10, flags=lib.SUBSCRIBE_HEADERS)
+    publish_batch(bench, "t", 3)
+    (whole,) = bench.turn()
+    assert acknowledge_parts(bench, whole.seq, 0b110) == OK
+    finish(bench, 1, whole.seq, flags=lib.MSG_PARTS, body=(0b001).to_bytes(8, "little"))
+    bench.raw(GONE, 1)
+    bench.turn()
+    if restarts:
+        bench.restart()
+    bench.sub(1, "t", "c", credit=10, flags=lib.SUBSCRIBE_HEADERS)
+    assert seqs(bench.turn()) == []
+    end(bench, how)
+    assert seqs(bench.turn()) == ([] if how == COMMIT else [whole.seq])
+    bench.restart()
+    assert bench.catalog()["t"].channels["c"].depth == (0 if how == COMMIT else 1)

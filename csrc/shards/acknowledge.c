@@ -160,9 +160,10 @@ static void set_aside(struct worker *w, uint32_t delivery) {
     delivery_defer(w, delivery, DELIVERY_PENDING_NS);
 }
 
-bool transactions_keep(struct worker *w, uint32_t delivery) {
+bool transactions_keep(struct worker *w, uint32_t delivery, bool splits) {
     uint64_t pending[PARTS_MAX_WORDS];
-    bool keeps = pending_parts(w, delivery, pending);
+    struct parts_left rest;
+    bool keeps = pending_parts(w, delivery, pending) && (splits || !free_parts(w, delivery, &rest));
     if (keeps) set_aside(w, delivery);
     return keeps;
 }

@@ -267,9 +267,9 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     }
     uint32_t packed = packed_for(w, message_of(w, t, d->seq), consumer);
     if (d->part && packed) return dispatch_parts(w, subscription, delivery, consumer);
+    if (t->transactions && !d->part && transactions_keep(w, delivery, packed > 1)) return ONE;
     if (packed > 1) {
         if (!split_fits(w, packed)) return STUCK;
-        if (transactions_keep(w, delivery)) return ONE;
         delivery_take(w, delivery);
         return split(w, subscription, delivery, packed);
     }

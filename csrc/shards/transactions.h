@@ -102,8 +102,9 @@ void acknowledgement_forget(struct worker *w, uint32_t acknowledgement);
 /* Some parts of a message are pending: the others. False: none is, or all are. */
 __attribute__((cold)) bool transactions_hide(const struct worker *w, uint32_t delivery, struct parts_left *out);
 
-/* Parts of a delivery that is not in flight are pending: it waits for the end of that, and is not to be split. False: none are. */
-bool transactions_keep(struct worker *w, uint32_t delivery);
+/* A delivery is to be delivered again. True: parts of it are pending, and all that are left are, or it would have to be split. Then it
+ * waits for the end of that. */
+bool transactions_keep(struct worker *w, uint32_t delivery, bool splits);
 
 /* A message is about to be copied to the head of the log: of transactions that are ending, what is acknowledged of it is ended now.
  * A PENDING behind the TXN_END would make it an open transaction's when the log is read back. */
