@@ -18,6 +18,8 @@ from mq_shards.acceptor.protocols.nats.monitor import (
 )
 from mq_shards.gateway.calls import AcceptorCalls
 
+ROUTING_ACCEPTOR: Final = 0  # NATS_ROUTING_ACCEPTOR, csrc/acceptor/protocols/nats/nats_route.h
+
 
 class Located(NamedTuple):
     """A connection: which acceptor has it, and its account's name."""
@@ -112,6 +114,12 @@ class Acceptors:
                     break
                 found += piece
                 place = piece[-1]["place"] + 1
+        return found
+
+    async def wanted(self, route: int) -> list[dict[str, Any]]:
+        """By the server behind a route; not more than are shown of a client."""
+        said = await self._ask(ROUTING_ACCEPTOR, "wanted", {"conn": route})
+        found: list[dict[str, Any]] = orjson.loads(said or b"[]")
         return found
 
     async def accounts(self) -> dict[str, dict[str, int]]:

@@ -15,7 +15,7 @@ from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
 from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
 from mq_shards.gateway.nats.go_values import ParameterError, boolean, dumps, integer
-from mq_shards.gateway.nats.listings import ListingError, SubszOptions
+from mq_shards.gateway.nats.listings import ListingError, RoutezOptions, SubszOptions
 from mq_shards.gateway.nats.monitoring import Monitoring
 
 MAX_CONNECTIONS: Final = 1024
@@ -109,9 +109,8 @@ class MonitoringHttp:
         return await self._monitoring.connz(options)
 
     async def _routez(self, fields: Fields) -> Row:
-        if fields.get("subs", "").lower() != "detail":
-            boolean(fields, "subs")
-        return listings.routez(await self._monitoring.server(), time.time_ns())
+        detail = fields.get("subs", "").lower() == "detail"
+        return await self._monitoring.routez(RoutezOptions(not detail and boolean(fields, "subs"), detail))
 
     async def _gatewayz(self, fields: Fields) -> Row:
         return listings.gatewayz(await self._monitoring.server(), time.time_ns())

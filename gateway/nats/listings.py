@@ -29,6 +29,14 @@ class SubszOptions:
     test: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RoutezOptions:
+    """Of what a server behind a route wants: subjects alone, or each in detail."""
+
+    subscriptions: bool = False
+    subscriptions_detail: bool = False
+
+
 def head(server: Mapping[str, Any], now_ns: int, *names: str) -> Row:
     return {"server_id": server["server_id"], **{name: server[name] for name in names}, "now": instant(now_ns)}
 
@@ -160,7 +168,7 @@ def gatewayz(server: Mapping[str, Any], now_ns: int) -> Row:
 ROUTE_FIELDS: Final = (
     "rid", "remote_id", "remote_name", "did_solicit", "is_configured", "ip", "port", "start", "last_activity", "rtt",
     "uptime", "idle", "import", "export", "pending_size", "in_msgs", "out_msgs", "in_bytes", "out_bytes",
-    "subscriptions", "account", "compression",
+    "subscriptions", "subscriptions_list", "subscriptions_list_detail", "account", "compression",
 )  # fmt: skip
 
 
@@ -174,8 +182,8 @@ def _route(row: Mapping[str, Any], now_ns: int) -> Row:
         "idle": uptime(idle_ns),
     }
     known = {**row, **times, "rtt": duration(row["rtt_ns"]) if row.get("rtt_ns") else ""}
-    optional = ("import", "export", "account", "rtt", "compression")
-    return {name: known[name] for name in ROUTE_FIELDS if known[name] or name not in optional}
+    optional = ("import", "export", "account", "rtt", "compression", "subscriptions_list", "subscriptions_list_detail")
+    return {name: known[name] for name in ROUTE_FIELDS if known.get(name) or name not in optional}
 
 
 def route_stat(row: Mapping[str, Any]) -> Row:
@@ -192,8 +200,16 @@ def route_stat(row: Mapping[str, Any]) -> Row:
     }  # fmt: skip
 
 
-def routez(server: Mapping[str, Any], now_ns: int) -> Row:
-    routes = [_route(row, now_ns) for row in server.get("route_list", [])]
+async def routez(options: RoutezOptions, acceptors: Acceptors, server: Mapping[str, Any], now_ns: int) -> Row:
+    rows: list[Row] = list(server.get("route_list", []))
+    if options.subscriptions or options.subscriptions_detail:
+        for row in rows:
+            wanted = await acceptors.wanted(row["rid"])
+            if options.subscriptions_detail:
+                row["subscriptions_list_detail"] = wanted
+            else:
+                row["subscriptions_list"] = [one["subject"] for one in wanted]
+    routes = [_route(row, now_ns) for row in rows]
     return {**head(server, now_ns, "server_name"), "num_routes": len(routes), "routes": routes}
 
 

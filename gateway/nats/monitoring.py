@@ -11,7 +11,7 @@ from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import Acceptors, UnavailableError
 from mq_shards.gateway.nats.connz import ConnzOptions, connz
-from mq_shards.gateway.nats.listings import SubszOptions
+from mq_shards.gateway.nats.listings import RoutezOptions, SubszOptions
 from mq_shards.gateway.nats.varz import Served, Usage, varz
 from mq_shards.ringbuf.control import Message
 
@@ -65,6 +65,9 @@ class Monitoring:
 
     async def subsz(self, options: SubszOptions) -> Row:
         return await listings.subsz(options, self._acceptors, await self.server(), self._wall_ns())
+
+    async def routez(self, options: RoutezOptions) -> Row:
+        return await listings.routez(options, self._acceptors, await self.server(), self._wall_ns())
 
     async def accountz(self, account: str) -> Row:
         return await listings.accountz(account, self._acceptors, await self.server(), self._wall_ns())

@@ -17,7 +17,7 @@ from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
 from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
 from mq_shards.gateway.nats.go_values import dumps, instant
-from mq_shards.gateway.nats.listings import ListingError, SubszOptions
+from mq_shards.gateway.nats.listings import ListingError, RoutezOptions, SubszOptions
 from mq_shards.gateway.nats.monitoring import Monitoring
 from mq_shards.gateway.reloads import OrderError
 
@@ -38,7 +38,7 @@ class System:
             "ACCOUNTZ": lambda asked: self._monitoring.accountz(asked.get("account", "")),
             "ACCSTATZ": self._accstatz,
             "HEALTHZ": self._healthz,
-            "ROUTEZ": self._listing(listings.routez),
+            "ROUTEZ": self._routez,
             "LEAFZ": self._listing(listings.leafz),
             "GATEWAYZ": self._listing(listings.gatewayz),
             "JSZ": self._listing(listings.jsz),
@@ -153,6 +153,11 @@ class System:
             test=_text(asked, "test"),
         )
         return await self._monitoring.subsz(options)
+
+    async def _routez(self, asked: Row) -> Row:
+        return await self._monitoring.routez(
+            RoutezOptions(bool(asked.get("subscriptions")), bool(asked.get("subscriptions_detail")))
+        )
 
     async def _accstatz(self, asked: Row) -> Row:
         return await self._monitoring.accstatz(bool(asked.get("include_unused")), asked.get("accounts") or [])

@@ -8,6 +8,7 @@ import socket
 import time
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,12 @@ def test_it_finds_the_servers_of_its_file_and_tells_who_it_is() -> None:
             talker.close()
 
 
+def routez(port: int, query: str = "") -> dict[str, Any]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/routez{query}", timeout=60) as answer:
+        shown: dict[str, Any] = json.load(answer)
+    return shown
+
+
 @pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,)))
 def test_routez_shows_each_route(kinds: tuple[str, ...]) -> None:
     http = free_port()
@@ -115,8 +122,7 @@ def test_routez_shows_each_route(kinds: tuple[str, ...]) -> None:
         client.send(b"PUB out.a 2\r\nhi\r\n")
         client.barrier()
         wire.barrier()
-        with urllib.request.urlopen(f"http://127.0.0.1:{http}/routez", timeout=60) as answer:
-            shown = json.load(answer)
+        shown = routez(http)
         assert shown["num_routes"] == 1
         (route,) = shown["routes"]
         wanted = {
@@ -125,6 +131,20 @@ def test_routez_shows_each_route(kinds: tuple[str, ...]) -> None:
             "subscriptions": 1, "pending_size": 0, "compression": "not supported",
         }  # fmt: skip
         assert {name: route[name] for name in wanted} == wanted
+        assert {"subscriptions_list", "subscriptions_list_detail"}.isdisjoint(route)
+        # What it wants: subjects, or each in detail.
+        wire.send(b"RS+ $G out.b workers 3\r\n")
+        wire.barrier()
+        (route,) = routez(http, "?subs=1")["routes"]
+        assert (route["subscriptions"], sorted(route["subscriptions_list"])) == (2, ["out.a", "out.b"])
+        (route,) = routez(http, "?subs=detail")["routes"]
+        details = sorted(route["subscriptions_list_detail"], key=lambda one: one["subject"])
+        assert [one.pop("cid") for one in details] == [route["rid"]] * 2
+        # To a real one the sid begins with R where the other server speaks of origins.
+        assert [{**one, "msgs": 0, "sid": one["sid"].removeprefix("R ")} for one in details] == [
+            {"subject": "out.a", "sid": "$G out.a", "msgs": 0},
+            {"subject": "out.b", "qgroup": "workers", "sid": "$G out.b workers", "msgs": 0},
+        ]
         client.close()
         wire.close()
 

@@ -5,6 +5,7 @@ what several acceptors say, as nats-server's monitoring shows it.
     nats.figures       figures of connections from a place on, as C has them (nats_figures.c)
     nats.clients       of some connections, what Python has of them
     nats.subscriptions from a place on
+    nats.wanted        by a server behind a route
     nats.closed        of connections that have ended, the last ones
     nats.accounts      figures by account
 
@@ -155,6 +156,7 @@ class Monitor:
             "figures": self._answer_figures,
             "clients": self._answer_clients,
             "subscriptions": self._answer_subscriptions,
+            "wanted": self._answer_wanted,
             "closed": self._answer_closed,
             "accounts": self._answer_accounts,
             "account": lambda asked: orjson.dumps(self._account(asked["name"])),
@@ -235,6 +237,10 @@ class Monitor:
         return orjson.dumps(
             [{**_detail(one, known.cid), **account, "place": one.place} for one in subscriptions_of(piece)]
         )
+
+    def _answer_wanted(self, asked: dict[str, Any]) -> bytes:
+        conn = int(asked["conn"])
+        return orjson.dumps([_detail(one, conn) for one in self._subscriptions(conn)])
 
     def _answer_closed(self, asked: dict[str, Any]) -> bytes:
         """From a number on, of the last so many."""

@@ -1,5 +1,6 @@
 /* What is known of connections, for monitoring: records one behind the other, as many as there is room for; Python asks
  * for the next from where the last one ended. Nothing is counted for this that a message would have to wait for. */
+#include "acceptor/protocols/nats/nats_route.h"
 #include "acceptor/protocols/nats/nats_topics.h"
 
 /* Of one connection. */
@@ -55,35 +56,70 @@ static int64_t put_figures(const struct acceptor *a, uint32_t protocol, const st
     return (int64_t)at;
 }
 
-static bool put_subscription(const struct nats_subscription *s, uint32_t place, uint8_t *out, size_t limit,
-                             size_t *at) {
-    const struct subject_pattern *p = s->entry.pattern;
-    const struct subject_group *g = s->entry.group;
-    struct nats_subscription_figures figures = {
-        .delivered = s->delivered,
-        .max = s->max,
-        .subject_bytes = p->bytes,
-        .queue_bytes = g != NULL ? g->name_bytes : 0,
-        .sid_bytes = s->sid_bytes,
-        .place = place,
-    };
-    size_t bytes = sizeof figures + figures.subject_bytes + figures.queue_bytes + figures.sid_bytes;
+/* Subject, queue and what the sid is made of, if there is room for all of it. */
+static bool put_texts(struct nats_subscription_figures figures, const struct text *texts, size_t count, uint8_t *out,
+                      size_t limit, size_t *at) {
+    size_t bytes = sizeof figures;
+    for (size_t i = 0; i < count; i++) bytes += texts[i].bytes;
     if (limit - *at < bytes) return false;
+    figures.subject_bytes = (uint32_t)texts[0].bytes;
+    figures.queue_bytes = (uint32_t)texts[1].bytes;
+    figures.sid_bytes = (uint32_t)(bytes - sizeof figures - texts[0].bytes - texts[1].bytes);
     uint8_t *to = out + *at;
     memcpy(to, &figures, sizeof figures);
     to += sizeof figures;
-    memcpy(to, p->text, p->bytes);
-    to += p->bytes;
-    if (g != NULL) memcpy(to, g->name, g->name_bytes);
-    memcpy(to + figures.queue_bytes, s->sid, s->sid_bytes);
+    for (size_t i = 0; i < count; to += texts[i++].bytes)
+        if (texts[i].bytes > 0) memcpy(to, texts[i].at, texts[i].bytes);
     *at += bytes;
     return true;
+}
+
+static struct text subject_of(const struct subject_entry *e) {
+    return (struct text){(const uint8_t *)e->pattern->text, e->pattern->bytes};
+}
+
+static struct text queue_of(const struct subject_entry *e) {
+    if (e->group == NULL) return (struct text){0};
+    return (struct text){(const uint8_t *)e->group->name, e->group->name_bytes};
+}
+
+static bool put_subscription(const struct nats_subscription *s, uint32_t place, uint8_t *out, size_t limit,
+                             size_t *at) {
+    const struct nats_subscription_figures figures = {.delivered = s->delivered, .max = s->max, .place = place};
+    const struct text texts[] = {subject_of(&s->entry), queue_of(&s->entry), {(const uint8_t *)s->sid, s->sid_bytes}};
+    return put_texts(figures, texts, 3, out, limit, at);
 }
 
 static size_t put_subscriptions(const struct nats *n, uint32_t from, uint8_t *out, size_t limit) {
     size_t at = 0;
     for (uint32_t i = from; n->sids != NULL && i <= n->sid_mask; i++)
         if (n->sids[i] != NULL && !put_subscription(n->sids[i], i, out, limit, &at)) break;
+    return at;
+}
+
+/* What a server wants is named as nats-server names it: R, the account unless the route is for one alone, and what is wanted. */
+static bool put_wanted(const struct nats_server *server, const struct nats_route *r, const struct nats_remote *wanted,
+                       uint32_t place, uint8_t *out, size_t limit, size_t *at) {
+    static const uint8_t mark[] = "R ";
+    const struct nats_account *account = &server->accounts[wanted->account];
+    struct text subject = subject_of(&wanted->entry), queue = queue_of(&wanted->entry), space = {mark + 1, 1};
+    struct text name = {(const uint8_t *)account->name, account->name_bytes}, none = {0};
+    bool is_named = r->account == 0, is_queue = queue.bytes > 0;
+    const struct text texts[] = {
+        subject, queue, {mark, 2}, is_named ? name : none, is_named ? space : none, subject, is_queue ? space : none,
+        queue};
+    const struct nats_subscription_figures figures = {.place = place};
+    return put_texts(figures, texts, sizeof texts / sizeof *texts, out, limit, at);
+}
+
+/* What came first is told last. */
+static size_t put_all_wanted(const struct nats_server *server, const struct nats_route *r, uint32_t from, uint8_t *out,
+                             size_t limit) {
+    size_t at = 0;
+    uint32_t place = 0;
+    const struct nats_remote *wanted = r->other != 0 ? server->remotes[r->other] : NULL;
+    for (; wanted != NULL; wanted = wanted->next, place++)
+        if (place >= from && !put_wanted(server, r, wanted, place, out, limit, &at)) break;
     return at;
 }
 
@@ -129,8 +165,11 @@ int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct
     if (strcmp(what, "subscriptions") != 0) return CALL_REFUSED;
     const struct connection *c = connection_find(a, (uint32_t)q->value);
     uint32_t from = 0;
-    if (c == NULL || c->protocol != server->protocol || q->bytes_count != sizeof from) return 0;
+    if (c == NULL || q->bytes_count != sizeof from) return 0;
     memcpy(&from, q->bytes, sizeof from);
+    if (c->protocol == codec_number("nats-route", 10))
+        return (int64_t)put_all_wanted(server, route_of(c), from, q->out, q->out_limit);
+    if (c->protocol != server->protocol) return 0;
     return (int64_t)put_subscriptions(nats_of(c), from, q->out, q->out_limit);
 }
 
