@@ -25,6 +25,7 @@ class Consumer:
     requeues: int
     sample_percent: int
     is_leaving: bool  # it wants no more than what it has
+    number: int  # its acceptor's, among the connection's consumers
     description: bytes  # what its acceptor said of the client when it subscribed
 
 
@@ -129,7 +130,7 @@ class _Sheet:
         self._read(f)
         return Consumer(
             int(f.acceptor), int(f.conn), int(f.credit), int(f.in_flight), int(f.messages), int(f.finishes),
-            int(f.requeues), int(f.sample_percent), bool(f.is_leaving), self._bytes(f.description_bytes),
+            int(f.requeues), int(f.sample_percent), bool(f.is_leaving), int(f.number), self._bytes(f.description_bytes),
         )  # fmt: skip
 
     def _read(self, figures: Any) -> None:  # noqa: ANN401

@@ -517,7 +517,7 @@ def test_permits_are_counted_in_parts_and_may_become_less_than_nothing(bench: Ch
 def test_the_active_one_is_picked_among_those_of_the_first_priority(bench: Channels) -> None:
     def stand(conn: int, name: str, priority: int, order: int, pick: int) -> list[tuple[int, int]]:
         head = struct.pack("<QQIIHHI", 60 * SECOND, 900 * SECOND, 0, 0, 1, lib.SUBSCRIBE_POLICY, 0)
-        rank = struct.pack("<HHIII", lib.POLICY_FAILOVER, len(name), priority, pick, order) + name.encode()
+        rank = struct.pack("<HHIIII", lib.POLICY_FAILOVER, len(name), priority, pick, order, 0) + name.encode()
         bench.raw(lib.MSG_SUBSCRIBE, conn, topic=bench.topic("t"), body=head + b"c" + rank)
         return sorted(told(bench.turn()))
 
@@ -535,7 +535,7 @@ def test_the_active_one_is_picked_among_those_of_the_first_priority(bench: Chann
 def test_a_start_comes_before_a_policy(bench: Channels) -> None:
     publish(bench, count=2)
     head = struct.pack("<QQIIHHI", 60 * SECOND, 900 * SECOND, 0, 0, 1, lib.SUBSCRIBE_POLICY | lib.SUBSCRIBE_START, 4)
-    start, rank = struct.pack("<IIQ", SEQ, 0, 1), struct.pack("<HHIII", lib.POLICY_EXCLUSIVE, 1, 0, 0, 0) + b"n"
+    start, rank = struct.pack("<IIQ", SEQ, 0, 1), struct.pack("<HHIIII", lib.POLICY_EXCLUSIVE, 1, 0, 0, 0, 0) + b"n"
     assert ask(bench, lib.MSG_SUBSCRIBE, topic=bench.topic("t"), body=head + b"c{ab}" + start + rank).status == OK
     bench.raw(lib.MSG_CREDIT, 1, id=9)
     assert seqs(bench.turn()) == [1]

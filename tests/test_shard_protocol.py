@@ -305,7 +305,7 @@ def join(
     ranges: Sequence[tuple[int, int]] = (), channel: str = "c", spoil: bytes = b"", timeout: float = 60,
 ) -> int:  # fmt: skip
     head = struct.pack("<QQIIHHI", int(timeout * 10**9), 900 * 10**9, 0, 0, len(channel), lib.SUBSCRIBE_POLICY, 4)
-    rank = struct.pack("<HHIII", policy, len(name), priority, len(ranges), 0) + name.encode()
+    rank = struct.pack("<HHIIII", policy, len(name), priority, len(ranges), 0, 0) + name.encode()
     body = head + channel.encode() + b"{ab}" + rank + b"".join(struct.pack("<HH", *r) for r in ranges) + spoil
     slot = bench.raw(lib.MSG_SUBSCRIBE, conn, topic=bench.topic("t"), body=body)
     answers = bench.turn()

@@ -34,7 +34,7 @@ GONE, DELETE = lib.MSG_GONE, lib.MSG_DELETE
 SUBSCRIBE = struct.Struct("<QQIIHHI")
 TOPIC_FIGURES = struct.Struct("<IIIIQQQQ")
 CHANNEL_FIGURES = struct.Struct("<IIIIQQQQQQ")
-CONSUMER_FIGURES = struct.Struct("<IIIIQQQII")
+CONSUMER_FIGURES = struct.Struct("<IIIIQQQIIII")
 TIMEOUT = 60 * SECOND
 EPHEMERAL = 1
 OF_A_CONSUMER = (lib.MSG_CREDIT, lib.MSG_FINISH, lib.MSG_REQUEUE, lib.MSG_EXTEND, lib.MSG_SENT)
@@ -175,7 +175,7 @@ class Channels(Bench):
                 topic.channels[text(name_bytes)] = Channel(*counts, consumers, bool(flags & 1))
                 for _ in range(listed):
                     figures = take(CONSUMER_FIGURES)
-                    assert text(figures[-2]) == "{ab}"
+                    assert text(figures[-4]) == "{ab}"
         return topics
 
 

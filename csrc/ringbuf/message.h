@@ -417,6 +417,9 @@ struct subscribe_policy {
         uint32_t pick; /* of POLICY_FAILOVER: the active one of n with the lowest priority is number pick % n, ... */
     };
     uint32_t order; /* ... counted from 0 by order, then name, then number */
+    /* Messages that all consumers together may have in flight: with so many nothing more is delivered, until half are
+     * finished. What whoever came last said holds; 0: any number. */
+    uint32_t most_in_flight;
 };
 struct key_range {
     uint16_t first, last;
@@ -435,7 +438,8 @@ enum change {
 
 /* A CATALOG: each topic's figures and name; behind it those of its channels; behind each its consumers', if asked for,
  * with the description that came with their SUBSCRIBE. All packed one behind the other, without padding. */
-enum { FIGURES_PAUSED = 1, FIGURES_EPHEMERAL = 2, FIGURES_DURABLE = 4 };
+/* BLOCKED: it has as many messages in flight as it may, see struct subscribe_policy. */
+enum { FIGURES_PAUSED = 1, FIGURES_EPHEMERAL = 2, FIGURES_DURABLE = 4, FIGURES_BLOCKED = 8 };
 
 struct topic_figures {
     uint32_t name_bytes;
@@ -471,11 +475,13 @@ struct consumer_figures {
     uint32_t description_bytes;
     uint16_t sample_percent;
     uint16_t is_leaving; /* 1: it wants no more than what it has */
+    uint32_t number;     /* its acceptor's, of the connection's consumers */
+    uint32_t unused;
 };
 _Static_assert(sizeof(struct position) == 120 && sizeof(struct subscribe_start) == 16, "read by Python too");
 _Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
-                   sizeof(struct consumer_figures) == 48 && sizeof(struct subscribe) == 32 &&
-                   sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 16,
+                   sizeof(struct consumer_figures) == 56 && sizeof(struct subscribe) == 32 &&
+                   sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 20,
                "read by Python too");
 
 enum job_state { JOB_READY = 1, JOB_RESERVED, JOB_DELAYED, JOB_BURIED };

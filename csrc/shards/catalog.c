@@ -35,7 +35,8 @@ static void put_consumer(const struct worker *w, struct sheet *sheet, const stru
                                        .requeues = c->requeues,
                                        .description_bytes = c->description_bytes,
                                        .sample_percent = (uint16_t)c->sample_percent,
-                                       .is_leaving = c->leaving};
+                                       .is_leaving = c->leaving,
+                                       .number = c->number};
     put(sheet, &figures, sizeof figures);
     put(sheet, c->description, c->description_bytes);
 }
@@ -50,7 +51,8 @@ static void put_channel(const struct worker *w, struct sheet *sheet, const struc
     const struct topic *t = topic_at(&w->topics, s->topic);
     struct channel_figures figures = {
         .name_bytes = s->name_bytes,
-        .flags = (s->paused ? FIGURES_PAUSED : 0u) | (s->number ? 0u : FIGURES_EPHEMERAL),
+        .flags = (s->paused ? FIGURES_PAUSED : 0u) | (s->number ? 0u : FIGURES_EPHEMERAL) |
+                 (s->blocked ? FIGURES_BLOCKED : 0u),
         .consumers = s->consumers,
         .consumers_listed = consumers ? s->consumers : 0,
         .depth = subscription_depth(w, s),

@@ -238,7 +238,8 @@ static enum dispatched dispatch_parts(struct worker *w, uint32_t subscription, u
         count++;
         n = s->again_first;
         next = delivery_at(&w->subscriptions, n);
-    } while (n && c->next_turn && next->seq == d->seq && next->part == d->part + count && next->attempts == attempts);
+    } while (n && c->next_turn && !s->blocked && next->seq == d->seq && next->part == d->part + count &&
+             next->attempts == attempts);
     deliver_packed(w, delivery, message_of(w, topic_at(&w->topics, s->topic), d->seq), consumer, count);
     return ONE;
 }
@@ -331,7 +332,7 @@ static enum dispatched dispatch_one(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     uint64_t seq;
     bool ahead = subscription_front(w, subscription, &seq);
-    if (s->paused || !s->turn || (!ahead && !s->again_first)) return NOTHING;
+    if (s->paused || s->blocked || !s->turn || (!ahead && !s->again_first)) return NOTHING;
     uint32_t consumer = next_in_turn(w, s);
     if (!consumer) return STUCK;
     /* In turn, so that neither what is requeued for ever nor a long backlog keeps the other waiting. */
@@ -388,7 +389,7 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
     uint64_t seq;
     int left = DISPATCH_MOST;
     if (s->paused || !s->turn) return NOTHING;
-    for (uint32_t n = s->again_first, next; n && left && s->turn; n = next) {
+    for (uint32_t n = s->again_first, next; n && left && s->turn && !s->blocked; n = next) {
         const struct delivery *d = delivery_at(&w->subscriptions, n);
         next = d->following;
         const struct record *r = message_of(w, t, d->seq);
@@ -397,7 +398,7 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
         if (send_keyed(w, subscription, n, &k) != ONE) return STUCK;
         left--;
     }
-    while (left && s->turn && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
+    while (left && s->turn && !s->blocked && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
         bool goes = may_go(w, subscription, message_of(w, t, seq), &k);
         uint32_t delivery = pass_keyed(w, subscription, seq);
         if (!delivery) return STUCK;

@@ -76,10 +76,18 @@ static bool sort_again(struct worker *w, uint32_t subscription) {
     return true;
 }
 
+static void limit_inflight(struct worker *w, uint32_t subscription, uint32_t most) {
+    struct subscription *s = at(w, subscription);
+    s->most_inflight = most;
+    s->blocked = most && s->inflight >= most;
+    if (!s->blocked && s->turn) subscription_due(w, subscription);
+}
+
 uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct policy_wish *wish) {
     struct subscription *s = at(w, subscription);
     if (s->consumers && (s->policy != wish->policy.policy || s->policy == POLICY_EXCLUSIVE)) return STATUS_FULL;
     uint8_t status = wish->policy.policy == POLICY_KEY ? admit_key(w, s, wish) : STATUS_OK;
+    if (status == STATUS_OK) limit_inflight(w, subscription, wish->policy.most_in_flight);
     if (status != STATUS_OK || s->consumers) return status;
     bool sorted = subscription_is_ordered(s) || wish->policy.policy == POLICY_TURNS || sort_again(w, subscription);
     if (!sorted) return STATUS_NO_SPACE;

@@ -524,7 +524,9 @@ void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
     expect(w, consumer, d->deadline_ns);
     c->inflight++;
     c->messages++;
-    at(w, d->subscription)->inflight++;
+    struct subscription *s = at(w, d->subscription);
+    s->inflight++;
+    if (s->most_inflight && s->inflight >= s->most_inflight) s->blocked = true;
     consumer_settle(w, consumer);
 }
 
@@ -607,6 +609,13 @@ static void take_deferred(struct worker *w, struct subscription *s, const struct
     heap_remove(&w->subscriptions.deadlines, deadline_places(w), d->place);
 }
 
+static void unblock(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    if (s->inflight > s->most_inflight / 2) return;
+    s->blocked = false;
+    subscription_due(w, subscription);
+}
+
 void delivery_take(struct worker *w, uint32_t delivery) {
     struct delivery *d = delivery_of(w, delivery);
     struct subscription *s = at(w, d->subscription);
@@ -619,6 +628,7 @@ void delivery_take(struct worker *w, uint32_t delivery) {
         unlink_flight(w, consumer_of(w, d->consumer), d);
         consumer_of(w, d->consumer)->inflight--;
         s->inflight--;
+        if (s->blocked) unblock(w, d->subscription);
         consumer_settle(w, d->consumer);
         d->consumer = 0;
         break;

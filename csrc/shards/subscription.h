@@ -45,8 +45,9 @@ struct subscription {
     char *name;
     uint32_t name_bytes;
     bool paused, due, touched, again_next;
-    bool reader; /* it holds nothing: neither what it has not passed nor what it has in flight */
-    bool pinned; /* in the shard's list of those that retention waits for */
+    bool blocked; /* it has most_inflight, and not finished half of them yet */
+    bool reader;  /* it holds nothing: neither what it has not passed nor what it has in flight */
+    bool pinned;  /* in the shard's list of those that retention waits for */
     uint32_t next_pinned;
     uint8_t policy;  /* enum policy, of those who consume from it now */
     uint32_t active; /* of POLICY_FAILOVER: the consumer that gets all; 0: there is none */
@@ -60,7 +61,7 @@ struct subscription {
     uint32_t again_first, again_last, again; /* deliveries to be made again, oldest first */
     uint32_t again_near;                     /* where one came to stand last: the next is seldom far from it */
     uint32_t deferred_first, deferred;
-    uint32_t inflight;
+    uint32_t inflight, most_inflight; /* see subscribe_policy.most_in_flight */
     uint32_t consumer_first, consumers;
     uint32_t turn; /* of those consumers that may take a message, a ring: whose turn it is */
 

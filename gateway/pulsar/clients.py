@@ -30,11 +30,12 @@ class Clients:
         found = {topic: Connected() for topic in topics}
         for begin in range(0, len(topics), MAX_TOPICS_ASKED):
             asked = {"topics": topics[begin : begin + MAX_TOPICS_ASKED]}
-            for answer in await self._ask("pulsar.clients", asked):
+            for acceptor, answer in enumerate(await self._ask("pulsar.clients", asked)):
                 for topic, clients in answer.get("topics", {}).items():
                     if topic in found:
                         found[topic].producers += clients.get("producers", [])
-                        found[topic].consumers += clients.get("consumers", [])
+                        mine = clients.get("consumers", [])
+                        found[topic].consumers += [{**one, "acceptor": acceptor} for one in mine]
         return found
 
     async def close(self, topics: list[str], subscription: str | None = None) -> int:
@@ -50,9 +51,10 @@ class Clients:
         await self._ask("pulsar.terminated", {"topic": topic})
 
     async def _ask(self, what: str, body: dict[str, Any]) -> list[dict[str, Any]]:
-        answers = []
+        answers: list[dict[str, Any]] = []
         for acceptor, reply in enumerate(await self._calls.ask_all(what, orjson.dumps(body))):
             if reply.status is Status.UNKNOWN:
+                answers.append({})
                 continue
             if not reply.ok:
                 raise unavailable(f"acceptor {acceptor} does not answer ({reply.status.name})")

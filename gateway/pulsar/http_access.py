@@ -242,7 +242,7 @@ def _done(asked: Asked) -> str:
     method = "GET" if asked.method == "HEAD" else asked.method
     found = _DONE.get(asked.route, {}).get(method)
     above, _, last = asked.route.rpartition("/")
-    if found is None and above in (_NAMESPACE, _TOPIC) and last in _POLICIES:
+    if found is None and above in (_NAMESPACE, _TOPIC, f"{_TOPIC}/{{subscription}}") and last in _POLICIES:
         found = f"{'policy' if above == _NAMESPACE else 'topic-policy'}:{_POLICIES[last]}"
     return found or "super"
 

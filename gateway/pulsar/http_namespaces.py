@@ -156,6 +156,39 @@ def rate_of(given: Any) -> Json:  # noqa: ANN401
     return {CLUSTER: _numbers(given, {"publishThrottlingRateInMsg": -1, "publishThrottlingRateInByte": -1})}
 
 
+def dispatch_rate(given: Any) -> Json | None:  # noqa: ANN401
+    if given is None:
+        return None
+    found = _numbers(
+        given,
+        {
+            "dispatchThrottlingRateInMsg": 0,
+            "dispatchThrottlingRateInByte": 0,
+            "relativeToPublishRate": False,
+            "ratePeriodInSecond": 0,
+        },
+    )
+    if found["relativeToPublishRate"]:
+        raise RefusedError(501, "NotAllowedError", "this broker has no rates relative to that of publishing")
+    return found
+
+
+def subscribe_rate(given: Any) -> Json | None:  # noqa: ANN401
+    if given is None:
+        return None
+    return _numbers(given, {"subscribeThrottlingRatePerConsumer": 0, "ratePeriodInSecond": 0})
+
+
+def by_cluster(checked: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Rates are kept by cluster, of which there is one."""
+
+    def check(given: Any) -> Json | None:  # noqa: ANN401
+        found = checked(given)
+        return None if found is None else {CLUSTER: found}
+
+    return check
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     key: str  # as it is stored
@@ -163,6 +196,7 @@ class Policy:
     setting: str = "POST"
     default: Any = None  # what a GET says when it is not set
     can_go: bool = True
+    of_cluster: bool = False  # kept by cluster, of which there is one
 
 
 POLICIES: Final[dict[str, Policy]] = {
@@ -194,11 +228,14 @@ POLICIES: Final[dict[str, Policy]] = {
         "subscription_expiration_time_minutes", whole("subscriptionExpirationTime", 0)
     ),
     "inactiveTopicPolicies": Policy("inactive_topic_policies", _inactive),
+    "dispatchRate": Policy("topicDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
+    "subscriptionDispatchRate": Policy("subscriptionDispatchRate", by_cluster(dispatch_rate), of_cluster=True),
+    "subscribeRate": Policy("clusterSubscribeRate", by_cluster(subscribe_rate), of_cluster=True),
 }
 # Of a real broker's, what this one has not: never set, and cannot be.
 _NOT_HERE: Final = (
-    "dispatchRate", "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate",
-    "offloadPolicies", "offloadThreshold", "antiAffinity", "resourcegroup", "entryFilters", "migration",
+    "replicatorDispatchRate", "offloadPolicies", "offloadThreshold", "antiAffinity", "resourcegroup", "entryFilters",
+    "migration",
 )  # fmt: skip
 
 
@@ -406,6 +443,8 @@ class HttpNamespaces:
     def _getting(self, policy: Policy) -> Handler:
         async def get(call: Call) -> Answer:
             found = self._found(call).policies.get(policy.key, policy.default)
+            if policy.of_cluster:
+                found = (found or {}).get(CLUSTER)
             await self._control.store.settled()
             return json_of(found)
 

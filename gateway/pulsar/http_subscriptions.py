@@ -11,12 +11,13 @@ from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
 from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar import policies as policies_module
+from mq_shards.gateway.pulsar.client_stats import iso
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
-from mq_shards.gateway.pulsar.stats import Stats, iso
+from mq_shards.gateway.pulsar.stats import Stats
 
 MAX_SUBSCRIPTION_BYTES: Final = 255
 MAX_SHOWN_BYTES: Final = 16 << 20

@@ -8,14 +8,24 @@ from typing import Any, Final
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
 from mq_shards.gateway.http_answers import Answer
-from mq_shards.gateway.pulsar.catalog import Topic, topic_record
+from mq_shards.gateway.pulsar.catalog import Json, Topic, topic_record
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.http_namespaces import POLICIES, Policy, quota_of, quota_type, rate_of, whole
-from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
+from mq_shards.gateway.pulsar.http_namespaces import (
+    POLICIES,
+    Policy,
+    dispatch_rate,
+    quota_of,
+    quota_type,
+    rate_of,
+    whole,
+)
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Handler, Routes, json_of
 
 TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 QUOTAS: Final = "backlog_quota_map"
+OF_SUBSCRIPTIONS: Final = "dispatchRateOfSubscriptions"
+MAX_RATES: Final = 100  # of a topic, of single subscriptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,9 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "delayedDelivery": _as(POLICIES["delayedDelivery"]),
     "deduplicationEnabled": _as(POLICIES["deduplication"]),
     "publishRate": _TopicPolicy("publishMaxMessageRate", rate_of, 204, is_rate=True),
+    "dispatchRate": replace(_as(POLICIES["dispatchRate"]), is_rate=True),
+    "subscriptionDispatchRate": replace(_as(POLICIES["subscriptionDispatchRate"]), is_rate=True),
+    "subscribeRate": replace(_as(POLICIES["subscribeRate"]), is_rate=True),
     "persistence": _as(POLICIES["persistence"]),
     "compactionThreshold": _as(POLICIES["compactionThreshold"]),
     "inactiveTopicPolicies": _as(POLICIES["inactiveTopicPolicies"]),
@@ -59,8 +72,7 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
 _TTL: Final = POLICIES["messageTTL"]
 # Of a real broker's, what this one has not: never set, and cannot be.
 _NOT_HERE: Final = (
-    "dispatchRate", "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate", "offloadPolicies",
-    "entryFilters",
+    "replicatorDispatchRate", "offloadPolicies", "entryFilters",
 )  # fmt: skip
 
 
@@ -70,6 +82,9 @@ class HttpTopicPolicies:
         self.routes: Routes = {
             f"{TOPIC}/messageTTL": {
                 "GET": self._getting(_as(_TTL)), "POST": self._set_ttl, "DELETE": self._unsetting(_TTL.key),
+            },
+            f"{TOPIC}/{{subscription}}/dispatchRate": {
+                "GET": self._rate_of_one, "POST": self._set_rate_of_one, "DELETE": self._no_rate_of_one,
             },
             f"{TOPIC}/backlogQuotaMap": {"GET": self._quotas},
             f"{TOPIC}/backlogQuota": {"POST": self._set_quota, "DELETE": self._no_quota},
@@ -144,6 +159,29 @@ class HttpTopicPolicies:
         text = call.fields.get("messageTTL", "")
         given = int(text) if text.lstrip("-").isascii() and text.lstrip("-").isdigit() else await call.json()
         return await self._set(call, _TTL.key, None if given is None else _TTL.checked(given))
+
+    async def _rate_of_one(self, call: Call) -> Answer:
+        """Of one subscription: it goes before those that all of its topic have."""
+        own = (await self._value(call, OF_SUBSCRIPTIONS) or {}).get(call.names["subscription"])
+        if own is None and call.flag("applied"):
+            own = _rate_shown(await self._value(call, POLICIES["subscriptionDispatchRate"].key))
+        return json_of(own)
+
+    async def _set_rate_of_one(self, call: Call) -> Answer:
+        return await self._put_rate_of_one(call, dispatch_rate(await call.json()))
+
+    async def _no_rate_of_one(self, call: Call) -> Answer:
+        return await self._put_rate_of_one(call, None)
+
+    async def _put_rate_of_one(self, call: Call, rate: Json | None) -> Answer:
+        name = call.names["subscription"]
+        _, topic = await self._found(call)
+        rates = {one: what for one, what in topic.policies.get(OF_SUBSCRIPTIONS, {}).items() if one != name}
+        if rate is not None:
+            rates[name] = rate
+        if len(rates) > MAX_RATES:
+            raise too_many("there are as many subscriptions with a rate of their own as a topic may have")
+        return await self._set(call, OF_SUBSCRIPTIONS, rates or None)
 
     async def _quotas(self, call: Call) -> Answer:
         return json_of(await self._value(call, QUOTAS) or {})

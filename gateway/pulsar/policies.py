@@ -55,8 +55,11 @@ def told(policies: Json) -> Json:
         found = policies.get(name)
         return default if found is None else int(found)
 
+    def rate(name: str) -> list[int] | None:
+        return _dispatch((policies.get(name) or {}).get(CLUSTER))
+
     retention = policies.get("retention_policies") or {}
-    rate = policies.get("publishMaxMessageRate", {}).get(CLUSTER, {})
+    publish = (policies.get("publishMaxMessageRate") or {}).get(CLUSTER, {})
     delayed = policies.get("delayed_delivery_policies") or {}
     quota = policies.get("backlog_quota_map", {}).get("destination_storage") or {}
     return {
@@ -74,8 +77,14 @@ def told(policies: Json) -> Json:
         "max_subscriptions": number("max_subscriptions_per_topic"),
         "max_unacked_per_consumer": number("max_unacked_messages_per_consumer", MAX_UNACKED_PER_CONSUMER),
         "max_unacked_per_subscription": number("max_unacked_messages_per_subscription", MAX_UNACKED_PER_SUBSCRIPTION),
-        "publish_messages": max(0, int(rate.get("publishThrottlingRateInMsg", 0))),
-        "publish_bytes": max(0, int(rate.get("publishThrottlingRateInByte", 0))),
+        "dispatch": rate("topicDispatchRate"),
+        "subscription_dispatch": rate("subscriptionDispatchRate"),
+        "subscription_rates": {
+            name: _dispatch(one) for name, one in (policies.get("dispatchRateOfSubscriptions") or {}).items()
+        },
+        "subscribe_rate": _subscribing((policies.get("clusterSubscribeRate") or {}).get(CLUSTER)),
+        "publish_messages": max(0, int(publish.get("publishThrottlingRateInMsg", 0))),
+        "publish_bytes": max(0, int(publish.get("publishThrottlingRateInByte", 0))),
         "subscription_types": policies.get("subscription_types_enabled") or list(SUBSCRIPTION_TYPES),
         "auto_subscription": bool(
             (policies.get("autoSubscriptionCreationOverride") or {}).get("allowAutoSubscriptionCreation", True)
@@ -83,6 +92,20 @@ def told(policies: Json) -> Json:
         "schema_enforced": bool(policies.get("schema_validation_enforced", False)),
         "encryption_required": bool(policies.get("encryption_required", False)),
     }
+
+
+def _dispatch(rate: Json | None) -> list[int] | None:
+    """Messages and bytes, 0: any number, in so many seconds."""
+    if not rate:
+        return None
+    found = [max(0, int(rate.get(f"dispatchThrottlingRateIn{what}") or 0)) for what in ("Msg", "Byte")]
+    return [*found, max(1, int(rate.get("ratePeriodInSecond") or 1))] if any(found) else None
+
+
+def _subscribing(rate: Json | None) -> list[int] | None:
+    """How often a consumer may subscribe in how many seconds."""
+    often = int((rate or {}).get("subscribeThrottlingRatePerConsumer") or 0)
+    return [often, max(1, int((rate or {}).get("ratePeriodInSecond") or 30))] if often > 0 else None
 
 
 def told_of_topic(namespace: Json, topic: Json) -> Json:

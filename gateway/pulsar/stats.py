@@ -10,22 +10,22 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
+from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar import metadata
 from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.client_stats import of_consumers, publisher
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import COMPACTION, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.refusals import not_found
 
-INDIVIDUAL: Final = ("Shared", "Key_Shared")  # subscriptions whose messages are acknowledged one by one
 REMEMBERED: Final = 10_000  # topics whose figures are kept, for rates
 RATE_S: Final = (1.0, 120.0)  # between two looks that make a rate
 
@@ -61,18 +61,6 @@ _SUBSCRIPTION: Final[Json] = {
         f"dispatchThrottled{what}EventsBy{by}Limit": 0
         for by in ("Subscription", "Topic", "Broker") for what in ("Msg", "Bytes")
     },
-}  # fmt: skip
-_PUBLISHER: Final[Json] = {
-    "msgRateIn": 0.0, "msgThroughputIn": 0.0, "averageMsgSize": 0.0, "chunkedMessageRate": 0.0,
-    "supportsPartialProducer": False, "metadata": {},
-}  # fmt: skip
-_CONSUMER: Final[Json] = {
-    "msgRateOut": 0.0, "msgThroughputOut": 0.0, "bytesOutCounter": 0, "msgOutCounter": 0, "msgRateRedeliver": 0.0,
-    "messageAckRate": 0.0, "chunkedMessageRate": 0.0, "availablePermits": 0, "unackedMessages": 0,
-    "avgMessagesPerEntry": 1, "blockedConsumerOnUnackedMsgs": False, "drainingHashesCount": 0,
-    "drainingHashesClearedTotal": 0, "drainingHashesUnackedMessages": 0, "lastAckedTimestamp": 0,
-    "lastConsumedTimestamp": 0, "lastConsumedFlowTimestamp": 0, "metadata": {},
-    "lastAckedTime": "1970-01-01T00:00:00Z", "lastConsumedTime": "1970-01-01T00:00:00Z",
 }  # fmt: skip
 # Of several partitions: what is added up; everything else is that of none.
 _NOT_ADDED: Final = ("last", "backlogQuota")
@@ -111,7 +99,7 @@ class Stats:
         figures = await self._figures(name)
         connected = (await self._control.clients.of([str(name)]))[str(name)]
         found: Json = {**_TOPIC, "ownerBroker": self._broker_id}
-        policies = self._control.namespace(name.namespace).policies
+        policies = self._control.policies_of(name)
         if policies.get("deduplicationEnabled"):
             found["deduplicationStatus"] = "Enabled"
         quota = policies.get("backlog_quota_map", {})
@@ -122,7 +110,9 @@ class Stats:
             "lastCompactionRemovedEventCount": run.removed, "lastCompactionSucceedTimestamp": run.succeeded_ms,
             "lastCompactionFailedTimestamp": run.failed_ms, "lastCompactionDurationTimeInMills": run.took_ms,
         }  # fmt: skip
-        found["publishers"] = [_publisher(one) for one in connected.producers]
+        found["publishers"] = [publisher(one) for one in connected.producers]
+        for key in ("msgRateIn", "msgThroughputIn"):
+            found[key] = sum(one[key] for one in found["publishers"])
         if figures is not None:
             found["msgInCounter"], found["bytesInCounter"] = figures.messages, figures.message_bytes
             found["averageMsgSize"] = figures.message_bytes / figures.messages if figures.messages else 0.0
@@ -134,6 +124,8 @@ class Stats:
             found["backlogSize"] = max((s["backlogSize"] for s in found["subscriptions"].values()), default=0)
             found["storageSize"] = await self._stored(name, found["averageMsgSize"])
             self._add_rates(str(name), figures, found)
+            for key in ("msgRateOut", "msgThroughputOut"):
+                found[key] = sum(s[key] for s in found["subscriptions"].values())
             if earliest:
                 await self._add_earliest(name, found)
         found["bytesOutCounter"] = sum(one.get("bytes", 0) for one in connected.consumers)
@@ -162,7 +154,7 @@ class Stats:
         """None: it is made, and nothing has been done with it."""
         if not await self._control.exists(name):
             raise not_found(f"Topic {name} not found")
-        return await self._control.core.figures(name.core) if name.domain == PERSISTENT else None
+        return await self._control.core.figures(name.core, consumers=True) if name.domain == PERSISTENT else None
 
     async def _stored(self, name: TopicName, average: float) -> int:
         """As far as it is known from the mean of all that came."""
@@ -200,13 +192,13 @@ class Stats:
             return
         self._remember(name, look)
         seconds = now_s - before.at_s
-        found["msgRateIn"] = (look.messages - before.messages) / seconds
-        found["msgThroughputIn"] = (look.message_bytes - before.message_bytes) / seconds
+        if not found["publishers"]:
+            found["msgRateIn"] = (look.messages - before.messages) / seconds
+            found["msgThroughputIn"] = (look.message_bytes - before.message_bytes) / seconds
         for sub, figures_of in found["subscriptions"].items():
             rate = max(0, delivered[sub] - before.delivered.get(sub, 0)) / seconds
-            figures_of["msgRateOut"], figures_of["msgThroughputOut"] = rate, rate * found["averageMsgSize"]
-            found["msgRateOut"] += rate
-            found["msgThroughputOut"] += rate * found["averageMsgSize"]
+            if not figures_of["consumers"]:  # else it is theirs together
+                figures_of["msgRateOut"], figures_of["msgThroughputOut"] = rate, rate * found["averageMsgSize"]
 
     def _remember(self, name: str, look: _Look) -> None:
         self._looks[name] = look
@@ -260,54 +252,20 @@ class Stats:
         return await self._control.core.position(name.core)
 
 
-def _address(client: Json) -> str:
-    """As Java writes one."""
-    return f"/{client.get('address', '')}"
-
-
-def _publisher(client: Json) -> Json:
-    return {
-        **_PUBLISHER,
-        "accessMode": client.get("access_mode", "Shared"), "producerId": client.get("id", 0),
-        "producerName": client.get("name", ""), "address": _address(client),
-        "connectedSince": client.get("connected_since", ""), "clientVersion": client.get("client_version", ""),
-    }  # fmt: skip
-
-
-def _consumer(client: Json) -> Json:
-    return {
-        **_CONSUMER,
-        "consumerName": client.get("name", ""), "address": _address(client),
-        "connectedSince": client.get("connected_since", ""), "clientVersion": client.get("client_version", ""),
-        "availablePermits": client.get("permits", 0), "unackedMessages": client.get("unacked", 0),
-        "msgOutCounter": client.get("messages", 0), "bytesOutCounter": client.get("bytes", 0),
-    }  # fmt: skip
-
-
 def _subscription(channel: Channel, connected: Connected, topic: Figures) -> Json:
     mine = [client for client in connected.consumers if client.get("subscription") == channel.name]
     backlog = channel.depth + channel.in_flight + channel.deferred
     average = topic.message_bytes / topic.messages if topic.messages else 0
-    found: Json = {
+    return {
         **_SUBSCRIPTION,
         "msgBacklog": backlog,
         "msgBacklogNoDelayed": backlog - channel.deferred,
         "backlogSize": int(backlog * average),
+        "blockedSubscriptionOnUnackedMsgs": bool(channel.flags & lib.FIGURES_BLOCKED),
         "msgDelayed": channel.deferred,
         "msgOutCounter": max(0, channel.messages - channel.depth),
-        "bytesOutCounter": sum(client.get("bytes", 0) for client in mine),
-        "consumers": [_consumer(client) for client in mine],
+        **of_consumers(channel, mine),
     }
-    kinds = [client["type"] for client in mine if "type" in client]
-    if kinds:
-        found["type"] = kinds[0]
-    if found["type"] in INDIVIDUAL:  # who acknowledges all up to one has nothing of its own to count
-        found["unackedMessages"] = channel.in_flight
-        if len(mine) == 1:
-            found["consumers"][0]["unackedMessages"] = channel.in_flight
-    durable = all(client.get("durable", True) for client in mine)
-    found["isDurable"] = found["durable"] = durable
-    return found
 
 
 def _view(backlog: int, average: float) -> Json:
@@ -356,9 +314,3 @@ def _cursor(where: Position, channel: Channel) -> Json:
         "subscriptionHavePendingReplayRead": False,
         "properties": {},
     }
-
-
-def iso(time_ms: int) -> str:
-    """As Java writes an instant."""
-    text = datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{text}.{time_ms % 1000:03d}Z" if time_ms % 1000 else f"{text}Z"

@@ -395,7 +395,8 @@ static void subscribe(uint32_t acceptor, struct connection *c) {
         struct subscribe_policy policy = {.policy = (uint16_t)(pick(20) ? channel % 4 : pick(6)),
                                           .name_bytes = (uint16_t)pick(3),
                                           .priority = pick(3),
-                                          .ranges = pick(4) ? 0 : pick(3)};
+                                          .ranges = pick(4) ? 0 : pick(3),
+                                          .most_in_flight = pick(4) ? 0 : pick(4)};
         s.flags |= SUBSCRIBE_POLICY;
         memcpy(scratch + bytes, &policy, sizeof policy);
         bytes += sizeof policy;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from tests.pulsar.policy_scenes import scenes
 from tests.pulsar.record_roles import POLICY_TRANSCRIPTS, play, request
 from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.test_roles import settings, unlike
-from tests.pulsar.wire import Wire, payload_of
+from tests.pulsar.wire import Frame, Wire, payload_of
 from tests.servers import wait_until
 
 RECORDED: Final[dict[str, list[dict[str, Any]]]] = json.loads(POLICY_TRANSCRIPTS.read_text())
@@ -200,6 +201,141 @@ def test_what_is_delayed_comes_at_once_where_delays_are_off_and_too_long_ones_ar
         assert refused.message == "Exceeds max allowed delivery delay of 5000 milliseconds"
         obeyed(False, 0, "send_receipt")
         assert payload_of(wire.message()) == b"x"
+
+
+def test_a_subscription_gets_no_more_than_it_may_leave_unacknowledged_until_half_is(
+    quick: PulsarServer, namespace: str
+) -> None:
+    """Whoever of its consumers has it; an Exclusive one is let be."""
+    topic = f"persistent://{namespace}/t"
+    post(quick, f"namespaces/{namespace}/maxUnackedMessagesPerSubscription", 4)
+    with Wire(quick.port).connect() as wire:
+        wire.producer(topic)
+        for consumer in (1, 2):
+            wire.subscribe(topic, "s", 1, consumer)
+            wire.subscribe(topic, "keys", 3, consumer + 2)
+        wire.subscribe(topic, "one", 0, 5)
+        for consumer in range(1, 6):
+            wire.flow(100, consumer)
+        for i in range(8):
+            wire.send(b"%d" % i, sequence=i)
+        assert [payload_of(frame) for frame in wire.messages(8, 5)] == [b"%d" % i for i in range(8)]
+        wire.quiet()
+
+        def came(consumers: tuple[int, int]) -> list[Frame]:
+            found = [frame for frame in wire.pending("message") if frame.body.consumer_id in consumers]
+            return sorted(found, key=lambda frame: int(frame.body.message_id.entryId))
+
+        assert [len(came(of)) for of in ((1, 2), (3, 4))] == [4, 4]
+        stats = request(quick.http, "", "", "GET", f"persistent/{namespace}/t/stats")["json"]["subscriptions"]
+        blocked = {name: stats[name]["blockedSubscriptionOnUnackedMsgs"] for name in stats}
+        assert blocked == {"s": True, "keys": True, "one": False}
+        first, second, *_ = came((1, 2))
+        wire.ack(first.body.message_id, consumer=first.body.consumer_id)
+        wire.quiet()
+        assert len(came((1, 2))) == 4, "more than half of them are left"
+        wire.ack(second.body.message_id, consumer=second.body.consumer_id)
+        wait_until(lambda: wire.quiet() or len(came((1, 2))) == 6, "half of them are left: it goes on")
+        assert len(came((3, 4))) == 4
+
+
+PUBLISH: Final = "publishRate", "publishThrottlingRateIn"
+DISPATCH: Final = "dispatchRate", "dispatchThrottlingRateIn"
+OF_SUBSCRIPTION: Final = "subscriptionDispatchRate", "dispatchThrottlingRateIn"
+
+
+def rate(kind: tuple[str, str], messages: int, count: int = -1) -> dict[str, int]:
+    return {f"{kind[1]}Msg": messages, f"{kind[1]}Byte": count, "ratePeriodInSecond": 1}
+
+
+@pytest.mark.parametrize("body", [rate(PUBLISH, 50), rate(PUBLISH, -1, 50 * 1100)])
+def test_nobody_publishes_faster_than_a_topic_may_be(quick: PulsarServer, namespace: str, body: dict[str, int]) -> None:
+    """All its producers together."""
+    topic, free = f"persistent://{namespace}/t", f"persistent://{namespace}/free"
+    assert request(quick.http, "", "", "PUT", f"persistent/{namespace}/t")["status"] == 204
+    post(quick, f"persistent/{namespace}/t/publishRate", body)
+    with Wire(quick.port).connect() as one, Wire(quick.port).connect() as two, Wire(quick.port).connect() as other:
+        for wire, name in ((one, topic), (two, topic), (other, free)):
+            wire.producer(name)
+        begin = time.monotonic()
+        for i in range(60):
+            for wire in (one, two, other):
+                wire.send(b"x" * 1000, sequence=i)
+        for _ in range(60):
+            other.expect("send_receipt")
+        for wire in (one, two):
+            assert [wire.expect("send_receipt").sequence_id for _ in range(60)] == list(range(60))
+        took_s = time.monotonic() - begin
+        assert took_s >= 1.2, "120 at 50 a second, 50 of them at once"
+        # And as fast as it likes, when it may again.
+        assert request(quick.http, "", "", "DELETE", f"persistent/{namespace}/t/publishRate")["status"] == 204
+        post(quick, f"namespaces/{namespace}/publishRate", rate(PUBLISH, 1_000_000))
+        for i in range(60, 1060):
+            one.send(b"x", sequence=i)
+        for _ in range(1000):
+            one.expect("send_receipt")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [(DISPATCH, rate(DISPATCH, 50)), (OF_SUBSCRIPTION, rate(DISPATCH, 50)), (DISPATCH, rate(DISPATCH, 0, 50 * 1046))],
+)
+def test_nobody_is_sent_more_than_a_topic_or_subscription_may_be(
+    quick: PulsarServer, namespace: str, kind: tuple[str, str], body: dict[str, int]
+) -> None:
+    topic = f"persistent://{namespace}/t"
+    post(quick, f"namespaces/{namespace}/{kind[0]}", body)
+    with Wire(quick.port).connect() as wire:
+        wire.producer(topic)
+        for consumer in (1, 2):
+            wire.subscribe(topic, "s", 1, consumer)
+            wire.flow(1000, consumer)
+        for i in range(130):
+            wire.send(b"x" * 1000, sequence=i)
+        begin = time.monotonic()
+        frames = [wire.until(lambda frame: frame.name == "message") for _ in range(130)]
+        assert time.monotonic() - begin >= 1.2, "50 at once, and 80 at 50 a second"
+        assert len({frame.body.message_id.entryId for frame in frames}) == 130
+        # Whoever comes next, and when there is no rate any more all that was asked for.
+        assert request(quick.http, "", "", "DELETE", f"namespaces/{namespace}/{kind[0]}")["status"] == 204
+        for i in range(1000):
+            wire.send(b"y", sequence=130 + i)
+        begin = time.monotonic()
+        for _ in range(1000):
+            wire.until(lambda frame: frame.name == "message")
+        assert time.monotonic() - begin < 10
+
+
+def test_one_subscription_may_have_a_rate_of_its_own(quick: PulsarServer, namespace: str) -> None:
+    topic, path = f"persistent://{namespace}/t", f"persistent/{namespace}/t"
+    with Wire(quick.port).connect() as wire:
+        wire.producer(topic)
+        for consumer, name in ((1, "slow"), (2, "free")):
+            wire.subscribe(topic, name, 0, consumer)
+        post(quick, f"{path}/slow/dispatchRate", rate(DISPATCH, 10))
+        found = request(quick.http, "", "", "GET", f"{path}/slow/dispatchRate")["json"]
+        assert found == {**rate(DISPATCH, 10), "relativeToPublishRate": False}
+        for consumer in (1, 2):
+            wire.flow(100, consumer)
+        for i in range(30):
+            wire.send(b"x", sequence=i)
+        wire.messages(30, 2)
+        wire.quiet()
+        assert len(wire.pending("message")) < 30
+        wire.messages(30, 1)
+        assert request(quick.http, "", "", "DELETE", f"{path}/slow/dispatchRate")["status"] == 204
+
+
+def test_who_subscribes_too_often_is_refused(quick: PulsarServer, namespace: str) -> None:
+    topic = f"persistent://{namespace}/t"
+    body = {"subscribeThrottlingRatePerConsumer": 1, "ratePeriodInSecond": 3600}
+    post(quick, f"namespaces/{namespace}/subscribeRate", body)
+    with Wire(quick.port).connect() as wire:
+        wire.subscribe(topic, "s", 1)
+        wire.subscribe(topic, "s", 1, 2)
+        wire.ask("close_consumer", consumer_id=1)
+        refused = wire.ask("subscribe", "error", topic=topic, subscription="s", subType=1, consumer_id=1)
+        assert (refused.error, refused.message) == (22, "Subscribe limited by subscribe rate limit per consumer.")
 
 
 def test_a_topics_own_policies_are_its_own(quick: PulsarServer, namespace: str) -> None:

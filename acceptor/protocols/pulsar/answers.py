@@ -21,6 +21,8 @@ from mq_shards.ringbuf.calls import Asked, Calls
 ACCESS_MODES: Final = ("Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing")
 # How often it is looked whether a consumer of a terminated topic has come to its end.
 LOOK_NS: Final = 500_000_000
+SECOND: Final = 1_000_000_000
+ACTIVE: Final = 2  # PULSAR_IS_ACTIVE, csrc/acceptor/protocols/pulsar/pulsar.h
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -30,6 +32,12 @@ def counts_of(desk: Desk, client: Client, what: str, id: int, many: int) -> list
     halves = desk.engine.call_for_list(client.conn, what, id)
     found = [low | high << 32 for low, high in zip(halves[::2], halves[1::2], strict=True)]
     return found if len(found) == many else [0] * many
+
+
+def rates_of(now: tuple[int, ...], before: list[int]) -> list[float]:
+    """`before`: for how many ns it has been other numbers, and those."""
+    since_ns, *then = before
+    return [(count - was) * SECOND / since_ns if since_ns else 0.0 for count, was in zip(now, then, strict=True)]
 
 
 def permits_of(count: int) -> int:
@@ -88,15 +96,22 @@ class Answers:
         }
 
     def _producer_fields(self, client: Client, producer: Producer) -> Fields:
-        messages, count = counts_of(self._desk, client, "count-producer", producer.id, 2)
+        messages, count, *before = counts_of(self._desk, client, "count-producer", producer.id, 5)
         return {
             "id": producer.id, "name": producer.name, "access_mode": ACCESS_MODES[producer.mode],
-            "messages": messages, "bytes": count, **self._client_fields(client),
+            "messages": messages, "bytes": count, "rates": rates_of((messages, count), before),
+            "metadata": producer.metadata, **self._client_fields(client),
         }  # fmt: skip
 
     def _consumer_fields(self, client: Client, consumer: Consumer) -> Fields:
-        messages, count, permits = counts_of(self._desk, client, "count-consumer", consumer.id, 3)
+        counts = counts_of(self._desk, client, "count-consumer", consumer.id, 16)
+        messages, count, permits, entries, again, acked, flowed_ms, consumed_ms, acked_ms, active, *before = counts
+        del before[3]  # of entries there is no rate
         return {
+            "rates": rates_of((messages, count, again, acked), before),
+            "per_entry": messages / entries if entries else 1,
+            "flowed_ms": flowed_ms, "consumed_ms": consumed_ms, "acked_ms": acked_ms, "active": active == ACTIVE,
+            "metadata": consumer.metadata, "ranges": consumer.ranges, "conn": client.conn, "number": consumer.number,
             "id": consumer.id, "name": consumer.name, "subscription": consumer.subscription,
             "type": KINDS[consumer.kind], "durable": consumer.durable, "messages": messages, "bytes": count,
             "permits": permits_of(permits), **self._client_fields(client),
@@ -116,6 +131,8 @@ class Answers:
                 "consumerStatsResponse", consumerName=consumer.name, availablePermits=max(fields["permits"], 0),
                 address=fields["address"], connectedSince=fields["connected_since"], type=fields["type"],
                 msgBacklog=where and where.depth + where.in_flight,
+                msgRateOut=fields["rates"][0], msgThroughputOut=fields["rates"][1],
+                msgRateRedeliver=fields["rates"][2], messageAckRate=fields["rates"][3],
                 # Of a subscription of several, workers count it for all of them.
                 unackedMessages=where and where.in_flight if consumer.kind == EXCLUSIVE else None,
             )  # fmt: skip

@@ -36,6 +36,11 @@ PRODUCER_FENCED: Final = 25
 Heard: TypeAlias = Callable[[Answer], None]
 
 
+def metadata_of(body: Message) -> dict[str, str]:
+    """What a client says of a producer or consumer."""
+    return {one.key: one.value for one in body.metadata}
+
+
 class PulsarError(Exception):
     """What a client is told: a ServerError and a text."""
 
@@ -51,6 +56,7 @@ class Terms:
     deduplicates: bool = False
     delays: bool = True
     max_delay_ms: int = 0
+    rate: int = 0  # its number (rates.py)
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +73,7 @@ class Producer:
     topic_epoch: int | None = None
     ready: bool = False
     schema_version: bytes = b""
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -82,6 +89,9 @@ class Consumer:
     open: bool = False
     takes_any: bool = False  # schema there is
     compacted: bool = False  # it reads the compacted view
+    rates: tuple[int, int] = (0, 0)  # their numbers (rates.py)
+    metadata: dict[str, str] = field(default_factory=dict)
+    ranges: tuple[tuple[int, int], ...] = ()  # of slots, if it has named some
 
 
 @dataclass(slots=True, eq=False)
@@ -101,6 +111,7 @@ class Client:
     producers: dict[int, Producer] = field(default_factory=dict)
     consumers: dict[int, Consumer] = field(default_factory=dict)
     heard: dict[int, Heard] = field(default_factory=dict)  # by slot: what to do with a worker's answer
+    subscribed: dict[tuple[str, str, int], tuple[float, int]] = field(default_factory=dict)  # since when, how often
     sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where its readers are to begin anew
     closing: dict[int, list[Request]] = field(default_factory=dict)  # CLOSE_PRODUCERs, by producer
 

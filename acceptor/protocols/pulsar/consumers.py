@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
@@ -25,6 +25,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Desk,
     PulsarError,
     Request,
+    metadata_of,
 )
 from mq_shards.acceptor.protocols.pulsar.keys import failover_order
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
@@ -48,6 +49,7 @@ SECOND: Final = 1_000_000_000
 TAKES_ANY: Final = 21  # Schema.Type
 NAME_BYTES: Final = 1024
 COMPACTION: Final = "__compaction"  # COMPACTION_NAME, csrc/ringbuf/message.h
+MAX_UNACKED: Final = (1 << 32) - 1
 MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not come again
 # Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
 TELL_NS: Final = 100_000_000
@@ -56,8 +58,9 @@ TELL_NS: Final = 100_000_000
 _WISH: Final = struct.Struct("=IiQII")
 # struct subscribe_start, subscribe_policy and key_range, csrc/ringbuf/message.h
 _START: Final = struct.Struct("=IIQ")
-_POLICY: Final = struct.Struct("=HHIII")
+_POLICY: Final = struct.Struct("=HHIIII")
 _RANGE: Final = struct.Struct("=HH")
+_RATES: Final = struct.Struct("=II")  # as "limit-consumer" wants them
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +83,31 @@ def start_at(message_id: Message, incarnation: int) -> Start:
     return Start(lib.START_SEQ, entry)
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What policies say of a subscription's consumers; 0: any number."""
+
+    most_unacked: int = 0
+    most_unacked_of_all: int = 0
+    rates: tuple[int, int] = (0, 0)  # their numbers (rates.py)
+    subscribes: int = 0  # so often at most, ...
+    within_s: int = 0  # ... in so long
+
+
+LimitsOf: TypeAlias = Callable[[TopicName, str], Limits]
+
+
 class Consumers:
     def __init__(
         self,
         desk: Desk,
         liveness: Liveness,
         ends: Callable[[Client, Consumer], None],
-        most_unacked: Callable[[TopicName], int],
+        limits: LimitsOf,
     ) -> None:
-        """`ends` is told of a consumer of a terminated topic; `most_unacked`: of a topic's consumers."""
+        """`ends` is told of a consumer of a terminated topic; `limits`: of a topic's subscription."""
         self._desk = desk
-        self._most_unacked = most_unacked
+        self._limits = limits
         self._ends = ends
         self._liveness = liveness
         # Who is to hear whether it is the active one, soonest first.
@@ -109,6 +126,7 @@ class Consumers:
             return
         try:
             _check(body)
+            self._check_often(client, topic, body)
         except PulsarError as error:
             request.fail(error.code, str(error))
             return
@@ -127,6 +145,22 @@ class Consumers:
         else:
             self._subscribe(request, topic, Start(lib.START_LATEST))
 
+    def _check_often(self, client: Client, topic: TopicName, body: Message) -> None:
+        """Whether it does not come again and again. Raises PulsarError."""
+        limits = self._limits(topic, body.subscription)
+        if limits.subscribes <= 0:
+            return
+        key = topic.core, body.consumer_name, body.consumer_id
+        since_s, count = client.subscribed.get(key, (0.0, 0))
+        now_s = time.monotonic()
+        if now_s - since_s >= max(limits.within_s, 1):
+            since_s, count = now_s, 0
+        if count >= limits.subscribes:
+            raise PulsarError(NOT_ALLOWED, "Subscribe limited by subscribe rate limit per consumer.")
+        if len(client.subscribed) >= MAX_SOUGHT:
+            client.subscribed.clear()
+        client.subscribed[key] = since_s, count + 1
+
     def _subscribe_at(self, request: Request, topic: TopicName, answer: Answer) -> None:
         incarnation = position_of(answer.body).incarnation if answer.status == engine.OK else 0
         self._subscribe(request, topic, start_at(request.body.start_message_id, incarnation))
@@ -138,8 +172,8 @@ class Consumers:
             return
         name = topic.core.encode()
         shared = body.subType in (SHARED, KEY_SHARED)
-        epoch, most = body.HasField("consumer_epoch"), max(0, self._most_unacked(topic))
-        wish = _WISH.pack(shared, topic.partition, body.consumer_epoch, epoch, min(most, (1 << 32) - 1))
+        epoch, limits = body.HasField("consumer_epoch"), self._limits(topic, body.subscription)
+        wish = _WISH.pack(shared, topic.partition, body.consumer_epoch, epoch, min(limits.most_unacked, MAX_UNACKED))
         sought = client.sought.pop((topic.core, body.subscription), None)
         if isinstance(sought, Start) and not body.durable:
             start = sought
@@ -151,11 +185,15 @@ class Consumers:
             body.consumer_id, number, topic, body.subscription, body.subType, body.consumer_name, body.durable
         )
         consumer.compacted = body.read_compacted
+        consumer.metadata = metadata_of(body)
+        if body.keySharedMeta.keySharedMode == STICKY:
+            consumer.ranges = tuple((each.start, each.end) for each in body.keySharedMeta.hashRanges)
         consumer.takes_any = body.schema.type == TAKES_ANY
         client.consumers[consumer.id] = consumer
         asked = request.ask(
             lib.MSG_SUBSCRIBE, topic, lambda answer: self._subscribed(request, consumer, start, answer, may_look),
-            topic=self._desk.engine.bind(name), pri=number, body=_wanted(body, topic, start),
+            topic=self._desk.engine.bind(name), pri=number,
+            body=_wanted(body, topic, start, limits.most_unacked_of_all if shared else 0),
         )  # fmt: skip
         if not asked:
             self._drop(client, consumer)
@@ -172,6 +210,7 @@ class Consumers:
             consumer.ledger, consumer.open = answer.incarnation, True
             self._desk.use(consumer.topic, 1)
             self._desk.take(consumer.topic, int(consumer.takes_any))
+            self._limit(client, consumer)
             request.succeed()
             if consumer.kind == FAILOVER:
                 self._to_tell.append((time.monotonic_ns() + TELL_NS, client, consumer))
@@ -187,6 +226,18 @@ class Consumers:
             return
         code, text = _refusal(answer.status, consumer)
         request.fail(code, text)
+
+    def _limit(self, client: Client, consumer: Consumer) -> None:
+        rates = self._limits(consumer.topic, consumer.subscription).rates
+        if rates != consumer.rates:
+            consumer.rates = rates
+            self._desk.engine.call(client.conn, "limit-consumer", consumer.id, _RATES.pack(*rates))
+
+    def policies_changed(self, namespace: str) -> None:
+        for client in self._desk.clients.values():
+            for consumer in client.consumers.values():
+                if consumer.open and consumer.topic.namespace == namespace:
+                    self._limit(client, consumer)
 
     def _look_for_end(self, client: Client, consumer: Consumer) -> None:
         def heard(answer: Answer) -> None:
@@ -389,7 +440,7 @@ def _refusal(status: int, consumer: Consumer) -> tuple[int, str]:
     return SERVICE_NOT_READY, "The subscription could not be made"
 
 
-def _wanted(body: Message, topic: TopicName, start: Start) -> bytes:
+def _wanted(body: Message, topic: TopicName, start: Start, most_in_flight: int) -> bytes:
     """The body of a SUBSCRIBE."""
     name, consumer_name = body.subscription.encode(), body.consumer_name.encode()
     flags = lib.SUBSCRIBE_HEADERS | lib.SUBSCRIBE_POLICY | lib.SUBSCRIBE_START | lib.SUBSCRIBE_UNCOUNTED
@@ -405,7 +456,8 @@ def _wanted(body: Message, topic: TopicName, start: Start) -> bytes:
     elif body.subType == KEY_SHARED and body.keySharedMeta.keySharedMode == STICKY:
         count = len(body.keySharedMeta.hashRanges)
         ranges = b"".join(_RANGE.pack(each.start, each.end) for each in body.keySharedMeta.hashRanges)
-    policy = _POLICY.pack(POLICIES[body.subType], len(consumer_name), max(body.priority_level, 0), count, order)
+    priority, most = max(body.priority_level, 0), min(most_in_flight, MAX_UNACKED)
+    policy = _POLICY.pack(POLICIES[body.subType], len(consumer_name), priority, count, order, most)
     head = bytes(ffi.buffer(ffi.new("struct subscribe *", terms)))
     return b"".join((head, name, _START.pack(start.start, 0, start.at), policy, consumer_name, ranges))
 

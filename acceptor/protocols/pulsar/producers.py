@@ -21,6 +21,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
     Producer,
     Request,
     Terms,
+    metadata_of,
 )
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
@@ -33,7 +34,7 @@ EXCLUSIVE: Final = 1
 # struct attach, csrc/ringbuf/message.h
 _ATTACH: Final = struct.Struct("=IIQQ")
 # struct producer_terms, csrc/acceptor/protocols/pulsar/pulsar_producer.c
-_OPEN: Final = struct.Struct("=QQII")
+_OPEN: Final = struct.Struct("=QQIIII")
 
 
 TermsOf = Callable[[TopicName], Terms]
@@ -71,6 +72,7 @@ class Producers:
             return
         producer = Producer(body.producer_id, name, topic, body.producer_access_mode, number, body.epoch)
         producer.schema_version = schema_version
+        producer.metadata = metadata_of(body)
         client.producers[producer.id] = producer
         self._desk.use(topic, 1)
         self._attach(request, producer, may_look=True)
@@ -127,7 +129,7 @@ class Producers:
 
     def _tell(self, client: Client, producer: Producer) -> bool:
         terms = producer.terms = self._terms(producer.topic)
-        opened = _OPEN.pack(producer.key, terms.max_delay_ms, terms.deduplicates, terms.delays)
+        opened = _OPEN.pack(producer.key, terms.max_delay_ms, terms.deduplicates, terms.delays, terms.rate, 0)
         return self._desk.engine.call(client.conn, "open-producer", producer.id, opened) != 0
 
     def _say_ready(self, request: Request, producer: Producer) -> None:

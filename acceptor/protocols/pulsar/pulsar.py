@@ -41,12 +41,13 @@ from mq_shards.acceptor.protocols.pulsar.answers import Answers
 from mq_shards.acceptor.protocols.pulsar.auth import NOBODY, Authentication
 from mq_shards.acceptor.protocols.pulsar.catalog import Catalog
 from mq_shards.acceptor.protocols.pulsar.clients import INVALID_TOPIC_NAME, Client, Desk, PulsarError, Request, Terms
-from mq_shards.acceptor.protocols.pulsar.consumers import Consumers
+from mq_shards.acceptor.protocols.pulsar.consumers import Consumers, Limits
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import decode
 from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName, topic_name
 from mq_shards.acceptor.protocols.pulsar.permissions import Permissions
 from mq_shards.acceptor.protocols.pulsar.producers import Producers
+from mq_shards.acceptor.protocols.pulsar.rates import Rates
 from mq_shards.acceptor.protocols.pulsar.topics import Topics
 from mq_shards.acceptor.protocols.pulsar.transactions import Transactions
 from mq_shards.acceptor.upgrade import Upgrades
@@ -98,6 +99,7 @@ class Pulsar(Protocol):
         self._desk = Desk(engine)
         self._liveness = Liveness(engine, broker.acceptor, broker.calls)
         self._catalog = Catalog(broker.calls)
+        self._rates = Rates(engine, self._number, self._desk)
         self._producers = Producers(self._desk, broker, self._liveness, self._terms)
         self._catalog.on_policies.append(self._producers.policies_changed)
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
@@ -106,7 +108,8 @@ class Pulsar(Protocol):
             self._desk, settings, SERVER_VERSION, self.certificate_names, lambda: self.access
         )
         self._answers = Answers(self._desk, broker.calls)
-        self._consumers = Consumers(self._desk, self._liveness, self._answers.ends, self._most_unacked)
+        self._consumers = Consumers(self._desk, self._liveness, self._answers.ends, self._limits)
+        self._catalog.on_policies.append(self._consumers.policies_changed)
         self._topics = Topics(self._desk, self._catalog, broker.calls, self._url, authorizes=self._authorizes)
         self._transactions = Transactions(self._desk, self._catalog)
         self._permissions = Permissions(self._desk, self._catalog, broker.calls, authorizes=self._authorizes)
@@ -167,10 +170,19 @@ class Pulsar(Protocol):
         policies = self._catalog.policies(topic)
         there = policies.get("deduplication")
         deduplicates = bool(self._settings["deduplication"] if there is None else there)
-        return Terms(deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0))
+        rate = self._rates.of_producers(topic, policies)
+        return Terms(deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0), rate)
 
-    def _most_unacked(self, topic: TopicName) -> int:
-        return int(self._catalog.policies(topic).get("max_unacked_per_consumer", 0))
+    def _limits(self, topic: TopicName, subscription: str) -> Limits:
+        policies = self._catalog.policies(topic)
+        often, within_s = policies.get("subscribe_rate") or (0, 0)
+        return Limits(
+            max(0, int(policies.get("max_unacked_per_consumer", 0))),
+            max(0, int(policies.get("max_unacked_per_subscription", 0))),
+            self._rates.of_consumers(topic, subscription, policies),
+            int(often),
+            int(within_s),
+        )
 
     def _open(self, asked: bytes) -> None:
         id, kind, size = _COMPRESSED.unpack_from(asked)

@@ -4,6 +4,7 @@
  *   pulsar.c            frames in, commands to who does them; the life of a connection; what Python says of it
  *   pulsar_producer.c   SENDs and their receipts
  *   pulsar_consumer.c   what a worker pushes, and what becomes of it
+ *   pulsar_rates.c      how fast producers may publish, and consumers be sent messages
  *   pulsar_clock.c      keep-alive
  *   pulsar_table.c      the producers and the consumers of a connection
  *   pulsar_scan.c       bytes to numbers
@@ -20,6 +21,8 @@
 
 enum {
     PULSAR_MAX_PARTS = 16384,     /* producers of a connection, and consumers */
+    PULSAR_MAX_RATES = 16384,     /* of an acceptor: topics and subscriptions that have one */
+    PULSAR_RATES_OF_CONSUMER = 2, /* of its topic, and of its subscription */
     PULSAR_MAX_PENDING = 1000,    /* SENDs and acknowledgements that are not answered */
     PULSAR_MAX_WITH_PYTHON = 256, /* commands */
     PULSAR_FRAME_HEAD = 8,
@@ -29,10 +32,19 @@ enum {
 #define PULSAR_OVERFLOW_BYTES ((uint64_t)16 << 20)
 #define PULSAR_CLOSED_REQUEST UINT64_MAX /* the request id of what nobody asked for */
 
+/* So many in a period; 0: any number. */
+struct pulsar_rate {
+    uint64_t messages, bytes, period_ns;
+    uint64_t messages_until, bytes_until; /* when what has been taken is allowed */
+    uint64_t times;                       /* that somebody had to wait */
+};
+
 /* Of an acceptor. */
 struct pulsar_options {
     uint32_t max_message_bytes;
     uint64_t keep_alive_ns;
+    struct pulsar_rate *rates; /* by number, from 1 on */
+    uint32_t rate_count;
 };
 
 enum pulsar_upcall {
@@ -44,10 +56,20 @@ enum pulsar_upcall {
     PULSAR_TLS = 't'
 };
 
+/* Of a producer or consumer, ever; and when that was so, for rates. */
+struct pulsar_counts {
+    uint64_t at_ns;
+    uint64_t messages, bytes;
+    uint64_t entries, redelivered, acked; /* of a consumer: batches are one; acknowledgements */
+};
+/* What is so now (at 0), and was when the last two PINGs were sent, or since it has been there. */
+enum { PULSAR_COUNTED = 3 };
+
 struct pulsar_producer {
     uint64_t id;
-    uint64_t messages, bytes; /* ever */
+    struct pulsar_counts counts[PULSAR_COUNTED];
     uint32_t number, topic;
+    uint32_t rate;    /* 0: none */
     uint32_t pending; /* SENDs without a receipt */
     uint64_t key;     /* its worker's for it */
     uint8_t worker;
@@ -67,12 +89,16 @@ struct pulsar_consumer {
     uint64_t id;
     uint64_t ledger;
     uint64_t epoch;
-    uint64_t messages, bytes; /* ever */
-    int64_t permits;          /* that it has given and nothing has taken */
+    struct pulsar_counts counts[PULSAR_COUNTED];
+    uint64_t flowed_ms, consumed_ms, acked_ms; /* when last, by the wall clock */
+    int64_t permits;                           /* that it has given and nothing has taken; ... */
+    int64_t lent;                              /* ... and of those, if it is limited, what its worker has */
+    uint32_t rates[PULSAR_RATES_OF_CONSUMER];  /* 0: none */
     uint32_t number, topic;
     int32_t partition;
     uint32_t most_unacked; /* entries that it may have, if it is Shared or Key_Shared; 0: any number */
     uint8_t worker;
+    bool limited;   /* it has a rate */
     bool shared;    /* its subscription is Shared or Key_Shared */
     bool open;      /* its SUBSCRIBE has been answered */
     bool lost;      /* ... by a worker that is gone */
@@ -113,7 +139,9 @@ struct pulsar {
     uint16_t pending_free;
     struct pulsar_pending *pending;
     struct pulsar_table producers, consumers;
-    uint32_t marks; /* consumers that have one */
+    uint32_t marks;         /* consumers that have one */
+    uint64_t keep_alive_ns; /* when it is time for a PING, and ... */
+    uint64_t rates_due_ns;  /* ... to look at its rates; 0: nobody waits */
 };
 
 _Static_assert(sizeof(struct connection) + sizeof(struct pulsar) < 640, "an idle connection is small");
@@ -162,6 +190,17 @@ struct pulsar_pending *pulsar_pend(struct acceptor *a, struct connection *c, uin
 void pulsar_settle(struct acceptor *a, struct connection *c, struct pulsar_pending *pending);
 /* Its input may go on, if it waits for that. */
 void pulsar_wake(struct acceptor *a, struct connection *c);
+static inline void pulsar_count_from(struct pulsar_counts *counts, uint64_t now_ns) {
+    for (uint32_t i = 0; i < PULSAR_COUNTED; i++) counts[i].at_ns = now_ns;
+}
+static inline void pulsar_count_on(struct pulsar_counts *counts, uint64_t now_ns) {
+    counts[2] = counts[1];
+    counts[1] = counts[0];
+    counts[1].at_ns = now_ns;
+}
+static inline uint64_t pulsar_wall_ms(const struct acceptor *a) {
+    return a->wall_ns / 1000000;
+}
 /* Puts 64-bit numbers into what a call is to return. */
 int64_t pulsar_put_counts(const struct codec_call *call, const uint64_t *counts, size_t count);
 /* Whether a worker may be sent more; else the connection is stalled. */
@@ -191,11 +230,30 @@ void pulsar_pushed(struct acceptor *a, struct connection *c, uint32_t worker, co
 void pulsar_sent(struct acceptor *a, struct connection *c);
 void pulsar_consumer_end(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer);
 void pulsar_consumer_lose(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer);
+void pulsar_tell_permits(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
+                         uint64_t permits);
 int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
+
+/* --- pulsar_rates.c ------------------------------------------------------------------------------------------------ */
+
+/* False: not now, and the connection is stalled. */
+bool pulsar_may_publish(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer);
+void pulsar_take_published(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer,
+                           uint64_t messages, uint64_t bytes);
+/* Gives the worker as many of a limited consumer's permits as may be used now. */
+void pulsar_lend(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer);
+void pulsar_take_delivered(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
+                           uint64_t messages, uint64_t bytes);
+void pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
+                           const uint32_t *rates);
+/* Who has waited long enough goes on. */
+void pulsar_rates_due(struct acceptor *a, struct connection *c);
+int64_t pulsar_set_rate(struct pulsar_options *options, uint64_t number, const uint8_t *bytes, size_t bytes_count);
 
 /* --- pulsar_clock.c ------------------------------------------------------------------------------------------------ */
 
 void pulsar_opened(struct acceptor *a, struct connection *c);
 void pulsar_due(struct acceptor *a, struct connection *c);
+void pulsar_set_timer(struct acceptor *a, struct connection *c);
 
 #endif

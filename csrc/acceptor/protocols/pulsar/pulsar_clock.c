@@ -2,9 +2,17 @@
  * CONNECT by the first tick is cut off. */
 #include "acceptor/protocols/pulsar/pulsar.h"
 
+void pulsar_set_timer(struct acceptor *a, struct connection *c) {
+    const struct pulsar *p = pulsar_of(c);
+    bool sooner = p->rates_due_ns != 0 && p->rates_due_ns < p->keep_alive_ns;
+    timer_set(a, c, sooner ? p->rates_due_ns : p->keep_alive_ns);
+}
+
 void pulsar_opened(struct acceptor *a, struct connection *c) {
-    pulsar_of(c)->heard = true;
-    timer_set(a, c, a->now_ns + pulsar_options(a, c)->keep_alive_ns);
+    struct pulsar *p = pulsar_of(c);
+    p->heard = true;
+    p->keep_alive_ns = a->now_ns + pulsar_options(a, c)->keep_alive_ns;
+    pulsar_set_timer(a, c);
 }
 
 /* What it sent is not read now: its silence is ours. */
@@ -12,13 +20,32 @@ static bool waits_for_us(const struct connection *c) {
     return c->stall != STALL_NONE;
 }
 
-void pulsar_due(struct acceptor *a, struct connection *c) {
+static void count_on(struct acceptor *a, const struct pulsar *p) {
+    for (uint32_t i = 0; i < p->producers.capacity; i++) {
+        struct pulsar_producer *producer = p->producers.items[i];
+        if (producer != NULL) pulsar_count_on(producer->counts, a->now_ns);
+    }
+    for (uint32_t i = 0; i < p->consumers.capacity; i++) {
+        struct pulsar_consumer *consumer = p->consumers.items[i];
+        if (consumer != NULL) pulsar_count_on(consumer->counts, a->now_ns);
+    }
+}
+
+static void keep_alive(struct acceptor *a, struct connection *c) {
     struct pulsar *p = pulsar_of(c);
     if (!p->connected || c->closing || (!p->heard && !waits_for_us(c))) {
         socket_close(a, c);
         return;
     }
     p->heard = false;
+    p->keep_alive_ns = a->now_ns + pulsar_options(a, c)->keep_alive_ns;
+    count_on(a, p);
     pulsar_say_body(a, c, PULSAR_PING, NULL, 0);
-    if (!c->closed) timer_set(a, c, a->now_ns + pulsar_options(a, c)->keep_alive_ns);
+}
+
+void pulsar_due(struct acceptor *a, struct connection *c) {
+    if (pulsar_of(c)->keep_alive_ns <= a->now_ns) keep_alive(a, c);
+    if (c->closed) return;
+    pulsar_rates_due(a, c);
+    pulsar_set_timer(a, c);
 }

@@ -21,12 +21,21 @@ static void tell(struct acceptor *a, struct connection *c, const struct pulsar_c
 
 /* --- FLOW, ACK, REDELIVER ------------------------------------------------------------------------------------------ */
 
+void pulsar_tell_permits(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
+                         uint64_t permits) {
+    tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = permits}, NULL);
+}
+
 bool pulsar_flow(struct acceptor *a, struct connection *c, const struct pulsar_flow *flow) {
     struct pulsar_consumer *consumer = consumer_of(c, flow->consumer);
     if (consumer == NULL) return true;
     if (!pulsar_may_send(a, c, consumer->worker)) return false;
     consumer->permits += flow->permits;
-    tell(a, c, consumer, (struct message){.kind = MSG_CREDIT, .flags = MSG_PERMITS, .credit = flow->permits}, NULL);
+    consumer->flowed_ms = pulsar_wall_ms(a);
+    if (consumer->limited)
+        pulsar_lend(a, c, consumer);
+    else
+        pulsar_tell_permits(a, c, consumer, flow->permits);
     return true;
 }
 
@@ -81,7 +90,9 @@ bool pulsar_ack(struct acceptor *a, struct connection *c, struct pulsar_ids *ids
     struct pulsar_id id;
     if (consumer == NULL) return true;
     if (!pulsar_may_send(a, c, consumer->worker)) return false;
+    consumer->acked_ms = pulsar_wall_ms(a);
     while (pulsar_next_id(ids, &id)) {
+        consumer->counts[0].acked++;
         if (!ids->cumulative)
             ack_one(a, c, consumer, &id);
         else if (!consumer->shared)
@@ -231,9 +242,14 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     pulsar_put_be32(room, (uint32_t)(end - room - 4));
     pulsar_put_be32(room + 4, (uint32_t)(behind - command));
     socket_written(a, c, end);
-    consumer->messages += d.parts > 0 ? d.parts : 1;
-    consumer->permits -= (int64_t)parts_left(&d);
-    consumer->bytes += bytes;
+    uint64_t parts = parts_left(&d);
+    consumer->permits -= (int64_t)parts;
+    consumer->counts[0].messages += parts;
+    consumer->counts[0].bytes += bytes;
+    consumer->counts[0].entries++;
+    if (message->attempts > 1) consumer->counts[0].redelivered += parts;
+    consumer->consumed_ms = pulsar_wall_ms(a);
+    if (consumer->limited) pulsar_take_delivered(a, c, consumer, parts, bytes);
     mark(c, consumer);
 }
 
@@ -245,10 +261,8 @@ static void say_active(struct acceptor *a, struct connection *c, const struct pu
 
 /* Clients forget what is said of a consumer before they know that there is one. */
 static void hear_active(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer, bool active) {
-    if (consumer->told)
-        say_active(a, c, consumer, active);
-    else
-        consumer->active = active ? PULSAR_IS_ACTIVE : PULSAR_STANDS_BY;
+    consumer->active = active ? PULSAR_IS_ACTIVE : PULSAR_STANDS_BY;
+    if (consumer->told) say_active(a, c, consumer, active);
 }
 
 void pulsar_pushed(struct acceptor *a, struct connection *c, uint32_t worker, const struct message *message) {
@@ -329,6 +343,7 @@ static int64_t add_consumer(struct acceptor *a, struct connection *c, const stru
                                          .has_epoch = wish.has_epoch != 0,
                                          .most_unacked = wish.most_unacked,
                                          .worker = binding_at(&a->bindings, topic)->worker};
+    pulsar_count_from(consumer->counts, a->now_ns);
     return number;
 }
 
@@ -345,7 +360,10 @@ static void limit_unacked(struct acceptor *a, struct connection *c, const struct
  * "open-consumer": it has been subscribed; bytes: its ledger, 64 bits; 0: who said so is gone by now.
  * "tell-consumer": its client knows that it is one: what is there to be said of it is said.
  * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": the same, and the client is told.
- * "count-consumer": its messages, bytes and permits (which may be negative), the low half of each first. */
+ * "limit-consumer": bytes: its rates, 32 bits each.
+ * "count-consumer": its messages, bytes, permits (which may be negative), entries, redelivered, acknowledgements; when it last gave
+ * permits, was sent a message and acknowledged one (ms); enum pulsar_active; for how many ns it has been other numbers, and
+ * those: messages, bytes, entries, redelivered, acknowledgements; the low half of each first. */
 int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const char *what,
                              const struct codec_call *call) {
     if (strcmp(what, "add-consumer") == 0) return add_consumer(a, c, call);
@@ -355,6 +373,12 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
         memcpy(&consumer->ledger, call->bytes, sizeof consumer->ledger);
         consumer->open = true;
         limit_unacked(a, c, consumer);
+    } else if (strcmp(what, "limit-consumer") == 0) {
+        uint32_t rates[PULSAR_RATES_OF_CONSUMER];
+        if (consumer == NULL || consumer->lost) return CALL_CLOSED;
+        if (call->bytes_count != sizeof rates) return CALL_REFUSED;
+        memcpy(rates, call->bytes, sizeof rates);
+        pulsar_limit_consumer(a, c, consumer, rates);
     } else if (strcmp(what, "tell-consumer") == 0) {
         if (consumer == NULL || consumer->lost) return CALL_CLOSED;
         if (consumer->active != PULSAR_ACTIVE_UNSAID) say_active(a, c, consumer, consumer->active == PULSAR_IS_ACTIVE);
@@ -367,7 +391,13 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
         pulsar_consumer_lose(a, c, consumer);
     } else if (strcmp(what, "count-consumer") == 0) {
         const struct pulsar_consumer none = {0}, *from = consumer != NULL ? consumer : &none;
-        const uint64_t counts[] = {from->messages, from->bytes, (uint64_t)from->permits};
+        const struct pulsar_counts *now = from->counts, *then = now + 2;
+        const uint64_t counts[] = {
+            now->messages,    now->bytes,    (uint64_t)from->permits, now->entries,
+            now->redelivered, now->acked,    from->flowed_ms,         from->consumed_ms,
+            from->acked_ms,   from->active,  a->now_ns - then->at_ns, then->messages,
+            then->bytes,      then->entries, then->redelivered,       then->acked,
+        };
         return pulsar_put_counts(call, counts, sizeof counts / sizeof *counts);
     } else {
         return CALL_REFUSED;

@@ -138,8 +138,10 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     pending->sequence = send->sequence;
     pending->highest = send->highest;
     producer->pending++;
-    producer->messages += headers.parts > 0 ? headers.parts : 1;
-    producer->bytes += pulsar_length(entry->all);
+    uint32_t messages = headers.parts > 0 ? headers.parts : 1;
+    producer->counts[0].messages += messages;
+    producer->counts[0].bytes += pulsar_length(entry->all);
+    if (producer->rate != 0) pulsar_take_published(a, c, producer, messages, pulsar_length(entry->all));
     struct message request = {.kind = MSG_PUBLISH,
                               .flags = MSG_DURABLE | MSG_RETAIN | MSG_HEADERS,
                               .conn = c->number,
@@ -182,6 +184,7 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
         return true;
     }
     if (!pulsar_may_send(a, c, producer->worker)) return false;
+    if (producer->rate != 0 && !pulsar_may_publish(a, c, producer)) return false;
     if (a->bridges && !bridge_may_publish(a, c)) return false;
     pulsar_split_entry(bytes, &entry);
     uint32_t crc = entry.has_checksum ? crc32c_extend(0, entry.checked.at, pulsar_length(entry.checked)) : 0;
@@ -271,6 +274,7 @@ static int64_t add_producer(struct acceptor *a, struct connection *c, const stru
     }
     *producer = (struct pulsar_producer){
         .id = call->value, .number = number, .topic = topic, .worker = binding_at(&a->bindings, topic)->worker};
+    pulsar_count_from(producer->counts, a->now_ns);
     return number;
 }
 
@@ -278,6 +282,7 @@ struct producer_terms {
     uint64_t key; /* that its worker has for it */
     uint64_t max_delay_ms;
     uint32_t deduplicates, delays;
+    uint32_t rate, unused;
 };
 
 static int64_t open_producer(struct pulsar_producer *producer, const struct codec_call *call) {
@@ -289,6 +294,7 @@ static int64_t open_producer(struct pulsar_producer *producer, const struct code
     producer->deduplicates = terms.deduplicates != 0;
     producer->delays = terms.delays != 0;
     producer->max_delay_ms = terms.max_delay_ms;
+    producer->rate = terms.rate;
     producer->open = true;
     return CALL_DONE;
 }
@@ -299,7 +305,8 @@ static int64_t open_producer(struct pulsar_producer *producer, const struct code
  * those are others now. 0: there is none any more. "drop-producer": it is none, and nobody has been told of it.
  * "close-producer": PULSAR_PRODUCER_GONE is said when the last receipt has been; 0: there is none.
  * "lose-producer": it is none any more, and the client is told.
- * "count-producer": its messages and bytes, the low half of each first. */
+ * "count-producer": its messages and bytes; for how many ns it has been another number of them, and that; the low half of each
+ * first. */
 int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const char *what,
                              const struct codec_call *call) {
     if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);
@@ -322,7 +329,9 @@ int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const cha
         if (producer == NULL) return CALL_CLOSED;
         pulsar_producer_lose(a, c, producer);
     } else if (strcmp(what, "count-producer") == 0) {
-        const uint64_t counts[] = {producer != NULL ? producer->messages : 0, producer != NULL ? producer->bytes : 0};
+        const struct pulsar_producer none = {0};
+        const struct pulsar_counts *now = (producer != NULL ? producer : &none)->counts, *then = now + 2;
+        const uint64_t counts[] = {now->messages, now->bytes, a->now_ns - then->at_ns, then->messages, then->bytes};
         return pulsar_put_counts(call, counts, sizeof counts / sizeof *counts);
     } else {
         return CALL_REFUSED;

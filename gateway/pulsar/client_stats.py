@@ -1,0 +1,114 @@
+"""Figures of producers and consumers as a real broker's `stats` have them: what the acceptors count, and of
+acknowledgements what workers know. Rates are those of the last one or two intervals of keep-alive."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from mq_shards.gateway.catalog import Channel
+from mq_shards.gateway.catalog import Consumer as Flying
+from mq_shards.gateway.pulsar.catalog import Json
+
+INDIVIDUAL: Final = ("Shared", "Key_Shared")  # subscriptions whose messages are acknowledged one by one
+SINGLE: Final = ("Exclusive", "Failover")  # of which one consumer is the active one
+ANY_CREDIT: Final = (1 << 32) - 1
+
+_PUBLISHER: Final[Json] = {
+    "msgRateIn": 0.0, "msgThroughputIn": 0.0, "averageMsgSize": 0.0, "chunkedMessageRate": 0.0,
+    "supportsPartialProducer": False, "metadata": {},
+}  # fmt: skip
+_CONSUMER: Final[Json] = {
+    "msgRateOut": 0.0, "msgThroughputOut": 0.0, "bytesOutCounter": 0, "msgOutCounter": 0, "msgRateRedeliver": 0.0,
+    "messageAckRate": 0.0, "chunkedMessageRate": 0.0, "availablePermits": 0, "unackedMessages": 0,
+    "avgMessagesPerEntry": 1, "blockedConsumerOnUnackedMsgs": False, "drainingHashesCount": 0,
+    "drainingHashesClearedTotal": 0, "drainingHashesUnackedMessages": 0, "lastAckedTimestamp": 0,
+    "lastConsumedTimestamp": 0, "lastConsumedFlowTimestamp": 0, "metadata": {},
+    "lastAckedTime": "1970-01-01T00:00:00Z", "lastConsumedTime": "1970-01-01T00:00:00Z",
+}  # fmt: skip
+# What a subscription's are together.
+_ADDED: Final = ("msgRateOut", "msgThroughputOut", "msgRateRedeliver", "messageAckRate", "bytesOutCounter")
+_LATEST: Final = ("lastConsumedFlowTimestamp", "lastConsumedTimestamp", "lastAckedTimestamp")
+KEY_SLOTS: Final = 65536
+
+
+def publisher(client: Json) -> Json:
+    messages, count = client.get("rates", (0.0, 0.0))
+    return {
+        **_PUBLISHER,
+        "msgRateIn": messages, "msgThroughputIn": count, "averageMsgSize": count / messages if messages else 0.0,
+        "accessMode": client.get("access_mode", "Shared"), "producerId": client.get("id", 0),
+        "producerName": client.get("name", ""), "address": _address(client),
+        "connectedSince": client.get("connected_since", ""), "clientVersion": client.get("client_version", ""),
+        "metadata": client.get("metadata", {}),
+    }  # fmt: skip
+
+
+def of_consumers(channel: Channel, clients: list[Json]) -> Json:
+    """What a subscription's consumers are, and come to."""
+    flying = {(one.acceptor, one.conn, one.number): one for one in channel.consumers}
+    found: Json = {"consumers": []}
+    kinds = [client["type"] for client in clients if "type" in client]
+    for client in clients:
+        who = client.get("acceptor", 0), client.get("conn", 0), client.get("number", 0)
+        found["consumers"].append(_consumer(client, flying.get(who) if kinds[0] in INDIVIDUAL else None))
+    for key in _ADDED:
+        found[key] = sum(one[key] for one in found["consumers"])
+    for key in _LATEST:
+        found[key] = max((one[key] for one in found["consumers"]), default=0)
+    if not kinds:
+        return found
+    found["type"] = kinds[0]
+    if kinds[0] in INDIVIDUAL:  # who acknowledges all up to one has nothing of its own to count
+        found["unackedMessages"] = sum(one["unackedMessages"] for one in found["consumers"])
+    if kinds[0] in SINGLE:
+        active = [client for client in clients if client.get("active") or kinds[0] == "Exclusive"]
+        found["activeConsumerName"] = active[0].get("name", "") if active else ""
+    if kinds[0] == "Key_Shared":
+        _add_ranges(found, clients)
+    durable = all(client.get("durable", True) for client in clients)
+    found["isDurable"] = found["durable"] = durable
+    return found
+
+
+def _consumer(client: Json, flying: Flying | None) -> Json:
+    messages, count, redelivered, acked = client.get("rates", (0.0, 0.0, 0.0, 0.0))
+    average = max(1, round(client.get("per_entry", 1)))
+    acked_ms, consumed_ms = client.get("acked_ms", 0), client.get("consumed_ms", 0)
+    found = {
+        **_CONSUMER,
+        "msgRateOut": messages, "msgThroughputOut": count, "msgRateRedeliver": redelivered, "messageAckRate": acked,
+        "consumerName": client.get("name", ""), "address": _address(client),
+        "connectedSince": client.get("connected_since", ""), "clientVersion": client.get("client_version", ""),
+        "availablePermits": client.get("permits", 0), "avgMessagesPerEntry": average,
+        "msgOutCounter": client.get("messages", 0), "bytesOutCounter": client.get("bytes", 0),
+        "lastAckedTimestamp": acked_ms, "lastConsumedTimestamp": consumed_ms,
+        "lastConsumedFlowTimestamp": client.get("flowed_ms", 0),
+        "lastAckedTime": iso(acked_ms), "lastConsumedTime": iso(consumed_ms), "metadata": client.get("metadata", {}),
+    }  # fmt: skip
+    if flying is not None:
+        found["unackedMessages"] = round(flying.in_flight * client.get("per_entry", 1))
+        limited = 0 < flying.credit < ANY_CREDIT
+        found["blockedConsumerOnUnackedMsgs"] = limited and flying.in_flight >= flying.credit
+    return found
+
+
+def _add_ranges(found: Json, clients: list[Json]) -> None:
+    """Of those that share the slots out, only one that is alone has a range; a real broker has no slot 0."""
+    sticky = any(client.get("ranges") for client in clients)
+    found["keySharedMode"] = "STICKY" if sticky else "AUTO_SPLIT"
+    for one, client in zip(found["consumers"], clients, strict=True):
+        alone = [[1, KEY_SLOTS - 1]] if len(clients) == 1 else []
+        one["keyHashRangeArrays"] = client.get("ranges") or alone
+        one["drainingHashes"] = []
+
+
+def _address(client: dict[str, Any]) -> str:
+    """As Java writes one."""
+    return f"/{client.get('address', '')}"
+
+
+def iso(time_ms: int) -> str:
+    """As Java writes an instant."""
+    text = datetime.fromtimestamp(time_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{time_ms % 1000:03d}Z" if time_ms % 1000 else f"{text}Z"

@@ -1,0 +1,122 @@
+"""What `stats` and `internalStats` say of producers and consumers, with the keys and types that a real 4.0.7 has
+(stats_shape.json: of four subscriptions, with a client each), and what is so."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from tests.pulsar.record_roles import request
+from tests.pulsar.servers import PulsarServer
+from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, send_frame
+from tests.servers import wait_until
+
+SHAPE: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("stats_shape.json").read_text())
+KINDS: Final = {"ex": 0, "sh": 1, "fo": 2, "ks": 3}
+
+
+def differing(theirs: Any, ours: Any, at: str = "") -> list[str]:  # noqa: ANN401
+    """Keys that one of them has, and values of another type."""
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        found = [f"{at}.{key}: {'ours' if key in ours else 'theirs'} only" for key in theirs.keys() ^ ours.keys()]
+        both = theirs.keys() & ours.keys()
+        return found + [one for key in both for one in differing(theirs[key], ours[key], f"{at}.{key}")]
+    if isinstance(theirs, list):
+        return [one for each in ours for one in differing(theirs[0], each, f"{at}[]")] if theirs else []
+    return [] if type(ours).__name__ == theirs else [f"{at}: {ours!r} is no {theirs}"]
+
+
+def stats_of(server: PulsarServer, topic: str, what: str = "stats") -> dict[str, Any]:
+    found = request(server.http, "", "", "GET", f"persistent/public/default/{topic}/{what}")
+    assert found["status"] == 200
+    return dict(found["json"])
+
+
+def test_producers_and_consumers_are_told_of_as_by_a_real_broker(server: PulsarServer, topic: str) -> None:
+    with Wire(server.port).connect() as wire:
+        wire.producer(topic, producer_name="who", metadata=[{"key": "a", "value": "b"}])
+        for number, (name, kind) in enumerate(KINDS.items(), 1):
+            metadata = [{"key": "x", "value": "y"}]
+            wire.subscribe(topic, name, kind, number, consumer_name=f"c-{name}", metadata=metadata)
+            wire.flow(10, number)
+        before_ms = time.time_ns() // 1_000_000
+        for i in range(20):
+            wire.send(b"x" * 100, sequence=i)
+        for number in range(1, 5):
+            came = [frame.body.message_id for frame in wire.messages(10, number)]
+            wire.ack(*came[:4], consumer=number)
+        found = stats_of(server, topic)
+        assert not differing(SHAPE["stats"], found)
+        assert not differing(SHAPE["internal"], stats_of(server, topic, "internalStats"))
+        (publisher,) = found["publishers"]
+        assert (publisher["producerName"], publisher["metadata"]) == ("who", {"a": "b"})
+        assert publisher["msgRateIn"] == found["msgRateIn"] > 0
+        assert 100 < publisher["averageMsgSize"] < 200
+        assert sum(one["msgRateOut"] for one in found["subscriptions"].values()) == found["msgRateOut"] > 0
+        for name, subscription in found["subscriptions"].items():
+            (consumer,) = subscription["consumers"]
+            assert (consumer["consumerName"], consumer["metadata"]) == (f"c-{name}", {"x": "y"})
+            assert (consumer["availablePermits"], consumer["msgOutCounter"]) == (0, 10)
+            assert consumer["unackedMessages"] == subscription["unackedMessages"] == (6 if name in ("sh", "ks") else 0)
+            assert before_ms <= consumer["lastConsumedFlowTimestamp"] + 10_000
+            assert before_ms <= consumer["lastConsumedTimestamp"] <= consumer["lastAckedTimestamp"]
+            assert consumer["messageAckRate"] > 0 == consumer["msgRateRedeliver"]
+            assert subscription["lastAckedTimestamp"] == consumer["lastAckedTimestamp"]
+        assert found["subscriptions"]["fo"]["activeConsumerName"] == "c-fo"
+
+
+def test_what_one_of_several_consumers_has_is_its_own(server: PulsarServer, topic: str) -> None:
+    """In messages, whether they came in batches or not."""
+    with Wire(server.port).connect() as wire:
+        wire.producer(topic)
+        for number, flow in ((1, 10), (2, 20)):
+            wire.subscribe(topic, "s", 1, number, consumer_name=f"c{number}")
+            wire.flow(flow, number)
+        for i in range(3):
+            head = metadata(sequence_id=i * 10, num_messages_in_batch=10)
+            wire.raw(send_frame(1, i * 10, entry_of(head, batch_of(*[b"x"] * 10))))
+        frames = [wire.until(lambda frame: frame.name == "message") for _ in range(3)]
+        consumers = {one["consumerName"]: one for one in stats_of(server, topic)["subscriptions"]["s"]["consumers"]}
+        assert [consumers[name]["unackedMessages"] for name in ("c1", "c2")] == [10, 20]
+        assert [consumers[name]["avgMessagesPerEntry"] for name in ("c1", "c2")] == [10, 10]
+        again = next(frame for frame in frames if frame.body.consumer_id == 1).body.message_id
+        wire.say("redeliverUnacknowledgedMessages", consumer_id=1, message_ids=[again])
+        wire.flow(10, 1)
+        wire.message(1)
+        found = stats_of(server, topic)["subscriptions"]["s"]
+        rates = [one["msgRateRedeliver"] for one in found["consumers"]]
+        assert sum(rates) == found["msgRateRedeliver"] > 0
+        said = wire.ask("consumerStats", "consumerStatsResponse", consumer_id=1)
+        assert said.msgRateRedeliver > 0 < said.msgRateOut
+        assert said.msgThroughputOut > said.msgRateOut
+
+
+def test_ranges_and_who_is_active_are_told(server: PulsarServer, topic: str) -> None:
+    with Wire(server.port).connect() as wire:
+        for number, ranges in ((1, (0, 1000)), (2, (1001, 65535))):
+            meta = {"keySharedMode": 1, "hashRanges": [{"start": ranges[0], "end": ranges[1]}]}
+            wire.subscribe(topic, "keys", 3, number, keySharedMeta=meta, consumer_name=f"c{number}")
+        for number in (3, 4):
+            wire.subscribe(topic, "first", 2, number, consumer_name=f"c{number}")
+        found = stats_of(server, topic)["subscriptions"]
+        assert found["keys"]["keySharedMode"] == "STICKY"
+        ranges_of = {one["consumerName"]: one["keyHashRangeArrays"] for one in found["keys"]["consumers"]}
+        assert ranges_of == {"c1": [[0, 1000]], "c2": [[1001, 65535]]}
+
+        def active() -> object:
+            return stats_of(server, topic)["subscriptions"]["first"]["activeConsumerName"]
+
+        was = active()
+        assert was in ("c3", "c4")
+        wire.ask("close_consumer", consumer_id=int(str(was)[1:]))
+        wait_until(lambda: active() == ("c4" if was == "c3" else "c3"), "the other one is")
+
+
+def test_deduplication_of_one_topic_is_shown(server: PulsarServer, topic: str) -> None:
+    path = f"persistent/public/default/{topic}"
+    assert request(server.http, "", "", "PUT", path)["status"] == 204
+    assert stats_of(server, topic)["deduplicationStatus"] == "Disabled"
+    assert request(server.http, "", "", "POST", f"{path}/deduplicationEnabled", True)["status"] == 204
+    assert stats_of(server, topic)["deduplicationStatus"] == "Enabled"
