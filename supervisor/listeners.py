@@ -7,6 +7,7 @@ manager has bound, there is one socket, which the acceptors share.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import socket
@@ -30,6 +31,7 @@ class Listener(NamedTuple):
     address: Listen  # as bound: a numeric host, and the port that was found for port 0
     sockets: tuple[socket.socket, ...]  # one for each acceptor, or one for all
     file: tuple[int, int] | None = None  # that is to be removed: device and inode
+    inherited: bool = False  # of the service manager, for whom it goes on listening when this broker stops
 
     def socket_of(self, acceptor: int) -> socket.socket:
         return self.sockets[acceptor % len(self.sockets)]
@@ -39,6 +41,18 @@ class Listener(NamedTuple):
             sock.close()
         if self.file is not None:
             unix_sockets.remove(Path(self.address.path), self.file)
+
+
+def refuse(listeners: Sequence[Listener]) -> None:
+    """Nobody connects any more, in whichever acceptor a socket is open too.
+
+    A client that is cut off goes elsewhere at once, or tries until a successor listens, and does not wait here for what
+    never comes. The gateway, which goes on until acceptors have stopped, does without.
+    """
+    for listener in listeners:
+        for sock in () if listener.inherited or listener.address.single else listener.sockets:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RD)
 
 
 def listen_on(
@@ -80,8 +94,9 @@ def _adopt(listen: Listen, found: Inherited) -> Listener:
     name = found.sock.getsockname()
     if found.sock.family == socket.AF_UNIX:
         path = name.decode(errors="replace") if isinstance(name, bytes) else name
-        return Listener(listen._replace(host="", port=0, path=path, inherited=None), (found.sock,))
-    return Listener(listen._replace(host=str(name[0]), port=int(name[1]), inherited=None), (found.sock,))
+        return Listener(listen._replace(host="", port=0, path=path, inherited=None), (found.sock,), inherited=True)
+    address = listen._replace(host=str(name[0]), port=int(name[1]), inherited=None)
+    return Listener(address, (found.sock,), inherited=True)
 
 
 def _bind_file(listen: Listen, access: Access, passed: Sequence[Inherited]) -> Listener:

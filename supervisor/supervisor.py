@@ -42,7 +42,7 @@ from mq_shards.supervisor.child import SUPERVISOR_SIGNALS, Child, name_process, 
 from mq_shards.supervisor.contents import configure, tell_users
 from mq_shards.supervisor.handover import Handovers
 from mq_shards.supervisor.kept import KeptSegments
-from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on
+from mq_shards.supervisor.listeners import BACKLOG, Listener, ListenError, listen_on, refuse
 from mq_shards.supervisor.liveness import Liveness
 from mq_shards.supervisor.mesh import Mesh
 from mq_shards.supervisor.notify import Notifier
@@ -500,6 +500,7 @@ class Supervisor:
         self._notifier.stopping("stopping")
         for child in [*self._acceptors, *self._workers]:
             child.restart_at = None
+        refuse(self._listeners)
         for acceptor in self._acceptors:
             acceptor.send({"do": "stop"})
 

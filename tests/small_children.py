@@ -8,6 +8,7 @@ in SMALL_CHILDREN, one file each; a file there named TITLE.does makes a child mi
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -172,7 +173,9 @@ def gateway(control: Control) -> None:
 def answer(sock: socket.socket, start: dict[str, Any], board_fd: int, peers: dict[int, Rings]) -> None:
     try:
         connection, _ = sock.accept()
-    except BlockingIOError:
+    except OSError as error:
+        # There was nobody; or the supervisor has the socket refuse everybody, because it stops.
+        assert error.errno in (errno.EAGAIN, errno.EINVAL)
         return
     said = [f"{start['title']}:{os.getpid()}", f"draining:{int.from_bytes(os.pread(board_fd, 4, 64), 'little')}"]
     for rings in peers.values():

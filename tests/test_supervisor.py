@@ -453,6 +453,18 @@ def test_a_signal_stops_acceptors_then_workers_and_exits_0(start: Start, number:
     wait_until(lambda: all_gone(broker.seen), "nothing is left")
 
 
+def test_nobody_connects_any_more_while_it_stops(start: Start) -> None:
+    """Not to be left waiting in the queue of a socket that nobody will serve."""
+    lingers = {"mq-acceptor-0": "linger", "mq-acceptor-1": "linger"}
+    broker = start("--workers", "1", "--acceptors", "2", does=lingers)
+    port = broker.port()
+    broker.process.terminate()
+    wait_until(lambda: "stop" in broker.what("mq-acceptor-0"), "the acceptor is told")
+    for _ in range(8):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), 10)
+
+
 def test_signals_meant_for_the_supervisor_do_not_hurt_a_child(start: Start) -> None:
     broker = start("--workers", "1")
     before = broker.pids()

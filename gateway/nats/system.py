@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 from mq_shards.acceptor.protocols.nats import orders
-from mq_shards.acceptor.protocols.nats.client import FEATURE_FLAGS
+from mq_shards.acceptor.protocols.nats.client import server_row
 from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
 from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
@@ -191,20 +191,6 @@ class System:
         return self._said(server, {"data": None, "error": {"code": code, "description": description}})
 
 
-def server_row(server: Mapping[str, Any]) -> Row:
-    cluster = {"cluster": server["cluster"]} if server.get("cluster") else {}
-    return {
-        "name": server["server_name"],
-        "host": server["host"],
-        "id": server["server_id"],
-        **cluster,
-        "ver": server["version"],
-        "feature_flags": FEATURE_FLAGS,
-        "jetstream": False,
-        "flags": 0,
-    }
-
-
 def is_left_out(server: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
     """A filter of the request is for other servers."""
     ours = {"server_name": server["server_name"], "host": server["host"], "cluster": server.get("cluster", "")}
@@ -212,7 +198,10 @@ def is_left_out(server: Mapping[str, Any], options: Mapping[str, Any]) -> bool:
         wanted = _text(options, name)
         if wanted and (wanted != value if options.get("exact_match") else wanted not in value):
             return True
-    return bool(options.get("tags") or options.get("domain"))
+    tags = options.get("tags") or []
+    if not isinstance(tags, list) or any(one not in server.get("tags", ()) for one in tags):
+        return True
+    return bool(options.get("domain"))
 
 
 def _text(asked: Mapping[str, Any], name: str) -> str:

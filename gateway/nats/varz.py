@@ -64,6 +64,7 @@ def varz(
         "http_req_stats": dict(sorted(served.requests.items())),
         "config_load_time": instant(served.loaded_ns),
         "config_digest": server["config_digest"],
+        **{name: server[name] for name in ("tags", "metadata") if name in server},
         "feature_flags": FEATURE_FLAGS,
         "system_account": server["system_account"],
         **_by_kind("slow_consumer_stats", counters["slow-consumers"]),

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 
-HEADER: Final = {"typ": "JWT", "alg": "ed25519-nkey"}
+HEADERS: Final = {1: {"typ": "jwt", "alg": "ed25519"}, 2: {"typ": "JWT", "alg": "ed25519-nkey"}}
 ANY: Final = -1
 UNLIMITED: Final = {
     "subs": ANY, "data": ANY, "payload": ANY, "imports": ANY, "exports": ANY, "wildcards": True, "conn": ANY,
@@ -33,14 +33,21 @@ class Key:
     def sign(self, data: bytes) -> bytes:
         return self._private.sign(data)
 
-    def jwt(self, kind: str, subject: str, nats: Mapping[str, Any], **claims: object) -> str:
-        """Of what the key says of another."""
+    def jwt(self, kind: str, subject: str, nats: Mapping[str, Any], *, version: int = 2, **claims: object) -> str:
+        """Of what the key says of another. Version 1 says less under "nats", and signs less."""
         body = {
             "jti": "x", "iat": 1_700_000_000, "iss": self.public, "name": subject[:6], "sub": subject, **claims,
             "nats": {**nats, "type": kind, "version": 2},
         }  # fmt: skip
-        signed = ".".join(_encoded(json.dumps(one).encode()) for one in (HEADER, body))
-        return f"{signed}.{_encoded(self.sign(signed.encode()))}"
+        if version == 1:
+            said = dict(nats)
+            body |= {"type": kind, **{name: said.pop(name) for name in ("tags", "issuer_account") if name in said}}
+            body["nats"] = said
+            if "kind" in said:
+                said["type"] = said.pop("kind")
+        header, content = (_encoded(json.dumps(one).encode()) for one in (HEADERS[version], body))
+        signed = content if version == 1 else f"{header}.{content}"
+        return f"{header}.{content}.{_encoded(self.sign(signed.encode()))}"
 
 
 class Operator(Key):
@@ -51,7 +58,7 @@ class Operator(Key):
         return self.jwt("operator", self.public, nats)
 
     def account(self, account: Key, limits: Mapping[str, Any] | None = None, **more: object) -> str:
-        claims = {name: more.pop(name) for name in ("exp", "name") if name in more}
+        claims: dict[str, Any] = {name: more.pop(name) for name in ("exp", "name", "version") if name in more}
         return self.jwt("account", account.public, {"limits": {**UNLIMITED, **(limits or {})}, **more}, **claims)
 
 
@@ -62,8 +69,12 @@ class Account(Key):
     def user(self, user_name: str, *, of: Key | None = None, **more: object) -> tuple[Key, str]:
         """`of`: the account, if this is a signing key of it."""
         user = Key(nats_nkeys.USER, user_name)
-        claims = {one: more.pop(one) for one in ("exp", "nbf", "iat", "name") if one in more}
-        nats = {"subs": ANY, "data": ANY, "payload": ANY, **more}
+        claims: dict[str, Any] = {
+            one: more.pop(one) for one in ("exp", "nbf", "iat", "name", "version") if one in more
+        }
+        # What version 1 does not say of a user has no limit.
+        nats = {} if claims.get("version") == 1 else {"subs": ANY, "data": ANY, "payload": ANY}
+        nats |= more
         if of is not None:
             nats["issuer_account"] = of.public
         return user, self.jwt("user", user.public, nats, **claims)
@@ -76,5 +87,5 @@ class Account(Key):
             nats["tags"] = claims.pop("tags")
         return user, self.jwt("user", user.public, nats, **claims)
 
-    def activation(self, account: Key, kind: str, subject: str, **claims: object) -> str:
-        return self.jwt("activation", account.public, {"subject": subject, "kind": kind}, **claims)
+    def activation(self, account: Key, kind: str, subject: str, version: int = 2) -> str:
+        return self.jwt("activation", account.public, {"subject": subject, "kind": kind}, version=version)

@@ -100,8 +100,8 @@ def _let_in(server: Operated) -> Wire | None:
     return wire
 
 
-def _is_let_in(server: Operated) -> bool:
-    wire = server.client()
+def _is_let_in(server: Operated, hello: bytes = HELLO) -> bool:
+    wire = server.client(hello)
     while not wire.heard.closed and b"PONG" not in wire.heard.data:
         wire.receive()
     wire.close()
@@ -113,6 +113,21 @@ def until_true(what: Callable[[], bool], seconds: float = 60.0) -> None:
     while not what():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_messages_without_headers_and_subjects_with_few_tokens(operated: Callable[[str], Operated]) -> None:
+    server = operated("no_header_support: true\nmax_sub_tokens: 3")
+    client = server.client(b'CONNECT {"verbose":true,"headers":true}\r\nSUB a.b.c 1\r\nSUB a.b.c.d 2\r\nPING\r\n')
+    assert json.loads(client.info[5:]).get("headers", False) is False
+    until(client, b"PONG")
+    error = b"-ERR 'Permissions Violation for Subscription to \"a.b.c.d\", too many tokens'\r\n"
+    assert client.heard.data == b"+OK\r\n+OK\r\n" + error + b"PONG\r\n"
+    client.send(b"PUB a.b.c.d 1\r\nx\r\nHPUB a.b.c 12 12\r\nNATS/1.0\r\n\r\n\r\n")
+    while not client.heard.closed:
+        client.receive()
+    assert client.heard.data.endswith(b"PONG\r\n+OK\r\n")
+    asker = server.client(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nPING\r\n')
+    until(asker, b"-ERR 'no responders requires headers support'\r\n")
 
 
 class TestReload:
@@ -131,6 +146,30 @@ class TestReload:
         until_true(is_refused)
         client.send(b"PUB a 11\r\nelevenbytes\r\n")
         until(client, b"-ERR 'Maximum Payload Violation'\r\n")
+
+    def test_of_an_account_that_may_have_fewer_the_rest_is_cut_off(self, operated: Callable[[str], Operated]) -> None:
+        conf = "accounts { A { users [ {user: a, password: p} ], limits { max_connections: %d } } }"
+        hello = b'CONNECT {"verbose":false,"user":"a","pass":"p"}\r\nPING\r\n'
+        server = operated(conf % 5)
+        clients = [server.client(hello) for _ in range(5)]
+        for client in clients:
+            until(client, b"PONG")
+        server.reload(conf % 2)
+        said = b"-ERR 'maximum account active connections exceeded'\r\n"
+
+        def closed() -> list[Wire]:
+            for client in clients:
+                client.receive_what_is_there()
+            return [client for client in clients if client.heard.closed]
+
+        # Of two acceptors that look at one moment, each may leave the last place to the other.
+        until_true(lambda: len(closed()) >= 3)
+        assert all(client.heard.data.endswith(said) for client in closed())
+        left = [client for client in clients if client not in closed()]
+        for client in left:
+            client.barrier()
+        server.reload(conf % 5)
+        until_true(lambda: _is_let_in(server, hello))
 
     def test_who_may_not_be_there_any_more_is_cut_off(self, operated: Callable[[str], Operated]) -> None:
         one = b'CONNECT {"verbose":false,"user":"one","pass":"1"}\r\nPING\r\n'

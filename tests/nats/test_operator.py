@@ -32,8 +32,9 @@ KINDS = [
 VIOLATION: Final = b"-ERR 'Authorization Violation'\r\n"
 
 OPERATOR, SIGNER, STRANGER = Operator(), Operator("signer"), Operator("stranger")
-SYSTEM, A, B, C, SMALL, STRICT = (Account(name) for name in ("SYS", "A", "B", "C", "SMALL", "STRICT"))
+SYSTEM, A, B, C, SMALL, STRICT, OLD = (Account(name) for name in ("SYS", "A", "B", "C", "SMALL", "STRICT", "OLD"))
 A_SIGNER, A_SCOPED, B_SIGNER = Account("A signer"), Account("A scoped"), Account("B signer")
+OLD_SIGNER = Account("OLD signer")
 GONE, REVOKED = A.user("gone"), A.user("revoked", iat=1_700_000_000)
 
 TEMPLATE: Final = {
@@ -79,7 +80,15 @@ def accounts() -> dict[str, str]:
         C.public: OPERATOR.account(C, {"disallow_bearer": True}, imports=imports(C)),
         SMALL.public: OPERATOR.account(SMALL, {"conn": 1, "subs": 2, "payload": 10}),
         SYSTEM.public: OPERATOR.account(SYSTEM),
-    }
+        OLD.public: SIGNER.account(
+            OLD, version=1, tags=["a:b"], signing_keys=[OLD_SIGNER.public],
+            revocations={OLD.user("gone")[0].public: 1_700_000_001},
+            imports=[
+                {"name": "private", "subject": "private.x", "account": A.public, "type": "stream",
+                 "token": A.activation(OLD, "stream", "private.x", version=1)},
+            ],
+        ),
+    }  # fmt: skip
 
 
 def conf(more: str = "", resolver: str = "MEMORY", preload: Mapping[str, str] | None = None) -> str:
@@ -145,6 +154,13 @@ def span(start: str, end: str) -> dict[str, str]:
     return {"start": start, "end": end}
 
 
+def as_signed_by_the_other(user: tuple[Key, str], account: Account, *, header: bool) -> tuple[Key, str]:
+    """With the signature that the other version has."""
+    head, claims, _ = user[1].split(".")
+    signature = account.sign((f"{head}.{claims}" if header else claims).encode())
+    return user[0], f"{head}.{claims}.{base64.urlsafe_b64encode(signature).decode().rstrip('=')}"
+
+
 NOW = time.time()
 DAY = 86_400
 GOOD = {
@@ -158,6 +174,10 @@ GOOD = {
     "of a type that nobody knows beside one": A.user("u8", allowed_connection_types=["STANDARD", "PIGEON"]),
     "at all times": A.user("u9", times=[span("00:00:00", "23:59:59"), span("12:00:00", "11:59:59")]),
     "with tags": A.user("u10", tags=["a:b"]),
+    "of version 1": OLD.user("u11", version=1, tags=["a:b"]),
+    "of version 1 and a signing key": OLD_SIGNER.user("u12", of=OLD, version=1),
+    "of version 1 in an account of version 2": A.user("u13", version=1, src="10.0.0.0/8,127.0.0.0/8"),
+    "of version 2 in an account of version 1": OLD.user("u14"),
     "issued after it was revoked": A.user("revoked", iat=1_700_000_002),
 }
 BAD = {
@@ -170,6 +190,11 @@ BAD = {
     "who was revoked": REVOKED,
     "of a key that is none of the account's": B_SIGNER.user("b7", of=A),
     "of an account that is not there": Account("nobody").user("b8"),
+    "of version 1 who was revoked": OLD.user("gone", version=1),
+    "of version 1 that has expired": OLD.user("b10", version=1, exp=int(NOW) - 1),
+    "of version 1 and a key that is none of the account's": B_SIGNER.user("b11", of=OLD, version=1),
+    "of version 1, signed as version 2": as_signed_by_the_other(OLD.user("b12", version=1), OLD, header=True),
+    "of version 2, signed as version 1": as_signed_by_the_other(OLD.user("b13"), OLD, header=False),
     "that says too much for its signing key": A_SCOPED.user("b9", of=A),
 }
 
@@ -281,6 +306,9 @@ def test_streams_come_to_those_who_import_them(server: NatsServer) -> None:
     taker = connect(server, B.user("t1"))
     taker.send(b"SUB from.a.> 1\r\nSUB local.* 2\r\nSUB private.* 3\r\n")
     taker.barrier()
+    old = connect(server, OLD.user("t2", version=1))
+    old.send(b"SUB > 1\r\n")
+    old.barrier()
     giver = connect(server, A.user("g1"))
     giver.send(b"PUB open.x 2\r\nhi\r\nPUB private.x 1\r\np\r\nPUB private.y 1\r\nq\r\n")
     giver.barrier()
@@ -288,8 +316,11 @@ def test_streams_come_to_those_who_import_them(server: NatsServer) -> None:
     taker.barrier()
     found = set(taker.heard.data.replace(b"PONG\r\n", b"").split(b"MSG ")) - {b""}
     assert found == {b"from.a.open.x 1 2\r\nhi\r\n", b"local.x 2 2\r\nhi\r\n", b"private.x 3 1\r\np\r\n"}
-    taker.close()
-    giver.close()
+    until(old, b"private.x")
+    old.barrier()
+    assert old.heard.data.replace(b"PONG\r\n", b"") == b"MSG private.x 1 1\r\np\r\n"
+    for wire in (taker, old, giver):
+        wire.close()
 
 
 def test_services_answer_those_who_import_them(server: NatsServer) -> None:

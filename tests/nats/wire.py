@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 from dataclasses import dataclass, field
 
@@ -59,6 +60,10 @@ class Wire:
             data = b""
         self.heard.data += data
         self.heard.closed |= not data
+
+    def receive_what_is_there(self) -> None:
+        while not self.heard.closed and select.select([self.socket], [], [], 0)[0]:
+            self.receive()
 
     def close(self) -> None:
         self.socket.close()

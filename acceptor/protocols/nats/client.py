@@ -51,6 +51,7 @@ class Identity:
     host: str
     port: int
     max_payload: int
+    headers: bool = True
 
     def info(self) -> dict[str, Any]:
         return {
@@ -61,7 +62,7 @@ class Identity:
             "go": "mq-shards",
             "host": self.host,
             "port": self.port,
-            "headers": True,
+            "headers": self.headers,
             "max_payload": self.max_payload,
         }
 
@@ -69,6 +70,28 @@ class Identity:
 def server_id_of(instance: str) -> str:
     """Of a form that clients and tools take apart: N and 55 characters of base32; one for each start of the broker."""
     return "N" + base64.b32encode(hashlib.sha512(instance.encode()).digest()).decode()[:55]
+
+
+def labels(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What the file calls it, beside its name."""
+    metadata = dict(one.split(": ", 1) for one in settings["server-metadata"])
+    found = {"tags": settings["server-tags"], "metadata": dict(sorted(metadata.items()))}
+    return {name: value for name, value in found.items() if value}
+
+
+def server_row(server: Mapping[str, Any]) -> dict[str, Any]:
+    """What events and answers of the system account begin with, of what acceptors say of the server."""
+    named = {"cluster": server.get("cluster"), "ver": server["version"]}
+    named |= {name: server[name] for name in ("tags", "metadata") if name in server}
+    return {
+        "name": server["server_name"],
+        "host": server["host"],
+        "id": server["server_id"],
+        **{name: value for name, value in named.items() if value},
+        "feature_flags": FEATURE_FLAGS,
+        "jetstream": False,
+        "flags": 0,
+    }
 
 
 @dataclass(slots=True)

@@ -42,6 +42,23 @@ def _any_number(value: Value) -> int:
     return max(value.whole(), 0)
 
 
+def _tokens(value: Value) -> int:
+    tokens = value.whole()
+    if not 1 <= tokens <= 255:
+        raise value.error("max_sub_tokens is not between 1 and 255")
+    return tokens
+
+
+def _tags(value: Value) -> list[str]:
+    """One, or several; each once."""
+    said = [one.text().strip() for one in value.items()] if isinstance(value.content, list) else [value.text().strip()]
+    return list(dict.fromkeys(filter(None, said)))
+
+
+def _metadata(value: Value) -> list[str]:
+    return [f"{name}: {said.text()}" for name, said in value.block().items()]
+
+
 _JETSTREAM: Final = "there is no JetStream here; topics of this broker are durable"
 _LOG: Final = "the journal goes to stderr; --log-level says how much"
 _LATER: Final = "not yet"
@@ -49,16 +66,12 @@ _NONE: Final = "it has no meaning here"
 
 UNSUPPORTED: Final[Mapping[str, str]] = {
     # of the core
-    "no_header_support": "headers are always there",
     "write_timeout": "a client that takes no output is always closed",
-    "max_sub_tokens": _LATER,
     "no_fast_producer_stall": _NONE,
     "disable_sublist_cache": _NONE,
     "proxy_protocol": _LATER,
     "proxies": _LATER,
     "feature_flags": _NONE,
-    "server_tags": _LATER,
-    "server_metadata": _LATER,
     # of its journal and its process
     "debug": _LOG,
     "trace": _LOG,
@@ -115,6 +128,10 @@ KEYS: Final[dict[str, Taker]] = {
     "max_control_line": option("max-control-line", Value.whole),
     "max_pending": option("max-pending", Value.whole),
     "max_subscriptions": option("max-subscriptions", _any_number),
+    "max_sub_tokens": option("max-sub-tokens", _tokens),
+    "no_header_support": option("no-header-support", Value.flag),
+    "server_tags": option("server-tags", _tags),
+    "server_metadata": option("server-metadata", _metadata),
     "write_deadline": duration_option("write-deadline"),
     "ping_interval": duration_option("ping-interval"),
     "ping_max": option("ping-max", Value.whole),

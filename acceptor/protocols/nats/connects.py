@@ -23,8 +23,10 @@ Said = Mapping[str, Any]
 
 
 class Connects:
-    def __init__(self) -> None:
+    def __init__(self, has_headers: bool = True) -> None:
+        """Not `has_headers`: whatever a client says, its messages have none."""
         self._kept: dict[bytes, Said] = {}
+        self._denied: Said = {} if has_headers else {"headers": False}
 
     def read(self, before: Said, body: bytes) -> Said:
         """What a client has said altogether, that had said `before`. Raises DecodeError.
@@ -35,10 +37,10 @@ class Connects:
         (True, False, False)
         """
         if before is not DEFAULTS or len(body) > KEPT_BYTES:
-            return {**before, **fields(loads(body), FIELDS)}
+            return {**before, **fields(loads(body), FIELDS), **self._denied}
         found = self._kept.get(body)
         if found is None:
-            found = {**before, **fields(loads(body), FIELDS)}
+            found = {**before, **fields(loads(body), FIELDS), **self._denied}
             if len(self._kept) == KEPT:
                 self._kept.clear()
             self._kept[body] = found

@@ -3,8 +3,8 @@
     HEADER.CLAIMS.SIGNATURE      base64 for URLs; the header's alg is "ed25519-nkey", the issuer an nkey that has signed
                                  the two before
 
-Tokens of version 1, which nsc made before 2021, are not read. The format is github.com/nats-io/jwt's; PyJWT knows no
-nkeys.
+Tokens of version 1, which nsc made before 2021, say their type beside "nats" and sign CLAIMS alone; they are read as
+what they would be in version 2. The format is github.com/nats-io/jwt's; PyJWT knows no nkeys.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ ISSUERS: Final[Mapping[str, tuple[int, ...]]] = {
     ACTIVATION: (nats_nkeys.ACCOUNT, nats_nkeys.OPERATOR),
 }
 EVERYBODY: Final = "*"  # in revocations
+# What version 1 says beside "nats", and what it means by saying nothing there.
+MOVED: Final = ("tags", "issuer_account")
+UNSAID: Final[Mapping[str, Mapping[str, Any]]] = {USER: {"subs": -1, "data": -1, "payload": -1}}
 
 
 class JwtError(ValueError):
@@ -67,21 +70,35 @@ def decode(token: str, kind: str) -> Token:
     header, claims = _object(parts[0]), _object(parts[1])
     if text(header, "typ").lower() != "jwt" or text(header, "alg").lower() not in ("ed25519-nkey", "ed25519"):
         raise JwtError("its header is not one of NATS's")
-    nats = claims.get("nats")
-    if not isinstance(nats, dict) or number(nats, "version") != VERSION:
-        raise JwtError(f"it is not of version {VERSION}")
+    nats, signed = _version_1(claims), parts[1]
+    if nats is None:
+        nats, signed = block(claims, "nats"), f"{parts[0]}.{parts[1]}"
+        if number(nats, "version") != VERSION:
+            raise JwtError("it is not of version 1 or 2")
     if text(nats, "type") != kind:
         raise JwtError(f"it is of {text(nats, 'type') or 'nothing'}, not of {kind}")
     issuer = text(claims, "iss")
     found = nats_nkeys.decode(issuer)
     if found is None or found[0] not in ISSUERS[kind]:
         raise JwtError("its issuer is nobody who may")
-    if not nats_nkeys.verify(issuer, f"{parts[0]}.{parts[1]}".encode(), _bytes(parts[2])):
+    if not nats_nkeys.verify(issuer, signed.encode(), _bytes(parts[2])):
         raise JwtError("its issuer has not signed it")
     return Token(
         kind, issuer, text(claims, "sub"), number(claims, "iat"), number(claims, "exp"), number(claims, "nbf"),
         text(claims, "name"), nats,
     )  # fmt: skip
+
+
+def _version_1(claims: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a token of that version says, as version 2 would say it."""
+    kind = text(claims, "type")
+    if not kind:
+        return None
+    said = block(claims, "nats")
+    moved = {name: claims[name] for name in MOVED if name in claims}
+    if kind == ACTIVATION:
+        moved["kind"] = text(said, "type")
+    return {**UNSAID.get(kind, {}), **said, **moved, "type": kind}
 
 
 def is_revoked(revocations: Mapping[str, Any], subject: str, issued_s: int) -> bool:

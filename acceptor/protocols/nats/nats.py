@@ -42,17 +42,17 @@ from mq_shards.acceptor.protocols.nats import (
 from mq_shards.acceptor.protocols.nats.admission import Admission
 from mq_shards.acceptor.protocols.nats.client import (
     ECHO,
-    FEATURE_FLAGS,
     MAY_BE_NOBODY,
     MUST_CONNECT,
-    NATS_SERVER_VERSION,
     PEDANTIC,
     VERBOSE,
     Client,
     Identity,
     flags_of,
     json_line,
+    labels,
     server_id_of,
+    server_row,
 )
 from mq_shards.acceptor.protocols.nats.connects import Connects
 from mq_shards.acceptor.protocols.nats.expiry import LOOK_S, Expiries
@@ -114,10 +114,11 @@ class Nats(Guarding):
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)
         self._clients: dict[int, Client] = {}
-        self._connects = Connects()
+        self._connects = Connects(has_headers := not settings["no-header-support"])
         self._made = 0
         server_id = server_id_of(broker.instance)
-        self._identity = Identity(server_id, settings["server-name"] or server_id, "", 0, settings["max-payload"])
+        name = settings["server-name"] or server_id
+        self._identity = Identity(server_id, name, "", 0, settings["max-payload"], has_headers)
         self._told_of_askers: set[str] = set()  # accounts whose requests say who makes them
         self._accounts: Mapping[str, Mapping[str, Any]] = {}  # and what they share
         self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
@@ -154,8 +155,9 @@ class Nats(Guarding):
             from mq_shards.acceptor.protocols.nats import tls as nats_tls
 
             self._greetings.terms = nats_tls.terms(settings)
-        for option in ("max-payload", "max-control-line", "max-pending", "max-subscriptions", "ping-max"):
-            engine.set(f"nats.{option}", settings[option])
+        for option in ("payload", "control-line", "pending", "subscriptions", "sub-tokens"):
+            engine.set(f"nats.max-{option}", settings[f"max-{option}"])
+        engine.set("nats.ping-max", settings["ping-max"])
         if self._websockets is not None:
             self._websockets.configure(settings)
         nats_topics.bind(engine, self._number, settings)
@@ -215,8 +217,8 @@ class Nats(Guarding):
             self._say_info_again()
 
     def _cut_forbidden(self) -> None:
-        """Those that would not be let in any more; what others may is what it is now."""
-        for conn, client in list(self._clients.items()):
+        """Those that would not be let in any more, of too many the last to come; what others may is what it is now."""
+        for conn, client in reversed(list(self._clients.items())):
             if client.connects and self._logins.required(conn, client):
                 self._look_again(conn, client)
 
@@ -227,9 +229,12 @@ class Nats(Guarding):
         if isinstance(user, str):
             self._end(conn, user)
             return
-        if user != client.user:
+        most = self._logins.limits(user).connections
+        if user != client.user or most is not None:
             client.user = user
-            self._admission.admit(conn, user)
+            if not self._admission.admit(conn, user, most):
+                self._end(conn, "maximum account active connections exceeded")
+                return
         self._limit(conn)  # its account may have changed, too
 
     def _cut_excess(self) -> None:
@@ -375,11 +380,7 @@ class Nats(Guarding):
             self._system.connected(known, self._server_row())
 
     def _server_row(self) -> dict[str, Any]:
-        identity = self._identity
-        cluster = {"cluster": self._cluster["name"]} if self._cluster.get("name") else {}
-        named = {"name": identity.server_name, "host": identity.host, "id": identity.server_id}
-        same = {"feature_flags": FEATURE_FLAGS, "jetstream": False, "flags": 0}
-        return {**named, **cluster, "ver": NATS_SERVER_VERSION, **same}
+        return server_row({**self._identity.info(), "cluster": self._cluster.get("name", ""), **labels(self._settings)})
 
     # --- what monitoring shows --------------------------------------------------------------------------------------
 
@@ -406,6 +407,7 @@ class Nats(Guarding):
         routes, who = self.list_routes(), self._logins.plain
         return {
             **self._identity.info(),
+            **labels(self._settings),
             "routes": len(routes),
             "route_list": routes,
             "cluster": self._cluster.get("name", ""),

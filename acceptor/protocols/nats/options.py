@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from mq_shards.acceptor.option_kinds import MAX_BODY, MINUTE, MS, SECOND, YEAR, Duration, Kind, Number, Setting, Text
+from mq_shards.acceptor.option_kinds import (
+    MAX_BODY,
+    MINUTE,
+    MS,
+    SECOND,
+    YEAR,
+    Duration,
+    Flag,
+    Kind,
+    Number,
+    Setting,
+    Text,
+    TextList,
+)
 from mq_shards.acceptor.protocols.nats import (
     cluster_options as nats_cluster_options,
 )
@@ -21,6 +34,8 @@ from mq_shards.acceptor.protocols.nats import (
 
 OPTIONS: Final[Mapping[str, Kind]] = {
     "server-name": Text("", "what INFO calls server_name; empty: the server's ID"),
+    "server-tags": TextList("of the server, that $SYS requests choose by", "a word", bool),
+    "server-metadata": TextList("what is said of the server", "NAME: VALUE", lambda text: ": " in text),
     "user": Text("", "every client must say this user and password"),
     "password": Text("", "see user"),
     "token": Text("", "every client must say this token"),
@@ -28,6 +43,8 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "max-payload": Number(1 << 20, 1, MAX_BODY, "bytes of the largest message"),
     "max-control-line": Number(4096, 64, 64 << 10, "bytes of the longest line's arguments"),
     "max-subscriptions": Number(0, 0, (1 << 32) - 1, "subscriptions of one connection; 0: any number"),
+    "max-sub-tokens": Number(0, 0, 255, "tokens of a subject that is subscribed to; 0: any number"),
+    "no-header-support": Flag(False, "messages have no headers: HPUB is an error"),
     "max-pending": Number(64 << 20, 1 << 10, 1 << 40, "bytes that may wait for one client before it is cut off"),
     "write-deadline": Duration(10 * SECOND, MS, YEAR, "a client that takes no output for so long is cut off"),
     "ping-interval": Duration(2 * MINUTE, MS, YEAR, "a client that is silent for so long is sent a PING"),
@@ -48,7 +65,8 @@ OPTIONS: Final[Mapping[str, Kind]] = {
 
 # What only a restart can change.
 FIXED: Final = frozenset({
-    "server-name", "pid-file", "ports-file-dir", "max-closed-clients", "http-base-path",
+    "server-name", "pid-file", "ports-file-dir", "max-closed-clients", "http-base-path", "max-sub-tokens",
+    "no-header-support",
 })  # fmt: skip
 SECRETS: Final = frozenset({
     "user", "password", "token", "routes", "cluster-user", "cluster-password", *nats_websocket_options.SECRETS,

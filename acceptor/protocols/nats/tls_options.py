@@ -45,7 +45,7 @@ OPTIONS: Final[Mapping[str, Kind]] = {
     "tls-ca-file": File("who may have signed clients' certificates; none: whom the system trusts"),
     "tls-verify": Flag(False, "clients must show a certificate"),
     "tls-verify-and-map": Flag(False, "and it says which user they are"),
-    "tls-timeout": Duration(2 * SECOND, MS, YEAR, "for a handshake"),
+    "tls-timeout": Duration(2 * SECOND, 1, YEAR, "for a handshake"),
     "tls-handshake-first": Text(
         "", "INFO is said inside only", "true, false, auto, or how long to wait before it is said outside",
         lambda text: first_ns(text) is not None,

@@ -68,6 +68,12 @@ void nats_say_violation(struct acceptor *a, struct connection *c, const char *wh
     nats_say(a, c, "'\r\n", 3);
 }
 
+static void say_too_many_tokens(struct acceptor *a, struct connection *c, struct text subject) {
+    nats_say(a, c, "-ERR '", 6);
+    say_quoted(a, c, "Permissions Violation for Subscription to ", subject);
+    nats_say(a, c, ", too many tokens'\r\n", 20);
+}
+
 /* --- a line ------------------------------------------------------------------------------------------------------- */
 
 enum verb {
@@ -106,6 +112,7 @@ static bool take_sub(struct acceptor *a, struct connection *c, const struct nats
     case NATS_NOT_ALLOWED: nats_say_violation(a, c, "Subscription to ", k->items[0], queue); break;
     case NATS_INVALID_SUBJECT: nats_say_error(a, c, "Invalid Subject"); break;
     case NATS_TOO_MANY: nats_say_error(a, c, "maximum subscriptions exceeded"); break;
+    case NATS_TOO_MANY_TOKENS: say_too_many_tokens(a, c, k->items[0]); break;
     case NATS_NO_MEMORY: engine_oom(a, c); break;
     }
     return true;
@@ -335,6 +342,8 @@ static bool set(void *state, const char *option, uint64_t value) {
         server->max_pending = value;
     else if (strcmp(option, "max-subscriptions") == 0 && value <= UINT32_MAX)
         server->max_subscriptions = (uint32_t)value;
+    else if (strcmp(option, "max-sub-tokens") == 0 && value <= UINT8_MAX)
+        server->max_tokens = (uint32_t)value;
     else if (strcmp(option, "write-deadline-ns") == 0 && is_time)
         server->write_deadline_ns = value;
     else if (strcmp(option, "ping-interval-ns") == 0 && is_time)

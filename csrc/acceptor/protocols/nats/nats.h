@@ -153,6 +153,7 @@ struct nats_server {
     uint32_t protocol;
     uint32_t max_payload, max_control_line;
     uint32_t max_subscriptions; /* of a connection; 0: any number */
+    uint32_t max_tokens;        /* of a pattern; 0: any number */
     uint32_t subscriptions;     /* of all connections */
     uint64_t max_pending;
     uint64_t write_deadline_ns, ping_interval_ns;
@@ -303,6 +304,7 @@ enum nats_subscribed {
     NATS_SID_IN_USE,
     NATS_INVALID_SUBJECT,
     NATS_TOO_MANY,
+    NATS_TOO_MANY_TOKENS,
     NATS_NO_MEMORY
 };
 

@@ -92,11 +92,18 @@ struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct c
     return NULL;
 }
 
+static uint32_t tokens_of(struct text subject) {
+    uint32_t tokens = 1;
+    for (size_t i = 0; i < subject.bytes; i++) tokens += subject.at[i] == '.';
+    return tokens;
+}
+
 enum nats_subscribed nats_subscribe(struct acceptor *a, struct connection *c, struct text subject, struct text queue,
                                     struct text sid) {
     struct nats *n = nats_of(c);
     struct nats_server *server = nats_server_of(a, c);
     if (!may_subscribe(a, c, subject, queue)) return NATS_NOT_ALLOWED;
+    if (server->max_tokens > 0 && tokens_of(subject) > server->max_tokens) return NATS_TOO_MANY_TOKENS;
     if (n->max_subscriptions > 0 && n->sid_count >= n->max_subscriptions) return NATS_TOO_MANY;
     if (server->subscriptions == NATS_MAX_ALL_SUBSCRIPTIONS) return NATS_TOO_MANY;
     if (nats_find(a, c, sid) != NULL) return NATS_SID_IN_USE;
