@@ -93,6 +93,17 @@ static void mend_topic(struct worker *w, uint32_t topic) {
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) count_taken(w, n);
 }
 
+/* What is published and acknowledged in transactions that are not over keeps its segments too. */
+static void count_transactions(const struct worker *w, struct shard *s) {
+    for (uint32_t n = 1; n < w->transactions.arena.end; n++) {
+        const struct transaction *of = transaction_at(&w->transactions, n);
+        if (!of->topic || of->shard != s) continue;
+        for (size_t i = of->done; i < of->count; i++) shard_count_in(s, of->staged[i].position);
+        for (uint32_t a = of->first; a; a = acknowledgement_at(&w->transactions, a)->next)
+            shard_count_in(s, acknowledgement_at(&w->transactions, a)->position);
+    }
+}
+
 void mend_counts(struct worker *w, struct shard *s) {
     for (uint32_t i = 0; i < s->use_count; i++) {
         s->use[i].total -= s->use[i].jobs; /* they are counted in anew */
@@ -109,5 +120,6 @@ void mend_counts(struct worker *w, struct shard *s) {
         if (!j->state || j->part || topic_at(&w->topics, j->topic)->shard != s->number) continue;
         shard_count_in(s, j->position);
     }
+    count_transactions(w, s);
     s->damaged = false;
 }

@@ -51,7 +51,9 @@ void stream_enter(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id, l
     struct topic *t = topic_at(&w->topics, topic);
     if (!goes_to_stream(t)) return;
     bool delayed = (how & ENTER_DELAYED) != 0, queued = goes_to_queue(t);
-    bool waits = !t->subscription_count && !queued && !(how & ENTER_UNAWAITED);
+    /* If the log has lost that its topic retains, it waits too, rather than being nobody's. */
+    bool awaited = !(how & ENTER_UNAWAITED) || !t->stream.retains;
+    bool waits = !t->subscription_count && !queued && awaited;
     uint32_t holds = t->subscription_count + (queued || waits);
     if (!stream_put(&t->stream, seq, position, holds, delayed && holds)) worker_die("out of memory");
     if (!holds) shard_count_out(shard_of_topic(w, t), position);
@@ -213,9 +215,10 @@ enum outcome publish(struct worker *w, uint32_t client, uint32_t topic, const st
     bool is_whole = has_part && split_headers(m, &one);
     uint32_t parts = is_whole && one.headers_bytes ? headers_packed(one.content) : 0;
     bool known = !topic || is_known(w, topic, m->id, parts);
+    bool in_transaction = (m->flags & MSG_TXN) != 0;
+    if (in_transaction && (~m->flags & (MSG_DURABLE | MSG_RETAIN))) is_whole = false;
     if (!is_whole) status = STATUS_INVALID;
     if (is_whole && !known && prepare(w, topic, m, 1 + parts, bytes, &status) == LATER) return LATER;
-    bool in_transaction = (m->flags & MSG_TXN) != 0;
     if (status == STATUS_OK && in_transaction && !transaction_take(w, topic, m->txn)) status = STATUS_NO_SPACE;
     if (status == STATUS_OK) {
         bool unheard = topic_at(&w->topics, topic)->messages == 0;

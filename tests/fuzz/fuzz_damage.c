@@ -113,6 +113,13 @@ static size_t list_live(const struct worker *w, uint32_t shard) {
         if (!j->state || topic_at(&w->topics, j->topic)->shard != shard) continue;
         live[count++] = (struct live){j->id, j->position, log_read(s->log, j->position)->bytes};
     }
+    for (uint32_t n = 1; n < w->transactions.arena.end; n++) {
+        const struct transaction *of = transaction_at(&w->transactions, n);
+        for (size_t i = of->shard == s ? of->done : of->count; i < of->count && count < LIVE_MOST; i++) {
+            const struct record *r = log_read(s->log, of->staged[i].position);
+            live[count++] = (struct live){r->id, of->staged[i].position, r->bytes};
+        }
+    }
     for (uint32_t i = 0; w->topics.names.slots && i <= w->topics.names.mask; i++) {
         uint32_t topic = w->topics.names.slots[i].number;
         if (!topic || topic_at(&w->topics, topic)->shard != shard) continue;

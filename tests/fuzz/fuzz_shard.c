@@ -31,6 +31,7 @@ enum {
     MANY = 40,
     NAME_BYTES = 16,
     CONSUMERS = 3, /* of one connection and worker */
+    TRANSACTIONS = 3,
     LONG_HEADERS = HEADERS_MAX_BYTES + 1,
 };
 
@@ -134,6 +135,7 @@ static struct packed_run run_of(const struct message *m) {
 static void pushed(struct relation *with, const struct message *m) {
     struct consuming *r = consuming_of(with, m->consumer);
     if (!r && m->kind == MSG_REFUSED) return; /* it named none */
+    if (m->kind == MSG_ATTACHED) return;      /* a producer */
     assert(r);
     static const uint8_t tells[] = {MSG_FINISH, MSG_REQUEUE, MSG_EXTEND};
     switch (m->kind) {
@@ -145,7 +147,6 @@ static void pushed(struct relation *with, const struct message *m) {
         if (!side.unsure) assert(r->in_flight <= r->highest_credit && "a consumer gets more than its credit");
         side.recent[side.recent_count++ % RECENT] = m->id;
         break;
-    case MSG_ATTACHED: break;
     case MSG_ACTIVE:
         assert(m->active <= 1 && m->body_bytes == 0);
         r->in_flight = 0;
@@ -486,6 +487,38 @@ static void ask_catalog(uint32_t acceptor, struct connection *c) {
     ask(acceptor, c, pick(WORKERS), (struct message){.kind = MSG_CATALOG, .pri = pick(2)}, scratch, bytes);
 }
 
+/* A message of a transaction. */
+static void stage(uint32_t acceptor, struct connection *c) {
+    uint32_t topic = pick(TOPICS), bytes = some_size();
+    struct message m = {.kind = MSG_PUBLISH,
+                        .flags = MSG_TXN | MSG_DURABLE | (pick(16) ? MSG_RETAIN : 0),
+                        .topic = topic + 1,
+                        .id = new_ids(topic, 1),
+                        .txn = pick(TRANSACTIONS)};
+    memset(scratch, 'm', bytes);
+    ask(acceptor, c, shard_of(topic) % WORKERS, m, scratch, bytes);
+}
+
+/* What is finished if a transaction is committed: a message of late, or parts of it. */
+static void acknowledge(uint32_t acceptor, struct connection *c) {
+    uint32_t topic = pick(TOPICS);
+    struct message m = {.kind = MSG_TXN_ACK, .topic = topic + 1, .id = pick(TRANSACTIONS), .seq = pick(100)};
+    size_t bytes = 0;
+    m.consumer_number = some_consumer();
+    if (!pick(4)) m.flags |= MSG_UPTO;
+    if (!pick(4)) bytes = sizeof(uint64_t) * (1 + pick(2));
+    for (size_t i = 0; i < bytes; i++) scratch[i] = byte() & byte();
+    ask(acceptor, c, shard_of(topic) % WORKERS, m, scratch, bytes);
+    forget_flights();
+}
+
+static void end_transaction(uint32_t acceptor, struct connection *c) {
+    uint32_t topic = pick(TOPICS);
+    struct message m = {.kind = MSG_TXN_END, .topic = topic + 1, .id = pick(TRANSACTIONS), .commit = pick(3) != 0};
+    ask(acceptor, c, shard_of(topic) % WORKERS, m, NULL, 0);
+    forget_flights();
+}
+
 /* Of the job queue. */
 static void of_queue(uint32_t acceptor, struct connection *c) {
     static const uint8_t kinds[] = {
@@ -629,11 +662,14 @@ static void step(void) {
         break;
     case 14: anything(acceptor, c); break;
     case 15:
-        switch (pick(4)) {
-        case 0: ask_catalog(acceptor, c); break;
-        case 1: unsubscribe(acceptor, c); break;
-        case 2: attach(acceptor, c); break;
-        default: detach(acceptor, c);
+        switch (pick(8)) {
+        case 0:
+        case 1: ask_catalog(acceptor, c); break;
+        case 2:
+        case 3: unsubscribe(acceptor, c); break;
+        case 4: attach(acceptor, c); break;
+        case 5: detach(acceptor, c); break;
+        default: end_transaction(acceptor, c);
         }
         break;
     case 16: sent(acceptor, c); break;
@@ -646,8 +682,9 @@ static void step(void) {
     case 23:
     case 24: publish_many(acceptor, c); break;
     case 25:
-    case 26:
-    case 27: publish(acceptor, c); break;
+    case 26: publish(acceptor, c); break;
+    case 27: (pick(3) ? publish : stage)(acceptor, c); break;
+    case 28: (pick(2) ? consume : acknowledge)(acceptor, c); break;
     default:
         for (uint32_t n = pick(6); n < 6; n++) consume(acceptor, c);
         break;
