@@ -5,7 +5,7 @@
 # make bench   measure, beside beanstalkd, nsqd and nats-server if they are there  (ARGS=...)
 # make bench-check     has anything become worse than perf/baseline.json says? under 5 minutes, exit status 1 if so
 # make pipeline-demo   a broker of its own, events through two protocols, and what Spark makes of them; about 80 s
-# make wheel   dist/*.whl, for machines without a compiler; make deb: a Debian package of it
+# make wheel   dist/*.whl, for machines without a compiler, and pyspark_mqshards for those with Spark alone; make deb: a Debian package
 # make setup   what the others need: .venv, packages, the C core; done once, redone when something changes
 
 PYTHON ?= python3
@@ -15,7 +15,7 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test test-long lint bench bench-check pipeline-demo wheel deb setup beanstalkd nsq nats nats-old pulsar spark java
+.PHONY: run test test-long lint bench bench-check pipeline-demo wheel wheel-spark deb setup beanstalkd nsq nats nats-old pulsar spark java
 
 CORE := $(wildcard csrc/*/*.[ch] csrc/*/*/*.[ch] csrc/*/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
@@ -77,12 +77,16 @@ pipeline-demo: setup spark
 	@exec .venv/bin/python -m mq_shards.pipeline.demo $(ARGS)
 
 # For any Linux whose C library is as new as this one's, and any Python from 3.11 on.
-wheel: setup
+wheel: wheel-spark
 	@rm -rf build/wheel dist/mq_shards-*.whl
-	.venv/bin/python -c '$(call EXTRA,package)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
 	.venv/bin/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation -w build/wheel .
 	PATH=$$PWD/.venv/bin:$$PATH .venv/bin/auditwheel repair -w dist build/wheel/*.whl >/dev/null
 	ls dist/*.whl
+
+# Of Spark's source and sink alone: two, with a C core and without.
+wheel-spark: setup
+	@.venv/bin/python -c '$(call EXTRA,package)' | .venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
+	.venv/bin/python deploy/spark/build.py >/dev/null
 
 deb: wheel
 	@PATH=$$PWD/.venv/bin:$$PATH sh deploy/debian/build dist/mq_shards-*.whl dist

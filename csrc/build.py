@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -40,15 +41,15 @@ def sources() -> list[str]:
     return sorted(str(p.relative_to(HERE)) for p in HERE.glob("*/**/*.c"))
 
 
-def surface() -> tuple[str, list[str]]:
+def surface(rooms: Sequence[str] = ROOMS) -> tuple[str, list[str]]:
     """The cdef text and the headers it needs. What follows `/* == room/name == */` is declared in room/name.h."""
-    text = "".join((HERE / "surface" / f"{room}.h").read_text() for room in ROOMS)
+    text = "".join((HERE / "surface" / f"{room}.h").read_text() for room in rooms)
     return text, [f"{name}.h" for name in re.findall(r"^/\* == (\S+) == \*/$", text, re.MULTILINE)]
 
 
-def generate(target: Path, module: str = "mq_shards.csrc._core") -> None:
+def generate(target: Path, module: str = "mq_shards.csrc._core", rooms: Sequence[str] = ROOMS) -> None:
     ffi = FFI()
-    cdef, headers = surface()
+    cdef, headers = surface(rooms)
     ffi.cdef(cdef)
     preamble = "\n".join(f'#include "{h}"' for h in headers)
     ffi.set_source(module, preamble)

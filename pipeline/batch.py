@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from mq_shards.pipeline.arriving import Arrives
+from mq_shards.pipeline.columns import to_arrow
 from mq_shards.pipeline.filters import UNBOUNDED, Pushed
 from mq_shards.pipeline.options import AtSeq, OptionError, ReadOptions
 from mq_shards.pipeline.reading import DataLossError, Range
 from mq_shards.pipeline.task import Task, read, tasks
 from mq_shards.pipeline.topics import Brokers, Key, Stream, places
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
 
 US_NS = 1000
 
 log = logging.getLogger(__name__)
 
 
-class PlainBatchReader(DataSourceReader):
+class PlainBatchReader(Arrives, DataSourceReader):
     """Spark pickles it and sends it to the tasks: it holds no connection."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -47,7 +52,7 @@ class PlainBatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Task):
             return iter(())
-        return read(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options)
+        return read(partition, to_arrow(self._schema), self._options)
 
     def _range(self, stream: Stream, brokers: Brokers) -> Range | None:
         options, topic, one = self._options, stream.topic, {stream.key: stream}

@@ -1,4 +1,4 @@
-"""Bodies with headers before them, out of a column of attributes and one of keys (csrc/pipeline/contents.h).
+"""Bodies with headers before them, out of a column of attributes and one of keys.
 
 A message's headers are names and values, which Spark reads as `attributes`, and NATS clients as their headers where
 they can be written so. A key is one of them, and says which consumer of a subscription by key gets the message.
@@ -6,18 +6,18 @@ they can be written so. A key is one of them, and says which consumer of a subsc
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from mq_shards.csrc._core import ffi, lib
-from mq_shards.pipeline.encode import EncodeError, is_large
+from mq_shards.pipeline.encode import EncodeError, join
+from mq_shards.pipeline.encoding import NAMELESS, TOO_MANY, UNSOUND, Split, text
+from mq_shards.pipeline.key_hash import key_hashes
 
 KEY: Final = "key"
 MAP: Final = pa.map_(pa.string(), pa.string())
-_SLOTS: Final = 65536  # KEY_SLOTS, csrc/ringbuf/message.h: a hash that is a multiple would say that there is no key
 
 
 def contents(bodies: pa.Array, attributes: pa.Array | None, keys: pa.Array | None) -> pa.Array:
@@ -25,27 +25,16 @@ def contents(bodies: pa.Array, attributes: pa.Array | None, keys: pa.Array | Non
     attributes = _empty(len(bodies)) if attributes is None else attributes.cast(MAP)
     if keys is not None:
         attributes = _with_keys(attributes, keys)
-    kept: list[object] = []
-    column = _column(bodies, kept)
-    c = _attributes(attributes, keys, kept)
-    held = len(bodies) * lib.CONTENTS_ROW_BYTES + c.entries * lib.CONTENTS_ENTRY_BYTES
-    room = held + c.name_bytes + c.value_bytes + column.bytes
-    out = np.empty(room, np.uint8)
-    offsets = np.empty(len(bodies) + 1, np.int64)
-    row = ffi.new("size_t *")
-    size = lib.encode_contents(
-        column, c, ffi.from_buffer("int64_t[]", offsets), ffi.from_buffer("uint8_t[]", out), room, row
-    )
-    if size < 0:
-        raise EncodeError(f"column attributes, in row {row[0]} of a batch: {_WHY[size]}")
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(out[:size])]
-    return pa.Array.from_buffers(pa.large_binary(), len(bodies), buffers)
+    joined, row, wrong = join(bodies, _split(attributes, keys))
+    if joined is None:
+        raise EncodeError(f"column attributes, in row {row} of a batch: {_WHY[wrong]}")
+    return joined
 
 
 _WHY: Final = {
-    lib.CONTENTS_UNSOUND: "it is not sound",
-    lib.CONTENTS_TOO_MANY: "a message has 64 headers at most, of 65536 bytes together",
-    lib.CONTENTS_NAMELESS: "a header has a name",
+    UNSOUND: "it is not sound",
+    TOO_MANY: "a message has 64 headers at most, of 65536 bytes together",
+    NAMELESS: "a header has a name",
 }
 
 
@@ -85,54 +74,17 @@ def _bounds(attributes: pa.Array) -> tuple[npt.NDArray[np.int32], npt.NDArray[np
     return begins, ends
 
 
-def _column(bodies: pa.Array, kept: list[object]) -> Any:  # noqa: ANN401
-    c = ffi.new("struct encode_column *")
-    c.rows = len(bodies)
-    offsets, data = _text(bodies, np.int64 if is_large(bodies.type) else np.int32)
-    setattr(c, "large_offsets" if is_large(bodies.type) else "offsets", _lent(offsets, kept))
-    c.data, c.bytes = _lent(data, kept), len(data)
-    return c
-
-
-def _attributes(attributes: pa.Array, keys: pa.Array | None, kept: list[object]) -> Any:  # noqa: ANN401
-    c = ffi.new("struct encode_attributes *")
+def _split(attributes: pa.Array, keys: pa.Array | None) -> Split:
     begins, ends = _bounds(attributes)
-    name_offsets, names = _text(attributes.keys, np.int32)
-    value_offsets, values = _text(attributes.items, np.int32)
-    c.begins, c.ends, c.entries = _lent(begins, kept), _lent(ends, kept), len(attributes.keys)
-    c.name_offsets, c.names, c.name_bytes = _lent(name_offsets, kept), _lent(names, kept), len(names)
-    c.value_offsets, c.values, c.value_bytes = _lent(value_offsets, kept), _lent(values, kept), len(values)
-    if keys is not None:
-        c.key_hashes = _lent(_hashes(keys), kept)
-    return c
+    hashes = None if keys is None else _hashes(keys)
+    return Split(begins, ends, *text(attributes.keys), *text(attributes.items), hashes)
 
 
 def _hashes(keys: pa.Array) -> npt.NDArray[np.uint32]:
     """As Pulsar's clients have them: once for each key that occurs."""
     encoded = pc.dictionary_encode(keys.cast(pa.string()))
-    known = np.array([0, *(key_hash(key) for key in encoded.dictionary.to_pylist())], np.uint32)
+    offsets, data = text(encoded.dictionary)
+    known = np.concatenate([np.zeros(1, np.uint32), key_hashes(offsets, data)])
     places = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     found: npt.NDArray[np.uint32] = known[places + 1]
     return found
-
-
-def key_hash(key: str) -> int:
-    data = key.encode()
-    found = int(lib.pulsar_murmur(data, len(data))) & 0x7FFFFFFF
-    return found if found % _SLOTS else found + 1
-
-
-def _text(column: pa.Array, dtype: type[np.generic]) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
-    """Offsets, and what they lead into."""
-    _, offsets, data = column.buffers()
-    found = np.zeros(1, dtype)
-    if len(column):
-        found = np.frombuffer(offsets, dtype)[column.offset : column.offset + len(column) + 1]
-    return found, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
-
-
-def _lent(array: npt.NDArray[Any], kept: list[object]) -> Any:  # noqa: ANN401
-    """For the C core, as long as `kept` is there."""
-    ctypes = {"int32": "int32_t[]", "int64": "int64_t[]", "uint32": "uint32_t[]", "uint8": "uint8_t[]"}
-    kept.append(memory := ffi.from_buffer(ctypes[array.dtype.name], array))
-    return memory

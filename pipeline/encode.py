@@ -1,8 +1,9 @@
 """From columns of Arrow record batches to sections (docs/pipeline-internals.md): messages of one topic, as a broker
 takes them.
 
-Sections are gathered over many batches, so that they are large however many topics there are. The C core
-(csrc/pipeline/encode.h) copies the bodies; what is done here is done once per topic and batch, never once per message.
+Sections are gathered over many batches, so that they are large however many topics there are. The C core copies the
+bodies (encode_core.py; where it is not there, encode_python.py does); what is done here is done once per topic and
+batch, never once per message.
 """
 
 from __future__ import annotations
@@ -10,13 +11,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from mq_shards.csrc._core import ffi, lib
+from mq_shards.pipeline.encoding import SIZE_BYTES, Bytes, Rows
+
+if TYPE_CHECKING:
+    from mq_shards.pipeline.encode_core import Column, join
+else:
+    try:
+        from mq_shards.pipeline.encode_core import Column, join
+    except ImportError:
+        from mq_shards.pipeline.encode_python import Column, join
+
+__all__ = ["Column", "EncodeError", "Encoder", "Schedules", "Section", "join"]
 
 SECTION_BYTES: Final = 1 << 20  # of messages, or one message
 MAX_MESSAGE_BYTES: Final = (32 << 20) - 1024  # the body of a request, less what is around the message
@@ -31,9 +42,6 @@ SCHEDULED: Final = 2
 _SCHEDULE: Final = struct.Struct("<QII")
 _FEW: Final = 1 << 16  # what numpy sorts in linear time
 
-Bytes = npt.NDArray[np.uint8]
-Rows = npt.NDArray[np.int64]
-
 
 class EncodeError(Exception):
     """One line: what in the rows cannot be published."""
@@ -43,29 +51,6 @@ class Section(NamedTuple):
     topic: str
     messages: int
     data: bytes
-
-
-class _Column:
-    """The bodies of a batch, for the C core."""
-
-    def __init__(self, bodies: pa.Array) -> None:
-        _, offsets, data = bodies.buffers()
-        wide = is_large(bodies.type)
-        self.rows = len(bodies)
-        dtype = np.int64 if wide else np.int32
-        self._offsets: npt.NDArray[Any] = np.zeros(1, dtype)
-        if self.rows:
-            self._offsets = np.frombuffer(offsets, dtype)[bodies.offset : bodies.offset + self.rows + 1]
-        self.c = ffi.new("struct encode_column *")
-        self.c.rows = self.rows
-        self._kept = [ffi.from_buffer("int64_t[]" if wide else "int32_t[]", self._offsets)]
-        setattr(self.c, "large_offsets" if wide else "offsets", self._kept[0])
-        if data is not None:
-            self._kept.append(ffi.from_buffer("uint8_t[]", data))
-            self.c.data, self.c.bytes = self._kept[1], data.size
-
-    def body_bytes(self, row: int) -> int:
-        return int(self._offsets[row + 1]) - int(self._offsets[row])
 
 
 class Schedule(NamedTuple):
@@ -95,7 +80,6 @@ class _Held:
 
     def _resize(self, buffer: Bytes) -> None:
         self._buffer = buffer
-        self._out = ffi.from_buffer("uint8_t[]", buffer)
 
     @property
     def capacity(self) -> int:
@@ -112,23 +96,21 @@ class _Held:
         buffer[: self.end] = self._buffer[: self.end]
         self._resize(buffer)
 
-    def put(self, column: _Column, rows: Any, first: int, count: int) -> int:  # noqa: ANN401
+    def put(self, column: Column, rows: Rows | None, first: int, count: int) -> int:
         """As many as there is room for. Raises EncodeError."""
-        used = ffi.new("size_t *")
         room = min(self._buffer.size - self.end, SECTION_BYTES - self.data_bytes)
-        done = int(lib.encode_many(column.c, rows, first, count, self._out + self.end, max(0, room), used))
+        done, used = column.put(rows, first, count, self._buffer[self.end :], max(0, room))
         if done < 0:
             raise EncodeError("the column of bodies is not sound")
-        self.end += int(used[0])
+        self.end += used
         self.messages += done
         return done
 
-    def put_large(self, column: _Column, row: int) -> None:
+    def put_large(self, column: Column, row: int) -> None:
         """One message, which has more than a section of several may have."""
-        used = ffi.new("size_t *")
-        done = lib.encode_many(column.c, ffi.NULL, row, 1, self._out + self.end, self._buffer.size - self.end, used)
+        done, used = column.put(None, row, 1, self._buffer[self.end :], self._buffer.size - self.end)
         assert done == 1, done
-        self.end += int(used[0])
+        self.end += used
         self.messages += 1
 
     def take(self) -> Section:
@@ -154,15 +136,15 @@ class Encoder:
 
     def add(self, topics: pa.Array | str, bodies: pa.Array, schedules: Schedules | None = None) -> Iterator[Section]:
         """The sections that are full now. `topics`: one for each body, or one for all. Raises EncodeError."""
-        column = _Column(bodies)
+        column = Column(bodies)
         by_topic = [(topics, None)] if isinstance(topics, str) else rows_by_topic(topics)
         for topic, rows in by_topic:
             if schedules is None:
-                yield from self._add(topic, column, rows, 0, column.rows if rows is None else rows.size, None)
+                yield from self._add(topic, column, rows, column.rows if rows is None else rows.size, None)
                 continue
             rows = np.arange(column.rows, dtype=np.int64) if rows is None else rows
             for schedule, part in schedules.parts(rows):
-                yield from self._add(topic, column, part, 0, part.size, schedule)
+                yield from self._add(topic, column, part, part.size, schedule)
 
     def finish(self) -> Iterator[Section]:
         """What is left."""
@@ -184,22 +166,20 @@ class Encoder:
             self._held_bytes += held.capacity
 
     def _add(
-        self, topic: str, column: _Column, rows: Rows | None, first: int, count: int, schedule: Schedule | None
+        self, topic: str, column: Column, rows: Rows | None, count: int, schedule: Schedule | None
     ) -> Iterator[Section]:
         if count == 0:
             return
         yield from self._holding(topic, schedule)
         held = self._held[topic]
-        at = ffi.NULL if rows is None else ffi.from_buffer("int64_t[]", rows)
         done = 0
         while True:
-            taken = held.put(column, at if rows is None else at + done, first + done, count - done)
-            done += taken
+            done += held.put(column, rows, done, count - done)
             if done == count:
                 break
             # There is no room for the next one.
-            row = first + done if rows is None else int(rows[done])
-            size = lib.ENCODE_SIZE_BYTES + column.body_bytes(row)
+            row = done if rows is None else int(rows[done])
+            size = SIZE_BYTES + column.body_bytes(row)
             if size > SECTION_BYTES:
                 if held.messages:
                     yield held.take()
@@ -237,19 +217,14 @@ class Schedules:
                 yield None if as_any else Schedule(delay, pri), np.ascontiguousarray(rows[begin:end])
 
 
-def _alone(topic: str, column: _Column, row: int, schedule: Schedule | None, *, headers: bool) -> Section:
+def _alone(topic: str, column: Column, row: int, schedule: Schedule | None, *, headers: bool) -> Section:
     size = column.body_bytes(row)
     if size > MAX_MESSAGE_BYTES:
         raise EncodeError(f"topic {topic}: a message of {size} bytes; a broker takes {MAX_MESSAGE_BYTES} from Spark")
     held = _Held(topic, schedule=schedule, headers=headers)
-    held.grow(lib.ENCODE_SIZE_BYTES + size)
+    held.grow(SIZE_BYTES + size)
     held.put_large(column, row)
     return held.take()
-
-
-def is_large(kind: pa.DataType) -> bool:
-    """Whether its offsets have 64 bits."""
-    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
 
 
 def rows_by_topic(topics: pa.Array) -> Iterator[tuple[str, Rows | None]]:

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from mq_shards.pipeline.client import Address, BrokenOffError, BrokerError, Client, Part, Records
-from mq_shards.pipeline.decode import Bytes, DecodeError, Decoder, Progress
+from mq_shards.pipeline.decode import Decoder
+from mq_shards.pipeline.decoding import Bytes, DecodeError, Progress
 from mq_shards.pipeline.topics import Key, Stream
 from pyspark.sql.datasource import InputPartition
 

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
+import pyspark
+from mq_shards.pipeline.arriving import Arrives
 from mq_shards.pipeline.batch import BatchReader, PlainBatchReader
+from mq_shards.pipeline.columns import SCHEMA
 from mq_shards.pipeline.options import OptionError, ReadOptions
-from mq_shards.pipeline.stream import StreamReader
 from mq_shards.pipeline.write import BatchWriter, StreamWriter
 from mq_shards.pipeline.write_options import WriteOptions
 from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import (
-    BinaryType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
-SCHEMA: Final = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("shard", IntegerType()),
-        StructField("seq", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("body", BinaryType()),
-        StructField("id", StringType()),
-        StructField("attributes", MapType(StringType(), StringType())),
-        StructField("broker", StringType()),
-        StructField("batch_index", IntegerType()),
-    ]
-)
+if TYPE_CHECKING:
+    from mq_shards.pipeline.stream import StreamReader
 
 
-class MqShards(DataSource):
+class MqShards(Arrives, DataSource):
     """Topics of mq-shards brokers (docs/pipeline.md). A schema that has only some of the columns reads only those."""
 
     reader_type: ClassVar[type[PlainBatchReader]] = BatchReader
@@ -52,6 +34,13 @@ class MqShards(DataSource):
         return self.reader_type(ReadOptions.parse(self.options, streaming=False), _checked(schema))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        try:
+            from mq_shards.pipeline.stream import StreamReader
+        except ModuleNotFoundError as error:
+            raise OptionError(
+                f"a stream of mqshards needs PySpark 4.2 or later, which tells a source how far it has come: this is "
+                f"{pyspark.__version__}, with which batches are read, and written, and streams written"
+            ) from error
         return StreamReader(ReadOptions.parse(self.options, streaming=True), _checked(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

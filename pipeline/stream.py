@@ -22,7 +22,9 @@ from typing import Final
 
 import pyarrow as pa
 from mq_shards.pipeline import identity
+from mq_shards.pipeline.arriving import Arrives
 from mq_shards.pipeline.client import CONFLICT, BrokerError
+from mq_shards.pipeline.columns import to_arrow
 from mq_shards.pipeline.offsets import Json, Offset
 from mq_shards.pipeline.options import AtSeq, OptionError, ReadOptions
 from mq_shards.pipeline.ranges import ends
@@ -30,7 +32,6 @@ from mq_shards.pipeline.reading import DataLossError, Range
 from mq_shards.pipeline.task import Task, read, tasks
 from mq_shards.pipeline.topics import Brokers, Key, Stream, places
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -47,7 +48,7 @@ GONE: Final = 1 << 62
 log = logging.getLogger(__name__)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Arrives, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """At the driver it lives as long as the query. What reads in the tasks is pickled, and must hold no connection."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
@@ -178,7 +179,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Task)
-        return read(partition, to_arrow_schema(self._schema, timezone="UTC"), self._options)
+        return read(partition, to_arrow(self._schema), self._options)
 
     # --- the named reader -------------------------------------------------------------------------------------------
 

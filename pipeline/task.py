@@ -12,7 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 from mq_shards.pipeline.client import BrokenOffError, BrokerError, Client
-from mq_shards.pipeline.decode import DecodeError, Decoder
+from mq_shards.pipeline.decode import Decoder
+from mq_shards.pipeline.decoding import DecodeError
 from mq_shards.pipeline.options import ReadOptions
 from mq_shards.pipeline.ranges import split
 from mq_shards.pipeline.reading import Range, RangeReader

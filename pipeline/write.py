@@ -10,21 +10,31 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from mq_shards.pipeline.arriving import Arrives
+from mq_shards.pipeline.checksum import crc32c
 from mq_shards.pipeline.client import Address, Client
+from mq_shards.pipeline.contents import MAP
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.publish import Batch, abandon, publish
 from mq_shards.pipeline.staging import Stage, Staged
 from mq_shards.pipeline.write_columns import Columns
 from mq_shards.pipeline.write_options import WriteOptions
-from mq_shards.shards.checksum import crc32c
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql import datasource
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 _QUERY: Final = "sql.streaming.queryId"
+_ROWS: Final = 10_000  # of PySpark 4.0, which gives a stream's writer rows, and not Arrow's batches
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as _StreamWriter
+else:
+    _StreamWriter = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
 
 
 @dataclass(frozen=True)
@@ -36,7 +46,7 @@ class Written(WriterCommitMessage):
     staged: tuple[Staged, ...]
 
 
-class BatchWriter(DataSourceArrowWriter):
+class BatchWriter(Arrives, DataSourceArrowWriter):
     """Spark pickles it and sends it to the tasks, and has the same one commit: it holds no connection."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
@@ -61,15 +71,17 @@ class BatchWriter(DataSourceArrowWriter):
         abandon(_in_order(messages))
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(Arrives, _StreamWriter):
     """One writes in the tasks, one made anew for each micro-batch commits at the driver."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
         self._columns = Columns.of(schema, options.topic)
+        self._names = schema.fieldNames()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        return _stage(iterator, self._columns, self._options, self._options.writer or _writer_of_query())
+        batches = _batches(iterator, self._names)
+        return _stage(batches, self._columns, self._options, self._options.writer or _writer_of_query())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         staged = _in_order(messages)
@@ -105,6 +117,30 @@ def _brokers_of(staged: Iterable[Staged]) -> list[Address]:
 def broker_of(brokers: Sequence[Address], topic: str) -> Address:
     """Which of them has a topic."""
     return brokers[crc32c(topic.encode()) % len(brokers)]
+
+
+def _batches(given: Iterator[Any], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Of batches, or of rows."""
+    for first in given:
+        if isinstance(first, pa.RecordBatch):
+            yield first
+            continue
+        rows = [first, *islice(given, _ROWS - 1)]
+        columns = [_column([row[place] for row in rows]) for place in range(len(names))]
+        yield pa.RecordBatch.from_arrays(columns, names=list(names))
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Maps are dicts here, which Arrow would take for structs."""
+    some = next((value for value in values if value is not None), None)
+    if isinstance(some, dict):
+        return pa.array([None if value is None else list(value.items()) for value in values], MAP)
+    if isinstance(some, list):  # Kafka's headers
+        headers = [None if value is None else [(one[0], bytes(one[1] or b"")) for one in value] for value in values]
+        return pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
+    if isinstance(some, bytearray):
+        return pa.array([None if value is None else bytes(value) for value in values], pa.binary())
+    return pa.array(values)
 
 
 def _stage(batches: Iterable[pa.RecordBatch], columns: Columns, options: WriteOptions, writer: str) -> Written:

@@ -123,6 +123,30 @@ def stderr_to(path: Path) -> Iterator[None]:
         os.close(before)
 
 
+@pytest.fixture(scope="module", params=["core", "python"])
+def either(request: pytest.FixtureRequest) -> Iterator[str]:
+    """With the C core, and as if there were none."""
+    from mq_shards.pipeline import (
+        contents,
+        decode,
+        decode_core,
+        decode_python,
+        encode,
+        encode_core,
+        encode_python,
+        task,
+    )
+
+    reads, writes = {"core": (decode_core, encode_core), "python": (decode_python, encode_python)}[request.param]
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (decode, task):
+            patch.setattr(module, "Decoder", reads.Decoder)
+        for module in (encode, contents):
+            patch.setattr(module, "join", writes.join)
+        patch.setattr(encode, "Column", writes.Column)
+        yield request.param
+
+
 @pytest.fixture
 def gateway() -> Iterator[Gateway]:
     from tests.pipeline.serving import serving

@@ -13,11 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.pipeline import decode
-from mq_shards.pipeline.contents import MAP, contents, key_hash
+from mq_shards.pipeline.contents import MAP, contents
 from mq_shards.pipeline.encode import EncodeError
+from mq_shards.pipeline.key_hash import key_hash
 
 from tests.pipeline.serving import Message, record, runs
 from tests.pipeline.test_reading import HEADERS, SCHEMA, encoded
+
+pytestmark = pytest.mark.usefixtures("either")
 
 OURS = ("pri", "ttr_ms", "delay_ms")
 texts = st.text(max_size=12)

@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mq_shards.pipeline.encode import MAX_MESSAGE_BYTES, SECTION_BYTES, EncodeError, Encoder, Section
 
+pytestmark = pytest.mark.usefixtures("either")
+
 Rows = Sequence[tuple[str, bytes]]
 KINDS = (pa.binary(), pa.large_binary())
 TEXTS = (pa.string(), pa.large_string())

@@ -6,7 +6,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from mq_shards.pipeline import decode, task
+from mq_shards.pipeline import decoding, task
 from mq_shards.pipeline.client import Address
 from mq_shards.pipeline.options import ReadOptions
 from mq_shards.pipeline.reading import DataLossError, Range
@@ -87,7 +87,7 @@ def test_what_broke_off_or_came_wrong_is_asked_for_again(gateway: Gateway) -> No
 
 def test_batches_that_are_full_have_rows_of_several_topics(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = fill(gateway)
-    monkeypatch.setattr(decode, "BATCH_MESSAGES", 4)
+    monkeypatch.setattr(decoding, "BATCH_MESSAGES", 4)
     table = read(gateway)
     assert by_topic(table) == sent and max(map(len, table["seq"].chunks)) == 4
 

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mq_shards.csrc import decompression
-from mq_shards.pipeline import decode
+from mq_shards.pipeline import decode, decoding
 
 from tests.pipeline.serving import Message, record, run, runs
 from tests.pulsar.test_batches import COMPRESSIONS
 from tests.pulsar.wire import batch_of, batch_with, entry_of, metadata
+
+pytestmark = pytest.mark.usefixtures("either")
 
 SCHEMA = pa.schema(
     [
@@ -57,7 +59,7 @@ def rows_of(*contents: bytes, piece: int = 1 << 30, schema: pa.Schema = SCHEMA) 
     while whole or left:
         left, whole = left + whole[:piece], whole[piece:]
         progress, used = decoder.decode(np.frombuffer(left, np.uint8).copy())
-        assert used or progress is decode.Progress.FULL or whole, "it goes on"
+        assert used or progress is decoding.Progress.FULL or whole, "it goes on"
         left = left[used:]
         if (batch := decoder.take()) is not None:
             batch.validate(full=True)
@@ -142,8 +144,8 @@ def test_metadata_of_one_message_that_is_no_text_is_given_as_it_is() -> None:
 
 def test_a_batch_of_more_rows_than_fit_goes_on_where_it_was_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """More rows than a batch of Arrow's holds, or more bodies and attributes."""
-    monkeypatch.setattr(decode, "BATCH_MESSAGES", 1000)
-    count = 3 * decode.BATCH_MESSAGES + 5
+    monkeypatch.setattr(decoding, "BATCH_MESSAGES", 1000)
+    count = 3 * decoding.BATCH_MESSAGES + 5
     rows = rows_of(batch(*((b"%d" % n, {}) for n in range(count)), how="zstd"))
     assert [row["body"] for row in rows] == [b"%d" % n for n in range(count)]
     assert [row["batch_index"] for row in rows] == list(range(count))
@@ -225,6 +227,6 @@ def test_a_run_that_ends_within_a_record_is_seen() -> None:
     damaged[80] ^= 1
     decoder = decode.Decoder("b", SCHEMA, 1)
     decoder.turn_to("t", 7, 0, 1, 0)
-    with pytest.raises(decode.DecodeError):
+    with pytest.raises(decoding.DecodeError):
         decoder.decode(np.frombuffer(bytes(damaged), np.uint8).copy())
     assert decoder.take() is None

@@ -1,0 +1,103 @@
+"""What both decoders (decode_core.py, decode_python.py) say and have in common: how batches are cut, what is the same
+for all rows of a topic, and how memory becomes Arrow's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+BATCH_MESSAGES: Final = 32768
+BATCH_BODY_BYTES: Final = 4 << 20
+SMALL_MESSAGE_BYTES: Final = 4096
+MAX_BODY_BYTES: Final = (1 << 31) - 1  # what an Arrow binary column of 32-bit offsets, and so Spark, can hold
+# What a batch says that it takes when it is opened; of one that takes more there is a row, as it lies there.
+MAX_OPENED_BYTES: Final = 128 << 20
+ID_PREFIX_BYTES: Final = 17  # of the broker's id, and a dash: ids are unique over brokers
+UTC_US: Final = pa.timestamp("us", tz="UTC")
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int32]
+
+
+class DecodeError(Exception):
+    """What came is not what the broker's log says, or not what was asked for."""
+
+
+class Progress(Enum):
+    MORE = "more"  # what has come is done with, but for a piece of a record
+    FULL = "full"  # a batch is
+
+
+class Constant:
+    """What is the same for all messages of a topic, and which rows of a batch are of which."""
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+        self._ranges: list[tuple[int, str, int]] = []  # the first row of each, its topic and shard
+        # For the largest batch so far; the first two of one topic alone.
+        self._shards: tuple[int, pa.Array] | None = None
+        self._topics: tuple[str, pa.Array] | None = None
+        self._brokers: pa.Array = pa.array([], pa.string())
+
+    def turn_to(self, topic: str, shard: int, row: int) -> None:
+        if self._ranges and self._ranges[-1][0] == row:
+            self._ranges.pop()
+        self._ranges.append((row, topic, shard))
+
+    def begin(self) -> None:
+        """A new batch, of the last topic so far."""
+        _, topic, shard = self._ranges[-1]
+        self._ranges = [(0, topic, shard)]
+
+    def brokers(self, n: int) -> pa.Array:
+        if len(self._brokers) < n:
+            self._brokers = repeated(self._broker, n)
+        return self._brokers[:n]
+
+    def topics(self, n: int) -> pa.Array:
+        if len(self._ranges) > 1:
+            names = pa.array([topic for _, topic, _ in self._ranges], pa.string())
+            places = np.repeat(np.arange(len(names), dtype=np.int32), self._counts(n))
+            return pa.DictionaryArray.from_arrays(pa.array(places), names).dictionary_decode()
+        topic = self._ranges[0][1]
+        if self._topics is None or self._topics[0] != topic or len(self._topics[1]) < n:
+            self._topics = topic, repeated(topic, n)
+        return self._topics[1][:n]
+
+    def shards(self, n: int) -> pa.Array:
+        if len(self._ranges) > 1:
+            shards = np.array([shard for _, _, shard in self._ranges], np.int32)
+            return fixed(pa.int32(), np.repeat(shards, self._counts(n)), n)
+        shard = self._ranges[0][2]
+        if self._shards is None or self._shards[0] != shard or len(self._shards[1]) < n:
+            self._shards = shard, fixed(pa.int32(), np.full(n, shard, np.int32), n)
+        return self._shards[1][:n]
+
+    def _counts(self, n: int) -> npt.NDArray[np.int64]:
+        begins = [*(row for row, _, _ in self._ranges), n]
+        return np.array([end - begin for begin, end in pairwise(begins)], np.int64)
+
+
+def id_prefix(broker: str) -> bytes:
+    """With which all ids of a broker's messages begin: half of its own."""
+    return f"{broker[: ID_PREFIX_BYTES - 1]:0>{ID_PREFIX_BYTES - 1}}-".encode("ascii")
+
+
+def repeated(text: str, n: int) -> pa.Array:
+    encoded = text.encode()
+    offsets = np.arange(n + 1, dtype=np.int32) * np.int32(len(encoded))
+    return texts(pa.string(), offsets, np.frombuffer(encoded * n, np.uint8), n)
+
+
+def fixed(kind: pa.DataType, values: npt.NDArray[Any], n: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(values[:n])])
+
+
+def texts(kind: pa.DataType, offsets: Offsets, data: Bytes, n: int) -> pa.Array:
+    return pa.Array.from_buffers(kind, n, [None, pa.py_buffer(offsets[: n + 1]), pa.py_buffer(data[: offsets[n]])])

@@ -1,0 +1,46 @@
+"""What both ways of writing (encode_core.py, encode_python.py) are given and say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+SIZE_BYTES: Final = 4  # before each body
+# Why a row's headers cannot be written.
+UNSOUND, TOO_MANY, NAMELESS = 1, 2, 3
+
+Bytes = npt.NDArray[np.uint8]
+Rows = npt.NDArray[np.int64]
+Offsets = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A column of headers: row i has the entries begins[i] to ends[i] - 1. `key_hashes` of each row; 0: it has none."""
+
+    begins: Offsets
+    ends: Offsets
+    name_offsets: Offsets
+    names: Bytes
+    value_offsets: Offsets
+    values: Bytes
+    key_hashes: npt.NDArray[np.uint32] | None
+
+
+def is_large(kind: pa.DataType) -> bool:
+    """Whether its offsets have 64 bits."""
+    return bool(pa.types.is_large_binary(kind) or pa.types.is_large_string(kind))
+
+
+def text(column: pa.Array) -> tuple[npt.NDArray[Any], Bytes]:
+    """Offsets, and what they lead into."""
+    dtype = np.int64 if is_large(column.type) else np.int32
+    _, offsets, data = column.buffers()
+    found: npt.NDArray[Any] = np.zeros(1, dtype)
+    if len(column):
+        found = np.frombuffer(offsets, dtype)[column.offset : column.offset + len(column) + 1]
+    return found, np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
