@@ -89,6 +89,7 @@ class Totals(NamedTuple):
     current_segment: int
     records_written: int
     records_migrated: int
+    unreadable: int
     draining: bool
 
 

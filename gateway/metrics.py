@@ -40,6 +40,7 @@ _TOTALS: Final = (
     ("published", True, "published", "Messages that were published, to whatever topic or tube."),
     ("records_written", True, "log_records_written", "Records that were written to logs."),
     ("records_migrated", True, "log_records_moved", "Records that compaction has moved."),
+    ("unreadable", True, "messages_unreadable", "Messages left out because the medium under their log has failed."),
 )
 _DURATIONS: Final = (
     ("turn", "turn_seconds", "Turns of workers in which there was something to do."),

@@ -10,12 +10,18 @@ The import alone registers it with the session that is active, if there is one.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 try:
+    from mq_shards.pipeline.source import MqShards
     from pyspark.sql import SparkSession
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError("the pipeline needs Spark: pip install 'mq-shards[spark]', and Java 17") from error
-
-from mq_shards.pipeline.source import MqShards
+    needed = f"the pipeline needs Spark: pip install 'mq-shards[spark]', and Java 17 (there is no {error.name})"
+    # The command's own module is in this package, so it would have a traceback.
+    if Path(sys.argv[0]).name == "mq-pipeline":
+        sys.exit(f"mq-pipeline: {needed}")
+    raise ModuleNotFoundError(needed) from error
 
 __all__ = ["MqShards", "register"]
 

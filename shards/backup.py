@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from mq_shards.shards import durable
+from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.manifest import Manifest, ManifestError
 from mq_shards.shards.reader.scan import Columns, FileScan
@@ -35,10 +35,12 @@ from mq_shards.shards.store import (
     RECORD_HEADER,
     SEGMENT_HEADER,
     SHARD_NAME,
+    Header,
     Meta,
     StoreError,
     decode_header,
     explained,
+    is_header,
     never_written,
     read_meta,
     segment_name,
@@ -54,6 +56,7 @@ TRIES: Final = 20  # while retention takes away what was about to be opened, or 
 WRITE_TRIES: Final = 5
 WRITE_S: Final = 0.02  # a write to the page cache is over long before
 ALL_KINDS: Final = 0xFFFFFFFF
+NO_HEADER: Final = 1  # when a segment was begun whose header is damaged
 STAGED: Final = "staged"
 WRITERS: Final = "writers"
 _COPIES: Final = re.compile(r"\d{10}\.names")
@@ -268,10 +271,10 @@ class _Making:
             fd = opened[segment]
             if never_written(fd):
                 continue  # it waits for its first record
-            header = decode_header(os.pread(fd, SEGMENT_HEADER.size, 0))
+            header = self._header(fd)
             name = self._name(shard, segment)
             before = self._before.get(name)
-            if end and before is not None and (before.begun_ns, before.bytes) == (header.time_ns, end):
+            if end and before is not None and (before.begun_ns, before.bytes) == (header.time_ns or NO_HEADER, end):
                 sizes[segment] = end  # it was whole when it was copied
             else:
                 sizes[segment] = self._whole_bytes(fd, segment, name, end)
@@ -279,11 +282,18 @@ class _Making:
         return sizes
 
     @staticmethod
+    def _header(fd: int) -> Header:
+        content = medium.read(fd, SEGMENT_HEADER.size, 0)
+        if len(content) == SEGMENT_HEADER.size and not is_header(content):
+            return Header(0, 0, 0, 0, 0, 0)  # it is damaged, which its broker says
+        return decode_header(content)
+
+    @staticmethod
     def _name(shard: int, segment: int) -> str:
         return f"{shard_path(Path(), shard).name}/{segment_name(segment)}"
 
     def _copy_segment(self, shard: int, segment: int, fd: int, size: int, folder: Path) -> None:
-        begun_ns = decode_header(os.pread(fd, SEGMENT_HEADER.size, 0)).time_ns
+        begun_ns = self._header(fd).time_ns or NO_HEADER
         name = self._name(shard, segment)
         before = self._before.get(name)
         if before is not None and before.begun_ns == begun_ns and self._goes_on(before, fd, size):
@@ -311,7 +321,7 @@ class _Making:
         """Whether there is a whole record behind what is none, as in recovery. What is being written may look so while
         it is read, and is whole a moment later."""
         for _ in range(WRITE_TRIES):
-            window = os.pread(fd, min(PIECE_BYTES, size - bad), bad)
+            window = medium.read(fd, min(PIECE_BYTES, size - bad), bad)
             if self._is_whole(window, 0, segment):
                 return False
             places = range(8, len(window) - RECORD_HEADER.size, 8)
@@ -333,7 +343,7 @@ class _Making:
         with (self._to / before.at).open("rb") as copy:
             for at in range(0, before.bytes, PIECE_BYTES):
                 count = min(PIECE_BYTES, before.bytes - at)
-                if copy.read(count) != os.pread(fd, count, at):
+                if copy.read(count) != medium.read(fd, count, at):
                     return False
         return True
 
@@ -344,7 +354,7 @@ class _Making:
         try:
             os.ftruncate(out, at)  # what a backup that was cut short has left
             while at < size:
-                data = os.pread(fd, min(PIECE_BYTES, size - at), at)
+                data = medium.read(fd, min(PIECE_BYTES, size - at), at)
                 if not data:
                     raise StoreError(f"{path.name}: the segment was cut while it was copied")
                 crc = crc32c(data, crc)

@@ -8,7 +8,6 @@ Only looks: a broker may be using it.
 from __future__ import annotations
 
 import argparse
-import mmap
 import os
 import sys
 from collections.abc import Iterator
@@ -16,12 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from mq_shards.shards import medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.store import (
     RECORD_HEADER,
     SEGMENT_HEADER,
     SHARD_NAME,
-    Content,
     StoreError,
     decode_header,
     explained,
@@ -53,7 +52,7 @@ class Damage:
     until: int
 
 
-def _whole_record(content: Content, offset: int, segment: int) -> tuple[Record, int] | None:
+def _whole_record(content: bytes, offset: int, segment: int) -> tuple[Record, int] | None:
     """The record that begins at `offset`, and its length, if there is one."""
     if offset + RECORD_HEADER.size > len(content):
         return None
@@ -69,7 +68,7 @@ def _whole_record(content: Content, offset: int, segment: int) -> tuple[Record, 
     return record, size
 
 
-def decode(content: Content) -> Iterator[Record | Damage]:
+def decode(content: bytes) -> Iterator[Record | Damage]:
     """The records of a segment in order, and the places that are damaged. Raises StoreError if the header is wrong."""
     segment = decode_header(content).segment
     offset = SEGMENT_HEADER.size
@@ -102,8 +101,7 @@ def decode_segment(source: Path | bytes) -> Iterator[Record | Damage]:
         if os.fstat(file.fileno()).st_size == 0:
             yield from decode(b"")
             return
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
-            yield from decode(content)
+        yield from decode(medium.read(file.fileno(), os.fstat(file.fileno()).st_size, 0))
 
 
 def _described(entry: Record | Damage) -> str:
@@ -165,4 +163,3 @@ def main(argv: list[str]) -> int:
     except BrokenPipeError:  # `dump DIR | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1 if damaged else 0
-

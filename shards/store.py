@@ -15,7 +15,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import mmap
 import os
 import re
 import stat
@@ -24,9 +23,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol
 
-from mq_shards.shards import durable
+from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.manifest import NAME as MANIFEST
 from mq_shards.shards.manifest import Manifest, ManifestError
@@ -53,8 +52,7 @@ KNOWN_NAME: Final = re.compile(r"\d{10}\.(log(\.new)?|names|index(\.new)?|torn|o
 SEGMENT_HEADER: Final = struct.Struct("<QIIIIQI4xQ12xI")
 SEGMENT_MAGIC: Final = 0x31304752535148
 RECORD_HEADER: Final = struct.Struct("<IIBBHIQQQ")
-
-Content: TypeAlias = bytes | mmap.mmap
+PIECE_BYTES: Final = 1 << 20
 
 
 class StoreError(Exception):
@@ -271,10 +269,13 @@ def never_written(fd: int) -> bool:
     size = os.fstat(fd).st_size
     if size < SEGMENT_HEADER.size:
         return True
-    if any(os.pread(fd, SEGMENT_HEADER.size, 0)):
+    if medium.is_failing(fd, SEGMENT_HEADER.size, 0) or any(os.pread(fd, SEGMENT_HEADER.size, 0)):
         return False
-    with mmap.mmap(fd, size, prot=mmap.PROT_READ) as content:
-        return first_not_zero(content, 0) == size
+    for at in range(0, size, PIECE_BYTES):
+        count = min(PIECE_BYTES, size - at)
+        if medium.is_failing(fd, count, at) or any(os.pread(fd, count, at)):
+            return False
+    return True
 
 
 def _look(fd: int, shard: int, shards: int) -> Found:
@@ -282,11 +283,12 @@ def _look(fd: int, shard: int, shards: int) -> Found:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         return Found(None, why_foreign="it is not a file")
+    if medium.is_failing(fd, SEGMENT_HEADER.size, 0):
+        return Found(None, bytes=status.st_size)
     content = os.pread(fd, SEGMENT_HEADER.size, 0)
     if len(content) < SEGMENT_HEADER.size or not any(content):
         return Found(0, bytes=status.st_size)
-    magic, *_, crc = SEGMENT_HEADER.unpack(content)
-    if magic != SEGMENT_MAGIC or crc != crc32c(content[: SEGMENT_HEADER.size - 4]):
+    if not is_header(content):
         return Found(None, bytes=status.st_size)
     header = decode_header(content)
     why = ""
@@ -302,7 +304,7 @@ def _read_begun(path: Path) -> int:
     """The wall clock in a segment's header; 0 if it has none."""
     with path.open("rb", buffering=0) as file:
         try:
-            return decode_header(os.pread(file.fileno(), SEGMENT_HEADER.size, 0)).time_ns
+            return decode_header(medium.read(file.fileno(), SEGMENT_HEADER.size, 0)).time_ns
         except StoreError:
             return 0
 
@@ -576,12 +578,18 @@ class Header(NamedTuple):
     log_began_ns: int  # wall clock, the same in all segments of a log; 0: not known
 
 
-def decode_version(header: Content) -> int:
+def decode_version(header: bytes) -> int:
     """What a segment's header says, whether it is known or not."""
     return int(SEGMENT_HEADER.unpack_from(header)[1])
 
 
-def decode_header(content: Content) -> Header:
+def is_header(content: bytes) -> bool:
+    """Of whatever version."""
+    magic, *_, crc = SEGMENT_HEADER.unpack_from(content)
+    return bool(magic == SEGMENT_MAGIC and crc == crc32c(content[: SEGMENT_HEADER.size - 4]))
+
+
+def decode_header(content: bytes) -> Header:
     if len(content) < SEGMENT_HEADER.size:
         raise StoreError(f"a segment has a header of {SEGMENT_HEADER.size} bytes, this has {len(content)} in all")
     magic, version, shard, shards, segment, time_ns, previous_end, began_ns, crc = SEGMENT_HEADER.unpack_from(content)
@@ -595,7 +603,7 @@ def decode_header(content: Content) -> Header:
     return Header(shard, shards, segment, time_ns, previous_end, began_ns)
 
 
-def first_not_zero(content: Content, start: int) -> int:
+def first_not_zero(content: bytes, start: int) -> int:
     found = re.compile(rb"[^\0]").search(content, start)
     return found.start() if found else len(content)
 

@@ -162,6 +162,19 @@ class Worker:
                     shard, topics, messages[0], shard,
                 )  # fmt: skip
 
+    def _tell_of_lost(self) -> None:
+        place, topic = ffi.new("struct damage *"), ffi.new("const char **")
+        told = more = 0
+        while left := lib.worker_lost(self._worker, place, topic):
+            told += 1
+            log.error(
+                "shard %d, segment %d, offset %d: a message of %s cannot be read (a medium error), and is left out",
+                place.shard, place.segment, place.offset, ffi.string(topic[0]).decode("latin-1"),
+            )  # fmt: skip
+            more = left - 1
+        if more:
+            log.error("%d more messages cannot be read, and are left out", more)
+
     def _recover_shard(self, shard: int, found: Any) -> None:  # noqa: ANN401
         files = self._files[shard] = ShardFiles(self._store(shard))
         if not self._in_memory:
@@ -224,6 +237,7 @@ class Worker:
                 self._failing_since = None
                 self._control.send({"did": "disk", "state": "ok"})
             if time.monotonic_ns() >= tick_at:
+                self._tell_of_lost()
                 busy = self._tidy()
                 tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else TICK_NS // TIDIED_IN)
 

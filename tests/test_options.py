@@ -40,7 +40,8 @@ def complaint(*arguments: str) -> str:
 
 def nsq(*sets: str) -> dict[str, object]:
     """The section as it is with these after --set."""
-    return dict(parse([word for text in sets for word in ("--set", f"nsq.{text}")]).settings["nsq"])
+    given = [word for text in sets for word in ("--set", f"nsq.{text}")]
+    return dict(parse(["--listen", "nsq://127.0.0.1:4150", *given]).settings["nsq"])
 
 
 @pytest.fixture

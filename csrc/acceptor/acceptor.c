@@ -570,6 +570,7 @@ static void add_worker(struct broker_totals *out, const struct worker_board *b) 
     out->published += read_of(&b->published);
     out->records_written += read_of(&b->records_written);
     out->records_migrated += read_of(&b->records_migrated);
+    out->unreadable += read_of(&b->unreadable);
     uint64_t oldest = read_of(&b->oldest_segment), current = read_of(&b->current_segment);
     if (oldest < out->oldest_segment) out->oldest_segment = oldest;
     if (current > out->current_segment) out->current_segment = current;

@@ -192,7 +192,7 @@ const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32
 struct broker_totals {
     uint64_t total_connections, connections;
     uint64_t urgent, ready, reserved, delayed, buried, topics, timeouts, total_jobs, published;
-    uint64_t oldest_segment, current_segment, records_written, records_migrated;
+    uint64_t oldest_segment, current_segment, records_written, records_migrated, unreadable;
     bool draining;
 };
 void acceptor_totals(const struct acceptor *a, struct broker_totals *out);

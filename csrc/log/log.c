@@ -15,6 +15,7 @@
 #include "base/crc32c.h"
 #include "log/copies.h"
 #include "log/log_state.h"
+#include "log/reads.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "records are written as they lie in memory");
 _Static_assert(SEGMENT_MAX_BYTES <= UINT32_MAX, "an offset is half of a log_position");
@@ -33,7 +34,7 @@ static struct segment *waiting(const struct log *log) {
 /* --- making and freeing ------------------------------------------------------------------------------------------- */
 
 struct log *log_new(uint32_t shard, uint32_t shards) {
-    struct log *log = calloc(1, sizeof *log);
+    struct log *log = reads_guard() ? calloc(1, sizeof *log) : NULL;
     if (log == NULL) return NULL;
     log->shard = shard;
     log->shards = shards;
@@ -174,7 +175,8 @@ static bool open_recovered(struct log *log, struct segment *s, uint64_t size, ui
     enum header header = size < LOG_HEADER_BYTES ? HEADER_FOREIGN : read_header(log, s);
     if (header == HEADER_UNKNOWN) errno = EPROTO;
     if (header == HEADER_FOREIGN || header == HEADER_UNKNOWN) return false;
-    if (header == HEADER_DAMAGED && !mend_header(log, s)) return false;
+    /* A medium that cannot be read is not written to either: it is served as it is. */
+    if (header == HEADER_DAMAGED && !mend_header(log, s) && errno != EIO) return false;
     s->is_old = header == HEADER_OLD;
     s->end_known = end_offset != UINT64_MAX;
     s->end = s->end_known ? end_offset : size;
@@ -483,6 +485,35 @@ const struct record *log_read(const struct log *log, log_position position) {
     }
     if (i >= log->count || offset >= log->segments[i].end) return NULL;
     return (const struct record *)(const void *)(log->segments[i].map + offset);
+}
+
+/* The file itself, in the place of the zeros that a touch has left. */
+static bool map_again(const struct log *log, const uint8_t *at) {
+    size_t bytes;
+    const uint8_t *page = reads_page(at, &bytes);
+    for (uint32_t i = 0; i < log->count; i++) {
+        const struct segment *s = &log->segments[i];
+        if (page < s->map || page >= s->map + s->map_bytes) continue;
+        int access = s->copied ? PROT_READ | PROT_WRITE : PROT_READ;
+        void *place = s->map + (page - s->map);
+        return mmap(place, bytes, access, MAP_SHARED | MAP_FIXED, s->fd, (off_t)(page - s->map)) == place;
+    }
+    return false;
+}
+
+__attribute__((cold, noinline)) static bool cannot_read(const struct log *log, const uint8_t *failed) {
+    /* Zeros that stay there would be taken for what was written. */
+    if (!map_again(log, failed)) abort();
+    return false;
+}
+
+bool log_readable(const struct log *log, const struct record *r) {
+    const uint8_t *failed;
+    if ((uintptr_t)r - (uintptr_t)log->staging < log->staging_bytes) return true;
+    if (!reads_touch(r, sizeof *r, &failed)) return cannot_read(log, failed);
+    /* A file that was cut short beneath us and written to again has zeros. */
+    if (r->bytes < sizeof *r || r->bytes > SEGMENT_MAX_BYTES) return false;
+    return reads_touch(r, r->bytes, &failed) || cannot_read(log, failed);
 }
 
 /* --- at recovery ---------------------------------------------------------------------------------------------------- */

@@ -137,6 +137,9 @@ enum log_result log_flush(struct log *log);
  * flush. NULL if the position is outside of what the log holds; it must otherwise be one that log_append or log_scan
  * told. */
 const struct record *log_read(const struct log *log, log_position position);
+/* Whether that record can be read, all of it: if its medium fails, whoever reads it nevertheless is ended by SIGBUS. Of what log_read
+ * has just told; may be asked again, as media come back. */
+bool log_readable(const struct log *log, const struct record *r);
 static inline const void *record_attributes(const struct record *r) {
     return r + 1;
 }
@@ -157,7 +160,8 @@ static inline uint64_t record_stride(const struct record *r) {
  * else *offset again: a record torn by a crash in the middle of a write, or damage that nothing whole comes after. -1:
  * damage from *bad to *offset, where it goes on: with a whole record, or at the end, if the header of the next segment
  * says that this one was longer. (Add all segments before scanning the first, then.) Takes time linear in the segment's
- * size, whatever is in it. */
+ * size, whatever is in it. What cannot be read is damage too, and at the end of a log it is none that a crash has left: the log
+ * goes on behind it, in a new segment. */
 int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
 /* Cuts a segment at recovery where log_scan said that it ends, so that nothing stale can follow what is appended.
  * False with errno if the file cannot be cut. */

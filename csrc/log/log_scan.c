@@ -7,6 +7,7 @@
 
 #include "base/crc32c.h"
 #include "log/log_state.h"
+#include "log/reads.h"
 
 #define SCAN_WINDOW      ((uint64_t)1 << 20)
 #define SCAN_AHEAD       ((uint64_t)8 << 20)
@@ -78,7 +79,7 @@ static uint64_t find_whole(const struct segment *s, uint64_t offset, struct pref
 /* Where the header of the next segment says that this one ends, or 0. */
 static uint64_t expected_end(const struct log *log, uint32_t segment) {
     const struct segment *next = segment_find(log, segment + 1);
-    if (next == NULL || next->end < LOG_HEADER_BYTES) return 0;
+    if (next == NULL || next->end < LOG_HEADER_BYTES || next->header_damaged) return 0;
     struct segment_header h;
     memcpy(&h, next->map, sizeof h);
     /* One that was larger than usual, and has been cut short, is mapped as it is. */
@@ -95,12 +96,46 @@ static void read_ahead(const struct segment *s, uint64_t window) {
     (void)madvise(s->map + window, (size_t)(left < SCAN_WINDOW ? left : SCAN_WINDOW), MADV_POPULATE_READ);
 }
 
+/* What cannot be read becomes zeros, which are no record. Nobody knows of anything there: a log that is in use is left as it is. */
+static void look(struct segment *s, uint64_t from, uint64_t until) {
+    const uint8_t *failed;
+    while (from < until && !reads_touch(s->map + from, (size_t)(until - from), &failed)) {
+        size_t bytes;
+        const uint8_t *page = reads_page(failed, &bytes);
+        from = (uint64_t)(page - s->map) + bytes;
+        s->unreadable_until = from < s->end ? from : s->end;
+        /* To this one nothing is written any more. */
+        s->is_old = true;
+    }
+}
+
+static void look_upto(struct segment *s, uint64_t offset) {
+    if (s->end_known) return;
+    if (offset > s->end) offset = s->end;
+    while (s->readable < offset) {
+        uint64_t window = s->readable;
+        uint64_t until = s->end - window < SCAN_WINDOW ? s->end : window + SCAN_WINDOW;
+        read_ahead(s, window);
+        look(s, window, until);
+        s->readable = until;
+    }
+}
+
+/* Its length is in the first window, and says how many more it takes. */
+static void look_at_record(struct segment *s, uint64_t at) {
+    if (s->end_known) return;
+    look_upto(s, at + sizeof(struct record));
+    uint32_t bytes = 0;
+    if (at + sizeof bytes <= s->end) memcpy(&bytes, s->map + at, sizeof bytes);
+    if (at + bytes <= s->end) look_upto(s, at + bytes);
+}
+
 int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad) {
-    const struct segment *s = segment_find(log, segment);
+    struct segment *s = segment_find(log, segment);
     assert(s != NULL && s->end >= LOG_HEADER_BYTES && *offset % 8 == 0);
     uint64_t at = *offset == 0 ? LOG_HEADER_BYTES : *offset;
     if (*offset == 0) {
-        read_ahead(s, 0);
+        if (s->end_known) read_ahead(s, 0);
         if (s->header_damaged) {
             *bad = 0;
             *offset = LOG_HEADER_BYTES;
@@ -108,16 +143,22 @@ int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const st
         }
     }
     *bad = 0;
+    look_at_record(s, at);
     if (whole(s, at, NULL)) {
         *record = (const struct record *)(const void *)(s->map + at);
         *offset = at + record_stride(*record);
-        if (at / SCAN_WINDOW != *offset / SCAN_WINDOW) read_ahead(s, *offset / SCAN_WINDOW * SCAN_WINDOW);
+        if (s->end_known && at / SCAN_WINDOW != *offset / SCAN_WINDOW)
+            read_ahead(s, *offset / SCAN_WINDOW * SCAN_WINDOW);
         return 1;
     }
     bool dirty = false;
+    look_upto(s, s->end);
     uint64_t next = find_whole(s, at, log->prefixes, &dirty);
     uint64_t expected = expected_end(log, segment);
     if (next == 0 && expected > at) next = expected;
+    /* What was there nobody knows: it is not cut off. */
+    uint64_t behind = s->unreadable_until & ~(uint64_t)7;
+    if (next == 0 && behind > at) next = behind;
     if (next != 0) {
         *bad = at;
         *offset = next;

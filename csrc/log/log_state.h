@@ -18,7 +18,9 @@ struct segment {
     uint64_t end;       /* written up to here */
     uint64_t allocated; /* the disk has room up to here */
     uint64_t mark;      /* what `flushed` was after the last write to it; 0 if there was none yet */
-    uint8_t *map;       /* of the whole capacity; to be read below `end` only */
+    uint64_t readable;  /* while it is read back: up to here its pages can be read, or are zeros in their place ... */
+    uint64_t unreadable_until; /* ... up to here at most; 0: all can */
+    uint8_t *map;              /* of the whole capacity; to be read below `end` only */
     uint64_t map_bytes;
     struct copies copies; /* of the active one, those that wait, and while a log is read back */
 };

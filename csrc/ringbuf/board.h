@@ -50,6 +50,7 @@ struct worker_board {
     uint64_t current_segment;
     uint64_t records_written;
     uint64_t records_migrated;
+    uint64_t unreadable;      /* messages that were left out because their medium had failed */
     uint64_t catalog_version; /* rises when a topic or a subscription is made or deleted */
     struct time_histogram durations[BOARD_DURATIONS];
 };

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/subscription.h"
 #include "shards/worker.h"
 
@@ -252,6 +253,23 @@ static bool finish_sampled(struct worker *w, uint32_t subscription, uint32_t del
     return left.words > 0 || subscription_finished(w, subscription, d->seq);
 }
 
+/* What cannot be read any more: the channel goes on without it. `delivery`: 0 if it has not been made one. */
+__attribute__((cold, noinline)) static enum dispatched leave_out(struct worker *w, uint32_t subscription, uint64_t seq,
+                                                                 uint32_t delivery) {
+    uint32_t topic = at(w, subscription)->topic;
+    log_position position = stream_place(&topic_at(&w->topics, topic)->stream, seq);
+    if (delivery ? !finish_sampled(w, subscription, delivery) : !subscription_finished(w, subscription, seq))
+        return STUCK;
+    lost_note(w, topic, position);
+    if (delivery) {
+        delivery_drop(w, delivery);
+    } else {
+        subscription_pass(w, subscription);
+        subscription_release(w, subscription, seq);
+    }
+    return ONE;
+}
+
 static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t consumer) {
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
@@ -262,11 +280,13 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
         delivery_drop(w, delivery);
         return ONE;
     }
-    if (s->reader && !message_of(w, t, d->seq)) {
+    const struct record *r = message_of(w, t, d->seq);
+    if (s->reader && !r) {
         delivery_drop(w, delivery);
         return ONE;
     }
-    uint32_t packed = packed_for(w, message_of(w, t, d->seq), consumer);
+    if (!message_readable(w, t, r)) return leave_out(w, subscription, d->seq, delivery);
+    uint32_t packed = packed_for(w, r, consumer);
     if (d->part && packed) return dispatch_parts(w, subscription, delivery, consumer);
     if (t->transactions && !d->part && transactions_keep(w, delivery, packed > 1)) return ONE;
     if (packed > 1) {
@@ -305,6 +325,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
         return compacted ? HIDDEN : ONE;
     }
     const struct record *r = message_of(w, t, seq);
+    if (!message_readable(w, t, r)) return leave_out(w, subscription, seq, 0);
     uint32_t packed = packed_for(w, r, consumer);
     if (packed > 1 && !split_fits(w, packed)) return STUCK;
     /* No more is split than is soon delivered. */
@@ -394,12 +415,21 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
         next = d->following;
         const struct record *r = message_of(w, t, d->seq);
         if (!r) delivery_drop(w, n);
+        if (r && !message_readable(w, t, r)) {
+            if (leave_out(w, subscription, d->seq, n) != ONE) return STUCK;
+            continue;
+        }
         if (!r || !may_go(w, subscription, r, &k)) continue;
         if (send_keyed(w, subscription, n, &k) != ONE) return STUCK;
         left--;
     }
     while (left && s->turn && !s->blocked && s->again < KEY_HELD_BACK && subscription_front(w, subscription, &seq)) {
-        bool goes = may_go(w, subscription, message_of(w, t, seq), &k);
+        const struct record *r = message_of(w, t, seq);
+        if (!message_readable(w, t, r)) {
+            if (leave_out(w, subscription, seq, 0) != ONE) return STUCK;
+            continue;
+        }
+        bool goes = may_go(w, subscription, r, &k);
         uint32_t delivery = pass_keyed(w, subscription, seq);
         if (!delivery) return STUCK;
         delivery_again(w, delivery);

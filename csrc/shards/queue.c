@@ -272,6 +272,7 @@ void queue_serve(struct worker *w, uint32_t topic) {
     struct heap_entry first;
     while (t->waiting_first && !queue_paused(w, t) && ready_first(&t->ready, &w->jobs, &first)) {
         uint32_t job = heap_item(first);
+        if (!job_readable(w, job)) continue;
         uint32_t client = watch_at(&w->clients, t->waiting_first)->client;
         uint32_t slot = client_at(&w->clients, client)->wait_slot;
         queue_stop_waiting(w, client);
@@ -281,7 +282,7 @@ void queue_serve(struct worker *w, uint32_t topic) {
     }
 }
 
-uint32_t queue_best(const struct worker *w, uint32_t client) {
+static uint32_t best_of(const struct worker *w, uint32_t client) {
     bool found = false;
     struct heap_entry best = {0}, first;
     for (uint32_t n = client_at(&w->clients, client)->watches; n; n = watch_at(&w->clients, n)->next) {
@@ -291,6 +292,13 @@ uint32_t queue_best(const struct worker *w, uint32_t client) {
         found = true;
     }
     return found ? heap_item(best) : 0;
+}
+
+uint32_t queue_best(struct worker *w, uint32_t client) {
+    uint32_t job;
+    do job = best_of(w, client);
+    while (job && !job_readable(w, job));
+    return job;
 }
 
 bool queue_any_ready(const struct worker *w, uint32_t client) {

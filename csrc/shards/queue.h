@@ -63,7 +63,7 @@ void queue_touch(struct worker *w, uint32_t job);
 void queue_serve(struct worker *w, uint32_t topic);
 
 /* The most urgent job that a client may take, or 0. */
-uint32_t queue_best(const struct worker *w, uint32_t client);
+uint32_t queue_best(struct worker *w, uint32_t client);
 /* Something is ready in a topic the client watches, paused or not. */
 bool queue_any_ready(const struct worker *w, uint32_t client);
 bool queue_deadline_soon(const struct worker *w, uint32_t client);
@@ -83,5 +83,11 @@ void queue_settle(struct worker *w, uint32_t topic, bool was_seen);
 /* Lets time pass up to w->now_ns. True if anything happened. */
 bool queue_tick(struct worker *w);
 uint64_t queue_next_ns(const struct worker *w);
+
+/* --- lost.c --- */
+
+/* Whether a job's message can be read. If not, the job is none any more: nothing is written of that, so should the medium come
+ * back, so does the job with the next start. */
+bool job_readable(struct worker *w, uint32_t job);
 
 #endif

@@ -43,7 +43,7 @@ void stats_topic(struct worker *w, uint32_t client, const struct message *m) {
 
 void stats_id(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t job = job_named(w, m->id);
-    if (!job) {
+    if (!job || !job_readable(w, job)) {
         request_done(w, client, m, STATUS_NOT_FOUND);
         return;
     }

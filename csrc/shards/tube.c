@@ -68,7 +68,7 @@ void tube_take(struct worker *w, uint32_t client, const struct message *m) {
 void tube_reserve_id(struct worker *w, uint32_t client, const struct message *m) {
     note_wish(w, client, m);
     uint32_t job = job_named(w, m->id);
-    if (!job || job_at(w, job)->state == JOB_RESERVED) {
+    if (!job || job_at(w, job)->state == JOB_RESERVED || !job_readable(w, job)) {
         request_done(w, client, m, STATUS_NOT_FOUND);
         return;
     }
@@ -227,7 +227,7 @@ enum outcome tube_kick(struct worker *w, uint32_t client, uint32_t topic, const 
 
 static void peek(struct worker *w, uint32_t client, uint32_t job, const struct message *m) {
     note_wish(w, client, m);
-    if (job)
+    if (job && job_readable(w, job))
         request_deliver(w, client, m->slot, m->kind, job);
     else
         request_done(w, client, m, STATUS_NOT_FOUND);

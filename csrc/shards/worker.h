@@ -46,6 +46,7 @@ enum {
     WORKER_MAX_SLOTS = 1 << 22,    /* of which messages are in flight */
     WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries of which parts are finished */
     WORKER_MAX_ATTACHED = 1 << 22, /* producers */
+    WORKER_LOST_MOST = 16,         /* messages that could not be read and nobody has asked about yet */
 };
 
 _Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
@@ -53,6 +54,12 @@ _Static_assert(WORKER_MAX_CLIENTS > MAX_CONNECTIONS * BOARD_MAX_ACCEPTORS, "no c
 
 /* The last part of a job's time to run, in which its client gets no further waiting. */
 #define SAFETY_MARGIN_NS 1000000000ULL
+
+/* A message that could not be read. */
+struct lost {
+    struct damage place;
+    char topic[TOPIC_NAME_MAX + 1];
+};
 
 enum sync_mode { SYNC_NEVER, SYNC_INTERVAL, SYNC_ALWAYS };
 
@@ -95,6 +102,9 @@ struct worker {
     struct subscriptions subscriptions;
     struct transactions transactions;
     struct attachments attachments;
+
+    struct lost lost[WORKER_LOST_MOST];
+    uint32_t lost_count, lost_told;
 
     struct wheel inflight;                  /* reservations, by when their last second begins, and then by deadline */
     struct heap delays;                     /* topics, by their first delayed job's deadline */
@@ -170,6 +180,9 @@ void worker_skip(struct worker *w, uint32_t shard, uint32_t segments);
 void worker_recovered(struct worker *w);
 /* After that: topics whose names are damaged, which go by lost+found/shard-SHARD/..., and how many messages they have. */
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
+/* A message that could not be read and was left out, each once. Returns how many have not been told of, this one included; 0:
+ * none. Beyond WORKER_LOST_MOST they are only counted. The name is there until the next turn. */
+uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic);
 /* The shard that needs a segment next and how large it must be; -1: none. */
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);
 /* It is being made: nobody is told again that it is wanted. */

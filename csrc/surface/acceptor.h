@@ -28,7 +28,7 @@ struct upcall {
 struct broker_totals {
     uint64_t total_connections, connections;
     uint64_t urgent, ready, reserved, delayed, buried, topics, timeouts, total_jobs, published;
-    uint64_t oldest_segment, current_segment, records_written, records_migrated;
+    uint64_t oldest_segment, current_segment, records_written, records_migrated, unreadable;
     bool draining;
 };
 

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from mq_shards.shards import medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.reader.segment import Damage, Known, Segment
 from mq_shards.shards.reader.stretches import COLUMNS, OF_TOPICS, Stretches, merge
@@ -82,6 +83,8 @@ def load(path: Path, number: int, header: bytes, size: int) -> Segment | None:
         return None
     try:
         if os.fstat(fd).st_size < _HEAD.size:
+            return None
+        if medium.is_failing(fd, os.fstat(fd).st_size, 0):
             return None
         content = mmap.mmap(fd, 0, prot=mmap.PROT_READ)
     except OSError:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.shards import medium
 
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]
@@ -141,7 +142,7 @@ class FileScan:
 
     def _read(self) -> int:
         wanted = min(len(self._buffer), self._size - self.offset)
-        return os.preadv(self._fd, [memoryview(self._buffer)[:wanted]], self.offset) if wanted > 0 else 0
+        return medium.read_into(self._fd, memoryview(self._buffer)[:wanted], self.offset) if wanted > 0 else 0
 
     def _make_room(self, got: int, needs: int) -> None:
         """The first record is longer than the buffer, or than what is left of the file."""
@@ -172,7 +173,7 @@ def _with_transactions(batch: Batch, data: bytearray, base: int) -> Batch:
 
 def find_whole(fd: int, segment: int, offset: int, size: int) -> int | None:
     """Where the first whole record begins at or after `offset`."""
-    data = os.pread(fd, max(0, size - offset), offset)
+    data = medium.read(fd, max(0, size - offset), offset)
     found = int(lib.scan_find(ffi.cast("uint8_t *", ffi.from_buffer(data)), len(data), 0, segment))
     return None if found >= len(data) else offset + found
 
@@ -180,7 +181,7 @@ def find_whole(fd: int, segment: int, offset: int, size: int) -> int | None:
 def is_zero(fd: int, offset: int, size: int) -> bool:
     """Whether nothing but zeros is there from `offset` on."""
     while offset < size:
-        data = os.pread(fd, min(WINDOW_BYTES, size - offset), offset)
+        data = medium.read(fd, min(WINDOW_BYTES, size - offset), offset)
         if not data:
             break
         if data.count(0) != len(data):

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from mq_shards.shards import medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
@@ -20,6 +21,7 @@ from mq_shards.shards.store import SEGMENT_NAME, segment_name, shard_path
 
 # Of one segment, so many stretches of a topic are looked at for one answer; what comes after is for the next.
 MAX_STRETCHES: Final = 16384
+UNREADABLE: Final = b"unreadable".ljust(HEADER_BYTES, b"\0")  # for a header that says nothing
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +145,9 @@ class ShardView:
         for number in numbers:
             try:
                 with self.path(number).open("rb", buffering=0) as file:
-                    header = file.read(HEADER_BYTES)
+                    header = UNREADABLE
+                    if not medium.is_failing(file.fileno(), HEADER_BYTES, 0):
+                        header = file.read(HEADER_BYTES)
             except FileNotFoundError:
                 continue
             if len(header) == HEADER_BYTES and any(header):

@@ -290,7 +290,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     if users is not None:
         listen = tuple(one._replace(guarded=_is_for_gateway(one, insecure)) for one in listen)
     warnings += services.without_effect([address.spoken for address in listen], settings)
-    warnings += check_doors(Doors(listen, settings, users, insecure, {name: one.content for name, one in own.items()}))
+    check_doors(Doors(listen, settings, users, insecure, {name: one.content for name, one in own.items()}))
     if any(address.protocol in SECURE for address in listen):
         _check_secure(settings)
     return Options(

@@ -44,12 +44,27 @@ def test_http_that_others_reach_wants_users() -> None:
         assert not parse(options(address)).warnings
 
 
-def test_what_nsqs_auth_guards_does_not_lie_open_elsewhere() -> None:
-    with pytest.raises(OptionsError, match=r"leads to the topics that nsq://0\.0\.0\.0:9 guards"):
-        parse(options("nsq://0.0.0.0:9", "beanstalk://0.0.0.0:10", more=(AUTH,)))
-    parse(options("nsq://0.0.0.0:9", "beanstalk://0.0.0.0:10", more=(AUTH, "--insecure=beanstalk")))
-    found = parse(options("nsq://0.0.0.0:9", "beanstalk://127.0.0.1:10", more=(AUTH,)))
-    assert any("beanstalk://127.0.0.1:10 is open to whoever connects" in warning for warning in found.warnings)
+@pytest.mark.parametrize("guarded", ["nsq", "nats", "pulsar"])
+def test_what_a_protocols_own_logins_guard_does_not_lie_open_elsewhere(guarded: str, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    how = {
+        "nsq": (AUTH,),
+        "nats": ("--set=nats.token=t", "--set=nats.topics=t.>"),
+        "pulsar": (f"--set=pulsar.token-secret-key-file={key}",),
+    }[guarded]
+    for host in ("0.0.0.0", "127.0.0.1", "[::1]"):
+        listen = f"{guarded}://0.0.0.0:9", f"beanstalk://{host}:10"
+        with pytest.raises(OptionsError, match=rf"leads to the topics that {guarded}://0\.0\.0\.0:9 guards"):
+            parse(options(*listen, more=how))
+        assert parse(options(*listen, more=(*how, "--insecure=beanstalk"))).insecure == ("beanstalk",)
+    with pytest.raises(OptionsError, match="--insecure http"):
+        parse(options(f"{guarded}://127.0.0.1:9", "http://127.0.0.1:10", more=how))
+
+
+def test_a_socket_file_is_a_door_too() -> None:
+    with pytest.raises(OptionsError, match="leads to the topics"):
+        parse(options("nsq://127.0.0.1:9", "beanstalk://unix:/run/x", more=(AUTH,)))
 
 
 def test_without_anything_guarded_nothing_changes() -> None:

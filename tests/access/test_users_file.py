@@ -24,7 +24,9 @@ def read(tmp_path: Path, text: str) -> Users:
 
 
 def test_a_user_has_what_its_groups_have_and_what_everybody_has(tmp_path: Path) -> None:
-    users = read(tmp_path, """
+    users = read(
+        tmp_path,
+        """
         [users.shop]
         groups = ["staff"]
         publish = ["orders", "events.*"]
@@ -32,7 +34,8 @@ def test_a_user_has_what_its_groups_have_and_what_everybody_has(tmp_path: Path) 
         read = ["orders"]
         [groups.everybody]
         publish = ["greetings"]
-    """)
+    """,
+    )
     shop = users.by_name["shop"]
     for right, topic, granted in (
         ("publish", "orders", True), ("publish", "orders2", False), ("publish", "events.a.b", True),
@@ -53,13 +56,16 @@ def test_a_pattern_is_a_name_or_the_beginning_of_names(text: str, topic: str) ->
 
 def test_what_goes_to_other_processes_says_the_same(tmp_path: Path) -> None:
     token = make_token()
-    users = read(tmp_path, f"""
+    users = read(
+        tmp_path,
+        f"""
         [users.a]
         password = "{HASH}"
         tokens = ["{token_hash(token)}"]
         certificates = ["a.example.org"]
         publish = ["*"]
-    """)
+    """,
+    )
     again = rights.decode(users.encode())
     assert again.by_name == users.by_name
     found = again.of_token(token)

@@ -79,6 +79,8 @@ def start_nsqd(shape: Shape, options: Options, data_dir: Path | None, arguments:
 
 def start_shards(shape: Shape, options: Options, data_dir: Path | None, arguments: Sequence[str]) -> NsqServer:
     given = [f"--listen=nsq://{HOST}:0", f"--listen=nsq-http://{HOST}:0", *arguments]
+    # As nsqd, which asks nobody there.
+    given += ["--insecure", "nsq-http", "--insecure", "beanstalk"]
     for name, value in pairs(options):
         given += ["--set", f"nsq.{name}={value}"]
     server = servers.start(shape, data_dir=data_dir, options=given)

@@ -62,6 +62,8 @@ def running(
     command += ["--acceptors", str(acceptors), "--listen", f"pulsar://127.0.0.1:{port}"]
     command += ["--listen", f"nsq://127.0.0.1:{other_port}", "--listen", f"pulsar-http://127.0.0.1:{http_port}"]
     command += ["--listen", f"beanstalk://127.0.0.1:{beanstalk_port}"]
+    # Where tokens guard Pulsar the other doors are meant to be open.
+    command += ["--insecure", "nsq", "--insecure", "beanstalk"]
     command += ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
     command += [word for setting in settings for word in ("--set", setting)]
     stderr = Path(tempfile.mkdtemp(prefix="pulsar-")) / "stderr"

@@ -1,0 +1,29 @@
+"""mq-pipeline where Spark is not installed, as in the package: a broker needs none."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+COMMAND = "import sys; from mq_shards.pipeline.command import main; sys.exit(main())"
+
+
+@pytest.mark.parametrize("missing", ["pyspark", "pyarrow"])
+def test_the_command_says_in_one_line_what_is_missing(missing: str, tmp_path: Path) -> None:
+    script = tmp_path / "mq-pipeline"
+    script.write_text(f"import sys\nsys.modules[{missing!r}] = None\n{COMMAND}\n")
+    done = subprocess.run([sys.executable, script, "readers"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("mq-pipeline: the pipeline needs Spark: pip install 'mq-shards[spark]'")
+    assert missing in lines[0]
+
+
+def test_a_program_that_imports_it_is_told_by_an_exception() -> None:
+    code = "import sys; sys.modules['pyspark'] = None; import mq_shards.pipeline"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr.splitlines()[-1].startswith("ModuleNotFoundError: the pipeline needs Spark")
