@@ -12,7 +12,7 @@ while True:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from mq_shards.csrc._core import ffi, lib
@@ -254,6 +254,20 @@ class Engine:
 
     def reply(self, conn: int, data: bytes) -> None:
         lib.acceptor_reply(self._acceptor, conn, data, len(data))
+
+    def share(self, data: bytes) -> object:
+        """What several are replied with, held once; until unshare()."""
+        shared = lib.acceptor_share(self._acceptor, data, len(data))
+        if shared == ffi.NULL:
+            raise MemoryError
+        return shared
+
+    def reply_shared(self, conn: int, shared: Sequence[object]) -> None:
+        """`shared`: an array of `struct shared_bytes *`."""
+        lib.acceptor_reply_shared(self._acceptor, conn, shared, len(shared))
+
+    def unshare(self, shared: object) -> None:
+        lib.acceptor_unshare(self._acceptor, shared)
 
     def resume(self, conn: int) -> None:
         lib.acceptor_resume(self._acceptor, conn)

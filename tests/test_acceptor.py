@@ -1339,7 +1339,7 @@ def test_requests_of_python_fail_with_the_worker_or_wait_for_it(duo: Bench) -> N
     duo.turn()
     request = next(request for request in duo.take(0) if request.kind == LIST)
     duo.answer(0, request, OK, body=b"z\ndefault\na\n")
-    assert client.received() == b"OK 26\r\n---\n- default\n- a\n- b\n- z\n\r\n"
+    assert client.received() == b"OK 26\r\n---\n- default\n- b\n- z\n- a\n\r\n"
 
 
 @pytest.mark.parametrize("phase", ["probing", "taking", "waiting", "cancelling"])

@@ -433,6 +433,23 @@ void acceptor_reply(struct acceptor *a, uint32_t conn, const void *bytes, size_t
     wake_self(a);
 }
 
+struct shared_bytes *acceptor_share(struct acceptor *a, const void *bytes, size_t bytes_count) {
+    struct shared_bytes *shared = shared_new(&a->blocks, bytes_count);
+    if (shared != NULL) memcpy(shared->at, bytes, bytes_count);
+    return shared;
+}
+
+void acceptor_reply_shared(struct acceptor *a, uint32_t conn, struct shared_bytes *const *shared, size_t count) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->fd < 0) return;
+    for (size_t i = 0; i < count && !c->closed; i++) socket_share(a, c, shared[i], 0);
+    wake_self(a);
+}
+
+void acceptor_unshare(struct acceptor *a, struct shared_bytes *shared) {
+    shared_drop(&a->blocks, shared);
+}
+
 void acceptor_resume(struct acceptor *a, uint32_t conn) {
     struct connection *c = connection_find(a, conn);
     if (c == NULL || c->fd < 0 || c->stall != STALL_PYTHON) return;

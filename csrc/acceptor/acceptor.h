@@ -117,6 +117,10 @@ bool acceptor_upcall(struct acceptor *a, struct upcall *out);
 int64_t acceptor_request(struct acceptor *a, uint32_t worker, uint32_t conn, const struct message *request,
                          const void *body, size_t body_bytes);
 void acceptor_reply(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+/* Bytes that several are replied with: held once, until they are unshared and have been sent. NULL when memory is short. */
+struct shared_bytes *acceptor_share(struct acceptor *a, const void *bytes, size_t bytes_count);
+void acceptor_reply_shared(struct acceptor *a, uint32_t conn, struct shared_bytes *const *shared, size_t count);
+void acceptor_unshare(struct acceptor *a, struct shared_bytes *shared);
 /* The command is done. */
 void acceptor_resume(struct acceptor *a, uint32_t conn);
 /* Close it when its output is sent. */

@@ -86,6 +86,11 @@
 /* When so much has gone back to the heap that it may be full of holes, it is trimmed, as soon as little is in use. */
 #define TRIM_BYTES ((size_t)32 << 20)
 
+/* When so much has been sent in a turn, the connections that come then are sent little each, the rest in the next turns: many that
+ * are owed much do not keep the others waiting. */
+#define SEND_BYTES_PER_TURN ((size_t)4 << 20)
+#define SHORT_SEND_BYTES    ((size_t)64 << 10)
+
 /* Work in one turn: little enough that what a turn has for a client, an OK among many deliveries, leaves soon. */
 #define EVENTS_PER_TURN   256
 #define ACCEPTS_PER_TURN  64

@@ -144,7 +144,8 @@ struct acceptor {
     uint32_t *timer_places;
     size_t output_high_bytes;
     struct adaptive_spin adaptive_spin;
-    int events_taken; /* in the last turn */
+    int events_taken;  /* in the last turn */
+    size_t sent_bytes; /* in this turn */
 };
 
 /* A codec's own state of this acceptor. */

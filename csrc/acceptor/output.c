@@ -123,11 +123,17 @@ static struct iovec part_of(const struct buffer *buffer) {
     return (struct iovec){.iov_base = buffer_front(buffer), .iov_len = buffer_bytes(buffer)};
 }
 
-size_t output_gather(const struct output *output, struct iovec *parts, size_t room) {
+static size_t add_part(struct iovec *part, const struct buffer *buffer, size_t most) {
+    *part = part_of(buffer);
+    if (part->iov_len > most) part->iov_len = most;
+    return part->iov_len;
+}
+
+size_t output_gather(const struct output *output, struct iovec *parts, size_t room, size_t most) {
     size_t count = 0;
-    for (const struct stretch *s = output->first; s != NULL && count < room; s = s->next)
-        parts[count++] = part_of(&s->buffer);
-    if (count < room && buffer_bytes(&output->last) > 0) parts[count++] = part_of(&output->last);
+    for (const struct stretch *s = output->first; s != NULL && count < room && most > 0; s = s->next)
+        most -= add_part(&parts[count++], &s->buffer, most);
+    if (count < room && most > 0 && buffer_bytes(&output->last) > 0) add_part(&parts[count++], &output->last, most);
     return count;
 }
 

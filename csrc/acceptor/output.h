@@ -47,8 +47,8 @@ static inline uint8_t *output_room(struct blocks *blocks, struct output *output,
 
 /* The bytes at the front that lie in one stretch; how many is in `bytes`. */
 const uint8_t *output_front(const struct output *output, size_t *bytes);
-/* As many stretches from the front as there is room for; how many. */
-size_t output_gather(const struct output *output, struct iovec *parts, size_t room);
+/* As many stretches from the front as there is room for, `most` bytes of them; how many. */
+size_t output_gather(const struct output *output, struct iovec *parts, size_t room, size_t most);
 /* Goes past bytes at the front, and gives back the memory of what has been passed. */
 void output_consume(struct blocks *blocks, struct output *output, size_t bytes);
 void output_release(struct blocks *blocks, struct output *output);

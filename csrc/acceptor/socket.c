@@ -363,6 +363,7 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
     struct output *leaving = leaving_of(c);
     output_consume(&a->blocks, leaving, n > 0 ? (size_t)n : 0);
     if (n > 0) {
+        a->sent_bytes += (size_t)n;
         c->moved_bytes += (uint32_t)n;
         c->left_bytes += (uint64_t)n;
     }
@@ -378,11 +379,14 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
         socket_dirty(a, c);
 }
 
-static ssize_t send_front(int fd, const struct output *leaving) {
+static ssize_t send_front(int fd, const struct output *leaving, size_t most) {
     enum { FLAGS = MSG_DONTWAIT | MSG_NOSIGNAL };
-    if (leaving->first == NULL) return send(fd, buffer_front(&leaving->last), buffer_bytes(&leaving->last), FLAGS);
+    if (leaving->first == NULL) {
+        size_t bytes = buffer_bytes(&leaving->last);
+        return send(fd, buffer_front(&leaving->last), bytes < most ? bytes : most, FLAGS);
+    }
     struct iovec parts[OUTPUT_PARTS];
-    size_t count = output_gather(leaving, parts, OUTPUT_PARTS);
+    size_t count = output_gather(leaving, parts, OUTPUT_PARTS, most);
     return sendmsg(fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = count}, FLAGS);
 }
 
@@ -394,7 +398,8 @@ void socket_flush(struct acceptor *a, struct connection *c) {
     if (c->choked) return;
     struct output *leaving = leaving_of(c);
     if (output_bytes(leaving) > 0) {
-        sent(a, c, send_front(c->fd, leaving));
+        sent(a, c,
+             send_front(c->fd, leaving, a->sent_bytes < SEND_BYTES_PER_TURN ? SEND_BYTES_PER_TURN : SHORT_SEND_BYTES));
     } else if (is_done(c)) {
         socket_close(a, c);
     }

@@ -166,6 +166,7 @@ static void publish_all(struct acceptor *a) {
 
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
+    a->sent_bytes = 0;
     bool heard = peers_hear(a);
     heard |= mesh_hear(a);
     peers_look(a);

@@ -71,7 +71,8 @@ enum message_kind {
     MSG_PAUSE,        /* body: topic name; delay_ns -> OK | NOT_FOUND */
     MSG_STATS_ID,     /* id -> OK + body: struct job_stats, then the topic's name | NOT_FOUND */
     MSG_STATS_TOPIC,  /* body: topic name -> OK + body: struct topic_stats | NOT_FOUND */
-    MSG_LIST,         /* -> OK + body: for each topic its name and a '\n' */
+    MSG_LIST, /* id: 0, or where the one before came to -> OK + id: where to go on, 0: that was all; body: for each
+                         topic its name and a '\n', LIST_BYTES and a name at most */
 
     MSG_PUBLISH_MANY, /* topic, id: of the first, each next is `shards` higher; count; delay_ns, ttr_ns; body: for
                          each a big-endian uint32_t of its bytes, then those -> OK + seq of the first + incarnation, all
@@ -122,6 +123,8 @@ enum message_kind {
                          thrown it out, and it is one no more */
     MSG_ACTIVE, /* consumer, active: 1: of those that stand by it is the first now; 0: another is */
 };
+
+enum { LIST_BYTES = 24 << 10 };
 
 enum message_status {
     STATUS_OK = 0,

@@ -146,18 +146,6 @@ enum outcome catalog(struct worker *w, uint32_t client, const struct message *m)
     return answer(w, client, m);
 }
 
-static void put_name(const struct worker *w, struct sheet *sheet, uint32_t topic, bool consumers) {
-    const struct topic *t = topic_at(&w->topics, topic);
-    (void)consumers;
-    if (!t->name || !topic_seen(t)) return;
-    put(sheet, t->name, t->name_bytes);
-    put(sheet, "\n", 1);
-}
-
-enum outcome list(struct worker *w, uint32_t client, const struct message *m) {
-    return gather(w, client, m, &w->topics.arena, put_name);
-}
-
 static void put_transaction(const struct worker *w, struct sheet *sheet, uint32_t transaction, bool consumers) {
     const struct transaction *of = transaction_at(&w->transactions, transaction);
     (void)consumers;
@@ -171,6 +159,25 @@ static void put_transaction(const struct worker *w, struct sheet *sheet, uint32_
 
 enum outcome transactions_list(struct worker *w, uint32_t client, const struct message *m) {
     return gather(w, client, m, &w->transactions.arena, put_transaction);
+}
+
+/* Who asks comes back for the rest, so neither it nor we ever hold or handle much at once. A topic keeps its number as long as
+ * it is there. */
+void list(struct worker *w, uint32_t client, const struct message *m) {
+    char names[LIST_BYTES + TOPIC_NAME_BYTES];
+    size_t bytes = 0;
+    uint64_t at = m->id < w->topics.arena.end ? m->id : w->topics.arena.end;
+    for (uint32_t left = w->piece; left && bytes < LIST_BYTES && at + 1 < w->topics.arena.end; left--) {
+        const struct topic *t = topic_at(&w->topics, (uint32_t)++at);
+        worker_step(w);
+        if (!t->name || !topic_seen(t)) continue;
+        memcpy(names + bytes, t->name, t->name_bytes);
+        bytes += t->name_bytes;
+        names[bytes++] = '\n';
+    }
+    struct message a = request_answer_of(w, client, m, STATUS_OK);
+    a.id = at + 1 < w->topics.arena.end ? at : 0;
+    request_send(w, client, &a, names, bytes);
 }
 
 void catalog_changed(struct worker *w) {

@@ -56,7 +56,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_PAUSE: tube_pause(w, client, m); break;
     case MSG_STATS_ID: stats_id(w, client, m); break;
     case MSG_STATS_TOPIC: stats_topic(w, client, m); break;
-    case MSG_LIST: return list(w, client, m);
+    case MSG_LIST: list(w, client, m); break;
     case MSG_PUBLISH_MANY: return publish_many(w, client, topic, m);
     case MSG_SUBSCRIBE: return subscribe(w, client, topic, m);
     case MSG_UNSUBSCRIBE: consumer_close(w, client, m); break;

@@ -189,7 +189,7 @@ void stats_id(struct worker *w, uint32_t client, const struct message *m);
 /* --- catalog.c --- */
 
 enum outcome catalog(struct worker *w, uint32_t client, const struct message *m);
-enum outcome list(struct worker *w, uint32_t client, const struct message *m);
+void list(struct worker *w, uint32_t client, const struct message *m);
 enum outcome transactions_list(struct worker *w, uint32_t client, const struct message *m);
 void sheet_free(struct client *c);
 /* What is made or deleted is to be noticed by who follows it. */

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import struct
+import termios
 from collections.abc import Iterator
 
 import pytest
@@ -84,3 +87,52 @@ def test_all_are_told_of_a_failure(bench: Bench) -> None:
     for _ in range(2):
         bench.answer(0, bench.one(), FAILED)
     assert {client.received() for client in clients} == {b"INTERNAL_ERROR\r\n"}
+
+
+def unread(clients: list[Client]) -> int:
+    return sum(struct.unpack("i", fcntl.ioctl(client.socket, termios.FIONREAD, bytes(4)))[0] for client in clients)
+
+
+def test_tubes_come_in_pieces_and_are_held_once_for_all_who_asked(bench: Bench) -> None:
+    names = [[b"tube-%d-%d" % (piece, n) for n in range(1000)] for piece in range(20)]
+    leader, *clients = asking(bench, 101)
+    bench.answer(0, bench.one(), OK)
+    assert leader.received() == b"OK 14\r\n---\n- default\n\r\n"
+    for n, piece in enumerate(names):
+        asked = bench.one()
+        assert (asked.kind, asked.id) == (LIST, n and n + 1)
+        body = b"".join(b"%s\n" % name for name in piece)
+        bench.worker[0].answer(asked, OK, id=n + 2 if n < 19 else 0, body=body if n != 7 else b"default\n" + body)
+        bench.turn(1)
+        bench.turn(1)
+        if n == 11:
+            assert not any(client.received() for client in clients)
+            held = bench.acceptor.buffered_bytes()
+            bench.turn()
+    assert 0 < unread(clients) < (4 << 20) + len(clients) * (64 << 10) + (1 << 20), "in one turn"
+    assert bench.acceptor.buffered_bytes() < 8 * held, "of hundred clients that have not read it yet"
+    yaml = b"---\n- default\n" + b"".join(b"- %s\n" % name for piece in names for name in piece)
+    reply = b"OK %d\r\n%s\r\n" % (len(yaml), yaml)
+    for client in clients:
+        received = b""
+        while len(received) < len(reply):
+            received += client.received()
+            bench.turn()
+        assert received == reply
+    assert bench.acceptor.buffered_bytes() == 0
+
+
+def test_who_goes_half_way_leaves_nothing_behind(bench: Bench) -> None:
+    for others in (1, 0):
+        clients = asking(bench, 1 + others)
+        bench.answer(0, bench.one(), OK, id=5, body=b"early\n")
+        asked = bench.one()
+        gone(bench, clients[0])
+        for again in bench.take():
+            if again.kind == LIST:
+                assert again.id == 0, "asked anew, as somebody else"
+                bench.answer(0, again, OK, body=b"late\n")
+        bench.answer(0, asked, OK, body=b"nobody's\n")
+        if others:
+            assert clients[1].received() == b"OK 21\r\n---\n- default\n- late\n\r\n"
+        assert bench.acceptor.buffered_bytes() == 0

@@ -24,6 +24,7 @@ from mq_shards.acceptor.option_kinds import MAX_BODY, Choice, Kind, Number
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
 from mq_shards.acceptor.protocols.beanstalk.guard import QUESTION, Guard
 from mq_shards.acceptor.protocols.beanstalk.together import Together
+from mq_shards.acceptor.protocols.beanstalk.tubes import TubeList
 from mq_shards.csrc._core import ffi, lib
 
 BAD_FORMAT: Final = b"BAD_FORMAT\r\n"
@@ -101,8 +102,9 @@ class Beanstalk(Protocol):
         self._wall_ns = wall_ns
         self._guard: Guard | None = None  # where there are users
         self._pending: dict[int, Pending] = {}
-        self._all_stats = Together(self._ask_stats, self._done)
-        self._all_tubes = Together(self._ask_tubes, self._done)
+        self._all_stats = Together(self._ask_stats)
+        self._all_tubes = Together(self._ask_tubes)
+        self._tubes: TubeList | None = None  # that is being asked for
         # In the order in which beanstalkd compares; a prefix of another comes after it.
         self._commands: tuple[tuple[bytes, Callable[[int, bytes], None]], ...] = (
             (b"peek ", self._peek),
@@ -134,6 +136,9 @@ class Beanstalk(Protocol):
         self._done(conn, UNKNOWN_COMMAND)
 
     def answer(self, conn: int, answer: Answer) -> None:
+        if self._tubes is not None and self._tubes.conn == conn:
+            self._tubes.answer(answer)
+            return
         pending = self._pending.get(conn)
         if pending is None:
             return
@@ -147,10 +152,13 @@ class Beanstalk(Protocol):
             if pending.together is None:
                 self._done(conn, reply)
             else:
-                pending.together.answered(reply)
+                pending.together.answered(partial(self._done, reply=reply))
 
     def closed(self, conn: int) -> None:
         self._pending.pop(conn, None)
+        if self._tubes is not None and self._tubes.conn == conn:
+            self._tubes.close()
+            self._tubes = None
         self._all_stats.leave(conn)
         self._all_tubes.leave(conn)
         if self._guard is not None:
@@ -347,9 +355,19 @@ class Beanstalk(Protocol):
         self._all_tubes.join(conn)
 
     def _ask_tubes(self, conn: int) -> None:
-        self._pending[conn] = Pending(self._engine.workers, all_tubes, together=self._all_tubes)
-        for worker in range(self._engine.workers):
-            self._engine.request(worker, conn, lib.MSG_LIST)
+        self._tubes = TubeList(self._engine, conn, self._tubes_listed)
+
+    def _tubes_listed(self, status: int) -> None:
+        tubes, self._tubes = self._tubes, None
+        assert tubes is not None
+
+        def tell(conn: int) -> None:
+            if status == engine.OK:
+                tubes.tell(conn)
+            self._done(conn, b"" if status == engine.OK else FAILURES.get(status, FAILURES[engine.FAILED]))
+
+        self._all_tubes.answered(tell)
+        tubes.close()
 
     def _list_tube_used(self, conn: int, rest: bytes) -> None:
         if rest:
@@ -421,15 +439,6 @@ def listed(names: list[bytes]) -> bytes:
 
 def mapped(fields: dict[str, object]) -> bytes:
     return ok(("---\n" + "".join(f"{name}: {value}\n" for name, value in fields.items())).encode())
-
-
-def all_tubes(answers: list[Answer]) -> bytes:
-    """There may be very many, and others wait for this: nothing is done for each of them in Python."""
-    names: set[bytes] = set()
-    for answer in answers:
-        names.update(answer.body.split(b"\n"))
-    first = [b"default"] if b"default" in names else []
-    return failure(answers) or listed(first + sorted(names - {b"", b"default"}))
 
 
 def job_stats(answers: list[Answer]) -> bytes:

@@ -10,12 +10,10 @@ from collections.abc import Callable
 
 
 class Together:
-    """`ask` puts the question to the workers as if one connection had, which answers are given for; `done` answers a
-    connection."""
+    """`ask` puts the question to the workers as if one connection had, which answers are given for."""
 
-    def __init__(self, ask: Callable[[int], None], done: Callable[[int, bytes], None]) -> None:
+    def __init__(self, ask: Callable[[int], None]) -> None:
         self._ask = ask
-        self._done = done
         # The first of a round is the one that was asked as. In the order in which they came; a dict, to take some out.
         self._asked: dict[int, None] = {}
         self._waiting: dict[int, None] = {}
@@ -25,11 +23,11 @@ class Together:
         if not self._asked:
             self._begin()
 
-    def answered(self, reply: bytes) -> None:
-        """The workers have, and this is for all who had asked."""
+    def answered(self, tell: Callable[[int], None]) -> None:
+        """The workers have, and this tells it to each who had asked."""
         asked, self._asked = self._asked, {}
         for conn in asked:
-            self._done(conn, reply)
+            tell(conn)
         if self._waiting and not self._asked:
             self._begin()
 
