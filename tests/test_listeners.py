@@ -22,6 +22,9 @@ COMMAND = (sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--
 PUT = b"put 0 0 60 1\r\na\r\n"
 PING = b"GET /ping HTTP/1.1\r\nHost: x\r\n\r\n"
 PUB = b"  V2PUB t\n\0\0\0\1x"
+CLUSTERS = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
+# Of a client "t" with protocol version 19.
+PULSAR_CONNECT = bytes.fromhex("0000000d 00000009 0802 1205 0a0174 2013".replace(" ", ""))
 
 
 @pytest.fixture
@@ -65,19 +68,32 @@ def ask(where: Path | tuple[str, int], data: bytes) -> bytes:
         return sock.recv(4096)
 
 
+def talk(where: Path | tuple[str, int], data: bytes, until: bytes) -> bytes:
+    said = b""
+    with connected(where) as sock:
+        sock.sendall(data)
+        while until not in said and (more := sock.recv(4096)):
+            said += more
+    return said
+
+
 def test_every_protocol_is_served_on_socket_files_which_go_at_the_stop(
     tmp_path: Path, said: Path, brokers: list[subprocess.Popen[bytes]]
 ) -> None:
-    names = ("beanstalk", "nsq", "nsq-http", "http")
+    names = ("beanstalk", "nsq", "nsq-http", "nats", "nats-http", "pulsar", "pulsar-http", "http")
     options = [f"--listen={name}://unix:{tmp_path}/{name}" for name in names]
     process = start(said, *options, "--set=broker.unix-mode=600")
     brokers.append(process)
-    wait_until(lambda: "listening on http://unix:" in said.read_text(), "it listens", 20)
+    wait_until(lambda: "listening on http://unix:" in said.read_text(), "it listens", 60)
     for _ in range(8):  # whichever acceptor takes it
         assert ask(tmp_path / "beanstalk", PUT).startswith(b"INSERTED")
     assert ask(tmp_path / "nsq", PUB)[8:] == b"OK"
     assert ask(tmp_path / "nsq-http", PING).endswith(b"OK")
     assert ask(tmp_path / "http", PING).startswith(b"HTTP/1.1 404 ")
+    assert b"PONG" in talk(tmp_path / "nats", b"CONNECT {}\r\nPING\r\n", b"PONG")
+    assert b'"server_id"' in talk(tmp_path / "nats-http", b"GET /varz HTTP/1.1\r\nHost: x\r\n\r\n", b"server_id")
+    assert b"standalone" in talk(tmp_path / "pulsar-http", CLUSTERS, b"standalone")
+    assert b"mq-shards" in talk(tmp_path / "pulsar", PULSAR_CONNECT, b"mq-shards")
     assert all(stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600 for name in names)
     process.terminate()
     assert process.wait(20) == 0

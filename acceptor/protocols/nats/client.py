@@ -112,12 +112,12 @@ class Client:
 
     @classmethod
     def of(cls, client_id: int, connected_wall_ns: int, remote: str) -> Client:
-        """An address is held once, however many come from it.
+        """An address is held once, however many come from it. At a socket file all have the same, which has no port.
 
-        >>> Client.of(1, 0, "[::1]:4222").host
-        '::1'
+        >>> Client.of(1, 0, "[::1]:4222").host, Client.of(1, 0, "@").host
+        ('::1', '@')
         """
-        host, _, port = remote.rpartition(":")
+        host, _, port = remote.rpartition(":") if ":" in remote else (remote, "", "")
         return cls(client_id, connected_wall_ns, sys.intern(host.strip("[]")), int(port or 0))
 
     @property
