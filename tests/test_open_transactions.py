@@ -329,3 +329,26 @@ def test_of_a_batch_of_which_all_that_is_left_is_in_a_transaction_nothing_is_del
     assert seqs(bench.turn()) == ([] if how == COMMIT else [whole.seq])
     bench.restart()
     assert bench.catalog()["t"].channels["c"].depth == (0 if how == COMMIT else 1)
+
+
+@pytest.mark.parametrize("how", [COMMIT, ABORT])
+def test_a_batch_that_is_delivered_anew_since_its_channel_was_moved_back_loses_what_is_committed(
+    bench: Channels, how: int
+) -> None:
+    bench.sub(1, "t", "c", credit=10, flags=lib.SUBSCRIBE_HEADERS)
+    assert bench.change(lib.CHANGE_RETAIN, "t") == OK
+    id = publish_batch(bench, "t", 3)
+    (whole,) = bench.turn()
+    assert acknowledge_parts(bench, whole.seq, 0b110) == OK
+    bench.raw(GONE, 1)
+    seek(bench, EARLIEST)
+    bench.sub(2, "t", "c", credit=10)
+    assert runs(bench.turn()) == [(id, 0, 3, 1)]
+    end(bench, how)
+    assert runs(bench.turn()) == []
+    assert bench.catalog()["t"].channels["c"].in_flight == (2 if how == COMMIT else 3)
+    bench.raw(GONE, 2)
+    bench.turn()
+    bench.sub(2, "t", "c", credit=10)
+    first = 1 if how == COMMIT else 0
+    assert runs(bench.turn()) == [(id, first, 3 - first, 2)]

@@ -191,11 +191,17 @@ static uint32_t settle(struct worker *w, const struct acknowledgement *a, bool c
     uint32_t delivery = delivery_of(w, a);
     struct parts_left left;
     if (!delivery || (!a->left && !is_pending(w, delivery))) return 0;
+    /* It is delivered anew, since its channel was moved back. */
+    bool is_split = delivery_at(&w->subscriptions, delivery)->state == DELIVERY_SPLIT;
+    if (is_split && !commit) return 0;
     if (commit && a->left) {
         const struct parts_left all = all_parts(w, delivery);
         if (!delivery_parts(w, delivery)) (void)delivery_parts_set(w, delivery, &all);
         if (delivery_parts_after(w, delivery, a->left->bits, a->left->words, &left)) {
-            (void)delivery_parts_set(w, delivery, &left);
+            if (is_split)
+                split_leave(w, delivery, &left);
+            else
+                (void)delivery_parts_set(w, delivery, &left);
             return delivery;
         }
     }
