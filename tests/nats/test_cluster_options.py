@@ -14,7 +14,7 @@ import pytest
 
 from tests.nats.clusters import NEW_REAL, OURS, Member, bodies, configured, mixtures
 from tests.nats.route_wire import CONNECT, INFO, RouteWire, line
-from tests.servers import free_port
+from tests.servers import free_port, wait_until
 
 CONF = """
 host: 127.0.0.1
@@ -190,3 +190,12 @@ def test_clients_of_websockets_are_told_where_others_take_websockets(kinds: tupl
         assert b"192.0.2.1:4222" in plain.info
         plain.close()
         wire.close()
+        # Clients keep the addresses that they have been told until they are told others: so its own is said alone.
+        wait_until(lambda: told_to_a_client(member) == [f"127.0.0.1:{member.port}"], "the other is not said any more")
+
+
+def told_to_a_client(member: Member) -> list[str]:
+    client = member.client()
+    client.close()
+    urls: list[str] = json.loads(client.info.partition(b" ")[2]).get("connect_urls", [])
+    return urls

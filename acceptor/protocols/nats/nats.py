@@ -290,10 +290,11 @@ class Nats(Guarding):
         host, port = self._websocket_address
         return tuple(own_urls(host, port, self._settings["websocket-advertise"])) if port else ()
 
-    def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str] = (), name: str = "") -> None:
+    def cluster_changed(self, urls: Sequence[str], ws_urls: Sequence[str], name: str, *, met: bool) -> None:
         """The other servers of the cluster, whose clients' addresses these are, have changed, or its name; to be called
-        by the acceptor that has the routes, for all."""
-        self._broker.share(self.name, "cluster", {"urls": list(urls), "ws_urls": list(ws_urls), "name": name})
+        by the acceptor that has the routes, for all. `met`: there are or were some."""
+        said = {"urls": list(urls), "ws_urls": list(ws_urls), "name": name, "met": met}
+        self._broker.share(self.name, "cluster", said)
 
     def shared(self, what: str, message: Mapping[str, Any]) -> None:
         if what == "cluster":
@@ -589,8 +590,8 @@ class Nats(Guarding):
         return list(self._cluster.get("ws_urls" if client.is_websocket else "urls", ()))
 
     def _connect_urls(self, is_websocket: bool) -> list[str]:
-        """None as long as there is nobody else."""
-        if not self._cluster.get("urls"):
+        """None until there was somebody else; who has gone is forgotten when the others are said."""
+        if not self._cluster.get("met"):
             return []
         if is_websocket:
             return [*self.own_websocket_urls(), *self._cluster.get("ws_urls", ())]

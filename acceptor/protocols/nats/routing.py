@@ -95,6 +95,7 @@ class Routing:
         self._cluster = Cluster(self._own)
         self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, self._is_own)
         self._begun = False
+        self._met = False  # another server, of which clients were told
         self._upgrades = Upgrades(engine, self._shaken, self._refused)
         self._encryption: RouteEncryption | None = None
         self._urls: tuple[RouteUrl, ...] = ()
@@ -630,7 +631,8 @@ class Routing:
             told = not self._settings["cluster-no-advertise"]
             urls = self._cluster.connect_urls() if told else ()
             ws_urls = self._cluster.connect_urls("ws_connect_urls") if told else ()
-            self._nats.cluster_changed(urls, ws_urls, self._own.cluster)
+            self._met = told and (self._met or bool(urls))
+            self._nats.cluster_changed(urls, ws_urls, self._own.cluster, met=self._met)
 
     # --- figures ----------------------------------------------------------------------------------------------------
 
