@@ -20,12 +20,14 @@ from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import HttpServer, Request
 from mq_shards.gateway.pipeline.giving_way import GiveWay
 from mq_shards.gateway.pipeline.handling import Handler
+from mq_shards.gateway.pipeline.http_erase import HttpErase
 from mq_shards.gateway.pipeline.http_publish import HttpPublish, PrepareTopic
 from mq_shards.gateway.pipeline.http_readers import HttpReaders, Unread
 from mq_shards.gateway.pipeline.http_records import HttpRecords
 from mq_shards.gateway.pipeline.http_writers import HttpWriters
 from mq_shards.gateway.pipeline.staging import Staging
 from mq_shards.gateway.pipeline.writers import Writers
+from mq_shards.shards.erased import ErasedError
 from mq_shards.shards.readers import ReadersError
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ MAX_QUERY_FIELDS: Final = 16
 
 BROKER_HEADER: Final = "x-broker"  # of a request: which broker is meant, whatever answers at this address
 NO_DATA_DIR: Final = "with --memory there is nothing to read: messages that are finished are not kept"
-_ON_DISK: Final = ("/v1/topics", "/v1/offsets", "/v1/records", "/v1/readers", "/v1/readers/")
+_ON_DISK: Final = (
+    "/v1/topics", "/v1/topics/", "/v1/erased", "/v1/offsets", "/v1/records", "/v1/readers", "/v1/readers/",
+)  # fmt: skip
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +104,7 @@ class PipelineHttp:
         }
         if data_dir is not None and self.view is not None:
             self._routes |= HttpRecords(broker_id, self.view, bodies, reading, self._way).routes
+            self._routes |= HttpErase(broker, self.view, reading).routes
             self._readers = HttpReaders(data_dir, self.view, bodies, reading)
             self._routes |= self._readers.routes
         self.server: Final = HttpServer(self._serve, bodies, MAX_CONNECTIONS, UNSENT_BYTES)
@@ -132,6 +137,8 @@ class PipelineHttp:
             return json_answer({"error": error.message, **error.more}, error.status, error.headers)
         except ReadersError as error:
             return json_answer({"error": str(error)}, 400)
+        except ErasedError as error:
+            return json_answer({"error": str(error)}, 503)
         except Exception as error:
             log.exception("cannot serve %s %.200r", request.method, request.target)
             if request.begun:

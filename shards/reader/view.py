@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from mq_shards.shards import erased
 from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.erased import Erasure
 from mq_shards.shards.reader.changes import Changes, Listing
 from mq_shards.shards.reader.runs import MAX_FILES, Asked, Files, Runs, runs_of
 from mq_shards.shards.reader.scan import Columns
@@ -32,7 +35,9 @@ class Range:
 
     def is_refused(self, asked: Asked) -> bool:
         """Whether there was no room even for its first message."""
-        return not self.runs.runs and self.runs.next == asked.first < min(asked.until, self.topic.latest)
+        first = max(asked.first, self.topic.earliest)
+        is_first = self.runs.next in (asked.first, first)
+        return not self.runs.runs and is_first and first < min(asked.until, self.topic.latest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +60,11 @@ class Place:
 
 class DataView:
     def __init__(self, directory: Path, shards: int) -> None:
+        """Raises ErasedError."""
         columns = Columns()
         self.shards: Final = shards
+        self._directory = directory
+        self._erased = erased.load(directory)
         self._views = [ShardView(directory, shard, shards, columns) for shard in range(shards)]
         self._changes = Changes()
         self._listed: list[object] = [None] * shards  # the state in which the topics of each were looked at last
@@ -79,7 +87,7 @@ class DataView:
             with self._lock:
                 view.refresh()
                 if (state := view.state()) != self._listed[shard]:
-                    self._changes.take(shard, view.topics())
+                    self._changes.take(shard, self._shown_of(view.topics()))
                     self._listed[shard] = state
         with self._lock:
             return self._changes.listing(token)
@@ -90,7 +98,7 @@ class DataView:
             return None
         with self._lock:
             self._views[shard].refresh()
-            return self._views[shard].topic(name)
+            return self._shown(self._views[shard].topic(name))
 
     def place_of(self, name: str, timestamp_ns: int) -> Place | None:
         """Where a time lies; None: no such topic. Raises OSError."""
@@ -103,8 +111,8 @@ class DataView:
                 try:
                     later, older = view.place_of(name, timestamp_ns)
                     return Place(
-                        topic.latest if later is None else min(later, topic.latest),
-                        topic.earliest if older is None else min(older, topic.latest),
+                        topic.latest if later is None else max(topic.earliest, min(later, topic.latest)),
+                        topic.earliest if older is None else max(topic.earliest, min(older, topic.latest)),
                     )
                 except FileNotFoundError:
                     view.refresh()
@@ -152,12 +160,13 @@ class DataView:
                 if shard not in seen:
                     view.refresh()
                     seen.add(shard)
-                topic = view.topic(asked.topic)
+                topic = self._shown(view.topic(asked.topic))
                 if topic is None:
                     return None
-                until = max(asked.first, min(asked.until, topic.latest))
+                first = max(asked.first, self._floor(topic))
+                until = max(first, min(asked.until, topic.latest))
                 try:
-                    clipped = Asked(asked.topic, asked.first, until)
+                    clipped = Asked(asked.topic, first, until)
                     runs = runs_of(view, clipped, room, found.files, alone=not found.parts)
                 except (FileNotFoundError, ChangedError) as error:
                     if isinstance(error, ChangedError):
@@ -167,3 +176,48 @@ class DataView:
                     continue
                 return Range(topic, runs, view.damage(runs.segments))
         raise OSError(f"the segments of shard {shard} vanish as they are read")
+
+    # --- what was erased --------------------------------------------------------------------------------------------
+
+    def erasures(self) -> dict[str, Erasure]:
+        """By topic, of which there is still something in the log."""
+        with self._lock:
+            return dict(self._erased)
+
+    def erase(self, name: str, by: str) -> Topic | None:
+        """From now on nobody is shown what is there now: what that was, or None if there was nothing. Durable when it
+        returns. Raises ErasedError, OSError."""
+        found = self.topic(name)
+        if found is None:
+            return None
+        with self._lock:
+            there = {topic.name: topic for view in self._views for topic in view.topics()}
+            still = {
+                topic: erasure
+                for topic, erasure in self._erased.items()
+                if topic in there and there[topic].earliest < erasure.until
+            }
+            now = still | {name: Erasure(found.latest, found.log_began_ns, time.time_ns(), by)}
+            erased.save(self._directory, now)
+            self._erased = now
+            self._listed[found.shard] = None
+        return found
+
+    def _floor(self, topic: Topic) -> int:
+        erasure = self._erased.get(topic.name)
+        return erasure.until if erasure is not None and erasure.log_began_ns == topic.log_began_ns else 0
+
+    def _shown(self, topic: Topic | None) -> Topic | None:
+        """Without what was erased."""
+        if topic is None or (floor := self._floor(topic)) <= topic.earliest:
+            return topic
+        if floor >= topic.latest:
+            return None
+        records = min(topic.records, topic.latest - floor)
+        return replace(
+            topic, earliest=floor, complete=max(floor, topic.complete), records=records,
+            bytes=topic.bytes * records // max(1, topic.records),
+        )  # fmt: skip
+
+    def _shown_of(self, topics: Iterable[Topic]) -> list[Topic]:
+        return [shown for topic in topics if (shown := self._shown(topic)) is not None]

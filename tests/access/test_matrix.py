@@ -77,6 +77,15 @@ def test_what_concerns_the_whole_broker_wants_the_right_to_all(broker: Guarded) 
     assert broker.request("GET", "/admin/v2/tenants", scheme="pulsar-http", token=CLERK.token)[0] in (401, 403)
 
 
+def test_who_may_manage_a_topic_erases_it_and_is_named(broker: Guarded) -> None:
+    assert broker.act(BOSS, do="publish", topic="erasable", body="x") == 200
+    for person in (CLERK, NOBODY):
+        assert broker.request("DELETE", "/v1/topics/erasable", token=person.token)[0] == 403, person
+    assert broker.request("DELETE", "/v1/topics/erasable", token=BOSS.token)[0] == 200
+    _, found = broker.request("GET", "/v1/erased", token=BOSS.token)
+    assert [(one["topic"], one["by"]) for one in found["erased"]] == [("erasable", BOSS.name)]
+
+
 def test_one_who_may_not_consume_all_deletes_what_he_has_reserved_only(broker: Guarded) -> None:
     import greenstalk
 

@@ -1,0 +1,75 @@
+"""Erasing a topic over HTTP: it is deleted, and what the log still has of it is shown to nobody any more."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Final
+
+from mq_shards.acceptor.access.rights import MANAGE, READ
+from mq_shards.gateway import broker as broker_module
+from mq_shards.gateway.access import check, may, owner_of
+from mq_shards.gateway.broker import Broker, BrokerError, TopicNotFoundError
+from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
+from mq_shards.gateway.http_server import Request
+from mq_shards.gateway.pipeline.handling import Handler
+from mq_shards.gateway.workers import WorkersError
+
+if TYPE_CHECKING:  # numpy comes with it: not before somebody reads
+    from mq_shards.shards.reader.view import DataView
+
+log = logging.getLogger(__name__)
+
+
+class HttpErase:
+    def __init__(self, broker: Broker, view: Callable[[], DataView], threads: Executor) -> None:
+        self._broker = broker
+        self._view = view
+        self._threads = threads
+        self._erasing = asyncio.Lock()
+        self.routes: Final[dict[str, dict[str, Handler]]] = {
+            "/v1/topics/": {"DELETE": self._erase},
+            "/v1/erased": {"GET": self._list},
+        }
+
+    async def _erase(self, request: Request, fields: dict[str, str]) -> Answer:
+        name = fields["name"]
+        check(request, MANAGE, shown(name))
+        if not name or "\n" in name:
+            raise HttpError(404, f"there is no topic {name!r}")
+        by = owner_of(request)
+        async with self._erasing:
+            is_there = await self._delete(shown(name))
+            loop = asyncio.get_running_loop()
+            found = await loop.run_in_executor(self._threads, lambda: self._view().erase(name, by))
+        if found is None and not is_there:
+            raise HttpError(404, f"there is no topic {name}")
+        records, until = (0, 0) if found is None else (found.records, found.latest)
+        log.warning(
+            "topic %.200r is erased: %d messages up to seq %d, by %s at %s",
+            shown(name), records, until, by or "nobody in particular", request.peer,
+        )  # fmt: skip
+        return json_answer({"topic": name, "erased": records, "until": until})
+
+    async def _delete(self, topic: str) -> bool:
+        """False: it is in the log alone, or nowhere."""
+        try:
+            await self._broker.change(broker_module.DELETE, topic)
+        except TopicNotFoundError:
+            return False
+        except (BrokerError, WorkersError) as error:
+            raise HttpError(503, f"the topic is not deleted: {error}") from None
+        return True
+
+    async def _list(self, request: Request, fields: dict[str, str]) -> Answer:
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._threads, lambda: self._view().erasures())
+        erased = [
+            {"topic": topic, "until": erasure.until, "erased_ns": erasure.erased_ns, "by": erasure.by}
+            for topic, erasure in sorted(found.items())
+            if may(request, READ, shown(topic))
+        ]
+        return json_answer({"erased": erased})

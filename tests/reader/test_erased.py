@@ -1,0 +1,75 @@
+"""A topic that is erased is gone for everybody who reads the log, over a restart too; what comes later is read."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from tests.nsq.api import post
+from tests.reader.broker import Broker, started
+
+
+def bodies(broker: Broker, topic: str) -> list[bytes]:
+    return [sent.body for sent in broker.read_all(topic)]
+
+
+def erased(broker: Broker) -> dict[str, dict[str, object]]:
+    found = broker.json("/v1/erased")["erased"]
+    assert isinstance(found, list)
+    return {one["topic"]: one for one in found}
+
+
+def test_an_erased_topic_is_gone_from_history_too(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data) as broker:
+        broker.publish(*((topic, b"%d" % n) for n in range(50) for topic in ("secret", "kept")))
+        token = broker.json("/v1/topics")["changes"]
+        post(broker.server, "/topic/delete?topic=secret")
+        assert len(bodies(broker, "secret")) == 50, "it is deleted, and still in the log"
+        before_ns = time.time_ns()
+        assert broker.json("/v1/topics/secret", "DELETE") == {"topic": "secret", "erased": 50, "until": 50}
+        assert broker.topic("secret") == {}
+        listing = broker.json(f"/v1/topics?since={token}")
+        assert listing["gone"] == ["secret"]
+        for call in ("/v1/records?topic=secret&from=0", "/v1/offsets?topic=secret&timestamp_ns=0"):
+            broker.json(call, status=404)
+        asked = b'{"ranges": [["secret", 0, 50], ["kept", 0, 50]], "max_bytes": 1000000}'
+        many = broker.call("POST", "/v1/records", asked)
+        assert many.body.startswith(b"[null,")
+        assert bodies(broker, "kept") == [b"%d" % n for n in range(50)]
+        (said,) = erased(broker).values()
+        assert (said["topic"], said["until"], said["by"]) == ("secret", 50, "")
+        assert isinstance(said["erased_ns"], int) and before_ns <= said["erased_ns"] <= time.time_ns()
+        broker.json("/v1/topics/secret", "DELETE", status=404)
+        broker.json("/v1/topics/never", "DELETE", status=404)
+        broker.publish(("secret", b"new"))
+        first = broker.topic("secret")
+        assert (first["earliest"], first["complete"], first["records"]) == (first["latest"] - 1,) * 2 + (1,)
+        assert bodies(broker, "secret") == [b"new"]
+        sent, seqs = broker.records("secret", 0)
+        assert [one.body for one in sent] == [b"new"] and seqs["earliest"] >= 50
+        assert broker.json("/v1/offsets?topic=secret&timestamp_ns=0")["seq"] == seqs["earliest"]
+        assert "topic 'secret' is erased: 50 messages" in broker.server.said()
+        broker.server.kill()
+    with started(data) as broker:
+        assert bodies(broker, "secret") == [b"new"] and set(erased(broker)) == {"secret"}
+        assert len(bodies(broker, "kept")) == 50
+
+
+def test_a_live_topic_is_deleted_with_its_history(tmp_path: Path) -> None:
+    with started(tmp_path / "data") as broker:
+        assert broker.publish(*[("live", b"x")] * 3).status == 200
+        assert broker.json("/v1/topics/live", "DELETE")["erased"] == 3
+        assert broker.topic("live") == {}
+        broker.json("/v1/topics/live", "DELETE", status=404)
+
+
+def test_who_cannot_know_what_was_erased_shows_nothing(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with started(data) as broker:
+        broker.publish(("a", b"x"))
+        broker.json("/v1/topics/a", "DELETE")
+        broker.server.kill()
+    (data / "erased.json").write_bytes(b"{")
+    with started(data) as broker:
+        assert "erased.json cannot be read" in str(broker.json("/v1/topics", status=503)["error"])
