@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.acceptor.bench import PUBLISH, Bench, Client
 from tests.nsq import frames
 from tests.nsq.frames import size
 from tests.nsq.process_memory import own_bytes
 from tests.nsq.servers import SHARDS, NsqServer, running
 from tests.nsq.wire import Wire
 from tests.servers import wait_until
-from tests.test_acceptor import PUBLISH, Bench, Client
 
 SECOND = 1_000_000_000
 MIB = 1 << 20

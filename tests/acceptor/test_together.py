@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.test_acceptor import FAILED, LIST, NOT_FOUND, OK, PEEK_ID, Bench, Client
+from tests.acceptor.bench import FAILED, LIST, NOT_FOUND, OK, PEEK_ID, Bench, Client
 
 TUBES = b"OK 22\r\n---\n- default\n- later\n\r\n"
 

@@ -18,8 +18,8 @@ from mq_shards.acceptor.engine import protocol_number
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.http_parse import BadRequestError, chunk_bytes, find_end, parse_head
 
-from tests.test_acceptor import FAILED, NO_SPACE, OPEN, PUBLISH, SECOND, Request
-from tests.test_acceptor_nsq import CHANGE, DURABLE, PUBLISH_MANY, Bench, Client
+from tests.acceptor.bench import FAILED, NO_SPACE, OPEN, PUBLISH, SECOND, Request
+from tests.acceptor.nsq.bench import CHANGE, DURABLE, PUBLISH_MANY, Bench, Client
 
 HTTP: Final = protocol_number("nsq-http")
 HANDED_OVER: Final = b""
