@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mq_shards.acceptor import engine
-from mq_shards.acceptor.protocols.nsq.options import COMPACTION, EPHEMERAL
+from mq_shards.acceptor.protocols.nsq.options import EPHEMERAL, HIDDEN
 from mq_shards.csrc._core import lib
 
 # Of a topic's in any protocol: no acceptor takes a longer one.
@@ -18,7 +18,7 @@ def is_valid_name(name: str) -> bool:
 
 
 def is_valid_channel(name: str) -> bool:
-    return is_valid_name(name) and name != COMPACTION
+    return is_valid_name(name) and name not in HIDDEN
 
 
 def is_ephemeral(name: str) -> bool:

@@ -300,6 +300,9 @@ struct position {
 
 /* The channel that is a topic's compacted view: see csrc/shards/compacted.c. */
 #define COMPACTION_NAME "__compaction"
+/* The channel that holds what its topic is to keep, whoever has finished that. Nobody consumes from it; what others do not hold
+ * is not there any more before it. */
+#define RETENTION_NAME "__retention"
 struct scanned {
     uint64_t seq;
     uint32_t headers_bytes; /* with their struct headers */

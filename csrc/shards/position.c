@@ -213,10 +213,27 @@ __attribute__((cold)) static const struct record *record_at(const struct worker 
     return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
 }
 
+bool retention_is_name(const char *name, size_t name_bytes) {
+    return name_bytes == sizeof RETENTION_NAME - 1 && memcmp(name, RETENTION_NAME, name_bytes) == 0;
+}
+
+static uint64_t later_of(uint64_t a, uint64_t b) {
+    return a > b ? a : b;
+}
+
+/* The first that is there. `keeps`: the subscription that holds what is to be kept; 0: segments keep all that is in them. */
+static uint64_t earliest(const struct worker *w, const struct topic *t, uint32_t keeps) {
+    uint64_t oldest = retained_oldest(shard_of_topic(w, t)), first = stream_next_place(&t->stream, 0, oldest);
+    if (!keeps || !at(w, keeps)->passed_by_age || first >= at(w, keeps)->cursor) return first;
+    uint64_t kept = stream_next_place(&t->stream, at(w, keeps)->cursor, oldest);
+    uint64_t held = stream_next(&t->stream, 0);
+    return held < kept ? held : kept;
+}
+
 /* The first that is there and was published then or later: by halving, as time goes on with the seqs. */
-static uint64_t find_time(const struct worker *w, const struct topic *t, uint64_t time_ns) {
+static uint64_t find_time(const struct worker *w, const struct topic *t, uint64_t time_ns, uint32_t keeps) {
     uint64_t oldest = retained_oldest(shard_of_topic(w, t));
-    uint64_t low = stream_next_place(&t->stream, 0, oldest), high = t->next_seq;
+    uint64_t low = earliest(w, t, keeps), high = t->next_seq;
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         uint64_t next = stream_next_place(&t->stream, middle, oldest);
@@ -229,16 +246,20 @@ static uint64_t find_time(const struct worker *w, const struct topic *t, uint64_
     return low;
 }
 
-uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, uint64_t seq) {
-    const struct topic *t = topic_at(&w->topics, topic);
+static uint64_t find(const struct worker *w, const struct topic *t, uint32_t start, uint64_t seq, uint32_t keeps) {
     uint64_t found = t->next_seq;
-    if (start == START_EARLIEST) found = stream_next_place(&t->stream, 0, retained_oldest(shard_of_topic(w, t)));
+    if (start == START_EARLIEST) found = earliest(w, t, keeps);
     /* What comes to be there when its transaction is committed is waited for. */
     bool waits = start == START_EARLIEST && t->blocked && (t->blocked_seq <= found || !t->stream.end);
     if (waits) return t->blocked_seq;
-    if (start == START_SEQ) found = seq;
-    if (start == START_TIME) found = find_time(w, t, seq);
+    if (start == START_SEQ) found = keeps ? later_of(seq, earliest(w, t, keeps)) : seq;
+    if (start == START_TIME) found = find_time(w, t, seq, keeps);
     return found < t->next_seq && t->stream.end ? found : t->next_seq;
+}
+
+uint64_t position_find(const struct worker *w, uint32_t topic, uint32_t start, uint64_t seq) {
+    const struct topic *t = topic_at(&w->topics, topic);
+    return find(w, t, start, seq, t->retention);
 }
 
 static void dismiss_all(struct worker *w, uint32_t subscription) {
@@ -258,8 +279,11 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
         *status = STATUS_NO_SPACE;
         return w->wanting ? LATER : DONE;
     }
-    uint64_t to = position_find(w, topic, m->start, m->seq);
+    /* What keeps the rest may go back to all that there is. */
+    const struct topic *t = topic_at(&w->topics, topic);
+    uint64_t to = find(w, t, m->start, m->seq, t->retention == subscription ? 0 : t->retention);
     bool only_before = (m->flags & MSG_UPTO) && to <= s->cursor;
+    if (t->retention == subscription && to >= s->cursor) s->passed_by_age = true;
     if (!only_before && subscription_drain(w, client, subscription, to, to) == MORE) return MORE;
     if (s->number && requests_reserve(w, shard, 1, 0, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;

@@ -241,6 +241,7 @@ static uint32_t add(struct worker *w, uint32_t topic, const char *name, size_t n
                                                  .mix = random_of(all)};
     t->subscriptions = subscription;
     if (compacted_is_name(name, name_bytes)) t->compacted = subscription;
+    if (retention_is_name(name, name_bytes)) t->retention = subscription;
     return subscription;
 }
 
@@ -411,6 +412,7 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
     while (*link != subscription) link = &at(w, *link)->next;
     *link = s->next;
     if (t->compacted == subscription) t->compacted = 0;
+    if (t->retention == subscription) t->retention = 0;
     *(s->reader ? &t->reader_count : &t->subscription_count) -= 1;
     if (!s->number && !s->reader) t->ephemeral_count--;
     free(s->name);

@@ -45,9 +45,10 @@ struct subscription {
     char *name;
     uint32_t name_bytes;
     bool paused, due, touched, again_next;
-    bool blocked; /* it has most_inflight, and not finished half of them yet */
-    bool reader;  /* it holds nothing: neither what it has not passed nor what it has in flight */
-    bool pinned;  /* in the shard's list of those that retention waits for */
+    bool blocked;       /* it has most_inflight, and not finished half of them yet */
+    bool reader;        /* it holds nothing: neither what it has not passed nor what it has in flight */
+    bool passed_by_age; /* of what keeps a topic's messages: what it has passed is not there, if nobody else holds it */
+    bool pinned;        /* in the shard's list of those that retention waits for */
     uint32_t next_pinned;
     uint8_t policy;  /* enum policy, of those who consume from it now */
     uint32_t active; /* of POLICY_FAILOVER: the consumer that gets all; 0: there is none */
@@ -335,6 +336,7 @@ void tombs_free(struct worker *w);
 
 /* --- position.c --- */
 
+bool retention_is_name(const char *name, size_t name_bytes);
 /* What is retained, and not below, is there to be read. */
 uint64_t retained_oldest(const struct shard *s);
 /* As subscription_front, of what comes before `until` and the subscription does not hold. */

@@ -73,6 +73,7 @@ struct topic {
     uint64_t blocked_seq;
     uint64_t era;                    /* of the transactions; see transactions.h */
     uint32_t compacted;              /* the subscription that is its compacted view; 0: it has none */
+    uint32_t retention;              /* the one that holds what it is to keep; 0: what its segments keep is there */
     uint32_t producers, exclusive;   /* that are attached: the first, and that which is alone; see attach.c */
     uint64_t epochs;                 /* how many of the latter it has had */
     uint64_t incarnation, began_seq; /* of one that retains: its number, and where that began to count */

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
-from mq_shards.acceptor.protocols.nsq.options import COMPACTION, NSQD_VERSION
+from mq_shards.acceptor.protocols.nsq.options import HIDDEN, NSQD_VERSION
 from mq_shards.gateway.catalog import Channel, Consumer, Topic
 from mq_shards.gateway.pipeline.http_readers import Unread
 
@@ -33,7 +33,7 @@ def select(topics: Sequence[Topic], topic: str, channel: str) -> list[Topic] | N
         return None
     found = []
     for one in topics:
-        channels = [c for c in one.channels if channel in ("", c.name) and c.name != COMPACTION]
+        channels = [c for c in one.channels if channel in ("", c.name) and c.name not in HIDDEN]
         if channels or not channel:
             found.append(Topic(one.name, one.flags, one.depth, one.messages, one.message_bytes, one.jobs, channels))
     return found

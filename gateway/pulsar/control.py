@@ -131,6 +131,11 @@ class Control:
         own = policies_module.told_of_topic(namespace.policies, self._own_policies(name))
         return {"policies": policies_module.told(namespace.policies), "topic_policies": own, "schema": has_schema}
 
+    async def _make(self, name: TopicName) -> None:
+        await self.core.make(name.core)
+        if policies_module.is_kept(self.policies_of(name)):
+            await self.core.keep(name.core)
+
     def policies_of(self, name: TopicName) -> Json:
         """As they are stored; those of a partition are its topic's."""
         return policies_module.of_topic(self.namespace(name.namespace).policies, self._own_policies(name))
@@ -162,7 +167,7 @@ class Control:
         made = [name.of_partition(i) for i in range(partitions)] if partitions else [name]
         for one in made:
             if one.domain == PERSISTENT:
-                await self.core.make(one.core)
+                await self._make(one)
         self._tell_topics(name.namespace, [str(one) for one in made], [])
 
     async def create_new(self, name: TopicName, partitions: int, properties: dict[str, str] | None = None) -> None:
@@ -200,7 +205,7 @@ class Control:
         new = [name.of_partition(i) for i in range(topic.partitions, partitions)]
         for one in new:
             if one.domain == PERSISTENT:
-                await self.core.make(one.core)
+                await self._make(one)
                 for subscription in subscriptions:
                     await self.core.make_subscription(one.core, subscription)
         self._tell_topics(name.namespace, [str(one) for one in new], [])

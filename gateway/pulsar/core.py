@@ -27,7 +27,9 @@ AT_SEQ: Final[int] = lib.START_SEQ
 AT_TIME: Final[int] = lib.START_TIME
 
 _TRANSACTION: Final = struct.Struct("=QQII")  # struct transaction_figures, csrc/ringbuf/message.h
-COMPACTION: Final = "__compaction"  # COMPACTION_NAME, csrc/ringbuf/message.h
+# COMPACTION_NAME and RETENTION_NAME, csrc/ringbuf/message.h
+COMPACTION: Final = "__compaction"
+RETENTION: Final = "__retention"
 
 # How long the names of all topics are believed: pattern consumers ask again and again.
 NAMES_S: Final = 1.0
@@ -66,6 +68,7 @@ class Core:
         self._workers = workers
         self._names: list[str] = []
         self._names_at = -NAMES_S
+        self.keeping: set[str] = set()  # topics whose messages are kept, as far as names() has seen
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
@@ -116,6 +119,15 @@ class Core:
             topic=number, pri=start, ttr_ns=at, flags=lib.MSG_UPTO, body=subscription.encode(),
         )  # fmt: skip
         _check(answer)
+
+    # --- retention --------------------------------------------------------------------------------------------------
+
+    async def keep(self, topic: str) -> None:
+        """What comes from now on stays, whoever has finished it."""
+        await self.make_subscription(topic, RETENTION)
+
+    async def keep_no_more(self, topic: str) -> None:
+        await self.delete_subscription(topic, RETENTION)
 
     # --- compaction -------------------------------------------------------------------------------------------------
 
@@ -170,11 +182,13 @@ class Core:
         return _entry(answer)
 
     async def figures(self, topic: str, *, consumers: bool = False) -> Figures | None:
-        """None: no worker has it."""
+        """None: no worker has it. What keeps its messages is no subscription of its."""
         name = topic.encode()
         worker = self._engine.worker_of_name(name)
         answer = await self._ask(worker, lib.MSG_CATALOG, pri=int(consumers), body=name)
         found = catalog.decode(answer.body)
+        for one in found:
+            one.channels[:] = [channel for channel in one.channels if channel.name != RETENTION]
         return found[0] if found else None
 
     async def names(self) -> list[str]:
@@ -186,6 +200,7 @@ class Core:
         found = [topic for answer in await asyncio.gather(*asked) for topic in catalog.decode(answer.body)]
         self._names = [topic.name for topic in found if is_there(topic)]
         self._names_at = now
+        self.keeping = {topic.name for topic in found for channel in topic.channels if channel.name == RETENTION}
         return self._names
 
     # --- asking -----------------------------------------------------------------------------------------------------
@@ -237,7 +252,7 @@ def is_there(topic: Figures) -> bool:
 
 
 def durable_channels(topic: Figures) -> list[Channel]:
-    return [channel for channel in topic.channels if not channel.flags & lib.FIGURES_EPHEMERAL]
+    return [c for c in topic.channels if not c.flags & lib.FIGURES_EPHEMERAL and c.name != RETENTION]
 
 
 def used_channels(topic: Figures) -> list[Channel]:

@@ -13,7 +13,7 @@ from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar.client_stats import iso
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicError
+from mq_shards.gateway.pulsar.core import RETENTION, Entry, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
@@ -44,7 +44,7 @@ class HttpSubscriptions:
 
     def _name(self, call: Call) -> str:
         name = call.names["subscription"]
-        if not 0 < len(name.encode()) <= MAX_SUBSCRIPTION_BYTES or "\n" in name:
+        if not 0 < len(name.encode()) <= MAX_SUBSCRIPTION_BYTES or "\n" in name or name == RETENTION:
             raise precondition("Invalid subscription name")
         return name
 

@@ -15,14 +15,16 @@ from mq_shards.gateway.pulsar.http_namespaces import MAX_ROLES, actions_of
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, precondition, too_many
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.stats import Stats
+from mq_shards.gateway.pulsar.upkeep import Upkeep
 
 TOPIC = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
 
 
 class HttpTopics:
-    def __init__(self, control: Control, compaction: Compaction, stats: Stats) -> None:
+    def __init__(self, control: Control, compaction: Compaction, upkeep: Upkeep, stats: Stats) -> None:
         self._control = control
         self._compactions = compaction
+        self._upkeep = upkeep
         self._stats = stats
         self.routes: Routes = {
             "/admin/v2/{domain}/{tenant}/{namespace}": {"GET": self._list},
@@ -38,6 +40,7 @@ class HttpTopics:
             f"{TOPIC}/partitioned-internalStats": {"GET": self._partitioned_internal},
             f"{TOPIC}/unload": {"PUT": self._unload},
             f"{TOPIC}/terminate": {"POST": self._terminate},
+            f"{TOPIC}/trim": {"POST": self._trim},
             f"{TOPIC}/lastMessageId": {"GET": self._last},
             f"{TOPIC}/compaction": {"GET": self._compaction, "PUT": self._compact},
             f"{TOPIC}/offload": {"GET": self._not_here, "PUT": self._not_here},
@@ -189,6 +192,13 @@ class HttpTopics:
     async def _last(self, call: Call) -> Answer:
         name = call.topic(self._control)
         return json_of(message_id(name, await self._stats.position(name)))
+
+    async def _trim(self, call: Call) -> Answer:
+        name = call.topic(self._control)
+        await self._control.check_exists(name)
+        for part in self._control.parts(name):
+            await self._upkeep.trim(part)
+        return Answer(200)
 
     async def _compaction(self, call: Call) -> Answer:
         run = self._compactions.of(await self._compactable(call))

@@ -122,6 +122,12 @@ def of_topic(namespace: Json, topic: Json) -> Json:
     return {**namespace, **topic} if topic else namespace
 
 
+def is_kept(policies: Json) -> bool:
+    """What everybody has finished is to stay for a while."""
+    found = policies.get("retention_policies") or {}
+    return bool(found.get("retentionTimeInMinutes")) and bool(found.get("retentionSizeInMB"))
+
+
 def auto_creation(policies: Json) -> tuple[bool, int]:
     """Whether a topic is made when somebody asks for it, and with how many partitions."""
     override: dict[str, Any] = policies.get("autoTopicCreationOverride") or {}

@@ -67,17 +67,17 @@ class PulsarService:
         urls = urls_of(addresses)
         self._compaction = Compaction(control.core)
         figures = PulsarMetrics(control.clients, metrics.most_topics)
+        self._upkeep = Upkeep(control, self._compaction, settings["policies-interval"] / SECOND_NS, time.monotonic)
         stats = Stats(control, self._compaction, urls.broker_id)
         routes = {
             **HttpTenants(control, urls, health, lambda: metrics.scrape(figures.families)).routes,
             **HttpNamespaces(control).routes,
             **HttpSchemas(control).routes,
             **HttpTransactions(control, self._coordinator, urls.broker).routes,
-            **HttpTopics(control, self._compaction, stats).routes,
+            **HttpTopics(control, self._compaction, self._upkeep, stats).routes,
             **HttpTopicPolicies(control).routes,
             **HttpSubscriptions(control, stats).routes,
         }
-        self._upkeep = Upkeep(control, self._compaction, settings["policies-interval"] / SECOND_NS, time.monotonic)
         self._http = PulsarHttp(
             self._store, bodies, routes, Access(Credentials.of(settings), roles, urls.broker_id)
         )

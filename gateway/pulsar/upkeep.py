@@ -22,6 +22,8 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import COMPACTION as COMPACTED
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
 from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.retention import POLICY as RETENTION
+from mq_shards.gateway.pulsar.retention import Retention
 from mq_shards.gateway.pulsar.store import StoreError
 
 TTL: Final = "message_ttl_in_seconds"
@@ -29,7 +31,7 @@ QUOTAS: Final = "backlog_quota_map"
 EXPIRATION: Final = "subscription_expiration_time_minutes"
 INACTIVE: Final = "inactive_topic_policies"
 COMPACTION: Final = "compaction_threshold"
-TIMED: Final = (TTL, QUOTAS, EXPIRATION, INACTIVE, COMPACTION)
+TIMED: Final = (TTL, QUOTAS, EXPIRATION, INACTIVE, COMPACTION, RETENTION)
 CAUGHT_UP: Final = "delete_when_subscriptions_caught_up"
 EVICTED_TO: Final = 0.9  # of a quota, as a real broker does
 SECOND_NS: Final = 1_000_000_000
@@ -44,6 +46,7 @@ class Upkeep:
         """`clock_s` is monotonic."""
         self._control = control
         self._compaction = compaction
+        self._retention = Retention(control)
         self._interval_s = interval_s
         self._clock_s = clock_s
         self._idle: dict[tuple[str, str], float] = {}  # topic, subscription or "": since when
@@ -71,12 +74,15 @@ class Upkeep:
     async def round(self) -> None:
         """Of all topics that have a policy of that kind."""
         over: dict[str, str] = {}
+        self._control.store.check()
+        await self._retention.begin()
         self._seen = set()
         async for name, policies in self._topics():
             try:
                 await self._look_after(name, policies, over)
             except (NoTopicError, NoSubscriptionError, RefusedError) as error:
                 log.debug("%s: %s", name, error)
+        await self._retention.end()
         await self._tell_producers(over)
         self._idle = {key: since for key, since in self._idle.items() if key in self._seen}
 
@@ -98,6 +104,12 @@ class Upkeep:
                     yield part, self._control.policies_of(part)
                 await asyncio.sleep(0)
 
+    async def trim(self, name: TopicName) -> None:
+        """What a topic is to keep no longer goes at once."""
+        figures = await self._control.core.figures(name.core)
+        if figures is not None:
+            await self._retention.look_after(name, figures, self._control.policies_of(name))
+
     # --- one topic --------------------------------------------------------------------------------------------------
 
     async def _look_after(self, name: TopicName, policies: Json, over: dict[str, str]) -> None:
@@ -107,6 +119,7 @@ class Upkeep:
         ttl_s = int(policies.get(TTL) or 0)
         if ttl_s > 0:
             await self._expire(name, figures, ttl_s)
+        await self._retention.look_after(name, figures, policies)
         await self._look_at_quotas(name, figures, policies.get(QUOTAS) or {}, over)
         minutes = int(policies.get(EXPIRATION) or 0)
         if minutes > 0:

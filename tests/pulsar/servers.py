@@ -55,7 +55,12 @@ def _answers(port: int) -> bool:
 
 @contextlib.contextmanager
 def running(
-    *, workers: int = 1, acceptors: int = 1, data_dir: Path | None = None, settings: Sequence[str] = ()
+    *,
+    workers: int = 1,
+    acceptors: int = 1,
+    shards: int | None = None,
+    data_dir: Path | None = None,
+    settings: Sequence[str] = (),
 ) -> Iterator[PulsarServer]:
     port, other_port, http_port, beanstalk_port = (free_port() for _ in range(4))
     command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", str(workers)]
@@ -64,6 +69,7 @@ def running(
     command += ["--listen", f"beanstalk://127.0.0.1:{beanstalk_port}"]
     # Where tokens guard Pulsar the other doors are meant to be open.
     command += ["--insecure", "nsq", "--insecure", "beanstalk"]
+    command += [] if shards is None else ["--shards", str(shards)]
     command += ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
     command += [word for setting in settings for word in ("--set", setting)]
     stderr = Path(tempfile.mkdtemp(prefix="pulsar-")) / "stderr"

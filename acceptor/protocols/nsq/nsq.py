@@ -51,7 +51,7 @@ OK: Final = b"OK"
 SECOND_NS: Final = 1_000_000_000
 
 EPHEMERAL: Final = nsq_options.EPHEMERAL.encode()
-COMPACTION: Final = nsq_options.COMPACTION.encode()
+HIDDEN: Final = tuple(name.encode() for name in nsq_options.HIDDEN)
 SUBSCRIBED: Final = 3  # as nsqd numbers a client's states
 DESCRIPTION_BYTES: Final[int] = lib.DESCRIPTION_MAX_BYTES
 
@@ -469,7 +469,7 @@ class Nsq(Protocol):
         topic, channel = words[1:3]
         if not engine.is_name(self._number, topic):
             raise ClientError("E_BAD_TOPIC", f"SUB topic name {quoted(topic)} is not valid")
-        if not engine.is_name(self._number, channel) or channel == COMPACTION:
+        if not engine.is_name(self._number, channel) or channel in HIDDEN:
             raise ClientError("E_BAD_CHANNEL", f"SUB channel name {quoted(channel)} is not valid")
         self._when_allowed(
             conn, client, "SUB", topic, channel, lambda: self._ask_to_subscribe(conn, client, topic, channel)

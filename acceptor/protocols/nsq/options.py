@@ -28,8 +28,9 @@ from mq_shards.acceptor.option_kinds import (
 )
 
 EPHEMERAL: Final = "#ephemeral"  # at the end of the name of a topic or channel that goes with its last consumer
-# Of a topic of Pulsar: what compaction has kept, which is nobody's to consume. COMPACTION_NAME, csrc/ringbuf/message.h
-COMPACTION: Final = "__compaction"
+# Of a topic of Pulsar: what compaction has kept, and what is to be kept, which are nobody's to consume. COMPACTION_NAME
+# and RETENTION_NAME, csrc/ringbuf/message.h
+HIDDEN: Final = ("__compaction", "__retention")
 NSQD_VERSION: Final = "1.3.0"  # the nsqd whose place this takes, and whose behaviour this is; tools look at it
 HOST_NAME: Final = socket.gethostname()
 HOST_NODE_ID: Final = -1  # stands for node_id(HOST_NAME)

@@ -48,7 +48,9 @@ MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 TAKES_ANY: Final = 21  # Schema.Type
 NAME_BYTES: Final = 1024
-COMPACTION: Final = "__compaction"  # COMPACTION_NAME, csrc/ringbuf/message.h
+# COMPACTION_NAME and RETENTION_NAME, csrc/ringbuf/message.h
+COMPACTION: Final = "__compaction"
+RETENTION: Final = "__retention"
 MAX_UNACKED: Final = (1 << 32) - 1
 MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not come again
 # Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
@@ -409,6 +411,8 @@ def _check(body: Message) -> None:
     name = body.subscription.encode()
     if body.subscription == COMPACTION:
         raise PulsarError(NOT_ALLOWED, "The subscription of the topic's compaction")
+    if body.subscription == RETENTION:
+        raise PulsarError(NOT_ALLOWED, "The subscription that keeps the topic's messages")
     if len(name) > NAME_BYTES or b"\n" in name or len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
         raise PulsarError(NOT_ALLOWED, "The name of a subscription or consumer is too long")
     if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):

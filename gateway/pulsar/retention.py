@@ -1,0 +1,71 @@
+"""What topics keep of what everybody has finished, by the policy of their namespaces or their own, for a seek to bring
+back.
+
+Each such topic has a subscription that nobody consumes from, and that is moved on as time goes by: what lies behind it
+is held, moves with the log and outlives restarts as what anybody else's subscription holds.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName
+from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import RETENTION, NoSubscriptionError, NoTopicError
+from mq_shards.gateway.pulsar.policies import is_kept
+from mq_shards.gateway.pulsar.refusals import RefusedError
+
+POLICY: Final = "retention_policies"
+FOR_EVER: Final = -1
+MB: Final = 1 << 20
+MINUTE_NS: Final = 60 * 1_000_000_000
+
+log = logging.getLogger(__name__)
+
+
+class Retention:
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._keeping: set[str] | None = None  # topics that have such a subscription; None: it is not known yet
+        self._wanted: set[str] = set()  # of those looked after in this round
+
+    async def begin(self) -> None:
+        """A round."""
+        self._wanted = set()
+        if self._keeping is None:
+            await self._control.core.names()
+            self._keeping = set(self._control.core.keeping)
+
+    async def look_after(self, name: TopicName, figures: Figures, policies: Json) -> None:
+        if name.domain != PERSISTENT or not is_kept(policies):
+            return
+        self._wanted.add(name.core)
+        core, found = self._control.core, policies[POLICY]
+        try:
+            where = await core.position(name.core, RETENTION)
+        except NoSubscriptionError:
+            await core.keep(name.core)
+            where = await core.position(name.core, RETENTION)
+        if self._keeping is not None:
+            self._keeping.add(name.core)
+        minutes, megabytes = int(found["retentionTimeInMinutes"]), int(found["retentionSizeInMB"])
+        if minutes != FOR_EVER:
+            await core.expire(name.core, RETENTION, int(self._control.now_s() * 1e9) - minutes * MINUTE_NS)
+        if megabytes != FOR_EVER and figures.messages:
+            kept = int(megabytes * MB / max(figures.message_bytes / figures.messages, 1.0))
+            if where.next_seq > kept:
+                await core.evict(name.core, RETENTION, where.next_seq - kept)
+
+    async def end(self) -> None:
+        """All topics have been looked at: those that are to keep nothing any more let it go."""
+        for topic in (self._keeping or set()) - self._wanted:
+            try:
+                await self._control.core.keep_no_more(topic)
+            except (NoTopicError, RefusedError) as error:
+                log.debug("%s: %s", topic, error)
+                continue
+            if self._keeping is not None:
+                self._keeping.discard(topic)
