@@ -17,12 +17,12 @@ import pytest
 from mq_shards.csrc._core import lib
 
 from tests.beanstalk.wire import Wire as BeanstalkWire
+from tests.log.log import HEADER, Entry, Log, offsets
 from tests.nsq import servers as nsq_servers
 from tests.nsq.servers import NsqServer
 from tests.nsq.wire import Wire, consumer
 from tests.servers import SINGLE, free_port, wait_until
 from tests.terminal.commands import done, objects, run
-from tests.test_log import HEADER, Entry, Log, offsets
 
 OPTIONS = ("--shards", "1", "--sync", "always")
 PAGE = 4096

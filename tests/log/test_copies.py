@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from mq_shards.csrc._core import lib
 
-from tests.test_log import Entry, Log, memfd
+from tests.log.log import Entry, Log, memfd
 
 
 @pytest.fixture
