@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "acceptor/packed.h"
+
 /* What is told in one turn, at most; a message that is larger is one. */
 enum { TOLD_MESSAGES = 256, TOLD_BYTES = 256 << 10 };
 
@@ -14,6 +16,8 @@ struct bridge_copy {
     uint32_t name_bytes;
     uint16_t flags;
     uint8_t kind;
+    bool asked; /* Python, to open it */
+    uint64_t id;
 };
 
 static bool wants(struct acceptor *a, uint32_t protocol, const void *name, size_t bytes) {
@@ -46,7 +50,8 @@ static uint8_t *begin_copy(uint8_t *room, size_t bytes, const struct binding *to
                                                : 0,
                                      .name_bytes = to->name_bytes,
                                      .flags = request->flags,
-                                     .kind = request->kind};
+                                     .kind = request->kind,
+                                     .id = request->id};
     memcpy(room, &copy, sizeof copy);
     memcpy(room + sizeof copy, to->name, to->name_bytes);
     return room + sizeof copy + to->name_bytes;
@@ -87,28 +92,58 @@ static void tell(struct acceptor *a, const struct published *message) {
             codecs[p - 1]->topic_published(a, codec_state(a, p), message);
 }
 
-/* Headers first, if there are any. */
-static void tell_one(struct acceptor *a, struct published message, const uint8_t *body, size_t bytes, bool headers) {
+/* Each of the messages that lie in one. What is missing is not told. */
+static void tell_packed(struct acceptor *a, struct published message, const struct codec *codec, bool is_batch,
+                        struct codec_bytes rest) {
+    struct codec_bytes one = rest;
+    message.headers_tag = 0;
+    message.header_bytes = 0;
+    for (uint32_t i = 0; i < PACKED_MAX_PARTS; i++) {
+        if (is_batch && !codec->next_packed(&rest, &one)) return;
+        message.body = one.at;
+        message.body_bytes = one.bytes;
+        tell(a, &message);
+        if (!is_batch) return;
+    }
+}
+
+/* Headers first, if there are any. `opened`: what Python made of it; NULL: it has not been asked. False: it has to be. */
+static bool tell_one(struct acceptor *a, struct published message, const struct bridge_copy *copy, const uint8_t *body,
+                     size_t bytes, const struct codec_bytes *opened) {
     struct headers head = {.bytes = 0};
-    if (headers) {
-        if (bytes < sizeof head) return;
+    if (copy != NULL && (copy->flags & MSG_HEADERS) != 0) {
+        if (bytes < sizeof head) return true;
         memcpy(&head, body, sizeof head);
         body += sizeof head;
         bytes -= sizeof head;
-        if (head.bytes > bytes) return;
+        if (head.bytes > bytes) return true;
+    }
+    uint32_t protocol;
+    const struct codec *codec = head.packed_bytes > 0 ? packed_codec(head.tag, &protocol) : NULL;
+    const struct opening opening =
+        codec != NULL ? codec->opens((struct codec_bytes){body, head.bytes}) : (struct opening){0};
+    const struct codec_bytes packed = {body + head.bytes, bytes - head.bytes};
+    if (opening.opens && opening.compression == 0) {
+        tell_packed(a, message, codec, opening.is_batch, packed);
+        return true;
+    }
+    if (opening.opens && opened == NULL) return !packed_ask(a, copy->id, &opening, protocol, packed);
+    if (opening.opens && opened->bytes > 0) {
+        tell_packed(a, message, codec, opening.is_batch, *opened);
+        return true;
     }
     message.headers_tag = head.tag;
     message.header_bytes = head.bytes;
     message.body = body;
     message.body_bytes = bytes;
     tell(a, &message);
+    return true;
 }
 
 /* The next message; how many bytes it had. What is left of a body that is none is passed over. */
 static size_t tell_next(struct acceptor *a, struct bridge_copy *copy, const uint8_t *body, size_t body_bytes) {
     const uint8_t *name = (const uint8_t *)(copy + 1), *at = body + copy->at;
     struct published message = {.topic = name, .topic_bytes = copy->name_bytes};
-    bool headers = (copy->flags & MSG_HEADERS) != 0;
     size_t left = body_bytes - copy->at, before = 0, bytes = left;
     if (copy->kind != MSG_PUBLISH) {
         uint32_t size = 0;
@@ -120,7 +155,8 @@ static size_t tell_next(struct acceptor *a, struct bridge_copy *copy, const uint
             return left;
         }
     }
-    tell_one(a, message, at + before, bytes, headers);
+    copy->asked = !tell_one(a, message, copy, at + before, bytes, NULL);
+    if (copy->asked) return 0;
     copy->at += (uint32_t)(before + bytes);
     return bytes;
 }
@@ -132,7 +168,7 @@ static bool is_held_up(const struct acceptor *a) {
 }
 
 bool bridge_is_due(const struct acceptor *a) {
-    return a->untold.first != NULL && !is_held_up(a);
+    return a->untold.first != NULL && !a->untold.first->asked && !is_held_up(a);
 }
 
 static void wake_waiting(struct acceptor *a) {
@@ -153,10 +189,23 @@ void bridge_run(struct acceptor *a) {
         if (copy->at < body_bytes || (copy->kind == MSG_PUBLISH && body_bytes == 0))
             bytes += tell_next(a, copy, body, body_bytes);
         messages++;
+        if (copy->asked) return;
         if (copy->at < body_bytes) continue;
         a->untold.first = copy->next;
         bridge_drop(&a->blocks, copy);
     }
+    if (a->untold.first == NULL) wake_waiting(a);
+}
+
+void bridge_opened(struct acceptor *a, uint64_t id, struct codec_bytes opened) {
+    struct bridge_copy *copy = a->untold.first;
+    if (copy == NULL || !copy->asked || copy->id != id) return;
+    const uint8_t *name = (const uint8_t *)(copy + 1), *body = name + copy->name_bytes;
+    const struct published message = {.topic = name, .topic_bytes = copy->name_bytes};
+    (void)tell_one(a, message, copy, body, copy->bytes - sizeof *copy - copy->name_bytes, &opened);
+    a->untold.first = copy->next;
+    bridge_drop(&a->blocks, copy);
+    bridge_run(a);
     if (a->untold.first == NULL) wake_waiting(a);
 }
 
@@ -202,5 +251,5 @@ void bridge_close(struct acceptor *a) {
 void acceptor_tell_published(struct acceptor *a, const char *topic, size_t topic_bytes, const void *body,
                              size_t body_bytes) {
     struct published message = {.topic = (const uint8_t *)topic, .topic_bytes = topic_bytes};
-    tell_one(a, message, body, body_bytes, false);
+    (void)tell_one(a, message, NULL, body, body_bytes, NULL);
 }

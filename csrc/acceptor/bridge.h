@@ -3,7 +3,8 @@
  * Until then a copy waits in the request's slot, or with the codec; of other topics nothing is copied, and nothing is looked up.
  *
  * A request may bring very many messages: they are told in pieces, one a turn, and so is what the worker has after them.
- * Until all are told nobody publishes more to such topics.
+ * Until all are told nobody publishes more to such topics. One that is several messages (acceptor/packed.h) is told as those; what
+ * is compressed waits for Python, and what comes behind it too.
  */
 #ifndef MQ_BRIDGE_H
 #define MQ_BRIDGE_H
@@ -32,6 +33,8 @@ void bridge_drop(struct blocks *blocks, struct bridge_copy *copy);
 void bridge_run(struct acceptor *a);
 /* Something is left that can be told now. */
 bool bridge_is_due(const struct acceptor *a);
+/* What Python made of the message with this id, if that is the one that waits for it; no bytes: it is told as it is. */
+void bridge_opened(struct acceptor *a, uint64_t id, struct codec_bytes opened);
 void bridge_close(struct acceptor *a);
 
 #endif

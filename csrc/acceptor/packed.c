@@ -1,5 +1,7 @@
 #include "acceptor/packed.h"
 
+#include "acceptor/bridge.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +27,7 @@ static bool split(const struct message *message, struct packed *out) {
     return true;
 }
 
-static const struct codec *codec_of(uint32_t tag, uint32_t *protocol) {
+const struct codec *packed_codec(uint32_t tag, uint32_t *protocol) {
     for (*protocol = 1; *protocol <= codec_count; ++*protocol)
         if (codecs[*protocol - 1]->headers_tag == tag && tag != 0) return codecs[*protocol - 1];
     return NULL;
@@ -113,20 +115,30 @@ struct packed_waiting {
     struct message message;
 };
 
+bool packed_ask(struct acceptor *a, uint64_t id, const struct opening *opening, uint32_t protocol,
+                struct codec_bytes body) {
+    const uint32_t numbers[] = {(uint32_t)id, (uint32_t)(id >> 32), opening->compression, opening->bytes};
+    const size_t bytes = 1 + sizeof numbers + body.bytes;
+    uint8_t *asks = malloc(bytes);
+    if (asks == NULL) return false;
+    asks[0] = PACKED_ASKS;
+    memcpy(asks + 1, numbers, sizeof numbers);
+    memcpy(asks + 1 + sizeof numbers, body.at, body.bytes);
+    upcall_push(a, UPCALL_COMMAND, 0, protocol, NULL, asks, bytes);
+    free(asks);
+    return true;
+}
+
 static void wait(struct acceptor *a, uint32_t worker, const struct message *message, const struct packed *p,
                  const struct opening *opening, uint32_t protocol) {
     struct packed_waiting **link = &a->packed.waiting;
-    const uint32_t numbers[] = {(uint32_t)p->run.id, (uint32_t)(p->run.id >> 32), opening->compression, opening->bytes};
-    const size_t bytes = 1 + sizeof numbers + p->body.bytes;
     bool asked = false;
     for (; *link != NULL; link = &(*link)->next) asked |= (*link)->id == p->run.id;
     struct packed_waiting *one = malloc(sizeof *one + message->body_bytes);
-    uint8_t *asks = asked ? NULL : malloc(bytes);
-    if (one == NULL || (!asked && asks == NULL)) {
+    if (one == NULL || (!asked && !packed_ask(a, p->run.id, opening, protocol, p->body))) {
         struct connection *c = connection_find(a, message->conn);
         if (c != NULL) engine_oom(a, c);
         free(one);
-        free(asks);
         return;
     }
     one->next = NULL;
@@ -134,12 +146,6 @@ static void wait(struct acceptor *a, uint32_t worker, const struct message *mess
     one->worker = worker;
     memcpy(&one->message, message, sizeof *message + message->body_bytes);
     *link = one;
-    if (asked) return;
-    asks[0] = PACKED_ASKS;
-    memcpy(asks + 1, numbers, sizeof numbers);
-    memcpy(asks + 1 + sizeof numbers, p->body.at, p->body.bytes);
-    upcall_push(a, UPCALL_COMMAND, 0, protocol, NULL, asks, bytes);
-    free(asks);
 }
 
 static void keep(struct acceptor *a, uint64_t id, const uint8_t *bytes, size_t bytes_count) {
@@ -165,6 +171,7 @@ void packed_opened(struct acceptor *a, uint64_t id, const uint8_t *bytes, size_t
         if (a->packed.id == id) packed_said(a, one->worker, &one->message);
         free(one);
     }
+    bridge_opened(a, id, (struct codec_bytes){bytes, bytes_count});
     wake_self(a);
 }
 
@@ -194,7 +201,7 @@ void packed_said(struct acceptor *a, uint32_t worker, const struct message *mess
     struct packed p;
     uint32_t protocol;
     if (!split(message, &p) || p.run.count == 0 || p.run.count > PACKED_MAX_PARTS) return;
-    const struct codec *codec = codec_of(p.headers.tag, &protocol);
+    const struct codec *codec = packed_codec(p.headers.tag, &protocol);
     const struct codec_bytes written = {p.written, p.headers.bytes};
     const struct opening opening = codec != NULL ? codec->opens(written) : (struct opening){0};
     const struct codec_bytes kept = {a->packed.bytes, a->packed.bytes_count};

@@ -9,6 +9,11 @@
 
 #include "acceptor/engine.h"
 
+/* Whose codec wrote headers with this tag; NULL: nobody's opens anything. */
+const struct codec *packed_codec(uint32_t tag, uint32_t *protocol);
+/* Python is to open what lies there: packed_opened is called with this id. False: memory is short. */
+bool packed_ask(struct acceptor *a, uint64_t id, const struct opening *opening, uint32_t protocol,
+                struct codec_bytes body);
 /* Said by a worker, with MSG_PACKED. */
 void packed_said(struct acceptor *a, uint32_t worker, const struct message *message);
 /* What Python made of the message with this id; no bytes: it cannot be opened, and is given as it is. */

@@ -61,6 +61,7 @@ def running(
     shards: int | None = None,
     data_dir: Path | None = None,
     settings: Sequence[str] = (),
+    listen: Sequence[str] = (),
 ) -> Iterator[PulsarServer]:
     port, other_port, http_port, beanstalk_port = (free_port() for _ in range(4))
     command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", str(workers)]
@@ -71,6 +72,7 @@ def running(
     command += ["--insecure", "nsq", "--insecure", "beanstalk"]
     command += [] if shards is None else ["--shards", str(shards)]
     command += ["--memory"] if data_dir is None else ["--data-dir", str(data_dir)]
+    command += [word for one in listen for word in ("--listen", one)]
     command += [word for setting in settings for word in ("--set", setting)]
     stderr = Path(tempfile.mkdtemp(prefix="pulsar-")) / "stderr"
     with stderr.open("wb") as sink:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import time
+import zlib
 
 from tests.nsq import wire as nsq
-from tests.pulsar.servers import PulsarServer
+from tests.pulsar.servers import PulsarServer, running
 from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, metadata_of, payload_of, send_frame
+from tests.servers import free_port
 
 
 def test_nsqs_consumers_see_the_payloads_of_pulsars_messages(server: PulsarServer, wire: Wire, topic: str) -> None:
@@ -43,3 +46,48 @@ def test_a_message_is_delivered_when_its_time_has_come(wire: Wire, topic: str) -
     wire.send(b"long ago", sequence=2, deliver_at_time=5)
     assert [payload_of(frame) for frame in wire.messages(2)] == [b"now", b"long ago"]
     assert payload_of(wire.message()) == b"later" and time.time() > due - 0.1
+
+
+def test_who_listens_on_nats_hears_each_message_of_a_batch_in_order() -> None:
+    """Whether it is compressed or not, and what comes behind one that has to be opened first comes behind it."""
+    port = free_port()
+    with (
+        running(listen=[f"nats://127.0.0.1:{port}"], settings=["nats.topics=bound.>"]) as server,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as listener,
+        Wire(server.port).connect() as wire,
+    ):
+        listener.sendall(b"CONNECT {}\r\nSUB bound.t 1\r\nPING\r\n")
+        said = b""
+        while not said.endswith(b"PONG\r\n"):
+            said += listener.recv(1 << 16)
+        wire.producer("bound.t")
+        packed = zlib.compress(batch_of(*(b"z%d" % i for i in range(300))))
+        opened = len(batch_of(*(b"z%d" % i for i in range(300))))
+        alone = zlib.compress(b"alone and compressed")
+        for sequence, (head, payload) in enumerate((
+            ({"num_messages_in_batch": 3}, batch_of(b"1", b"", b"3")),
+            ({"num_messages_in_batch": 300, "compression": 2, "uncompressed_size": opened}, packed),
+            ({}, b"behind it"),
+            ({"compression": 2, "uncompressed_size": 20}, alone),
+            ({"num_messages_in_batch": 2, "compression": 2, "uncompressed_size": 9}, b"broken"),
+            ({"num_messages_in_batch": 2}, batch_of(b"x", b"y")),
+        )):  # fmt: skip
+            wire.raw(send_frame(1, sequence, entry_of(metadata(sequence_id=sequence, **head), payload)))
+        expected = [b"1", b"", b"3", *(b"z%d" % i for i in range(300)), b"behind it", b"alone and compressed"]
+        said, heard = b"", []
+        while not heard or heard[-1] != b"y":
+            said += listener.recv(1 << 16)
+            while b"\r\n" in said:
+                line, _, rest = said.partition(b"\r\n")
+                words = line.split()
+                if words[0] not in (b"MSG", b"HMSG"):
+                    said = rest
+                    continue
+                size = int(words[-1])
+                if len(rest) < size + 2:
+                    break
+                heard.append(rest[:size])
+                said = rest[size + 2 :]
+        assert heard[: len(expected)] == expected
+        assert heard[-2:] == [b"x", b"y"]
+        assert len(heard) == len(expected) + 3 and heard[-3].endswith(b"broken"), "what cannot be opened is as it is"
