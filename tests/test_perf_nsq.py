@@ -229,9 +229,16 @@ def test_a_message_that_comes_again_is_counted() -> None:
     assert load.run_nsq(FakeServer(again).port, CONSUME_ONE).redelivered == 1
 
 
-def test_a_whole_short_benchmark_has_figures_of_every_load(tmp_path: Path) -> None:
+# One of each kind; of those of a kind only the arguments differ.
+FEW = ("nsq-mpub", "nsq-http-pub", "nsq-consume-one", "nsq-latency", "nsq-spread-pub")
+ALL = tuple(scenarios_nsq.SCENARIOS)
+
+
+@pytest.mark.parametrize("only", [pytest.param(FEW, id="few"), pytest.param(ALL, id="all", marks=pytest.mark.long)])
+def test_a_short_benchmark_has_figures_of_every_load(tmp_path: Path, only: tuple[str, ...]) -> None:
     path = tmp_path / "report.json"
     command = [sys.executable, "-m", "perf.bench", "--protocol", "nsq", "--quick", "--seconds", "0.3"]
+    command += [word for name in only for word in ("--only", name)]
     done = subprocess.run(
         [*command, "--json", str(path), "--dir", str(tmp_path)],
         cwd=Path(brokers.__file__).parent.parent, capture_output=True, text=True, timeout=110, env=os.environ.copy(),
@@ -240,15 +247,20 @@ def test_a_whole_short_benchmark_has_figures_of_every_load(tmp_path: Path) -> No
     report = Report.read(path)
     assert report.failures == []
     whos = (this_mq_shards().name, *((NSQD.name, RATIO) if NSQD is not None else ()))
-    for each in scenarios_nsq.LOADS:
+    for each in (each for each in scenarios_nsq.LOADS if each.name in only):
         # More of our own processes beside fewer: no peer takes part.
         spread = (this_mq_shards().name, "8-and-4", RATIO)
         for who in spread if isinstance(each, scenarios_nsq.Spread) else whos:
             figure = report.figures[Name(each.name, each.variant, who, "rate")]
             assert len(figure.rounds) == 1 and figure.median > 0
-    assert {name.scenario for name in report.figures} == set(scenarios_nsq.SCENARIOS)
+    assert {name.scenario for name in report.figures} == set(only)
     # Every broker took its directory with it.
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_few_are_of_every_kind() -> None:
+    kinds = {each.name: type(each) for each in scenarios_nsq.LOADS}
+    assert {kinds[name] for name in FEW} == set(kinds.values())
 
 
 @pytest.mark.parametrize("batch", [1, 20])
