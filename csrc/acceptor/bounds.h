@@ -54,7 +54,7 @@
 
 /* What a little input stands for may be very much: so many pieces of it, of all connections together, are asked for in
  * a turn. */
-#define FILTER_PIECES_PER_TURN 4u
+#define FILTER_PIECES_PER_TURN 1u
 
 /* Input and output buffers: one block each as a rule, from a pool that keeps this many; smaller pieces for replies whose
  * turn has not come. What is larger than MAPPED_BYTES is mapped for itself, and a few of those are kept too. */

@@ -32,7 +32,7 @@ SECOND = 1_000_000_000
 BOMBS = 20
 BOMB_BYTES = 60 << 20
 # FILTER_PIECES_PER_TURN, csrc/acceptor/bounds.h
-PIECES_PER_TURN = 4
+PIECES_PER_TURN = 1
 
 
 def deflate_bomb(size: int) -> bytes:
