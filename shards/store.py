@@ -240,6 +240,9 @@ class SegmentStore(Protocol):
 
     def open(self, segment: int) -> int: ...
 
+    def path_of(self, segment: int) -> Path | None:
+        """Where there are files."""
+
     def create(self, segment: int) -> int:
         """An empty segment, which must not exist."""
 
@@ -347,7 +350,7 @@ class ShardStore:
             os.close(self._fd)
             self._fd = -1
 
-    def segment_path(self, segment: int) -> Path:
+    def path_of(self, segment: int) -> Path:
         return self.path / segment_name(segment)
 
     def recover(self, refuse: bool = False) -> Recovered:
@@ -404,18 +407,18 @@ class ShardStore:
     def _put_in_order(self, stock: Stock, shards: int) -> None:
         """What `stock` says. Whenever this is cut short, the next one finds what it needs."""
         for number in stock.aside:
-            path = self.segment_path(number)
+            path = self.path_of(number)
             path.rename(next(free for n in range(1 << 16) if not (free := path.with_suffix(f".odd{n or ''}")).exists()))
         for own, number in stock.back.items():
-            self.segment_path(own).with_suffix(BESIDE).hardlink_to(self.segment_path(number))
+            self.path_of(own).with_suffix(BESIDE).hardlink_to(self.path_of(number))
         if stock.back:
             os.fsync(self._fd)
             self._put_back()
             for number in set(stock.back.values()) - stock.segments.keys():
-                self.segment_path(number).unlink(missing_ok=True)
+                self.path_of(number).unlink(missing_ok=True)
         for number in stock.begin:
             begun = stock.segments[number] = time.time_ns()
-            durable.save(self.segment_path(number), _empty_segment(self.shard, shards, number, begun))
+            durable.save(self.path_of(number), _empty_segment(self.shard, shards, number, begun))
         if self._manifest is None or self._manifest.segments != stock.segments or stock.remove:
             self._list_as(dict(stock.segments), stock.remove)
         self._unlink(stock.remove)
@@ -456,19 +459,19 @@ class ShardStore:
 
     def _begun(self, listed: Mapping[int, int]) -> dict[int, int]:
         with explained(f"{self.path} cannot be read"):
-            return {n: begun_ns or _read_begun(self.segment_path(n)) for n, begun_ns in listed.items()}
+            return {n: begun_ns or _read_begun(self.path_of(n)) for n, begun_ns in listed.items()}
 
     def open(self, segment: int) -> int:
-        with explained(f"{self.segment_path(segment)} cannot be opened"):
+        with explained(f"{self.path_of(segment)} cannot be opened"):
             fd = os.open(segment_name(segment), os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self._fd)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
-            raise StoreError(f"{self.segment_path(segment)} is not a file")
+            raise StoreError(f"{self.path_of(segment)} is not a file")
         return fd
 
     def create(self, segment: int) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with explained(f"{self.segment_path(segment)} cannot be made"):
+        with explained(f"{self.path_of(segment)} cannot be made"):
             fd = os.open(segment_name(segment), flags, 0o640, dir_fd=self._fd)
             try:
                 with contextlib.suppress(FileNotFoundError):
@@ -489,7 +492,7 @@ class ShardStore:
             return os.open(copies_name(segment), flags, 0o640, dir_fd=self._fd)
 
     def remove(self, segment: int) -> None:
-        with explained(f"{self.segment_path(segment)} cannot be removed"):
+        with explained(f"{self.path_of(segment)} cannot be removed"):
             listed = self._listed()
             if listed.pop(segment, None) is None:
                 return
@@ -529,6 +532,9 @@ class MemoryStore:
         while segments and segments[-1] in self._handed and never_written(self._handed[segments[-1]]):
             self.remove(segments.pop())
         return Recovered(segments)
+
+    def path_of(self, segment: int) -> None:
+        return None
 
     def note_begun(self) -> None:
         """Nobody takes them away."""

@@ -44,6 +44,7 @@ TIDIED_IN: Final = 8
 SWITCH_S: Final = 0.0005
 # How much of an old segment is looked at between two turns: half a millisecond of work.
 COMPACT_BYTES: Final = 1 << 17
+READ_AHEAD_BYTES: Final = 1 << 20
 # After a publish was refused for want of disk, so long nothing is kept that is not needed.
 DISK_FULL_S: Final = 10.0
 FAILING_WAIT_S: Final = 0.05
@@ -67,6 +68,10 @@ class ShardFiles:
     # So many of the oldest segments may go once the log is synced up to there: what has taken their place in it.
     doomed: int = 0
     doomed_until: int = 0
+    # Those up to here are cut to their length; and the one that has been read ahead, to be emptied.
+    cut: int = 0
+    warming: int = 0
+    warmed: int = 0
     # What named readers have not read; None in memory, where they cannot read.
     unread: UnreadSegments | None = None
 
@@ -249,6 +254,9 @@ class Worker:
         for files in self._files.values():
             if files.unread is not None:
                 files.unread.fetch = partial(self._fetch_head, files.unread)
+        for shard, files in self._files.items():
+            files.cut = max(0, lib.worker_active_segment(self._worker, shard) - 1)
+        lib.worker_leave_uncut(self._worker)
         # An errand that computes for long is not to make the thread that serves wait for it.
         sys.setswitchinterval(SWITCH_S)
         self._ears = select.epoll()
@@ -319,7 +327,9 @@ class Worker:
         store = self._files[shard].store
         if self._errands is not None:
             lib.worker_ask_segment(self._worker, shard)
-            self._errands.run(lambda: _make(store, number), partial(self._made, shard, number, size), StoreError)
+            self._errands.run(
+                lambda: _allocated(_make(store, number), size), partial(self._made, shard, number, size), StoreError
+            )
             return
         try:
             made: Made | Exception = _make(store, number)
@@ -414,6 +424,7 @@ class Worker:
             lib.worker_roll(worker, shard)
         if first == 0 or first == active:
             return False
+        self._cut(shard, active)
         files = self._files[shard]
         total = ffi.new("uint64_t *")
         sealed = []
@@ -436,7 +447,35 @@ class Worker:
         if decision.drop:
             # Those behind the dead ones are looked at when the dead ones are gone.
             return self._drop(shard, decision.drop)
-        return decision.compact and not lib.worker_compact(worker, shard, COMPACT_BYTES)
+        if not decision.compact or not self._is_warm(shard, first):
+            return False
+        return not lib.worker_compact(worker, shard, COMPACT_BYTES)
+
+    def _cut(self, shard: int, active: int) -> None:
+        """What has become full: the room allocated ahead goes back to the disk. Should that fail, zeros remain, which
+        are an end like any other."""
+        files = self._files[shard]
+        if self._errands is None:
+            return
+        for number in range(max(files.cut + 1, lib.worker_first_segment(self._worker, shard)), active):
+            path, end = files.store.path_of(number), lib.worker_segment_bytes(self._worker, shard, number)
+            if path is not None and end:
+                self._errands.run(partial(os.truncate, path, end), _no_matter)
+            files.cut = number
+
+    def _is_warm(self, shard: int, number: int) -> bool:
+        """A segment that is emptied is in the page cache: moving its messages does not wait for the disk."""
+        files = self._files[shard]
+        path = files.store.path_of(number)
+        if self._errands is None or path is None or files.warmed == number:
+            return True
+        if files.warming != number:
+            files.warming = number
+            self._errands.run(partial(_read_ahead, path), partial(self._has_warmed, shard, number))
+        return False
+
+    def _has_warmed(self, shard: int, number: int, result: object) -> None:
+        self._files[shard].warmed = number  # or it cannot be read so: who moves its messages will see
 
     def _mostly_dead(self, shard: int, segment: int) -> bool:
         total = ffi.new("uint64_t *")
@@ -521,6 +560,23 @@ def _with_copies(store: SegmentStore, number: int, fd: int) -> Made:
         return Made(fd, store.open_copies(number))
     except StoreError as error:
         return Made(fd, None, str(error))
+
+
+def _allocated(made: Made, size: int) -> Made:
+    """With room on disk that its log does not have to wait for. If there is none, it sees to it as it goes."""
+    lib.log_allocate_ahead(made.fd, size)
+    return made
+
+
+def _read_ahead(path: Path) -> None:
+    piece = bytearray(READ_AHEAD_BYTES)
+    with path.open("rb", buffering=0) as file:
+        while file.readinto(piece):
+            pass
+
+
+def _no_matter(result: object) -> None:
+    """Whether it went well."""
 
 
 def _raise_error(result: Exception | None) -> None:

@@ -193,7 +193,7 @@ def test_segments_at_the_end_that_were_never_written_to_go(store: ShardStore, co
 
 def test_a_damaged_header_is_not_taken_for_a_leftover(store: ShardStore) -> None:
     write_records(store.create(1), 1, BODIES)
-    with store.segment_path(1).open("r+b") as file:
+    with store.path_of(1).open("r+b") as file:
         file.write(b"X")
     assert list(store.recover().segments) == [1]
 
@@ -309,7 +309,7 @@ def test_memory_that_nobody_can_keep_is_not_made() -> None:
 
 def test_decoding_gives_back_what_c_wrote(store: ShardStore) -> None:
     offsets = write_records(store.create(4), 4, BODIES)
-    path = store.segment_path(4)
+    path = store.path_of(4)
     expected = [
         Record(offset, 3, 5, 9, seq, NOW, 77, b"at", body)
         for seq, (offset, body) in enumerate(zip(offsets, BODIES, strict=True))
@@ -322,7 +322,7 @@ def test_decoding_gives_back_what_c_wrote(store: ShardStore) -> None:
 
 def test_decoding_names_damage_as_the_log_does(store: ShardStore) -> None:
     offsets = write_records(store.create(4), 4, BODIES)
-    sound = store.segment_path(4).read_bytes()
+    sound = store.path_of(4).read_bytes()
     for hit, offset in enumerate(offsets):
         for place in (offset, offset + 4, offset + 8, offset + 39, offset + 41):
             content = bytearray(sound)
@@ -338,7 +338,7 @@ def test_decoding_names_damage_as_the_log_does(store: ShardStore) -> None:
 )
 def test_a_header_that_is_wrong_is_said(store: ShardStore, damage: slice, reason: str) -> None:
     write_records(store.create(4), 4, BODIES)
-    content = bytearray(store.segment_path(4).read_bytes())
+    content = bytearray(store.path_of(4).read_bytes())
     content[damage] = b"" if damage.stop is None else b"\xff"
     with pytest.raises(StoreError, match=reason):
         list(decode_segment(bytes(content)))
@@ -363,7 +363,7 @@ def test_dump_shows_every_record_and_tells_of_damage(
     assert lines[0].endswith("attributes 6174 body 9 bytes b'elsewhere'")
     assert lines[-2:] == [f"shard-0007 000000000{n} waits for its first record" for n in (3, 4)]
 
-    with store.segment_path(1).open("r+b") as file:
+    with store.path_of(1).open("r+b") as file:
         file.seek(offsets[1] + 50)
         file.write(b"?!")
     assert main(["dump", str(directory.path), "--shard", "7", "--segment", "1"]) == 1

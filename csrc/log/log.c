@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/crc32c.h"
@@ -316,6 +317,15 @@ enum log_result log_flush(struct log *log) {
     return LOG_OK;
 }
 
+bool log_allocate_ahead(int fd, uint64_t bytes) {
+    struct statvfs fs;
+    if (fstatvfs(fd, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize / LOG_ROOMY < bytes) return false;
+    int rc;
+    do rc = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes);
+    while (rc < 0 && errno == EINTR);
+    return rc == 0;
+}
+
 static enum log_result allocate_to(struct log *log, struct segment *s, uint64_t target) {
     int rc;
     do rc = fallocate(s->fd, 0, (off_t)s->allocated, (off_t)(target - s->allocated));
@@ -367,14 +377,19 @@ static enum log_result allocate_waiting(struct log *log, uint64_t upto) {
     return allocate(log, next, upto);
 }
 
+void log_leave_uncut(struct log *log) {
+    log->leaves_uncut = true;
+}
+
 /* Seals the current segment and goes on in the one that waits. */
-static enum log_result switch_segment(struct log *log, uint64_t now_wall_ns) {
+static enum log_result switch_segment(struct log *log, bool may_leave, uint64_t now_wall_ns) {
     assert(waiting(log) != NULL);
     enum log_result result = log_flush(log);
     if (result != LOG_OK) return result;
     struct segment *sealed = log->current;
     /* The room allocated ahead goes back to the disk; if that fails, zeros remain, which are an end like any other. */
-    if (cut(sealed->fd, sealed->end)) sealed->allocated = sealed->end;
+    bool left = may_leave && log->leaves_uncut;
+    if (left || cut(sealed->fd, sealed->end)) sealed->allocated = sealed->end;
     /* It is synced with the segment, and closed then; where nothing is synced, when the next is sealed. */
     if (sealed->copies.mark <= log->synced) copies_close(&sealed->copies);
     if (log->active > 0) copies_close(&log->segments[log->active - 1].copies);
@@ -385,7 +400,7 @@ static enum log_result switch_segment(struct log *log, uint64_t now_wall_ns) {
 
 bool log_roll(struct log *log, uint64_t now_wall_ns) {
     if (log->current == NULL) return false;
-    if (waiting(log) != NULL) return switch_segment(log, now_wall_ns) == LOG_OK;
+    if (waiting(log) != NULL) return switch_segment(log, false, now_wall_ns) == LOG_OK;
     if (log->wanted < LOG_HEADER_BYTES) log->wanted = LOG_HEADER_BYTES;
     return false;
 }
@@ -418,7 +433,7 @@ static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t k
     enum log_result result;
     if (!fits) {
         result = allocate_waiting(log, LOG_HEADER_BYTES + need + keep);
-        if (result == LOG_OK) result = switch_segment(log, now_wall_ns);
+        if (result == LOG_OK) result = switch_segment(log, true, now_wall_ns);
     } else if (tail + need + keep <= log->current->capacity) {
         result = allocate(log, log->current, tail + need + keep);
     } else {

@@ -35,6 +35,7 @@
 #define LOG_RESERVE_BYTES   (((uint64_t)1 << 30) + ((uint64_t)16 << 20))
 #define LOG_STAGING_BYTES   ((size_t)4 << 20) /* gathered in memory at most (or one reservation, if that is more) */
 #define LOG_MAX_SEGMENTS    65536u
+#define LOG_ROOMY           64u
 #define LOG_RECORD_OVERHEAD 48u /* header and padding: a record takes at most so much beside attributes and body */
 
 struct segment_header {
@@ -106,6 +107,12 @@ struct copies_read log_copies(const struct log *log, uint32_t segment);
 /* The capacity that the next segment must have for the log to go on, or 0 if it needs none now. Is not 0 from the
  * moment the active segment is half full (counting what is kept) or a reservation did not fit. */
 uint64_t log_wants_segment(const struct log *log);
+
+/* Blocks for a file that is to become a segment, behind its end: what log_reserve allocates there it then has. Nothing on a disk
+ * of which that were more than a part in LOG_ROOMY of what is free. For another thread than the log's: it may wait for the disk. */
+bool log_allocate_ahead(int fd, uint64_t bytes);
+/* A segment that is full is cut to its length by somebody else, who may wait for the disk; log_roll does it nevertheless. */
+void log_leave_uncut(struct log *log);
 
 /* Goes on in the segment that waits, though the active one has room; if none waits, it is wanted from now on. True if
  * done. */

@@ -59,6 +59,7 @@ struct log {
     uint64_t records;
     int error;
 
+    bool leaves_uncut;
     struct prefixes *prefixes; /* scan's, apart so that scanning leaves the log const */
     uint32_t shard;
     uint32_t shards;

@@ -287,6 +287,11 @@ void worker_roll(struct worker *w, uint32_t shard) {
     if (log_roll(s->log, w->wall_ns)) (void)shard_reserve(w, s, 0, 0, false);
 }
 
+void worker_leave_uncut(struct worker *w) {
+    for (uint32_t n = 0; n < w->shards; n++)
+        if (w->own[n]) log_leave_uncut(w->own[n]->log);
+}
+
 int worker_disk_errno(const struct worker *w) {
     for (uint32_t i = 0; i < w->dirty_count; i++)
         if (log_errno(w->dirty[i]->log)) return log_errno(w->dirty[i]->log);

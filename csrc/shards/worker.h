@@ -217,6 +217,8 @@ uint32_t worker_topics(const struct worker *w);
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 /* Goes on in a new segment, though there is room in this one. */
 void worker_roll(struct worker *w, uint32_t shard);
+/* Segments that are full are cut to worker_segment_bytes by who calls this. */
+void worker_leave_uncut(struct worker *w);
 /* Why the disk failed last. */
 int worker_disk_errno(const struct worker *w);
 /* How many messages of a segment are alive, of how many that were ever in it. Of one that a subscription was set back to: all. */

@@ -62,6 +62,7 @@ uint32_t worker_topics(const struct worker *w);
 void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
 void worker_roll(struct worker *w, uint32_t shard);
+void worker_leave_uncut(struct worker *w);
 int worker_disk_errno(const struct worker *w);
 uint64_t worker_live_jobs(struct worker *w, uint32_t shard, uint32_t segment, uint64_t *total);
 bool worker_compact(struct worker *w, uint32_t shard, uint64_t budget);

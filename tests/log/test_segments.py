@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 from mq_shards.csrc._core import lib
@@ -61,6 +62,20 @@ def test_a_segment_that_waits_grows_with_the_reservation(log: Log) -> None:
     assert log.read(position) == e
     assert log.flush() == lib.LOG_OK
     assert log.read(position) == e
+
+
+def test_room_behind_the_end_of_a_file_is_what_its_log_allocates_later(log: Log, tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "segment", os.O_RDWR | os.O_CREAT, 0o600)
+    if not lib.log_allocate_ahead(fd, 8 << 20):
+        pytest.skip("the file system has not got it")
+    blocks = os.fstat(fd).st_blocks
+    assert os.fstat(fd).st_size == 0 and blocks * 512 >= 8 << 20
+    assert log.add(fd, 1, 8 << 20)
+    for _ in range(4):
+        assert log.put(Entry(body=bytes(1 << 20)))
+        assert log.flush() == lib.LOG_OK
+    assert os.fstat(fd).st_blocks <= blocks + 64, "but for what the file system notes of it"
+    assert not lib.log_allocate_ahead(fd, 1 << 46), "more than a part of what is free"
 
 
 def test_a_full_segment_gives_back_what_was_allocated_ahead(log: Log) -> None:
