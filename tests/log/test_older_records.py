@@ -1,0 +1,143 @@
+"""What earlier releases wrote is read: segments of version 1 and 2 with records as they were, put together by hand.
+
+Records have grown by what stands behind: topics had no epochs, producers no time, and a segment's head named all topics
+at once, whether there were messages of them or not.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+
+import pytest
+from mq_shards.csrc._core import lib
+from mq_shards.shards.checksum import crc32c
+from mq_shards.shards.store import SEGMENT_HEADER, SEGMENT_MAGIC
+
+from tests.test_subscriptions import Channels
+from tests.test_worker import OK, SECOND, SHARDS
+
+TOPIC, FLOOR, PUBLISH, DELETE, STATE, MOVED, SUBSCRIPTION, CURSOR, FINISH = range(1, 10)
+PRODUCER = 16
+DURABLE, STOPPED, RETAINS, UNAWAITED, NAMED = 1, 4, 16, 4, 2
+NO_JOB, REFERENCED = 1, 2
+REFERENCES = 14
+WALL = 1_700_000_000 * SECOND
+
+
+class Segment:
+    def __init__(self, number: int, version: int, previous_end: int = 0) -> None:
+        self.number = number
+        head = SEGMENT_HEADER.pack(SEGMENT_MAGIC, version, 0, SHARDS, number, WALL, previous_end, 0, 0)
+        self.content = head[:-4] + crc32c(head[:-4]).to_bytes(4, "little")
+
+    def add(
+        self, kind: int, topic: int = 0, seq: int = 0, id: int = 0, flags: int = 0, attributes: bytes = b"",
+        body: bytes = b"",
+    ) -> None:  # fmt: skip
+        size = struct.pack("<I", 40 + len(attributes) + len(body))
+        rest = struct.pack("<BBHIQQQ", kind, len(attributes), flags, topic, seq, WALL, id) + attributes + body
+        crc = crc32c(rest, crc32c(size + struct.pack("<I", self.number)))
+        record = size + struct.pack("<I", crc) + rest
+        self.content += record + bytes(-len(record) % 8)
+
+    def head(self, cursor: int, retained: int) -> None:
+        """All topics and channels, whether the segment has messages of them or not, and the producers."""
+        self.add(FLOOR, id=SHARDS)
+        self.add(TOPIC, 1, seq=cursor, flags=DURABLE, body=b"t")
+        self.add(SUBSCRIPTION, 1, seq=cursor, id=1, body=b"c")
+        self.add(TOPIC, 2, flags=0, body=b"q")
+        self.add(TOPIC, 3, flags=DURABLE | STOPPED, attributes=struct.pack("<Q", 1), body=b"paused")
+        self.add(SUBSCRIPTION, 3, id=2, body=b"c")
+        place = struct.pack("<QQQ", 0, 77, 0)
+        self.add(TOPIC, 4, seq=retained, flags=DURABLE | RETAINS, attributes=place, body=b"kept")
+        self.add(PRODUCER, seq=5, id=111, attributes=struct.pack("<I", 0))
+        self.add(PRODUCER, seq=6, id=222, flags=NAMED, attributes=struct.pack("<I", 0))
+
+    def fd(self) -> int:
+        fd = os.memfd_create("segment", os.MFD_CLOEXEC)
+        os.write(fd, self.content)
+        return fd
+
+
+def first(version: int) -> Segment:
+    s = Segment(1, version)
+    s.head(0, 0)
+    pri_ttr = struct.pack("<II", 1024, 60_000)
+    for seq in range(3):
+        s.add(PUBLISH, 1, seq, SHARDS * (10 + seq), attributes=pri_ttr, body=b"t%d" % seq)
+    s.add(CURSOR, 1, seq=2, id=1)
+    s.add(FINISH, 1, seq=0, id=1, attributes=struct.pack("<I", 1))
+    s.add(PUBLISH, 2, 0, SHARDS * 20, attributes=struct.pack("<II", 7, 60_000), body=b"soon")
+    s.add(PUBLISH, 2, 1, SHARDS * 21, attributes=struct.pack("<IIQQ", 5, 0, 0, 60 * SECOND), body=b"first")
+    s.add(PUBLISH, 2, 2, SHARDS * 22, attributes=struct.pack("<III", 3, 60_000, 5_000), body=b"delayed")
+    s.add(PUBLISH, 2, 3, SHARDS * 23, attributes=pri_ttr, body=b"buried")
+    s.add(STATE, 2, 3, SHARDS * 23, attributes=struct.pack("<8IQQ", 1024, lib.JOB_BURIED, 1, 0, 0, 1, 0, 0, 0, 0))
+    s.add(PUBLISH, 2, 4, SHARDS * 24, attributes=pri_ttr, body=b"deleted")
+    s.add(DELETE, 2, 4, SHARDS * 24)
+    s.add(PUBLISH, 3, 0, SHARDS * 30, attributes=pri_ttr, body=b"before the pause")
+    s.add(PUBLISH, 3, 1, SHARDS * 31, attributes=pri_ttr, body=b"in the pause")
+    s.add(PUBLISH, 4, 0, SHARDS * 40, flags=UNAWAITED, attributes=pri_ttr, body=b"kept0")
+    return s
+
+
+def second(before: Segment, version: int) -> Segment:
+    """What lived in the first has moved."""
+    s = Segment(2, version, len(before.content))
+    s.head(2, 0)
+    moved = struct.pack("<IIQQ", 5, 0, 0, 60 * SECOND) + struct.pack("<8IQQ", 5, lib.JOB_READY, 4, 0, 0, 0, 0, 0, 0, 0)
+    s.add(MOVED, 2, 1, SHARDS * 21, attributes=moved, body=b"first")
+    s.add(MOVED, 1, 2, SHARDS * 12, flags=NO_JOB | REFERENCED, attributes=moved, body=b"t2")
+    s.add(REFERENCES, 1, 2, SHARDS * 12, body=struct.pack("<IIIIQ", 1, 1, 0, 0, 0))
+    return s
+
+
+@pytest.fixture(params=["version 1", "version 2", "1 and then 2", "the first is gone"])
+def old(request: pytest.FixtureRequest) -> Iterator[tuple[Channels, bool]]:
+    """Whether all is there, or only what had moved."""
+    bench = Channels()
+    bench.stop()
+    one = first(2 if request.param == "version 2" else 1)
+    two = second(one, 2)
+    segments = {"1 and then 2": [one, two], "the first is gone": [two]}.get(request.param, [one])
+    for _, fd in bench.segments[0]:
+        os.close(fd)
+    bench.segments[0] = [(s.number, s.fd()) for s in segments]
+    bench.names.clear()
+    bench.next_id = SHARDS * 1000
+    bench.start()
+    yield bench, segments != [two]
+    bench.dispose()
+
+
+def bodies(answers: list[object]) -> list[bytes]:
+    return [a.body for a in answers if a.kind == lib.MSG_DELIVER]  # type: ignore[attr-defined]
+
+
+def test_records_of_earlier_releases_are_read(old: tuple[Channels, bool]) -> None:
+    bench, whole = old
+    for _ in range(2):  # what is written from now on stands behind it
+        topics = bench.catalog()
+        assert topics["paused"].paused and "kept" in topics and list(topics["t"].channels) == ["c"]
+        jobs = [2, 3, 4] if whole else []
+        assert topics["q"].jobs == 1 + len(jobs)
+        assert topics["t"].channels["c"].depth == (2 if whole else 1)
+        bench.restart()
+    assert bench.sub(1, "t", "c", credit=9) == OK
+    got = bodies(bench.turn())
+    assert sorted(got) == ([b"t1", b"t2"] if whole else [b"t2"])
+    if whole:
+        assert bench.sub(2, "paused", "c", credit=9) == OK
+        assert bodies(bench.turn()) == [b"before the pause"]
+        assert bench.change(lib.CHANGE_UNPAUSE, "paused") == OK
+        assert b"in the pause" in bodies(bench.pushed + bench.turn())
+    # What a producer has published before is not published again.
+    part = struct.pack("<QQII", 222, 6, 0, 0)
+    flags = lib.MSG_DURABLE | lib.MSG_IDEMPOTENT
+    bench.raw(lib.MSG_PUBLISH, 9, flags=flags, topic=bench.topic("t"), id=SHARDS * 999, body=part + b"again")
+    (answer,) = [a for a in bench.turn() if a.conn == 9]
+    assert (answer.status, answer.seq) == (OK, lib.NO_PLACE)
+    assert not lib.worker_next_seq(bench.worker, b"nobody", 6)
+    assert lib.worker_next_seq(bench.worker, b"t", 1) == 3
+    assert lib.worker_next_seq(bench.worker, b"kept", 4) == (1 if whole else 0)
