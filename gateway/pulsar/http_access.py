@@ -77,6 +77,13 @@ _DONE: Final[Mapping[str, Mapping[str, str]]] = {
         f"{_TOPIC}/{what}": {"GET": "topic:GET_STATS"}
         for what in ("stats", "partitioned-stats", "internalStats", "partitioned-internalStats")
     },
+    f"{_NAMESPACE}/clearBacklog": {"POST": "namespace:CLEAR_BACKLOG"},
+    f"{_NAMESPACE}/clearBacklog/{{subscription}}": {"POST": "namespace:CLEAR_BACKLOG"},
+    f"{_NAMESPACE}/unsubscribe/{{subscription}}": {"POST": "namespace:UNSUBSCRIBE"},
+    f"{_TOPIC}/all_subscription/expireMessages/{{seconds}}": {"POST": "topic:EXPIRE_MESSAGES"},
+    f"{_TOPIC}/truncate": {"DELETE": "admin"},
+    f"{_TOPIC}/trim": {"POST": "topic:TRIM_TOPIC"},
+    f"{_TOPIC}/terminate/partitions": {"POST": "topic:TERMINATE"},
     f"{_TOPIC}/unload": {"PUT": "topic:UNLOAD"},
     f"{_TOPIC}/terminate": {"POST": "topic:TERMINATE"},
     f"{_TOPIC}/lastMessageId": {"GET": "topic:PEEK_MESSAGES"},

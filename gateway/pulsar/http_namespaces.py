@@ -249,7 +249,7 @@ class HttpNamespaces:
             f"{ns}/topics": {"GET": self._topics},
             f"{ns}/bundles": {"GET": self._bundles},
             f"{ns}/unload": {"PUT": self._unload},
-            f"{ns}/replication": {"GET": self._replication},
+            f"{ns}/replication": {"GET": self._replication, "POST": self._set_replication},
             f"{ns}/permissions": {"GET": self._permissions},
             f"{ns}/permissions/subscription": {"GET": self._subscription_permissions},
             f"{ns}/permissions/{{role}}": {"POST": self._grant, "DELETE": self._revoke},
@@ -334,6 +334,17 @@ class HttpNamespaces:
     async def _replication(self, call: Call) -> Answer:
         self._found(call)
         return json_of([CLUSTER])
+
+    async def _set_replication(self, call: Call) -> Answer:
+        """To the one cluster that there is."""
+        given = await call.json()
+        self._found(call)
+        if not isinstance(given, list) or not given:
+            raise precondition("ClusterIds should not be null or empty")
+        for cluster in given:
+            if cluster != CLUSTER:
+                raise RefusedError(403, "NotAllowedError", f"Invalid cluster id: {cluster}")
+        return NO_CONTENT
 
     async def _unload(self, call: Call) -> Answer:
         self._found(call, "Namespace not found")

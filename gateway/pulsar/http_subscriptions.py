@@ -26,6 +26,14 @@ MILLISECOND_NS: Final = 1_000_000
 SUB: Final = f"{TOPIC}/subscription/{{subscription}}"
 
 
+def not_expired(name: TopicName, subscription: str) -> RefusedError:
+    return conflict(
+        f"Expire message by timestamp not issued on topic {name} for subscription {subscription} due to ongoing "
+        "message expiration not finished or subscription almost catch  up. If it's performed on a partitioned topic "
+        "operation might succeeded on other partitions, please check stats of individual partition."
+    )
+
+
 class HttpSubscriptions:
     def __init__(self, control: Control, stats: Stats) -> None:
         self._control = control
@@ -160,12 +168,7 @@ class HttpSubscriptions:
                 await self._control.core.expire(part.core, call.names["subscription"], before_ns)
                 moved = True
         if not moved:
-            raise conflict(
-                f"Expire message by timestamp not issued on topic {name} for subscription {call.names['subscription']} "
-                "due to ongoing message expiration not finished or subscription almost catch  up. If it's performed on "
-                "a partitioned topic operation might succeeded on other partitions, please check stats of individual "
-                "partition."
-            )
+            raise not_expired(name, call.names["subscription"])
         return NO_CONTENT
 
     # --- single messages --------------------------------------------------------------------------------------------

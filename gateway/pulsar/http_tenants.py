@@ -256,6 +256,6 @@ def _entity(name: str, reason: str) -> str:
 def _cluster(given: Json) -> Json:
     for name, value in given.items():
         kind = _CLUSTER_FIELDS.get(name)
-        if kind is None or not isinstance(value, kind | None):
+        if value is not None and (kind is None or not isinstance(value, kind)):
             raise precondition(f"a cluster's {name} cannot be that")
     return {name: value for name, value in given.items() if value is not None}

@@ -67,6 +67,7 @@ _POLICIES: Final[dict[str, _TopicPolicy]] = {
     "inactiveTopicPolicies": _as(POLICIES["inactiveTopicPolicies"]),
     "subscriptionTypesEnabled": _as(POLICIES["subscriptionTypesEnabled"], nothing=[]),
     "schemaCompatibilityStrategy": _as(POLICIES["schemaCompatibilityStrategy"], 204),
+    "autoSubscriptionCreation": _as(POLICIES["autoSubscriptionCreation"]),
     "schemaValidationEnforced": _as(POLICIES["schemaValidationEnforced"], nothing=False),
 }
 _TTL: Final = POLICIES["messageTTL"]

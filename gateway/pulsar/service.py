@@ -20,6 +20,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Core
 from mq_shards.gateway.pulsar.http import PulsarHttp
 from mq_shards.gateway.pulsar.http_access import Access
+from mq_shards.gateway.pulsar.http_all import HttpAll
 from mq_shards.gateway.pulsar.http_namespaces import HttpNamespaces
 from mq_shards.gateway.pulsar.http_schemas import HttpSchemas
 from mq_shards.gateway.pulsar.http_subscriptions import HttpSubscriptions
@@ -77,6 +78,7 @@ class PulsarService:
             **HttpTopics(control, self._compaction, self._upkeep, stats).routes,
             **HttpTopicPolicies(control).routes,
             **HttpSubscriptions(control, stats).routes,
+            **HttpAll(control, stats).routes,
         }
         self._http = PulsarHttp(
             self._store, bodies, routes, Access(Credentials.of(settings), roles, urls.broker_id)

@@ -1,0 +1,101 @@
+"""REST: what is done to all subscriptions of a topic or a namespace at once, and to all partitions of a topic."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName, topic_name
+from mq_shards.gateway.http_answers import Answer
+from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
+from mq_shards.gateway.pulsar.http_subscriptions import not_expired
+from mq_shards.gateway.pulsar.http_topics import message_id
+from mq_shards.gateway.pulsar.refusals import RefusedError, precondition
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
+from mq_shards.gateway.pulsar.stats import Stats
+
+TOPIC: Final = "/admin/v2/{domain}/{tenant}/{namespace}/{topic}"
+NAMESPACE: Final = "/admin/v2/namespaces/{tenant}/{namespace}"
+
+
+class HttpAll:
+    def __init__(self, control: Control, stats: Stats) -> None:
+        self._control = control
+        self._stats = stats
+        self.routes: Routes = {
+            f"{TOPIC}/all_subscription/expireMessages/{{seconds}}": {"POST": self._expire},
+            f"{TOPIC}/truncate": {"DELETE": self._truncate},
+            f"{TOPIC}/terminate/partitions": {"POST": self._terminate},
+            f"{NAMESPACE}/clearBacklog": {"POST": self._clear},
+            f"{NAMESPACE}/clearBacklog/{{subscription}}": {"POST": self._clear},
+            f"{NAMESPACE}/unsubscribe/{{subscription}}": {"POST": self._unsubscribe},
+        }
+
+    async def _there(self, call: Call) -> tuple[TopicName, list[TopicName]]:
+        name = call.topic(self._control)
+        if str(name) not in self._control.namespace(name.namespace).topics:
+            await self._control.check_exists(name)
+        return name, [part for part in self._control.parts(name) if part.domain == PERSISTENT]
+
+    async def _subscriptions(self, name: TopicName, only: str | None = None) -> list[str]:
+        figures = await self._control.core.figures(name.core)
+        names = [channel.name for channel in used_channels(figures)] if figures is not None else []
+        return names if only is None else [one for one in names if one == only]
+
+    async def _expire(self, call: Call) -> Answer:
+        """A real broker says no for the first that has nothing so old."""
+        name, parts = await self._there(call)
+        before_ns = int((self._control.now_s() - call.number("seconds")) * 1e9)
+        for part in parts:
+            for subscription in await self._subscriptions(part):
+                where = await self._control.core.position(part.core, subscription)
+                entry = await self._control.core.entry(part.core, where.unfinished)
+                if entry is None or entry.time_ns >= before_ns:
+                    raise not_expired(name, subscription)
+                await self._control.core.expire(part.core, subscription, before_ns)
+        return NO_CONTENT
+
+    async def _pass_all(self, part: TopicName, only: str | None = None) -> None:
+        for subscription in await self._subscriptions(part, only):
+            try:
+                where = await self._control.core.position(part.core, subscription)
+                await self._control.core.evict(part.core, subscription, where.next_seq)
+            except (NoTopicError, NoSubscriptionError):
+                continue
+
+    async def _truncate(self, call: Call) -> Answer:
+        _, parts = await self._there(call)
+        for part in parts:
+            await self._pass_all(part)
+        return NO_CONTENT
+
+    async def _terminate(self, call: Call) -> Answer:
+        name, parts = await self._there(call)
+        if parts == [name]:
+            raise precondition("Termination of a non-partitioned topic is not allowed using partitioned-terminate")
+        found = {}
+        for part in parts:
+            await self._stats.position(part)
+            await self._control.core.terminate(part.core)
+            await self._control.clients.terminated(str(part))
+            found[str(part.partition)] = message_id(part, await self._stats.position(part))
+        return json_of(found)
+
+    async def _topics(self, call: Call) -> list[TopicName]:
+        self._control.namespace(call.namespace, "Namespace does not exist")
+        return [topic_name(text) for text in await self._control.topics(call.namespace, PERSISTENT)]
+
+    async def _clear(self, call: Call) -> Answer:
+        for name in await self._topics(call):
+            await self._pass_all(name, call.names.get("subscription"))
+        return NO_CONTENT
+
+    async def _unsubscribe(self, call: Call) -> Answer:
+        wanted = call.names["subscription"]
+        names = [name for name in await self._topics(call) if await self._subscriptions(name, wanted)]
+        connected = await self._control.clients.of([str(name) for name in names])
+        if any(one.get("subscription") == wanted for found in connected.values() for one in found.consumers):
+            raise RefusedError(412, "ConsumerBusy", "Subscription has active connected consumers")
+        for name in names:
+            await self._control.core.delete_subscription(name.core, wanted)
+        return NO_CONTENT
