@@ -16,8 +16,10 @@ import pytest
 from mq_shards.acceptor.protocols.nats.addresses import own_urls
 from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
 
+from tests.nats.route_wire import INFO, RouteWire
 from tests.nats.servers import NatsServer, nats_server, running
 from tests.nats.wire import Wire
+from tests.servers import free_port
 
 HELLO = b'CONNECT {"verbose":false,"pedantic":false,"protocol":1,"lang":"raw"}\r\nPING\r\n'
 KINDS = [
@@ -113,6 +115,22 @@ def until_true(what: Callable[[], bool], seconds: float = 60.0) -> None:
     while not what():
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_a_server_that_is_left_alone_says_so(operated: Callable[[str], Operated]) -> None:
+    """Else clients would go on to look for the others."""
+    port = free_port()
+    server = operated(f'cluster {{ name: xyz, listen: "127.0.0.1:{port}" }}\nclient_advertise: "192.0.2.9:1"')
+    client = server.client()
+    until(client, b"connect_info")
+    assert all("connect_urls" not in info for info in infos(client))
+    for number in (1, 2):
+        other = f"192.0.2.{number}:4222"
+        route = RouteWire.joined(port, info={**INFO, "connect_urls": [other]})
+        until(client, other.encode())
+        route.close()
+        client.heard.data = b""
+        until(client, b'"connect_urls":["192.0.2.9:1"]')
 
 
 def test_messages_without_headers_and_subjects_with_few_tokens(operated: Callable[[str], Operated]) -> None:
