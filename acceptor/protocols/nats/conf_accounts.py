@@ -69,7 +69,7 @@ def _take_account(conf: Conf, value: Value, name: str) -> None:
             case "exports":
                 found["exports"] = [nats_conf_shares.export(conf, one) for one in item.items()]
             case "imports":
-                found["imports"] = [nats_conf_shares.import_(conf, one) for one in item.items()]
+                found["imports"] = nats_conf_shares.imports(conf, item)
             case "mappings" | "maps":
                 found["mappings"] = nats_conf_shares.mappings(conf, item)
             case _ if not item.referenced:

@@ -47,6 +47,9 @@ def _take_lame_duck_duration(conf: Conf, value: Value) -> None:
 
 _CERTIFICATE_STORE: Final = "there is no certificate store of Windows here"
 _CURVES: Final = "OpenSSL chooses"
+CURVES: Final = (
+    "SecP384r1MLKEM1024", "SecP256r1MLKEM768", "X25519MLKEM768", "X25519", "CurveP256", "CurveP384", "CurveP521",
+)  # fmt: skip
 
 
 def _certificates(prefix: str) -> Taker:
@@ -62,6 +65,24 @@ def _certificates(prefix: str) -> Taker:
     return take
 
 
+def _some(value: Value) -> list[str]:
+    found = value.texts()
+    if not found:
+        raise value.error("there is none in this list")
+    return found
+
+
+def _take_curves(conf: Conf, value: Value) -> None:
+    for name in _some(value):
+        if name not in CURVES:
+            raise value.error(f'there is no curve "{name}"')
+    unsupported("curve_preferences", _CURVES)(conf, value)
+
+
+def only_of_routes(_: Conf, value: Value) -> None:
+    raise value.error("verify_cert_and_check_known_urls is for routes")
+
+
 def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
     """The keys of a block tls whose options begin so; `why_not` has those that mean nothing in this place."""
     table: dict[str, Taker] = {
@@ -71,11 +92,11 @@ def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
         "verify": option(f"{prefix}verify", Value.flag),
         "timeout": timeout(f"{prefix}timeout"),
         "pinned_certs": option(f"{prefix}pinned-certs", Value.texts),
-        "cipher_suites": option(f"{prefix}cipher-suites", Value.texts),
+        "cipher_suites": option(f"{prefix}cipher-suites", _some),
         "min_version": option(f"{prefix}min-version", Value.text),
         "certs": _certificates(prefix),
         "certificates": _certificates(prefix),
-        "curve_preferences": unsupported("curve_preferences", _CURVES),
+        "curve_preferences": _take_curves,
         "insecure": unsupported("insecure", "it is about connections that the server makes"),
         "allow_insecure_cipher_suites": unsupported("allow_insecure_cipher_suites", "OpenSSL has none of them"),
         "ocsp_peer": unsupported("ocsp_peer", "certificates are not asked about over OCSP"),
@@ -90,7 +111,8 @@ def tls_block(prefix: str, why_not: Mapping[str, str]) -> Mapping[str, Taker]:
 
 
 TLS: Final[Mapping[str, Taker]] = {
-    **tls_block("tls-", {"verify_cert_and_check_known_urls": "it is about routes"}),
+    **tls_block("tls-", {}),
+    "verify_cert_and_check_known_urls": only_of_routes,
     "verify_and_map": option("tls-verify-and-map", Value.flag),
     "handshake_first": option("tls-handshake-first", _first),
     "first": option("tls-handshake-first", _first),

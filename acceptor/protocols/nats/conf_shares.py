@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.conf import Value
 from mq_shards.acceptor.protocols.nats.conf_auth import is_subject
 from mq_shards.acceptor.protocols.nats.conf_takers import Conf
 
+NUMBERED: Final = re.compile(r"\$[0-9]{1,9}")
 RESPONSES: Final = {"single": "single", "singleton": "single", "stream": "stream", "chunk": "chunk", "chunked": "chunk"}
 
 
@@ -47,12 +49,13 @@ def export(conf: Conf, value: Value) -> dict[str, Any]:
                 for_services = item
             case "allow_trace":
                 item.flag()
+                for_services = item
             case _ if not item.referenced:
                 raise item.error(f'unknown key "{key}" of an export')
     if "kind" not in found:
         raise value.error("an export is a stream or a service")
     if for_services is not None and found["kind"] == "stream":
-        raise for_services.error("a stream has no answers")
+        raise for_services.error("that is for services, and this is a stream")
     return found
 
 
@@ -73,7 +76,7 @@ def _source(value: Value) -> dict[str, str]:
 
 def import_(conf: Conf, value: Value) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    prefix = ""
+    prefix, for_streams = "", None
     for key, item in value.block().items():
         match key.lower():
             case "stream" | "service":
@@ -90,15 +93,41 @@ def import_(conf: Conf, value: Value) -> dict[str, Any]:
                 found["share"] = item.flag()
             case "allow_trace":
                 item.flag()
+                for_streams = item
             case _ if not item.referenced:
                 raise item.error(f'unknown key "{key}" of an import')
     if "kind" not in found:
         raise value.error("an import is a stream or a service")
+    if for_streams is not None and found["kind"] == "service":
+        raise for_streams.error("allow_trace is for streams, and this is a service")
     if prefix and found["kind"] == "stream":
         if "to" in found:
             raise value.error("an import has a prefix or another subject, not both")
         found["to"] = f"{prefix}.{found['subject']}"
     found.setdefault("to", found["subject"])
+    if found["kind"] == "service":
+        found["to"] = _untokenized(found["to"])
+    return found
+
+
+def _untokenized(subject: str) -> str:
+    """With wildcards for $1, $2 and so on, where they stand in their order: then both say the same."""
+    numbers = [token for token in subject.split(".") if NUMBERED.fullmatch(token)]
+    if "*" in subject.split(".") or numbers != [f"${place}" for place in range(1, len(numbers) + 1)]:
+        return subject
+    return ".".join("*" if NUMBERED.fullmatch(token) else token for token in subject.split("."))
+
+
+def imports(conf: Conf, value: Value) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    services: set[tuple[str, str]] = set()
+    for item in value.items():
+        one = import_(conf, item)
+        if one["kind"] == "service":
+            if (one["account"], one["to"]) in services:
+                raise item.error(f'the subject "{one["to"]}" is another service of account "{one["account"]}" already')
+            services.add((one["account"], one["to"]))
+        found.append(one)
     return found
 
 

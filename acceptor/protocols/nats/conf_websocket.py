@@ -7,7 +7,7 @@ from typing import Final
 
 from mq_shards.acceptor.option_kinds import SECOND
 from mq_shards.acceptor.protocols.nats.conf import Value
-from mq_shards.acceptor.protocols.nats.conf_operating import timeout, tls_block
+from mq_shards.acceptor.protocols.nats.conf_operating import only_of_routes, timeout, tls_block
 from mq_shards.acceptor.protocols.nats.conf_takers import (
     DEFAULT_HOST,
     Conf,
@@ -71,12 +71,12 @@ TLS: Final[Mapping[str, Taker]] = {
         "websocket-tls-",
         {
             "timeout": "handshake_timeout says how long a handshake may take",
-            "verify_cert_and_check_known_urls": "it is about routes",
             **dict.fromkeys(("handshake_first", "first", "immediate"), "websockets are encrypted from the first byte"),
             "connection_rate_limit": "it is about other clients",
         },
     ),
     "verify_and_map": option("websocket-tls-verify-and-map", Value.flag),
+    "verify_cert_and_check_known_urls": only_of_routes,
 }
 
 
