@@ -12,7 +12,7 @@ from mq_shards.supervisor.moving.translation import Translation, own_arguments
 
 # By the program's name: the module that reads its command line.
 SERVERS: Final[Mapping[str, str]] = {
-    "beanstalkd": "beanstalkd", "nsqd": "nsqd", "nats-server": "nats_server",
+    "beanstalkd": "beanstalkd", "nsqd": "nsqd", "nats-server": "nats_server", "pulsar": "pulsar",
 }  # fmt: skip
 
 

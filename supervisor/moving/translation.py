@@ -54,8 +54,8 @@ def checked(value: str, flag: str, numbers: range) -> int:
     return int(value)
 
 
-def ignored(translation: Translation, flag: str, why: Mapping[str, str]) -> bool:
+def ignored(translation: Translation, flag: str, why: Mapping[str, str], dashes: str = "-") -> bool:
     """Notes a flag that has no meaning here; False if it is not such a one."""
     if flag in why:
-        translation.notes.append(f"-{flag} has no effect: {why[flag]}")
+        translation.notes.append(f"{dashes}{flag} has no effect: {why[flag]}")
     return flag in why

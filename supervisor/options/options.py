@@ -529,7 +529,7 @@ def _epilog() -> str:
 
 USAGE: Final = (
     "mq-shards [--workers N] [--data-dir DIR | --memory] [--listen SCHEME://HOST:PORT]... [OPTION]...\n"
-    "       mq-shards as beanstalkd | nsqd | nats-server ARGUMENT...\n"
+    "       mq-shards as beanstalkd | nsqd | nats-server | pulsar ARGUMENT...\n"
     "       mq-shards import beanstalkd | nsqd DIR, backup DATA_DIR TO, restore FROM DATA_DIR\n"
     "       mq-shards check-config [OPTION]..., password, token\n"
     "       mq-shards top | topics | peek | tail | publish | consume | bench  (each with --help)"

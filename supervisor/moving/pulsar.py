@@ -1,0 +1,228 @@
+"""The command line and the configuration file of a standalone Pulsar (4.0's): `bin/pulsar standalone`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.supervisor.moving import properties
+from mq_shards.supervisor.moving.translation import LISTENS_ON_ONE_ADDRESS, Translation, checked, ignored
+
+HELP: Final = """\
+Usage: mq-shards as pulsar standalone [options of Pulsar 4.0's standalone] [-- options of mq-shards]
+"""
+# By all their names, the first of which is the one that the rest goes by; and whether a value follows.
+FLAGS: Final[Mapping[tuple[str, ...], bool]] = {
+    ("--config", "-c"): True, ("--advertised-address", "-a"): True, ("--bookkeeper-dir",): True,
+    ("--metadata-dir",): True, ("--metadata-url",): True, ("--zookeeper-dir",): True, ("--zookeeper-port",): True,
+    ("--bookkeeper-port",): True, ("--num-bookies",): True, ("--stream-storage-port",): True,
+    ("--functions-worker-conf", "-fwc"): True, ("--no-functions-worker", "-nfw"): False,
+    ("--no-stream-storage", "-nss"): False, ("--wipe-data",): False, ("--only-broker",): False, ("--no-broker",): False,
+    ("--help", "-h"): False, ("--generate-docs", "-g"): False,
+}  # fmt: skip
+BY_NAME: Final = {name: names[0] for names in FLAGS for name in names}
+TAKES_VALUE: Final = {names[0]: takes for names, takes in FLAGS.items()}
+NO_BOOKIES: Final = "there are no bookies and no metadata store here: it is all in one directory"
+NO_FUNCTIONS: Final = "there are no Pulsar Functions here"
+NO_EFFECT: Final[Mapping[str, str]] = {
+    "metadata-dir": NO_BOOKIES, "metadata-url": NO_BOOKIES, "zookeeper-dir": NO_BOOKIES, "zookeeper-port": NO_BOOKIES,
+    "bookkeeper-port": NO_BOOKIES, "num-bookies": NO_BOOKIES, "only-broker": NO_BOOKIES,
+    "stream-storage-port": "there is no table service here", "functions-worker-conf": NO_FUNCTIONS,
+    "wipe-data": "remove the data directory by hand",
+}  # fmt: skip
+CONFIG_IN_ENVIRONMENT: Final = "PULSAR_STANDALONE_CONF"  # as bin/pulsar has it
+DIRECTORY: Final = "data/standalone/bookkeeper"
+MESSAGES: Final = ("bookkeeper*/current", "current")
+TLS_PORT: Final = "brokerServicePortTls"
+
+TOKENS: Final = "AuthenticationProviderToken"
+PASSWORDS: Final = "AuthenticationProviderBasic"
+CERTIFICATES: Final = "AuthenticationProviderTls"
+# Settings of the file that are options here, under other names.
+SETTINGS: Final[Mapping[str, str]] = {
+    "maxMessageSize": "max-message-size", "brokerDeduplicationEnabled": "deduplication",
+    "authorizationEnabled": "authorization-enabled",
+}  # fmt: skip
+IN_SECONDS: Final[Mapping[str, str]] = {
+    "keepAliveIntervalSeconds": "keep-alive", "backlogQuotaCheckIntervalInSeconds": "policies-interval",
+}  # fmt: skip
+LISTS: Final[Mapping[str, str]] = {"superUserRoles": "super-user-roles", "proxyRoles": "proxy-roles"}
+
+
+class Unlike(NamedTuple):
+    """A setting that is not honoured: worth a line if it has none of these values, which are what is done here."""
+
+    quiet: tuple[str, ...]
+    why: str
+
+
+OFF: Final = ("", "0", "-1", "false")
+POLICY: Final = "set it with pulsar-admin, by namespace or topic"
+UNLIKE: Final[Mapping[str, Unlike]] = {
+    "advertisedListeners": Unlike(("",), "clients are told one address: pulsar.advertised-url"),
+    "bindAddresses": Unlike(("",), "further addresses are --listen pulsar://HOST:PORT"),
+    "clusterName": Unlike(("standalone",), "the cluster is called standalone"),
+    "haProxyProtocolEnabled": Unlike(OFF, "the PROXY protocol is not spoken"),
+    "webServicePortTls": Unlike(("",), "put a proxy that ends TLS before pulsar-http://"),
+    "tlsEnabledWithKeyStore": Unlike(OFF, "certificates are PEM files here"),
+    "tlsAllowInsecureConnection": Unlike(OFF, "a certificate that nobody trusts is refused"),
+    "webSocketServiceEnabled": Unlike(OFF, "there is no websocket service here"),
+    "functionsWorkerEnabled": Unlike(OFF, NO_FUNCTIONS),
+    "allowAutoTopicCreation": Unlike(("", "true"), POLICY),
+    "allowAutoTopicCreationType": Unlike(("", "non-partitioned"), POLICY),
+    "allowAutoSubscriptionCreation": Unlike(("", "true"), POLICY),
+    "defaultNumPartitions": Unlike(("", "1"), POLICY),
+    "defaultRetentionTimeInMinutes": Unlike(OFF, "log.retention-hours keeps what is finished, for all topics"),
+    "defaultRetentionSizeInMB": Unlike(OFF, "log.retention-bytes keeps what is finished, for all topics"),
+    "ttlDurationDefaultInSeconds": Unlike(OFF, POLICY),
+    "backlogQuotaDefaultLimitGB": Unlike(OFF, POLICY),
+    "backlogQuotaDefaultLimitBytes": Unlike(OFF, POLICY),
+    "backlogQuotaDefaultLimitSecond": Unlike(OFF, POLICY),
+    "subscriptionExpirationTimeMinutes": Unlike(OFF, POLICY),
+    "dispatchThrottlingRatePerTopicInMsg": Unlike(OFF, POLICY),
+    "dispatchThrottlingRatePerTopicInByte": Unlike(OFF, POLICY),
+    "maxProducersPerTopic": Unlike(OFF, POLICY),
+    "maxConsumersPerTopic": Unlike(OFF, POLICY),
+    "maxConsumersPerSubscription": Unlike(OFF, POLICY),
+    "maxSubscriptionsPerTopic": Unlike(OFF, POLICY),
+    "maxTopicsPerNamespace": Unlike(OFF, POLICY),
+    "brokerPublisherThrottlingMaxMessageRate": Unlike(OFF, POLICY),
+    "brokerPublisherThrottlingMaxByteRate": Unlike(OFF, POLICY),
+    "encryptionRequireOnProducer": Unlike(OFF, POLICY),
+    "brokerEntryMetadataInterceptors": Unlike(("",), "there are no plugins here"),
+    "messagingProtocols": Unlike(("",), "there are no plugins here; other protocols are --listen SCHEME://HOST:PORT"),
+    "brokerInterceptors": Unlike(("",), "there are no plugins here"),
+    "entryFilterNames": Unlike(("",), "there are no plugins here"),
+}
+
+
+def translate(arguments: Sequence[str], version: str) -> Translation:
+    """Raises OptionsError."""
+    if not arguments or arguments[0] != "standalone":
+        raise OptionsError("pulsar: of its commands there is `standalone` here: mq-shards as pulsar standalone ...")
+    t = Translation()
+    given = dict(_flags(arguments[1:]))
+    if "help" in given or "generate-docs" in given:
+        t.said = HELP
+        return t
+    if "no-broker" in given:
+        raise OptionsError("pulsar: --no-broker leaves nothing to be done here")
+    config = given.get("config") or os.environ.get(CONFIG_IN_ENVIRONMENT, "")
+    conf = {name: value.strip() for name, value in (properties.read(config) if config else {}).items()}
+    _listen(t, conf, given.get("advertised-address") or conf.get("advertisedAddress", ""))
+    t.keep_in(given.get("bookkeeper-dir", DIRECTORY), MESSAGES, "Pulsar")
+    for name in given:
+        ignored(t, name, NO_EFFECT, dashes="--")
+    _set(t, conf)
+    _authenticate(t, conf)
+    for name, unlike in UNLIKE.items():
+        value = conf.get(name, unlike.quiet[0])
+        if value not in unlike.quiet:
+            t.notes.append(f"{name}={value} has no effect: {unlike.why}")
+    return t
+
+
+def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
+    host = conf.get("bindAddress") or LISTENS_ON_ONE_ADDRESS
+    port = conf.get("brokerServicePort", "6650")
+    with_tls = conf.get(TLS_PORT, "")
+    if not port and not with_tls:
+        raise OptionsError(f"pulsar: neither brokerServicePort nor {TLS_PORT} is set")
+    for name, scheme, number in (
+        ("brokerServicePort", "pulsar", port),
+        (TLS_PORT, "pulsar", with_tls if with_tls != port else ""),
+        ("webServicePort", "pulsar-http", conf.get("webServicePort", "8080")),
+    ):
+        if number:
+            t.listen(scheme, host, str(checked(number, f"pulsar: {name}", range(65536))))
+    if advertised:
+        bare = advertised.strip("[]")
+        t.setting("pulsar.advertised-url", f"pulsar://{f'[{bare}]' if ':' in bare else bare}:{port or with_tls}")
+    if with_tls or conf.get("tlsEnabled", "").lower() == "true":
+        t.setting("pulsar.tls-cert-file", _needed(conf, "tlsCertificateFilePath"))
+        t.setting("pulsar.tls-key-file", _needed(conf, "tlsKeyFilePath"))
+        if with_tls and port:
+            t.notes.append(f"TLS and plain clients are served on each of the ports {port} and {with_tls}")
+        if conf.get("tlsRequireTrustedClientCertOnConnect", "").lower() == "true":
+            t.setting("pulsar.tls-trust-certs-file", _needed(conf, "tlsTrustCertsFilePath"))
+
+
+def _needed(conf: Mapping[str, str], name: str) -> str:
+    if not conf.get(name):
+        raise OptionsError(f"pulsar: {name} is not set")
+    return conf[name]
+
+
+def _set(t: Translation, conf: Mapping[str, str]) -> None:
+    t.option("sync", "always" if conf.get("journalSyncData", "").lower() == "true" else "interval")
+    for name, option in SETTINGS.items():
+        if conf.get(name):
+            t.setting(f"pulsar.{option}", conf[name].lower())
+    for name, option in IN_SECONDS.items():
+        if conf.get(name):
+            t.setting(f"pulsar.{option}", f"{checked(conf[name], f'pulsar: {name}', range(1, 1 << 31))}s")
+    for name, option in LISTS.items():
+        for role in filter(None, (role.strip() for role in conf.get(name, "").split(","))):
+            t.setting(f"pulsar.{option}", role)
+
+
+def _authenticate(t: Translation, conf: Mapping[str, str]) -> None:
+    """Whom it cannot tell it must not let in: what is not known here is no note but an end."""
+    if conf.get("authenticationEnabled", "").lower() != "true":
+        return
+    providers = [one.strip().rpartition(".")[2] for one in conf.get("authenticationProviders", "").split(",")]
+    providers = list(filter(None, providers))
+    if not providers:
+        raise OptionsError("pulsar: authenticationEnabled=true without authenticationProviders lets nobody in")
+    for provider in providers:
+        if provider == TOKENS:
+            _tokens(t, conf)
+        elif provider == PASSWORDS:
+            t.setting("pulsar.basic-auth-file", _file(_needed(conf, "basicAuthConf"), "basicAuthConf"))
+        elif provider == CERTIFICATES:
+            t.setting("pulsar.tls-auth", "true")
+            t.setting("pulsar.tls-trust-certs-file", _needed(conf, "tlsTrustCertsFilePath"))
+        else:
+            raise OptionsError(
+                f"pulsar: authenticationProviders: {provider} is not known here ({TOKENS}, {PASSWORDS}, {CERTIFICATES})"
+            )
+
+
+def _tokens(t: Translation, conf: Mapping[str, str]) -> None:
+    if conf.get("tokenSecretKey"):
+        t.setting("pulsar.token-secret-key-file", _file(conf["tokenSecretKey"], "tokenSecretKey"))
+    elif conf.get("tokenPublicKey"):
+        t.setting("pulsar.token-public-key-file", _file(conf["tokenPublicKey"], "tokenPublicKey"))
+    else:
+        raise OptionsError(f"pulsar: {TOKENS} needs tokenSecretKey or tokenPublicKey")
+    for name, option in (("tokenPublicAlg", "token-public-alg"), ("tokenAuthClaim", "token-auth-claim")):
+        if conf.get(name):
+            t.setting(f"pulsar.{option}", conf[name])
+
+
+def _file(value: str, name: str) -> str:
+    """A path, or a URL of a file. Raises OptionsError: arguments are seen by all, so a key is not one."""
+    path = Path(value.removeprefix("file://") if value.startswith("file://") else value.removeprefix("file:"))
+    if not path.is_file():
+        raise OptionsError(f"pulsar: {name} has to name a file that is there, as file:///path")
+    return str(path)
+
+
+def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """By the first of their names, without dashes."""
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        name, equals, value = word.partition("=")
+        if name not in BY_NAME:
+            raise OptionsError(f"pulsar standalone has no option {word}")
+        name = BY_NAME[name]
+        if not TAKES_VALUE[name]:
+            yield name[2:], "true"
+        elif equals or rest:
+            yield name[2:], value if equals else rest.pop(0)
+        else:
+            raise OptionsError(f"pulsar standalone: {name} needs a value")

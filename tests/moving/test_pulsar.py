@@ -1,0 +1,164 @@
+"""mq-shards started as a standalone Pulsar: what its flags and its configuration file come to."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pulsar
+import pytest
+from mq_shards.acceptor.option_kinds import OptionsError
+from mq_shards.supervisor.moving import properties
+from mq_shards.supervisor.moving.pulsar import BY_NAME
+from mq_shards.supervisor.moving.table import translate
+from mq_shards.supervisor.options.options import Options, parse
+
+from perf.pulsar_standalone import java, missing
+from tests.nsq import certificates
+from tests.servers import ROOT, free_port
+
+SECOND = 1_000_000_000
+
+
+def options_of(*arguments: str) -> Options:
+    return parse(translate(("pulsar", "standalone", *arguments)).arguments)
+
+
+def conf(folder: Path, *lines: str) -> str:
+    path = folder / "standalone.conf"
+    path.write_text("# of a test\n" + "\n".join(lines) + "\n")
+    return str(path)
+
+
+def listens(options: Options) -> list[str]:
+    return [str(one) for one in options.listen]
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    assert doctest.testmod(properties).failed == 0
+    text = "a b=c\n  d:e\nf\\ng=\\u0041\nlong=1,\\\n     2\nodd=\\\\\nnext=x"
+    assert properties.parsed(text) == {"a": "b=c", "d": "e", "f\ng": "A", "long": "1,2", "odd": "\\", "next": "x"}
+
+
+def test_without_flags_it_is_what_pulsar_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = options_of()
+    assert listens(options) == ["pulsar://0.0.0.0:6650", "pulsar-http://0.0.0.0:8080"]
+    assert options.data_dir == Path("data/standalone/bookkeeper/mq-shards")
+
+
+def test_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = conf(
+        tmp_path, "brokerServicePort=7650", "webServicePort=7080", "bindAddress=127.0.0.1", "maxMessageSize=1000",
+        "keepAliveIntervalSeconds=7", "brokerDeduplicationEnabled=true", "journalSyncData=true",
+        "advertisedAddress=mq.example.org", "clusterName=standalone", "backlogQuotaCheckIntervalInSeconds=9",
+        "managedLedgerCacheSizeMB=64", "allowAutoTopicCreationType=non-partitioned",
+    )  # fmt: skip
+    arguments = ["--config", path, f"--bookkeeper-dir={tmp_path}", "-nfw", "-nss"]
+    assert translate(("pulsar", "standalone", *arguments)).notes == []
+    options = options_of(*arguments)
+    assert listens(options) == ["pulsar://127.0.0.1:7650", "pulsar-http://127.0.0.1:7080"]
+    assert (options.data_dir, options.sync) == (tmp_path / "mq-shards", "always")
+    section = options.settings["pulsar"]
+    assert (section["max-message-size"], section["keep-alive"]) == (1000, 7 * SECOND)
+    assert (section["deduplication"], section["policies-interval"]) == (True, 9 * SECOND)
+    assert section["advertised-url"] == "pulsar://mq.example.org:7650"
+    assert options_of("-c", path, "-a", "::1").settings["pulsar"]["advertised-url"] == "pulsar://[::1]:7650"
+    monkeypatch.setenv("PULSAR_STANDALONE_CONF", path)
+    assert listens(options_of()) == ["pulsar://127.0.0.1:7650", "pulsar-http://127.0.0.1:7080"]
+
+
+def test_what_cannot_be_honoured_is_one_line_each(tmp_path: Path) -> None:
+    (tmp_path / "bookkeeper0" / "current").mkdir(parents=True)
+    path = conf(
+        tmp_path, "clusterName=west", "webSocketServiceEnabled=true", "backlogQuotaDefaultLimitGB=10",
+        "defaultRetentionTimeInMinutes=60", "brokerInterceptors=one", "maxTopicsPerNamespace=0",
+    )  # fmt: skip
+    arguments = ("pulsar", "standalone", "--config", path, "--bookkeeper-dir", str(tmp_path), "--wipe-data")
+    notes = translate(arguments).notes
+    assert len(notes) == 7
+    for said in ("clusterName=west", "webSocketServiceEnabled=true", "backlogQuotaDefaultLimitGB=10", "--wipe-data",
+                 "defaultRetentionTimeInMinutes=60", "brokerInterceptors=one", "messages of Pulsar"):  # fmt: skip
+        assert sum(said in note for note in notes) == 1, said
+
+
+def test_who_may_come_is_as_it_was_or_nobody_may(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_bytes(b"k" * 32)
+    provider = "authenticationProviders=org.apache.pulsar.broker.authentication.AuthenticationProvider"
+    path = conf(
+        tmp_path, "authenticationEnabled=true", f"{provider}Token", f"tokenSecretKey=file://{key}",
+        "authorizationEnabled=true", "superUserRoles=admin, ops", "proxyRoles=proxy",
+    )  # fmt: skip
+    section = options_of("-c", path).settings["pulsar"]
+    assert section["token-secret-key-file"] == str(key)
+    assert (section["super-user-roles"], section["proxy-roles"]) == (["admin", "ops"], ["proxy"])
+    assert section["authorization-enabled"] is True
+    # What is there and switched off is off.
+    assert not options_of("-c", conf(tmp_path, f"{provider}Token")).settings["pulsar"]["token-secret-key-file"]
+    for lines, said in (
+        ((f"{provider}Kerberos",), "AuthenticationProviderKerberos is not known here"),
+        ((f"{provider}Token", "tokenSecretKey=data:;base64,aGVsbG8="), "tokenSecretKey has to name a file"),
+        ((f"{provider}Token",), "needs tokenSecretKey or tokenPublicKey"),
+        (("authenticationProviders=",), "lets nobody in"),
+    ):
+        with pytest.raises(OptionsError, match=said):
+            options_of("-c", conf(tmp_path, "authenticationEnabled=true", *lines))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["broker"], "of its commands there is `standalone`"),
+        ([], "of its commands there is `standalone`"),
+        (["standalone", "--nonsense"], "no option --nonsense"),
+        (["standalone", "--config"], "--config needs a value"),
+        (["standalone", "--config", "/nowhere/at/all"], "cannot be read"),
+        (["standalone", "--no-broker"], "nothing to be done"),
+    ],
+)
+def test_what_it_would_refuse_is_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(OptionsError, match=said):
+        translate(("pulsar", *arguments))
+
+
+def test_tls_is_served_where_a_port_for_it_is_named(tmp_path: Path) -> None:
+    pair = certificates.make(tmp_path).server
+    files = f"tlsCertificateFilePath={pair.cert}", f"tlsKeyFilePath={pair.key}"
+    path = conf(tmp_path, "brokerServicePortTls=7651", *files)
+    options = options_of("-c", path)
+    assert listens(options) == ["pulsar://0.0.0.0:6650", "pulsar://0.0.0.0:7651", "pulsar-http://0.0.0.0:8080"]
+    assert options.settings["pulsar"]["tls-cert-file"] == str(pair.cert)
+    with pytest.raises(OptionsError, match="tlsCertificateFilePath is not set"):
+        options_of("-c", conf(tmp_path, "brokerServicePortTls=7651"))
+
+
+@pytest.mark.skipif(missing("broker") is not None, reason=str(missing("broker")))
+def test_every_flag_of_the_real_one_is_known() -> None:
+    command = [*java("broker", ["-XX:TieredStopAtLevel=1"]), "org.apache.pulsar.PulsarStandaloneStarter", "--help"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=os.sep).stdout
+    there = {word.split("=")[0].rstrip(",") for word in said.replace("[", " ").replace("]", " ").split() if word.startswith("-")}
+    assert "--bookkeeper-dir" in there
+    assert {word for word in there if word.startswith("--")} <= BY_NAME.keys()
+
+
+def test_it_runs_with_a_file_of_pulsars(tmp_path: Path) -> None:
+    port, http = free_port(), free_port()
+    path = conf(tmp_path, f"brokerServicePort={port}", f"webServicePort={http}", "bindAddress=127.0.0.1")
+    command = [sys.executable, "-m", "mq_shards.supervisor.command", "as", "pulsar", "standalone", "--config", path]
+    process = subprocess.Popen(
+        [*command, "--bookkeeper-dir", str(tmp_path)], cwd=ROOT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        client = pulsar.Client(f"pulsar://127.0.0.1:{port}", operation_timeout_seconds=60)
+        consumer = client.subscribe("t", "s")
+        client.create_producer("t").send(b"hello")
+        assert consumer.receive(60_000).data() == b"hello"
+        client.close()
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+    assert (tmp_path / "mq-shards").is_dir()
