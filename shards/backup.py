@@ -34,6 +34,7 @@ from mq_shards.shards.store import (
     LOCK,
     RECORD_HEADER,
     SEGMENT_HEADER,
+    SEGMENT_NAME,
     SHARD_NAME,
     Header,
     Meta,
@@ -260,7 +261,10 @@ class _Making:
             manifest = Manifest.load(path, self._meta.id, shard)
         except ManifestError as error:
             raise StoreError(f"{path}: {error}") from None
-        return set() if manifest is None else set(manifest.segments)
+        if manifest is not None:
+            return set(manifest.segments)
+        # It is of a version that had none, and has not been served since; or it is lost: what is there counts.
+        return {int(found[1]) for one in path.iterdir() if (found := SEGMENT_NAME.fullmatch(one.name))}
 
     def _sizes(self, shard: int, opened: dict[int, int]) -> dict[int, int]:
         """How far each goes that has been begun. What one has is behind all that those before it have: so the last is

@@ -53,6 +53,7 @@ SEGMENT_HEADER: Final = struct.Struct("<QIIIIQI4xQ12xI")
 SEGMENT_MAGIC: Final = 0x31304752535148
 RECORD_HEADER: Final = struct.Struct("<IIBBHIQQQ")
 PIECE_BYTES: Final = 1 << 20
+WHAT_TO_DO: Final = "start the release that wrote it, or one that is newer; nothing has been changed"
 
 
 class StoreError(Exception):
@@ -397,6 +398,8 @@ class ShardStore:
             fd = self.open(int(name[1]))
             try:
                 found[int(name[1])] = _look(fd, self.shard, shards)
+            except StoreError as error:
+                raise StoreError(f"shard {self.shard}, segment {int(name[1])}, offset 0: {error}") from None
             finally:
                 os.close(fd)
         return found
@@ -605,7 +608,7 @@ def decode_header(content: bytes) -> Header:
         raise StoreError("the segment's header is damaged: its CRC is wrong")
     if version not in SEGMENT_VERSIONS:
         known = " and ".join(map(str, SEGMENT_VERSIONS))
-        raise StoreError(f"the segment is of version {version}; this program reads versions {known}")
+        raise StoreError(f"the segment is of version {version}, and this release reads {known}: {WHAT_TO_DO}")
     return Header(shard, shards, segment, time_ns, previous_end, began_ns)
 
 

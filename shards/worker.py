@@ -26,6 +26,7 @@ from mq_shards.shards.readers import Unread
 from mq_shards.shards.retention import Retention, Segment
 from mq_shards.shards.store import (
     SEGMENT_HEADER,
+    WHAT_TO_DO,
     MemoryStore,
     SegmentStore,
     ShardStore,
@@ -51,7 +52,6 @@ FAILING_WAIT_S: Final = 0.05
 # A log that cannot be written for so long will not be: start anew from what is on disk.
 FAILING_LIMIT_S: Final = 5.0
 SYNC_MODES: Final = {"never": 0, "interval": 1, "always": 2}
-WHAT_TO_DO: Final = "start the release that wrote it, or one that is newer; nothing has been changed"
 NO_SPACE_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 log = logging.getLogger(__name__)
