@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,19 @@ def test_the_unit_starts_what_is_installed() -> None:
     (start,) = re.findall(r"^ExecStart=\S+ (.*)$", unit, re.MULTILINE)
     listens = parse(start.split()).listen
     assert listens and all(is_local(one) for one in listens), "as docs/security.md says: on loopback"
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here")
+def test_systemd_takes_the_unit_and_calls_it_safe(tmp_path: Path) -> None:
+    unit = tmp_path / "mq-shards.service"
+    unit.write_text((DEPLOY / "mq-shards.service").read_text().replace("/opt/mq-shards/bin/mq-shards", "/bin/true"))
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (verified.returncode, verified.stderr) == (0, "")
+    # Of 100: 50 and less is what it calls OK.
+    judged = subprocess.run(
+        ["systemd-analyze", "security", "--offline=true", "--threshold=50", unit], capture_output=True, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
+    assert judged.returncode == 0, judged.stdout[-200:]
