@@ -277,6 +277,8 @@ void socket_event(struct acceptor *a, struct connection *c, uint32_t events);
 void socket_run(struct acceptor *a, struct connection *c);
 void socket_flush(struct acceptor *a, struct connection *c);
 void socket_free_closed(struct acceptor *a);
+/* One that was closed and kept is freed at the end of the turn. */
+void socket_let_go(struct acceptor *a, struct connection *c);
 /* Its client will send no more. */
 void socket_ended(struct acceptor *a, struct connection *c);
 /* Its input may go on. */

@@ -108,9 +108,16 @@ void socket_free_closed(struct acceptor *a) {
         struct connection *c = a->closed;
         a->closed = c->next_closed;
         connection_release(c, &a->blocks);
+        if (c->kept) continue;
         if (c->codec->freed != NULL) c->codec->freed(c);
         free(c);
     }
+}
+
+void socket_let_go(struct acceptor *a, struct connection *c) {
+    c->kept = false;
+    c->next_closed = a->closed;
+    a->closed = c;
 }
 
 void engine_oom(struct acceptor *a, struct connection *c) {

@@ -315,6 +315,7 @@ static int64_t configure(struct acceptor *a, void *state, const char *what, uint
 
 static void stopped(void *state) {
     struct nats_server *server = state;
+    nats_leaving_free(server, freed);
     nats_permissions_close(&server->permissions);
     for (uint32_t other = 0; other < NATS_OTHERS; other++) nats_forget_remotes(NULL, server, other);
     for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) {
@@ -382,7 +383,7 @@ static void closed(struct acceptor *a, struct connection *c) {
     if (!nats_is(c, NATS_OF_SERVER)) codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);
     nats_leave(a, c);
     if (!server->delivering) {
-        nats_let_go(a, c);
+        nats_client_left(a, c);
         return;
     }
     nats_of(c)->next_orphaned = server->orphaned;
@@ -546,6 +547,7 @@ const struct codec nats_codec = {
     .opened = opened,
     .sent = nats_sent,
     .due = nats_due,
+    .go_on = nats_leave_on,
     .closed = closed,
     .freed = freed,
     .mesh_joined = nats_mesh_joined,

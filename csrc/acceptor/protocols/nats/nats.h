@@ -15,6 +15,7 @@
  *   nats_deliver.c         from one publisher to all who are interested
  *   nats_give.c            ... into the output of one of them
  *   nats_mesh.c            the other acceptors: who wants what there, and messages for them
+ *   nats_leaving.c         what is forgotten in pieces
  *   nats_clock.c           pings, and who does not take its output
  *   nats_websocket.c       why a websocket ends
  *   nats_figures.c         what is known of connections, for monitoring
@@ -136,7 +137,9 @@ struct nats_peer {
 struct nats_route_link {
     struct connection *connection;  /* NULL: another acceptor has it, or nobody */
     struct connection_list waiting; /* publishers, as long as it is full */
+    uint32_t wanted;                /* there: so many struct nats_remote */
     bool full;
+    bool leaving; /* it has ended, and what was wanted is not all forgotten yet */
 };
 
 /* Subjects whose messages are kept in topics. */
@@ -190,6 +193,9 @@ struct nats_server {
     struct nats_subscription **expired; /* have had as many messages as they wanted */
     uint32_t expired_count, expired_capacity;
     struct connection *orphaned; /* closed meanwhile */
+
+    struct connection *leaving; /* closed, with subscriptions that are still to go: by next_orphaned */
+    uint32_t leaving_links;     /* so many routes */
 
     uint8_t last_words[NATS_LAST_WORDS_BYTES]; /* of a connection that ends */
 };
@@ -317,6 +323,20 @@ void nats_unsubscribe(struct acceptor *a, struct nats_subscription *subscription
 struct nats_subscription *nats_next_forbidden(const struct acceptor *a, struct connection *c, uint32_t *place);
 /* All of a connection's. */
 void nats_let_go(struct acceptor *a, struct connection *c);
+/* ... of one that is closed, no more than `left`, which is less then; whether that was all. */
+bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left);
+
+/* --- nats_leaving.c ----------------------------------------------------------------------------------------------- */
+
+/* A client has gone: what it has subscribed to goes, if that is much in pieces. */
+void nats_client_left(struct acceptor *a, struct connection *c);
+/* A route has ended: what was wanted there is nobody's now. */
+void nats_route_left(struct acceptor *a, struct nats_server *server, uint32_t route);
+/* All of it at once: its number is another's. */
+void nats_route_is_anew(struct nats_server *server, uint32_t route);
+void nats_leave_on(struct acceptor *a, void *state);
+/* What has not been forgotten when the acceptor ends. `freed`: gives back what a connection refers to. */
+void nats_leaving_free(struct nats_server *server, void (*freed)(struct connection *));
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 
@@ -391,6 +411,8 @@ void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
 bool nats_may_serve(const struct acceptor *a, const void *state);
 void nats_forget_remotes(struct acceptor *a, struct nats_server *server, uint32_t other);
+/* ... and nobody is told. */
+void nats_forget_remote(struct nats_server *server, struct nats_remote *wanted);
 /* Others have to know of an account before they hear of anything in it. */
 void nats_tell_account(struct acceptor *a, const struct nats_server *server, uint32_t number);
 

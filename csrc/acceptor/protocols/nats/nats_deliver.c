@@ -69,10 +69,42 @@ static uint32_t other_of(const struct subject_entry *entry) {
     return ((const struct nats_remote *)(const void *)entry)->other;
 }
 
+static bool may_choose(const struct nats_server *server, uint32_t other, uint32_t end, uint64_t tried) {
+    if (other >= end) return false;
+    return nats_is_route(other) ? !nats_link_of(server, other)->leaving : (tried & bit_of(other)) == 0;
+}
+
+static uint64_t other_weight(const struct nats_server *server, struct subject_entries *entries, uint32_t end,
+                             uint64_t tried) {
+    struct subject_entry **items = subject_entries_items(entries);
+    uint64_t weight = 0;
+    for (uint32_t i = 0; i < entries->count; i++)
+        if (may_choose(server, other_of(items[i]), end, tried)) weight += items[i]->weight;
+    return weight;
+}
+
+static uint64_t others_weight(const struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
+                              struct text name, uint32_t end, uint64_t tried) {
+    uint64_t weight = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
+        if (g != NULL) weight += other_weight(server, &g->entries, end, tried);
+    }
+    return weight;
+}
+
+/* Who leaves weighs nothing any more. */
+static uint64_t weight_abroad(const struct nats_server *server, const struct abroad *abroad, struct text name) {
+    if (server->leaving_links > 0) return others_weight(server, abroad->patterns, abroad->count, name, NATS_OTHERS, 0);
+    return weight_of(abroad->patterns, 0, abroad->count, name);
+}
+
 /* Of those before `end`. */
 static void look_abroad(struct nats_delivery *d, struct nats_account *account, struct abroad *abroad, uint32_t end) {
     const struct text *subject = &d->message->subject;
     uint64_t stamp = ++d->server->stamp;
+    for (uint32_t n = 0; d->server->leaving_links > 0 && n < NATS_ROUTES; n++)
+        if (d->server->links[n].leaving) d->server->stamps[BOARD_MAX_ACCEPTORS + n] = stamp;
     abroad->count =
         subjects_match(account->remote, d->server->remote_walk, subject->at, subject->bytes, &abroad->patterns);
     for (size_t i = 0; i < abroad->count; i++) {
@@ -121,9 +153,13 @@ static void choose(struct nats_delivery *d, struct abroad *abroad, const struct 
 /* One of the others with members, in proportion; it chooses one of them. */
 static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, size_t at,
                           const struct subject_group *group) {
-    const struct subject_entry *entry =
-        subject_group_pick(abroad->patterns, at, abroad->count, group, nats_random(d->server));
-    choose(d, abroad, entry, (struct text){(const uint8_t *)group->name, group->name_bytes});
+    struct text name = {(const uint8_t *)group->name, group->name_bytes};
+    const struct subject_entry *entry;
+    if (d->server->leaving_links > 0)
+        entry = nats_pick_other(d->server, abroad->patterns, abroad->count, name, NATS_OTHERS, 0);
+    else
+        entry = subject_group_pick(abroad->patterns, at, abroad->count, group, nats_random(d->server));
+    choose(d, abroad, entry, name);
 }
 
 static void choose_by_name(struct nats_delivery *d, struct abroad *abroad, struct text name) {
@@ -149,7 +185,7 @@ static void deliver_groups(struct nats_delivery *d, struct subject_pattern *cons
         if ((at > 0 && subject_group_seen(patterns, at, g)) || is_keepers(d, g)) continue;
         struct text name = {(const uint8_t *)g->name, g->name_bytes};
         uint64_t here = is_only ? g->weight : weight_of(patterns, at, count, name);
-        uint64_t there = are_abroad ? weight_of(abroad->patterns, 0, abroad->count, name) : 0;
+        uint64_t there = are_abroad ? weight_abroad(d->server, abroad, name) : 0;
         if (is_only && there == 0) {
             deliver_to_any(d, patterns, g);
             continue;
@@ -285,31 +321,9 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
 
 /* --- from a route ------------------------------------------------------------------------------------------------- */
 
-static bool may_choose(uint32_t other, uint32_t end, uint64_t tried) {
-    return other < end && (other >= BOARD_MAX_ACCEPTORS || (tried & bit_of(other)) == 0);
-}
-
-static uint64_t other_weight(struct subject_entries *entries, uint32_t end, uint64_t tried) {
-    struct subject_entry **items = subject_entries_items(entries);
-    uint64_t weight = 0;
-    for (uint32_t i = 0; i < entries->count; i++)
-        if (may_choose(other_of(items[i]), end, tried)) weight += items[i]->weight;
-    return weight;
-}
-
-static uint64_t others_weight(struct subject_pattern *const *patterns, size_t count, struct text name, uint32_t end,
-                              uint64_t tried) {
-    uint64_t weight = 0;
-    for (size_t i = 0; i < count; i++) {
-        struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
-        if (g != NULL) weight += other_weight(&g->entries, end, tried);
-    }
-    return weight;
-}
-
 struct subject_entry *nats_pick_other(struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
                                       struct text name, uint32_t end, uint64_t tried) {
-    uint64_t weight = others_weight(patterns, count, name, end, tried);
+    uint64_t weight = others_weight(server, patterns, count, name, end, tried);
     if (weight == 0) return NULL;
     uint64_t left = nats_random(server) % weight;
     for (size_t i = 0; i < count; i++) {
@@ -317,7 +331,7 @@ struct subject_entry *nats_pick_other(struct nats_server *server, struct subject
         if (g == NULL) continue;
         struct subject_entry **items = subject_entries_items(&g->entries);
         for (uint32_t n = 0; n < g->entries.count; n++) {
-            if (!may_choose(other_of(items[n]), end, tried)) continue;
+            if (!may_choose(server, other_of(items[n]), end, tried)) continue;
             if (left < items[n]->weight) return items[n];
             left -= items[n]->weight;
         }
@@ -330,7 +344,7 @@ static void deliver_named(struct nats_delivery *d, struct subject_pattern *const
                           struct text name, struct abroad *abroad) {
     uint64_t here = weight_of(patterns, 0, count, name);
     uint64_t there =
-        abroad->count > 0 ? others_weight(abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS, 0) : 0;
+        abroad->count > 0 ? others_weight(d->server, abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS, 0) : 0;
     bool is_here = here > 0 && (there == 0 || nats_random(d->server) % (here + there) < here);
     if (is_here && deliver_to_named(d, patterns, count, name)) return;
     if (there > 0)

@@ -192,7 +192,7 @@ void nats_settle(struct acceptor *a, struct nats_server *server) {
     while (server->orphaned != NULL) {
         struct connection *c = server->orphaned;
         server->orphaned = nats_of(c)->next_orphaned;
-        nats_let_go(a, c);
+        nats_client_left(a, c);
     }
 }
 

@@ -112,7 +112,7 @@ static void tell_route_entries(const struct telling *t, struct subject_entries *
     struct subject_entry **items = subject_entries_items(entries);
     for (uint32_t n = 0; n < entries->count; n++) {
         const struct nats_remote *r = (const struct nats_remote *)(const void *)items[n];
-        if (!nats_is_route(r->other)) continue;
+        if (!nats_is_route(r->other) || nats_link_of(t->server, r->other)->leaving) continue;
         i->route = r->other;
         i->weight = r->entry.weight;
         send_interest(t->a, t->server, t->other, i, p->text, queue);
@@ -216,9 +216,10 @@ static void count_interest(struct nats_server *server, const struct nats_remote 
     if (!nats_is_route(r->other)) return;
     server->interest += more ? 1 : UINT64_MAX;
     server->interest_bytes += more ? bytes : -bytes;
+    nats_link_of(server, r->other)->wanted += more ? 1 : UINT32_MAX;
 }
 
-static void forget_remote(struct nats_server *server, struct nats_remote *r) {
+void nats_forget_remote(struct nats_server *server, struct nats_remote *r) {
     count_interest(server, r, false);
     if (r->previous != NULL)
         r->previous->next = r->next;
@@ -233,7 +234,7 @@ void nats_forget_remotes(struct acceptor *a, struct nats_server *server, uint32_
     while (server->remotes[other] != NULL) {
         struct nats_remote *r = server->remotes[other];
         if (a != NULL && !nats_is_route(other)) nats_tell_routes_of(a, server, r, 0);
-        forget_remote(server, r);
+        nats_forget_remote(server, r);
     }
 }
 
@@ -291,6 +292,7 @@ static void pass_interest(struct acceptor *a, struct nats_server *server, const 
 void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t number,
                         struct text subject, struct text queue, uint32_t weight) {
     struct nats_account *account = &server->accounts[number];
+    if (nats_is_route(other) && nats_link_of(server, other)->leaving) nats_route_is_anew(server, other);
     if (account->remote == NULL && (account->remote = subjects_new(server->key)) == NULL) abort();
     struct nats_remote *r = find_remote(account, other, subject, queue);
     if (r == NULL && weight == 0) return;
@@ -301,7 +303,7 @@ void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t
         r = add_remote(server, other, number, subject, queue, weight);
     }
     pass_interest(a, server, r, subject, queue, weight);
-    if (weight == 0) forget_remote(server, r);
+    if (weight == 0) nats_forget_remote(server, r);
 }
 
 void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_remote *r) {
@@ -310,7 +312,7 @@ void nats_unhear(struct acceptor *a, struct nats_server *server, struct nats_rem
     struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
     if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
     pass_interest(a, server, r, subject, queue, 0);
-    forget_remote(server, r);
+    nats_forget_remote(server, r);
 }
 
 static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t other, const uint8_t *body,
@@ -329,7 +331,7 @@ static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t o
 
 static void hear_lost(struct acceptor *a, struct nats_server *server, uint64_t route) {
     if (route >= NATS_OTHERS || !nats_is_route((uint32_t)route)) return;
-    nats_forget_remotes(a, server, (uint32_t)route);
+    nats_route_left(a, server, (uint32_t)route);
     nats_wake_route(a, server, (uint32_t)route);
 }
 

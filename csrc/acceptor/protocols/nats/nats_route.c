@@ -45,6 +45,8 @@ enum verb {
     VERB_MESSAGE,
     VERB_HEADERS,
     VERB_LEAF_MESSAGE,
+    VERB_PUBLISH,
+    VERB_PUBLISH_HEADERS,
     VERB_PING,
     VERB_PONG,
     VERB_INFO,
@@ -60,6 +62,8 @@ static const struct nats_word WORDS[] = {
     {VERB_INTEREST, "RS+", 3, true},
     {VERB_NO_INTEREST, "RS-", 3, true},
     {VERB_LEAF_MESSAGE, "LMSG", 4, true},
+    {VERB_PUBLISH, "PUB", 3, true},
+    {VERB_PUBLISH_HEADERS, "HPUB", 4, true},
     {VERB_LEAF_INTEREST, "LS+", 3, true},
     {VERB_NO_LEAF_INTEREST, "LS-", 3, true},
     {VERB_PING, "PING", 4, false},
@@ -190,10 +194,14 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
     struct nats_message m = {.payload = data + line_bytes};
     const struct text *groups = NULL;
     size_t group_count = 0;
-    bool good = count <= MAX_ARGUMENTS && count >= (route_of(c)->account == 0 ? 2u : 1u) + (verb == VERB_LEAF_MESSAGE);
+    /* What a client would say is nobody's: no account is named. */
+    bool is_named = verb != VERB_PUBLISH && verb != VERB_PUBLISH_HEADERS;
+    size_t least = (is_named && route_of(c)->account == 0 ? 2u : 1u) + (verb == VERB_LEAF_MESSAGE);
+    bool good = count <= MAX_ARGUMENTS && count >= least;
     if (good && verb == VERB_LEAF_MESSAGE) items++, count--;
-    uint32_t account = good ? account_in(a, c, &items, &count) : 0;
-    good = good && read_message(items, count, verb == VERB_MESSAGE ? 1 : 2, &m, &groups, &group_count);
+    uint32_t account = good && is_named ? account_in(a, c, &items, &count) : 0;
+    size_t sizes = verb == VERB_MESSAGE || verb == VERB_PUBLISH ? 1 : 2;
+    good = good && read_message(items, count, sizes, &m, &groups, &group_count) && (is_named || group_count == 0);
     if (!good || m.payload_bytes > MAX_BODY_BYTES) {
         hang_up(a, c);
         return bytes;
@@ -236,6 +244,8 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     switch (verb) {
     case VERB_MESSAGE:
     case VERB_HEADERS:
+    case VERB_PUBLISH:
+    case VERB_PUBLISH_HEADERS:
     case VERB_LEAF_MESSAGE: return take_message(a, c, items, count, verb, data, line_bytes, bytes);
     case VERB_INTEREST: good = take_interest(a, c, items, count, false, true); break;
     case VERB_NO_INTEREST: good = take_interest(a, c, items, count, false, false); break;
@@ -402,7 +412,7 @@ static void closed(struct acceptor *a, struct connection *c) {
     nats_link_of(server, r->other)->connection = NULL;
     server->route_count--;
     nats_tell_lost(a, server, r->other);
-    nats_forget_remotes(a, server, r->other);
+    nats_route_left(a, server, r->other);
     nats_wake_route(a, server, r->other);
     r->other = 0;
 }
@@ -420,7 +430,8 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
         r->account = nats_account_named(server, (struct text){k->bytes, k->bytes_count});
         if (r->account == 0) return CALL_REFUSED;
     }
-    while (free_link < NATS_ROUTES && server->links[free_link].connection != NULL) free_link++;
+    while (free_link < NATS_ROUTES && (server->links[free_link].connection != NULL || server->links[free_link].leaving))
+        free_link++;
     if (free_link == NATS_ROUTES) return CALL_REFUSED;
     r->other = BOARD_MAX_ACCEPTORS + free_link;
     r->flags |= (uint32_t)(k->value & (ROUTE_HEADERS | ROUTE_NO_POOL));
@@ -435,9 +446,7 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
 /* For monitoring: 64-bit numbers in two parts each, the lower first. */
 static int64_t figures(const struct acceptor *a, const struct connection *c, const struct codec_call *k) {
     const struct nats_route *r = route_of(c);
-    uint64_t patterns = 0;
-    const struct nats_remote *wanted = r->other != 0 ? route_server(a, c)->remotes[r->other] : NULL;
-    for (; wanted != NULL; wanted = wanted->next) patterns++;
+    uint64_t patterns = r->other != 0 ? nats_link_of(route_server(a, c), r->other)->wanted : 0;
     const uint64_t numbers[] = {
         r->counted[ROUTE_IN_MESSAGES],
         r->counted[ROUTE_IN_BYTES],

@@ -158,14 +158,27 @@ void nats_unsubscribe(struct acceptor *a, struct nats_subscription *s) {
     free(s);
 }
 
-void nats_let_go(struct acceptor *a, struct connection *c) {
+/* From the end of the table: what is left of it is as long as is to be gone through. */
+bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left) {
     struct nats *n = nats_of(c);
-    for (uint32_t i = 0; n->sids != NULL && i <= n->sid_mask; i++) {
-        if (n->sids[i] == NULL) continue;
-        withdraw(a, n->sids[i]);
-        free(n->sids[i]);
+    while (n->sids != NULL) {
+        if (*left == 0) return false;
+        --*left;
+        struct nats_subscription *s = n->sids[n->sid_mask];
+        if (s != NULL) {
+            withdraw(a, s);
+            free(s);
+            n->sid_count--;
+        }
+        if (n->sid_mask-- > 0) continue;
+        free(n->sids);
+        n->sids = NULL;
+        n->sid_mask = 0;
     }
-    free(n->sids);
-    n->sids = NULL;
-    n->sid_count = 0;
+    return true;
+}
+
+void nats_let_go(struct acceptor *a, struct connection *c) {
+    size_t all = SIZE_MAX;
+    nats_let_go_some(a, c, &all);
 }
