@@ -17,7 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from mq_shards.pipeline import telemetry
+from mq_shards.pipeline.lag import behind
 from mq_shards.pipeline.session import open_session
+from mq_shards.pipeline.telemetry import Telemetry
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -49,6 +52,7 @@ def subscription_of(archive: str) -> str:
 class Tally:
     """What the micro-batches of a run have done."""
 
+    telemetry: Telemetry
     messages: int = 0
     micro_batches: int = 0
     last_batch: int = -1
@@ -58,6 +62,7 @@ class Tally:
         for progress in query.recentProgress:
             if progress.batchId > self.last_batch:
                 self.last_batch = progress.batchId
+                self.telemetry.progress(progress.numInputRows, 1 if progress.numInputRows else 0, behind(progress))
                 if progress.numInputRows:
                     self.messages += progress.numInputRows
                     self.micro_batches += 1
@@ -97,7 +102,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         writer = writer.trigger(processingTime=f"{max(1, round(options.every * 1000))} milliseconds")
     query = writer.start(options.to)
     print(f"archiving to {options.to}; the broker keeps the rest for {subscription}", flush=True)
-    tally = Tally()
+    tally = Tally(telemetry.of(options))
     stopping = _stop_on_signal()
     try:
         while not query.awaitTermination(POLL_S) and not stopping:

@@ -7,11 +7,21 @@ it was stopped, and the next run goes on from there.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
-from mq_shards.pipeline import archive, init, offsets_command, readers_command, replay, report, staged_command
+from mq_shards.pipeline import (
+    archive,
+    init,
+    offsets_command,
+    readers_command,
+    replay,
+    report,
+    staged_command,
+    telemetry,
+)
 from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.events import FieldError
@@ -30,6 +40,9 @@ class Job(Protocol):
 
 
 
+TRIES: Final = 3
+# As Spark has it, for as long as there is no class of it.
+NOT_STARTED: Final = ("Python worker failed to connect back", "while waiting for the Python worker to connect back")
 DEFAULT_BROKERS: Final = "127.0.0.1:4180"
 JOBS: Final[Mapping[str, tuple[Job, str]]] = {
     "archive": (archive, "topics to Parquet files, by topic and date"),
@@ -55,11 +68,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _add_common_arguments(command)
         job.add_arguments(command)
     options = parser.parse_args(arguments)
-    try:
-        return JOBS[options.job][0].run(options, options.master, _connection(options))
-    except (PySparkException, ProjectError, BrokerError, OptionError, FieldError) as error:
-        print(f"mq-pipeline: {error}", file=sys.stderr)
-        return 1
+    connection = _connection(options)
+    with contextlib.ExitStack() as told:
+        try:
+            options.telemetry = told.enter_context(telemetry.telling(options, connection))
+        except (ValueError, OSError) as error:
+            print(f"mq-pipeline: {error}", file=sys.stderr)
+            return 2
+        status = 1
+        try:
+            status = _run(options, connection)
+        finally:
+            options.telemetry.end(status)
+        return status
+
+
+def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
+    """A job of which Spark could not start a Python worker in its 10 s, on a machine that is busy, goes on from where
+    it was, some times."""
+    for left in reversed(range(TRIES)):
+        try:
+            return JOBS[options.job][0].run(options, options.master, connection)
+        except (PySparkException, ProjectError, BrokerError, OptionError, FieldError) as error:
+            if left and isinstance(error, PySparkException) and any(said in str(error) for said in NOT_STARTED):
+                print("mq-pipeline: Spark could not start a Python worker in 10 s; trying again", file=sys.stderr)
+                continue
+            print(f"mq-pipeline: {error}", file=sys.stderr)
+            return 1
+    raise AssertionError("the last one returns")
 
 
 def _connection(options: argparse.Namespace) -> dict[str, str]:
@@ -81,6 +117,7 @@ def _add_common_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--brokers", default=argparse.SUPPRESS, metavar="[https://]HOST:PORT,...", help=brokers)
     for name, what in (("ca", "authorities to believe (https)"), ("cert", "a certificate to show"), ("key", "its key")):
         command.add_argument(f"--{name}", default=argparse.SUPPRESS, metavar="FILE", help=what)
+    telemetry.add_arguments(command)
     token = f"a file with our token (default: ${TOKEN_IN_ENVIRONMENT} is the token)"
     command.add_argument("--token-file", default=argparse.SUPPRESS, metavar="FILE", help=token)
 

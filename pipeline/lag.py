@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
+from mq_shards.pipeline.client import Client
 from mq_shards.pipeline.offsets import Offset
+from mq_shards.pipeline.options import connection_of
 from mq_shards.pipeline.topics import Key
+
+PATIENCE_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,18 @@ def behind(progress: Mapping[str, Any]) -> Lag:
         for key in latest:
             # A topic that has just come begins with the next micro-batch.
             found[key] = max(0, latest[key] - end.get(key, 0))
+    return Lag(found)
+
+
+def unread(connection: Mapping[str, str], subscription: str) -> Lag:
+    """What brokers keep for a named reader. Raises BrokerError."""
+    found: dict[Key, int] = {}
+    for address in connection_of(connection):
+        with Client(address, PATIENCE_S) as client:
+            broker = client.identify()
+            for reader in client.readers():
+                if reader.name == subscription:
+                    found |= {Key(broker, topic): count for topic, count in reader.unread.items()}
     return Lag(found)
 
 

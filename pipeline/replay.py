@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import orjson
+from mq_shards.pipeline import telemetry
 from mq_shards.pipeline.client import Client
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.session import open_session
@@ -115,7 +116,9 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
             if done:
                 print(f"{done} of {plan.chunks} chunks were replayed before", flush=True)
             for chunk in range(done, plan.chunks):
+                before = tally.messages
                 _replay(messages, plan, chunk, connection, tally)
+                telemetry.of(options).progress(tally.messages - before)
                 _keep_to(options.rate, tally)
             spark.stop()
         except Stopped as stopped:

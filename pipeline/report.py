@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-from mq_shards.pipeline import anomalies, plots, rates
+from mq_shards.pipeline import anomalies, plots, rates, telemetry
 from mq_shards.pipeline.backlog import Backlog, of_channels, of_readers, of_tubes
 from mq_shards.pipeline.client import Address, Client, Topic
 from mq_shards.pipeline.events import Fields, decoded
@@ -98,6 +98,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         write(options.to, tables, min(options.until or began_at, began_at))
     _show(tables)
     messages = sum(tables["topics"]["messages"].to_pylist())
+    telemetry.of(options).progress(messages)
     print(f"\nreport on {messages} messages in {options.to}/report.html, {time.monotonic() - began:.1f} s", flush=True)
     return 0
 

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+from mq_shards.pipeline import telemetry
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.events import FORMATS
+from mq_shards.pipeline.lag import unread
 from mq_shards.pipeline.project import STREAMING, VIEWS, Project, ProjectError
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
@@ -68,6 +70,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
                     print(line, flush=True)
                 if not options.dry_run:
                     _summary(spark, began, show=options.show)
+                    telemetry.of(options).progress(0, lag=unread(connection, project.subscription))
         except Stopped as stopped:
             print(f"stopped by {stopped}; the next run goes on from here", flush=True)
             return stopped.exit_code

@@ -29,7 +29,7 @@ def open_session(
     )
     if local:
         # Where the broker runs too, its clients come first.
-        os.nice(nice)
+        os.nice(max(0, nice - os.nice(0)))  # a job that is tried again is no nicer
         os.environ["PYSPARK_PYTHON"] = sys.executable
         os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         builder = (

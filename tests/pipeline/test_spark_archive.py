@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from mq_shards.pipeline import archive as archive_job
 from mq_shards.pipeline.archive import add_arguments, subscription_of
+from mq_shards.pipeline.telemetry import Metrics, Telemetry
 from pyspark.sql import SparkSession
 
 from tests.pipeline.serving import Gateway
@@ -72,8 +73,9 @@ def wait_for_records_asked(process: subprocess.Popen[str], gateway: Gateway, tim
 
 
 def test_an_archive_has_each_message_once_and_goes_on_where_it_was_stopped(
-    spark: SparkSession, jobs_share: None, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    spark: SparkSession, jobs_share: None, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     to = tmp_path / "archive"
     fill(gateway, 300, 3)
     given = "--to", str(to), "--topic-pattern", ".*"
@@ -81,14 +83,18 @@ def test_an_archive_has_each_message_once_and_goes_on_where_it_was_stopped(
         patch.setattr(archive_job, "_stop_on_signal", lambda: Asked(gateway, 2))
         assert run(gateway, *given, "--every", "0.01", "--max-messages", "50") == 128 + signal.SIGTERM
     fill(gateway, 100, 4)
-    assert run(gateway, *given) == 0
+    told = Metrics("archive", None)
+    assert run(gateway, *given, telemetry=Telemetry(told)) == 0
+    archived = int(capsys.readouterr().out.rpartition("archived ")[2].partition(" ")[0])
+    assert told.registry.get_sample_value("mq_pipeline_messages_total", {"job_name": "archive"}) == archived > 0
+    assert told.registry.get_sample_value("mq_pipeline_lag_messages", {"job_name": "archive"}) == 0
     assert found(spark, to) == expected(gateway)
     assert set(gateway.readers[subscription_of(str(to))]) == set(gateway.topics)
 
 
-def run(gateway: Gateway, *arguments: str) -> int:
+def run(gateway: Gateway, *arguments: str, telemetry: Telemetry | None = None) -> int:
     parser = argparse.ArgumentParser()
-    parser.set_defaults(nice=0)
+    parser.set_defaults(nice=0, telemetry=telemetry)
     add_arguments(parser)
     return archive_job.run(parser.parse_args(arguments), "local", {"brokers": gateway.address})
 
@@ -106,6 +112,31 @@ class Asked:
 
     def __bool__(self) -> bool:
         return sum("/v1/records" in call for call in self._gateway.calls) >= self._times
+
+
+# The first time that Spark starts it for a stream's reader it is slower than Spark waits.
+SLOW_PYTHON = """#!/bin/sh
+case "$*" in *python_streaming_source_runner*) if mkdir {directory}/was-slow 2>/dev/null; then sleep 15; fi;; esac
+exec {python} "$@"
+"""
+
+
+@pytest.mark.long
+def test_a_job_whose_python_worker_did_not_start_in_time_is_tried_again(
+    spark: SparkSession, gateway: Gateway, tmp_path: Path
+) -> None:
+    fill(gateway, 50, 1)
+    python, to = tmp_path / "python", tmp_path / "archive"
+    python.write_text(SLOW_PYTHON.format(directory=tmp_path, python=sys.executable))
+    python.chmod(0o755)
+    program = "import sys; sys.executable = sys.argv.pop(1)\n"
+    program += "from mq_shards.pipeline.command import main; sys.exit(main())"
+    command = [sys.executable, "-c", program, str(python), "--master", "local[2]", "--brokers", gateway.address]
+    command += ["archive", "--to", str(to), "--topics", "t0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "could not start a Python worker in 10 s; trying again" in done.stderr
+    assert found(spark, to) == expected(gateway)
 
 
 @pytest.mark.long

@@ -1,0 +1,153 @@
+"""What a job tells others of itself: Prometheus how far it is, OpenLineage what it made of what.
+
+Both are wanted by option, and neither may end a job: what cannot be told is a warning, once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mq_shards.pipeline.lag import Lag
+from mq_shards.pipeline.lineage import Dataset, Lineage
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
+
+MAX_TOPICS: Final = 1000  # whose lag is told one by one; those furthest behind
+
+log = logging.getLogger(__name__)
+
+
+class Metrics:
+    """Served while the job runs, or written to a file, as node_exporter's textfile collector reads them."""
+
+    def __init__(self, job: str, file: Path | None) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._file = file
+        of: Any = {"registry": registry, "labelnames": ("job_name",)}
+        self._messages = Counter("mq_pipeline_messages", "Messages read or published", **of).labels(job)
+        self._batches = Counter("mq_pipeline_batches", "Micro-batches or chunks done", **of).labels(job)
+        self._running = Gauge("mq_pipeline_running", "1 while the job runs", **of).labels(job)
+        self._status = Gauge("mq_pipeline_exit_status", "As the last run ended", **of).labels(job)
+        self._ended = Gauge("mq_pipeline_end_timestamp_seconds", "When it ended", **of).labels(job)
+        self._progress = Gauge("mq_pipeline_progress_timestamp_seconds", "When it got on last", **of).labels(job)
+        self._behind = Gauge("mq_pipeline_lag_messages", "That are there and not read", **of).labels(job)
+        labels = ("job_name", "broker", "topic")
+        self._behind_of = Gauge("mq_pipeline_topic_lag_messages", "Of one topic", labels, registry=registry)
+        self._job = job
+
+    def begin(self) -> None:
+        self._running.set(1)
+        self._write()
+
+    def progress(self, messages: int, batches: int, lag: Lag | None) -> None:
+        self._messages.inc(messages)
+        self._batches.inc(batches)
+        self._progress.set(time.time())
+        if lag is not None:
+            self._behind.set(lag.total)
+            self._behind_of.clear()
+            for key, count in sorted(lag.by_topic.items(), key=lambda of: -of[1])[:MAX_TOPICS]:
+                self._behind_of.labels(self._job, key.broker, key.topic).set(count)
+        self._write()
+
+    def end(self, status: int) -> None:
+        self._running.set(0)
+        self._status.set(status)
+        self._ended.set(time.time())
+        self._write()
+
+    def _write(self) -> None:
+        if self._file is not None:
+            write_to_textfile(str(self._file), self.registry)
+
+
+class Telemetry:
+    def __init__(self, metrics: Metrics | None = None, lineage: Lineage | None = None) -> None:
+        self._metrics = metrics
+        self._lineage = lineage
+        self._messages = 0
+        self._warned: set[str] = set()
+
+    def begin(self, inputs: list[Dataset], outputs: list[Dataset]) -> None:
+        if self._metrics is not None:
+            self._tell("metrics", self._metrics.begin)
+        if (lineage := self._lineage) is not None:
+            self._tell("lineage", lambda: lineage.begin(inputs, outputs))
+
+    def progress(self, messages: int, batches: int = 1, lag: Lag | None = None) -> None:
+        self._messages += messages
+        if (metrics := self._metrics) is not None:
+            self._tell("metrics", lambda: metrics.progress(messages, batches, lag))
+
+    def end(self, status: int) -> None:
+        if (metrics := self._metrics) is not None:
+            self._tell("metrics", lambda: metrics.end(status))
+        if (lineage := self._lineage) is not None:
+            self._tell("lineage", lambda: lineage.end(status, self._messages))
+
+    def _tell(self, what: str, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except (OSError, ValueError) as error:
+            if what not in self._warned:
+                self._warned.add(what)
+                log.warning("%s cannot be told: %s", what, error)
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    serve = "serve Prometheus metrics there while the job runs"
+    command.add_argument("--metrics", default=argparse.SUPPRESS, metavar="[HOST:]PORT", help=serve)
+    file = "write Prometheus metrics to a file, whenever something has changed"
+    command.add_argument("--metrics-file", default=argparse.SUPPRESS, metavar="FILE", type=Path, help=file)
+    lineage = "send OpenLineage events there, or write them to a file, a line each"
+    command.add_argument("--lineage", default=argparse.SUPPRESS, metavar="URL|FILE", help=lineage)
+
+
+def of(options: argparse.Namespace) -> Telemetry:
+    """Of a job that runs."""
+    found: Telemetry = getattr(options, "telemetry", None) or Telemetry()
+    return found
+
+
+@contextlib.contextmanager
+def telling(options: argparse.Namespace, connection: Mapping[str, str]) -> Iterator[Telemetry]:
+    """Raises ValueError where an option is wrong, OSError where the address is taken."""
+    job = f"mq-pipeline {options.job}"
+    file, address, lineage = (getattr(options, name, None) for name in ("metrics_file", "metrics", "lineage"))
+    metrics = Metrics(job, file) if file or address else None
+    server = None
+    if address and metrics is not None:
+        host, _, port = address.rpartition(":")
+        if not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"--metrics {address}: [HOST:]PORT is wanted")
+        server, _ = start_http_server(int(port), host or "127.0.0.1", metrics.registry)
+    telemetry = Telemetry(metrics, Lineage(lineage, job) if lineage else None)
+    telemetry.begin(*datasets(options, connection))
+    try:
+        yield telemetry
+    finally:
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+
+def datasets(options: argparse.Namespace, connection: Mapping[str, str]) -> tuple[list[Dataset], list[Dataset]]:
+    """What a job reads and what it makes, as far as it has been told."""
+    said = vars(options)
+    named = said.get("to_topic") or said.get("topics") or said.get("topic_pattern") or "*"
+    topics = [Dataset(f"mqshards://{connection['brokers']}", name.strip()) for name in named.split(",")]
+    if said.get("archive"):  # replay
+        return [_directory(said["archive"])], topics
+    made = said.get("to") or said.get("dir")
+    return topics, [_directory(made)] if made else []
+
+
+def _directory(path: str | Path) -> Dataset:
+    text = str(path)
+    scheme, slashes, rest = text.partition("://")
+    return Dataset(f"{scheme}://", rest) if slashes else Dataset("file", str(Path(text).resolve()))
