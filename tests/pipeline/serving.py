@@ -134,6 +134,7 @@ class Gateway:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # head and body are two writes: the second would wait for 40 ms
 
             def log_message(self, format: str, *args: object) -> None:
                 pass

@@ -17,8 +17,6 @@ from mq_shards.pipeline.reading import PIECE_BYTES, DataLossError, Range
 
 from tests.pipeline.serving import Gateway, Kept, Message, record, run, runs, serving
 
-pytestmark = pytest.mark.usefixtures("either")
-
 SCHEMA = pa.schema(
     [
         ("topic", pa.string()), ("shard", pa.int32()), ("seq", pa.int64()), ("timestamp", pa.timestamp("us", tz="UTC")),
