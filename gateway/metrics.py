@@ -146,8 +146,15 @@ class Metrics:
         for figure, rises, name, help_text in _TOPIC:
             rows = [((topic.name,), float(getattr(topic, figure))) for topic in shown]
             yield _metric(rises, name, help_text, ("topic",), rows)
+        # A topic may have thousands of channels: those with the most to do, as many as topics.
+        channels = [(topic.name, channel) for topic in shown for channel in topic.channels]
+        hidden = max(0, len(channels) - self.most_topics)
+        if hidden:
+            channels = nlargest(self.most_topics, channels, key=lambda one: (one[1].depth, one[1].messages))
+            channels.sort(key=lambda one: (one[0], one[1].name))
+        yield _metric(False, "channels_not_shown", "Channels of those topics that have no figures of their own here.",
+                      (), [((), float(hidden))])  # fmt: skip
         for figure, rises, name, help_text in _CHANNEL:
-            channels = [(topic.name, channel) for topic in shown for channel in topic.channels]
             named = [((topic, channel.name), float(getattr(channel, figure))) for topic, channel in channels]
             yield _metric(rises, name, help_text, ("topic", "channel"), named)
 

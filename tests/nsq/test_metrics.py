@@ -69,6 +69,22 @@ def test_figures_of_a_topic_and_its_channel_are_true(broker: Broker) -> None:
     assert figure(text, "disk_bytes", which="free") > 0
 
 
+def test_a_scrape_has_a_limit_whatever_channels_a_topic_has(broker: Broker) -> None:
+    topic = unique_topic()
+    api.post(broker.nsq_http_port, f"/topic/create?topic={topic}")
+    publish(broker, topic, 60)  # it is one of those that are shown
+    for n in range(3 * MOST_TOPICS):
+        api.post(broker.nsq_http_port, f"/channel/create?topic={topic}&channel=c{n}")
+    publish(broker, topic, 1)
+    text = scraped(broker)
+    shown = [line for line in text.splitlines() if line.startswith("mq_shards_channel_depth{")]
+    assert len(shown) == MOST_TOPICS
+    assert figure(text, "channels_not_shown") >= 2 * MOST_TOPICS
+    # The first channel got what had waited for one, so it has the most.
+    assert figure(text, "channel_depth", topic=topic, channel="c0") == 61
+    api.post(broker.nsq_http_port, f"/topic/delete?topic={topic}")
+
+
 def test_a_scrape_has_a_limit_whatever_strangers_name(broker: Broker) -> None:
     busy = [unique_topic() for _ in range(MOST_TOPICS)]
     for topic in busy:
