@@ -24,7 +24,7 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module")
 def server() -> Iterator[PulsarServer]:
     with running(workers=2, acceptors=2) as server:
-        for name in ("go-partitioned", "java-partitioned"):
+        for name in ("go-partitioned", "java-partitioned", "java-partitioned-t"):
             connection = http.client.HTTPConnection(server.http, timeout=60)
             path = f"/admin/v2/persistent/public/default/{name}/partitions"
             connection.request("PUT", path, "4", {"Content-Type": "application/json"})
@@ -36,7 +36,8 @@ def server() -> Iterator[PulsarServer]:
 def run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     lines = done.stdout.splitlines()
-    assert done.returncode == 0, "\n".join(line for line in lines if not line.startswith("ok ")) + done.stderr[-3000:]
+    failed = "\n".join(line for line in lines if line.startswith("failed "))
+    assert done.returncode == 0, failed or (done.stdout + done.stderr)[-3000:]
     assert sum(line.startswith("ok ") for line in lines) >= 12, done.stdout
 
 
@@ -56,6 +57,11 @@ def test_the_go_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer
 
 @pytest.mark.skipif(shutil.which("javac") is None, reason="there is no Java compiler")
 @pytest.mark.skipif(pulsar_standalone.missing("tools") is not None, reason="make pulsar has not fetched the client")
-def test_the_java_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer) -> None:
+@pytest.mark.parametrize("scenarios", ["Scenarios", "Transactions"])
+def test_the_java_client_finds_what_it_finds_at_a_real_broker(server: PulsarServer, scenarios: str) -> None:
     java = pulsar_standalone.java("tools", ["-XX:TieredStopAtLevel=1"])
-    run([*java, str(HERE / "java" / "Scenarios.java"), server.url])
+    path, classes = java[-1], BUILT / "java"
+    classes.mkdir(parents=True, exist_ok=True)
+    sources = sorted(map(str, (HERE / "java").glob("*.java")))
+    subprocess.run(["javac", "-nowarn", "-cp", path, "-d", str(classes), *sources], check=True, timeout=200)
+    run([*java[:-1], f"{classes}:{path}", scenarios, server.url])

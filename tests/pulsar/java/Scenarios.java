@@ -291,8 +291,25 @@ public class Scenarios {
         }
     }
 
+    /** Those that the environment's ONLY names, if it does. */
+    static void runAll(String url, String prefix, Map<String, Scenario> all) throws Exception {
+        client = PulsarClient.builder().serviceUrl(url).operationTimeout(PATIENCE_S, TimeUnit.SECONDS)
+            .enableTransaction(true).build();
+        String only = System.getenv("ONLY");
+        if (only != null) all.keySet().retainAll(List.of(only.split(",")));
+        boolean failed = false;
+        for (Map.Entry<String, Scenario> one : all.entrySet()) {
+            try {
+                one.getValue().run(prefix + one.getKey().replace(' ', '-'));
+                System.out.println("ok " + one.getKey());
+            } catch (Throwable error) {
+                failed = true;
+                System.out.println("failed " + one.getKey() + ": " + error);
+            }
+        }
+        System.exit(failed ? 1 : 0);
+    }
     public static void main(String[] arguments) throws Exception {
-        client = PulsarClient.builder().serviceUrl(arguments[0]).operationTimeout(PATIENCE_S, TimeUnit.SECONDS).build();
         Map<String, Scenario> all = new LinkedHashMap<>();
         all.put("compressions", Scenarios::compressions);
         all.put("chunks", Scenarios::chunks);
@@ -308,16 +325,6 @@ public class Scenarios {
         all.put("delays", Scenarios::delays);
         all.put("tables", Scenarios::tables);
         all.put("exclusive", Scenarios::exclusive);
-        boolean failed = false;
-        for (Map.Entry<String, Scenario> one : all.entrySet()) {
-            try {
-                one.getValue().run("java-" + one.getKey().replace(' ', '-'));
-                System.out.println("ok " + one.getKey());
-            } catch (Throwable error) {
-                failed = true;
-                System.out.println("failed " + one.getKey() + ": " + error);
-            }
-        }
-        System.exit(failed ? 1 : 0);
+        runAll(arguments[0], "java-", all);
     }
 }

@@ -1,0 +1,236 @@
+"""What a topic with transactions and a compacted view is to show, and a client that sees whether a broker's does.
+
+The model has each message with the state that its transaction gives it, and of a Shared subscription what is
+acknowledged, and in which transaction. Nothing in it knows how a broker keeps that.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.pulsar.campaign import COMMIT, MAX, Line, compact, compacted, read_all
+from tests.pulsar.servers import PulsarServer
+from tests.pulsar.wire import entry_of, metadata, payload_of, send_frame
+from tests.servers import wait_until
+
+PATIENCE_S: Final = 60
+SHARED: Final = 1
+MOST_OPEN: Final = 4
+NAME: Final = "model"
+CONFLICT: Final = 23
+_names = itertools.count()
+
+
+@dataclass
+class Entry:
+    key: str
+    txn: int | None  # open
+    payload: bytes
+    gone: bool = False  # aborted
+    acknowledged: bool = False
+    pending: int | None = None  # in which transaction it is acknowledged
+
+
+@dataclass
+class Topic:
+    entries: list[Entry] = field(default_factory=list)
+    horizon: int = 0
+    view: set[int] = field(default_factory=set)  # of what lies before the horizon
+
+    def end(self) -> int:
+        """From here on nothing is delivered."""
+        return next((i for i, entry in enumerate(self.entries) if entry.txn is not None), len(self.entries))
+
+    def readable(self) -> list[int]:
+        return [i for i in range(self.end()) if not self.entries[i].gone]
+
+    def compacted(self) -> list[int]:
+        return [i for i in self.readable() if i >= self.horizon or i in self.view]
+
+    def waiting(self) -> list[int]:
+        """What the subscription has for whoever comes."""
+        return [i for i in self.readable() if not self.entries[i].acknowledged and self.entries[i].pending is None]
+
+    def compact(self) -> None:
+        self.horizon = self.end()
+        last = {self.entries[i].key: i for i in self.readable()}
+        self.view = set(last.values())
+
+    def end_transaction(self, txn: int, *, commit: bool) -> None:
+        for entry in self.entries:
+            if entry.txn == txn:
+                entry.txn, entry.gone = None, not commit
+            if entry.pending == txn:
+                entry.pending, entry.acknowledged = None, commit or entry.acknowledged
+
+
+class Play:
+    """Steps, each done in the model and at the broker."""
+
+    def __init__(self, server: Callable[[], PulsarServer], kill: Callable[[str], None]) -> None:
+        self._server, self._kill = server, kill
+        self._name = f"transactions-{next(_names)}"
+        self._whole = f"persistent://public/default/{self._name}"
+        self.topic = Topic()
+        self._open: list[int] = []
+        self._sequences = itertools.count()
+        self._ledger = 0
+        self._line = self._connected()
+
+    def close(self) -> None:
+        for txn in list(self._open):
+            self._end(txn, commit=False)
+        self._line.socket.close()
+
+    def _connected(self) -> Line:
+        """With a consumer that has all that waits, in the order of the topic; so it is one that holds it."""
+        self._seen: set[int] = set()
+        line = Line(self._server().port)
+        line.producer(self._name)
+        line.subscribe(self._name, NAME, SHARED, initialPosition=1)
+        line.flow(100_000)
+        return line
+
+    def _anew(self) -> None:
+        self._line.ask("close_consumer", consumer_id=1)
+        self._line.socket.close()
+        self._line = self._connected()
+
+    def _delivered(self, at: int) -> None:
+        """Only what has come is acknowledged."""
+        entry = self.topic.entries[at]
+        if not entry.acknowledged and entry.pending is None and at not in self._seen:
+            for frame in self._line.frames:
+                if frame.name == "message":
+                    self._seen.add(int(frame.body.message_id.entryId))
+            self._line.frames = [frame for frame in self._line.frames if frame.name != "message"]
+            while at not in self._seen:
+                self._seen.add(int(self._line.message().body.message_id.entryId))
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def send(self, key: str, txn: int | None = None) -> None:
+        of_txn = {} if txn is None else {"txnid_least_bits": txn, "txnid_most_bits": 0}
+        payload, sequence = b"%d" % len(self.topic.entries), next(self._sequences)
+        head = metadata(sequence_id=sequence, partition_key=key, **of_txn)
+        self._line.raw(send_frame(1, sequence, entry_of(head, payload), **of_txn))
+        place = self._line.expect("send_receipt").message_id
+        assert place.entryId == len(self.topic.entries), "no place is left out"
+        self._ledger = int(place.ledgerId)
+        self.topic.entries.append(Entry(key, txn, payload))
+
+    def begin(self) -> None:
+        if len(self._open) == MOST_OPEN:
+            return
+        found = self._line.tell("newTxn", "newTxnResponse", txn_ttl_seconds=3_600_000, tc_id=0)
+        txn = int(found.txnid_least_bits)
+        ids = {"txnid_least_bits": txn, "txnid_most_bits": 0}
+        self._line.tell("addPartitionToTxn", "addPartitionToTxnResponse", partitions=[self._whole], **ids)
+        part = {"topic": self._whole, "subscription": NAME}
+        self._line.tell("addSubscriptionToTxn", "addSubscriptionToTxnResponse", subscription=[part], **ids)
+        self._open.append(txn)
+
+    def send_in(self, which: int, key: str) -> None:
+        if self._open:
+            self.send(key, self._open[which % len(self._open)])
+
+    def end(self, which: int, *, commit: bool) -> None:
+        if self._open:
+            self._end(self._open[which % len(self._open)], commit=commit)
+
+    def _end(self, txn: int, *, commit: bool) -> None:
+        ids = {"txnid_least_bits": txn, "txnid_most_bits": 0}
+        self._line.tell("endTxn", "endTxnResponse", txn_action=COMMIT if commit else 1 - COMMIT, **ids)
+        self._open.remove(txn)
+        self.topic.end_transaction(txn, commit=commit)
+
+    def acknowledge(self, which: int, of: int | None = None) -> None:
+        """A message that was delivered; in a transaction or not."""
+        known = self.topic.readable()
+        if not known or (of is not None and not self._open):
+            return
+        at = known[which % len(known)]
+        entry = self.topic.entries[at]
+        place = {"ledgerId": self._ledger, "entryId": at}
+        self._delivered(at)
+        if of is None:
+            if entry.pending is None:
+                self._line.ack(place)
+                entry.acknowledged = True
+            return
+        txn = self._open[of % len(self._open)]
+        found = self._line.ack(place, txnid_least_bits=txn, txnid_most_bits=0)
+        refused = entry.acknowledged or entry.pending is not None
+        assert found.HasField("error") == refused, (at, entry, found)
+        assert not refused or found.error == CONFLICT
+        if not refused:
+            entry.pending = txn
+
+    def come_again(self) -> None:
+        self._anew()
+
+    def seek(self, which: int) -> None:
+        """Back to a message, from which on nothing is acknowledged then; while no transaction has acknowledged any."""
+        if any(entry.pending is not None for entry in self.topic.entries):
+            return
+        at = which % (len(self.topic.entries) + 1)
+        if at == len(self.topic.entries) or not self.topic.entries:
+            return
+        self._line.requests += 1
+        message_id = {"ledgerId": self._ledger, "entryId": at}
+        self._line.say("seek", consumer_id=1, request_id=self._line.requests, message_id=message_id)
+        number = self._line.requests
+        while True:
+            frame = super(Line, self._line).receive()
+            assert frame is not None
+            if frame.name == "success" and frame.body.request_id == number:
+                break
+            assert frame.name != "error", frame
+        self._line.socket.close()
+        self._line = self._connected()
+        for i, entry in enumerate(self.topic.entries):
+            entry.acknowledged = i < at
+
+    def compact(self) -> None:
+        server = self._server()
+        wait_until(lambda: compact(server, self._name), "it is compacted", PATIENCE_S)
+        wait_until(lambda: compacted(server, self._name), "it is compacted", PATIENCE_S)
+        if self.topic.entries:
+            self.topic.compact()
+
+    def kill(self, victim: str) -> None:
+        self._line.socket.close()
+        self._kill(victim)
+        self._line = self._connected()
+
+    # --- what is seen -----------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        server, entries = self._server(), self.topic.entries
+        for compacted_view, expected in ((False, self.topic.readable()), (True, self.topic.compacted())):
+            found = read_all(server, self._name, compacted=compacted_view)
+            assert [(place[1], payload_of(frame)) for place, frame in found] == [
+                (i, entries[i].payload) for i in expected
+            ], "compacted" if compacted_view else "whole"
+        self._anew()
+        waiting = [int(self._line.message().body.message_id.entryId) for _ in self.topic.waiting()]
+        self._line.ask("getLastMessageId", "getLastMessageIdResponse", consumer_id=1)
+        waiting += [int(frame.body.message_id.entryId) for frame in self._line.frames if frame.name == "message"]
+        self._line.frames, self._seen = [], set(waiting)
+        assert sorted(waiting) == self.topic.waiting(), f"{waiting} and not {self.topic.waiting()} wait"
+
+    def figures(self) -> None:
+        """What the gateway says of the transactions that are open."""
+        with closing(http.client.HTTPConnection(self._server().http, timeout=PATIENCE_S)) as connection:
+            for txn in self._open:
+                connection.request("GET", f"/admin/v3/transactions/transactionMetadata/0/{txn}")
+                answer = connection.getresponse()
+                assert answer.status == 200 and b"OPEN" in answer.read()
+
+
+__all__ = ["MAX", "Play"]
