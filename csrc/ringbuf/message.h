@@ -107,7 +107,8 @@ enum message_kind {
     MSG_COMPACT, /* topic, seq; body: struct superseded[], by seq, each with its words: the topic's compacted view has no
                          message of those any more, and has passed all before seq; it is made if there is none ->
                          OK + seq: its cursor | NOT_FOUND | NO_SPACE | INVALID */
-    MSG_TXN_ACK, /* topic, consumer_number, id: a transaction's number, seq: finished by the consumer's channel, should it be committed
+    MSG_TXN_ACK, /* topic, consumer_number, id: a transaction's number, seq: finished by the consumer's channel, should it be committed;
+                         body: what of its parts would be left, as bits; MSG_UPTO: and all before it
                          -> OK | FULL: it is finished, or in another transaction | NOT_FOUND | NO_SPACE */
     MSG_TXN_END, /* topic, id: a transaction's number, commit: 1: what was published and acknowledged in it counts; 0: it never
                          does -> OK, also when there is no such transaction | NO_SPACE: ask again */

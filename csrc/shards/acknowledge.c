@@ -253,22 +253,54 @@ static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t nu
     return DONE;
 }
 
-/* The first delivery of a list that is not pending and lies up to a seq. */
-static uint32_t first_upto(const struct worker *w, uint32_t first, uint64_t seq) {
+/* The first delivery of a list that is not pending and lies before a seq. */
+static uint32_t first_before(const struct worker *w, uint32_t first, uint64_t seq) {
     for (uint32_t n = first; n; n = delivery_at(&w->subscriptions, n)->following)
-        if (delivery_at(&w->subscriptions, n)->seq <= seq && !is_pending(w, n)) return n;
+        if (delivery_at(&w->subscriptions, n)->seq < seq && !is_pending(w, n)) return n;
     return 0;
 }
 
-static enum outcome acknowledge_upto(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
+/* What is pending stays as it is. False: nothing else of it would be acknowledged. */
+static bool spare_pending(const struct worker *w, uint32_t delivery, struct parts_left *left) {
+    uint64_t pending[PARTS_MAX_WORDS], any = 0;
+    const struct parts_left all = all_parts(w, delivery);
+    (void)pending_parts(w, delivery, pending);
+    for (uint32_t i = 0; i < all.words; i++) {
+        left->bits[i] = (i < left->words ? left->bits[i] : 0) | pending[i];
+        any |= all.bits[i] & ~left->bits[i];
+    }
+    if (left->words < all.words) left->words = all.words;
+    return any != 0;
+}
+
+/* Of messages that transactions have acknowledged in part: the rest. */
+static enum outcome acknowledge_rest(struct worker *w, uint32_t delivery, uint64_t number, struct parts_left *left,
+                                     uint8_t *status) {
+    uint64_t pending[PARTS_MAX_WORDS];
+    if (is_pending(w, delivery)) return DONE;
+    bool some = pending_parts(w, delivery, pending);
+    if (some && !spare_pending(w, delivery, left)) {
+        set_aside(w, delivery);
+        return DONE;
+    }
+    return acknowledge(w, delivery, number, some || left->words ? left : NULL, status);
+}
+
+static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
     const struct consumer *c = consumer_at(&w->subscriptions, consumer);
-    const struct subscription *s = subscription_at(&w->subscriptions, c->subscription);
-    for (uint32_t left = w->piece / 4; *status == STATUS_OK; left--) {
-        uint32_t delivery = first_upto(w, c->inflight_first, m->seq);
-        if (!delivery) delivery = first_upto(w, s->again_first, m->seq);
+    struct subscription *s = subscription_at(&w->subscriptions, c->subscription);
+    uint64_t end = m->body_bytes ? m->seq : m->seq + 1;
+    uint32_t other = s->upto && s->upto != m->id + 1 ? transaction_find(w, s->topic, s->upto - 1) : 0;
+    /* Only one at a time moves a channel on as a whole. */
+    if (other && transaction_at(&w->transactions, other)->state == TRANSACTION_OPEN) *status = STATUS_FULL;
+    if (*status == STATUS_OK) s->upto = m->id + 1;
+    for (uint32_t most = w->piece / 4; *status == STATUS_OK; most--) {
+        uint32_t delivery = first_before(w, c->inflight_first, end);
+        if (!delivery) delivery = first_before(w, s->again_first, end);
         if (!delivery) break;
-        if (!left) return MORE;
-        if (acknowledge(w, delivery, m->id, NULL, status) == LATER) return LATER;
+        if (!most) return MORE;
+        struct parts_left left = {0};
+        if (acknowledge_rest(w, delivery, m->id, &left, status) == LATER) return LATER;
     }
     return DONE;
 }
@@ -280,10 +312,10 @@ static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const s
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, m->seq));
     uint32_t delivery = r ? delivery_find(w, consumer_at(&w->subscriptions, consumer)->subscription, r->id) : 0;
     struct parts_left left = {.words = m->body_bytes / (uint32_t)sizeof *left.bits};
-    if (left.words > PARTS_MAX_WORDS || m->body_bytes % sizeof *left.bits) *status = STATUS_INVALID;
-    if (*status == STATUS_OK && !delivery) *status = STATUS_FULL;
+    if (!delivery) *status = STATUS_FULL;
     if (*status != STATUS_OK) return DONE;
     memcpy(left.bits, m + 1, m->body_bytes);
+    if (m->flags & MSG_UPTO) return acknowledge_rest(w, delivery, m->id, &left, status);
     return acknowledge(w, delivery, m->id, m->body_bytes ? &left : NULL, status);
 }
 
@@ -293,9 +325,11 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
     const struct subscription *s = subscription_at(&w->subscriptions, c->subscription);
     uint8_t status = consumer && s->topic == topic && s->number ? STATUS_OK : STATUS_NOT_FOUND;
     enum outcome outcome = DONE;
-    if (status == STATUS_OK)
-        outcome =
-            m->flags & MSG_UPTO ? acknowledge_upto(w, consumer, m, &status) : acknowledge_one(w, consumer, m, &status);
+    if (m->body_bytes > sizeof((struct parts_left *)0)->bits || m->body_bytes % sizeof(uint64_t))
+        status = STATUS_INVALID;
+    if (status == STATUS_OK && m->flags & MSG_UPTO) outcome = acknowledge_before(w, consumer, m, &status);
+    if (outcome == DONE && status == STATUS_OK && (m->body_bytes || !(m->flags & MSG_UPTO)))
+        outcome = acknowledge_one(w, consumer, m, &status);
     if (outcome == DONE) request_done(w, client, m, status);
     return outcome;
 }

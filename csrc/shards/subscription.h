@@ -73,6 +73,7 @@ struct subscription {
     uint32_t ack_count;
 
     uint64_t requeues, timeouts;
+    uint64_t upto; /* 1 + the number of the transaction that acknowledged all up to a message last; 0: none has */
     /* Of a compacted view. */
     bool view_known;
     uint64_t view_last; /* if it is known, the seq of the last message in it; NO_PLACE: none is */

@@ -35,8 +35,7 @@ static uint64_t key_of(const struct worker *w, uint64_t era, uint64_t number) {
     return siphash(w->topics.key, words, sizeof words);
 }
 
-/* 0: there is none. */
-static uint32_t find(const struct worker *w, uint32_t topic, uint64_t number) {
+uint32_t transaction_find(const struct worker *w, uint32_t topic, uint64_t number) {
     const struct topic *t = topic_at(&w->topics, topic);
     uint32_t n = t->transactions ? map_find(&w->transactions.by_number, key_of(w, t->era, number)) : 0;
     return n && at(w, n)->era == t->era && at(w, n)->number == number ? n : 0;
@@ -59,7 +58,7 @@ static uint32_t make(struct worker *w, uint32_t topic, uint64_t number) {
 
 uint32_t transaction_take(struct worker *w, uint32_t topic, uint64_t number) {
     if (w->transactions.items >= WORKER_MAX_IN_TRANSACTIONS) return 0;
-    uint32_t n = find(w, topic, number);
+    uint32_t n = transaction_find(w, topic, number);
     if (!n) n = make(w, topic, number);
     if (!n || at(w, n)->state) return 0;
     struct transaction *of = at(w, n);
@@ -254,7 +253,7 @@ void transaction_stage(struct worker *w, uint32_t topic, const struct message *m
                        uint32_t content_bytes) {
     struct topic *t = topic_at(&w->topics, topic);
     struct shard *s = shard_of_topic(w, t);
-    uint32_t transaction = find(w, topic, m->txn);
+    uint32_t transaction = transaction_find(w, topic, m->txn);
     struct staged_attributes a = {.txn = m->txn, .publish = {.pri = m->pri, .ttr_ns = m->ttr_ns}};
     uint16_t flags = m->flags & MSG_HEADERS ? MESSAGE_HEADERS : 0;
     uint64_t seq = t->next_seq++;
@@ -266,7 +265,7 @@ void transaction_stage(struct worker *w, uint32_t topic, const struct message *m
 }
 
 enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    uint32_t transaction = topic ? find(w, topic, m->id) : 0;
+    uint32_t transaction = topic ? transaction_find(w, topic, m->id) : 0;
     uint8_t status = STATUS_OK;
     bool room = true;
     if (transaction && at(w, transaction)->state == TRANSACTION_OPEN) {
@@ -309,7 +308,7 @@ void replay_staged(struct worker *w, struct shard *s, uint32_t topic, const stru
 /* What was acknowledged counts, or comes again; what was published follows as PUBLISH records, or is over. Some may be missing:
  * whoever has decided says so again. */
 void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
-    uint32_t transaction = find(w, topic, r->id);
+    uint32_t transaction = transaction_find(w, topic, r->id);
     if (!transaction) return;
     struct transaction *of = at(w, transaction);
     bool commit = (r->flags & TXN_COMMIT) != 0;

@@ -86,6 +86,8 @@ static inline struct acknowledgement *acknowledgement_at(const struct transactio
 /* There is room for one more item in a transaction of the topic, which is made if there is none: 0 if there is not, or if it is
  * ending. */
 uint32_t transaction_take(struct worker *w, uint32_t topic, uint64_t number);
+/* 0: there is none. */
+uint32_t transaction_find(const struct worker *w, uint32_t topic, uint64_t number);
 /* Of a topic that is gone: piece by piece. */
 void transactions_forget(struct worker *w, uint32_t topic);
 /* True if there is more. */

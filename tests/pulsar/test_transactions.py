@@ -269,6 +269,26 @@ def test_an_acknowledgement_of_all_up_to_a_message_is_of_each_of_them(joined: Wi
     assert received(joined, 2) == [b"3", b"4"]
 
 
+def test_of_what_is_acknowledged_up_to_a_part_of_a_batch_the_rest_is_left(joined: Wire, topic: str) -> None:
+    first, second = (deliver_batch(joined, 3) for _ in range(2))
+    for action in (ABORT, COMMIT):
+        one, other = begin(joined), begin(joined)
+        for txn in (one, other):
+            join_subscription(joined, txn, topic)
+        # Further and further: to the first, the second, all of the first batch's, and the first two of the second's.
+        for place, left in ((first, [0b110]), (first, [0b100]), (first, []), (second, [0b100])):
+            assert not joined.ack({**place, "ack_set": left}, cumulative=True, **ids(one)).HasField("error")
+        assert joined.ack(second, cumulative=True, **ids(other)).error == CONFLICT, "one at a time"
+        assert end(joined, one, action) == 0
+        assert end(joined, other, ABORT) == 0
+        assert sets_again(joined)[-2:] == ([[], []] if action == ABORT else [[0b100]])
+    txn = begin(joined)
+    join_subscription(joined, txn, topic)
+    assert not joined.ack(second, cumulative=True, **ids(txn)).HasField("error"), "the others are over"
+    assert end(joined, txn) == 0
+    assert sets_again(joined) == []
+
+
 # --- the coordinator ------------------------------------------------------------------------------------------------
 
 

@@ -130,10 +130,8 @@ class Transactions:
             if one.ledgerId != consumer.ledger:
                 continue
             words = [word % (1 << 64) for word in one.ack_set]
-            if request.body.ack_type == CUMULATIVE and (one.entryId or not words):
-                wanted.append(_Wanted(one.entryId - bool(words), upto=True))
-            if words or request.body.ack_type != CUMULATIVE:
-                wanted.append(_Wanted(one.entryId, bits=struct.pack(f"={len(words)}Q", *words)))
+            upto = request.body.ack_type == CUMULATIVE
+            wanted.append(_Wanted(one.entryId, bits=struct.pack(f"={len(words)}Q", *words), upto=upto))
         self._next(request, request.client, consumer, wanted)
 
     def _next(self, request: Request, client: Client, consumer: Consumer, wanted: deque[_Wanted]) -> None:
