@@ -73,10 +73,12 @@ struct subscription {
     uint32_t ack_count;
 
     uint64_t requeues, timeouts;
-    uint64_t upto; /* 1 + the number of the transaction that acknowledged all up to a message last; 0: none has */
-    /* Of a compacted view. */
-    bool view_known;
-    uint64_t view_last; /* if it is known, the seq of the last message in it; NO_PLACE: none is */
+    bool view_known; /* of a compacted view */
+    union {
+        uint64_t view_last; /* of one, if it is known: the seq of the last message in it; NO_PLACE: none is */
+        uint64_t
+            upto; /* of others: 1 + the number of the transaction that acknowledged all up to a message last; 0: none has */
+    };
 };
 
 struct consumer {

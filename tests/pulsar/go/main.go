@@ -488,6 +488,11 @@ var scenarios = map[string]scenario{
 	"delays":                       delays,
 	"tables":                       tables,
 	"one at a time":                oneAtATime,
+	"transactions of topics":       transactionsOfTopics,
+	"acknowledged in transactions": acknowledgedInTransactions,
+	"transactions in conflict":     transactionsThatConflict,
+	"transactions too long":        transactionsThatTakeTooLong,
+	"consumed and produced once":   consumedAndProducedOnce,
 }
 
 func run(client pulsar.Client, name string, does scenario) (why any) {
@@ -501,7 +506,9 @@ func run(client pulsar.Client, name string, does scenario) (why any) {
 func main() {
 	logger := logrus.New()
 	logger.SetLevel(logrus.PanicLevel)
-	options := pulsar.ClientOptions{URL: os.Args[1], Logger: log.NewLoggerWithLogrus(logger), OperationTimeout: patience}
+	options := pulsar.ClientOptions{
+		URL: os.Args[1], Logger: log.NewLoggerWithLogrus(logger), OperationTimeout: patience, EnableTransaction: true,
+	}
 	if len(os.Args) > 2 {
 		options.Authentication = pulsar.NewAuthenticationToken(os.Args[2])
 	}
