@@ -76,8 +76,8 @@ struct subscription {
     bool view_known; /* of a compacted view */
     union {
         uint64_t view_last; /* of one, if it is known: the seq of the last message in it; NO_PLACE: none is */
-        uint64_t
-            upto; /* of others: 1 + the number of the transaction that acknowledged all up to a message last; 0: none has */
+        /* Of others: 1 + the number of the transaction that acknowledged all up to a message last; 0: none has. */
+        uint64_t upto;
     };
 };
 
