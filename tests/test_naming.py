@@ -12,7 +12,7 @@ from mq_shards.csrc._core import lib
 from mq_shards.shards.dump import Record, decode_segment
 
 from tests.test_subscriptions import Channels, Topic, delivered, roll
-from tests.test_worker import OK
+from tests.test_worker import OK, SHARDS
 
 MANY = 1500
 SEGMENT_HEADER_BYTES = 64
@@ -106,6 +106,28 @@ def test_names_move_piece_by_piece_before_their_segment_goes(bench: Channels) ->
         bench.restart()
         check(bench)
         roll(bench)
+
+
+def test_names_find_room_in_a_log_that_takes_no_more_messages(bench: Channels, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a MiB of them."""
+    many = 12_000
+    make(bench, many)
+    roll(bench)
+    assert lib.worker_segment_names(bench.worker, 0, 1) > 1 << 20
+    monkeypatch.setattr(bench, "supply", lambda: lib.worker_refuse_segment(bench.worker, 0))
+    statuses = {OK}
+    while statuses == {OK}:
+        for _ in range(16):
+            bench.raw(lib.MSG_PUBLISH, topic=bench.topic("t"), id=bench.next_id, body=bytes(60_000))
+            bench.next_id += SHARDS
+        statuses = {a.status for a in bench.turn()}
+    assert statuses == {lib.STATUS_NO_SPACE} or statuses == {OK, lib.STATUS_NO_SPACE}
+    move_names(bench, 1)
+    assert lib.worker_drop_first(bench.worker, 0)
+    os.close(bench.segments[0].pop(0)[1])
+    monkeypatch.undo()
+    bench.restart()
+    check(bench, many)
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3])

@@ -59,6 +59,7 @@ static bool write_channel(struct worker *w, struct handover *h) {
     uint64_t cursor = s->cursor;
     s->cursor = t->next_seq;
     shard_log_subscription(w, shard, s);
+    shard_note_channel(w, shard, s->topic);
     s->cursor = s->logged_cursor = cursor;
     shard_log_adopted_all(w, shard, s);
     return true;

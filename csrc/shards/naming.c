@@ -18,7 +18,7 @@ enum {
     KEEP_MOST = 1 << 20,
     /* What only names may take, beside a segment's head: their own size, up to a bound, so that segments can go. */
     KEEP_FOR_HEAD = 4 << 10,
-    KEEP_FOR_NAMES = 1 << 20,
+    KEEP_FOR_NAMES = 16 << 20,
     /* Records that are written between two turns, of those that a turn may write. */
     NAMED_PART = 8,
     FORGOTTEN_AT_ONCE = 64,
@@ -73,6 +73,14 @@ void shard_note_named(struct worker *w, struct shard *s, uint32_t topic) {
     shard_uncount_name(s, t);
     shard_list_last(w, s, topic);
     count_name(w, s, t, s->segment);
+}
+
+void shard_note_channel(struct worker *w, struct shard *s, uint32_t topic) {
+    struct topic *t = topic_at(&w->topics, topic);
+    uint32_t segment = t->named_in;
+    if (!t->named_bytes) return;
+    shard_uncount_name(s, t);
+    count_name(w, s, t, segment);
 }
 
 /* What a record of before says of it may be damaged, so none is relied upon. */

@@ -82,6 +82,8 @@ enum log_result shard_reserve_named(struct worker *w, struct shard *s, uint32_t 
                                     uint64_t bytes);
 /* A topic and all its channels have just been written; or the log does not know it any more. */
 void shard_note_named(struct worker *w, struct shard *s, uint32_t topic);
+/* A channel has been written behind the topic's name: what it takes to name the topic again is more. */
+void shard_note_channel(struct worker *w, struct shard *s, uint32_t topic);
 void shard_uncount_name(struct shard *s, struct topic *t);
 void shard_names_recovered(struct worker *w, struct shard *s);
 /* Bytes that would have to be written before a segment goes. */

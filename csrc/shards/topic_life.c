@@ -288,6 +288,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
             outcome = MORE;
         } else {
             if (number) shard_log_subscription(w, s, at(w, *subscription));
+            if (number) shard_note_channel(w, s, topic);
             adopt(w, *subscription, &jobs, first);
             if (wish->start) begin(w, *subscription, wish->start);
             catalog_changed(w);
