@@ -11,6 +11,7 @@ from mq_shards.gateway.calls import AcceptorCalls, Handler
 from mq_shards.gateway.pulsar import policies
 from mq_shards.gateway.pulsar.catalog import Json, Schema
 from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import EARLIEST, NoSubscriptionError
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
 from mq_shards.gateway.pulsar.roles import CONSUME, Roles, Who
 from mq_shards.gateway.pulsar.store import StoreError
@@ -120,7 +121,23 @@ class Questions:
         if not self._may_open(asked, name):
             action = "subscribe" if asked["action"] == CONSUME else "Produce"
             raise _unauthorized(f"Client is not authorized to {action}")
-        return await self._control.open(name, create=bool(asked["create"]), asked=asked)
+        opened = await self._control.open(name, create=bool(asked["create"]), asked=asked)
+        if asked.get("initial"):
+            await self._make_initial(name, asked["initial"], opened["policies"])
+        return opened
+
+    async def _make_initial(self, name: TopicName, subscription: str, policies: Json) -> None:
+        """A producer's: from the first message on, unless it is there."""
+        core = self._control.core
+        await core.make(name.core)
+        try:
+            await core.position(name.core, subscription)
+        except NoSubscriptionError:
+            if not policies["auto_subscription"]:
+                why = "Could not create the initial subscription due to the auto subscription creation is not allowed."
+                raise RefusedError(405, "NotAllowedError", why) from None
+            await core.make_subscription(name.core, subscription)
+            await core.seek(name.core, subscription, EARLIEST, 0)
 
     async def _topics(self, acceptor: int, asked: Json) -> Json:
         if not self._roles.may_in_namespace(_who(asked), asked["namespace"], "GET_TOPICS"):

@@ -179,3 +179,16 @@ def test_what_had_no_receipt_when_its_connection_ended_is_let_go(server: PulsarS
         first.send(b"m")
     with Wire(server.port) as second:
         second.connect().producer(topic, producer_name="n", producer_access_mode=mode)
+
+
+def test_a_producer_brings_a_subscription_along(wire: Wire, topic: str) -> None:
+    wire.producer(topic)
+    wire.send(b"before")
+    wire.expect("send_receipt")
+    for producer in (2, 3):  # one that is there stays where it is
+        wire.producer(topic, producer=producer, initial_subscription_name="kept")
+        wire.send(b"behind", producer=producer)
+        wire.expect("send_receipt")
+    wire.subscribe(topic, "kept", kind=1)
+    wire.flow(10)
+    assert [payload_of(frame) for frame in wire.messages(3)] == [b"before", b"behind", b"behind"]

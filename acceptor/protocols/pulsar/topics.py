@@ -80,7 +80,8 @@ def who(client: Client) -> Fields:
 
 def producer_fields(body: Message) -> Fields:
     has_schema = body.HasField("schema") and body.schema.type not in NO_SCHEMA
-    return {"action": PRODUCE, "encrypted": bool(body.encrypted), "schema": has_schema}
+    found = {"action": PRODUCE, "encrypted": bool(body.encrypted), "schema": has_schema}
+    return found | {"initial": body.initial_subscription_name} if body.initial_subscription_name else found
 
 
 def consumer_fields(body: Message) -> Fields:
