@@ -151,6 +151,9 @@ class Questions:
     async def _names(self, namespace: str, mode: str, pattern: str | None) -> list[str]:
         if mode not in MODES:
             raise RefusedError(412, "MetadataError", f"there is no mode {mode}")
+        self._control.store.check()
+        if namespace not in self._control.store.catalog.namespaces:
+            return []  # a real broker says so of what is not there
         names = await self._control.topics_of_mode(namespace, mode)
         await self._control.store.settled()
         return names if pattern is None else list(filter(matcher(pattern), names))

@@ -122,3 +122,23 @@ def test_the_client_sends_and_receives_records(server: PulsarServer, topic: str,
         assert (value.text, value.number) == ("a", 5)
     finally:
         client.close()
+
+
+def test_who_came_first_on_a_connection_is_first(wire: Wire, topic: str) -> None:
+    """Though it had to have the topic made, which takes longer than finding it."""
+    for number in range(1, 4):
+        fields = {"topic": topic, "subscription": "s", "subType": 0, "consumer_id": number}
+        wire.say("subscribe", request_id=1000 + number, **fields)
+    answers = {}
+    while len(answers) < 3:
+        frame = wire.until(lambda one: getattr(one.body, "request_id", 0) > 1000)
+        answers[frame.body.request_id] = frame.name
+    assert answers == {1001: "success", 1002: "error", 1003: "error"}
+
+
+def test_a_namespace_that_is_not_there_has_no_topics(wire: Wire) -> None:
+    nowhere = "public/nowhere"
+    answer = wire.ask("getTopicsOfNamespace", "getTopicsOfNamespaceResponse", namespace=nowhere)
+    assert list(answer.topics) == []
+    watched = wire.ask("watchTopicList", "watchTopicListSuccess", namespace=nowhere, watcher_id=1, topics_pattern=".*")
+    assert list(watched.topic) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import itertools
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -103,6 +104,7 @@ class Topics:
         self._catalog = catalog
         self._url = url
         self._watchers: dict[int, Watcher] = {}
+        self._opening: dict[tuple[int, str], deque[Callable[[], None]]] = {}  # by connection and topic, in order
         self._numbers = itertools.count(1)
         if calls is not None:
             calls.hear("pulsar.watched", self._watched)
@@ -114,7 +116,19 @@ class Topics:
         """`then` is given the version of its schema, if it has one, when the topic may be used; else the client has
         been refused."""
 
+        key = request.client.conn, topic.core
+
         def heard(found: Fields | PulsarError) -> None:
+            said(found)
+            # Whoever came first on a connection is first: what makes the topic takes longer than what finds it.
+            waiting = self._opening[key]
+            waiting.popleft()
+            if waiting:
+                waiting[0]()
+            else:
+                del self._opening[key]
+
+        def said(found: Fields | PulsarError) -> None:
             if isinstance(found, GatewayDownError):
                 self._open_without(request, topic, then)
             elif isinstance(found, PulsarError):
@@ -125,9 +139,16 @@ class Topics:
                 self._check_schema(request, topic, consumer, then)
 
         wanted = consumer_fields(request.body) if consumer else producer_fields(request.body)
-        self._catalog.ask(
-            "open", heard, again=False, topic=str(topic), create=create, **wanted, **who(request.client)
-        )
+
+        def ask() -> None:
+            self._catalog.ask(
+                "open", heard, again=False, topic=str(topic), create=create, **wanted, **who(request.client)
+            )
+
+        waiting = self._opening.setdefault(key, deque())
+        waiting.append(ask)
+        if len(waiting) == 1:
+            ask()
 
     def _open_without(self, request: Request, topic: TopicName, then: Opened) -> None:
         """What is there is served when the catalog cannot be asked; but not to roles, of which only that knows."""
