@@ -41,7 +41,7 @@ def test_producers_and_consumers_are_told_of_as_by_a_real_broker(server: PulsarS
             metadata = [{"key": "x", "value": "y"}]
             wire.subscribe(topic, name, kind, number, consumer_name=f"c-{name}", metadata=metadata)
             wire.flow(10, number)
-        before_ms = time.time_ns() // 1_000_000
+        before_ms = time.time_ns() // 1_000_000 - 10_000  # an acceptor's clock is that of its turn
         for i in range(20):
             wire.send(b"x" * 100, sequence=i)
         for number in range(1, 5):
@@ -60,7 +60,7 @@ def test_producers_and_consumers_are_told_of_as_by_a_real_broker(server: PulsarS
             assert (consumer["consumerName"], consumer["metadata"]) == (f"c-{name}", {"x": "y"})
             assert (consumer["availablePermits"], consumer["msgOutCounter"]) == (0, 10)
             assert consumer["unackedMessages"] == subscription["unackedMessages"] == (6 if name in ("sh", "ks") else 0)
-            assert before_ms <= consumer["lastConsumedFlowTimestamp"] + 10_000
+            assert before_ms <= consumer["lastConsumedFlowTimestamp"]
             assert before_ms <= consumer["lastConsumedTimestamp"] <= consumer["lastAckedTimestamp"]
             assert consumer["messageAckRate"] > 0 == consumer["msgRateRedeliver"]
             assert subscription["lastAckedTimestamp"] == consumer["lastAckedTimestamp"]
