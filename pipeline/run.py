@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import logging
 import os
 import re
 import time
@@ -18,9 +19,11 @@ from typing import Any, Final
 
 import orjson
 from mq_shards.pipeline import telemetry
+from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.events import FORMATS
 from mq_shards.pipeline.lag import unread
+from mq_shards.pipeline.options import TLS
 from mq_shards.pipeline.project import STREAMING, VIEWS, Project, ProjectError
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
@@ -31,6 +34,8 @@ ROWS_SHOWN: Final = 40
 _CONNECT_SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
 _FLOW: Final = re.compile(r"Flow '?(?:\w+\.)*(\w+)'? (?:is|has) (RUNNING|COMPLETED)\b")
 _UNIMPORTANT: Final = re.compile(r"Flow \S+ (?:is|has) (?:QUEUED|PLANNING|STARTING|RUNNING|COMPLETED)|Run is ")
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -70,13 +75,25 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
                     print(line, flush=True)
                 if not options.dry_run:
                     _summary(spark, began, show=options.show)
-                    telemetry.of(options).progress(0, lag=unread(connection, project.subscription))
+                    _tell_lag(telemetry.of(options), project)
         except Stopped as stopped:
             print(f"stopped by {stopped}; the next run goes on from here", flush=True)
             return stopped.exit_code
     if options.dry_run:
         print("the project is sound; nothing was run", flush=True)
     return 0
+
+
+def _tell_lag(told: telemetry.Telemetry, project: Project) -> None:
+    """At the brokers that the project knows, which may have changed in this run."""
+    known = project.spec()["configuration"]
+    connection = {name: known[PREFIX + name] for name in ("brokers", *TLS, "tokenFile") if PREFIX + name in known}
+    try:
+        lag = unread(connection, known.get(PREFIX + "subscription", project.subscription)) if told.tells_lag else None
+    except BrokerError as error:
+        log.warning("how far this is behind cannot be told: %s", error)
+        return
+    told.progress(0, lag=lag)
 
 
 def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Project:

@@ -79,6 +79,10 @@ class Telemetry:
         if (lineage := self._lineage) is not None:
             self._tell("lineage", lambda: lineage.begin(inputs, outputs))
 
+    @property
+    def tells_lag(self) -> bool:
+        return self._metrics is not None
+
     def progress(self, messages: int, batches: int = 1, lag: Lag | None = None) -> None:
         self._messages += messages
         if (metrics := self._metrics) is not None:

@@ -467,6 +467,7 @@ CONSUMERS = st.builds(
     LONG_NUMBERS,
     st.integers(0, 99),
     st.booleans(),
+    NUMBERS,
     st.binary(max_size=9),
 )
 CHANNELS = st.builds(
@@ -490,8 +491,9 @@ def encode(topics: Sequence[Topic]) -> bytes:
             out += struct.pack("=IIIIQQQQQQ", *sizes, *figures) + c.name.encode()
             for one in c.consumers:
                 out += struct.pack(
-                    "=IIIIQQQIHH", one.acceptor, one.conn, one.credit, one.in_flight, one.messages, one.finishes,
+                    "=IIIIQQQIHHII", one.acceptor, one.conn, one.credit, one.in_flight, one.messages, one.finishes,
                     one.requeues, len(one.description), one.sample_percent, one.is_leaving,
+                    one.number, 0,
                 ) + one.description  # fmt: skip
     return out
 
@@ -584,7 +586,7 @@ class TestTexts:
 
     @pytest.mark.parametrize("description", [b"", b"no json", b"[]", b'{"hostname": 5, "tls": "yes", "more": {}}'])
     def test_a_description_that_is_none_shows_as_nothing(self, description: bytes) -> None:
-        consumer = Consumer(0, 1, 5, 1, 10, 8, 1, 0, False, description)
+        consumer = Consumer(0, 1, 5, 1, 10, 8, 1, 0, False, 1, description)
         client = nsq_stats.client_json(consumer)
         assert (client["hostname"], client["tls"], client["version"]) == ("", False, "V2")
         assert (client["ready_count"], client["in_flight_count"], client["message_count"]) == (5, 1, 10)

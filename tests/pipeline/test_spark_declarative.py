@@ -88,8 +88,11 @@ def test_a_run_makes_the_tables(broker: Broker, tmp_path: Path, spark: SparkSess
         "CREATE MATERIALIZED VIEW mine AS SELECT topic, count(*) AS kept FROM messages GROUP BY topic"
     )
     # Of the brokers and topics the project knows.
-    said = run([*command[: command.index("--brokers")], "run", "--dir", str(project)])
+    metrics = tmp_path / "run.prom"
+    known = [*command[: command.index("--brokers")], "run", "--dir", str(project)]
+    said = run([*known, "--metrics-file", str(metrics)])
     assert "run complete" in said and "mine 2" in said
+    assert 'mq_pipeline_lag_messages{job_name="mq-pipeline run"} 0.0' in metrics.read_text()
     assert (project / "spark-pipeline.yml").read_bytes() == spec
     assert {row.topic: row.kept for row in table(spark, project, "mine").collect()} == {"orders": 30, "notes": 2}
     assert counts(spark, project) == {"orders": (33, 30, 1, 2), "notes": (3, 2, 1, 0)}

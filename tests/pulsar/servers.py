@@ -82,7 +82,8 @@ def running(
     server = PulsarServer(port, process, stderr, other_port, http_port, beanstalk_port)
     try:
         # One after the other, as they are given.
-        for one in (port, other_port, http_port, beanstalk_port):
+        more = [int(one.rpartition(":")[2]) for one in listen if "127.0.0.1:" in one]
+        for one in (port, other_port, http_port, beanstalk_port, *more):
             wait_until(lambda one=one: process.poll() is not None or _answers(one), "the broker listens", START_SECONDS)
         assert process.poll() is None, stderr.read_text()
         yield server
