@@ -108,10 +108,10 @@ def test_run_wakes_for_a_heartbeat(bench: Bench) -> None:
     bench.acceptor.run(0)
     bench.now_ns = 0  # it is told no other time than what it reads
     client = bench.client()
-    bench.acceptor.call(client.number, "heartbeat-ns", 20 * MS)
-    timer = threading.Timer(0.03, client.socket.send, [b"NOP\n"])
+    bench.acceptor.call(client.number, "heartbeat-ns", 250 * MS)
+    timer = threading.Timer(0.3, client.socket.send, [b"NOP\n"])
     timer.start()
-    bench.acceptor.run(SECOND // 10)
+    bench.acceptor.run(7 * SECOND // 10)
     timer.join()
     beats = client.frames()
     assert 1 <= len(beats) <= 5 and set(beats) == {BEAT}
