@@ -352,3 +352,41 @@ def test_a_batch_that_is_delivered_anew_since_its_channel_was_moved_back_loses_w
     bench.sub(2, "t", "c", credit=10)
     first = 1 if how == COMMIT else 0
     assert runs(bench.turn()) == [(id, first, 3 - first, 2)]
+
+
+def test_one_that_ends_piece_by_piece_while_another_begins_is_over_after_a_restart() -> None:
+    bench = Channels(piece=8)
+    begin(bench, 1, EARLIEST, channel="c")
+    staged = [stage(bench) for _ in range(12)]
+    bench.raw(lib.MSG_TXN_END, 996, topic=bench.topic("t"), id=TXN, pri=COMMIT)
+    flags = lib.MSG_DURABLE | lib.MSG_RETAIN | MSG_TXN
+    bench.raw(lib.MSG_PUBLISH, 999, flags=flags, topic=bench.topic("t"), id=bench.next_id, pri=1024, delay=8, body=b"x")
+    bench.next_id += SHARDS
+    assert seqs(bench.turn(), 1) == staged
+    for _ in range(2):
+        bench.restart()
+        assert len(open_ones(bench)) == 25, "the other one"
+        begin(bench, 1, EARLIEST, channel="c")
+        assert sorted(seqs(bench.turn(), 1)) == staged
+    end(bench, COMMIT, 8)
+    assert seqs(bench.turn(), 1) == [staged[-1] + 1]
+    bench.dispose()
+
+
+def test_what_is_acknowledged_again_since_its_channel_was_moved_back_counts_after_a_restart(bench: Channels) -> None:
+    begin(bench, 1, EARLIEST, channel="c")
+    assert bench.change(lib.CHANGE_RETAIN, "t") == OK
+    (seq,) = publish(bench)
+    for _ in range(2):
+        assert seqs(bench.turn(), 1) == [seq]
+        assert acknowledge(bench, seq) == OK
+        bench.raw(GONE, 1)
+        bench.turn()
+        seek(bench, EARLIEST)
+        begin(bench, 1, EARLIEST, channel="c")
+    assert seqs(bench.turn(), 1) == [seq], "it was moved back again"
+    assert acknowledge(bench, seq) == OK
+    bench.restart()
+    end(bench, COMMIT)
+    begin(bench, 1, EARLIEST, channel="c")
+    assert seqs(bench.turn(), 1) == []

@@ -85,6 +85,7 @@ struct connection {
 
     bool closed : 1;      /* only until the end of the turn */
     bool kept : 1;        /* ... or until the codec, which is not done with it, lets go of it: see socket_let_go */
+    bool listed : 1;      /* among those that are freed at the end of the turn */
     bool closing : 1;     /* no more input; closed when the output is sent */
     bool half_closed : 1; /* the client will send no more than what is on its way */
     bool eof : 1;         /* and that has been received */

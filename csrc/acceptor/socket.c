@@ -73,6 +73,13 @@ struct connection *socket_open(struct acceptor *a, int fd, uint32_t protocol) {
     return c;
 }
 
+/* Callers may still look at it. */
+static void list_closed(struct acceptor *a, struct connection *c) {
+    c->listed = true;
+    c->next_closed = a->closed;
+    a->closed = c;
+}
+
 void socket_close(struct acceptor *a, struct connection *c) {
     if (c->closed) return;
     c->closed = true;
@@ -97,9 +104,7 @@ void socket_close(struct acceptor *a, struct connection *c) {
         board_add(&a->count->connections, (uint64_t)-1);
         a->connections--;
     }
-    /* Callers may still look at it. */
-    c->next_closed = a->closed;
-    a->closed = c;
+    list_closed(a, c);
     if (!a->accepting) listeners_update(a);
 }
 
@@ -107,6 +112,7 @@ void socket_free_closed(struct acceptor *a) {
     while (a->closed != NULL) {
         struct connection *c = a->closed;
         a->closed = c->next_closed;
+        c->listed = false;
         connection_release(c, &a->blocks);
         if (c->kept) continue;
         if (c->codec->freed != NULL) c->codec->freed(c);
@@ -116,8 +122,7 @@ void socket_free_closed(struct acceptor *a) {
 
 void socket_let_go(struct acceptor *a, struct connection *c) {
     c->kept = false;
-    c->next_closed = a->closed;
-    a->closed = c;
+    if (!c->listed) list_closed(a, c);
 }
 
 void engine_oom(struct acceptor *a, struct connection *c) {

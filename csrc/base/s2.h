@@ -22,8 +22,9 @@ int64_t s2_decode(const uint8_t *block, size_t bytes, uint8_t *out, size_t room)
 
 enum s2_level { S2_FAST, S2_BETTER, S2_BEST };
 
-/* Of a block that is made, and what it may be longer than what it stands for. */
-enum { S2_MAX_ENCODED = 1 << 16, S2_ENCODED_EXTRA = 32 };
+/* Of a block that is made, and what has to be free behind that: it is a few bytes longer at most, and would be 2 in 65 if each
+ * copy saved one byte only. */
+enum { S2_MAX_ENCODED = 1 << 16, S2_ENCODED_EXTRA = 32 + S2_MAX_ENCODED / 32 };
 
 /* Puts a block of at most S2_MAX_ENCODED bytes to `out`, where there is room for S2_ENCODED_EXTRA more. How long it is. */
 size_t s2_encode(const uint8_t *in, size_t bytes, uint8_t *out, size_t room, enum s2_level level);

@@ -124,12 +124,19 @@ ALWAYS_INLINE size_t cost(const struct encoder *e, size_t length, size_t distanc
     return (distance < 2048 && length <= 11 ? 2u : 3u) + (length > 64 ? 2u : 0u);
 }
 
-/* Whether there is a copy from there, that saves more than the one that is known. */
+/* What literals up to there begin with: a copy ends them. */
+ALWAYS_INLINE size_t literals_head(const struct encoder *e, size_t at) {
+    size_t count = at - e->put;
+    return count == 0 ? 0 : count <= 60 ? 1 : count <= 256 ? 2 : 3;
+}
+
+/* Whether there is a copy from there, that saves more than the one that is known, and as much as it costs to end the literals
+ * before it: so a block is never longer than what it stands for but for its first bytes and its last literals' head. */
 ALWAYS_INLINE bool is_better(const struct encoder *e, size_t at, size_t place, struct copy *known) {
     size_t length = same_bytes(e, at, place);
     if (length < MIN_COPY) return false;
     size_t saved = length - cost(e, length, at - place);
-    if (saved <= known->saved) return false;
+    if (saved <= known->saved || saved < literals_head(e, at)) return false;
     *known = (struct copy){at, length, at - place, saved};
     return true;
 }

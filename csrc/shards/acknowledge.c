@@ -389,13 +389,13 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
     if (!delivery) return;
     uint32_t transaction = replay_take(w, topic, txn);
     struct acknowledgement *there = find(w, transaction, (uint32_t)r->id, r->seq, &left);
+    const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
     shard_count_in(s, position);
-    if (there) { /* it has moved */
+    if (there) { /* it has moved, or was delivered anew since its channel was moved back */
         shard_count_out(s, there->position);
         there->position = position;
-        return;
+    } else {
+        add(w, transaction, r->seq, position, (uint32_t)r->id, some);
     }
-    const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
-    add(w, transaction, r->seq, position, (uint32_t)r->id, some);
     note(w, delivery, some);
 }

@@ -41,6 +41,16 @@ uint32_t transaction_find(const struct worker *w, uint32_t topic, uint64_t numbe
     return n && at(w, n)->era == t->era && at(w, n)->number == number ? n : 0;
 }
 
+/* Into its topic's list; 0: first. */
+static void link_behind(struct worker *w, uint32_t transaction, uint32_t previous) {
+    struct transaction *of = at(w, transaction);
+    uint32_t *place = previous ? &at(w, previous)->next : &topic_at(&w->topics, of->topic)->transactions;
+    of->previous = previous;
+    of->next = *place;
+    if (of->next) at(w, of->next)->previous = transaction;
+    *place = transaction;
+}
+
 static uint32_t make(struct worker *w, uint32_t topic, uint64_t number) {
     struct transactions *all = &w->transactions;
     struct topic *t = topic_at(&w->topics, topic);
@@ -48,10 +58,11 @@ static uint32_t make(struct worker *w, uint32_t topic, uint64_t number) {
     uint32_t n = map_find(&all->by_number, key) ? 0 : arena_take(&all->arena);
     if (n && !map_insert(&all->by_number, key, n)) arena_give(&all->arena, n), n = 0;
     if (!n) return 0;
-    *at(w, n) = (struct transaction){
-        .topic = topic, .number = number, .era = era, .shard = shard_of_topic(w, t), .next = t->transactions};
-    if (t->transactions) at(w, t->transactions)->previous = n;
-    t->transactions = n;
+    *at(w, n) = (struct transaction){.topic = topic, .number = number, .era = era, .shard = shard_of_topic(w, t)};
+    uint32_t ending = 0; /* behind those that replay_end has put first */
+    if (w->replaying)
+        for (uint32_t e = t->transactions; e && at(w, e)->state; e = at(w, e)->next) ending = e;
+    link_behind(w, n, ending);
     t->era = era;
     return n;
 }
@@ -320,12 +331,7 @@ void replay_end(struct worker *w, uint32_t topic, const struct record *r) {
         free_one(w, transaction);
         return;
     }
-    /* Those that are ending stand before the open ones: there are few. */
-    struct topic *t = topic_at(&w->topics, topic);
-    of->previous = 0;
-    of->next = t->transactions;
-    if (of->next) at(w, of->next)->previous = transaction;
-    t->transactions = transaction;
+    link_behind(w, transaction, 0); /* those that are ending stand before the open ones: there are few */
 }
 
 void transactions_published(struct worker *w, uint32_t topic, uint64_t seq) {

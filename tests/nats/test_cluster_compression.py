@@ -305,6 +305,20 @@ def test_a_block_that_is_made_is_what_it_was_made_of(
     assert len(packed) <= len(made) + 8
 
 
+@pytest.mark.parametrize("level", [FAST, BETTER, BEST])
+@pytest.mark.parametrize(("noise", "period"), [(61, 2048), (300, 304), (298, 302), (261, 265)])
+def test_copies_that_save_nothing_make_a_block_no_longer(level: int, noise: int, period: int) -> None:
+    """Four bytes that stood before, again and again, with noise between: to end the noise costs what they save."""
+    chance = random.Random(noise)
+    made = bytearray(chance.randbytes(period))
+    while len(made) < BLOCK_BYTES - period:
+        made += chance.randbytes(noise)
+        made += made[len(made) - period :][:4]
+    block = compress(level, bytes(made))
+    assert uncompress(block) == made
+    assert len(block) <= len(made) + 8
+
+
 def lines(chance: random.Random) -> bytes:
     """As a route has them: much is said again and again, with other numbers."""
     said = b""
