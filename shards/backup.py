@@ -152,6 +152,7 @@ class _Making:
         self._before = before.files if before is not None else {}
         self._files: dict[str, File] = {}
         self._problems: list[str] = []
+        self._damaged: set[str] = set()
         self._copied = 0
         self._columns = Columns()
 
@@ -278,7 +279,7 @@ class _Making:
             header = self._header(fd)
             name = self._name(shard, segment)
             before = self._before.get(name)
-            if end and before is not None and (before.begun_ns, before.bytes) == (header.time_ns or NO_HEADER, end):
+            if end and before is not None and before.bytes == end and _is_of(before, header):
                 sizes[segment] = end  # it was whole when it was copied
             else:
                 sizes[segment] = self._whole_bytes(fd, segment, name, end)
@@ -297,11 +298,13 @@ class _Making:
         return f"{shard_path(Path(), shard).name}/{segment_name(segment)}"
 
     def _copy_segment(self, shard: int, segment: int, fd: int, size: int, folder: Path) -> None:
-        begun_ns = self._header(fd).time_ns or NO_HEADER
+        header = self._header(fd)
+        begun_ns = header.time_ns or NO_HEADER
         name = self._name(shard, segment)
         before = self._before.get(name)
-        if before is not None and before.begun_ns == begun_ns and self._goes_on(before, fd, size):
+        if before is not None and _is_of(before, header) and self._goes_on(before, header, fd, size):
             path, at, crc = self._to / before.at, before.bytes, before.crc
+            begun_ns = before.begun_ns
         else:
             path = next(one for n in range(1 << 16) if not (one := folder / f"{segment:010d}-{n}.log").exists())
             at, crc = 0, 0
@@ -317,6 +320,7 @@ class _Making:
             pass
         is_damaged = scan.offset < end if end else self._is_damage(fd, segment, scan.offset, size)
         if is_damaged:
+            self._damaged.add(name)
             self._problems.append(f"{name} is damaged at {scan.offset}: it is copied as it is")
             return size
         return scan.offset
@@ -338,8 +342,9 @@ class _Making:
         records, *_ = self._columns.scan(window, at, len(window), segment, kinds=ALL_KINDS, check=True)
         return records > 0
 
-    def _goes_on(self, before: File, fd: int, size: int) -> bool:
-        """Whether what was copied then is still how it begins: a power failure may have taken its end."""
+    def _goes_on(self, before: File, header: Header, fd: int, size: int) -> bool:
+        """Whether what was copied then is still how it begins: a power failure may have taken its end. What the medium
+        does not give any more, and a header that is damaged or was mended, say nothing: the copy has them."""
         if before.bytes > size or not (self._to / before.at).exists():
             return False
         if before.bytes == size:
@@ -347,7 +352,8 @@ class _Making:
         with (self._to / before.at).open("rb") as copy:
             for at in range(0, before.bytes, PIECE_BYTES):
                 count = min(PIECE_BYTES, before.bytes - at)
-                if copy.read(count) != medium.read(fd, count, at):
+                copied = copy.read(count)
+                if copied != medium.read(fd, count, at) and not _is_alike(copied, fd, at, header):
                     return False
         return True
 
@@ -381,8 +387,26 @@ class _Making:
             if _is_rest(path) and path.name not in rest:
                 shutil.rmtree(path, ignore_errors=True)
         for path in (self._to / LOG).glob("*/*.log"):
-            if str(path.relative_to(self._to)) not in needed:
+            # A copy from before its segment was damaged may be the only one that is whole.
+            of = f"{path.parent.name}/{path.name.partition('-')[0]}.log"
+            if str(path.relative_to(self._to)) not in needed and of not in self._damaged:
                 path.unlink()
+
+
+def _is_of(before: File, header: Header) -> bool:
+    """Whether it may be a copy of the segment with this header, of the same number."""
+    return header.time_ns in (0, before.begun_ns)
+
+
+def _is_alike(copied: bytes, fd: int, at: int, header: Header) -> bool:
+    """Block by block, without those that the medium does not give, and the one of a header that says nothing."""
+    for begin in range(0, len(copied), medium.BLOCK):
+        block = copied[begin : begin + medium.BLOCK]
+        if at + begin == 0 and not header.time_ns:
+            continue
+        if block != medium.read(fd, len(block), at + begin) and not medium.is_failing(fd, len(block), at + begin):
+            return False
+    return True
 
 
 def _write_new(path: Path, content: bytes) -> None:

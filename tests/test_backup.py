@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import re
 import shutil
 import signal
@@ -11,14 +13,15 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import greenstalk
 import pytest
 from mq_shards.shards import backup as backups
+from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.restore import restore
-from mq_shards.shards.store import StoreError
+from mq_shards.shards.store import SEGMENT_HEADER, StoreError
 
 from tests.nsq.api import channel_stats, post
 from tests.reader.broker import started
@@ -237,6 +240,95 @@ def test_a_damaged_segment_is_copied_as_it_is_and_said(small: Path) -> None:
     assert "is damaged at" in made.problems[0]
     restore(small / "backup", small / "restored")
     assert next((small / "restored").glob("shard-*/*.log")).read_bytes() == whole
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, path: Path, block: int) -> None:
+    """Who reads there is told of a medium error."""
+    pread, preadv, inode = os.pread, os.preadv, path.stat().st_ino
+
+    def check(fd: int, count: int, at: int) -> None:
+        if os.fstat(fd).st_ino == inode and at < (block + 1) * 4096 and at + count > block * 4096:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def failing_pread(fd: int, count: int, at: int) -> bytes:
+        check(fd, count, at)
+        return pread(fd, count, at)
+
+    def failing_preadv(fd: int, into: Sequence[memoryview], at: int) -> int:
+        check(fd, sum(map(len, into)), at)
+        return preadv(fd, into, at)
+
+    monkeypatch.setattr(os, "pread", failing_pread)
+    monkeypatch.setattr(os, "preadv", failing_preadv)
+
+
+def restored_segment(at: Path, number: int = 1) -> bytes:
+    restore(at / "backup", at / "restored")
+    return (at / "restored" / "shard-0000" / f"{number:010d}.log").read_bytes()
+
+
+@pytest.mark.parametrize("block", [0, 2])
+def test_a_medium_that_fails_does_not_cost_the_copy_that_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int
+) -> None:
+    data = tmp_path / "data"
+    with broker_of(data, *OPTIONS) as (_, client):
+        client.put(BODY)
+        client.put(b"in a block behind it")
+    backups.make(data, tmp_path / "backup")
+    with broker_of(data) as (_, client):
+        client.put(b"new")
+    segment = data / "shard-0000" / "0000000001.log"
+    whole = segment.read_bytes()
+    fail(monkeypatch, segment, block)
+    for _ in range(2):
+        made = backups.make(data, tmp_path / "backup")
+        assert len(made.problems) == 1 and "is damaged at" in made.problems[0]
+    monkeypatch.undo()
+    assert restored_segment(tmp_path) == whole
+
+
+@pytest.mark.parametrize("is_mended", [False, True])
+def test_a_sealed_segment_that_loses_its_header_keeps_its_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mended: bool
+) -> None:
+    data = tmp_path / "data"
+    segment = data / "shard-0000" / "0000000001.log"
+    with broker_of(data, *OPTIONS) as (_, client):
+        for _ in range(1700):  # more than a segment holds
+            client.put(BODY)
+    backups.make(data, tmp_path / "backup")
+    (copy,) = tmp_path.glob("backup/log/shard-0000/0000000001-*.log")
+    whole = copy.read_bytes()
+    if is_mended:
+        with segment.open("r+b") as file:
+            header = list(SEGMENT_HEADER.unpack(file.read(SEGMENT_HEADER.size)))
+            header[5:] = [0, 0, 0, 0]
+            content = SEGMENT_HEADER.pack(*header)[:-4]
+            file.seek(0)
+            file.write((content + struct.pack("<I", crc32c(content))).ljust(4096, b"\0"))
+    else:
+        fail(monkeypatch, segment, 0)
+    for _ in range(2):
+        backups.make(data, tmp_path / "backup")
+        assert copy.read_bytes() == whole
+    monkeypatch.undo()
+    assert restored_segment(tmp_path) == whole
+
+
+def test_a_copy_from_before_a_damage_is_not_removed(small: Path) -> None:
+    backups.make(small / "data", small / "backup")
+    (copy,) = small.glob("backup/log/*/*.log")
+    whole = copy.read_bytes()
+    segment = next((small / "data").glob("shard-*/*.log"))
+    damaged = bytearray(segment.read_bytes())
+    damaged[300] ^= 1
+    segment.write_bytes(damaged)
+    for _ in range(3):
+        assert backups.make(small / "data", small / "backup").problems
+        assert copy.read_bytes() == whole
+    assert len(list(small.glob("backup/log/*/*.log"))) == 2
+    assert restored_segment(small) == damaged
 
 
 def test_what_is_no_source_or_no_target_is_said(small: Path) -> None:
