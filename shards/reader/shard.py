@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from mq_shards.shards import medium
+from mq_shards.shards import durable, medium
 from mq_shards.shards.checksum import crc32c
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
@@ -125,6 +126,19 @@ class ShardView:
     def state(self) -> object:
         """Differs when its topics may."""
         return [(n, segment.offset, segment.sealed, segment.header) for n, segment in self.segments.items()]
+
+    def is_whole(self) -> bool:
+        """All that was written is seen: a topic that is not, is not there."""
+        return not self.failing and not any(segment.damage for segment in self.segments.values())
+
+    def sync(self) -> None:
+        """What readers see is on disk when it returns, whatever the broker's --sync: no power failure makes its seqs be
+        given out again. Raises OSError."""
+        path = shard_path(self.directory, self.shard)
+        for number in self._listed()[0]:
+            with contextlib.suppress(FileNotFoundError), self.path(number).open("rb", buffering=0) as file:
+                os.fsync(file.fileno())
+        durable.sync_directory(path)
 
     def path(self, segment: int) -> Path:
         return shard_path(self.directory, self.shard) / segment_name(segment)

@@ -187,15 +187,22 @@ class DataView:
     def erase(self, name: str, by: str) -> Topic | None:
         """From now on nobody is shown what is there now: what that was, or None if there was nothing. Durable when it
         returns. Raises ErasedError, OSError."""
+        for view in self._views:  # by itself each, so that who reads need not wait for all
+            with self._lock:
+                view.refresh()
         found = self.topic(name)
         if found is None:
             return None
+        self._views[found.shard].sync()
         with self._lock:
+            for view in self._views:
+                view.refresh()
+            whole = {view.shard for view in self._views if view.is_whole()}
             there = {topic.name: topic for view in self._views for topic in view.topics()}
             still = {
                 topic: erasure
                 for topic, erasure in self._erased.items()
-                if topic in there and there[topic].earliest < erasure.until
+                if self.shard_of(topic) not in whole or (topic in there and there[topic].earliest < erasure.until)
             }
             now = still | {name: Erasure(found.latest, found.log_began_ns, time.time_ns(), by)}
             erased.save(self._directory, now)
