@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import stat
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -70,7 +71,7 @@ def _without(doors: Doors) -> None:
                 f"(--users FILE), or say --insecure {one.protocol}"
             )
         # On loopback too: whoever else is on the machine would be let in there.
-        if guarded and _leads_to_topics(doors, one):
+        if guarded and not _is_for_few(doors, one) and _leads_to_topics(doors, one):
             raise OptionsError(
                 f"{one} is open to whoever connects, and leads to the topics that {guarded[0]} guards: make users "
                 f"(--users FILE), or say --insecure {one.protocol}"
@@ -96,6 +97,11 @@ def _guards_itself(doors: Doors, spoken: str) -> bool:
         return False
     protocol = PROTOCOLS[name]
     return protocol.is_guarded(protocol.settings_of(doors.settings), doors.contents.get(name, b""))
+
+
+def _is_for_few(doors: Doors, one: Listen) -> bool:
+    """A socket file that only its owner and group may write to, which who connects must be allowed."""
+    return bool(one.path) and not int(str(doors.settings["broker"]["unix-mode"]), 8) & stat.S_IWOTH
 
 
 def _leads_to_topics(doors: Doors, one: Listen) -> bool:

@@ -63,8 +63,15 @@ def test_what_a_protocols_own_logins_guard_does_not_lie_open_elsewhere(guarded: 
 
 
 def test_a_socket_file_is_a_door_too() -> None:
+    listen = "nsq://127.0.0.1:9", "beanstalk://unix:/run/x"
+    for mode in ("666", "662"):
+        with pytest.raises(OptionsError, match="leads to the topics"):
+            parse(options(*listen, more=(AUTH, f"--set=broker.unix-mode={mode}")))
+    for mode in ("660", "600", "664"):
+        assert parse(options(*listen, more=(AUTH, f"--set=broker.unix-mode={mode}"))).insecure == ()
+    parse(options(*listen, more=(AUTH,)))
     with pytest.raises(OptionsError, match="leads to the topics"):
-        parse(options("nsq://127.0.0.1:9", "beanstalk://unix:/run/x", more=(AUTH,)))
+        parse(options(*listen, "beanstalk://127.0.0.1:10", more=(AUTH,)))
 
 
 def test_without_anything_guarded_nothing_changes() -> None:
