@@ -8,11 +8,12 @@ retention back until then.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -21,6 +22,7 @@ from mq_shards.pipeline import telemetry
 from mq_shards.pipeline.lag import behind
 from mq_shards.pipeline.session import open_session
 from mq_shards.pipeline.telemetry import Telemetry
+from pyspark.errors import PySparkException
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -103,22 +105,26 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     query = writer.start(options.to)
     print(f"archiving to {options.to}; the broker keeps the rest for {subscription}", flush=True)
     tally = Tally(telemetry.of(options))
-    stopping = _stop_on_signal()
-    try:
-        while not query.awaitTermination(POLL_S) and not stopping:
+    with _stop_on_signal() as stopping:
+        try:
+            while not query.awaitTermination(POLL_S) and not stopping:
+                tally.add(query)
+        except PySparkException:
+            if not stopping:  # else the next run meets it again
+                raise
+        finally:
+            query.stop()
             tally.add(query)
-    finally:
-        query.stop()
-        tally.add(query)
-        print(f"archived {tally}", flush=True)
-    spark.stop()
+            print(f"archived {tally}", flush=True)
+        spark.stop()
     if stopping:
         print(f"stopped by {signal.Signals(stopping[0]).name}; the next run goes on from here", flush=True)
         return 128 + stopping[0]
     return 0
 
 
-def _stop_on_signal() -> list[int]:
+@contextlib.contextmanager
+def _stop_on_signal() -> Iterator[list[int]]:
     """Has something in it once the job is to stop. A micro-batch that is cut off is done again by the next run."""
     heard: list[int] = []
 
@@ -127,6 +133,9 @@ def _stop_on_signal() -> list[int]:
             sys.exit(128 + number)
         heard.append(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, hear)
-    return heard
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield heard
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

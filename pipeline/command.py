@@ -39,8 +39,8 @@ class Job(Protocol):
         """`connection`: the options of the source and the sink that say which brokers, and how they are spoken to."""
 
 
-
 TRIES: Final = 3
+GO_ON: Final = ("archive", "run")  # from where they were, when they are tried again
 # As Spark has it, for as long as there is no class of it.
 NOT_STARTED: Final = ("Python worker failed to connect back", "while waiting for the Python worker to connect back")
 DEFAULT_BROKERS: Final = "127.0.0.1:4180"
@@ -78,6 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = 1
         try:
             status = _run(options, connection)
+        except SystemExit as ended:
+            status = ended.code if isinstance(ended.code, int) else 1
+            raise
         finally:
             options.telemetry.end(status)
         return status
@@ -85,8 +88,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
     """A job of which Spark could not start a Python worker in its 10 s, on a machine that is busy, goes on from where
-    it was, some times."""
-    for left in reversed(range(TRIES)):
+    it was, some times; one that would begin anew is not tried again: what it had read may be gone."""
+    goes_on = options.job in GO_ON and not getattr(options, "full_refresh_all", False)
+    for left in reversed(range(TRIES if goes_on else 1)):
         try:
             return JOBS[options.job][0].run(options, options.master, connection)
         except (PySparkException, ProjectError, BrokerError, OptionError, FieldError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
 from urllib.error import URLError
@@ -63,12 +64,21 @@ class Lineage:
             with Path(self.to).open("ab") as file:
                 file.write(body + b"\n")
             return
-        parts = urlsplit(self.to)
+        # What these say may have a password in it, or a token.
+        try:
+            parts = urlsplit(self.to)
+            server = f"{parts.scheme}://{parts.hostname or ''}"
+        except ValueError:
+            raise ValueError("--lineage: this is no URL") from None
         if parts.scheme not in ("http", "https"):
-            raise ValueError(f"{self.to}: http:// or https:// is wanted")
+            raise ValueError(f"{server}: http:// or https:// is wanted")
+        if "@" in parts.netloc:
+            raise ValueError(f"{server}: a URL without user and password is wanted")
         url = self.to if parts.path not in ("", "/") else self.to.rstrip("/") + PATH
         try:
             with urlopen(Request(url, body, {"Content-Type": "application/json"}), timeout=REPLY_S):
                 pass
         except URLError as error:
-            raise OSError(f"{url}: {error.reason}") from error
+            raise OSError(f"{server}: {error.reason}") from None
+        except (OSError, HTTPException, ValueError) as error:
+            raise OSError(f"{server}: {type(error).__name__}") from None

@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.lag import Lag
 from mq_shards.pipeline.lineage import Dataset, Lineage
+from mq_shards.pipeline.project import Project, ProjectError
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
 
 MAX_TOPICS: Final = 1000  # whose lag is told one by one; those furthest behind
@@ -143,12 +145,31 @@ def telling(options: argparse.Namespace, connection: Mapping[str, str]) -> Itera
 def datasets(options: argparse.Namespace, connection: Mapping[str, str]) -> tuple[list[Dataset], list[Dataset]]:
     """What a job reads and what it makes, as far as it has been told."""
     said = vars(options)
-    named = said.get("to_topic") or said.get("topics") or said.get("topic_pattern") or "*"
-    topics = [Dataset(f"mqshards://{connection['brokers']}", name.strip()) for name in named.split(",")]
+    known = _known(said)
+    brokers = connection["brokers"] if said.get("brokers") else known.get("brokers") or connection["brokers"]
+    if said.get("topics") or said.get("topic_pattern"):
+        known = {"topics": said.get("topics") or "", "topicPattern": said.get("topic_pattern") or ""}
+    names = [name.strip() for name in known.get("topics", "").split(",") if name.strip()]
+    names = names or [known.get("topicPattern") or "*"]
+    if said.get("to_topic"):
+        names = [said["to_topic"]]
+    topics = [Dataset(f"mqshards://{brokers}", (said.get("prefix") or "") + name) for name in names]
     if said.get("archive"):  # replay
         return [_directory(said["archive"])], topics
     made = said.get("to") or said.get("dir")
     return topics, [_directory(made)] if made else []
+
+
+def _known(said: Mapping[str, Any]) -> dict[str, str]:
+    """What a project that is there knows of brokers and topics, by their names as options of the source."""
+    if said.get("job") != "run":
+        return {}
+    try:
+        project = Project(Path(said["dir"]).resolve())
+        found = project.spec()["configuration"] if project.exists else {}
+    except (ProjectError, OSError, ValueError):  # which the job says
+        return {}
+    return {name: str(found.get(PREFIX + name) or "") for name in ("brokers", "topics", "topicPattern")}
 
 
 def _directory(path: str | Path) -> Dataset:

@@ -21,12 +21,12 @@ from mq_shards.pipeline.contents import MAP
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.publish import Batch, abandon, publish
 from mq_shards.pipeline.staging import Stage, Staged
-from mq_shards.pipeline.write_columns import Columns
+from mq_shards.pipeline.write_columns import Columns, is_headers
 from mq_shards.pipeline.write_options import WriteOptions
 from pyspark import TaskContext
 from pyspark.sql import datasource
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, MapType, StringType, StructType
 
 _QUERY: Final = "sql.streaming.queryId"
 _ROWS: Final = 10_000  # of PySpark 4.0, which gives a stream's writer rows, and not Arrow's batches
@@ -77,10 +77,10 @@ class StreamWriter(Arrives, _StreamWriter):
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
         self._columns = Columns.of(schema, options.topic)
-        self._names = schema.fieldNames()
+        self._schema = schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        batches = _batches(iterator, self._names)
+        batches = _batches(iterator, self._schema)
         return _stage(batches, self._columns, self._options, self._options.writer or _writer_of_query())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -119,28 +119,40 @@ def broker_of(brokers: Sequence[Address], topic: str) -> Address:
     return brokers[crc32c(topic.encode()) % len(brokers)]
 
 
-def _batches(given: Iterator[Any], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batches(given: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
     """Of batches, or of rows."""
     for first in given:
         if isinstance(first, pa.RecordBatch):
             yield first
             continue
         rows = [first, *islice(given, _ROWS - 1)]
-        columns = [_column([row[place] for row in rows]) for place in range(len(names))]
-        yield pa.RecordBatch.from_arrays(columns, names=list(names))
+        columns = [_column([row[place] for row in rows], field.dataType) for place, field in enumerate(schema)]
+        yield pa.RecordBatch.from_arrays(columns, names=schema.fieldNames())
 
 
-def _column(values: list[Any]) -> pa.Array:
-    """Maps are dicts here, which Arrow would take for structs."""
-    some = next((value for value in values if value is not None), None)
-    if isinstance(some, dict):
+_ARROW: Final = (
+    (StringType, pa.string()),
+    (BinaryType, pa.binary()),
+    (IntegerType, pa.int32()),
+    (LongType, pa.int64()),
+)
+
+
+def _column(values: list[Any], kind: DataType) -> pa.Array:
+    """Of its type even where all are null. What is of none that is ever written is null."""
+    if isinstance(kind, MapType) and is_headers(kind):  # dicts here, which Arrow would take for structs
         return pa.array([None if value is None else list(value.items()) for value in values], MAP)
-    if isinstance(some, list):  # Kafka's headers
-        headers = [None if value is None else [(one[0], bytes(one[1] or b"")) for one in value] for value in values]
+    if is_headers(kind):  # Kafka's headers
+        headers = [None if value is None else [(one[0], _bytes(one[1] or b"")) for one in value] for value in values]
         return pa.array(headers, pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
-    if isinstance(some, bytearray):
-        return pa.array([None if value is None else bytes(value) for value in values], pa.binary())
-    return pa.array(values)
+    for known, arrow in _ARROW:
+        if isinstance(kind, known):
+            return pa.array(map(_bytes, values) if known is BinaryType else values, arrow)
+    return pa.nulls(len(values))
+
+
+def _bytes(value: str | bytes | bytearray | None) -> bytes | None:
+    return None if value is None else value.encode() if isinstance(value, str) else bytes(value)
 
 
 def _stage(batches: Iterable[pa.RecordBatch], columns: Columns, options: WriteOptions, writer: str) -> Written:

@@ -63,7 +63,7 @@ class Columns:
             _check(schema, TOPIC, "string", lambda kind: isinstance(kind, StringType))
         attributes = _one_of(names, ATTRIBUTES)
         if attributes is not None:
-            _check(schema, attributes, "map<string,string>, or array<struct<key:string,value:binary>>,", _is_headers)
+            _check(schema, attributes, "map<string,string>, or array<struct<key:string,value:binary>>,", is_headers)
         found = {}
         for name, wanted, of in _OTHERS:
             if name in names:
@@ -120,7 +120,7 @@ def _check(schema: StructType, name: str, wanted: str, fits: object) -> None:
         raise OptionError(f"column {name} is of type {kind.simpleString()}; {wanted} is wanted")
 
 
-def _is_headers(kind: DataType) -> bool:
+def is_headers(kind: DataType) -> bool:
     if isinstance(kind, MapType):
         return isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType)
     if not isinstance(kind, ArrayType) or not isinstance(kind.elementType, StructType):

@@ -144,9 +144,16 @@ def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
     if with_tls or conf.get("tlsEnabled", "").lower() == "true":
         t.setting("pulsar.tls-cert-file", _needed(conf, "tlsCertificateFilePath"))
         t.setting("pulsar.tls-key-file", _needed(conf, "tlsKeyFilePath"))
-        if with_tls and port:
-            t.notes.append(f"TLS and plain clients are served on each of the ports {port} and {with_tls}")
-        if conf.get("tlsRequireTrustedClientCertOnConnect", "").lower() == "true":
+        certificates = conf.get("tlsRequireTrustedClientCertOnConnect", "").lower() == "true"
+        if with_tls and not port and certificates:
+            raise OptionsError(
+                f"pulsar: tlsRequireTrustedClientCertOnConnect without brokerServicePort: port {with_tls} would let"
+                " in plain clients, of whom no certificate is asked"
+            )
+        if with_tls:
+            ports = f"each of the ports {port} and {with_tls}" if port else f"port {with_tls}"
+            t.notes.append(f"TLS and plain clients are served on {ports}")
+        if certificates:
             t.setting("pulsar.tls-trust-certs-file", _needed(conf, "tlsTrustCertsFilePath"))
 
 
@@ -198,6 +205,9 @@ def _tokens(t: Translation, conf: Mapping[str, str]) -> None:
         t.setting("pulsar.token-public-key-file", _file(conf["tokenPublicKey"], "tokenPublicKey"))
     else:
         raise OptionsError(f"pulsar: {TOKENS} needs tokenSecretKey or tokenPublicKey")
+    for name in ("tokenAudienceClaim", "tokenAudience"):
+        if conf.get(name):
+            raise OptionsError(f"pulsar: {name} is not known here: tokens for another audience would be let in")
     for name, option in (("tokenPublicAlg", "token-public-alg"), ("tokenAuthClaim", "token-auth-claim")):
         if conf.get(name):
             t.setting(f"pulsar.{option}", conf[name])

@@ -105,6 +105,8 @@ def test_who_may_come_is_as_it_was_or_nobody_may(tmp_path: Path) -> None:
         ((f"{provider}Token", "tokenSecretKey=data:;base64,aGVsbG8="), "tokenSecretKey has to name a file"),
         ((f"{provider}Token",), "needs tokenSecretKey or tokenPublicKey"),
         (("authenticationProviders=",), "lets nobody in"),
+        ((f"{provider}Token", f"tokenSecretKey=file://{key}", "tokenAudience=us"), "tokenAudience is not known here"),
+        ((f"{provider}Token", f"tokenSecretKey=file://{key}", "tokenAudienceClaim=aud"), "tokenAudienceClaim is not"),
     ):
         with pytest.raises(OptionsError, match=said):
             options_of("-c", conf(tmp_path, "authenticationEnabled=true", *lines))
@@ -133,6 +135,12 @@ def test_tls_is_served_where_a_port_for_it_is_named(tmp_path: Path) -> None:
     options = options_of("-c", path)
     assert listens(options) == ["pulsar://0.0.0.0:6650", "pulsar://0.0.0.0:7651", "pulsar-http://0.0.0.0:8080"]
     assert options.settings["pulsar"]["tls-cert-file"] == str(pair.cert)
+    alone = "brokerServicePort=", "brokerServicePortTls=7651", *files
+    notes = translate(("pulsar", "standalone", "-c", conf(tmp_path, *alone))).notes
+    assert "TLS and plain clients are served on port 7651" in notes
+    required = "tlsRequireTrustedClientCertOnConnect=true", f"tlsTrustCertsFilePath={pair.cert}"
+    with pytest.raises(OptionsError, match="port 7651 would let in plain clients"):
+        options_of("-c", conf(tmp_path, *alone, *required))
     with pytest.raises(OptionsError, match="tlsCertificateFilePath is not set"):
         options_of("-c", conf(tmp_path, "brokerServicePortTls=7651"))
 

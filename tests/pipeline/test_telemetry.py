@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -16,10 +19,13 @@ import pytest
 pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
-from mq_shards.pipeline import telemetry
+from mq_shards.pipeline import archive, command, telemetry
 from mq_shards.pipeline.lag import Lag
+from mq_shards.pipeline.lineage import Dataset
+from mq_shards.pipeline.project import Project
 from mq_shards.pipeline.topics import Key
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.errors import PySparkRuntimeError
 
 from perf.ports import free_port
 
@@ -111,7 +117,91 @@ def test_who_does_not_listen_ends_no_job(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"--metrics 70000: \[HOST:\]PORT"), telemetry.telling(
-        options(metrics="70000"), CONNECTION
+    with (
+        pytest.raises(ValueError, match=r"--metrics 70000: \[HOST:\]PORT"),
+        telemetry.telling(options(metrics="70000"), CONNECTION),
     ):
         pass
+
+
+def test_a_server_of_something_else_ends_no_job(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for _ in range(2):
+                one, _ = server.accept()
+                with one:
+                    one.recv(65536)
+                    one.sendall(b"garbage\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/?api_key=secret"
+        with telemetry.telling(options(lineage=url), CONNECTION) as told:
+            told.end(0)
+        thread.join()
+    (warned,) = (record.getMessage() for record in caplog.records)
+    assert warned.startswith("lineage cannot be told: http://127.0.0.1: BadStatusLine") and "secret" not in warned
+
+
+@pytest.mark.parametrize("url", ["http://user:secret@127.0.0.1:1/x?k=secret", "ftp://user:secret@h/", "http://[secret/",
+                                 "http://127.0.0.1:secret/", "http://127.0.0.1:1/secret path"])  # fmt: skip
+def test_what_is_secret_in_a_url_is_not_told(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    with telemetry.telling(options(lineage=url), CONNECTION) as told:
+        told.end(0)
+    (warned,) = (record.getMessage() for record in caplog.records)
+    assert warned.startswith("lineage cannot be told") and "secret" not in warned
+
+
+def test_inputs_and_outputs_are_what_the_job_reads_and_makes(tmp_path: Path) -> None:
+    def of(**said: object) -> list[list[tuple[str, str]]]:
+        both = telemetry.datasets(argparse.Namespace(**said), CONNECTION)
+        return [[(one.namespace, one.name) for one in side] for side in both]
+
+    archived = Dataset("file", "/a")
+    replayed = of(job="replay", archive="/a", topics="x, y", prefix="new.")
+    assert replayed == [[(archived.namespace, "/a")], [("mqshards://a:4180", "new.x"), ("mqshards://a:4180", "new.y")]]
+    assert of(job="archive", to="/a", topic_pattern="a{1,2}")[0] == [("mqshards://a:4180", "a{1,2}")]
+    project = Project(tmp_path, {f"spark.mqshards.{name}": value for name, value in
+                                 (("brokers", "b:1,c:1"), ("topics", "x,y"), ("topicPattern", ""))})  # fmt: skip
+    project.write()
+    known = {"job": "run", "dir": tmp_path}
+    assert of(**known, brokers="")[0] == [("mqshards://b:1,c:1", "x"), ("mqshards://b:1,c:1", "y")]
+    assert of(**known, brokers="a:4180", topic_pattern="z.*")[0] == [("mqshards://a:4180", "z.*")]
+
+
+@pytest.mark.parametrize(
+    ("words", "tries"),
+    [
+        (["archive", "--to", "/a", "--topics", "x"], 3),
+        (["run", "--dir", "/a"], 3),
+        (["run", "--dir", "/a", "--full-refresh-all"], 1),
+        (["replay", "--from", "/a", "--again"], 1),
+    ],
+)
+def test_only_a_job_that_goes_on_is_tried_again(words: list[str], tries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def fail(*_: object) -> int:
+        tried.append("")
+        raise PySparkRuntimeError(command.NOT_STARTED[0])
+
+    monkeypatch.setattr(command.JOBS[words[0]][0], "run", fail)
+    assert command.main(words) == 1
+    assert len(tried) == tries
+
+
+def test_a_job_that_is_stopped_twice_is_told_as_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> int:
+        with archive._stop_on_signal() as heard:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+        return len(heard)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(archive, "run", stop)
+    words = ["archive", "--to", "/a", "--topics", "x", "--lineage", str(tmp_path / "events")]
+    with pytest.raises(SystemExit, match="143"):
+        command.main(words)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert json.loads((tmp_path / "events").read_text().splitlines()[-1])["eventType"] == "ABORT"
