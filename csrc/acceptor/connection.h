@@ -92,6 +92,7 @@ struct connection {
     bool deaf : 1;        /* epoll is not to report input, which is not wanted now */
     bool detached : 1;    /* epoll is not to report anything: it could not be silenced otherwise */
     bool choked : 1;      /* the socket takes no more output now */
+    bool capped : 1;      /* ... for all we know: it took all that it was offered */
     bool dirty : 1;       /* in the list of those with output to send */
     bool runnable : 1;    /* in the list of those whose input goes on */
     bool muted : 1;       /* its last word is in the output: replies that come are not said */
@@ -132,6 +133,10 @@ _Static_assert(MAX_OUTSTANDING * sizeof(struct slot) <= BLOCK_BYTES, "a block ho
 _Static_assert((MAX_OUTSTANDING & (MAX_OUTSTANDING - 1)) == 0, "slots are found by a mask");
 
 /* What is to be sent and has not left. */
+static inline bool connection_takes_nothing(const struct connection *c) {
+    return c->choked && !c->capped;
+}
+
 static inline size_t connection_unsent(const struct connection *c) {
     size_t bytes = output_bytes(&c->out);
     if (c->framing != NULL) bytes += output_bytes(&c->framing->wire) + (c->framing->closing_waits ? 1 : 0);

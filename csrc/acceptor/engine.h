@@ -276,6 +276,8 @@ void socket_close(struct acceptor *a, struct connection *c);
 void socket_event(struct acceptor *a, struct connection *c, uint32_t events);
 void socket_run(struct acceptor *a, struct connection *c);
 void socket_flush(struct acceptor *a, struct connection *c);
+/* However much has been sent in this turn: of one that is to be cut off if that does not help. */
+void socket_flush_well(struct acceptor *a, struct connection *c);
 void socket_free_closed(struct acceptor *a);
 /* One that was closed and kept is freed at the end of the turn. */
 void socket_let_go(struct acceptor *a, struct connection *c);

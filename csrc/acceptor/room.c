@@ -80,12 +80,12 @@ static void let_go_on(struct acceptor *a) {
 
 /* It is not waiting for us: its input would be taken if there were any, or its output would leave. */
 static bool is_idling(const struct connection *c) {
-    if (c->choked) return true;
+    if (connection_takes_nothing(c)) return true;
     return c->stall == STALL_NONE && c->in.capacity > BLOCK_BYTES;
 }
 
 static void cut_off(struct acceptor *a, struct connection *c) {
-    bool listens = !c->choked && !c->closing;
+    bool listens = !connection_takes_nothing(c) && !c->closing;
     if (listens && c->codec->crowded != NULL)
         c->codec->crowded(a, c);
     else if (listens && c->codec->ended != NULL)

@@ -367,7 +367,7 @@ static struct output *leaving_of(struct connection *c) {
 }
 
 /* EPOLLOUT is asked for when the socket takes no more. */
-static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
+static void sent(struct acceptor *a, struct connection *c, size_t offered, ssize_t n) {
     if (n < 0 && errno != EAGAIN && errno != EINTR && errno != ENOBUFS) {
         socket_close(a, c);
         return;
@@ -380,6 +380,7 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
         c->left_bytes += (uint64_t)n;
     }
     c->choked = output_bytes(leaving) > 0;
+    c->capped = c->choked && n > 0 && (size_t)n == offered;
     if (c->detached && c->choked) {
         socket_close(a, c); /* hung up, and does not take it: nobody would say when it does */
         return;
@@ -391,18 +392,21 @@ static void sent(struct acceptor *a, struct connection *c, ssize_t n) {
         socket_dirty(a, c);
 }
 
-static ssize_t send_front(int fd, const struct output *leaving, size_t most) {
+static ssize_t send_front(int fd, const struct output *leaving, size_t most, size_t *offered) {
     enum { FLAGS = MSG_DONTWAIT | MSG_NOSIGNAL };
     if (leaving->first == NULL) {
         size_t bytes = buffer_bytes(&leaving->last);
-        return send(fd, buffer_front(&leaving->last), bytes < most ? bytes : most, FLAGS);
+        *offered = bytes < most ? bytes : most;
+        return send(fd, buffer_front(&leaving->last), *offered, FLAGS);
     }
     struct iovec parts[OUTPUT_PARTS];
     size_t count = output_gather(leaving, parts, OUTPUT_PARTS, most);
+    *offered = 0;
+    for (size_t i = 0; i < count; i++) *offered += parts[i].iov_len;
     return sendmsg(fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = count}, FLAGS);
 }
 
-void socket_flush(struct acceptor *a, struct connection *c) {
+static void flush(struct acceptor *a, struct connection *c, size_t most) {
     c->dirty = false;
     if (c->framing != NULL) framing_pass(a, c);
     if (c->closed) return;
@@ -410,11 +414,21 @@ void socket_flush(struct acceptor *a, struct connection *c) {
     if (c->choked) return;
     struct output *leaving = leaving_of(c);
     if (output_bytes(leaving) > 0) {
-        sent(a, c,
-             send_front(c->fd, leaving, a->sent_bytes < SEND_BYTES_PER_TURN ? SEND_BYTES_PER_TURN : SHORT_SEND_BYTES));
+        size_t offered;
+        ssize_t n = send_front(c->fd, leaving, most, &offered);
+        sent(a, c, offered, n);
     } else if (is_done(c)) {
         socket_close(a, c);
     }
     if (c->stall == STALL_OUTPUT && connection_unsent(c) + c->kept_bytes <= room_unsent_bytes(a) / 2) socket_wake(a, c);
     listen_for(a, c);
+}
+
+void socket_flush(struct acceptor *a, struct connection *c) {
+    flush(a, c, a->sent_bytes < SEND_BYTES_PER_TURN ? SEND_BYTES_PER_TURN : SHORT_SEND_BYTES);
+}
+
+void socket_flush_well(struct acceptor *a, struct connection *c) {
+    if (c->capped) c->choked = false;
+    if (!c->choked) flush(a, c, SEND_BYTES_PER_TURN);
 }

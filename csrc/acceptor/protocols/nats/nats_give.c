@@ -133,7 +133,7 @@ static void look_after(struct nats_delivery *d, struct nats_subscription *s, str
     }
     if (!is_slow(d, c)) return;
     /* It may be that it has been given so much only now. */
-    if (!c->choked) socket_flush(d->a, c);
+    socket_flush_well(d->a, c);
     if (!c->closed && is_slow(d, c)) cut_off(d, c);
 }
 
