@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.acceptor.bench import FAILED, LIST, NOT_FOUND, OK, PEEK_ID, Bench, Client
+from tests.acceptor.bench import FAILED, LIST, NOT_FOUND, OK, PEEK_ID, Bench, Client, Request
 
 TUBES = b"OK 22\r\n---\n- default\n- later\n\r\n"
 
@@ -120,6 +120,27 @@ def test_tubes_come_in_pieces_and_are_held_once_for_all_who_asked(bench: Bench) 
             bench.turn()
         assert received == reply
     assert bench.acceptor.buffered_bytes() == 0
+
+
+def test_tubes_may_come_in_more_pieces_than_questions_may_be_under_way_while_a_worker_is_late(duo: Bench) -> None:
+    pieces = 300
+    (client,) = asking(duo, 1)
+    late = duo.take(0)
+
+    def page(worker: int, asked: list[Request]) -> None:
+        for n in range(pieces):
+            for request in asked:
+                duo.answer(worker, request, OK, id=n + 2 if n < pieces - 1 else 0, body=b"%d\n" % n)
+            asked = duo.take(worker)
+
+    page(1, duo.take(1))
+    page(0, late)
+    page(1, duo.take(1))
+    received = b""
+    while not received.endswith(b"\n\r\n") and (more := client.received()):
+        received += more
+        duo.turn()
+    assert received.count(b"\n- ") == 1 + 2 * pieces
 
 
 def test_who_goes_half_way_leaves_nothing_behind(bench: Bench) -> None:

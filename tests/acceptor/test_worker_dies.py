@@ -85,19 +85,20 @@ def test_requests_for_a_worker_that_is_gone_wait_and_others_do_not(duo: Bench) -
 def test_requests_of_python_fail_with_the_worker_or_wait_for_it(duo: Bench) -> None:
     client = duo.quiet_client()
     client.send(b"list-tubes\r\n")
-    duo.answer(1, duo.one(1), OK, body=b"b\n")
+    duo.turn()
     duo.take(0)
     duo.acceptor.peer_gone(0)
     duo.turn()
     assert client.received() == b"INTERNAL_ERROR\r\n"
     client.send(b"list-tubes\r\n")
-    duo.answer(1, duo.one(1), OK, body=b"b\n")
+    duo.turn()
     assert client.received() == b""
     duo.worker[0].attach()
     duo.turn()
     request = next(request for request in duo.take(0) if request.kind == LIST)
     duo.answer(0, request, OK, body=b"z\ndefault\na\n")
-    assert client.received() == b"OK 26\r\n---\n- default\n- b\n- z\n- a\n\r\n"
+    duo.answer(1, duo.one(1), OK, body=b"b\n")
+    assert client.received() == b"OK 26\r\n---\n- default\n- z\n- a\n- b\n\r\n"
 
 
 @pytest.mark.parametrize("phase", ["probing", "taking", "waiting", "cancelling"])

@@ -356,6 +356,7 @@ class Beanstalk(Protocol):
 
     def _ask_tubes(self, conn: int) -> None:
         self._tubes = TubeList(self._engine, conn, self._tubes_listed)
+        self._tubes.ask()
 
     def _tubes_listed(self, status: int) -> None:
         tubes, self._tubes = self._tubes, None
