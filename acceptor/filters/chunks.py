@@ -95,7 +95,9 @@ class Chunks:
         return piece
 
     def _is_whole(self) -> bool:
-        """Whether a chunk is there."""
+        """Whether there is something to be done with what is there."""
+        if self._skip:
+            return bool(self._rest)
         if len(self._rest) < HEADER_BYTES:
             return False
         length = int.from_bytes(self._rest[1:HEADER_BYTES], "little")

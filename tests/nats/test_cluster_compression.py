@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mq_shards.acceptor.filters import PIECE_BYTES, FilterError
+from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, FilterError
 from mq_shards.acceptor.filters.chunks import BLOCK_BYTES, masked_checksum
 from mq_shards.acceptor.filters.s2 import BEST, BETTER, FAST, IDENTIFIER_CHUNK, IDENTIFIERS, S2, compress, uncompress
 from mq_shards.acceptor.filters.snappy import Snappy
@@ -259,9 +259,7 @@ def chunk(kind: int, content: bytes) -> bytes:
 
 
 @given(st.lists(blocks(), max_size=4), st.randoms(use_true_random=False))
-def test_a_stream_comes_in_any_pieces_and_begins_again(
-    parts: list[tuple[bytes, bytes]], chance: random.Random
-) -> None:
+def test_a_stream_comes_in_any_pieces_and_begins_again(parts: list[tuple[bytes, bytes]], chance: random.Random) -> None:
     stream = b""
     for number, (packed, made) in enumerate(parts):
         stream += chunk(0xFF, IDENTIFIERS[number % 2]) + chunk(0xFE, bytes(chance.randrange(9)))
@@ -296,9 +294,7 @@ def test_what_is_sent_comes_back(pieces: list[bytes], level: int | None) -> None
 
 
 @given(blocks(), st.sampled_from(LEVELS), st.integers(0, BLOCK_BYTES))
-def test_a_block_that_is_made_is_what_it_was_made_of(
-    block: tuple[bytes, bytes], level: int, most: int
-) -> None:
+def test_a_block_that_is_made_is_what_it_was_made_of(block: tuple[bytes, bytes], level: int, most: int) -> None:
     made = block[1][:most]
     packed = compress(level, made)
     assert uncompress(packed) == made
@@ -358,3 +354,13 @@ def test_what_is_no_stream_is_refused(wrong: bytes) -> None:
 
 def test_snappys_streams_are_taken_too() -> None:
     assert S2().decode(Snappy().encode(b"snappy" * 10)) == b"snappy" * 10
+
+
+def test_padding_that_a_piece_ends_with_holds_nothing_back() -> None:
+    """What it consists of looks like a chunk that is not complete."""
+    ends = b"".join([*[chunk(0xFE, b"")] * (PIECE_PARTS - 2), chunk(0xFE, b"\x01\xff\xff\xff" * 100)])
+    s2 = S2()
+    said = s2.decode(IDENTIFIER_CHUNK + ends + S2().encode(b"behind it"))
+    while s2.pending:
+        said += s2.decode(b"")
+    assert said == b"behind it"
