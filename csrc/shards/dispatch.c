@@ -417,6 +417,7 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
         if (!r) delivery_drop(w, n);
         if (r && !message_readable(w, t, r)) {
             if (leave_out(w, subscription, d->seq, n) != ONE) return STUCK;
+            left--;
             continue;
         }
         if (!r || !may_go(w, subscription, r, &k)) continue;
@@ -427,6 +428,7 @@ static enum dispatched dispatch_by_key(struct worker *w, uint32_t subscription) 
         const struct record *r = message_of(w, t, seq);
         if (!message_readable(w, t, r)) {
             if (leave_out(w, subscription, seq, 0) != ONE) return STUCK;
+            left--;
             continue;
         }
         bool goes = may_go(w, subscription, r, &k);
