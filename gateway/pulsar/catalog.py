@@ -71,6 +71,7 @@ class Transaction:
     status: Status = OPEN
     topics: set[str] = field(default_factory=set)  # whole names
     subscriptions: set[tuple[str, str]] = field(default_factory=set)
+    part_bytes: int = 0  # of the log, for what takes part
     told: list[str] = field(default_factory=list)  # once it is decided: who is told, by the core's names
 
 
@@ -241,6 +242,7 @@ class Catalog:
         transaction = self.transactions.get(record["id"])
         if transaction is None:  # its own record was damaged
             return
+        transaction.part_bytes += len(encode(record))
         transaction.topics.update(record.get("topics", ()))
         transaction.subscriptions.update((topic, name) for topic, name in record.get("subscriptions", ()))
 

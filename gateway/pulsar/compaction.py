@@ -17,8 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import TopicName
-from mq_shards.gateway.pulsar.core import COMPACTION, Core, NoSubscriptionError, NoTopicError
+from mq_shards.acceptor.protocols.pulsar.names import COMPACTION, TopicName
+from mq_shards.gateway.pulsar.core import Core, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, unavailable
 from mq_shards.gateway.pulsar.superseding import Superseding, TooManyKeysError
 

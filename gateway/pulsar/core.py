@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Answer, Engine
+from mq_shards.acceptor.protocols.pulsar.names import COMPACTION, RETENTION
 from mq_shards.acceptor.protocols.pulsar.position import Position, position_of
 from mq_shards.csrc._core import ffi, lib
 from mq_shards.gateway import catalog
@@ -27,9 +28,6 @@ AT_SEQ: Final[int] = lib.START_SEQ
 AT_TIME: Final[int] = lib.START_TIME
 
 _TRANSACTION: Final = struct.Struct("=QQII")  # struct transaction_figures, csrc/ringbuf/message.h
-# COMPACTION_NAME and RETENTION_NAME, csrc/ringbuf/message.h
-COMPACTION: Final = "__compaction"
-RETENTION: Final = "__retention"
 
 # How long the names of all topics are believed: pattern consumers ask again and again.
 NAMES_S: Final = 1.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import RETENTION, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar import core as core_module
@@ -13,7 +13,7 @@ from mq_shards.gateway.pulsar import metadata as metadata_module
 from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar.client_stats import iso
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import RETENTION, Entry, NoSubscriptionError, NoTopicError
+from mq_shards.gateway.pulsar.core import Entry, NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.http_topics import TOPIC
 from mq_shards.gateway.pulsar.refusals import RefusedError, conflict, not_found, precondition
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of

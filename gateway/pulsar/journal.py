@@ -53,6 +53,9 @@ class Journal:
             sync_directory(self.path.parent.parent)
             return [], []
         self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        if self._in_doubt:  # it can be read, and yet not be on the disk: whoever appended it was told that it is not
+            os.ftruncate(self._fd, self.bytes)
+            os.fsync(self._fd)
         data = self.path.read_bytes()
         self._generation = self._read_head(data)
         payloads, damages, self.bytes = self._read_records(data)
@@ -68,7 +71,7 @@ class Journal:
         return payloads, damages
 
     def append(self, payloads: Iterable[bytes]) -> None:
-        """OSError: perhaps some of them are there; the file is to be opened anew before anything else is appended."""
+        """OSError: the file is to be opened anew before anything else is appended, which takes them out again."""
         if self._in_doubt:
             raise OSError(f"{self.path} was not written before")
         data = self._encode(payloads, self.bytes)

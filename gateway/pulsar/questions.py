@@ -12,7 +12,7 @@ from mq_shards.gateway.pulsar import policies
 from mq_shards.gateway.pulsar.catalog import Json, Schema
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import EARLIEST, NoSubscriptionError
-from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
+from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, subscription_name
 from mq_shards.gateway.pulsar.roles import CONSUME, Roles, Who
 from mq_shards.gateway.pulsar.store import StoreError
 from mq_shards.gateway.pulsar.transactions import Coordinator
@@ -121,6 +121,8 @@ class Questions:
         if not self._may_open(asked, name):
             action = "subscribe" if asked["action"] == CONSUME else "Produce"
             raise _unauthorized(f"Client is not authorized to {action}")
+        if asked.get("initial"):
+            subscription_name(asked["initial"])
         opened = await self._control.open(name, create=bool(asked["create"]), asked=asked)
         if asked.get("initial"):
             await self._make_initial(name, asked["initial"], opened["policies"])

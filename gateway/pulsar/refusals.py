@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, check_subscription
+
 
 class RefusedError(Exception):
     """`error` is the name of a ServerError of the binary protocol."""
@@ -33,6 +35,14 @@ def unavailable(reason: str) -> RefusedError:
 
 def too_many(reason: str) -> RefusedError:
     return RefusedError(412, "NotAllowedError", reason)
+
+
+def subscription_name(name: str) -> str:
+    """RefusedError: no client can have a subscription of that name."""
+    try:
+        return check_subscription(name)
+    except PulsarNameError as error:
+        raise RefusedError(405, "NotAllowedError", str(error)) from None
 
 
 def bad_name(reason: str) -> RefusedError:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, RETENTION, TopicName, topic_of_core
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import RETENTION, NoSubscriptionError, NoTopicError
+from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.policies import is_kept
 from mq_shards.gateway.pulsar.refusals import RefusedError
 
@@ -30,38 +30,41 @@ class Retention:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._keeping: set[str] | None = None  # topics that have such a subscription; None: it is not known yet
-        self._wanted: set[str] = set()  # of those looked after in this round
 
     async def begin(self) -> None:
         """A round."""
-        self._wanted = set()
         if self._keeping is None:
             await self._control.core.names()
-            self._keeping = set(self._control.core.keeping)
+            self._keeping = set()
+        self._keeping |= self._control.core.keeping
 
     async def look_after(self, name: TopicName, figures: Figures, policies: Json) -> None:
         if name.domain != PERSISTENT or not is_kept(policies):
             return
-        self._wanted.add(name.core)
         core, found = self._control.core, policies[POLICY]
         try:
             where = await core.position(name.core, RETENTION)
         except NoSubscriptionError:
+            if self._keeping is not None:  # before it is asked for: it may be made though the answer is lost
+                self._keeping.add(name.core)
             await core.keep(name.core)
             where = await core.position(name.core, RETENTION)
         if self._keeping is not None:
             self._keeping.add(name.core)
         minutes, megabytes = int(found["retentionTimeInMinutes"]), int(found["retentionSizeInMB"])
         if minutes != FOR_EVER:
-            await core.expire(name.core, RETENTION, int(self._control.now_s() * 1e9) - minutes * MINUTE_NS)
+            before_ns = max(0, int(self._control.now_s() * 1e9) - minutes * MINUTE_NS)
+            await core.expire(name.core, RETENTION, before_ns)
         if megabytes != FOR_EVER and figures.messages:
             kept = int(megabytes * MB / max(figures.message_bytes / figures.messages, 1.0))
             if where.next_seq > kept:
                 await core.evict(name.core, RETENTION, where.next_seq - kept)
 
     async def end(self) -> None:
-        """All topics have been looked at: those that are to keep nothing any more let it go."""
-        for topic in (self._keeping or set()) - self._wanted:
+        """Topics that no policy has keep anything let it go, whether or not this round came to them."""
+        for topic in list(self._keeping or ()):
+            if self._is_wanted(topic):
+                continue
             try:
                 await self._control.core.keep_no_more(topic)
             except (NoTopicError, RefusedError) as error:
@@ -69,3 +72,12 @@ class Retention:
                 continue
             if self._keeping is not None:
                 self._keeping.discard(topic)
+            self._control.core.keeping.discard(topic)
+
+    def _is_wanted(self, topic: str) -> bool:
+        name = topic_of_core(topic)
+        if name is None or name.domain != PERSISTENT:
+            return False
+        if name.namespace not in self._control.store.catalog.namespaces:
+            return False
+        return is_kept(self._control.policies_of(name))

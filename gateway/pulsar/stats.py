@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, TopicName
+from mq_shards.acceptor.protocols.pulsar.names import COMPACTION, PERSISTENT, TopicName
 from mq_shards.acceptor.protocols.pulsar.position import Position
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.catalog import Channel
@@ -23,7 +23,7 @@ from mq_shards.gateway.pulsar.client_stats import of_consumers, publisher
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.compaction import Compaction
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import COMPACTION, NoSubscriptionError, NoTopicError
+from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError
 from mq_shards.gateway.pulsar.refusals import not_found
 
 REMEMBERED: Final = 10_000  # topics whose figures are kept, for rates

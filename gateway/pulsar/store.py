@@ -93,6 +93,8 @@ class Store:
     def change(self, *records: Record) -> None:
         """All of them, now, in memory; settled() says when that holds."""
         self.check()
+        if not records:
+            return
         for record in records:
             self.catalog.apply(record)
         if self._journal is not None:
@@ -120,13 +122,14 @@ class Store:
         await asyncio.sleep(0)  # others of this turn come along
         while self._queued:
             queued, self._queued = self._queued, []
-            self._under_way, self._waiting = self._waiting, []
+            self._under_way += self._waiting
+            self._waiting = []
             try:
                 await loop.run_in_executor(self._threads, self._journal.append, queued)
                 if self._journal.bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._fresh_bytes) and not self._queued:
                     await loop.run_in_executor(self._threads, self._rewrite, self.catalog.copy())
                 self._settle(None)
-            except OSError as error:
+            except Exception as error:  # whatever it is, whoever waits is told, and the next change is written
                 await self._undo(error)
         self._writing = None
 
@@ -135,18 +138,18 @@ class Store:
         assert self._journal is not None
         try:
             self._journal.rewrite([encode(record) for record in catalog.records()])
-        except OSError as error:
+        except Exception as error:
             log.warning("Pulsar's catalog cannot be written anew: %s", error)
         self._fresh_bytes = self._journal.bytes
 
-    async def _undo(self, error: OSError) -> None:
-        log.error("Pulsar's catalog cannot be written: %s", error)
+    async def _undo(self, error: Exception) -> None:
+        log.error("Pulsar's catalog cannot be written: %r", error)
         self._under_way += self._waiting
         self._queued, self._waiting = [], []
         try:
             self.catalog = await asyncio.get_running_loop().run_in_executor(self._threads, self._read)
-        except (JournalError, CatalogError, OSError) as worse:
-            self._why_not = str(worse)
+        except Exception as worse:
+            self._why_not = str(worse) or repr(worse)
             log.error("Pulsar's catalog cannot be read again: %s", worse)
         self._under_way += self._waiting  # of what came while it was read
         self._queued, self._waiting = [], []

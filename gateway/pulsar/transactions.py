@@ -21,16 +21,18 @@ from mq_shards.gateway.pulsar.catalog import (
     OPEN,
     Json,
     Transaction,
+    encode,
     transaction_part_record,
     transaction_record,
 )
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import OpenTransaction
-from mq_shards.gateway.pulsar.refusals import RefusedError, too_many, unavailable
+from mq_shards.gateway.pulsar.refusals import RefusedError, subscription_name, too_many, unavailable
 from mq_shards.gateway.pulsar.store import StoreError
 
 MAX_OPEN: Final = 50_000
 MAX_PARTICIPANTS: Final = 10_000  # of one
+MAX_PART_BYTES: Final = 4 << 20  # of one, in the log: less than a record may have
 MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
 RESERVED_IDS: Final = 10_000  # at once: the log says from where on none has been given out
 RETRY_S: Final = 0.1
@@ -157,13 +159,17 @@ class Coordinator:
         if transaction.status != OPEN:
             raise _wrong_status(transaction)
         topics = {str(self._control.name(text)) for text in asked.get("topics", ())} - transaction.topics
-        subscriptions = {(str(self._control.name(text)), name) for text, name in asked.get("subscriptions", ())}
+        named = asked.get("subscriptions", ())
+        subscriptions = {(str(self._control.name(text)), subscription_name(name)) for text, name in named}
         subscriptions -= transaction.subscriptions
         count = len(transaction.topics) + len(transaction.subscriptions) + len(topics) + len(subscriptions)
         if count > MAX_PARTICIPANTS:
             raise too_many("There is as much in this transaction as there may be")
         if topics or subscriptions:
-            self._control.store.change(transaction_part_record(transaction.id, topics, subscriptions))
+            record = transaction_part_record(transaction.id, topics, subscriptions)
+            if transaction.part_bytes + len(encode(record)) > MAX_PART_BYTES:
+                raise too_many("There is as much in this transaction as there may be")
+            self._control.store.change(record)
         await self._control.store.settled()
         return {}
 
@@ -174,10 +180,12 @@ class Coordinator:
             self._decide(transaction, commit=commit)
         elif (transaction.status == COMMITTING) != commit:
             raise _wrong_status(transaction)
+        self._go_on(id)
         if id in self._endings:
             await asyncio.shield(self._endings[id])
-        if id in self._over:
-            self._over[id].told = client
+        if id not in self._over:
+            raise unavailable(f"Transaction (0,{id}) is not ended yet")
+        self._over[id].told = client
         return {}
 
     def _of(self, asked: Json) -> Transaction:
@@ -246,12 +254,24 @@ class Coordinator:
             timer.cancel()
 
     async def _written(self, id: int) -> None:
-        """A decision that the disk refuses was none: the log has been read again, and says what is."""
-        try:
-            await self._control.store.settled()
-        except StoreError as error:
+        """A decision that the disk refuses was none: the log has been read again, and says what is. Where it cannot be
+        read nothing is known, and nobody is told.
+        """
+        why = "the decision is not in the log"
+        while True:
+            try:
+                await self._control.store.settled()
+                written = True
+            except StoreError as error:
+                why, written = str(error), False
             transaction = self._all.get(id)
             if transaction is None or transaction.status == OPEN:
+                raise unavailable(why)
+            if written:
+                return
+            try:
+                self._control.store.check()
+            except StoreError as error:
                 raise unavailable(str(error)) from None
 
     async def _tell(self, id: int, topics: Iterable[str], *, commit: bool) -> None:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Final
 
+from mq_shards.acceptor.protocols.pulsar.names import COMPACTION as COMPACTED
 from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, PulsarNameError, TopicName, topic_name
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
@@ -19,7 +20,6 @@ from mq_shards.gateway.pulsar.admission import EXCEPTION, HOLD
 from mq_shards.gateway.pulsar.catalog import Json
 from mq_shards.gateway.pulsar.compaction import RUNNING, Compaction
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import COMPACTION as COMPACTED
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.retention import POLICY as RETENTION
@@ -80,8 +80,10 @@ class Upkeep:
         async for name, policies in self._topics():
             try:
                 await self._look_after(name, policies, over)
-            except (NoTopicError, NoSubscriptionError, RefusedError) as error:
+            except (NoTopicError, NoSubscriptionError, RefusedError, StoreError) as error:
                 log.debug("%s: %s", name, error)
+            except Exception:  # of one topic: the others are looked after
+                log.exception("cannot look after %s", name)
         await self._retention.end()
         await self._tell_producers(over)
         self._idle = {key: since for key, since in self._idle.items() if key in self._seen}
@@ -145,9 +147,7 @@ class Upkeep:
             entry = await self._control.core.entry(name.core, where.unfinished)
         return 1 << 63 if entry is None else entry.time_ns
 
-    async def _look_at_quotas(
-        self, name: TopicName, figures: Figures, quotas: Json, over: dict[str, str]
-    ) -> None:
+    async def _look_at_quotas(self, name: TopicName, figures: Figures, quotas: Json, over: dict[str, str]) -> None:
         for kind, quota in quotas.items():
             limit = quota["limitTime"] if kind == "message_age" else quota["limitSize"]
             if limit < 0:

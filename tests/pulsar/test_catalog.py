@@ -21,6 +21,7 @@ from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Core
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.refusals import RefusedError
+from mq_shards.gateway.pulsar.retention import Retention
 from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.store import FILE, Store, StoreError
 from mq_shards.gateway.pulsar.transactions import Coordinator
@@ -398,3 +399,93 @@ def test_schemas_since_the_last_deletion_are_the_live_ones() -> None:
     for version, kind in enumerate(["AVRO", "", "AVRO", "AVRO"]):
         catalog.schemas.setdefault("t", []).append(Schema(version, kind, "", {}, 0))
     assert [found.version for found in catalog.live_schemas("t")] == [2, 3]
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+def test_who_waits_while_nothing_is_written_is_told(run: Run) -> None:
+    async def test(side: Side) -> None:
+        for _ in range(3):
+            side.store.change()
+            waiting = [asyncio.ensure_future(side.store.settled())]
+            await asyncio.sleep(0)
+            waiting.append(asyncio.ensure_future(side.store.settled()))
+            await asyncio.wait_for(side.store.commit({"do": "transactions-from", "id": 1}), 30)
+            await asyncio.wait_for(asyncio.gather(*waiting), 30)
+
+    run(test)
+
+
+def test_a_record_that_cannot_be_written_is_undone_and_the_next_one_is_written(run: Run) -> None:
+    async def test(side: Side) -> None:
+        long = {"do": "transaction", "id": 1, "timeout_ms": 1, "opened_ms": 1, "owner": "x" * (9 << 20)}
+        with pytest.raises(StoreError):
+            await asyncio.wait_for(side.store.commit(long), 30)
+        assert not side.store.catalog.transactions
+        await asyncio.wait_for(side.store.commit({"do": "transactions-from", "id": 5}), 30)
+        assert side.store.catalog.transactions_from == 5
+
+    run(test)
+
+
+def test_a_transaction_takes_no_more_names_than_the_log_can_hold(run: Run) -> None:
+    async def test(side: Side) -> None:
+        await side.store.commit({"do": "transaction", "id": 1, "timeout_ms": 1000, "opened_ms": 0})
+        for name in ("x" * 1025, "a\nb", "__retention"):
+            refused = await side.ask("txn-add", id=1, subscriptions=[[T + "t", name]])
+            assert refused["error"] == "NotAllowedError"
+        answers = [
+            await side.ask("txn-add", id=1, subscriptions=[[T + "t", f"{i}-{j}-".ljust(1000, "x")] for j in range(500)])
+            for i in range(10)
+        ]
+        assert answers[:7] == [{}] * 7
+        assert answers[8]["error"] == answers[9]["error"] == "NotAllowedError"
+
+    run(test)
+
+
+@pytest.mark.parametrize("name", ["__retention", "__compaction", "a\nb", "x" * 1025])
+def test_an_initial_subscription_has_a_name_that_a_consumer_could_ask_for(run: Run, name: str) -> None:
+    async def test(side: Side) -> None:
+        refused = await side.ask("open", topic=T + "t", create=True, initial=name)
+        assert refused["error"] == "NotAllowedError"
+        assert not side.core.topics
+
+    run(test)
+
+
+def test_nobody_is_told_of_a_decision_that_is_not_in_the_log(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(side: Side) -> None:
+        await side.store.commit({"do": "transaction", "id": 1, "timeout_ms": 1000, "opened_ms": 0})
+
+        def broken(*_: object) -> int:
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", broken)
+            patched.setattr(os, "ftruncate", broken)
+            for _ in range(2):
+                refused = await asyncio.wait_for(side.ask("txn-end", id=1, commit=True), 30)
+                assert refused["error"] == "ServiceNotReady"
+
+    run(test)
+
+
+def test_what_is_retained_goes_by_policy_alone(run: Run) -> None:
+    async def test(side: Side) -> None:
+        core, asked = cast(Any, side.core), list[str]()
+
+        async def keep_no_more(topic: str) -> None:
+            asked.append(topic)
+
+        core.keeping, core.keep_no_more = {"t"}, keep_no_more
+        policy = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        for policies, gone in (({"retention_policies": policy}, []), ({}, ["t"])):
+            await side.store.commit({"do": "namespace", "name": "public/default", "policies": policies})
+            retention = Retention(side.control)
+            await retention.begin()  # and nothing is heard of any topic
+            await retention.end()
+            assert asked == gone
+
+    run(test)

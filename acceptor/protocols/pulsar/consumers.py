@@ -30,7 +30,7 @@ from mq_shards.acceptor.protocols.pulsar.clients import (
 from mq_shards.acceptor.protocols.pulsar.keys import failover_order
 from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import Message
-from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName, check_subscription
 from mq_shards.acceptor.protocols.pulsar.position import position_of
 from mq_shards.csrc._core import ffi, lib
 
@@ -47,10 +47,6 @@ MAX_ID: Final = (1 << 63) - 1
 MS: Final = 1_000_000
 SECOND: Final = 1_000_000_000
 TAKES_ANY: Final = 21  # Schema.Type
-NAME_BYTES: Final = 1024
-# COMPACTION_NAME and RETENTION_NAME, csrc/ringbuf/message.h
-COMPACTION: Final = "__compaction"
-RETENTION: Final = "__retention"
 MAX_UNACKED: Final = (1 << 32) - 1
 MAX_SOUGHT: Final = 1000  # readers of a connection that were moved and have not come again
 # Between the answer to SUBSCRIBE and the first word of who is active: the Go client forgets what comes sooner.
@@ -200,9 +196,7 @@ class Consumers:
         if not asked:
             self._drop(client, consumer)
 
-    def _subscribed(
-        self, request: Request, consumer: Consumer, start: Start, answer: Answer, may_look: bool
-    ) -> None:
+    def _subscribed(self, request: Request, consumer: Consumer, start: Start, answer: Answer, may_look: bool) -> None:
         client = request.client
         if client.consumers.get(consumer.id) is not consumer:
             request.done()
@@ -408,12 +402,11 @@ def _check(body: Message) -> None:
     """What is refused whatever is there. Raises PulsarError."""
     if not body.subscription:
         raise PulsarError(PRODUCER_BUSY, "Empty subscription name")
-    name = body.subscription.encode()
-    if body.subscription == COMPACTION:
-        raise PulsarError(NOT_ALLOWED, "The subscription of the topic's compaction")
-    if body.subscription == RETENTION:
-        raise PulsarError(NOT_ALLOWED, "The subscription that keeps the topic's messages")
-    if len(name) > NAME_BYTES or b"\n" in name or len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
+    try:
+        check_subscription(body.subscription)
+    except PulsarNameError as error:
+        raise PulsarError(NOT_ALLOWED, str(error)) from None
+    if len(body.consumer_name.encode()) > lib.CONSUMER_NAME_MAX:
         raise PulsarError(NOT_ALLOWED, "The name of a subscription or consumer is too long")
     if body.subType not in (EXCLUSIVE, SHARED, FAILOVER, KEY_SHARED):
         raise PulsarError(NOT_ALLOWED, "Unsupported subscription type")

@@ -14,12 +14,18 @@ DEFAULT_NAMESPACE: Final = "public/default"
 # Of a topic, as the core takes it; a namespace's prefix is a part of it.
 MAX_NAME_BYTES: Final[int] = lib.TOPIC_NAME_BYTES
 
+# Of a topic: what compaction has kept, and what is to be kept, which are nobody's to consume. COMPACTION_NAME and
+# RETENTION_NAME, csrc/ringbuf/message.h
+COMPACTION: Final = "__compaction"
+RETENTION: Final = "__retention"
+MAX_SUBSCRIPTION_BYTES: Final = 1024
+
 _ENTITY: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION: Final = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})")
 
 
 class PulsarNameError(ValueError):
-    """No tenant, namespace or topic can have this name."""
+    """No tenant, namespace, topic or subscription can have this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,17 @@ def check_namespace(name: str) -> str:
     tenant, slash, local = name.partition("/")
     if not slash or _ENTITY.fullmatch(tenant) is None or _ENTITY.fullmatch(local) is None:
         raise PulsarNameError(f"Invalid namespace format. namespace: {name}")
+    return name
+
+
+def check_subscription(name: str) -> str:
+    """One that clients may have."""
+    if name == COMPACTION:
+        raise PulsarNameError("The subscription of the topic's compaction")
+    if name == RETENTION:
+        raise PulsarNameError("The subscription that keeps the topic's messages")
+    if len(name.encode()) > MAX_SUBSCRIPTION_BYTES or "\n" in name:
+        raise PulsarNameError("The name of a subscription or consumer is too long")
     return name
 
 
