@@ -34,8 +34,8 @@ def wire(broker: Broker, port: int) -> Iterator[Wire]:
         yield wire.connect()
 
 
-def opened(wire: Wire, topic: str) -> int:
-    txn = begin(wire)
+def opened(wire: Wire, topic: str, timeout_ms: int = 60_000) -> int:
+    txn = begin(wire, timeout_ms)
     join(wire, txn, topic)
     return txn
 
@@ -113,14 +113,14 @@ def test_who_dies_with_an_open_transaction_holds_nobody_up(tmp_path: Path) -> No
         checkpoint = Checkpoint()
         with Wire(port) as wire:
             wire.connect().producer("died")
-            done, txn = opened(wire, "died"), opened(wire, "died")
+            done, txn = opened(wire, "died"), opened(wire, "died", 10_000)
             for of in (done, None, txn, None):
                 send(wire, b"x", of)
             assert end(wire, done) == 0
             assert run(checkpoint, brokers=broker.address, topic="died") == seqs("died", 0, 1)
         broker.kill()
         broker.start()
-        wait_until(lambda: broker.topic("died")["latest"] == 4, "the transaction is aborted", 60)
+        wait_until(lambda: broker.topic("died")["latest"] == 4, "the transaction's time is up", 60)
         assert run(checkpoint, brokers=broker.address, topic="died") == seqs("died", 3)
         with Wire(port) as wire:
             wire.connect().producer("died")
