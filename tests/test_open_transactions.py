@@ -43,6 +43,10 @@ def acknowledge(bench: Channels, seq: int, conn: int = 1, txn: int = TXN) -> int
     return ask(bench, lib.MSG_TXN_ACK, conn, topic=bench.topic("t"), id=txn, ttr=seq).status
 
 
+def acknowledge_upto(bench: Channels, seq: int, conn: int = 1, txn: int = TXN) -> int:
+    return ask(bench, lib.MSG_TXN_ACK, conn, topic=bench.topic("t"), id=txn, ttr=seq, flags=lib.MSG_UPTO).status
+
+
 def acknowledge_parts(bench: Channels, seq: int, left: int, txn: int = TXN) -> int:
     """`left`: the parts that are not acknowledged, as bits."""
     body = left.to_bytes(8, "little")
@@ -390,3 +394,92 @@ def test_what_is_acknowledged_again_since_its_channel_was_moved_back_counts_afte
     end(bench, COMMIT)
     begin(bench, 1, EARLIEST, channel="c")
     assert seqs(bench.turn(), 1) == []
+
+
+@pytest.mark.parametrize("moves", [True, False])
+@pytest.mark.parametrize("how", [COMMIT, ABORT])
+def test_one_transaction_at_a_time_acknowledges_all_up_to_a_message_also_after_a_restart(
+    bench: Channels, how: int, moves: bool
+) -> None:
+    begin(bench, 3, EARLIEST, channel="other", credit=0)
+    begin(bench, 1, EARLIEST, channel="c")
+    first, second, third = publish(bench, count=3)
+    assert seqs(bench.turn(), 1) == [first, second, third]
+    assert acknowledge_upto(bench, first) == OK
+    for _ in range(2):
+        assert acknowledge_upto(bench, third, txn=8) == lib.STATUS_FULL
+        if moves:
+            roll(bench)
+            assert drop_dead(bench) > 0
+        bench.restart()
+        begin(bench, 1, EARLIEST, channel="c")
+        assert sorted(seqs(bench.turn(), 1)) == [second, third]
+    assert acknowledge_upto(bench, second) == OK, "it may go on itself"
+    assert acknowledge(bench, third, txn=8) == OK, "what others have is theirs"
+    end(bench, how)
+    end(bench, ABORT, 8)
+    came = seqs(bench.turn(), 1)
+    assert sorted(came) == ([third] if how == COMMIT else [first, second, third])
+    assert acknowledge_upto(bench, third, txn=9) == OK
+    end(bench, COMMIT, 9)
+    bench.restart()
+    assert not open_ones(bench)
+    assert bench.catalog()["t"].channels["c"].depth == 0
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize("moves", [True, False])
+@pytest.mark.parametrize("before", [COMMIT, ABORT])
+@pytest.mark.parametrize("how", [COMMIT, ABORT])
+def test_what_is_acknowledged_anew_since_its_channel_was_moved_back_is_not_the_transactions_before(
+    bench: Channels, how: int, before: int, moves: bool, restarts: bool
+) -> None:
+    begin(bench, 3, EARLIEST, channel="other", credit=0)
+    begin(bench, 1, EARLIEST, channel="c")
+    (seq,) = publish(bench)
+    assert seqs(bench.turn(), 1) == [seq]
+    assert acknowledge(bench, seq, txn=1) == OK
+    bench.raw(GONE, 1)
+    bench.turn()
+    seek(bench, EARLIEST)
+    begin(bench, 1, EARLIEST, channel="c")
+    assert seqs(bench.turn(), 1) == [seq], "it is delivered anew"
+    assert acknowledge(bench, seq, txn=2) == OK
+    if moves:
+        roll(bench)
+        assert drop_dead(bench) > 0
+    if restarts:
+        bench.restart()
+        begin(bench, 1, EARLIEST, channel="c")
+    end(bench, before, 1)
+    assert seqs(bench.turn(), 1) == [], "the other has it"
+    end(bench, how, 2)
+    assert seqs(bench.turn(), 1) == ([] if how == COMMIT else [seq])
+    bench.restart()
+    assert not open_ones(bench)
+    assert bench.catalog()["t"].channels["c"].depth == (0 if how == COMMIT else 1)
+
+
+def test_parts_that_are_committed_count_though_no_more_batches_may_be_in_parts(bench: Channels) -> None:
+    lib.worker_limit_parts(bench.worker, 3)
+    bench.sub(1, "t", "c", credit=100, flags=lib.SUBSCRIBE_HEADERS)
+    for _ in range(5):
+        publish_batch(bench, "t", 3)
+    of = seqs(bench.turn())
+    parts = (0b110).to_bytes(8, "little")
+    assert acknowledge_parts(bench, of[0], 0b110) == OK
+    for seq in of[1:3]:
+        finish(bench, 1, seq, flags=lib.MSG_PARTS, body=parts)
+    assert [a.status for a in finish(bench, 1, of[3], flags=lib.MSG_PARTS, body=parts)] == [lib.STATUS_NO_SPACE]
+    assert acknowledge_parts(bench, of[4], 0b110, txn=8) == lib.STATUS_NO_SPACE
+    end(bench, COMMIT)
+    for seq in of:
+        finish(bench, 1, seq, flags=lib.MSG_PARTS, body=(0b001).to_bytes(8, "little"))
+    bench.raw(GONE, 1)
+    bench.turn()
+    bench.sub(2, "t", "c", credit=100, flags=lib.SUBSCRIBE_HEADERS)
+    left = {a.seq: a.body for a in bench.turn() if a.kind == lib.MSG_DELIVER}
+    assert sorted(left) == of[3:], "the first part was committed, the others are finished"
+    bench.restart()
+    bench.sub(2, "t", "c", credit=100, flags=lib.SUBSCRIBE_HEADERS)
+    assert sorted(seqs(bench.turn())) == of[3:]

@@ -301,6 +301,31 @@ def test_what_is_given_back_in_falling_order_comes_in_rising_order_and_as_quickl
     assert deliver(bench, 1) == ids
 
 
+def test_all_before_a_message_is_acknowledged_whatever_else_is_in_flight_and_as_quickly(bench: Channels) -> None:
+    topic, half = bench.topic("t"), MANY // 2
+    assert bench.change(lib.CHANGE_RETAIN, "t") == OK
+    bench.sub(1, "t", "c")
+    bench.mpub("t", [b""] * MANY)
+
+    def acknowledge(txn: int) -> float:
+        """The first half of all: how long it takes."""
+        bench.raw(lib.MSG_TXN_ACK, 1, topic=topic, id=txn, ttr=half - 1, flags=lib.MSG_UPTO)
+        began = time.thread_time()
+        turns(bench, 16)
+        took = time.thread_time() - began
+        figures = bench.catalog()["t"].channels["c"]
+        assert (figures.in_flight, figures.deferred) == (MANY - half, half)
+        bench.raw(lib.MSG_TXN_END, 996, topic=topic, id=txn, pri=0)
+        turns(bench, 16)
+        deliver(bench, 1)
+        assert bench.catalog()["t"].channels["c"].in_flight == MANY
+        return took
+
+    deliver(bench, 1)
+    in_order = acknowledge(7)  # they stand behind the others then
+    assert acknowledge(8) < 10 * in_order
+
+
 def take(bench: Channels, conn: int, count: int) -> list[int]:
     """Jobs of tube t that it reserves."""
     bench.raw(WATCH, conn, topic=bench.topic("t"))

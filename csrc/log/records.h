@@ -41,7 +41,8 @@
  *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.
  *                 ADOPT_ALL: all that are in it.
  *   PENDING       topic, seq; attributes: uint64_t: a transaction's number; it is acknowledged, should that be committed;
- *                 PENDING_PARTS: all but the parts whose bits are set in the body, uint64_t[].
+ *                 PENDING_PARTS: all but the parts whose bits are set in the body, uint64_t[]. PENDING_UPTO: together with all
+ *                 before it.
  *   REFERENCES         topic, seq, body: struct reference[]; after a MOVED with MOVED_REFERENCED: which subscriptions hold the message.
  *   TOPIC_GONE    topic: it is deleted, with its messages and subscriptions.
  *
@@ -107,6 +108,7 @@ enum record_flag {
     FINISH_PARTS = 2,
     TXN_COMMIT = 1,
     PENDING_PARTS = 1,
+    PENDING_UPTO = 2,
 };
 
 struct topic_attributes {

@@ -33,9 +33,17 @@ static void name_first(struct worker *w, const struct acknowledgement *a, uint32
     if (first && !map_insert(map, key, first)) worker_die("out of memory");
 }
 
+/* What transactions have of a message as a whole is of another delivery of it than what is acknowledged now. */
+static void supersede(struct worker *w, uint32_t acknowledgement) {
+    const struct acknowledgement *a = at(w, acknowledgement);
+    const struct topic *t = topic_at(&w->topics, transaction_of(w, a)->topic);
+    for (uint32_t n = first_of(w, t, a->seq); n; n = at(w, n)->same_next)
+        if (n != acknowledgement && at(w, n)->subscription == a->subscription && !at(w, n)->left) at(w, n)->over = true;
+}
+
 /* transaction_take has said that there is room. */
 static struct acknowledgement *add(struct worker *w, uint32_t transaction, uint64_t seq, log_position position,
-                                   uint32_t subscription, const struct parts_left *left) {
+                                   uint32_t subscription, const struct parts_left *left, bool upto) {
     struct transactions *all = &w->transactions;
     struct transaction *of = transaction_at(all, transaction);
     uint32_t n = arena_take(&all->acknowledgements);
@@ -44,6 +52,7 @@ static struct acknowledgement *add(struct worker *w, uint32_t transaction, uint6
     *a = (struct acknowledgement){.transaction = transaction, .previous = of->last, .subscription = subscription};
     a->seq = seq;
     a->position = position;
+    a->upto = upto;
     *(of->last ? &at(w, of->last)->next : &of->first) = n;
     of->last = n;
     of->acknowledged++;
@@ -56,6 +65,7 @@ static struct acknowledgement *add(struct worker *w, uint32_t transaction, uint6
     } else {
         name_first(w, a, n);
     }
+    if (first) supersede(w, n);
     if (!left) return a;
     a->left = malloc(sizeof *a->left);
     if (!a->left) worker_die("out of memory");
@@ -186,18 +196,20 @@ static uint32_t delivery_of(const struct worker *w, const struct acknowledgement
     return r ? delivery_find(w, subscription, r->id) : 0;
 }
 
-/* The delivery, of which others are left; 0: it is over, or is no more, or waits to be delivered again. */
-static uint32_t settle(struct worker *w, const struct acknowledgement *a, bool commit) {
+/* The delivery, of which others are left; 0: it is over, or is no more, or waits to be delivered again. `kept`: what is left should it
+ * count. */
+static uint32_t settle(struct worker *w, const struct acknowledgement *a, const struct parts_left *kept, bool commit) {
     uint32_t delivery = delivery_of(w, a);
     struct parts_left left;
-    if (!delivery || (!a->left && !is_pending(w, delivery))) return 0;
+    if (a->over || !delivery || (!kept && !is_pending(w, delivery))) return 0;
     /* It is delivered anew, since its channel was moved back. */
     bool is_split = delivery_at(&w->subscriptions, delivery)->state == DELIVERY_SPLIT;
     if (is_split && !commit) return 0;
-    if (commit && a->left) {
+    if (commit && kept) {
         const struct parts_left all = all_parts(w, delivery);
+        /* There is the room that it had kept for itself. */
         if (!delivery_parts(w, delivery)) (void)delivery_parts_set(w, delivery, &all);
-        if (delivery_parts_after(w, delivery, a->left->bits, a->left->words, &left)) {
+        if (delivery_parts_after(w, delivery, kept->bits, kept->words, &left)) {
             if (is_split)
                 split_leave(w, delivery, &left);
             else
@@ -215,8 +227,12 @@ static uint32_t settle(struct worker *w, const struct acknowledgement *a, bool c
 }
 
 void acknowledgement_end(struct worker *w, uint32_t acknowledgement, bool commit) {
-    uint32_t delivery = settle(w, at(w, acknowledgement), commit);
-    struct parts_left rest;
+    struct acknowledgement *a = at(w, acknowledgement);
+    struct parts_left *kept = a->left, rest;
+    if (kept) w->transactions.in_parts--;
+    a->left = NULL;
+    uint32_t delivery = settle(w, a, kept, commit);
+    free(kept);
     acknowledgement_forget(w, acknowledgement);
     if (!delivery || !is_pending(w, delivery) || !free_parts(w, delivery, &rest)) return;
     delivery_take(w, delivery);
@@ -237,27 +253,21 @@ static enum outcome reserve_pending(struct worker *w, uint32_t subscription, uin
 
 /* Of a message that the channel has passed, all or some parts (`left`: what would be left). LATER, or a status. */
 static enum outcome acknowledge(struct worker *w, uint32_t delivery, uint64_t number, const struct parts_left *left,
-                                uint8_t *status) {
+                                bool upto, uint8_t *status) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     uint32_t subscription = d->subscription;
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
     *status = may_acknowledge(w, delivery, left) ? STATUS_OK : STATUS_FULL;
+    if (*status == STATUS_OK && left && !parts_fit(w)) *status = STATUS_NO_SPACE;
     if (*status == STATUS_OK && reserve_pending(w, subscription, status) == LATER) return LATER;
     uint32_t transaction = *status == STATUS_OK ? transaction_take(w, s->topic, number) : 0;
     if (*status == STATUS_OK && !transaction) *status = STATUS_NO_SPACE;
     if (*status != STATUS_OK) return DONE;
     struct shard *shard = shard_of_topic(w, topic_at(&w->topics, s->topic));
-    log_position position = shard_log_pending(w, shard, s, d->seq, number, left);
-    add(w, transaction, d->seq, position, s->number, left);
+    log_position position = shard_log_pending(w, shard, s, d->seq, number, left, upto);
+    add(w, transaction, d->seq, position, s->number, left, upto);
     note(w, delivery, left);
     return DONE;
-}
-
-/* The first delivery of a list that is not pending and lies before a seq. */
-static uint32_t first_before(const struct worker *w, uint32_t first, uint64_t seq) {
-    for (uint32_t n = first; n; n = delivery_at(&w->subscriptions, n)->following)
-        if (delivery_at(&w->subscriptions, n)->seq < seq && !is_pending(w, n)) return n;
-    return 0;
 }
 
 /* What is pending stays as it is. False: nothing else of it would be acknowledged. */
@@ -283,7 +293,21 @@ static enum outcome acknowledge_rest(struct worker *w, uint32_t delivery, uint64
         set_aside(w, delivery);
         return DONE;
     }
-    return acknowledge(w, delivery, number, some || left->words ? left : NULL, status);
+    return acknowledge(w, delivery, number, some || left->words ? left : NULL, true, status);
+}
+
+/* Those of a list that lie before a seq, each of which leaves it: `most` of them, in one pass. */
+static enum outcome acknowledge_list(struct worker *w, uint32_t first, uint64_t seq, uint64_t number, uint32_t *most,
+                                     uint8_t *status) {
+    for (uint32_t n = first, next; n && *status == STATUS_OK; n = next) {
+        struct parts_left left = {0};
+        next = delivery_at(&w->subscriptions, n)->following;
+        if (delivery_at(&w->subscriptions, n)->seq >= seq) continue;
+        if (!*most) return MORE;
+        --*most;
+        if (acknowledge_rest(w, n, number, &left, status) == LATER) return LATER;
+    }
+    return DONE;
 }
 
 static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
@@ -294,15 +318,9 @@ static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, cons
     /* Only one at a time moves a channel on as a whole. */
     if (other && transaction_at(&w->transactions, other)->state == TRANSACTION_OPEN) *status = STATUS_FULL;
     if (*status == STATUS_OK) s->upto = m->id + 1;
-    for (uint32_t most = w->piece / 4; *status == STATUS_OK; most--) {
-        uint32_t delivery = first_before(w, c->inflight_first, end);
-        if (!delivery) delivery = first_before(w, s->again_first, end);
-        if (!delivery) break;
-        if (!most) return MORE;
-        struct parts_left left = {0};
-        if (acknowledge_rest(w, delivery, m->id, &left, status) == LATER) return LATER;
-    }
-    return DONE;
+    uint32_t most = w->piece / 4;
+    enum outcome outcome = acknowledge_list(w, c->inflight_first, end, m->id, &most, status);
+    return outcome == DONE ? acknowledge_list(w, s->again_first, end, m->id, &most, status) : outcome;
 }
 
 static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const struct message *m, uint8_t *status) {
@@ -316,7 +334,7 @@ static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const s
     if (*status != STATUS_OK) return DONE;
     memcpy(left.bits, m + 1, m->body_bytes);
     if (m->flags & MSG_UPTO) return acknowledge_rest(w, delivery, m->id, &left, status);
-    return acknowledge(w, delivery, m->id, m->body_bytes ? &left : NULL, status);
+    return acknowledge(w, delivery, m->id, m->body_bytes ? &left : NULL, false, status);
 }
 
 enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
@@ -351,29 +369,35 @@ uint32_t transactions_pending(const struct worker *w, const struct topic *t, uin
 }
 
 void transactions_moved(struct worker *w, struct shard *s, const struct topic *t, uint64_t seq) {
-    for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) {
+    for (uint32_t n = first_of(w, t, seq), next; n; n = next) {
         struct acknowledgement *a = at(w, n);
         uint32_t subscription = s->subscriptions[a->subscription];
+        next = a->same_next;
+        /* Behind what has come since it would count again when the log is read back. */
+        if (a->over) {
+            acknowledgement_forget(w, n);
+            continue;
+        }
         if (!subscription) continue;
         shard_count_out(s, a->position);
         a->position = shard_log_pending(w, s, subscription_at(&w->subscriptions, subscription), seq,
-                                        transaction_of(w, a)->number, a->left);
+                                        transaction_of(w, a)->number, a->left, a->upto);
     }
 }
 
 /* --- recovery ----------------------------------------------------------------------------------------------------- */
 
-static struct acknowledgement *find(const struct worker *w, uint32_t transaction, uint32_t subscription, uint64_t seq,
-                                    const struct parts_left *left) {
+static uint32_t find(const struct worker *w, uint32_t transaction, uint32_t subscription, uint64_t seq,
+                     const struct parts_left *left) {
     const struct topic *t = topic_at(&w->topics, transaction_at(&w->transactions, transaction)->topic);
     for (uint32_t n = first_of(w, t, seq); n; n = at(w, n)->same_next) {
-        struct acknowledgement *a = at(w, n);
+        const struct acknowledgement *a = at(w, n);
         if (a->subscription != subscription || a->transaction != transaction) continue;
         size_t words = a->left ? a->left->words : 0;
         if (words == left->words && (!words || memcmp(a->left->bits, left->bits, words * sizeof *left->bits) == 0))
-            return a;
+            return n;
     }
-    return NULL;
+    return 0;
 }
 
 void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const struct record *r, log_position position) {
@@ -388,14 +412,20 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
     uint32_t delivery = of ? delivery_find(w, s->subscriptions[r->id], of->id) : 0;
     if (!delivery) return;
     uint32_t transaction = replay_take(w, topic, txn);
-    struct acknowledgement *there = find(w, transaction, (uint32_t)r->id, r->seq, &left);
+    uint32_t there = find(w, transaction, (uint32_t)r->id, r->seq, &left);
     const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
+    bool upto = (r->flags & PENDING_UPTO) != 0;
+    if (upto) subscription_at(&w->subscriptions, s->subscriptions[r->id])->upto = txn + 1;
     shard_count_in(s, position);
     if (there) { /* it has moved, or was delivered anew since its channel was moved back */
-        shard_count_out(s, there->position);
-        there->position = position;
+        struct acknowledgement *a = at(w, there);
+        shard_count_out(s, a->position);
+        a->position = position;
+        a->over = false;
+        a->upto |= upto;
+        supersede(w, there);
     } else {
-        add(w, transaction, r->seq, position, (uint32_t)r->id, some);
+        add(w, transaction, r->seq, position, (uint32_t)r->id, some, upto);
     }
     note(w, delivery, some);
 }

@@ -26,9 +26,19 @@ bool delivery_parts_after(const struct worker *w, uint32_t delivery, const void 
     return any != 0;
 }
 
+bool parts_fit(const struct worker *w) {
+    return w->subscriptions.parts.live + w->transactions.in_parts < w->subscriptions.parts_limit;
+}
+
+void worker_limit_parts(struct worker *w, uint32_t limit) {
+    assert(limit <= WORKER_MAX_IN_PARTS);
+    w->subscriptions.parts_limit = limit;
+}
+
 bool delivery_parts_set(struct worker *w, uint32_t delivery, const struct parts_left *left) {
     struct subscriptions *all = &w->subscriptions;
     struct delivery *d = delivery_at(all, delivery);
+    if (!d->in_parts && !parts_fit(w)) return false;
     uint32_t number = d->in_parts ? map_find(&all->parts_of, delivery) : arena_take(&all->parts);
     if (!number) return false;
     if (!d->in_parts && !map_insert(&all->parts_of, delivery, number)) {

@@ -140,10 +140,10 @@ log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic,
 }
 
 log_position shard_log_pending(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
-                               uint64_t txn, const struct parts_left *left) {
+                               uint64_t txn, const struct parts_left *left, bool upto) {
     struct record head = head_of(w, RECORD_PENDING, topic_at(&w->topics, of->topic)->number, seq, of->number);
     head.attribute_bytes = sizeof txn;
-    head.flags = left ? PENDING_PARTS : 0;
+    head.flags = (uint16_t)((left ? PENDING_PARTS : 0) | (upto ? PENDING_UPTO : 0));
     log_position position =
         append(w, s, &head, &txn, left ? left->bits : NULL, left ? left->words * sizeof *left->bits : 0);
     shard_count_in(s, position);

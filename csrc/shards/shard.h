@@ -105,7 +105,7 @@ log_position shard_log_staged(struct worker *w, struct shard *s, uint32_t topic,
                               const struct staged_attributes *a, const void *body, uint32_t body_bytes, uint16_t flags);
 /* Both keep their segments until they are counted out. */
 log_position shard_log_pending(struct worker *w, struct shard *s, const struct subscription *of, uint64_t seq,
-                               uint64_t txn, const struct parts_left *left);
+                               uint64_t txn, const struct parts_left *left, bool upto);
 void shard_log_txn_end(struct worker *w, struct shard *s, uint32_t topic, uint64_t txn, bool commit);
 /* The shard remembers it too. flags: PUBLISH_MORE, PRODUCER_NAMED. */
 void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags);

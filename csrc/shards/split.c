@@ -26,7 +26,7 @@ uint32_t split_of(const struct worker *w, uint32_t delivery) {
 
 bool split_fits(const struct worker *w, uint32_t parts) {
     const struct subscriptions *all = &w->subscriptions;
-    return all->deliveries.live + parts < WORKER_MAX_DELIVERIES && all->parts.live < WORKER_MAX_IN_PARTS;
+    return all->deliveries.live + parts < WORKER_MAX_DELIVERIES && parts_fit(w);
 }
 
 static void make_part(struct worker *w, uint32_t split, uint32_t number) {
@@ -49,7 +49,7 @@ bool delivery_split(struct worker *w, uint32_t delivery, uint32_t parts) {
     if (!split_fits(w, parts)) return false;
     for (uint32_t i = 0; i < parts; i++) all[i / 64] |= (uint64_t)1 << i % 64;
     if (!delivery_parts_after(w, delivery, all, words, &left)) return false; /* none of those is left */
-    if (!delivery_parts_set(w, delivery, &left)) return false;
+    if (!delivery_parts_set(w, delivery, &left)) worker_die("out of memory");
     d->state = DELIVERY_SPLIT;
     for (uint32_t i = 0; i < left.words; i++)
         for (uint64_t rest = left.bits[i]; rest; rest &= rest - 1)

@@ -73,12 +73,9 @@ struct subscription {
     uint32_t ack_count;
 
     uint64_t requeues, timeouts;
-    bool view_known; /* of a compacted view */
-    union {
-        uint64_t view_last; /* of one, if it is known: the seq of the last message in it; NO_PLACE: none is */
-        /* Of others: 1 + the number of the transaction that acknowledged all up to a message last; 0: none has. */
-        uint64_t upto;
-    };
+    bool view_known;    /* of a compacted view */
+    uint64_t view_last; /* of one, if it is known: the seq of the last message in it; NO_PLACE: none is */
+    uint64_t upto;      /* 1 + the number of the transaction that acknowledged all up to a message last; 0: none has */
 };
 
 struct consumer {
@@ -165,6 +162,7 @@ struct subscriptions {
     struct heap deadlines; /* deliveries that are deferred, or in flight for less than their consumer's timeout */
     uint32_t due_first, due_last;
     uint32_t touched_first;
+    uint32_t parts_limit; /* WORKER_MAX_IN_PARTS, or as few as a test says */
     uint64_t random;
 };
 
@@ -286,6 +284,8 @@ const struct parts_left *delivery_parts(const struct worker *w, uint32_t deliver
 /* What would be left: of what is left now, what is set in `bits` too. False: nothing. */
 bool delivery_parts_after(const struct worker *w, uint32_t delivery, const void *bits, uint32_t words,
                           struct parts_left *out);
+/* There is room for one more, beside those that transactions will need. */
+bool parts_fit(const struct worker *w);
 /* False when a limit or memory is reached. */
 bool delivery_parts_set(struct worker *w, uint32_t delivery, const struct parts_left *left);
 void delivery_parts_forget(struct worker *w, uint32_t delivery);

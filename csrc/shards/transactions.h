@@ -41,6 +41,8 @@ struct acknowledgement {
     uint32_t previous, next;           /* of the transaction's */
     uint32_t same_previous, same_next; /* of those of the same message */
     uint32_t subscription;             /* its number in the shard's log */
+    bool upto;                         /* with all before it: nobody else may do so until the end */
+    bool over; /* its channel was moved back, and the message acknowledged anew since: nothing of it counts */
     uint64_t seq;
     log_position position;   /* of its PENDING */
     struct parts_left *left; /* of a message of which only parts are acknowledged: what would be left; else NULL */

@@ -211,6 +211,8 @@ bool worker_drop_first(struct worker *w, uint32_t shard);
 void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
 /* Topics at most, less than WORKER_MAX_TOPICS. */
 void worker_limit_topics(struct worker *w, uint32_t limit);
+/* Deliveries of which parts are finished at most, no more than WORKER_MAX_IN_PARTS. */
+void worker_limit_parts(struct worker *w, uint32_t limit);
 /* How many are in memory, asleep or not. */
 uint32_t worker_topics(const struct worker *w);
 /* Where it ends; 0 if there is no such segment. */

@@ -58,6 +58,7 @@ uint32_t worker_move_names(struct worker *w, uint32_t shard, uint32_t until);
 uint64_t worker_segment_names(const struct worker *w, uint32_t shard, uint32_t segment);
 uint64_t worker_next_seq(const struct worker *w, const char *name, size_t bytes);
 void worker_limit_topics(struct worker *w, uint32_t limit);
+void worker_limit_parts(struct worker *w, uint32_t limit);
 uint32_t worker_topics(const struct worker *w);
 void worker_keep_topics(struct worker *w, uint32_t shard, const char *names, size_t bytes);
 uint64_t worker_segment_bytes(const struct worker *w, uint32_t shard, uint32_t segment);
