@@ -1,6 +1,7 @@
 /* The board: one page set of shared memory that all processes of a broker see.
  *
- * It holds the counter that message ids come from, the drain switch, and what each process counts about itself.
+ * It holds the counter that message ids come from, the drain switch, what acceptors take of rates that are all of theirs,
+ * and what each process counts about itself.
  * Each block has one writer (the process it belongs to); readers take single 64-bit values with relaxed loads, so a
  * sum over blocks is as fresh as a sum over processes can be. A worker writes its counters before it publishes the
  * replies of the same turn: whoever has read a reply finds it counted.
@@ -22,6 +23,17 @@
 
 /* Names that a limit over all acceptors may be for, of whatever protocol; beyond, one holds for each acceptor. */
 #define BOARD_MEMBERSHIPS 4096
+
+/* Rates that are used at one time, of all acceptors together; beyond, some share what they allow. */
+#define BOARD_RATES 65536
+
+/* What all acceptors have taken of a rate: when that is allowed, by the monotonic clock. One of which nothing was taken for
+ * a period is as one that is not there, so its place is free without anybody giving it back. */
+struct rate_bucket {
+    _Atomic uint64_t key; /* of the rate, by which acceptors find it; 0: free */
+    _Atomic uint64_t messages_until, bytes_until;
+    _Atomic uint64_t period_ns;
+};
 
 /* One acceptor's block. What is counted goes on when the acceptor is restarted; what is so now starts from 0. */
 struct acceptor_board {
@@ -59,6 +71,7 @@ struct board {
     _Alignas(64) _Atomic uint64_t next_id; /* n of the next message id; starts at 1 */
     _Alignas(64) _Atomic uint32_t draining;
     _Atomic uint64_t memberships[BOARD_MEMBERSHIPS]; /* which names they are, by hashes; 0: free */
+    _Alignas(64) struct rate_bucket rates[BOARD_RATES];
     struct acceptor_board acceptors[BOARD_MAX_ACCEPTORS];
     struct worker_board workers[BOARD_MAX_WORKERS];
 };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import time
@@ -304,6 +305,104 @@ def test_nobody_is_sent_more_than_a_topic_or_subscription_may_be(
         for _ in range(1000):
             wire.until(lambda frame: frame.name == "message")
         assert time.monotonic() - begin < 10
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[PulsarServer]:
+    with running(acceptors=4, settings=["pulsar.policies-interval=50ms"]) as server:
+        yield server
+
+
+def test_a_publish_rate_is_that_of_all_acceptors_together(four: PulsarServer) -> None:
+    topic = "public/default/published"
+    assert request(four.http, "", "", "PUT", f"persistent/{topic}")["status"] == 204
+    post(four, f"persistent/{topic}/publishRate", rate(PUBLISH, 50))
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Wire(four.port).connect()) for _ in range(16)]
+        for wire in wires:
+            wire.producer(f"persistent://{topic}")
+        begin = time.monotonic()
+        for i in range(8):
+            for wire in wires:
+                wire.send(b"x", sequence=i)
+        for wire in wires:
+            assert [wire.expect("send_receipt").sequence_id for _ in range(8)] == list(range(8))
+        assert time.monotonic() - begin >= 1.2, "128 at 50 a second, 50 of them at once, and of each acceptor one more"
+
+
+def test_a_dispatch_rate_is_that_of_all_acceptors_together(four: PulsarServer) -> None:
+    topic = "persistent://public/default/dispatched"
+    with contextlib.ExitStack() as stack:
+        wires = [stack.enter_context(Wire(four.port).connect()) for _ in range(8)]
+        wires[0].producer(topic)
+        for i in range(40):
+            wires[0].send(b"x", sequence=i)
+        for _ in range(40):
+            wires[0].expect("send_receipt")
+        post(four, "persistent/public/default/dispatched/dispatchRate", rate(DISPATCH, 100))
+        begin = time.monotonic()
+        for number, wire in enumerate(wires):
+            wire.subscribe(topic, f"s{number}", 0, initialPosition=1)
+            wire.flow(1000)
+        for wire in wires:
+            wire.messages(40)
+        assert time.monotonic() - begin >= 1.2, "320 at 100 a second, 100 of them at once, and a little more"
+
+
+@pytest.mark.parametrize("then", [1_000_000, None], ids=["raised", "removed"])
+def test_who_waits_for_a_rate_goes_on_when_it_is_another(
+    quick: PulsarServer, namespace: str, then: int | None
+) -> None:
+    """What was taken would be allowed in an hour."""
+    topic, path = f"persistent://{namespace}/t", f"persistent/{namespace}/t"
+    assert request(quick.http, "", "", "PUT", path)["status"] == 204
+    with Wire(quick.port).connect() as wire, Wire(quick.port).connect() as consumer:
+        wire.producer(topic)
+        consumer.subscribe(topic)
+        for kind in (PUBLISH, DISPATCH):
+            post(quick, f"{path}/{kind[0]}", rate(kind, -1, 1))
+        wire.quiet()
+        consumer.flow(10)
+        for i in range(3):
+            wire.send(b"x" * 4000, sequence=i)
+        wire.expect("send_receipt")
+        consumer.message()
+        consumer.quiet()
+        for kind, other in ((PUBLISH, wire), (DISPATCH, consumer)):
+            if then is None:
+                assert request(quick.http, "", "", "DELETE", f"{path}/{kind[0]}")["status"] == 204
+            else:
+                post(quick, f"{path}/{kind[0]}", rate(kind, -1, then))
+            for _ in range(2):
+                other.until(lambda frame: frame.name in ("send_receipt", "message"))
+
+
+@pytest.mark.long
+def test_readers_of_any_names_use_no_rate_up(quick: PulsarServer, namespace: str) -> None:
+    """More than an acceptor may have at one time, one after the other."""
+    topic = f"persistent://{namespace}/t"
+    post(quick, f"namespaces/{namespace}/subscriptionDispatchRate", rate(DISPATCH, 50))
+    with Wire(quick.port).connect() as wire, Wire(quick.port).connect() as consumer:
+        wire.producer(topic)
+        for i in range(170):
+            for j in range(100):
+                wire.requests += 1
+                name = f"reader-{i}-{j}"
+                wire.say(
+                    "subscribe", request_id=wire.requests, topic=topic, subscription=name, subType=0,
+                    consumer_id=j + 2, durable=False,
+                )  # fmt: skip
+            for _ in range(100):
+                wire.expect("success")
+            for j in range(100):
+                wire.ask("close_consumer", consumer_id=j + 2)
+        consumer.subscribe(topic, "one")
+        consumer.flow(1000)
+        begin = time.monotonic()
+        for i in range(130):
+            wire.send(b"x", sequence=i)
+        consumer.messages(130)
+        assert time.monotonic() - begin >= 1.2
 
 
 def test_one_subscription_may_have_a_rate_of_its_own(quick: PulsarServer, namespace: str) -> None:

@@ -15,6 +15,7 @@ from mq_shards.acceptor.access.rights import Login
 from mq_shards.acceptor.engine import Answer, Engine
 from mq_shards.acceptor.protocols.pulsar.messages import Message, encode
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 
 # ServerError
 METADATA_ERROR: Final = 1
@@ -56,7 +57,7 @@ class Terms:
     deduplicates: bool = False
     delays: bool = True
     max_delay_ms: int = 0
-    rate: int = 0  # its number (rates.py)
+    rate: Rate = NO_RATE
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +90,7 @@ class Consumer:
     open: bool = False
     takes_any: bool = False  # schema there is
     compacted: bool = False  # it reads the compacted view
-    rates: tuple[int, int] = (0, 0)  # their numbers (rates.py)
+    rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
     metadata: dict[str, str] = field(default_factory=dict)
     ranges: tuple[tuple[int, int], ...] = ()  # of slots, if it has named some
 

@@ -32,6 +32,7 @@ from mq_shards.acceptor.protocols.pulsar.liveness import Liveness
 from mq_shards.acceptor.protocols.pulsar.messages import Message
 from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName, check_subscription
 from mq_shards.acceptor.protocols.pulsar.position import position_of
+from mq_shards.acceptor.protocols.pulsar.rates import NO_RATE, Rate
 from mq_shards.csrc._core import ffi, lib
 
 EXCLUSIVE: Final = 0
@@ -58,7 +59,6 @@ _WISH: Final = struct.Struct("=IiQII")
 _START: Final = struct.Struct("=IIQ")
 _POLICY: Final = struct.Struct("=HHIIII")
 _RANGE: Final = struct.Struct("=HH")
-_RATES: Final = struct.Struct("=II")  # as "limit-consumer" wants them
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Limits:
 
     most_unacked: int = 0
     most_unacked_of_all: int = 0
-    rates: tuple[int, int] = (0, 0)  # their numbers (rates.py)
+    rates: tuple[Rate, Rate] = (NO_RATE, NO_RATE)
     subscribes: int = 0  # so often at most, ...
     within_s: int = 0  # ... in so long
 
@@ -227,7 +227,8 @@ class Consumers:
         rates = self._limits(consumer.topic, consumer.subscription).rates
         if rates != consumer.rates:
             consumer.rates = rates
-            self._desk.engine.call(client.conn, "limit-consumer", consumer.id, _RATES.pack(*rates))
+            packed = b"".join(rate.packed() for rate in rates)
+            self._desk.engine.call(client.conn, "limit-consumer", consumer.id, packed)
 
     def policies_changed(self, namespace: str) -> None:
         for client in self._desk.clients.values():

@@ -34,7 +34,7 @@ EXCLUSIVE: Final = 1
 # struct attach, csrc/ringbuf/message.h
 _ATTACH: Final = struct.Struct("=IIQQ")
 # struct producer_terms, csrc/acceptor/protocols/pulsar/pulsar_producer.c
-_OPEN: Final = struct.Struct("=QQIIII")
+_OPEN: Final = struct.Struct("=QQII")  # and its rate
 
 
 TermsOf = Callable[[TopicName], Terms]
@@ -129,8 +129,8 @@ class Producers:
 
     def _tell(self, client: Client, producer: Producer) -> bool:
         terms = producer.terms = self._terms(producer.topic)
-        opened = _OPEN.pack(producer.key, terms.max_delay_ms, terms.deduplicates, terms.delays, terms.rate, 0)
-        return self._desk.engine.call(client.conn, "open-producer", producer.id, opened) != 0
+        opened = _OPEN.pack(producer.key, terms.max_delay_ms, terms.deduplicates, terms.delays)
+        return self._desk.engine.call(client.conn, "open-producer", producer.id, opened + terms.rate.packed()) != 0
 
     def _say_ready(self, request: Request, producer: Producer) -> None:
         known = producer.terms.deduplicates and producer.last != lib.NO_PLACE

@@ -47,7 +47,7 @@ from mq_shards.acceptor.protocols.pulsar.messages import decode
 from mq_shards.acceptor.protocols.pulsar.names import PulsarNameError, TopicName, topic_name
 from mq_shards.acceptor.protocols.pulsar.permissions import Permissions
 from mq_shards.acceptor.protocols.pulsar.producers import Producers
-from mq_shards.acceptor.protocols.pulsar.rates import Rates
+from mq_shards.acceptor.protocols.pulsar.rates import rate_of_producers, rates_of_consumers
 from mq_shards.acceptor.protocols.pulsar.topics import Topics
 from mq_shards.acceptor.protocols.pulsar.transactions import Transactions
 from mq_shards.acceptor.upgrade import Upgrades
@@ -99,7 +99,6 @@ class Pulsar(Protocol):
         self._desk = Desk(engine)
         self._liveness = Liveness(engine, broker.acceptor, broker.calls)
         self._catalog = Catalog(broker.calls)
-        self._rates = Rates(engine, self._number, self._desk)
         self._producers = Producers(self._desk, broker, self._liveness, self._terms)
         self._catalog.on_policies.append(self._producers.policies_changed)
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed)
@@ -170,7 +169,7 @@ class Pulsar(Protocol):
         policies = self._catalog.policies(topic)
         there = policies.get("deduplication")
         deduplicates = bool(self._settings["deduplication"] if there is None else there)
-        rate = self._rates.of_producers(topic, policies)
+        rate = rate_of_producers(topic, policies)
         return Terms(deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0), rate)
 
     def _limits(self, topic: TopicName, subscription: str) -> Limits:
@@ -179,7 +178,7 @@ class Pulsar(Protocol):
         return Limits(
             max(0, int(policies.get("max_unacked_per_consumer", 0))),
             max(0, int(policies.get("max_unacked_per_subscription", 0))),
-            self._rates.of_consumers(topic, subscription, policies),
+            rates_of_consumers(topic, subscription, policies),
             int(often),
             int(within_s),
         )

@@ -255,10 +255,6 @@ static bool started(struct acceptor *a, void *state) {
     return true;
 }
 
-static void stopped(void *state) {
-    free(((struct pulsar_options *)state)->rates);
-}
-
 /* "max-message-size" (bytes), "keep-alive-ns". */
 static bool set(void *state, const char *option, uint64_t value) {
     struct pulsar_options *options = state;
@@ -354,11 +350,10 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return CALL_DONE;
 }
 
-/* Python's word that is of no connection: "opened": a message of this id (the value) was compressed, and is this now.
- * "rate": that of this number is another now, bytes: struct rate_wish (pulsar_rates.c). */
+/* Python's word that is of no connection: "opened": a message of this id (the value) was compressed, and is this now. */
 static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
                          size_t bytes_count) {
-    if (strcmp(what, "rate") == 0) return pulsar_set_rate(state, value, bytes, bytes_count);
+    (void)state;
     if (strcmp(what, "opened") != 0) return CALL_REFUSED;
     packed_opened(a, value, bytes, bytes_count);
     return CALL_DONE;
@@ -400,7 +395,6 @@ const struct codec pulsar_codec = {
     .parse = parse,
     .started = started,
     .set = set,
-    .stopped = stopped,
     .call = call,
     .opened = pulsar_opened,
     .sent = pulsar_sent,

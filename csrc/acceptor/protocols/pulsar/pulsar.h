@@ -21,7 +21,6 @@
 
 enum {
     PULSAR_MAX_PARTS = 16384,     /* producers of a connection, and consumers */
-    PULSAR_MAX_RATES = 16384,     /* of an acceptor: topics and subscriptions that have one */
     PULSAR_RATES_OF_CONSUMER = 2, /* of its topic, and of its subscription */
     PULSAR_MAX_PENDING = 1000,    /* SENDs and acknowledgements that are not answered */
     PULSAR_MAX_WITH_PYTHON = 256, /* commands */
@@ -32,19 +31,16 @@ enum {
 #define PULSAR_OVERFLOW_BYTES ((uint64_t)16 << 20)
 #define PULSAR_CLOSED_REQUEST UINT64_MAX /* the request id of what nobody asked for */
 
-/* So many in a period; 0: any number. */
+/* So many in a period; 0: any number. What has been taken of it is on the board, for all acceptors. */
 struct pulsar_rate {
+    uint64_t key; /* by which they find it; 0: there is no rate */
     uint64_t messages, bytes, period_ns;
-    uint64_t messages_until, bytes_until; /* when what has been taken is allowed */
-    uint64_t times;                       /* that somebody had to wait */
 };
 
 /* Of an acceptor. */
 struct pulsar_options {
     uint32_t max_message_bytes;
     uint64_t keep_alive_ns;
-    struct pulsar_rate *rates; /* by number, from 1 on */
-    uint32_t rate_count;
 };
 
 enum pulsar_upcall {
@@ -68,8 +64,8 @@ enum { PULSAR_COUNTED = 3 };
 struct pulsar_producer {
     uint64_t id;
     struct pulsar_counts counts[PULSAR_COUNTED];
+    struct pulsar_rate *rate; /* NULL: none */
     uint32_t number, topic;
-    uint32_t rate;    /* 0: none */
     uint32_t pending; /* SENDs without a receipt */
     uint64_t key;     /* its worker's for it */
     uint8_t worker;
@@ -93,12 +89,11 @@ struct pulsar_consumer {
     uint64_t flowed_ms, consumed_ms, acked_ms; /* when last, by the wall clock */
     int64_t permits;                           /* that it has given and nothing has taken; ... */
     int64_t lent;                              /* ... and of those, if it is limited, what its worker has */
-    uint32_t rates[PULSAR_RATES_OF_CONSUMER];  /* 0: none */
+    struct pulsar_rate *rates;                 /* PULSAR_RATES_OF_CONSUMER of them; NULL: none */
     uint32_t number, topic;
     int32_t partition;
     uint32_t most_unacked; /* entries that it may have, if it is Shared or Key_Shared; 0: any number */
     uint8_t worker;
-    bool limited;   /* it has a rate */
     bool shared;    /* its subscription is Shared or Key_Shared */
     bool open;      /* its SUBSCRIBE has been answered */
     bool lost;      /* ... by a worker that is gone */
@@ -238,17 +233,19 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
 
 /* False: not now, and the connection is stalled. */
 bool pulsar_may_publish(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer);
-void pulsar_take_published(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer,
-                           uint64_t messages, uint64_t bytes);
+void pulsar_take_published(struct acceptor *a, const struct pulsar_producer *producer, uint64_t messages,
+                           uint64_t bytes);
+/* Its rate is another from now on; false: there is no memory for it. */
+bool pulsar_limit_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
+                           const struct pulsar_rate *rate);
 /* Gives the worker as many of a limited consumer's permits as may be used now. */
 void pulsar_lend(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer);
 void pulsar_take_delivered(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
                            uint64_t messages, uint64_t bytes);
-void pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
-                           const uint32_t *rates);
+bool pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
+                           const struct pulsar_rate *rates);
 /* Who has waited long enough goes on. */
 void pulsar_rates_due(struct acceptor *a, struct connection *c);
-int64_t pulsar_set_rate(struct pulsar_options *options, uint64_t number, const uint8_t *bytes, size_t bytes_count);
 
 /* --- pulsar_clock.c ------------------------------------------------------------------------------------------------ */
 

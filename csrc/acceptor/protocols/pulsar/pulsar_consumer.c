@@ -32,7 +32,7 @@ bool pulsar_flow(struct acceptor *a, struct connection *c, const struct pulsar_f
     if (!pulsar_may_send(a, c, consumer->worker)) return false;
     consumer->permits += flow->permits;
     consumer->flowed_ms = pulsar_wall_ms(a);
-    if (consumer->limited)
+    if (consumer->rates != NULL)
         pulsar_lend(a, c, consumer);
     else
         pulsar_tell_permits(a, c, consumer, flow->permits);
@@ -249,7 +249,7 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
     consumer->counts[0].entries++;
     if (message->attempts > 1) consumer->counts[0].redelivered += parts;
     consumer->consumed_ms = pulsar_wall_ms(a);
-    if (consumer->limited) pulsar_take_delivered(a, c, consumer, parts, bytes);
+    if (consumer->rates != NULL) pulsar_take_delivered(a, c, consumer, parts, bytes);
     mark(c, consumer);
 }
 
@@ -302,6 +302,7 @@ void pulsar_consumer_end(struct acceptor *a, struct connection *c, struct pulsar
     if (consumer->marked) p->marks--;
     pulsar_table_remove(&p->consumers, consumer->id, consumer->number);
     topic_unbind(a, consumer->topic);
+    free(consumer->rates);
     free(consumer);
 }
 
@@ -360,7 +361,7 @@ static void limit_unacked(struct acceptor *a, struct connection *c, const struct
  * "open-consumer": it has been subscribed; bytes: its ledger, 64 bits; 0: who said so is gone by now.
  * "tell-consumer": its client knows that it is one: what is there to be said of it is said.
  * "drop-consumer": it is none any more; 0: it was none. "lose-consumer": the same, and the client is told.
- * "limit-consumer": bytes: its rates, 32 bits each.
+ * "limit-consumer": bytes: its rates, so many struct pulsar_rate.
  * "count-consumer": its messages, bytes, permits (which may be negative), entries, redelivered, acknowledgements; when it last gave
  * permits, was sent a message and acknowledged one (ms); enum pulsar_active; for how many ns it has been other numbers, and
  * those: messages, bytes, entries, redelivered, acknowledgements; the low half of each first. */
@@ -374,11 +375,11 @@ int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const cha
         consumer->open = true;
         limit_unacked(a, c, consumer);
     } else if (strcmp(what, "limit-consumer") == 0) {
-        uint32_t rates[PULSAR_RATES_OF_CONSUMER];
+        struct pulsar_rate rates[PULSAR_RATES_OF_CONSUMER];
         if (consumer == NULL || consumer->lost) return CALL_CLOSED;
         if (call->bytes_count != sizeof rates) return CALL_REFUSED;
         memcpy(rates, call->bytes, sizeof rates);
-        pulsar_limit_consumer(a, c, consumer, rates);
+        if (!pulsar_limit_consumer(a, c, consumer, rates)) return CALL_CLOSED;
     } else if (strcmp(what, "tell-consumer") == 0) {
         if (consumer == NULL || consumer->lost) return CALL_CLOSED;
         if (consumer->active != PULSAR_ACTIVE_UNSAID) say_active(a, c, consumer, consumer->active == PULSAR_IS_ACTIVE);

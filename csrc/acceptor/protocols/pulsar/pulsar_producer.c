@@ -141,7 +141,7 @@ static void publish(struct acceptor *a, struct connection *c, struct pulsar_prod
     uint32_t messages = headers.parts > 0 ? headers.parts : 1;
     producer->counts[0].messages += messages;
     producer->counts[0].bytes += pulsar_length(entry->all);
-    if (producer->rate != 0) pulsar_take_published(a, c, producer, messages, pulsar_length(entry->all));
+    if (producer->rate != NULL) pulsar_take_published(a, producer, messages, pulsar_length(entry->all));
     struct message request = {.kind = MSG_PUBLISH,
                               .flags = MSG_DURABLE | MSG_RETAIN | MSG_HEADERS,
                               .conn = c->number,
@@ -184,7 +184,7 @@ bool pulsar_send(struct acceptor *a, struct connection *c, const struct pulsar_s
         return true;
     }
     if (!pulsar_may_send(a, c, producer->worker)) return false;
-    if (producer->rate != 0 && !pulsar_may_publish(a, c, producer)) return false;
+    if (producer->rate != NULL && !pulsar_may_publish(a, c, producer)) return false;
     if (a->bridges && !bridge_may_publish(a, c)) return false;
     pulsar_split_entry(bytes, &entry);
     uint32_t crc = entry.has_checksum ? crc32c_extend(0, entry.checked.at, pulsar_length(entry.checked)) : 0;
@@ -228,6 +228,7 @@ void pulsar_published(struct acceptor *a, struct connection *c, const struct pul
 void pulsar_producer_end(struct acceptor *a, struct connection *c, struct pulsar_producer *producer) {
     pulsar_table_remove(&pulsar_of(c)->producers, producer->id, producer->number);
     topic_unbind(a, producer->topic);
+    free(producer->rate);
     free(producer);
 }
 
@@ -282,10 +283,11 @@ struct producer_terms {
     uint64_t key; /* that its worker has for it */
     uint64_t max_delay_ms;
     uint32_t deduplicates, delays;
-    uint32_t rate, unused;
+    struct pulsar_rate rate;
 };
 
-static int64_t open_producer(struct pulsar_producer *producer, const struct codec_call *call) {
+static int64_t open_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
+                             const struct codec_call *call) {
     struct producer_terms terms;
     if (call->bytes_count != sizeof terms) return CALL_REFUSED;
     if (producer == NULL || producer->lost) return CALL_CLOSED;
@@ -294,7 +296,7 @@ static int64_t open_producer(struct pulsar_producer *producer, const struct code
     producer->deduplicates = terms.deduplicates != 0;
     producer->delays = terms.delays != 0;
     producer->max_delay_ms = terms.max_delay_ms;
-    producer->rate = terms.rate;
+    if (!pulsar_limit_producer(a, c, producer, &terms.rate)) return CALL_CLOSED;
     producer->open = true;
     return CALL_DONE;
 }
@@ -311,7 +313,7 @@ int64_t pulsar_call_producer(struct acceptor *a, struct connection *c, const cha
                              const struct codec_call *call) {
     if (strcmp(what, "add-producer") == 0) return add_producer(a, c, call);
     struct pulsar_producer *producer = pulsar_table_find(&pulsar_of(c)->producers, call->value);
-    if (strcmp(what, "open-producer") == 0) return open_producer(producer, call);
+    if (strcmp(what, "open-producer") == 0) return open_producer(a, c, producer, call);
     if (strcmp(what, "wait-producer") == 0) {
         if (producer == NULL || producer->lost) return CALL_CLOSED;
         producer->waits = true;

@@ -1,5 +1,5 @@
-/* How fast a topic's producers may publish and its consumers be sent messages: each rate is a number that Python has given,
- * of a topic, or of one subscription, for all of the acceptor's connections together.
+/* How fast a topic's producers may publish and its consumers be sent messages, over all acceptors: a rate has a key that Python
+ * gives (acceptor/protocols/pulsar/rates.py), by which all find on the board what has been taken of it.
  *
  * Who publishes too fast is not read from for a while. A consumer's permits are kept here, and its worker is lent as many as
  * may be sent now: so whatever is not to be sent yet is neither copied nor on its way.
@@ -15,43 +15,72 @@
 
 /* --- one rate ------------------------------------------------------------------------------------------------------ */
 
-static struct pulsar_rate *rate_at(struct acceptor *a, const struct connection *c, uint32_t number) {
-    struct pulsar_options *options = codec_state(a, c->protocol);
-    return number > 0 && number < options->rate_count ? &options->rates[number] : NULL;
+/* Places on the board where a rate may be. */
+enum { PROBES = 16 };
+
+/* Relaxed, here and below: each number stands for itself, and whoever sees it late lets a little more through, once. */
+static uint64_t read_of(const _Atomic uint64_t *number) {
+    return atomic_load_explicit(number, memory_order_relaxed);
+}
+
+static uint64_t allowed_from(const struct rate_bucket *bucket) {
+    uint64_t messages = read_of(&bucket->messages_until), bytes = read_of(&bucket->bytes_until);
+    return messages > bytes ? messages : bytes;
+}
+
+static bool is_free(const struct rate_bucket *bucket, uint64_t now_ns) {
+    return read_of(&bucket->key) == 0 || allowed_from(bucket) + read_of(&bucket->period_ns) <= now_ns;
+}
+
+/* The first of its places that has its key, whoever gave it that; else one that is free. Where none is, one is shared with
+ * another rate: each then waits for what both take. */
+static struct rate_bucket *bucket_of(const struct acceptor *a, const struct pulsar_rate *rate) {
+    struct rate_bucket *all = a->board->rates, *found = NULL;
+    for (uint64_t i = 0; i < PROBES; i++) {
+        struct rate_bucket *at = &all[(rate->key + i) % BOARD_RATES];
+        if (read_of(&at->key) == rate->key) return at;
+        if (found == NULL && is_free(at, a->now_ns)) found = at;
+    }
+    if (found == NULL) return &all[rate->key % BOARD_RATES];
+    /* Whoever takes it at the same moment has it with us. What it still says is a period old: nothing has been taken. */
+    uint64_t there = read_of(&found->key);
+    if (atomic_compare_exchange_strong_explicit(&found->key, &there, rate->key, memory_order_relaxed,
+                                                memory_order_relaxed))
+        atomic_store_explicit(&found->period_ns, rate->period_ns, memory_order_relaxed);
+    return found;
 }
 
 /* When what was taken will have been allowed: what nobody has used is kept for a period. */
-static uint64_t taken(uint64_t until_ns, uint64_t now_ns, const struct pulsar_rate *rate, uint64_t most,
-                      uint64_t count) {
-    if (most == 0) return until_ns;
-    if (until_ns + rate->period_ns < now_ns) until_ns = now_ns - rate->period_ns;
-    double takes_ns = (double)count / (double)most * (double)rate->period_ns;
-    return until_ns + (takes_ns < (double)LONGEST_NS ? (uint64_t)takes_ns : LONGEST_NS);
+static void take_of(_Atomic uint64_t *until, uint64_t now_ns, uint64_t period_ns, uint64_t most, uint64_t count) {
+    if (most == 0) return;
+    double takes_ns = (double)count / (double)most * (double)period_ns;
+    uint64_t more_ns = takes_ns < (double)LONGEST_NS ? (uint64_t)takes_ns : LONGEST_NS, from = read_of(until), to;
+    do {
+        to = (from + period_ns < now_ns ? now_ns - period_ns : from) + more_ns;
+    } while (!atomic_compare_exchange_weak_explicit(until, &from, to, memory_order_relaxed, memory_order_relaxed));
 }
 
-static void take(struct acceptor *a, struct pulsar_rate *rate, uint64_t messages, uint64_t bytes) {
-    rate->messages_until = taken(rate->messages_until, a->now_ns, rate, rate->messages, messages);
-    rate->bytes_until = taken(rate->bytes_until, a->now_ns, rate, rate->bytes, bytes);
-}
-
-static uint64_t allowed_from(const struct pulsar_rate *rate) {
-    return rate->messages_until > rate->bytes_until ? rate->messages_until : rate->bytes_until;
+static void take(const struct acceptor *a, const struct pulsar_rate *rate, uint64_t messages, uint64_t bytes) {
+    struct rate_bucket *bucket = bucket_of(a, rate);
+    take_of(&bucket->messages_until, a->now_ns, rate->period_ns, rate->messages, messages);
+    take_of(&bucket->bytes_until, a->now_ns, rate->period_ns, rate->bytes, bytes);
 }
 
 /* What has come to be allowed of so many in a period. */
 static double left(const struct acceptor *a, const struct pulsar_rate *rate, uint64_t until_ns, uint64_t most) {
-    uint64_t since = a->now_ns - until_ns;
+    uint64_t since = a->now_ns > until_ns ? a->now_ns - until_ns : 0;
     if (since > rate->period_ns) since = rate->period_ns;
     return (double)since / (double)rate->period_ns * (double)most;
 }
 
 /* How many messages of this size may go now; INT64_MAX: any number. */
-static int64_t allowed(const struct acceptor *a, const struct pulsar_rate *rate, double bytes) {
-    if (allowed_from(rate) > a->now_ns) return 0;
+static int64_t allowed(const struct acceptor *a, const struct pulsar_rate *rate, const struct rate_bucket *bucket,
+                       double bytes) {
+    if (allowed_from(bucket) > a->now_ns) return 0;
     double most = (double)(INT64_MAX / 2);
-    if (rate->messages > 0) most = left(a, rate, rate->messages_until, rate->messages);
+    if (rate->messages > 0) most = left(a, rate, read_of(&bucket->messages_until), rate->messages);
     if (rate->bytes > 0) {
-        double of_bytes = left(a, rate, rate->bytes_until, rate->bytes) / bytes;
+        double of_bytes = left(a, rate, read_of(&bucket->bytes_until), rate->bytes) / bytes;
         if (of_bytes < 1) of_bytes = 1; /* what goes beyond is waited for afterwards */
         if (of_bytes < most) most = of_bytes;
     }
@@ -59,16 +88,19 @@ static int64_t allowed(const struct acceptor *a, const struct pulsar_rate *rate,
 }
 
 /* It has come to allow a period's: more it never does. */
-static bool is_full(const struct acceptor *a, const struct pulsar_rate *rate) {
-    return (rate->messages == 0 || rate->messages_until + rate->period_ns <= a->now_ns) &&
-           (rate->bytes == 0 || rate->bytes_until + rate->period_ns <= a->now_ns);
+static bool is_full(const struct acceptor *a, const struct pulsar_rate *rate, const struct rate_bucket *bucket) {
+    return (rate->messages == 0 || read_of(&bucket->messages_until) + rate->period_ns <= a->now_ns) &&
+           (rate->bytes == 0 || read_of(&bucket->bytes_until) + rate->period_ns <= a->now_ns);
 }
 
 /* When one more than those may go, which are less than a period's. */
-static uint64_t next_of(const struct acceptor *a, const struct pulsar_rate *rate, int64_t now) {
-    if (allowed_from(rate) > a->now_ns) return allowed_from(rate);
+static uint64_t next_of(const struct acceptor *a, const struct pulsar_rate *rate, const struct rate_bucket *bucket,
+                        int64_t now) {
+    uint64_t from = allowed_from(bucket);
+    if (from > a->now_ns) return from;
     if (rate->messages == 0 || rate->bytes > 0) return a->now_ns + LOOK_NS;
-    return rate->messages_until + (uint64_t)((double)(now + 1) / (double)rate->messages * (double)rate->period_ns);
+    return read_of(&bucket->messages_until) +
+           (uint64_t)((double)(now + 1) / (double)rate->messages * (double)rate->period_ns);
 }
 
 /* The connection is looked at again then. */
@@ -83,17 +115,42 @@ static void look_at(struct acceptor *a, struct connection *c, uint64_t due_ns) {
 /* --- producers ------------------------------------------------------------------------------------------------------- */
 
 bool pulsar_may_publish(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer) {
-    struct pulsar_rate *rate = rate_at(a, c, producer->rate);
-    if (rate == NULL || allowed_from(rate) <= a->now_ns) return true;
-    rate->times++;
-    look_at(a, c, allowed_from(rate));
+    uint64_t from = allowed_from(bucket_of(a, producer->rate));
+    if (from <= a->now_ns) return true;
+    look_at(a, c, from);
     return stalled(c, STALL_OUTSTANDING);
 }
 
-void pulsar_take_published(struct acceptor *a, struct connection *c, const struct pulsar_producer *producer,
-                           uint64_t messages, uint64_t bytes) {
-    struct pulsar_rate *rate = rate_at(a, c, producer->rate);
-    if (rate != NULL) take(a, rate, messages, bytes);
+void pulsar_take_published(struct acceptor *a, const struct pulsar_producer *producer, uint64_t messages,
+                           uint64_t bytes) {
+    take(a, producer->rate, messages, bytes);
+}
+
+/* Those that are another's from now on; no memory is used where there is none. False: there is none to be had. */
+static bool replace(struct acceptor *a, struct connection *c, struct pulsar_rate **there, const struct pulsar_rate *by,
+                    uint32_t count) {
+    bool any = false;
+    for (uint32_t i = 0; i < count; i++) {
+        assert(by[i].key == 0 || (by[i].period_ns > 0 && by[i].period_ns <= LONGEST_NS));
+        any |= by[i].key != 0;
+    }
+    struct pulsar_rate *rates = any ? malloc(count * sizeof *rates) : NULL;
+    if (any && rates == NULL) {
+        engine_oom(a, c);
+        return false;
+    }
+    if (any) memcpy(rates, by, count * sizeof *rates);
+    free(*there);
+    *there = rates;
+    return true;
+}
+
+bool pulsar_limit_producer(struct acceptor *a, struct connection *c, struct pulsar_producer *producer,
+                           const struct pulsar_rate *rate) {
+    if (!replace(a, c, &producer->rate, rate, 1)) return false;
+    /* Who waits for what was so before looks again. */
+    pulsar_wake(a, c);
+    return true;
 }
 
 /* --- consumers ------------------------------------------------------------------------------------------------------- */
@@ -104,13 +161,14 @@ void pulsar_lend(struct acceptor *a, struct connection *c, struct pulsar_consume
     /* How large messages are shows when some have gone. */
     const struct pulsar_counts *sent = consumer->counts;
     double bytes = sent->messages > 0 ? (double)sent->bytes / (double)sent->messages + 1 : UNKNOWN_BYTES;
-    for (uint32_t i = 0; i < PULSAR_RATES_OF_CONSUMER; i++) {
-        const struct pulsar_rate *rate = rate_at(a, c, consumer->rates[i]);
-        if (rate == NULL) continue;
-        int64_t now = allowed(a, rate, bytes);
+    for (uint32_t i = 0; consumer->rates != NULL && i < PULSAR_RATES_OF_CONSUMER; i++) {
+        const struct pulsar_rate *rate = &consumer->rates[i];
+        if (rate->key == 0) continue;
+        const struct rate_bucket *bucket = bucket_of(a, rate);
+        int64_t now = allowed(a, rate, bucket, bytes);
         if (now >= most) continue;
         most = now;
-        if (!is_full(a, rate)) due_ns = next_of(a, rate, now);
+        if (!is_full(a, rate, bucket)) due_ns = next_of(a, rate, bucket, now);
     }
     int64_t more = most - consumer->lent;
     if (more > 0) {
@@ -122,25 +180,19 @@ void pulsar_lend(struct acceptor *a, struct connection *c, struct pulsar_consume
 
 void pulsar_take_delivered(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
                            uint64_t messages, uint64_t bytes) {
-    for (uint32_t i = 0; i < PULSAR_RATES_OF_CONSUMER; i++) {
-        struct pulsar_rate *rate = rate_at(a, c, consumer->rates[i]);
-        if (rate != NULL) take(a, rate, messages, bytes);
-    }
+    for (uint32_t i = 0; i < PULSAR_RATES_OF_CONSUMER; i++)
+        if (consumer->rates[i].key != 0) take(a, &consumer->rates[i], messages, bytes);
     consumer->lent -= (int64_t)messages;
     pulsar_lend(a, c, consumer);
 }
 
 /* What it has asked for already comes at once, should it have no rate yet: nothing is taken back from its worker. */
-void pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
-                           const uint32_t *rates) {
-    bool limits = false;
-    for (uint32_t i = 0; i < PULSAR_RATES_OF_CONSUMER; i++) {
-        consumer->rates[i] = rates[i];
-        limits |= rates[i] != 0;
-    }
-    if (!consumer->limited) consumer->lent = consumer->permits;
-    consumer->limited = limits;
+bool pulsar_limit_consumer(struct acceptor *a, struct connection *c, struct pulsar_consumer *consumer,
+                           const struct pulsar_rate *rates) {
+    if (consumer->rates == NULL) consumer->lent = consumer->permits;
+    if (!replace(a, c, &consumer->rates, rates, PULSAR_RATES_OF_CONSUMER)) return false;
     pulsar_lend(a, c, consumer);
+    return true;
 }
 
 /* --- all of them ------------------------------------------------------------------------------------------------------ */
@@ -152,27 +204,6 @@ void pulsar_rates_due(struct acceptor *a, struct connection *c) {
     pulsar_wake(a, c);
     for (uint32_t i = 0; i < p->consumers.capacity; i++) {
         struct pulsar_consumer *consumer = p->consumers.items[i];
-        if (consumer != NULL && consumer->limited && consumer->open) pulsar_lend(a, c, consumer);
+        if (consumer != NULL && consumer->rates != NULL && consumer->open) pulsar_lend(a, c, consumer);
     }
-}
-
-struct rate_wish {
-    uint64_t messages, bytes, period_ns;
-};
-
-int64_t pulsar_set_rate(struct pulsar_options *options, uint64_t number, const uint8_t *bytes, size_t bytes_count) {
-    struct rate_wish wish;
-    if (number == 0 || number >= PULSAR_MAX_RATES || bytes_count != sizeof wish) return CALL_REFUSED;
-    memcpy(&wish, bytes, sizeof wish);
-    if (wish.period_ns == 0 || wish.period_ns > LONGEST_NS) return CALL_REFUSED;
-    if (number >= options->rate_count) {
-        struct pulsar_rate *larger = realloc(options->rates, (number + 1) * sizeof *larger);
-        if (larger == NULL) return CALL_CLOSED;
-        memset(larger + options->rate_count, 0, (number + 1 - options->rate_count) * sizeof *larger);
-        options->rates = larger;
-        options->rate_count = (uint32_t)number + 1;
-    }
-    options->rates[number] =
-        (struct pulsar_rate){.messages = wish.messages, .bytes = wish.bytes, .period_ns = wish.period_ns};
-    return CALL_DONE;
 }
