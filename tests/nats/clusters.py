@@ -127,13 +127,16 @@ class Member:
             assert time.monotonic() < until, self.said()
             time.sleep(0.02)
 
-    def kill(self, number: int) -> None:
-        """To all its processes."""
+    def pids(self) -> list[int]:
         assert self.process is not None
         pids = [self.process.pid]
         for pid in pids:
             pids += children(pid)
-        for pid in pids:
+        return pids
+
+    def kill(self, number: int) -> None:
+        """To all its processes."""
+        for pid in self.pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 

@@ -46,10 +46,13 @@ class RouteWire:
     def joined(cls, port: int, info: dict[str, Any] = INFO, connect: dict[str, Any] = CONNECT) -> RouteWire:
         wire = cls(port)
         # Of one that has just gone it may not be known yet.
-        wire.server_id = server_id = f"{ID[:-5]}{next(NUMBERS):05}"
-        wire.send(line("CONNECT", {**connect, "name": server_id}) + line("INFO", {**info, "server_id": server_id}))
+        wire.join(f"{next(NUMBERS):05}", info, connect)
         wire.told = wire.barrier()
         return wire
+
+    def join(self, number: str, info: dict[str, Any] = INFO, connect: dict[str, Any] = CONNECT) -> None:
+        self.server_id = server_id = ID[:-5] + number
+        self.send(line("CONNECT", {**connect, "name": server_id}) + line("INFO", {**info, "server_id": server_id}))
 
     def send(self, data: bytes) -> None:
         with contextlib.suppress(OSError):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from tests.nats.clusters import OURS, OURS_3, Member, bodies, cluster, mixtures
 from tests.nats.route_wire import RouteWire
 from tests.nats.wire import Wire
-from tests.servers import wait_until
+from tests.servers import comm_of, wait_until
 
 MUCH = 30_000  # many pieces
 
@@ -87,4 +90,58 @@ def test_what_a_client_wanted_goes_but_for_what_another_wants_meanwhile(kinds: t
         wait_until(lambda: staying.barrier() is None and b"yes" in bodies(staying), "it has come")
         assert b"no" not in bodies(staying)
         for one in (wire, staying, client):
+            one.close()
+
+
+@pytest.mark.parametrize("kinds", mixtures((OURS,), (OURS_3,)))
+def test_a_server_that_comes_back_at_once_is_not_refused_for_what_it_wanted_before(kinds: tuple[str, ...]) -> None:
+    much = b"".join(b"RS+ $G much.%d\r\n" % n for n in range(MUCH))
+    with cluster(kinds, [f"nats.cluster-max-interest={MUCH}"]) as (member,):
+        client = asking(member)
+        for _ in range(4):
+            wire = RouteWire.joined(member.route_port)
+            wire.send(much)
+            assert not [line for line in wire.barrier() if line.startswith(b"-ERR")]
+            wait_until(lambda: not nobody_wants(client, b"much.%d" % (MUCH - 1)), "it is wanted")
+            wire.send(b"RS+ $G more\r\nPING\r\n")
+            assert wire.rest().endswith(b"-ERR 'maximum subscriptions exceeded'\r\n")
+            wire.close()
+        wait_until(lambda: nobody_wants(client, b"much.0"), "it is gone")
+        client.close()
+
+
+def test_what_clients_of_an_acceptor_wanted_goes_with_it_but_for_what_others_want() -> None:
+    with cluster((OURS_3,)) as (member,):
+        wire = RouteWire.joined(member.route_port)
+        wanted: dict[bytes, bytes] = {}
+
+        def listen() -> dict[bytes, bytes]:
+            for line in wire.barrier():
+                words = line.split()
+                if words[0] == b"RS+" and words[1] == b"$G":
+                    wanted[words[2]] = words[-1] if len(words) > 3 else b""
+                elif words[0] == b"RS-" and words[1] == b"$G":
+                    wanted.pop(words[2], None)
+            return wanted
+
+        clients = [member.client(b"SUB all a\r\nSUB jobs workers j\r\n") for _ in range(12)]
+        each = MUCH // len(clients)
+        for number, client in enumerate(clients):
+            client.send(b"".join(b"SUB much.%d %d\r\n" % (n, n) for n in range(number * each, (number + 1) * each)))
+        for client in clients:
+            client.barrier()
+        wait_until(lambda: len(listen()) == MUCH + 2 and wanted[b"jobs"] == b"12", "the other server knows all")
+        victim = next(pid for pid in member.pids() if comm_of(pid) == "mq-acceptor-1")
+        os.kill(victim, signal.SIGKILL)
+        for client in clients:
+            client.barrier()
+        left = [number for number, client in enumerate(clients) if not client.heard.closed]
+        assert 0 < len(left) < len(clients)
+        every = {b"much.%d" % n for number in left for n in range(number * each, (number + 1) * each)}
+
+        def knows_what_is_left() -> bool:
+            return listen().keys() == every | {b"all", b"jobs"} and wanted[b"jobs"] == b"%d" % len(left)
+
+        wait_until(knows_what_is_left, "the other server knows what is left")
+        for one in (wire, *clients):
             one.close()

@@ -317,7 +317,6 @@ static void stopped(void *state) {
     struct nats_server *server = state;
     nats_leaving_free(server, freed);
     nats_permissions_close(&server->permissions);
-    for (uint32_t other = 0; other < NATS_OTHERS; other++) nats_forget_remotes(NULL, server, other);
     for (uint32_t other = 0; other < BOARD_MAX_ACCEPTORS; other++) {
         free(server->peers[other].waiting.items);
         free(server->peers[other].accounts);

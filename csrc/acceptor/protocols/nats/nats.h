@@ -120,8 +120,21 @@ _Static_assert(NATS_MAX_CONTROL_LINE <= UINT16_MAX + 1, "a sid is shorter than t
 struct nats_remote {
     struct subject_entry entry; /* first */
     struct nats_remote *next, *previous;
-    uint32_t account;
-    uint32_t other;
+    uint16_t account;
+    uint16_t other;
+    uint32_t epoch; /* of the other: see nats_has_left */
+};
+_Static_assert(NATS_MAX_ACCOUNTS <= UINT16_MAX + 1 && NATS_OTHERS <= UINT16_MAX, "each has a number");
+
+struct nats_remotes {
+    struct nats_remote *first, *last;
+};
+
+/* One of those who want something. When it goes it begins a new epoch, and its number is free. */
+struct nats_other {
+    struct nats_remotes wanted;
+    uint32_t count; /* of them */
+    uint32_t epoch;
 };
 
 /* Another acceptor. What we told it has a number; what it has confirmed is up to one. */
@@ -137,9 +150,7 @@ struct nats_peer {
 struct nats_route_link {
     struct connection *connection;  /* NULL: another acceptor has it, or nobody */
     struct connection_list waiting; /* publishers, as long as it is full */
-    uint32_t wanted;                /* there: so many struct nats_remote */
     bool full;
-    bool leaving; /* it has ended, and what was wanted is not all forgotten yet */
 };
 
 /* Subjects whose messages are kept in topics. */
@@ -172,11 +183,12 @@ struct nats_server {
     uint8_t *kept; /* scratch for what is to be kept, with its headers */
     size_t kept_room;
     struct nats_peer peers[BOARD_MAX_ACCEPTORS];
-    struct nats_remote *remotes[NATS_OTHERS];
+    struct nats_other others[NATS_OTHERS];
     struct nats_route_link links[NATS_ROUTES]; /* by the number that each is among others, less that of the first */
     uint32_t route_count;                      /* that this acceptor has */
+    uint32_t last_link;                        /* that one was given */
     uint32_t max_interest;                     /* of all servers together */
-    uint64_t interest, interest_bytes;         /* of them, and its text */
+    uint64_t interest, interest_bytes;         /* of them, and its text; with what is to be forgotten */
     uint32_t full_route;                       /* that was given a message lately and is full; 0: none */
     uint64_t stamps[NATS_OTHERS], stamp;       /* who has been seen to */
     uint64_t told;                             /* the number of what was told, or passed on, to others last */
@@ -195,7 +207,7 @@ struct nats_server {
     struct connection *orphaned; /* closed meanwhile */
 
     struct connection *leaving; /* closed, with subscriptions that are still to go: by next_orphaned */
-    uint32_t leaving_links;     /* so many routes */
+    struct nats_remotes left;   /* what others wanted who have gone; of routes first */
 
     uint8_t last_words[NATS_LAST_WORDS_BYTES]; /* of a connection that ends */
 };
@@ -248,6 +260,11 @@ struct nats {
     bool is_member;       /* it counts as one of its account */
     struct connection *next_orphaned;
 };
+
+/* What one wanted that has gone is nobody's, and to be forgotten. */
+static inline bool nats_has_left(const struct nats_server *server, const struct nats_remote *r) {
+    return r->epoch != server->others[r->other].epoch;
+}
 
 static inline struct nats *nats_of(const struct connection *c) {
     return connection_state(c);
@@ -330,10 +347,10 @@ bool nats_let_go_some(struct acceptor *a, struct connection *c, size_t *left);
 
 /* A client has gone: what it has subscribed to goes, if that is much in pieces. */
 void nats_client_left(struct acceptor *a, struct connection *c);
-/* A route has ended: what was wanted there is nobody's now. */
-void nats_route_left(struct acceptor *a, struct nats_server *server, uint32_t route);
-/* All of it at once: its number is another's. */
-void nats_route_is_anew(struct nats_server *server, uint32_t route);
+/* One of the others has gone: what it wanted is nobody's now. */
+void nats_other_left(struct acceptor *a, struct nats_server *server, uint32_t other);
+/* Whether servers may want one thing more. What is to be forgotten anyway makes room for it. */
+bool nats_may_hear(struct nats_server *server);
 void nats_leave_on(struct acceptor *a, void *state);
 /* What has not been forgotten when the acceptor ends. `freed`: gives back what a connection refers to. */
 void nats_leaving_free(struct nats_server *server, void (*freed)(struct connection *));
@@ -410,7 +427,6 @@ void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
 bool nats_may_serve(const struct acceptor *a, const void *state);
-void nats_forget_remotes(struct acceptor *a, struct nats_server *server, uint32_t other);
 /* ... and nobody is told. */
 void nats_forget_remote(struct nats_server *server, struct nats_remote *wanted);
 /* Others have to know of an account before they hear of anything in it. */

@@ -65,13 +65,15 @@ struct abroad {
     struct nats_chosen chosen;
 };
 
-static uint32_t other_of(const struct subject_entry *entry) {
-    return ((const struct nats_remote *)(const void *)entry)->other;
+static const struct nats_remote *remote_of(const struct subject_entry *entry) {
+    return (const struct nats_remote *)(const void *)entry;
 }
 
-static bool may_choose(const struct nats_server *server, uint32_t other, uint32_t end, uint64_t tried) {
-    if (other >= end) return false;
-    return nats_is_route(other) ? !nats_link_of(server, other)->leaving : (tried & bit_of(other)) == 0;
+static bool may_choose(const struct nats_server *server, const struct subject_entry *entry, uint32_t end,
+                       uint64_t tried) {
+    const struct nats_remote *r = remote_of(entry);
+    if (r->other >= end || nats_has_left(server, r)) return false;
+    return nats_is_route(r->other) || (tried & bit_of(r->other)) == 0;
 }
 
 static uint64_t other_weight(const struct nats_server *server, struct subject_entries *entries, uint32_t end,
@@ -79,7 +81,7 @@ static uint64_t other_weight(const struct nats_server *server, struct subject_en
     struct subject_entry **items = subject_entries_items(entries);
     uint64_t weight = 0;
     for (uint32_t i = 0; i < entries->count; i++)
-        if (may_choose(server, other_of(items[i]), end, tried)) weight += items[i]->weight;
+        if (may_choose(server, items[i], end, tried)) weight += items[i]->weight;
     return weight;
 }
 
@@ -93,9 +95,9 @@ static uint64_t others_weight(const struct nats_server *server, struct subject_p
     return weight;
 }
 
-/* Who leaves weighs nothing any more. */
+/* Who has left weighs nothing any more. */
 static uint64_t weight_abroad(const struct nats_server *server, const struct abroad *abroad, struct text name) {
-    if (server->leaving_links > 0) return others_weight(server, abroad->patterns, abroad->count, name, NATS_OTHERS, 0);
+    if (server->left.first != NULL) return others_weight(server, abroad->patterns, abroad->count, name, NATS_OTHERS, 0);
     return weight_of(abroad->patterns, 0, abroad->count, name);
 }
 
@@ -103,15 +105,14 @@ static uint64_t weight_abroad(const struct nats_server *server, const struct abr
 static void look_abroad(struct nats_delivery *d, struct nats_account *account, struct abroad *abroad, uint32_t end) {
     const struct text *subject = &d->message->subject;
     uint64_t stamp = ++d->server->stamp;
-    for (uint32_t n = 0; d->server->leaving_links > 0 && n < NATS_ROUTES; n++)
-        if (d->server->links[n].leaving) d->server->stamps[BOARD_MAX_ACCEPTORS + n] = stamp;
     abroad->count =
         subjects_match(account->remote, d->server->remote_walk, subject->at, subject->bytes, &abroad->patterns);
     for (size_t i = 0; i < abroad->count; i++) {
         struct subject_entry **items = subject_entries_items(&abroad->patterns[i]->alone);
         for (uint32_t n = 0; n < abroad->patterns[i]->alone.count; n++) {
-            uint32_t other = other_of(items[n]);
-            if (other >= end || d->server->stamps[other] == stamp) continue;
+            const struct nats_remote *r = remote_of(items[n]);
+            uint32_t other = r->other;
+            if (other >= end || d->server->stamps[other] == stamp || nats_has_left(d->server, r)) continue;
             d->server->stamps[other] = stamp;
             abroad->alone.other[abroad->alone.count++] = (uint16_t)other;
         }
@@ -144,7 +145,7 @@ static void choose(struct nats_delivery *d, struct abroad *abroad, const struct 
     struct nats_chosen *chosen = &abroad->chosen;
     size_t bytes = nats_group_bytes(name.bytes);
     if (entry == NULL || !make_room(d, abroad, bytes)) return;
-    chosen->other[chosen->count] = other_of(entry);
+    chosen->other[chosen->count] = remote_of(entry)->other;
     chosen->name[chosen->count++] = name;
     chosen->bytes += bytes;
     abroad->any = true;
@@ -155,7 +156,7 @@ static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, size_t
                           const struct subject_group *group) {
     struct text name = {(const uint8_t *)group->name, group->name_bytes};
     const struct subject_entry *entry;
-    if (d->server->leaving_links > 0)
+    if (d->server->left.first != NULL)
         entry = nats_pick_other(d->server, abroad->patterns, abroad->count, name, NATS_OTHERS, 0);
     else
         entry = subject_group_pick(abroad->patterns, at, abroad->count, group, nats_random(d->server));
@@ -331,7 +332,7 @@ struct subject_entry *nats_pick_other(struct nats_server *server, struct subject
         if (g == NULL) continue;
         struct subject_entry **items = subject_entries_items(&g->entries);
         for (uint32_t n = 0; n < g->entries.count; n++) {
-            if (!may_choose(server, other_of(items[n]), end, tried)) continue;
+            if (!may_choose(server, items[n], end, tried)) continue;
             if (left < items[n]->weight) return items[n];
             left -= items[n]->weight;
         }

@@ -117,7 +117,7 @@ static size_t put_all_wanted(const struct nats_server *server, const struct nats
                              size_t limit) {
     size_t at = 0;
     uint32_t place = 0;
-    const struct nats_remote *wanted = r->other != 0 ? server->remotes[r->other] : NULL;
+    const struct nats_remote *wanted = r->other != 0 ? server->others[r->other].wanted.first : NULL;
     for (; wanted != NULL; wanted = wanted->next, place++)
         if (place >= from && !put_wanted(server, r, wanted, place, out, limit, &at)) break;
     return at;

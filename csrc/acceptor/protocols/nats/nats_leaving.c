@@ -1,9 +1,10 @@
-/* What is forgotten in pieces: what a server wanted that has gone, and what a client that has gone subscribed to. There may be
- * millions of either, and nobody else is to wait for them.
+/* What is forgotten in pieces: what a server, or another acceptor, wanted that has gone, and what a client that has gone
+ * subscribed to. There may be millions of each, and nobody else is to wait for them.
  *
- * It is nobody's from the beginning: a message is given to no connection that is closed, and for no route that is leaving, whose
- * number is no other's until all is forgotten. Other servers are told of a client's subjects as each goes: until then they send
- * what nobody here wants any more, as they would if it was on its way.
+ * It is nobody's from the beginning: a message is given to no connection that is closed, and for nobody whose epoch has ended.
+ * Who comes back, or gets the number of one that has gone, begins with nothing. Other servers are told of the subjects of a
+ * client, or of another acceptor's clients, as each goes: until then they send what nobody here wants any more, as they would
+ * if it was on its way.
  */
 #include <stdlib.h>
 
@@ -12,28 +13,40 @@
 /* In a turn. */
 enum { FORGOTTEN_AT_ONCE = 2048 };
 
-/* --- routes ------------------------------------------------------------------------------------------------------- */
+/* --- others ------------------------------------------------------------------------------------------------------- */
 
-static void forget_some(struct nats_server *server, uint32_t route, size_t *left) {
-    struct nats_route_link *link = nats_link_of(server, route);
-    for (; server->remotes[route] != NULL && *left > 0; --*left) nats_forget_remote(server, server->remotes[route]);
-    if (server->remotes[route] != NULL || !link->leaving) return;
-    link->leaving = false;
-    server->leaving_links--;
+/* Before or behind what is to be forgotten already. */
+static void put_to(struct nats_remotes *left, struct nats_remotes more, bool before) {
+    struct nats_remotes one = before ? more : *left, other = before ? *left : more;
+    *left =
+        (struct nats_remotes){one.first != NULL ? one.first : other.first, other.last != NULL ? other.last : one.last};
+    if (one.last == NULL || other.first == NULL) return;
+    one.last->next = other.first;
+    other.first->previous = one.last;
 }
 
-void nats_route_left(struct acceptor *a, struct nats_server *server, uint32_t route) {
-    struct nats_route_link *link = nats_link_of(server, route);
-    size_t left = FORGOTTEN_AT_ONCE;
-    if (!link->leaving) server->leaving_links++;
-    link->leaving = true;
-    forget_some(server, route, &left);
-    if (link->leaving) codec_left(a, server->protocol);
+void nats_other_left(struct acceptor *a, struct nats_server *server, uint32_t number) {
+    struct nats_other *other = &server->others[number];
+    put_to(&server->left, other->wanted, nats_is_route(number));
+    *other = (struct nats_other){.epoch = other->epoch + 1};
+    if (server->left.first != NULL) codec_left(a, server->protocol);
 }
 
-void nats_route_is_anew(struct nats_server *server, uint32_t route) {
-    size_t all = SIZE_MAX;
-    forget_some(server, route, &all);
+bool nats_may_hear(struct nats_server *server) {
+    const uint64_t most_bytes = (uint64_t)server->max_interest * NATS_INTEREST_BYTES;
+    while (server->interest >= server->max_interest || server->interest_bytes >= most_bytes) {
+        if (server->left.first == NULL || !nats_is_route(server->left.first->other)) return false;
+        nats_forget_remote(server, server->left.first);
+    }
+    return true;
+}
+
+/* Other acceptors hear of a route's end by themselves. */
+static void forget_some(struct acceptor *a, struct nats_server *server, size_t left) {
+    for (struct nats_remote *r; (r = server->left.first) != NULL && left > 0; left--) {
+        if (!nats_is_route(r->other)) nats_tell_routes_of(a, server, r, 0);
+        nats_forget_remote(server, r);
+    }
 }
 
 /* --- clients ------------------------------------------------------------------------------------------------------ */
@@ -62,12 +75,17 @@ void nats_leave_on(struct acceptor *a, void *state) {
     struct nats_server *server = state;
     size_t left = FORGOTTEN_AT_ONCE;
     let_go_on(a, server, &left);
-    for (uint32_t n = 0; server->leaving_links > 0 && n < NATS_ROUTES; n++)
-        if (server->links[n].leaving) forget_some(server, BOARD_MAX_ACCEPTORS + n, &left);
-    if (server->leaving != NULL || server->leaving_links > 0) codec_left(a, server->protocol);
+    forget_some(a, server, FORGOTTEN_AT_ONCE);
+    if (server->leaving != NULL || server->left.first != NULL) codec_left(a, server->protocol);
+}
+
+static void forget_all(struct nats_server *server, const struct nats_remotes *list) {
+    while (list->first != NULL) nats_forget_remote(server, list->first);
 }
 
 void nats_leaving_free(struct nats_server *server, void (*freed)(struct connection *)) {
+    for (uint32_t other = 0; other < NATS_OTHERS; other++) forget_all(server, &server->others[other].wanted);
+    forget_all(server, &server->left);
     while (server->leaving != NULL) {
         struct connection *c = server->leaving;
         struct nats *n = nats_of(c);

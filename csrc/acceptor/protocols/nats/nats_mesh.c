@@ -112,7 +112,7 @@ static void tell_route_entries(const struct telling *t, struct subject_entries *
     struct subject_entry **items = subject_entries_items(entries);
     for (uint32_t n = 0; n < entries->count; n++) {
         const struct nats_remote *r = (const struct nats_remote *)(const void *)items[n];
-        if (!nats_is_route(r->other) || nats_link_of(t->server, r->other)->leaving) continue;
+        if (!nats_is_route(r->other) || nats_has_left(t->server, r)) continue;
         i->route = r->other;
         i->weight = r->entry.weight;
         send_interest(t->a, t->server, t->other, i, p->text, queue);
@@ -196,8 +196,8 @@ void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t ro
 
 /* --- what others want --------------------------------------------------------------------------------------------- */
 
-static struct nats_remote *find_remote(const struct nats_account *account, uint32_t other, struct text subject,
-                                       struct text queue) {
+static struct nats_remote *find_remote(const struct nats_server *server, const struct nats_account *account,
+                                       uint32_t other, struct text subject, struct text queue) {
     struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
     if (p == NULL) return NULL;
     struct subject_group *g = queue.bytes > 0 ? subject_find_group(p, queue.at, queue.bytes) : NULL;
@@ -205,7 +205,7 @@ static struct nats_remote *find_remote(const struct nats_account *account, uint3
     struct subject_entries *entries = g != NULL ? &g->entries : &p->alone;
     for (uint32_t i = 0; i < entries->count; i++) {
         struct nats_remote *r = (struct nats_remote *)(void *)subject_entries_items(entries)[i];
-        if (r->other == other) return r;
+        if (r->other == other && !nats_has_left(server, r)) return r;
     }
     return NULL;
 }
@@ -216,43 +216,38 @@ static void count_interest(struct nats_server *server, const struct nats_remote 
     if (!nats_is_route(r->other)) return;
     server->interest += more ? 1 : UINT64_MAX;
     server->interest_bytes += more ? bytes : -bytes;
-    nats_link_of(server, r->other)->wanted += more ? 1 : UINT32_MAX;
 }
 
 void nats_forget_remote(struct nats_server *server, struct nats_remote *r) {
+    struct nats_other *other = &server->others[r->other];
+    bool has_left = nats_has_left(server, r);
+    struct nats_remotes *list = has_left ? &server->left : &other->wanted;
     count_interest(server, r, false);
-    if (r->previous != NULL)
-        r->previous->next = r->next;
-    else
-        server->remotes[r->other] = r->next;
-    if (r->next != NULL) r->next->previous = r->previous;
+    if (!has_left) other->count--;
+    *(r->previous != NULL ? &r->previous->next : &list->first) = r->next;
+    *(r->next != NULL ? &r->next->previous : &list->last) = r->previous;
     subjects_remove(server->accounts[r->account].remote, &r->entry);
     free(r);
-}
-
-void nats_forget_remotes(struct acceptor *a, struct nats_server *server, uint32_t other) {
-    while (server->remotes[other] != NULL) {
-        struct nats_remote *r = server->remotes[other];
-        if (a != NULL && !nats_is_route(other)) nats_tell_routes_of(a, server, r, 0);
-        nats_forget_remote(server, r);
-    }
 }
 
 /* Without memory for it we would not be the server that its clients think they are on. */
 static struct nats_remote *add_remote(struct nats_server *server, uint32_t other, uint32_t number, struct text subject,
                                       struct text queue, uint32_t weight) {
     struct nats_account *account = &server->accounts[number];
+    struct nats_remotes *list = &server->others[other].wanted;
     struct nats_remote *r = calloc(1, sizeof *r);
     bool first;
     if (r == NULL) abort();
     r->entry.weight = weight;
-    r->account = number;
-    r->other = other;
+    r->account = (uint16_t)number;
+    r->other = (uint16_t)other;
+    r->epoch = server->others[other].epoch;
     if (!subjects_add(account->remote, &r->entry, subject.at, subject.bytes, queue.at, queue.bytes, &first)) abort();
     count_interest(server, r, true);
-    r->next = server->remotes[other];
-    if (r->next != NULL) r->next->previous = r;
-    server->remotes[other] = r;
+    server->others[other].count++;
+    r->next = list->first;
+    *(r->next != NULL ? &r->next->previous : &list->last) = r;
+    list->first = r;
     return r;
 }
 
@@ -292,9 +287,8 @@ static void pass_interest(struct acceptor *a, struct nats_server *server, const 
 void nats_hear_interest(struct acceptor *a, struct nats_server *server, uint32_t other, uint32_t number,
                         struct text subject, struct text queue, uint32_t weight) {
     struct nats_account *account = &server->accounts[number];
-    if (nats_is_route(other) && nats_link_of(server, other)->leaving) nats_route_is_anew(server, other);
     if (account->remote == NULL && (account->remote = subjects_new(server->key)) == NULL) abort();
-    struct nats_remote *r = find_remote(account, other, subject, queue);
+    struct nats_remote *r = find_remote(server, account, other, subject, queue);
     if (r == NULL && weight == 0) return;
     if (r != NULL && weight > 0) {
         if (r->entry.weight == weight) return;
@@ -331,13 +325,13 @@ static void hear_told(struct acceptor *a, struct nats_server *server, uint32_t o
 
 static void hear_lost(struct acceptor *a, struct nats_server *server, uint64_t route) {
     if (route >= NATS_OTHERS || !nats_is_route((uint32_t)route)) return;
-    nats_route_left(a, server, (uint32_t)route);
+    nats_other_left(a, server, (uint32_t)route);
     nats_wake_route(a, server, (uint32_t)route);
 }
 
 void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other) {
     struct nats_server *server = state;
-    nats_forget_remotes(a, server, other);
+    nats_other_left(a, server, other);
     /* With the acceptor that has the routes all that is behind them is gone. */
     for (uint32_t n = 0; other == NATS_ROUTING_ACCEPTOR && n < NATS_ROUTES; n++)
         hear_lost(a, server, BOARD_MAX_ACCEPTORS + n);

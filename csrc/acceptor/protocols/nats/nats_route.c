@@ -95,12 +95,6 @@ static uint32_t account_in(const struct acceptor *a, struct connection *c, const
     return number;
 }
 
-/* A server that wants without end takes no memory from others. */
-static bool may_hear(const struct nats_server *server) {
-    return server->interest < server->max_interest &&
-           server->interest_bytes < (uint64_t)server->max_interest * NATS_INTEREST_BYTES;
-}
-
 static bool is_moving(const struct nats_server *server, const struct nats_route *r, uint32_t account) {
     return server->accounts[account].routes == NATS_MOVING && r->account == 0 && (r->flags & ROUTE_NO_POOL) == 0;
 }
@@ -129,7 +123,7 @@ static bool take_interest(struct acceptor *a, struct connection *c, const struct
     }
     bool may = !wanted || r->permissions == NULL ||
                nats_may_subscribe(&server->permissions, r->permissions, subject, (struct text){0});
-    if (may && wanted && !may_hear(server)) {
+    if (may && wanted && !nats_may_hear(server)) {
         end(a, c, "maximum subscriptions exceeded");
         return true;
     }
@@ -412,32 +406,37 @@ static void closed(struct acceptor *a, struct connection *c) {
     nats_link_of(server, r->other)->connection = NULL;
     server->route_count--;
     nats_tell_lost(a, server, r->other);
-    nats_route_left(a, server, r->other);
+    nats_other_left(a, server, r->other);
     nats_wake_route(a, server, r->other);
     r->other = 0;
 }
 
 /* --- what Python says of a route ---------------------------------------------------------------------------------- */
 
+/* By turns: what other acceptors have on their way for one that has just ended is not for the next. 0: there can be no more. */
+static uint32_t free_link(struct nats_server *server) {
+    for (uint32_t n = 0; n < NATS_ROUTES; n++) {
+        server->last_link = (server->last_link + 1) % NATS_ROUTES;
+        if (server->links[server->last_link].connection == NULL) return BOARD_MAX_ACCEPTORS + server->last_link;
+    }
+    return 0;
+}
+
 /* It is known who the server is: it is one of those who want something from now on, and is told what is wanted here. */
 static int64_t join(struct acceptor *a, struct connection *c, const struct codec_call *k) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
-    uint32_t free_link = 0;
     if (r->other != 0 || c->closed || c->closing) return CALL_CLOSED;
     r->account = 0;
     if (k->bytes_count > 0) {
         r->account = nats_account_named(server, (struct text){k->bytes, k->bytes_count});
         if (r->account == 0) return CALL_REFUSED;
     }
-    while (free_link < NATS_ROUTES && (server->links[free_link].connection != NULL || server->links[free_link].leaving))
-        free_link++;
-    if (free_link == NATS_ROUTES) return CALL_REFUSED;
-    r->other = BOARD_MAX_ACCEPTORS + free_link;
+    if ((r->other = free_link(server)) == 0) return CALL_REFUSED;
     r->flags |= (uint32_t)(k->value & (ROUTE_HEADERS | ROUTE_NO_POOL));
     r->pool_index = (uint32_t)(k->value >> 16 & 0xffff);
     r->pool_size = (uint32_t)(k->value >> 32 & 0xffff);
-    server->links[free_link].connection = c;
+    nats_link_of(server, r->other)->connection = c;
     server->route_count++;
     nats_tell_route(a, server, c);
     return c->closed ? CALL_CLOSED : CALL_DONE;
@@ -446,7 +445,7 @@ static int64_t join(struct acceptor *a, struct connection *c, const struct codec
 /* For monitoring: 64-bit numbers in two parts each, the lower first. */
 static int64_t figures(const struct acceptor *a, const struct connection *c, const struct codec_call *k) {
     const struct nats_route *r = route_of(c);
-    uint64_t patterns = r->other != 0 ? nats_link_of(route_server(a, c), r->other)->wanted : 0;
+    uint64_t patterns = r->other != 0 ? route_server(a, c)->others[r->other].count : 0;
     const uint64_t numbers[] = {
         r->counted[ROUTE_IN_MESSAGES],
         r->counted[ROUTE_IN_BYTES],

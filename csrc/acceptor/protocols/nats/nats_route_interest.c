@@ -39,9 +39,9 @@ static uint64_t weight_kept(const struct nats_server *server, uint32_t account, 
     return account == NATS_GLOBAL_ACCOUNT ? weight_bound(&server->bound, subject, queue) : 0;
 }
 
-/* By acceptors other than `except`. */
-static uint64_t weight_there(const struct nats_account *account, struct text subject, struct text queue,
-                             uint32_t except) {
+/* By acceptors; but for `except`, if that is not NULL. */
+static uint64_t weight_there(const struct nats_server *server, const struct nats_account *account, struct text subject,
+                             struct text queue, const struct nats_remote *except) {
     if (account->remote == NULL) return 0;
     struct subject_pattern *p = subjects_find(account->remote, subject.at, subject.bytes);
     if (p == NULL) return 0;
@@ -51,8 +51,8 @@ static uint64_t weight_there(const struct nats_account *account, struct text sub
     struct subject_entry **items = subject_entries_items(entries);
     uint64_t weight = 0;
     for (uint32_t i = 0; i < entries->count; i++) {
-        uint32_t other = ((const struct nats_remote *)(const void *)items[i])->other;
-        if (!nats_is_route(other) && other != except) weight += items[i]->weight;
+        const struct nats_remote *r = (const struct nats_remote *)(const void *)items[i];
+        if (!nats_is_route(r->other) && r != except && !nats_has_left(server, r)) weight += items[i]->weight;
     }
     return weight;
 }
@@ -79,7 +79,7 @@ static void say_if_new(struct acceptor *a, struct nats_server *server, uint32_t 
 
 void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
                       struct text queue, uint32_t weight) {
-    uint64_t others = weight_there(&server->accounts[account], subject, queue, NATS_OTHERS) +
+    uint64_t others = weight_there(server, &server->accounts[account], subject, queue, NULL) +
                       weight_kept(server, account, subject, queue);
     say_if_new(a, server, account, subject, queue, weight, others);
 }
@@ -91,7 +91,7 @@ void nats_tell_routes_of(struct acceptor *a, struct nats_server *server, const s
     const struct subject_group *g = r->entry.group;
     struct text subject = {(const uint8_t *)p->text, p->bytes}, queue = {0};
     if (g != NULL) queue = (struct text){(const uint8_t *)g->name, g->name_bytes};
-    uint64_t others = weight_here(account, subject, queue) + weight_there(account, subject, queue, r->other) +
+    uint64_t others = weight_here(account, subject, queue) + weight_there(server, account, subject, queue, r) +
                       weight_kept(server, r->account, subject, queue);
     say_if_new(a, server, r->account, subject, queue, weight, others);
 }
@@ -113,7 +113,7 @@ static void tell_changed(const struct rebinding *r, const struct subject_pattern
     const struct nats_account *account = &r->server->accounts[NATS_GLOBAL_ACCOUNT];
     struct text subject = {(const uint8_t *)p->text, p->bytes};
     uint64_t before = weight_bound(r->before, subject, queue), now = weight_bound(&r->server->bound, subject, queue);
-    uint64_t others = weight_here(account, subject, queue) + weight_there(account, subject, queue, NATS_OTHERS);
+    uint64_t others = weight_here(account, subject, queue) + weight_there(r->server, account, subject, queue, NULL);
     if (before == now || (queue.bytes == 0 && others > 0)) return;
     say_to_all(r->a, r->server, NATS_GLOBAL_ACCOUNT, subject, queue, others + now);
 }
@@ -177,7 +177,7 @@ static void tell_otherwise(const struct nats_telling *t, struct text subject, st
 static void tell(struct nats_telling *t, struct text subject, struct text queue) {
     const struct nats_account *account = &t->server->accounts[t->account];
     uint64_t here = weight_here(account, subject, queue);
-    uint64_t there = weight_there(account, subject, queue, NATS_OTHERS);
+    uint64_t there = weight_there(t->server, account, subject, queue, NULL);
     if (t->what != OF_CLIENTS_HERE && here > 0) return;
     if (t->what == OF_BINDINGS && there > 0) return;
     uint64_t weight = here + there + weight_kept(t->server, t->account, subject, queue);
@@ -279,7 +279,8 @@ void nats_tell_route_of(struct acceptor *a, struct nats_server *server, struct c
 /* What servers have said of it on this connection is forgotten: they say it on another. */
 void nats_route_forget(struct acceptor *a, struct nats_server *server, const struct connection *c, uint32_t account) {
     uint32_t other = route_of(c)->other;
-    for (struct nats_remote *wanted = server->remotes[other], *next; other != 0 && wanted != NULL; wanted = next) {
+    for (struct nats_remote *wanted = server->others[other].wanted.first, *next; other != 0 && wanted != NULL;
+         wanted = next) {
         next = wanted->next;
         if (wanted->account == account) nats_unhear(a, server, wanted);
     }
@@ -287,7 +288,7 @@ void nats_route_forget(struct acceptor *a, struct nats_server *server, const str
 
 /* What it wants and may not have any more is forgotten. */
 static void forget_forbidden(struct acceptor *a, struct nats_server *server, const struct nats_route *r) {
-    for (struct nats_remote *wanted = server->remotes[r->other], *next; wanted != NULL; wanted = next) {
+    for (struct nats_remote *wanted = server->others[r->other].wanted.first, *next; wanted != NULL; wanted = next) {
         next = wanted->next;
         const struct subject_pattern *p = wanted->entry.pattern;
         struct text subject = {(const uint8_t *)p->text, p->bytes};
