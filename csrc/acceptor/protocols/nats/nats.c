@@ -165,13 +165,22 @@ static size_t refuse(struct acceptor *a, struct connection *c, size_t bytes) {
     return bytes;
 }
 
+/* Nobody wants what a client's INFO says, but it has to be something: a look at its ends will do. */
+static bool is_object(const uint8_t *at, const uint8_t *end) {
+    while (at < end && nats_is_between(*at, false)) at++;
+    while (at < end && nats_is_between(end[-1], false)) end--;
+    size_t bytes = (size_t)(end - at);
+    return bytes >= 2 && ((at[0] == '{' && end[-1] == '}') || (bytes == 4 && memcmp(at, "null", 4) == 0));
+}
+
 static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb, const uint8_t *data,
                         size_t word_bytes, size_t line_bytes, size_t bytes) {
     const uint8_t *end = data + line_bytes - 1;
     if (end > data && end[-1] == '\r') end--;
     struct nats_arguments k = {.count = 0};
     if (verb != VERB_PING && verb != VERB_PONG && verb != VERB_OK)
-        k.count = nats_split(data + word_bytes, end, k.items, NATS_MAX_ARGUMENTS);
+        k.count =
+            nats_split(data + word_bytes, end, k.items, NATS_MAX_ARGUMENTS, verb == VERB_PUB || verb == VERB_HPUB);
     bool good = true;
     switch (verb) {
     case VERB_PUB:
@@ -188,8 +197,8 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
         take_connect(a, c);
         reply_by_python(a, c, data, (size_t)(end - data));
         break;
-    case VERB_OK:
-    case VERB_INFO: break;
+    case VERB_INFO: good = is_object(data + word_bytes, end); break;
+    case VERB_OK: break;
     default: good = false; break;
     }
     if (!good && !c->closed) nats_hang_up(a, c, NATS_PROTOCOL_VIOLATION);

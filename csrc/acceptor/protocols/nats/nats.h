@@ -225,6 +225,7 @@ enum nats_flag {
     NATS_OWED_OK = 256,        /* of a SUB that others have to confirm */
     NATS_DENIED_SOME = 2048,   /* of what its subscriptions match */
     NATS_MAY_BE_NOBODY = 1024, /* who does not begin with CONNECT: Python says who that is */
+    NATS_COMPLAINED = 4096,    /* of the subject of what it is publishing, whose payload is not all there */
     NATS_OF_SERVER = 1 << 20,  /* the server's own: nobody is shown it */
     NATS_SNIFF = 512,          /* Python wants to know the first byte, or that none came until the deadline */
 };

@@ -37,13 +37,19 @@ static inline uint32_t nats_word_of(const struct nats_word *words, size_t count,
     return NATS_WORD_WRONG;
 }
 
+/* Of what is not published a CR is as good as a blank between arguments. */
+static inline bool nats_is_between(uint8_t byte, bool published) {
+    return nats_is_blank(byte) || (byte == '\r' && !published);
+}
+
 /* How many arguments there are; the first `limit` of them are taken. */
-static inline size_t nats_split(const uint8_t *at, const uint8_t *end, struct text *items, size_t limit) {
+static inline size_t nats_split(const uint8_t *at, const uint8_t *end, struct text *items, size_t limit,
+                                bool published) {
     size_t count = 0;
     while (at < end) {
-        while (at < end && nats_is_blank(*at)) at++;
+        while (at < end && nats_is_between(*at, published)) at++;
         const uint8_t *begin = at;
-        while (at < end && !nats_is_blank(*at)) at++;
+        while (at < end && !nats_is_between(*at, published)) at++;
         if (at == begin) break;
         if (count < limit) items[count] = (struct text){begin, (size_t)(at - begin)};
         count++;

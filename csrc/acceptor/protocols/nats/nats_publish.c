@@ -145,6 +145,18 @@ static bool is_literal(struct text subject) {
     return subject_pattern_is_valid(subject.at, subject.bytes) && !subject_has_wildcard(subject.at, subject.bytes);
 }
 
+/* Once, as soon as its line is there, whatever becomes of its payload. */
+static void look_at_subject(struct acceptor *a, struct connection *c, const struct nats_message *m, bool is_whole) {
+    if (!nats_is(c, NATS_PEDANTIC)) return;
+    bool complained = nats_is(c, NATS_COMPLAINED);
+    if (!complained && !is_literal(m->subject)) {
+        nats_say_error(a, c, "Invalid Publish Subject");
+        complained = true;
+    }
+    nats_of(c)->flags &= ~(uint32_t)NATS_COMPLAINED;
+    if (complained && !is_whole) nats_of(c)->flags |= NATS_COMPLAINED;
+}
+
 /* A server that takes less than is published for it holds its publishers up, until it takes that or is cut off. */
 static void wait_for_route(struct acceptor *a, struct connection *c) {
     struct nats_server *server = nats_server_of(a, c);
@@ -170,14 +182,18 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
     bool wrong = (there > m->payload_bytes && m->payload[m->payload_bytes] != '\r') ||
                  (there > m->payload_bytes + 1 && m->payload[m->payload_bytes + 1] != '\n');
     if (wrong) {
-        nats_end(a, c, NATS_PROTOCOL_VIOLATION, NATS_UNKNOWN_OPERATION);
+        look_at_subject(a, c, m, true);
+        if (!c->closed) nats_end(a, c, NATS_PROTOCOL_VIOLATION, NATS_UNKNOWN_OPERATION);
         return bytes;
     }
-    if (there < m->payload_bytes + CRLF_BYTES) return 0;
+    if (there < m->payload_bytes + CRLF_BYTES) {
+        look_at_subject(a, c, m, false);
+        return 0;
+    }
     if (is_question(server, m) && !may_do_alone(c)) return 0;
     if (a->mesh_there != 0 && !mesh_may_send(a, c, a->mesh_there)) return 0;
     if (server->bound.subjects != NULL && !nats_may_keep(a, c, m)) return 0;
-    if (nats_is(c, NATS_PEDANTIC) && !is_literal(m->subject)) nats_say_error(a, c, "Invalid Publish Subject");
+    look_at_subject(a, c, m, true);
     if (!c->closed) publish(a, c, m);
     if (server->full_route != 0) wait_for_route(a, c);
     return line_bytes + m->payload_bytes + CRLF_BYTES;

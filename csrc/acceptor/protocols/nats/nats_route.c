@@ -234,7 +234,7 @@ static size_t take_line(struct acceptor *a, struct connection *c, enum verb verb
     for_python |= verb == VERB_PONG && (route_of(c)->flags & ROUTE_TELLS_PONG) != 0;
     if (for_python && !may_do_alone(c)) return 0;
     if (last > data && last[-1] == '\r') last--;
-    if (verb < VERB_PING) count = nats_split(data + word_bytes, last, items, MAX_ARGUMENTS);
+    if (verb < VERB_PING) count = nats_split(data + word_bytes, last, items, MAX_ARGUMENTS, false);
     switch (verb) {
     case VERB_MESSAGE:
     case VERB_HEADERS:
