@@ -4,7 +4,7 @@
     8    4   version
     12   4   CRC-32C of everything from 16 on
     16   64  the segment's header, so that an index of another segment of that name does not fit
-    80   8   the segment's size
+    80   8   the segment's size, without what was allocated ahead
     88   32  counts: topic numbers that occur, stretches, names, bytes of names, damaged places; topic numbers and
              stretches of what is staged, aborted transactions
     120      the columns of `Stretches` in their order, and once more of what is staged; of names: number (u4), next seq
@@ -42,7 +42,7 @@ def index_path(segment: Path) -> Path:
 
 
 def save(path: Path, segment: Segment, size: int) -> None:
-    """`path` is the segment's, `size` its file's. Raises OSError; nothing half written is left under the name."""
+    """`path` is the segment's, `size` where it ends. Raises OSError; nothing half written is left under the name."""
     part, staged = (found[0] if found else merge([]) for found in (segment.parts, segment.staged))
     names = b"".join(known.name for known in segment.topics.values())
     columns: list[npt.NDArray[Any]] = [

@@ -181,7 +181,7 @@ class ShardView:
         path = self.path(number)
         try:
             if segment is None and following is not None:
-                segment = index_file.load(path, number, header, path.stat().st_size)
+                segment = index_file.load(path, number, header, _size(path, following))
             if segment is None:
                 segment = Segment(number, header)
             if not segment.sealed:
@@ -207,9 +207,9 @@ class ShardView:
                 "shard %d, segment %d: what is from %d to %d is damaged and passed over",
                 self.shard, segment.number, place.offset, place.until,
             )  # fmt: skip
-        if segment.sealed:
+        if following is not None:
             try:
-                index_file.save(path, segment, path.stat().st_size)
+                index_file.save(path, segment, _size(path, following))
             except OSError as error:
                 log.warning("shard %d: the index of segment %d is not saved: %s", self.shard, segment.number, error)
 
@@ -437,6 +437,12 @@ def _once(segment: U64, offset: U64, size: U64, seq: U64, count: U64, first: int
         count[chosen].tolist(), begins.tolist(), ends.tolist(), strict=True,
     )  # fmt: skip
     return [Span(*row) for row in rows]
+
+
+def _size(path: Path, following: bytes) -> int:
+    """Of a sealed segment, by the header of the next: the file may be cut to it later."""
+    size, end = path.stat().st_size, previous_end(following)
+    return end if 0 < end <= size else size
 
 
 def _remove(path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from mq_shards.csrc._core import lib
 from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import Columns
+from mq_shards.shards.reader.segment import Segment
 from mq_shards.shards.reader.shard import ShardView
 from mq_shards.shards.reader.view import DataView, Place
 
@@ -271,6 +272,29 @@ def test_an_index_is_used_and_goes_with_its_segment(disk: Disk) -> None:
     path.unlink()
     view.topics()
     assert not index.exists()
+
+
+def test_an_index_that_was_made_before_its_segment_was_cut_to_its_length_is_used(
+    disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(disk)
+    path = disk.path(disk.shard_of("a"), 1)
+    size = path.stat().st_size
+    os.truncate(path, size + (1 << 20))
+    expected = read_all(DataView(disk.directory, SHARDS), "a")
+    os.truncate(path, size)
+    read_on = Segment.read_on
+
+    def read_the_last(segment: Segment, path: Path, columns: Columns, end: int | None) -> None:
+        assert end is None, "a sealed one is read once"
+        read_on(segment, path, columns, end)
+
+    monkeypatch.setattr(Segment, "read_on", read_the_last)
+    assert read_all(DataView(disk.directory, SHARDS), "a") == expected
+    monkeypatch.undo()
+    # Of one that is shorter than its records the index is refused.
+    os.truncate(path, size // 2)
+    assert len(read_all(DataView(disk.directory, SHARDS), "a")) < len(expected)
 
 
 def test_a_message_larger_than_what_was_asked_for_comes_alone(disk: Disk) -> None:
