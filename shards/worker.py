@@ -327,7 +327,7 @@ class Worker:
         store = self._files[shard].store
         if self._errands is not None:
             lib.worker_ask_segment(self._worker, shard)
-            self._errands.run(
+            self._errands.run_first(
                 lambda: _allocated(_make(store, number), size), partial(self._made, shard, number, size), StoreError
             )
             return
@@ -471,11 +471,19 @@ class Worker:
             return True
         if files.warming != number:
             files.warming = number
-            self._errands.run(partial(_read_ahead, path), partial(self._has_warmed, shard, number))
+            self._warm(shard, number, path, 0)
         return False
 
-    def _has_warmed(self, shard: int, number: int, result: object) -> None:
-        self._files[shard].warmed = number  # or it cannot be read so: who moves its messages will see
+    def _warm(self, shard: int, number: int, path: Path, offset: int) -> None:
+        """A piece at a time: other errands do not wait for a whole segment."""
+        assert self._errands is not None
+        self._errands.run(partial(_read_ahead, path, offset), partial(self._has_warmed, shard, number, path, offset))
+
+    def _has_warmed(self, shard: int, number: int, path: Path, offset: int, result: int | OSError) -> None:
+        if result == READ_AHEAD_BYTES and self._errands is not None and not self._stopping:
+            self._warm(shard, number, path, offset + READ_AHEAD_BYTES)
+        else:
+            self._files[shard].warmed = number  # or it cannot be read so: who moves its messages will see
 
     def _mostly_dead(self, shard: int, segment: int) -> bool:
         total = ffi.new("uint64_t *")
@@ -568,11 +576,10 @@ def _allocated(made: Made, size: int) -> Made:
     return made
 
 
-def _read_ahead(path: Path) -> None:
-    piece = bytearray(READ_AHEAD_BYTES)
+def _read_ahead(path: Path, offset: int) -> int:
+    """How much of a piece there was."""
     with path.open("rb", buffering=0) as file:
-        while file.readinto(piece):
-            pass
+        return os.preadv(file.fileno(), [bytearray(READ_AHEAD_BYTES)], offset)
 
 
 def _no_matter(result: object) -> None:
