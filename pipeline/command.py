@@ -28,6 +28,7 @@ from mq_shards.pipeline.events import FieldError
 from mq_shards.pipeline.options import TLS, TOKEN_IN_ENVIRONMENT, OptionError
 from mq_shards.pipeline.project import ProjectError
 from mq_shards.pipeline.session import NICENESS
+from mq_shards.pipeline.spark_pipelines import PipelineError
 from pyspark.errors import PySparkException
 
 
@@ -40,7 +41,6 @@ class Job(Protocol):
 
 
 TRIES: Final = 3
-GO_ON: Final = ("archive", "run")  # from where they were, when they are tried again
 # As Spark has it, for as long as there is no class of it.
 NOT_STARTED: Final = ("Python worker failed to connect back", "while waiting for the Python worker to connect back")
 DEFAULT_BROKERS: Final = "127.0.0.1:4180"
@@ -87,14 +87,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
-    """A job of which Spark could not start a Python worker in its 10 s, on a machine that is busy, goes on from where
-    it was, some times; one that would begin anew is not tried again: what it had read may be gone."""
-    goes_on = options.job in GO_ON and not getattr(options, "full_refresh_all", False)
-    for left in reversed(range(TRIES if goes_on else 1)):
+    """A job of which Spark could not start a Python worker in its 10 s, on a machine that is busy, is begun again, some
+    times, and goes on from where it was. One that empties tables is not: what it had read may be gone."""
+    empties = getattr(options, "full_refresh_all", False) or getattr(options, "full_refresh", [])
+    for left in reversed(range(1 if empties else TRIES)):
         try:
             return JOBS[options.job][0].run(options, options.master, connection)
-        except (PySparkException, ProjectError, BrokerError, OptionError, FieldError) as error:
-            if left and isinstance(error, PySparkException) and any(said in str(error) for said in NOT_STARTED):
+        except (PySparkException, PipelineError, ProjectError, BrokerError, OptionError, FieldError) as error:
+            if left and any(said in str(error) for said in NOT_STARTED):
                 print("mq-pipeline: Spark could not start a Python worker in 10 s; trying again", file=sys.stderr)
                 continue
             print(f"mq-pipeline: {error}", file=sys.stderr)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from mq_shards.pipeline.declarative.settings import PREFIX
+from mq_shards.pipeline.declarative.settings import PREFIX, source_options_in
 
 STREAMING: Final = ("raw_messages", "messages", "bad_messages")
 VIEWS: Final = ("topic_minutes", "top_talkers", "topic_quality")
@@ -73,6 +73,17 @@ class Project:
         except (yaml.YAMLError, TypeError, AttributeError) as error:
             raise ProjectError(f"{self.spec_path} is no spec: {error}") from None
         return dict(spec)
+
+    def source_options(self) -> dict[str, str]:
+        """What the source is told. Raises ProjectError."""
+        return source_options_in(self.spec()["configuration"])
+
+    def write_run_spec(self) -> Path:
+        """The spec, with what holds for this run. Raises ProjectError."""
+        path = self.directory / ".run.yml"
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(self.spec(), sort_keys=False, width=1000))
+        return path
 
     def session_settings(self) -> dict[str, str]:
         return {key: value for key, value in self.settings.items() if _of_session(key)}

@@ -112,6 +112,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
             done = _published(connection, plan.writer)
             if extend(plan, messages, options.rate):
                 plan.save(path)
+            options.again = False  # if Spark fails this is gone on with
             tally = Tally()
             if done:
                 print(f"{done} of {plan.chunks} chunks were replayed before", flush=True)

@@ -7,33 +7,35 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import io
 import logging
-import os
+import math
 import re
 import time
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 from mq_shards.pipeline import telemetry
+from mq_shards.pipeline.arrivals import Arrivals
 from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.events import FORMATS
 from mq_shards.pipeline.lag import unread
 from mq_shards.pipeline.options import TLS
 from mq_shards.pipeline.project import STREAMING, VIEWS, Project, ProjectError
-from mq_shards.pipeline.session import open_session
+from mq_shards.pipeline.spark_pipelines import Application, application
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from mq_shards.pipeline.tables import text_table
 from pyspark.sql import SparkSession
 
 ROWS_SHOWN: Final = 40
-_CONNECT_SERVICE: Final = "org.apache.spark.sql.connect.service.SparkConnectService$"
+EVERY_S: Final = 10.0
 _FLOW: Final = re.compile(r"Flow '?(?:\w+\.)*(\w+)'? (?:is|has) (RUNNING|COMPLETED)\b")
-_UNIMPORTANT: Final = re.compile(r"Flow \S+ (?:is|has) (?:QUEUED|PLANNING|STARTING|RUNNING|COMPLETED)|Run is ")
+_UNIMPORTANT: Final = re.compile(
+    r"Flow \S+ (?:is|has) (?:QUEUED|PLANNING|STARTING|RUNNING|COMPLETED)|Run is |"
+    r"(?:Loading|Creating|Registering|Starting|Found|Importing) "
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,29 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--show", action="store_true", help="print the gold tables at the end")
     way = command.add_mutually_exclusive_group()
     way.add_argument("--dry-run", action="store_true", help="only see whether the project is sound")
-    way.add_argument("--full-refresh-all", action="store_true", help="empty all tables and begin again at the earliest")
+    way.add_argument("--continuous", action="store_true", help="go on for ever: run again whenever something has come")
+    every = f"with --continuous: so often at most (default: {EVERY_S:g})"
+    command.add_argument("--every", metavar="SECONDS", type=_seconds, default=EVERY_S, help=every)
+    _add_refresh_arguments(command)
+
+
+def _add_refresh_arguments(command: argparse.ArgumentParser) -> None:
+    def tables(text: str) -> list[str]:
+        return [name.strip() for name in text.split(",") if name.strip()]
+
+    everything = command.add_mutually_exclusive_group()
+    anew = "empty all tables and begin again at the earliest"
+    everything.add_argument("--full-refresh-all", action="store_true", help=anew)
+    only = "bring only these tables up to date; may be repeated"
+    for name, text in (("--refresh", only), ("--full-refresh", "empty only these tables and begin them again")):
+        command.add_argument(name, metavar="TABLE,...", type=tables, action="extend", default=[], help=text)
+
+
+def _seconds(text: str) -> float:
+    found = float(text)
+    if not 0 < found < math.inf:
+        raise ValueError
+    return found
 
 
 def add_project_arguments(command: argparse.ArgumentParser) -> None:
@@ -61,6 +85,8 @@ def add_project_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
+    if options.full_refresh_all and (options.refresh or options.full_refresh):
+        raise ProjectError("--full-refresh-all is for all tables: --refresh and --full-refresh are for some")
     project = project_of(options, connection)
     if not project.exists:
         project.write()
@@ -69,19 +95,45 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         project.remove_unborn()
         print(f"starting Spark ({master}) for {project.directory}", flush=True)
         try:
-            with _pipelines_session(project, master, options.nice) as spark:
-                project.remove_dropped({table.name for table in spark.catalog.listTables()})
-                for line in _progress(_start(spark, project, options), began):
-                    print(line, flush=True)
-                if not options.dry_run:
-                    _summary(spark, began, show=options.show)
-                    _tell_lag(telemetry.of(options), project)
+            settings = project.application_settings()
+            with application(master, "mq-pipeline run", settings, options.nice) as spark:
+                _rounds(spark, project, options, began)
         except Stopped as stopped:
             print(f"stopped by {stopped}; the next run goes on from here", flush=True)
             return stopped.exit_code
-    if options.dry_run:
-        print("the project is sound; nothing was run", flush=True)
     return 0
+
+
+def _rounds(spark: Application, project: Project, options: argparse.Namespace, began: float) -> None:
+    _use_catalog(spark.session, project)
+    project.remove_dropped({table.name for table in spark.session.catalog.listTables()})
+    with contextlib.ExitStack() as closed:
+        arrivals = Arrivals(project.source_options(), options.every) if options.continuous else None
+        if arrivals is not None:
+            closed.callback(arrivals.close)
+        _round(spark, project, options, began)
+        if options.dry_run:
+            print("the project is sound; nothing was run", flush=True)
+            return
+        _summary(spark.session, began, show=options.show)
+        _tell_lag(telemetry.of(options), project)
+        # What was to be begun anew has been.
+        options.full_refresh_all, options.full_refresh = False, []
+        while arrivals is not None:
+            arrivals.wait()
+            began = time.monotonic()
+            _round(spark, project, options, began)
+            print(f"up to date after {time.monotonic() - began:.1f} s", flush=True)
+            _tell_lag(telemetry.of(options), project)
+
+
+def _use_catalog(spark: SparkSession, project: Project) -> None:
+    """That of the project's tables."""
+    spec = project.spec()
+    if catalog := spec.get("catalog"):
+        spark.catalog.setCurrentCatalog(catalog)
+    if database := spec.get("database") or spec.get("schema"):
+        spark.catalog.setCurrentDatabase(database)
 
 
 def _tell_lag(told: telemetry.Telemetry, project: Project) -> None:
@@ -137,76 +189,26 @@ def _format(text: str) -> tuple[str, str]:
     return pattern, name
 
 
-@contextlib.contextmanager
-def _pipelines_session(project: Project, master: str, nice: int) -> Iterator[SparkSession]:
-    from pyspark.sql.connect.session import SparkSession as ConnectSession
-
-    os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = str(uuid.uuid4())
-    settings = project.application_settings()
-    logging = f"-Dlog4j2.configurationFile=file:{project.conf_dir}/log4j2.properties"
-    java_options = f"{settings.get('spark.driver.extraJavaOptions', '')} {logging}".strip()
-    server = open_session(
-        master,
-        "mq-pipeline run",
-        settings
-        | {
-            "spark.driver.extraJavaOptions": java_options,
-            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
-            "spark.connect.grpc.binding.address": "127.0.0.1",
-            "spark.connect.grpc.binding.port": "0",
-            "spark.sql.connect.serverStacktrace.enabled": "false",
-        },
-        nice,
-    )
-    try:
-        jvm: Any = server.sparkContext._jvm
-        port = getattr(getattr(jvm, _CONNECT_SERVICE), "MODULE$").localPort()
-        # From here on functions and columns are those of Spark Connect.
-        os.environ["SPARK_CONNECT_MODE_ENABLED"] = "1"
-        builder: Any = ConnectSession.builder.remote(f"sc://localhost:{port}")
-        client = builder.config(map=project.spec()["configuration"]).getOrCreate()
-        try:
-            yield client
-        finally:
-            # Before the server goes: it would ask that to tidy up, for ten minutes, while Python ends.
-            client.client.close()
-    finally:
-        os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
-        server.stop()
+def _round(application: Application, project: Project, options: argparse.Namespace, began: float) -> None:
+    """Raises PipelineError."""
+    words = ["dry-run" if options.dry_run else "run", "--spec", str(project.write_run_spec())]
+    words += ["--full-refresh-all"] if options.full_refresh_all else []
+    for name in ("refresh", "full_refresh"):
+        if tables := getattr(options, name):
+            words += [f"--{name.replace('_', '-')}", ",".join(tables)]
+    for line in _progress(application.run(words), began):
+        print(line, flush=True)
 
 
-def _start(spark: SparkSession, project: Project, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """What spark-pipelines does, which ends its session before anybody can ask what became of the tables."""
-    from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
-    from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
-    from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
-
-    spec = load_pipeline_spec(project.spec_path)
-    settings = {**spec.configuration, **project.session_settings()}
-    graph = create_dataflow_graph(
-        spark, default_catalog=spec.catalog, default_database=spec.database, sql_conf=settings
-    )  # fmt: skip
-    registry = SparkConnectGraphElementRegistry(spark, graph)
-    with contextlib.redirect_stdout(io.StringIO()):
-        register_definitions(project.spec_path, registry, spec, spark, graph)
-    return start_run(
-        spark, graph, full_refresh=[], full_refresh_all=options.full_refresh_all, refresh=[], dry=options.dry_run,
-        storage=spec.storage,
-    )  # fmt: skip
-
-
-def _progress(events: Iterator[dict[str, Any]], began: float) -> Iterator[str]:
+def _progress(lines: Iterable[str], began: float) -> Iterator[str]:
     """A line for each flow that begins or ends, and whatever else is said of importance."""
-    for event in events:
-        if "pipeline_event_result" not in event:
-            continue
-        message = event["pipeline_event_result"].event.message
+    for line in lines:
         seconds = time.monotonic() - began
-        if (flow := _FLOW.match(message)) is not None:
+        if (flow := _FLOW.match(line)) is not None:
             name, state = flow.groups()
             yield f"{seconds:6.1f} s  {name}: {'running' if state == 'RUNNING' else 'done'}"
-        elif not _UNIMPORTANT.match(message):
-            yield f"{seconds:6.1f} s  {message}"
+        elif line and not _UNIMPORTANT.match(line):
+            yield f"{seconds:6.1f} s  {line}"
 
 
 def _summary(spark: SparkSession, began: float, *, show: bool) -> None:

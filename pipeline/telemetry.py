@@ -20,6 +20,7 @@ from mq_shards.pipeline.project import Project, ProjectError
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server, write_to_textfile
 
 MAX_TOPICS: Final = 1000  # whose lag is told one by one; those furthest behind
+_DATASETS: Final = ("brokers", "topics", "topicPattern")
 
 log = logging.getLogger(__name__)
 
@@ -145,31 +146,37 @@ def telling(options: argparse.Namespace, connection: Mapping[str, str]) -> Itera
 def datasets(options: argparse.Namespace, connection: Mapping[str, str]) -> tuple[list[Dataset], list[Dataset]]:
     """What a job reads and what it makes, as far as it has been told."""
     said = vars(options)
-    known = _known(said)
-    brokers = connection["brokers"] if said.get("brokers") else known.get("brokers") or connection["brokers"]
-    if said.get("topics") or said.get("topic_pattern"):
-        known = {"topics": said.get("topics") or "", "topicPattern": said.get("topic_pattern") or ""}
+    known = _known(said, connection)
     names = [name.strip() for name in known.get("topics", "").split(",") if name.strip()]
     names = names or [known.get("topicPattern") or "*"]
     if said.get("to_topic"):
         names = [said["to_topic"]]
-    topics = [Dataset(f"mqshards://{brokers}", (said.get("prefix") or "") + name) for name in names]
+    topics = [Dataset(f"mqshards://{known['brokers']}", (said.get("prefix") or "") + name) for name in names]
     if said.get("archive"):  # replay
         return [_directory(said["archive"])], topics
     made = said.get("to") or said.get("dir")
     return topics, [_directory(made)] if made else []
 
 
-def _known(said: Mapping[str, Any]) -> dict[str, str]:
-    """What a project that is there knows of brokers and topics, by their names as options of the source."""
-    if said.get("job") != "run":
-        return {}
-    try:
-        project = Project(Path(said["dir"]).resolve())
-        found = project.spec()["configuration"] if project.exists else {}
-    except (ProjectError, OSError, ValueError):  # which the job says
-        return {}
-    return {name: str(found.get(PREFIX + name) or "") for name in ("brokers", "topics", "topicPattern")}
+def _known(said: Mapping[str, Any], connection: Mapping[str, str]) -> dict[str, str]:
+    """Brokers and topics, by their names as options of the source: what is said now, `--conf` last, and for the rest
+    what a project that is there knows."""
+    known = dict.fromkeys(_DATASETS, "")
+    if said.get("job") == "run":
+        try:
+            project = Project(Path(said["dir"]).resolve())
+            known |= project.source_options() if project.exists else {}
+        except (ProjectError, OSError, ValueError):  # which the job says
+            pass
+    if said.get("brokers") or not known["brokers"]:
+        known["brokers"] = connection["brokers"]
+    if said.get("topics") or said.get("topic_pattern"):
+        known |= {"topics": said.get("topics") or "", "topicPattern": said.get("topic_pattern") or ""}
+    for text in said.get("conf") or []:
+        key, _, value = text.partition("=")
+        if key.startswith(PREFIX):
+            known[key.removeprefix(PREFIX)] = value
+    return known
 
 
 def _directory(path: str | Path) -> Dataset:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from pyspark.sql import functions as sf
 PREFIX: Final = "spark.mqshards."
 # Options of the source that are passed on as they are; those that are empty count as not given.
 _SOURCE: Final = (
-    "brokers", "topics", "topicPattern", "subscription", "startingOffsets", "maxOffsetsPerTrigger",
+    "brokers", "topics", "topicPattern", "assign", "subscription", "startingOffsets", "maxOffsetsPerTrigger",
     "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "pollTimeoutMs", "tlsCa", "tlsCert", "tlsKey",
     "tokenFile",
 )  # fmt: skip
@@ -26,7 +26,12 @@ def setting(spark: SparkSession, name: str, default: str) -> str:
 
 
 def source_options(spark: SparkSession) -> dict[str, str]:
-    found = {name: setting(spark, name, "") for name in _SOURCE}
+    return source_options_in({PREFIX + name: setting(spark, name, "") for name in _SOURCE})
+
+
+def source_options_in(configuration: Mapping[str, str]) -> dict[str, str]:
+    """What a spec says of the source."""
+    found = {name: configuration.get(PREFIX + name, "") for name in _SOURCE}
     return {name: value for name, value in found.items() if value}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -44,7 +45,7 @@ def event(number: int) -> bytes:
 
 
 def job(broker: Broker, directory: Path, *more: str) -> list[str]:
-    run = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.command", "--master", "local[2]"]
+    run = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.command", "--master", "local[2]", "--nice", "0"]
     return [
         *run, "--brokers", broker.address, "run", "--dir", str(directory), "--topic-pattern", "orders|notes",
         "--format", "orders=json", "--conf", "spark.sql.shuffle.partitions=2", *more,
@@ -60,23 +61,48 @@ def run(command: Sequence[str], **environment: str) -> str:
     return done.stdout
 
 
+class Run:
+    """One that is under way."""
+
+    def __init__(self, command: Sequence[str], said: Path) -> None:
+        self._said = said
+        with said.open("wb") as sink:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def said(self) -> str:
+        return self._said.read_text(errors="replace")
+
+    def wait_for(self, what: str) -> None:
+        wait_until(lambda: what in self.said() or self._process.poll() is not None, f"the run says {what}", PATIENCE_S)
+        assert what in self.said(), self.said()[-6000:]
+
+    def stop(self) -> int:
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(PATIENCE_S)
+
+    def kill(self) -> None:
+        """Python and its JVM."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
 def run_and_kill(command: Sequence[str], said: Path, when: str) -> None:
-    """kill -9 of Python and its JVM as soon as it has said that."""
-    with said.open("wb") as sink:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink,
-            start_new_session=True,
-        )  # fmt: skip
+    """kill -9 as soon as it has said that."""
+    process = Run(command, said)
     try:
-        wait_until(lambda: when in said.read_text() or process.poll() is not None, f"the run says {when}", PATIENCE_S)
-        assert process.poll() is None, said.read_text()
+        process.wait_for(when)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.kill()
 
 
 @pytest.mark.timeout(300)
-def test_a_run_makes_the_tables(broker: Broker, tmp_path: Path, spark: SparkSession) -> None:
+def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
+    broker: Broker, tmp_path: Path, spark: SparkSession
+) -> None:
     project = tmp_path / "project"
     broker.publish("orders", [*(event(number) for number in range(30)), event(3), b"{torn", b"text"])
     broker.publish("notes", [b"a note", b"another", b"a note"])
@@ -90,14 +116,24 @@ def test_a_run_makes_the_tables(broker: Broker, tmp_path: Path, spark: SparkSess
     # Of the brokers and topics the project knows.
     metrics = tmp_path / "run.prom"
     known = [*command[: command.index("--brokers")], "run", "--dir", str(project)]
-    said = run([*known, "--metrics-file", str(metrics)])
-    assert "run complete" in said and "mine 2" in said
+    going = Run([*known, "--continuous", "--every", "0.1", "--metrics-file", str(metrics)], tmp_path / "said")
+    try:
+        going.wait_for("run complete")
+        assert "mine 2" in going.said()
+        assert counts(spark, project) == {"orders": (33, 30, 1, 2), "notes": (3, 2, 1, 0)}
+        broker.publish("orders", [event(4), event(30)])
+        going.wait_for("up to date")
+        assert going.stop() == 128 + signal.SIGTERM
+    finally:
+        going.kill()
+    assert "stopped by SIGTERM; the next run goes on from here" in going.said()
     assert 'mq_pipeline_lag_messages{job_name="mq-pipeline run"} 0.0' in metrics.read_text()
     assert (project / "spark-pipeline.yml").read_bytes() == spec
-    assert {row.topic: row.kept for row in table(spark, project, "mine").collect()} == {"orders": 30, "notes": 2}
-    assert counts(spark, project) == {"orders": (33, 30, 1, 2), "notes": (3, 2, 1, 0)}
+    assert {row.topic: row.kept for row in table(spark, project, "mine").collect()} == {"orders": 31, "notes": 2}
+    assert counts(spark, project) == {"orders": (35, 31, 2, 2), "notes": (3, 2, 1, 0)}
     talkers = table(spark, project, "top_talkers").where("topic = 'orders'").collect()
-    assert {(row.source, row.messages) for row in talkers} == {(f"user-{number}", 10) for number in range(3)}
+    messages = {row.source: row.messages for row in talkers}
+    assert messages == {"user-0": 11, "user-1": 10, "user-2": 10}
     (reader,) = broker.get("/v1/readers")["readers"]
     assert (reader["name"], sum(reader["unread"].values())) == (Project(project).subscription, 0)
 

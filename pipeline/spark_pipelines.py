@@ -1,0 +1,119 @@
+"""Spark's command `spark-pipelines`, as a program beside an application whose JVM serves Spark Connect to it.
+
+The application outlives the command: afterwards its tables can be asked what became of them, and a further run needs
+no further JVM. Nothing of PySpark is used here but what it documents: settings, that program, and a classic session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Final
+
+from mq_shards.pipeline.session import open_session
+from pyspark.sql import SparkSession
+
+TRIES: Final = 3  # of a port that was free a moment ago
+END_S: Final = 20.0
+ERROR_BYTES: Final = 64 << 10
+_TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+# As spark-pipelines begins its own lines; others are of transformations that print.
+_ITS_OWN: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
+_RAISED: Final = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ?", re.MULTILINE)
+
+
+class PipelineError(Exception):
+    """What spark-pipelines said when it failed, without its stack."""
+
+
+class Application:
+    def __init__(self, session: SparkSession, port: int) -> None:
+        self.session = session
+        self._port = port
+
+    def run(self, words: Sequence[str]) -> Iterator[str]:
+        """What it says of a run, line by line. Raises PipelineError at the end of one that failed."""
+        command = [sys.executable, "-P", "-W", "ignore", "-m", "pyspark.pipelines.cli", *words]
+        environment = {**os.environ, "SPARK_REMOTE": f"sc://localhost:{self._port}"}
+        with tempfile.TemporaryFile() as errors, _program(command, environment, errors) as program:
+            assert program.stdout is not None
+            for line in program.stdout:
+                yield line[found.end() :].rstrip() if (found := _ITS_OWN.match(line)) else line.rstrip()
+            if program.wait() != 0:
+                raise PipelineError(_reason(errors) or f"spark-pipelines ended with {program.returncode}")
+
+
+@contextlib.contextmanager
+def application(master: str, name: str, settings: Mapping[str, str], nice: int) -> Iterator[Application]:
+    """On a port of 127.0.0.1, with a token that only we and what we start know."""
+    os.environ[_TOKEN] = str(uuid.uuid4())
+    try:
+        session, port = _serving(master, name, settings, nice)
+        try:
+            yield Application(session, port)
+        finally:
+            session.stop()
+    finally:
+        del os.environ[_TOKEN]
+
+
+def _serving(master: str, name: str, settings: Mapping[str, str], nice: int) -> tuple[SparkSession, int]:
+    for left in reversed(range(TRIES)):
+        port = _free_port()
+        serve = {
+            "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+            "spark.connect.grpc.binding.address": "127.0.0.1",
+            "spark.connect.grpc.binding.port": str(port),
+        }
+        try:
+            return open_session(master, name, {**settings, **serve}, nice), port
+        except Exception as error:
+            if not left or "in use" not in str(error):
+                raise
+    raise AssertionError("the last one returns or raises")
+
+
+def _free_port() -> int:
+    with socket.socket() as asked:
+        asked.bind(("127.0.0.1", 0))
+        port: int = asked.getsockname()[1]
+    return port
+
+
+@contextlib.contextmanager
+def _program(
+    command: Sequence[str], environment: Mapping[str, str], errors: IO[bytes]
+) -> Iterator[subprocess.Popen[str]]:
+    """In a group of its own: ^C is for us, who end it."""
+    program = subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True,
+        errors="replace", start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield program
+    finally:
+        if program.poll() is None:
+            program.terminate()
+            try:
+                program.wait(END_S)
+            except subprocess.TimeoutExpired:
+                program.kill()
+                program.wait()
+        assert program.stdout is not None
+        program.stdout.close()
+
+
+def _reason(errors: IO[bytes]) -> str:
+    """What was raised last."""
+    size = errors.seek(0, os.SEEK_END)
+    errors.seek(max(0, size - ERROR_BYTES))
+    said = errors.read().decode(errors="replace").strip()
+    raised = list(_RAISED.finditer(said))
+    return said[raised[-1].end() :] if raised else said

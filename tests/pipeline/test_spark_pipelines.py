@@ -1,0 +1,66 @@
+"""What is made of what spark-pipelines says; the rest of it is in test_spark_declarative.py."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import threading
+from pathlib import Path
+
+import pytest
+from mq_shards.pipeline import run as run_job
+from mq_shards.pipeline.arrivals import Arrivals
+from mq_shards.pipeline.command import main
+from mq_shards.pipeline.spark_pipelines import _reason
+
+from tests.pipeline.serving import Gateway
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("Traceback (most recent call last):\n  File x\npyspark.errors.exceptions.connect.AnalysisException: "
+         "[TABLE_NOT_FOUND] no t;\nline 2\n", "[TABLE_NOT_FOUND] no t;\nline 2"),
+        ("Traceback ...\nKeyError: 'a'\nDuring handling ...\nTraceback ...\nValueError: worse\n", "worse"),
+        ("some warning\n", "some warning"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_failure_is_told_without_its_stack(said: str, reason: str) -> None:
+    with tempfile.TemporaryFile() as errors:
+        errors.write(said.encode())
+        assert _reason(errors) == reason
+
+
+def test_there_is_something_new_when_a_topic_has_more_or_comes(gateway: Gateway) -> None:
+    gateway.topic("a", 0).add(b"1")
+    arrivals = Arrivals({"brokers": gateway.address, "topicPattern": "a|b"}, 0.01)
+    try:
+        for change in ("a", "b"):
+            came = threading.Event()
+
+            def wait(came: threading.Event = came) -> None:
+                arrivals.wait()
+                came.set()
+
+            waiting = threading.Thread(target=wait, daemon=True)
+            waiting.start()
+            with gateway.lock:
+                gateway.topic("other", 3).add(b"no matter")
+            assert not came.wait(0.1), "nothing of the project's has come"
+            with gateway.lock:
+                gateway.topic(change, 1).add(b"2")
+            assert came.wait(60)
+            waiting.join(60)
+    finally:
+        arrivals.close()
+
+
+def test_what_contradicts_itself_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "--dir", str(tmp_path / "project"), "--topics", "t", "--full-refresh-all", "--refresh", "messages"]
+    assert main(words) == 1 and "--full-refresh-all is for all tables" in capsys.readouterr().err
+    parser = argparse.ArgumentParser()
+    run_job.add_arguments(parser)
+    for every in ("0", "inf", "soon"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--dir", "d", "--continuous", "--every", every])
