@@ -563,3 +563,26 @@ def test_what_is_before_is_finished_and_nothing_else_changes(bench: Channels) ->
     bench.restart()
     begin(bench, 1, EARLIEST)
     assert seqs(bench.turn()) == []
+
+
+@pytest.mark.parametrize("names", ["as they were", "written anew"])
+def test_what_is_passed_by_age_is_not_there_after_a_restart_either(bench: Channels, names: str) -> None:
+    of = publish(bench, count=6)
+    begin(bench, 1, EARLIEST, channel="__retention", credit=0)
+    bench.raw(GONE, 1)
+    bench.turn()
+    assert position(bench).first == of[0]
+    assert seek(bench, SEQ, of[3], channel="__retention").status == OK
+    assert position(bench).first == of[3]
+    if names == "written anew":
+        for _ in range(2):
+            roll(bench)
+            publish(bench)
+    for _ in range(2):
+        bench.restart()
+        assert position(bench).first == of[3]
+        begin(bench, 1, EARLIEST, channel="c")
+        assert seqs(bench.turn(), 1)[0] == of[3]
+        assert seek(bench, SEQ, of[0]).seq == of[3]
+    assert seek(bench, SEQ, of[0], channel="__retention").status == OK
+    assert position(bench).first == of[0], "it may go back"

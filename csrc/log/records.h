@@ -26,7 +26,7 @@
  *
  * Of subscriptions, whose number in the shard is the record's id:
  *
- *   SUBSCRIPTION  topic, seq: its cursor, flags: SUBSCRIPTION_PAUSED, body: its name; attributes, if it was set back: uint64_t: from
+ *   SUBSCRIPTION  topic, seq: its cursor, flags: SUBSCRIPTION_*, body: its name; attributes, if it was set back: uint64_t: from
  *                 which seq on it holds messages. Written where TOPICs are, and twice, as they are.
  *   CURSOR        topic, seq: the cursor; what lies before it has been delivered once.
  *   FINISH        topic, seq: a message that is finished; attributes: uint32_t count: so are those that follow it, count
@@ -103,6 +103,7 @@ enum record_flag {
     MOVED_IN_JOBS = 4,      /* it is several jobs: what became of each a DELETE or STATE behind it says */
     REFERENCES_DELAYED = 1, /* it was published with a delay */
     SUBSCRIPTION_PAUSED = 1,
+    SUBSCRIPTION_BY_AGE = 2, /* it keeps its topic's messages, and what it has passed is not to be there */
     ADOPT_ALL = 1,
     FINISH_UPTO = 1,
     FINISH_PARTS = 2,

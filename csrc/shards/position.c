@@ -283,10 +283,12 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
     const struct topic *t = topic_at(&w->topics, topic);
     uint64_t to = find(w, t, m->start, m->seq, t->retention == subscription ? 0 : t->retention);
     bool only_before = (m->flags & MSG_UPTO) && to <= s->cursor;
-    if (t->retention == subscription && to >= s->cursor) s->passed_by_age = true;
+    bool by_age = t->retention == subscription && to >= s->cursor && !s->passed_by_age;
     if (!only_before && subscription_drain(w, client, subscription, to, to) == MORE) return MORE;
-    if (s->number && requests_reserve(w, shard, 1, 0, false, status) == LATER) return LATER;
+    if (s->number && requests_reserve(w, shard, 3, 2 * s->name_bytes, false, status) == LATER) return LATER;
     if (*status != STATUS_OK) return DONE;
+    s->passed_by_age |= by_age;
+    if (by_age && s->number) shard_log_subscription(w, shard, s);
     if (only_before) {
         /* Behind that nothing changes: what is in flight stays so, what was finished does not come again. */
         if (to == 0) return DONE;

@@ -63,6 +63,7 @@ static void replay_subscription(struct worker *w, struct shard *s, const struct 
     }
     subscription_advance(w, subscription, r->seq);
     subscription_at(&w->subscriptions, subscription)->paused = (r->flags & SUBSCRIPTION_PAUSED) != 0;
+    subscription_at(&w->subscriptions, subscription)->passed_by_age = (r->flags & SUBSCRIPTION_BY_AGE) != 0;
 }
 
 static uint32_t delivery_of_seq(const struct worker *w, const struct shard *s, uint32_t subscription, uint64_t seq) {
