@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 
 import pytest
 
@@ -144,4 +145,33 @@ def test_what_clients_of_an_acceptor_wanted_goes_with_it_but_for_what_others_wan
 
         wait_until(knows_what_is_left, "the other server knows what is left")
         for one in (wire, *clients):
+            one.close()
+
+
+def test_what_is_passed_on_because_a_group_has_nobody_left_comes_to_no_other_twice() -> None:
+    with cluster((OURS_3,)) as (member,):
+        wire = RouteWire.joined(member.route_port)
+        wire.send(b"RS+ $G jobs\r\nRS+ $G jobs workers 1\r\n")
+        wire.barrier()
+        publishers, workers = [member.client() for _ in range(3)], [member.client() for _ in range(9)]
+        heard: Counter[bytes] = Counter()
+
+        def all_are_there(said: set[bytes]) -> bool:
+            heard.update(line for line in wire.barrier() if line.startswith(b"#"))
+            return said <= heard.keys()
+
+        for burst in range(30):
+            for worker in workers:
+                worker.send(b"SUB jobs workers 1\r\n")
+            for worker in workers:
+                worker.barrier()
+            said = [b"#%d-%d" % (burst, n) for n in range(300)]
+            jobs = [b"PUB jobs %d\r\n%s\r\n" % (len(body), body) for body in said]
+            for n, publisher in enumerate(publishers):
+                publisher.send(b"".join(jobs[n::3]))
+            for worker in workers:
+                worker.send(b"UNSUB 1\r\n")
+            wait_until(lambda said=set(said): all_are_there(said), "all have come")
+        assert set(heard.values()) == {1}
+        for one in (wire, *publishers, *workers):
             one.close()

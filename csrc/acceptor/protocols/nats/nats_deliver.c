@@ -65,39 +65,42 @@ struct abroad {
     struct nats_chosen chosen;
 };
 
+static const struct nats_candidates anybody = {.end = NATS_OTHERS}, acceptors = {.end = BOARD_MAX_ACCEPTORS};
+
 static const struct nats_remote *remote_of(const struct subject_entry *entry) {
     return (const struct nats_remote *)(const void *)entry;
 }
 
-static bool may_choose(const struct nats_server *server, const struct subject_entry *entry, uint32_t end,
-                       uint64_t tried) {
+static bool may_choose(const struct nats_server *server, const struct subject_entry *entry,
+                       struct nats_candidates among) {
     const struct nats_remote *r = remote_of(entry);
-    if (r->other >= end || nats_has_left(server, r)) return false;
-    return nats_is_route(r->other) || (tried & bit_of(r->other)) == 0;
+    if (r->other >= among.end || nats_has_left(server, r)) return false;
+    if (among.stamp > 0 && server->stamps[r->other] == among.stamp) return false;
+    return nats_is_route(r->other) || (among.tried & bit_of(r->other)) == 0;
 }
 
-static uint64_t other_weight(const struct nats_server *server, struct subject_entries *entries, uint32_t end,
-                             uint64_t tried) {
+static uint64_t other_weight(const struct nats_server *server, struct subject_entries *entries,
+                             struct nats_candidates among) {
     struct subject_entry **items = subject_entries_items(entries);
     uint64_t weight = 0;
     for (uint32_t i = 0; i < entries->count; i++)
-        if (may_choose(server, items[i], end, tried)) weight += items[i]->weight;
+        if (may_choose(server, items[i], among)) weight += items[i]->weight;
     return weight;
 }
 
 static uint64_t others_weight(const struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
-                              struct text name, uint32_t end, uint64_t tried) {
+                              struct text name, struct nats_candidates among) {
     uint64_t weight = 0;
     for (size_t i = 0; i < count; i++) {
         struct subject_group *g = subject_find_group(patterns[i], name.at, name.bytes);
-        if (g != NULL) weight += other_weight(server, &g->entries, end, tried);
+        if (g != NULL) weight += other_weight(server, &g->entries, among);
     }
     return weight;
 }
 
 /* Who has left weighs nothing any more. */
 static uint64_t weight_abroad(const struct nats_server *server, const struct abroad *abroad, struct text name) {
-    if (server->left.first != NULL) return others_weight(server, abroad->patterns, abroad->count, name, NATS_OTHERS, 0);
+    if (server->left.first != NULL) return others_weight(server, abroad->patterns, abroad->count, name, anybody);
     return weight_of(abroad->patterns, 0, abroad->count, name);
 }
 
@@ -157,7 +160,7 @@ static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, size_t
     struct text name = {(const uint8_t *)group->name, group->name_bytes};
     const struct subject_entry *entry;
     if (d->server->left.first != NULL)
-        entry = nats_pick_other(d->server, abroad->patterns, abroad->count, name, NATS_OTHERS, 0);
+        entry = nats_pick_other(d->server, abroad->patterns, abroad->count, name, anybody);
     else
         entry = subject_group_pick(abroad->patterns, at, abroad->count, group, nats_random(d->server));
     choose(d, abroad, entry, name);
@@ -323,8 +326,8 @@ size_t nats_deliver_here(struct acceptor *a, struct nats_server *server, uint32_
 /* --- from a route ------------------------------------------------------------------------------------------------- */
 
 struct subject_entry *nats_pick_other(struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
-                                      struct text name, uint32_t end, uint64_t tried) {
-    uint64_t weight = others_weight(server, patterns, count, name, end, tried);
+                                      struct text name, struct nats_candidates among) {
+    uint64_t weight = others_weight(server, patterns, count, name, among);
     if (weight == 0) return NULL;
     uint64_t left = nats_random(server) % weight;
     for (size_t i = 0; i < count; i++) {
@@ -332,7 +335,7 @@ struct subject_entry *nats_pick_other(struct nats_server *server, struct subject
         if (g == NULL) continue;
         struct subject_entry **items = subject_entries_items(&g->entries);
         for (uint32_t n = 0; n < g->entries.count; n++) {
-            if (!may_choose(server, items[n], end, tried)) continue;
+            if (!may_choose(server, items[n], among)) continue;
             if (left < items[n]->weight) return items[n];
             left -= items[n]->weight;
         }
@@ -344,13 +347,11 @@ struct subject_entry *nats_pick_other(struct nats_server *server, struct subject
 static void deliver_named(struct nats_delivery *d, struct subject_pattern *const *patterns, size_t count,
                           struct text name, struct abroad *abroad) {
     uint64_t here = weight_of(patterns, 0, count, name);
-    uint64_t there =
-        abroad->count > 0 ? others_weight(d->server, abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS, 0) : 0;
+    uint64_t there = abroad->count > 0 ? others_weight(d->server, abroad->patterns, abroad->count, name, acceptors) : 0;
     bool is_here = here > 0 && (there == 0 || nats_random(d->server) % (here + there) < here);
     if (is_here && deliver_to_named(d, patterns, count, name)) return;
     if (there > 0)
-        choose(d, abroad, nats_pick_other(d->server, abroad->patterns, abroad->count, name, BOARD_MAX_ACCEPTORS, 0),
-               name);
+        choose(d, abroad, nats_pick_other(d->server, abroad->patterns, abroad->count, name, acceptors), name);
 }
 
 void nats_deliver_routed(struct acceptor *a, struct nats_server *server, uint32_t number,

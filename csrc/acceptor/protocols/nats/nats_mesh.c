@@ -434,6 +434,20 @@ static bool take_groups(struct text names, uint32_t count, struct text *groups) 
     return true;
 }
 
+/* A server where somebody wants it alone has it already: it would give it to all those again. */
+static uint64_t stamp_those_who_have_it(struct nats_server *server, struct subject_pattern *const *patterns,
+                                        size_t count) {
+    uint64_t stamp = ++server->stamp;
+    for (size_t i = 0; i < count; i++) {
+        struct subject_entry **items = subject_entries_items(&patterns[i]->alone);
+        for (uint32_t n = 0; n < patterns[i]->alone.count; n++) {
+            const struct nats_remote *r = (const struct nats_remote *)(const void *)items[n];
+            if (nats_is_route(r->other) && !nats_has_left(server, r)) server->stamps[r->other] = stamp;
+        }
+    }
+    return stamp;
+}
+
 /* To an acceptor, or a server, that has members still, as far as is known here. */
 static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t number, const struct nats_message *m,
                       struct text name, bool from_route) {
@@ -441,8 +455,10 @@ static void hand_over(struct acceptor *a, struct nats_server *server, uint32_t n
     struct subject_pattern *const *patterns;
     if (account->remote == NULL) return;
     size_t count = subjects_match(account->remote, server->remote_walk, m->subject.at, m->subject.bytes, &patterns);
-    uint32_t end = from_route ? BOARD_MAX_ACCEPTORS : NATS_OTHERS;
-    const struct subject_entry *e = nats_pick_other(server, patterns, count, name, end, m->tried);
+    const struct nats_candidates among = {.end = from_route ? BOARD_MAX_ACCEPTORS : NATS_OTHERS,
+                                          .tried = m->tried,
+                                          .stamp = stamp_those_who_have_it(server, patterns, count)};
+    const struct subject_entry *e = nats_pick_other(server, patterns, count, name, among);
     if (e == NULL) return;
     struct nats_chosen chosen;
     chosen.count = 1;

@@ -114,9 +114,15 @@ void nats_tell_routes_bound(struct acceptor *a, struct nats_server *server, cons
 
 /* --- nats_deliver.c ----------------------------------------------------------------------------------------------- */
 
-/* One of the others before `end` who have members of a group, in proportion, but for acceptors that were `tried`; NULL when
- * there is none. */
+/* Who of the others may have a message for a group. */
+struct nats_candidates {
+    uint32_t end;   /* those before it */
+    uint64_t tried; /* but for these acceptors, as bits, */
+    uint64_t stamp; /* and for who is stamped with it; 0: nobody is */
+};
+
+/* One who has members of a group, in proportion; NULL when there is none. */
 struct subject_entry *nats_pick_other(struct nats_server *server, struct subject_pattern *const *patterns, size_t count,
-                                      struct text name, uint32_t end, uint64_t tried);
+                                      struct text name, struct nats_candidates among);
 
 #endif
