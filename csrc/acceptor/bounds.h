@@ -99,6 +99,11 @@
 #define RECEIVES_PER_WAKE 16   /* connections read before the workers are told */
 #define TURNS_PER_POLL    64
 
+/* As long as replies that are already there wait for the next turn, output stays back of a connection that is owed some and has no
+ * more than so many bytes, and for no more turns than that: a send costs as much as fifty replies. */
+#define HELD_BYTES ((size_t)64 << 10)
+#define HELD_TURNS 8u
+
 /* How long run looks at the rings before it sleeps, while replies are due. */
 #define DEFAULT_SPIN_NS 5000u
 

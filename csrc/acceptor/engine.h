@@ -131,8 +131,10 @@ struct acceptor {
     uint8_t *upcall_bytes; /* of the one handed out last */
     bool control_pending;
 
-    uint32_t expected; /* replies that are due soon: of requests that never wait */
-    bool reserved;     /* a reserve was asked for since the last sleep: its reply may come soon */
+    uint32_t expected;   /* replies that are due soon: of requests that never wait */
+    bool unheard;        /* more of them are there than a turn takes in */
+    uint32_t held_turns; /* for so many output has stayed back for that; 0: none does */
+    bool reserved;       /* a reserve was asked for since the last sleep: its reply may come soon */
 
     size_t max_buffered_bytes;       /* of all connections */
     struct connection_list roomless; /* that wait for room, longest first */

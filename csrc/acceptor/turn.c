@@ -96,12 +96,24 @@ static void run_codecs(struct acceptor *a) {
     }
 }
 
+/* The replies that it is owed are perhaps among those that are heard next, and leave with what it has. */
+static bool is_held(const struct connection *c) {
+    if (c->slot_count == 0 || c->closing || c->filter != NULL || c->framing != NULL) return false;
+    size_t bytes = output_bytes(&c->out);
+    return bytes > 0 && bytes <= HELD_BYTES;
+}
+
 static void flush_dirty(struct acceptor *a) {
+    size_t held = 0;
     for (size_t i = 0; i < a->dirty.count; i++) {
         struct connection *c = connection_find(a, a->dirty.items[i]);
-        if (c != NULL && c->dirty) socket_flush(a, c);
+        if (c == NULL || !c->dirty) continue;
+        if (a->held_turns > 0 && is_held(c))
+            a->dirty.items[held++] = c->number;
+        else
+            socket_flush(a, c);
     }
-    a->dirty.count = 0;
+    a->dirty.count = held;
 }
 
 static void on_event(struct acceptor *a, const struct epoll_event *event) {
@@ -168,6 +180,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
     a->sent_bytes = 0;
     bool heard = peers_hear(a);
+    a->held_turns = a->unheard && a->held_turns < HELD_TURNS ? a->held_turns + 1 : 0;
     heard |= mesh_hear(a);
     peers_look(a);
     mesh_look(a);

@@ -207,11 +207,13 @@ static bool peer_hear(struct acceptor *a, uint32_t worker, uint32_t limit) {
             peer_said(a, worker, reply);
         any = true;
     }
+    a->unheard |= !channel_drained(channel);
     return any;
 }
 
 bool peers_hear(struct acceptor *a) {
     bool any = false;
+    a->unheard = false;
     for (uint32_t w = 0; w < a->workers; w++) {
         struct channel *channel = a->links[w].channel;
         if (channel == NULL || !peer_hear(a, w, REPLIES_PER_TURN)) {
