@@ -127,7 +127,7 @@ def test_what_is_not_supported_is_one_line_of_warning(tmp_path: Path) -> None:
 
 
 def test_what_would_let_strangers_in_is_not_left_out(tmp_path: Path) -> None:
-    assert complaint(tmp_path, "\nauthorization { auth_callout: {} }") == "nats.conf:2: auth_callout is not supported"
+    assert complaint(tmp_path, "\nresolver_tls {}") == "nats.conf:2: resolver_tls is not supported"
 
 
 def test_options_of_ours_count_for_more(tmp_path: Path) -> None:

@@ -116,10 +116,7 @@ def user_of(token: Token, account: Account) -> User:
         if any(said.get(name) for name in SCOPED):
             raise JwtError("User JWT is not valid: its signing key says what its users may")
         said = _expanded(scope, token, account)
-    types = [one.upper() for one in texts(said, "allowed_connection_types")]
-    known = tuple(one for one in types if one in CONNECTION_TYPES)
-    if types and not known:
-        raise JwtError("Connection type not allowed")
+    known = connection_types_of(said)
     if flag(said, "proxy_required"):
         raise JwtError("there are no trusted proxies")
     return User(
@@ -130,6 +127,15 @@ def user_of(token: Token, account: Account) -> User:
         limits=AccountLimits(None, _limit(said, "subs"), _limit(said, "payload")),
         bearer=flag(said, "bearer_token"),
     )
+
+
+def connection_types_of(said: Mapping[str, Any]) -> tuple[str, ...]:
+    """None: any. Raises JwtError: there are only such as nobody knows."""
+    types = [one.upper() for one in texts(said, "allowed_connection_types")]
+    known = tuple(one for one in types if one in CONNECTION_TYPES)
+    if types and not known:
+        raise JwtError("Connection type not allowed")
+    return known
 
 
 def is_from(said: Mapping[str, Any], host: str) -> bool:

@@ -11,7 +11,8 @@ from typing import Any, Final
 from mq_shards.acceptor.option_kinds import MINUTE, SECOND
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 from mq_shards.acceptor.protocols.nats.conf import Value
-from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, refused, take_block, unsupported
+from mq_shards.acceptor.protocols.nats.conf_callout import take_callout
+from mq_shards.acceptor.protocols.nats.conf_takers import Conf, Taker, option, take_block, unsupported
 from mq_shards.acceptor.protocols.nats.who import CONNECTION_TYPES, GLOBAL_ACCOUNT, Responses
 
 # --- subjects ---------------------------------------------------------------------------------------------------------
@@ -176,8 +177,8 @@ AUTHORIZATION: Final[Mapping[str, Taker]] = {
     "default_permission": _do_nothing,
     "default_permissions": _do_nothing,
     "permissions": _do_nothing,
-    "auth_callout": refused("auth_callout"),
-    "auth_hook": refused("auth_callout"),
+    "auth_callout": take_callout,
+    "auth_hook": take_callout,
     "proxy_required": unsupported("proxy_required", "there are no trusted proxies"),
 }
 

@@ -11,6 +11,7 @@ from typing import Final
 from mq_shards.acceptor.protocols.nats import conf_accounts as nats_conf_accounts
 from mq_shards.acceptor.protocols.nats import conf_auth as nats_conf_auth
 from mq_shards.acceptor.protocols.nats.conf import Value, read
+from mq_shards.acceptor.protocols.nats.conf_callout import finish as finish_callout
 from mq_shards.acceptor.protocols.nats.conf_cluster import take_cluster
 from mq_shards.acceptor.protocols.nats.conf_operating import OPERATING
 from mq_shards.acceptor.protocols.nats.conf_operator import OPERATOR, finish_operator
@@ -169,6 +170,7 @@ def read_conf(path: str) -> Conf:
     finish_operator(conf)
     nats_conf_accounts.finish(conf)
     nats_conf_auth.finish(conf)
+    finish_callout(conf)
     finish_websocket(conf)
     conf.ports.setdefault("nats", DEFAULT_PORT)
     return conf

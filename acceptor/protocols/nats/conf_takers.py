@@ -39,6 +39,7 @@ class Conf:
     mappings: dict[str, Any] = field(default_factory=dict)  # of the global account
     system_account: Value | None = None
     no_auth_user: Value | None = None
+    callout_accounts: Value | None = None  # those whose users are asked about
     has_authorization: bool = False
     websocket: Value | None = None  # the block
     resolver: Value | None = None  # of accounts

@@ -22,6 +22,21 @@ KEPT_BYTES: Final = 512  # of one: a signature is nobody else's
 Said = Mapping[str, Any]
 
 
+def refusal_of(said: Said) -> str:
+    """Why nobody may say that, whoever it is; empty: there is no reason.
+
+    >>> refusal_of({"protocol": 2})
+    'invalid client protocol'
+    """
+    if said.get("account") or said.get("new_account"):
+        return "Authorization Violation"
+    if said.get("protocol", 0) not in (0, 1):
+        return "invalid client protocol"
+    if said.get("no_responders") and not said.get("headers"):
+        return "no responders requires headers support"
+    return ""
+
+
 class Connects:
     def __init__(self, has_headers: bool = True) -> None:
         """Not `has_headers`: whatever a client says, its messages have none."""

@@ -21,12 +21,14 @@ from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
 MAX_BYTES: Final = 1 << 20
 VERSION: Final = 2
 OPERATOR, ACCOUNT, USER, ACTIVATION = "operator", "account", "user", "activation"
+ANSWER = "authorization_response"  # of who is asked whether somebody may come
 # Whose keys may sign a token of a kind.
 ISSUERS: Final[Mapping[str, tuple[int, ...]]] = {
     OPERATOR: (nats_nkeys.OPERATOR,),
     ACCOUNT: (nats_nkeys.OPERATOR, nats_nkeys.ACCOUNT),
     USER: (nats_nkeys.ACCOUNT,),
     ACTIVATION: (nats_nkeys.ACCOUNT, nats_nkeys.OPERATOR),
+    ANSWER: (nats_nkeys.ACCOUNT,),
 }
 EVERYBODY: Final = "*"  # in revocations
 # What version 1 says beside "nats", and what it means by saying nothing there.
@@ -48,6 +50,7 @@ class Token:
     begins_s: int = 0
     name: str = ""
     nats: Mapping[str, Any] = field(default_factory=dict)  # what its kind says
+    audience: str = ""
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -85,7 +88,7 @@ def decode(token: str, kind: str) -> Token:
         raise JwtError("its issuer has not signed it")
     return Token(
         kind, issuer, text(claims, "sub"), number(claims, "iat"), number(claims, "exp"), number(claims, "nbf"),
-        text(claims, "name"), nats,
+        text(claims, "name"), nats, text(claims, "aud"),
     )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mq_shards.acceptor.access.secrets import Secrets
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.access.access import Access
     from mq_shards.acceptor.access.rights import Login
     from mq_shards.acceptor.filters.tls import VerifyingTls
+    from mq_shards.acceptor.protocols.nats.callout import Callout
     from mq_shards.acceptor.protocols.nats.operator import Operator
 
 Done = Callable[[User | None], None]
@@ -50,12 +52,14 @@ class Logins:
     ) -> None:  # fmt: skip
         """`access`: if there are users that all protocols have in common."""
         self.operator: Operator | None = None  # there where JWTs say all
+        self.callout: Callout | None = None  # there where a service is asked
         self._secrets = secrets
         self._access = access
         self._remote = remote
         self._encryption = encryption
         self.plain = Who()
         self._websockets = Who()
+        self._timeout_ns = 0
 
     def learn(self, found: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """`found`: in a configuration file, of who may what."""
@@ -63,6 +67,7 @@ class Logins:
         if self.operator is not None:
             self.plain = replace(self.plain, by_jwt=True, system_account=self.operator.system_account or SYSTEM_ACCOUNT)
         self._websockets = _for_websockets(self.plain, settings)
+        self._timeout_ns = settings["auth-timeout"]
 
     def who(self, client: Client) -> Who:
         return self._websockets if client.is_websocket else self.plain
@@ -82,6 +87,8 @@ class Logins:
     def for_nobody(self, conn: int, client: Client) -> User | None:
         """Who a client is that does not begin with CONNECT, or says nothing there."""
         found, access = self.who(client).for_nobody(client.connection_type), self._access()
+        if found is not None and self.callout is not None:
+            return self.callout.fenced(None if self.callout.is_for(found.name) else found)
         if found is not None or access is None or self.who(client).required:
             return found
         login = access.users.of_certificate(self._certificate(conn)) or access.of_listener(conn)
@@ -98,7 +105,22 @@ class Logins:
         if self.operator is not None:
             found = self.operator.again(client)
             return found if isinstance(found, User) else found.text
-        return self.who(client).now(client.user) or "Authorization Violation"
+        if self.callout is not None and client.user is not None and client.user.is_called_out:
+            return self.callout.now(client.user)
+        user = self.who(client).now(client.user)
+        return (self.callout.fenced(user) if self.callout is not None else user) or "Authorization Violation"
+
+    def ends_s(self, user: User | None) -> float:
+        """When a client has to go; 0: never."""
+        if user is None:
+            return 0
+        return self.operator.ends_s(user) if self.operator is not None else user.until_s
+
+    def has_system_users(self) -> bool:
+        """Somebody may come from the system account."""
+        if self.operator is not None and self.operator.system_account:
+            return True
+        return any(user.account == self.plain.system_account for user in self.plain.users)
 
     def account_names(self) -> list[str]:
         """That somebody may come from, and those that there always are."""
@@ -141,6 +163,9 @@ class Logins:
             self.operator.prove(client, done)
             return
         claim = self._claim(conn, client) if self.who(client).required else None
+        if self.callout is not None:
+            claimed = "" if claim is None else claim.user.nkey or claim.user.name
+            done = partial(self._call_out, client, self._encryption(conn)[0], claimed, done)
         if claim is None:
             self._prove_common(conn, client, done)
             return
@@ -153,6 +178,16 @@ class Logins:
             right = self._secrets.compare(claim.secret, claim.said, lambda right: done(user if right else None))
         if right is not None:
             done(user if right else None)
+
+    def _call_out(self, client: Client, tls: VerifyingTls | None, claimed: str, done: Done, user: User | None) -> None:
+        """`claimed`: whom of those in the file it says it is, and `user`, if it is."""
+        callout = self.callout
+        if callout is None:
+            done(user)
+        elif callout.decides(user, claimed):
+            callout.ask(client, tls, self._timeout_ns, lambda found: done(callout.fenced(found)))
+        else:
+            done(callout.fenced(user))
 
     def _prove_common(self, conn: int, client: Client, done: Done) -> None:
         """One that is not known here may be known to all protocols."""

@@ -54,18 +54,20 @@ from mq_shards.acceptor.protocols.nats.client import (
     server_id_of,
     server_row,
 )
-from mq_shards.acceptor.protocols.nats.connects import Connects
+from mq_shards.acceptor.protocols.nats.connects import Connects, refusal_of
 from mq_shards.acceptor.protocols.nats.expiry import LOOK_S, Expiries
 from mq_shards.acceptor.protocols.nats.greeting import Greetings
 from mq_shards.acceptor.protocols.nats.guarding import Guarding
 from mq_shards.acceptor.protocols.nats.logins import Logins
 from mq_shards.acceptor.protocols.nats.monitor import Known, Monitor, account_row, system_imports, tls_row
+from mq_shards.acceptor.protocols.nats.own_client import OwnClients
 from mq_shards.acceptor.protocols.nats.questions import Questions
 from mq_shards.acceptor.protocols.nats.shares import needs_info
 from mq_shards.acceptor.protocols.nats.who import User
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
+    from mq_shards.acceptor.protocols.nats.callout import Callout
     from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
     from mq_shards.acceptor.protocols.nats.system import System
     from mq_shards.acceptor.protocols.nats.updates import Updates
@@ -124,6 +126,7 @@ class Nats(Guarding):
         self._found: Mapping[str, Any] = {}  # in a configuration file, of who may what
         self._config_digest = ""  # of all that is in it
         self._admission = Admission(engine, self._number)
+        self._own = OwnClients(engine, self._admission)
         self._expiries = Expiries()
         self._updates: Updates | None = None
         self._secrets = Secrets(engine.poke)
@@ -204,6 +207,7 @@ class Nats(Guarding):
     def _set_who(self) -> None:
         self._logins.learn(self._found, self._settings)
         self._set_system()
+        self._set_callout(self._found.get("callout"))
 
     def reload(self, settings: Settings) -> None:
         before = self._settings
@@ -212,7 +216,8 @@ class Nats(Guarding):
         for conn in list(self._clients):
             self._limit(conn)
         self._cut_forbidden()
-        self._cut_excess()
+        for conn in orders.excess(list(self._clients), self._connections(), settings["max-connections"]):
+            self._end(conn, "maximum connections exceeded")
         if any(before[name] != settings[name] for name in ("max-payload", "client-advertise")):
             self._say_info_again()
 
@@ -236,17 +241,6 @@ class Nats(Guarding):
                 self._end(conn, "maximum account active connections exceeded")
                 return
         self._limit(conn)  # its account may have changed, too
-
-    def _cut_excess(self) -> None:
-        """Of what are too many clients now, this acceptor's part."""
-        most = self._settings["max-connections"]
-        all_clients = self._connections()
-        if most and all_clients > most:
-            import random
-
-            part = -(-(all_clients - most) * len(self._clients) // all_clients)
-            for conn in random.sample(list(self._clients), min(part, len(self._clients))):
-                self._end(conn, "maximum connections exceeded")
 
     def _connections(self) -> int:
         """Of all acceptors."""
@@ -321,7 +315,7 @@ class Nats(Guarding):
         """To users of the system account here, of the server as a whole: each acceptor says it to its own."""
         if self._system is not None:
             subject, content = self._system.server_event(what, self._server_row())
-            self._engine.call(self._system.conn, "answer", 1, subject.encode() + b" " + content)
+            self._engine.call(self._system.client.conn, "answer", 1, subject.encode() + b" " + content)
 
     def stopping(self) -> None:
         self._say_event("SHUTDOWN")
@@ -332,8 +326,8 @@ class Nats(Guarding):
     def close(self) -> None:
         self._set_operator(None)
         self._secrets.close()
-        if self._system is not None:
-            self._system.close()
+        self._set_callout(None)
+        self._own.close()
 
     def poked(self) -> None:
         self._secrets.settle()
@@ -351,29 +345,38 @@ class Nats(Guarding):
     def _set_system(self) -> None:
         """The server is there as long as anybody else can be."""
         broker = self._broker
-        who, operator = self._logins.plain, self._logins.operator
-        is_wanted = any(user.account == who.system_account for user in who.users)
-        is_wanted = is_wanted or (operator is not None and bool(operator.system_account))
-        if self._system is not None or not is_wanted or broker.calls is None or broker.watched is None:
+        is_wanted = self._system is None and self._logins.has_system_users()
+        if not is_wanted or broker.calls is None or broker.watched is None:
             return
         from mq_shards.acceptor.protocols.nats.system import System
 
         self._system = System(
             self._engine, self._number, broker.watched, broker.calls, self._identity.server_id,
             answers=broker.acceptor == 0, account=self.system_account,
-            update=None if operator is None else self._update_claims,
+            update=None if self._logins.operator is None else self._update_claims,
         )  # fmt: skip
+        self._own.add(self._system.client)
         self._engine.set("nats.answers-all", 1)
+
+    def _set_callout(self, content: Mapping[str, Any] | None) -> None:
+        before, broker = self._logins.callout, self._broker
+        if (before.content if before is not None else None) == content or broker.watched is None:
+            return
+        self._logins.callout = None
+        if before is not None:
+            self._own.drop(before.client)
+            before.close()
+        if content is not None:
+            from mq_shards.acceptor.protocols.nats.callout import Callout
+
+            made = self._logins.callout = Callout(
+                self._engine, self._number, broker.watched, content, self._logins.account_names, self._server_row
+            )
+            self._own.add(made.client)
 
     def _update_claims(self, account: str, jwt: str, answer: Callable[[dict[str, Any]], None]) -> None:
         if self._updates is not None:
             self._updates.asked(account, jwt, answer)
-
-    def _admit_system(self, conn: int) -> None:
-        self._engine.call(conn, "of-server")
-        self._engine.call(conn, "flags", 0)
-        self._admission.admit(conn, User(account=self._logins.plain.system_account))
-        self._engine.resume(conn)
 
     def _say_connected(self, conn: int) -> None:
         known = self._known(conn)
@@ -500,9 +503,11 @@ class Nats(Guarding):
         waits = [self._greetings.upgrades.wait_ns(), self._expiries.wait_ns()]
         if self._logins.operator is not None and (wait_s := self._logins.operator.wait_s()) >= 0:
             waits.append(int(min(wait_s, LOOK_S) * 1e9))
-        parts = (self._websockets, self._lame_duck, self._system)
-        waits += [each.wait_ns() for each in parts if each is not None]
+        waits += [each.wait_ns() for each in self._parts() if each is not None]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
+
+    def _parts(self) -> tuple[Websockets | LameDuck | System | Callout | None, ...]:
+        return self._websockets, self._lame_duck, self._system, self._logins.callout
 
     def expire(self) -> None:
         for conn in self._expiries.over():
@@ -510,15 +515,14 @@ class Nats(Guarding):
         if self._logins.operator is not None:
             self._logins.operator.expire()
         self._greetings.upgrades.expire()
-        for each in (self._websockets, self._lame_duck, self._system):
+        for each in self._parts():
             if each is not None:
                 each.expire()
 
     # --- INFO -------------------------------------------------------------------------------------------------------
 
     def _opened(self, conn: int) -> None:
-        if self._system is not None and conn == self._system.conn:
-            self._admit_system(conn)
+        if self._own.admit(conn):
             return
         self._made += 1
         # A number of its own among all acceptors.
@@ -642,17 +646,12 @@ class Nats(Guarding):
 
     def _admit(self, conn: int, client: Client, user: User | None) -> None:
         options = client.options
-        if options.get("account") or options.get("new_account"):
-            raise NatsError("Authorization Violation")
-        if options.get("protocol", 0) not in (0, 1):
-            raise NatsError("invalid client protocol")
-        if options.get("no_responders") and not options.get("headers"):
-            raise NatsError("no responders requires headers support")
+        if refusal := refusal_of(options):
+            raise NatsError(refusal)
         if not self._admission.admit(conn, user, self._logins.limits(user).connections):
             raise NatsError("maximum account active connections exceeded")
         client.user = user
-        if self._logins.operator is not None and user is not None:
-            self._expiries.set(conn, self._logins.operator.ends_s(user))
+        self._expiries.set(conn, self._logins.ends_s(user))
         self._limit(conn)
         self._engine.call(conn, "info", 0, self._asker(conn, client))
         self._engine.call(conn, "flags", flags_of(options))

@@ -13,6 +13,7 @@ from typing import Final
 OPERATOR: Final = 14 << 3  # O
 ACCOUNT: Final = 0  # A
 USER: Final = 20 << 3  # U
+SERVER: Final = 13 << 3  # N
 KEY_BYTES: Final = 32
 
 

@@ -1,9 +1,9 @@
 """What users of the system account order of one client: that it is cut off (KICK), or told to go elsewhere (LDM). The
-gateway hands it over to the acceptor that has the client."""
+gateway hands it over to the acceptor that has the client. And who is cut off where there are too many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -17,6 +17,16 @@ NOBODY: Final = b"nobody"
 CANNOT: Final = b"cannot"
 
 Order = Callable[[int], bool]
+
+
+def excess(conns: Sequence[int], all_clients: int, most: int) -> list[int]:
+    """Of what are too many clients of all acceptors, the part of one that has these; 0 are never too many."""
+    if not most or all_clients <= most:
+        return []
+    import random  # late: a start has no use for it
+
+    part = -(-(all_clients - most) * len(conns) // all_clients)
+    return random.sample(conns, min(part, len(conns)))
 
 
 def serve(calls: Calls, clients: Mapping[int, Client], kick: Order, lame_duck: Order) -> None:

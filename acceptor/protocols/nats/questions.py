@@ -33,7 +33,7 @@ class Questions:
 
             self._answered += 1
             self._answer(conn, client, reply, answer(self._server_row(), self._answered, client))
-        elif system is not None and client.account != system.account:  # whose own subscription has answered it
+        elif system is not None and client.account != system.client.account:  # whose own subscription has answered it
             what = subject.rpartition(b".")[2].decode()
             system.ask(
                 f"$SYS.REQ.ACCOUNT.{client.account}.{what}", options,

@@ -1,4 +1,4 @@
-"""What the server itself says and hears in the system account: it is a client of its own there, over a socket pair.
+"""What the server itself says and hears in the system account: it is a client of its own there (own_client.py).
 
     $SYS.REQ.SERVER.PING[.X], $SYS.REQ.SERVER.<id>.X, $SYS.REQ.ACCOUNT.<name>.X    the gateway answers
     $SYS.REQ.ACCOUNT.<name>.CLAIMS.UPDATE                                          an account's JWT, in operator mode
@@ -8,8 +8,7 @@
     $SYS.SERVER.<id>.STATSZ                                                        at first often, then every 10 s
     $SYS.SERVER.<id>.LAMEDUCK, .SHUTDOWN                                           that it sends clients away, or ends
 
-Its connection is shown by no monitoring and counts nowhere. Where nobody can be a user of that account there is none.
-What is not taken in time is dropped: nobody waits for it. The gateway's half is gateway/nats/system.py.
+Where nobody can be a user of that account there is none. The gateway's half is gateway/nats/system.py.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +24,7 @@ import orjson
 from mq_shards.acceptor.engine import FOREVER
 from mq_shards.acceptor.protocols.go_time import instant
 from mq_shards.acceptor.protocols.nats.monitor import REFUSALS
+from mq_shards.acceptor.protocols.nats.own_client import OwnClient
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.engine import Engine
@@ -34,9 +33,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.watched import Watched
     from mq_shards.ringbuf.calls import Calls, Reply
 
-UNSENT_BYTES: Final = 4 << 20
 UNDER_WAY: Final = 256  # requests; one more has no answer
-RECEIVE_BYTES: Final = 64 << 10
 CONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_connect"
 DISCONNECT_TYPE: Final = "io.nats.server.advisory.v1.client_disconnect"
 CONNS_TYPE: Final = "io.nats.server.advisory.v1.account_connections"
@@ -66,36 +63,23 @@ class System:
     ) -> None:
         """`answers`: requests; of several acceptors one does. `update` is given an account's name and JWT, and what is
         to be told the answer, now or later."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        ours.setblocking(False)
-        theirs.setblocking(False)
-        self.account: Final = account
-        self.conn: Final = engine.adopt(theirs.detach(), protocol)
-        self._socket = ours
-        self._watched = watched
+        self.client: Final = OwnClient(engine, protocol, watched, account, self._heard)
         self._calls = calls
         self._server_id = server_id
         self._update = update
-        self._in = bytearray()
-        self._out = bytearray()
         self._under_way = 0
         self._sequence = 0
         self._changed: dict[str, bool] = {}  # accounts whose number is asked for: whether it has changed meanwhile
         self._statsz_ns = STATSZ_NS
         self._next_statsz_ns = time.monotonic_ns() + FIRST_STATSZ_NS if answers else FOREVER
-        watched.watch(ours.fileno(), self._ready)
         if answers:
             subjects = "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.*", f"$SYS.REQ.SERVER.{server_id}.*"
             claims = CLAIMS if update is not None else ()
-            for number, subject in enumerate((*subjects, "$SYS.REQ.ACCOUNT.*.*", *claims), 1):
-                self._send(f"SUB {subject} {number}\r\n".encode())
-
-    def close(self) -> None:
-        self._watched.forget(self._socket.fileno())
-        self._socket.close()
+            for subject in (*subjects, "$SYS.REQ.ACCOUNT.*.*", *claims):
+                self.client.subscribe(subject)
 
     def publish(self, subject: str, content: bytes) -> None:
-        self._send(f"PUB {subject} {len(content)}\r\n".encode() + content + b"\r\n")
+        self.client.publish(subject, content)
 
     # --- by itself --------------------------------------------------------------------------------------------------
 
@@ -177,65 +161,18 @@ class System:
         number = base64.b32encode(hashlib.sha256(os.urandom(16)).digest()).decode()[:22]
         return {"type": kind, "id": number, "timestamp": instant(time.time_ns())}
 
-    # --- the socket -------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------------------------
 
-    def _send(self, data: bytes) -> None:
-        if len(self._out) + len(data) > UNSENT_BYTES:
-            return
-        self._out += data
-        self._flush()
-
-    def _flush(self) -> None:
-        try:
-            while self._out:
-                del self._out[: self._socket.send(self._out)]
-        except BlockingIOError:
-            pass
-        except OSError:
-            self._out.clear()
-        self._watched.watch(self._socket.fileno(), self._ready, bool(self._out))
-
-    def _ready(self) -> None:
-        try:
-            data = self._socket.recv(RECEIVE_BYTES)
-        except BlockingIOError:
-            data = b""
-        except OSError:
-            return
-        self._in += data
-        while self._take():
-            pass
-        self._flush()
-
-    def _take(self) -> bool:
-        """One line, and the payload behind it; false if it is not all there."""
-        line_end = self._in.find(b"\r\n")
-        if line_end < 0:
-            return False
-        words = bytes(self._in[:line_end]).decode(errors="replace").split(" ")
-        if words[0] != "MSG":
-            del self._in[: line_end + 2]
-            if words[0] == "PING":
-                self._send(b"PONG\r\n")
-            return True
-        size = int(words[-1])
-        end = line_end + 2 + size + 2
-        if len(self._in) < end:
-            return False
-        body = bytes(self._in[line_end + 2 : end - 2])
-        del self._in[:end]
-        if words[1].endswith(".CLAIMS.UPDATE") and self._update is not None:
-            account, reply = words[1].split(".")[-3], words[3] if len(words) == 5 else ""
+    def _heard(self, subject: str, reply: str, body: bytes) -> None:
+        if subject.endswith(".CLAIMS.UPDATE") and self._update is not None:
+            account = subject.split(".")[-3]
             self._update(account, body.decode(errors="replace"), lambda answer: self._say(reply, answer))
-        elif len(words) == 5:
-            self._asked(words[1], words[3], body)
-        return True
+        elif reply:
+            self._asked(subject, reply, body)
 
     def _say(self, reply: str, answer: Row) -> None:
         if reply:
             self.publish(reply, orjson.dumps(answer))
-
-    # --- requests ---------------------------------------------------------------------------------------------------
 
     def _asked(self, subject: str, reply: str, body: bytes) -> None:
         self.ask(subject, body, self._publish_at(reply))

@@ -1,0 +1,129 @@
+"""A client that is the server itself: what Python says and hears in an account, over a socket pair, as any client does.
+
+So what it publishes and subscribes to goes to all acceptors and servers. Monitoring shows it nowhere, and it counts
+nowhere. What is not taken in time is dropped: nobody waits for it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from mq_shards.acceptor.protocols.nats.who import User
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.engine import Engine
+    from mq_shards.acceptor.protocols.nats.admission import Admission
+    from mq_shards.acceptor.watched import Watched
+
+UNSENT_BYTES: Final = 4 << 20
+RECEIVE_BYTES: Final = 64 << 10
+
+# Of a message: its subject, reply ("": none) and payload.
+Heard = Callable[[str, str, bytes], None]
+
+
+class OwnClient:
+    def __init__(self, engine: Engine, protocol: int, watched: Watched, account: str, heard: Heard) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        self.account: Final = account
+        self.conn: Final = engine.adopt(theirs.detach(), protocol)
+        self._socket = ours
+        self._watched = watched
+        self._heard = heard
+        self._subscriptions = 0
+        self._in = bytearray()
+        self._out = bytearray()
+        watched.watch(ours.fileno(), self._ready)
+
+    def close(self) -> None:
+        self._watched.forget(self._socket.fileno())
+        self._socket.close()
+
+    def subscribe(self, subject: str) -> None:
+        self._subscriptions += 1
+        self._send(f"SUB {subject} {self._subscriptions}\r\n".encode())
+
+    def publish(self, subject: str, content: bytes, reply: str = "") -> None:
+        self._send(f"PUB {subject} {reply} {len(content)}\r\n".encode() + content + b"\r\n")
+
+    def _send(self, data: bytes) -> None:
+        if len(self._out) + len(data) > UNSENT_BYTES:
+            return
+        self._out += data
+        self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._out:
+                del self._out[: self._socket.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._out.clear()
+        self._watched.watch(self._socket.fileno(), self._ready, bool(self._out))
+
+    def _ready(self) -> None:
+        try:
+            data = self._socket.recv(RECEIVE_BYTES)
+        except BlockingIOError:
+            data = b""
+        except OSError:
+            return
+        self._in += data
+        while self._take():
+            pass
+        self._flush()
+
+    def _take(self) -> bool:
+        """One line, and the payload behind it; false if it is not all there."""
+        line_end = self._in.find(b"\r\n")
+        if line_end < 0:
+            return False
+        words = bytes(self._in[:line_end]).decode(errors="replace").split(" ")
+        if words[0] != "MSG":
+            del self._in[: line_end + 2]
+            if words[0] == "PING":
+                self._send(b"PONG\r\n")
+            return True
+        size = int(words[-1])
+        end = line_end + 2 + size + 2
+        if len(self._in) < end:
+            return False
+        body = bytes(self._in[line_end + 2 : end - 2])
+        del self._in[:end]
+        self._heard(words[1], words[3] if len(words) == 5 else "", body)
+        return True
+
+
+class OwnClients:
+    """Those of an acceptor, which are let in as what they are."""
+
+    def __init__(self, engine: Engine, admission: Admission) -> None:
+        self._engine = engine
+        self._admission = admission
+        self._by_conn: dict[int, OwnClient] = {}
+
+    def add(self, client: OwnClient) -> None:
+        self._by_conn[client.conn] = client
+
+    def drop(self, client: OwnClient) -> None:
+        del self._by_conn[client.conn]
+        client.close()
+
+    def close(self) -> None:
+        for client in list(self._by_conn.values()):
+            self.drop(client)
+
+    def admit(self, conn: int) -> bool:
+        """A connection that is new, if it is one of them."""
+        client = self._by_conn.get(conn)
+        if client is not None:
+            self._engine.call(conn, "of-server")
+            self._engine.call(conn, "flags", 0)
+            self._admission.admit(conn, User(account=client.account))
+            self._engine.resume(conn)
+        return client is not None

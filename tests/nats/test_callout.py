@@ -1,0 +1,360 @@
+"""Auth callout: a service says who may come, and what they may; of a nats-server and of us the same."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+
+from tests.nats.jwts import Account, Key
+from tests.nats.servers import NatsServer, nats_server, running
+from tests.nats.test_conf import complaint
+from tests.nats.wire import Wire
+from tests.servers import wait_until
+
+KINDS = [
+    pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
+    pytest.param(1, id="shards-1"),
+    pytest.param(2, id="shards-2"),
+]
+ISSUER, STRANGER = Account("issuer"), Account("stranger")
+CONF: Final = f"""
+accounts {{
+  AUTH {{ users: [{{user: auth, password: x}}] }}
+  APP {{ users: [{{user: known, password: x}}] }}
+}}
+authorization {{
+  timeout: 2
+  auth_callout {{ issuer: {ISSUER.public}, account: AUTH, auth_users: [auth] }}
+}}
+"""
+VIOLATION: Final = b"-ERR 'Authorization Violation'\r\n"
+SUBJECT: Final = "$SYS.REQ.USER.AUTH"
+
+Request = dict[str, Any]
+
+
+def claims_of(token: str) -> dict[str, Any]:
+    content = token.split(".")[1]
+    found: dict[str, Any] = json.loads(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))
+    return found
+
+
+def answer(request: Request, by: Account = ISSUER, aud: str = "", of: str = "", **nats: object) -> str:
+    asked = request["nats"]
+    return by.jwt(
+        "authorization_response", of or asked["user_nkey"], nats, aud=aud or asked["server_id"]["id"], name="answer"
+    )
+
+
+def user(request: Request, account: str = "APP", by: Account = ISSUER, of: str = "", **more: object) -> str:
+    claims = {name: more.pop(name) for name in ("exp", "name") if name in more}
+    nats = {"subs": -1, "data": -1, "payload": -1, **more}
+    return by.jwt("user", of or request["nats"]["user_nkey"], nats, **{"name": "somebody", "aud": account, **claims})
+
+
+SOMEBODY: Final = Key(nats_nkeys.USER, "somebody else").public
+SERVER: Final = Key(nats_nkeys.SERVER, "another server").public
+LIMITED: Final = {"pub": {"allow": ["a.>"]}, "sub": {"deny": ["b.>"]}}
+# What the service answers, by the name that a client says.
+ANSWERS: Final[dict[str, Callable[[Request], str | None]]] = {
+    "good": lambda r: answer(r, jwt=user(r)),
+    "known": lambda r: answer(r, jwt=user(r, name="known")),
+    "limited": lambda r: answer(r, jwt=user(r, **LIMITED)),
+    "of the service's account": lambda r: answer(r, jwt=user(r, "AUTH")),
+    "of the global account": lambda r: answer(r, jwt=user(r, "$G")),
+    "answered by another key": lambda r: answer(r, by=STRANGER, jwt=user(r)),
+    "soon over": lambda r: answer(r, jwt=user(r, exp=int(time.time()) + 2)),
+    "over": lambda r: answer(r, jwt=user(r, exp=int(time.time()) - 2)),
+    "refused": lambda r: answer(r, error="no"),
+    "neither": lambda r: answer(r),
+    "both": lambda r: answer(r, error="no", jwt=user(r)),
+    "for another user": lambda r: answer(r, of=SOMEBODY, jwt=user(r, of=SOMEBODY)),
+    "with another user": lambda r: answer(r, jwt=user(r, of=SOMEBODY)),
+    "for another server": lambda r: answer(r, aud=SERVER, jwt=user(r)),
+    "of nobody's account": lambda r: answer(r, jwt=user(r, "NONE")),
+    "without an account": lambda r: answer(r, jwt=user(r, "")),
+    "signed by a stranger": lambda r: answer(r, jwt=user(r, by=STRANGER)),
+    "for an account": lambda r: answer(r, jwt=user(r, issuer_account=ISSUER.public)),
+    "websockets only": lambda r: answer(r, jwt=user(r, allowed_connection_types=["WEBSOCKET"])),
+    "a user alone": user,
+    "garbage": lambda r: "garbage",
+    "nothing": lambda r: "",
+}
+LET_IN: Final = {
+    "good", "known", "limited", "of the service's account", "of the global account", "soon over",
+}  # fmt: skip
+
+
+class Service(threading.Thread):
+    """A client that answers what it is asked."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self.wire = Wire(port)
+        self.requests: list[tuple[str, Request]] = []
+        self.wire.send(connect("auth", "x") + f"SUB {SUBJECT} 1\r\n".encode())
+        self.wire.barrier()
+        assert not self.wire.heard.closed, self.wire.heard
+        self._data = b""
+        self.start()
+
+    def run(self) -> None:
+        while data := self._received():
+            self._data += data
+            while (found := self._message()) is not None:
+                reply, token = found
+                request = claims_of(token)
+                self.requests.append((token, request))
+                made = ANSWERS.get(request["nats"]["connect_opts"].get("user", ""), lambda r: None)(request)
+                if made is not None:
+                    self.wire.send(f"PUB {reply} {len(made)}\r\n{made}\r\n".encode())
+
+    def _received(self) -> bytes:
+        self.wire.socket.settimeout(None)
+        try:
+            return self.wire.socket.recv(1 << 16)
+        except OSError:
+            return b""
+
+    def _message(self) -> tuple[str, str] | None:
+        line, found, rest = self._data.partition(b"\r\n")
+        if not line.startswith(b"MSG"):
+            if not found:
+                return None
+            self._data = rest
+            if line == b"PING":
+                self.wire.send(b"PONG\r\n")
+            return self._message()
+        words = line.decode().split(" ")
+        size = int(words[-1])
+        if len(rest) < size + 2:
+            return None
+        self._data = rest[size + 2 :]
+        return words[3], rest[:size].decode()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self.wire.socket.shutdown(2)
+        self.join()
+        self.wire.close()
+
+
+def connect(user: str, password: str = "p", **more: object) -> bytes:
+    said = {"verbose": False, "user": user, "pass": password, **more}
+    return f"CONNECT {json.dumps(said)}\r\n".encode()
+
+
+def heard(port: int, *said: bytes) -> Wire:
+    wire = Wire(port)
+    wire.send(b"".join(said))
+    wire.barrier()
+    return wire
+
+
+@contextlib.contextmanager
+def serving(kind: int, conf: str = CONF) -> Iterator[tuple[NatsServer, Path]]:
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "nats.conf"
+        path.write_text(conf)
+        arguments = ["-c", str(path)] if kind == 0 else ["--nats-config", str(path)]
+        with running(kind, arguments=arguments) as server:
+            yield server, path
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def both(request: pytest.FixtureRequest) -> Iterator[tuple[NatsServer, Service]]:
+    with serving(request.param) as (server, _):
+        service = Service(server.port)
+        yield server, service
+        service.close()
+
+
+Both = tuple[NatsServer, Service]
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_who_is_let_in(both: Both, name: str) -> None:
+    wire = heard(both[0].port, connect(name))
+    if name in LET_IN:
+        assert wire.heard.data == b"PONG\r\n"
+    else:
+        assert (wire.heard.data, wire.heard.closed) == (VIOLATION, True)
+    wire.close()
+
+
+def test_what_the_service_is_told(both: Both) -> None:
+    server, service = both
+    more = {
+        "name": "n",
+        "lang": "l",
+        "version": "v",
+        "protocol": 1,
+        "auth_token": "t",
+        "jwt": "j",
+        "nkey": "",
+        "sig": "",
+    }
+    wire = heard(server.port, connect("good", "secret", **more))
+    token, request = service.requests[-1]
+    info = json.loads(wire.info[len("INFO ") :])
+    nats = request["nats"]
+    assert nats_nkeys.verify(request["iss"], token.rpartition(".")[0].encode(), _signature(token))
+    assert nats_nkeys.is_public(nats_nkeys.USER, nats["user_nkey"])
+    assert abs(time.time() - request["iat"]) < 60
+    assert request["exp"] - request["iat"] in (2, 3)
+    assert json.loads(base64.urlsafe_b64decode(token.split(".")[0] + "==")) == {"typ": "JWT", "alg": "ed25519-nkey"}
+    assert {name: request[name] for name in ("aud", "iss", "sub")} == {
+        "aud": "nats-authorization-request", "iss": nats["server_id"]["id"], "sub": ISSUER.public,
+    }  # fmt: skip
+    assert request.keys() == {"aud", "exp", "jti", "iat", "iss", "sub", "nats"}
+    assert nats == {
+        "server_id": {
+            "name": info["server_name"], "host": "127.0.0.1", "id": request["iss"], "version": info["version"],
+        },
+        "user_nkey": nats["user_nkey"],
+        "client_info": {
+            "host": "127.0.0.1", "id": info["client_id"], "user": "good", "name": "n", "kind": "Client", "type": "nats",
+        },
+        "connect_opts": {
+            "auth_token": "t", "user": "good", "pass": "secret", "name": "n", "lang": "l", "version": "v",
+            "protocol": 1,
+        },
+        "type": "authorization_request",
+        "version": 2,
+    }  # fmt: skip
+    wire.close()
+
+
+def _signature(token: str) -> bytes:
+    part = token.rpartition(".")[2]
+    return base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+
+
+def test_what_they_may(both: Both) -> None:
+    wire = heard(both[0].port, connect("limited"), b"PUB a.x 1\r\nx\r\nPUB b.x 1\r\nx\r\nSUB b.x 1\r\nSUB a.x 2\r\n")
+    assert wire.heard.data == (
+        b"-ERR 'Permissions Violation for Publish to \"b.x\"'\r\n"
+        b"-ERR 'Permissions Violation for Subscription to \"b.x\"'\r\nPONG\r\n"
+    )
+    wire.close()
+
+
+def test_they_are_of_the_account_that_the_service_says(both: Both) -> None:
+    known, other, elsewhere = (heard(both[0].port, connect(n)) for n in ("known", "good", "of the global account"))
+    for wire in (other, elsewhere):
+        wire.send(b"SUB x 1\r\n")
+        wire.barrier()
+    known.send(b"PUB x 2\r\nhi\r\n")
+    known.barrier()
+    wait_until(lambda: b"MSG x 1 2" in _more(other), "it has come")
+    elsewhere.barrier()
+    assert b"MSG" not in elsewhere.heard.data
+    for wire in (known, other, elsewhere):
+        wire.close()
+
+
+def _more(wire: Wire) -> bytes:
+    wire.receive_what_is_there()
+    return wire.heard.data
+
+
+@pytest.mark.parametrize("name", ["of the service's account", "auth"])
+def test_nobody_asks_the_service_but_the_server(both: Both, name: str) -> None:
+    wire = heard(both[0].port, connect(name, "x"), f"PUB {SUBJECT} 1\r\nx\r\n".encode())
+    assert wire.heard.data == f"-ERR 'Permissions Violation for Publish to \"{SUBJECT}\"'\r\nPONG\r\n".encode()
+    wire.close()
+
+
+def test_the_service_is_not_asked_about_itself(both: Both) -> None:
+    server, service = both
+    before = len(service.requests)
+    wire = heard(server.port, connect("auth", "wrong"))
+    assert wire.heard.data == VIOLATION
+    assert len(service.requests) == before
+    wire.close()
+
+
+def test_who_may_stay_for_some_time_is_cut_off(both: Both) -> None:
+    wire = heard(both[0].port, connect("soon over"))
+    assert wire.heard.data == b"PONG\r\n"
+    while not wire.heard.closed:
+        wire.receive()
+    assert wire.heard.data.endswith(b"-ERR 'User Authentication Expired'\r\n")
+    wire.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_an_answer_nobody_is_let_in(kind: int) -> None:
+    with serving(kind, CONF.replace("timeout: 2", "timeout: 0.5")) as (server, _):
+        wire = heard(server.port, connect("good"))
+        assert (wire.heard.data, wire.heard.closed) == (VIOLATION, True)
+        wire.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_of_some_accounts_alone(kind: int) -> None:
+    """Users of others are who the file says; whom the file does not know is asked about."""
+    conf = CONF.replace("auth_users: [auth]", "auth_users: [auth], allowed_accounts: [AUTH]")
+    with serving(kind, conf) as (server, _):
+        service = Service(server.port)
+        for name, password, comes in (("known", "x", True), ("known", "wrong", True), ("good", "p", True)):
+            wire = heard(server.port, connect(name, password))
+            assert (wire.heard.data == b"PONG\r\n") == comes
+            wire.close()
+        asked = [request["nats"]["connect_opts"].get("pass") for _, request in service.requests]
+        assert asked == ["wrong", "p"]
+        service.close()
+
+
+def test_who_has_been_let_in_stays_when_the_file_is_read_anew() -> None:
+    with serving(2) as (server, path):
+        service = Service(server.port)
+        good, limited = heard(server.port, connect("good")), heard(server.port, connect("limited"))
+        path.write_text(CONF.replace("timeout: 2", "timeout: 3") + "max_payload: 1000\n")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(
+            lambda: heard(server.port, connect("good"), b"PUB a 1001\r\n" + b"x" * 1001 + b"\r\n").heard.closed,
+            "it holds",
+        )
+        limited.send(b"PUB b.x 1\r\nx\r\n")
+        for wire in (good, limited):
+            wire.barrier()
+            assert not wire.heard.closed
+        assert b"Permissions Violation" in limited.heard.data
+        path.write_text("accounts { AUTH { users: [{user: auth, password: x}] } }")
+        server.process.send_signal(signal.SIGHUP)
+        while not good.heard.closed:
+            good.receive()
+        assert VIOLATION in good.heard.data
+        service.close()
+        for wire in (good, limited):
+            wire.close()
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("{}", "auth_callout needs an issuer"),
+        ("{issuer: x}", '"x" is not the public key of an account'),
+        (f"{{issuer: {ISSUER.public}}}", "auth_callout needs auth_users"),
+        (f"{{issuer: {ISSUER.public}, users: [a], x: 1}}", 'unknown key "x" of auth_callout'),
+        (f"{{issuer: {ISSUER.public}, users: [a], allowed_accounts: [NONE]}}", 'there is no account "NONE"'),
+        (
+            f"{{issuer: {ISSUER.public}, users: [a], xkey: X}}",
+            "xkey of auth_callout is not supported: requests are not encrypted",
+        ),
+    ],
+)
+def test_what_is_wrong_in_the_block_is_said(tmp_path: Path, block: str, said: str) -> None:
+    assert complaint(tmp_path, f"\nauthorization {{ auth_callout: {block} }}") == f"nats.conf:2: {said}"
