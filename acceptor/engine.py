@@ -158,12 +158,13 @@ class Engine:
         """For clients of that protocol; 0: for any."""
         lib.acceptor_stop_listening(self._acceptor, protocol)
 
-    def adopt(self, fd: int, protocol: int, received: bytes = b"") -> int:
-        """Takes a connected socket over, from which so much has come already; the number of the connection."""
+    def adopt(self, fd: int, protocol: int, received: bytes = b"", listener: int = 0) -> int:
+        """Takes a connected socket over, from which so much has come already and which came by that listener; the
+        number of the connection."""
         conn = int(lib.acceptor_adopt(self._acceptor, fd, protocol))
         if conn == 0:
             raise _error("cannot adopt a socket")
-        lib.acceptor_receive(self._acceptor, conn, received, len(received))
+        lib.acceptor_receive(self._acceptor, conn, listener, received, len(received))
         return conn
 
     def socket_of(self, conn: int) -> tuple[int, bytes] | None:

@@ -201,7 +201,9 @@ class AcceptorProcess:
 
             self._secure[number] = protocol.secured = SecureConnections(self._engine, self._tls)
         listener = self._engine.listen(fd, number, filtered=message["secure"] or otherwise)
-        self._access.listening(listener, message.get("user", ""), is_open=message.get("open", False))
+        self._access.listening(
+            listener, message.get("user", ""), is_open=message.get("open", False), is_encrypted=message["secure"]
+        )
 
     def _do(self, message: Message, fds: list[int]) -> None:
         try:

@@ -15,8 +15,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 from ssl import SSLContext
-from typing import Final, NamedTuple
+from typing import Final
 
+from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.certificates import names_of
 from mq_shards.acceptor.access.rights import Login
 from mq_shards.gateway.http_answers import TEXT, Answer, encode_head
@@ -140,7 +141,7 @@ class Request:
         return self.access is not None
 
     @property
-    def listened(self) -> Listened:
+    def listened(self) -> Arrival:
         return self._connection.listened
 
     @property
@@ -221,7 +222,7 @@ class Request:
 
 class _Connection(asyncio.BufferedProtocol):
     def __init__(
-        self, server: HttpServer, listened: Listened, received: bytes = b"", returns: Returns | None = None
+        self, server: HttpServer, listened: Arrival, received: bytes = b"", returns: Returns | None = None
     ) -> None:
         """One that was handed over has `received` something already, and may go back by `returns`."""
         self.server: Final = server
@@ -438,13 +439,6 @@ class _Refused(asyncio.Protocol):
         transport.close()
 
 
-class Listened(NamedTuple):
-    """By what somebody came."""
-
-    user: str = ""  # who comes there and says nothing
-    is_open: bool = False  # nobody is asked
-
-
 class HttpServer:
     def __init__(self, handler: Handler, bodies: Bodies, max_connections: int, unsent_bytes: int | None = None) -> None:
         """`handler` raises nothing. Of `unsent_bytes` in the kernel a connection is told that it may write on."""
@@ -466,10 +460,10 @@ class HttpServer:
         return await self._handler(request) if refused is None else refused
 
     async def listen(
-        self, sock: socket.socket, backlog: int, tls: SSLContext | None = None, listened: Listened | None = None
+        self, sock: socket.socket, backlog: int, tls: SSLContext | None = None, listened: Arrival | None = None
     ) -> None:
         """Takes a listening socket over."""
-        accepted = partial(self._connection, listened or Listened())
+        accepted = partial(self._connection, listened or Arrival())
         self._set_options(sock)  # connections inherit them
         loop = asyncio.get_running_loop()
         if sock.family == socket.AF_UNIX:
@@ -487,13 +481,12 @@ class HttpServer:
         if self._unsent_bytes is not None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, self._unsent_bytes)
 
-    async def adopt(self, sock: socket.socket, received: bytes, returns: Returns) -> None:
-        """Takes a connected socket over, from which so much has come already; nobody is asked there who he is."""
+    async def adopt(self, sock: socket.socket, received: bytes, listened: Arrival, returns: Returns | None) -> None:
+        """Takes a connected socket over, from which so much has come already."""
         if self.closing or len(self.connections) >= self._max_connections:
             sock.close()
             return
         loop = asyncio.get_running_loop()
-        listened = Listened(is_open=True)
         try:
             sock.setblocking(False)
             self._set_options(sock)
@@ -501,7 +494,7 @@ class HttpServer:
         except OSError:
             sock.close()  # it is gone
 
-    def _connection(self, listened: Listened) -> asyncio.BaseProtocol:
+    def _connection(self, listened: Arrival) -> asyncio.BaseProtocol:
         return _Refused() if len(self.connections) >= self._max_connections else _Connection(self, listened)
 
     async def close(self, patience_s: float) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor import secure
+from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway import services
 from mq_shards.gateway.access import HttpAccess, HttpLogin
@@ -28,7 +29,7 @@ from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.console.overview import Identity
 from mq_shards.gateway.console.service import Console, address_text
 from mq_shards.gateway.http_bodies import Bodies
-from mq_shards.gateway.http_server import HttpServer, Listened
+from mq_shards.gateway.http_server import HttpServer
 from mq_shards.gateway.live import Live
 from mq_shards.gateway.metrics import Metrics
 from mq_shards.gateway.nats.http import MonitoringHttp
@@ -286,7 +287,7 @@ class GatewayProcess:
                 case "listen":
                     server = self._server_of(message["protocol"])
                     tls = self._secure_context() if message["secure"] else None
-                    listened = Listened(message["user"], message["open"])
+                    listened = Arrival(message["user"], message["open"])
                     self._go_on(server.listen(socket.socket(fileno=fds.pop()), message["backlog"], tls, listened))
                 case "users":
                     with open(fds[0], "rb", closefd=False) as content:

@@ -16,7 +16,7 @@
 #define INPUT_BYTES     (16u << 10)
 
 struct options {
-    const char *host, *topic;
+    const char *host, *topic, *authorization;
     uint16_t port;
     unsigned connections, batch;
     size_t body_bytes;
@@ -44,11 +44,13 @@ static void make_request(struct load *l) {
     const struct options *o = &l->options;
     bool many = o->batch > 1;
     size_t line = o->body_bytes + (many ? 1 : 0), body = line * o->batch;
-    char *at = l->request = allocate(1, body + 1024);
-    at += snprintf(at, 1024,
-                   "POST /%s?topic=%s HTTP/1.1\r\nHost: %s:%u\r\nUser-Agent: load\r\nContent-Type: "
+    const char *header = o->authorization[0] != 0 ? "\r\nAuthorization: " : "";
+    size_t head = strlen(o->authorization) + strlen(o->topic) + 1024;
+    char *at = l->request = allocate(1, body + head);
+    at += snprintf(at, head,
+                   "POST /%s?topic=%s HTTP/1.1\r\nHost: %s:%u\r\nUser-Agent: load%s%s\r\nContent-Type: "
                    "application/octet-stream\r\nContent-Length: %zu\r\n\r\n",
-                   many ? "mpub" : "pub", o->topic, o->host, o->port, body);
+                   many ? "mpub" : "pub", o->topic, o->host, o->port, header, o->authorization, body);
     for (unsigned i = 0; i < o->batch; i++, at += line) {
         memset(at, 'x', o->body_bytes);
         if (many) at[o->body_bytes] = '\n';
@@ -111,6 +113,7 @@ static const char usage[] =
     "  --connections C     that are kept, each with one request at a time (1)\n"
     "  --batch B           messages of each request: 1 is /pub, more is /mpub, a message a line (1)\n"
     "  --topic NAME        topic (load)\n"
+    "  --authorization A   what the header of that name says (there is none)\n"
     "  --body BYTES        of each message (200)\n"
     "  --seconds S         length of the measured window (3)\n"
     "  --warmup W          seconds before the window (0.5)\n"
@@ -118,12 +121,13 @@ static const char usage[] =
     "prints one line of JSON; times in microseconds unless named otherwise\n";
 
 static struct options read_options(int argc, char **argv) {
-    static const struct option names[] = {{"host", 1, 0, 'h'},    {"port", 1, 0, 'p'},   {"connections", 1, 0, 'c'},
-                                          {"batch", 1, 0, 'B'},   {"topic", 1, 0, 't'},  {"body", 1, 0, 'b'},
-                                          {"seconds", 1, 0, 's'}, {"warmup", 1, 0, 'w'}, {"pids", 1, 0, 'i'},
-                                          {"help", 0, 0, 'H'},    {0, 0, 0, 0}};
+    static const struct option names[] = {
+        {"host", 1, 0, 'h'},  {"port", 1, 0, 'p'}, {"connections", 1, 0, 'c'},   {"batch", 1, 0, 'B'},
+        {"topic", 1, 0, 't'}, {"body", 1, 0, 'b'}, {"seconds", 1, 0, 's'},       {"warmup", 1, 0, 'w'},
+        {"pids", 1, 0, 'i'},  {"help", 0, 0, 'H'}, {"authorization", 1, 0, 'a'}, {0, 0, 0, 0}};
     struct options o = {.host = "127.0.0.1",
                         .topic = "load",
+                        .authorization = "",
                         .connections = 1,
                         .batch = 1,
                         .body_bytes = 200,
@@ -136,6 +140,7 @@ static struct options read_options(int argc, char **argv) {
         case 'c': o.connections = (unsigned)number(optarg, 1, MAX_CONNECTIONS); break;
         case 'B': o.batch = (unsigned)number(optarg, 1, MAX_BATCH); break;
         case 't': o.topic = optarg; break;
+        case 'a': o.authorization = optarg; break;
         case 'b': o.body_bytes = (size_t)number(optarg, 1, MAX_BODY_BYTES); break;
         case 's': o.seconds = number(optarg, 0.01, 86400); break;
         case 'w': o.warmup = number(optarg, 0, 3600); break;

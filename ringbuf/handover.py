@@ -11,7 +11,9 @@ import os
 import socket
 from typing import Final
 
-# What came with a connection goes into the packet, or if it is more into a file in memory that goes with it.
+# What came with a connection, and how it came, goes into the packet; if it is much, into a file in memory that goes
+# with it.
+ARRIVAL_BYTES: Final = 16 << 10
 PACKET_BYTES: Final = 32 << 10
 MOST_BYTES: Final = 4 << 20
 # There is no room in between, or no descriptor to be had, now.
@@ -31,18 +33,19 @@ class Handover:
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def give(self, fd: int, received: bytes) -> bool:
+    def give(self, fd: int, received: bytes, arrival: bytes = b"") -> bool:
         """A connected socket, which stays open here; False when there is no room now: nothing has happened then."""
-        if len(received) > MOST_BYTES:
+        if len(received) > MOST_BYTES or len(arrival) > ARRIVAL_BYTES:
             raise ValueError(f"{len(received)} bytes have come from a connection that is handed over")
+        before = len(arrival).to_bytes(2, "big") + arrival
         try:
             if len(received) <= PACKET_BYTES:
-                socket.send_fds(self._socket, [b"+", received], [fd], socket.MSG_NOSIGNAL)
+                socket.send_fds(self._socket, [b"+", before, received], [fd], socket.MSG_NOSIGNAL)
                 return True
             file = os.memfd_create("mq-received", os.MFD_CLOEXEC)
             try:
                 _write(file, received)
-                socket.send_fds(self._socket, [b"f"], [fd, file], socket.MSG_NOSIGNAL)
+                socket.send_fds(self._socket, [b"f", before], [fd, file], socket.MSG_NOSIGNAL)
             finally:
                 os.close(file)
             return True
@@ -51,12 +54,12 @@ class Handover:
                 return False
             raise
 
-    def take(self) -> tuple[socket.socket, bytes] | None:
-        """The next that was given; None when there is none now. One that cannot be had, for want of descriptors, is
-        closed by that."""
+    def take(self) -> tuple[socket.socket, bytes, bytes] | None:
+        """The next that was given, with what has come and how it came; None when there is none now. One that cannot be
+        had, for want of descriptors, is closed by that."""
         while True:
             try:
-                data, fds, flags, _ = socket.recv_fds(self._socket, PACKET_BYTES + 1, 2)
+                data, fds, flags, _ = socket.recv_fds(self._socket, 3 + ARRIVAL_BYTES + PACKET_BYTES, 2)
             except BlockingIOError:
                 return None
             if not data:
@@ -66,10 +69,12 @@ class Handover:
                 for fd in fds:
                     os.close(fd)
                 continue
-            if expected == 1:
-                return socket.socket(fileno=fds[0]), data[1:]
-            with os.fdopen(fds[1], "rb") as file:
-                return socket.socket(fileno=fds[0]), file.read(MOST_BYTES)
+            end = 3 + int.from_bytes(data[1:3], "big")
+            arrival, received = data[3:end], data[end:]
+            if expected == 2:
+                with os.fdopen(fds[1], "rb") as file:
+                    received = file.read(MOST_BYTES)
+            return socket.socket(fileno=fds[0]), received, arrival
 
     def close(self) -> None:
         self._socket.close()

@@ -15,6 +15,7 @@ from typing import Final
 
 import orjson
 from mq_shards.acceptor.access import rights
+from mq_shards.acceptor.access.arrival import Arrival
 from mq_shards.acceptor.access.logins import Done, Logins, Said, Timers
 from mq_shards.acceptor.access.rights import Login, User, Users
 from mq_shards.ringbuf.calls import Asked, Calls
@@ -34,6 +35,7 @@ class Access:
         self._listener_of = listener_of
         self._named: dict[int, str] = {}  # listeners that say who comes there
         self._open: set[int] = set()  # those where nobody has to be anybody
+        self._plain: set[int] = set()  # those that are not encrypted from the first byte
         self.timers: Final = Timers()
         self.logins: Final = Logins(lambda: self.users, poke, self.timers.call_later)
         self._said_at = -SAID_S
@@ -44,8 +46,10 @@ class Access:
         self.users = rights.decode(content)
         self.on = True
 
-    def listening(self, listener: int, user: str, *, is_open: bool) -> None:
+    def listening(self, listener: int, user: str, *, is_open: bool, is_encrypted: bool = False) -> None:
         """`user` comes there, who says nothing else; or whoever does is not asked."""
+        if not is_encrypted:
+            self._plain.add(listener)
         if user:
             self._named[listener] = user
         if is_open:
@@ -54,6 +58,18 @@ class Access:
     def guards(self, conn: int) -> bool:
         """Somebody has to be somebody there."""
         return self.on and self._listener_of(conn) not in self._open
+
+    def arrival(self, conn: int) -> Arrival:
+        """How it came, of one that goes elsewhere."""
+        listener = self._listener_of(conn)
+        return Arrival(self._named.get(listener, ""), listener in self._open)
+
+    def listener_like(self, arrival: Arrival) -> int | None:
+        """One by which others come as that one did, and which is not encrypted; None if there is none."""
+        for listener in sorted(self._plain):
+            if (self._named.get(listener, ""), listener in self._open) == (arrival.user, arrival.is_open):
+                return listener
+        return None
 
     def of_listener(self, conn: int) -> Login | None:
         """Who comes there and says nothing."""

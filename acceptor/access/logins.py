@@ -102,7 +102,8 @@ class Logins:
 
         def compared(right: bool) -> None:
             self.attempts.end(address, right=right and login is not None)
-            done(login if right and login is not None else None)
+            # Users may have changed meanwhile.
+            done(self._users().again(login) if right and login is not None else None)
 
         def compare() -> None:
             right = self._secrets.compare(NOBODYS if login is None else login.by, said.password, compared)

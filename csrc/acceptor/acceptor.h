@@ -87,8 +87,8 @@ uint32_t acceptor_listener(const struct acceptor *a, uint32_t conn);
 void acceptor_stop_listening(struct acceptor *a, uint32_t protocol);
 /* Serve a connected socket, which the acceptor owns from then on. Its number; 0 with errno if it could not. */
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
-/* As if these had come from its socket. */
-void acceptor_receive(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+/* As if it had come by that listener, and these from its socket. */
+void acceptor_receive(struct acceptor *a, uint32_t conn, uint32_t listener, const void *bytes, size_t bytes_count);
 /* Of a connection whose command Python has, and all of whose output has left: its socket, and what has come and was not
  * taken, until anything else is called. -1 when it is closed, or not to be had. */
 int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **bytes, size_t *bytes_count);

@@ -23,9 +23,11 @@ void acceptor_forget(struct acceptor *a, uint32_t conn) {
     wake_self(a);
 }
 
-void acceptor_receive(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count) {
+void acceptor_receive(struct acceptor *a, uint32_t conn, uint32_t listener, const void *bytes, size_t bytes_count) {
     struct connection *c = connection_find(a, conn);
-    if (c == NULL || c->fd < 0 || c->filter != NULL || bytes_count == 0) return;
+    if (c == NULL || c->fd < 0 || c->filter != NULL) return;
+    c->listener = listener & (MAX_LISTENERS - 1);
+    if (bytes_count == 0) return;
     uint8_t *room = buffer_room(&a->blocks, &c->in, bytes_count);
     if (room == NULL) {
         engine_oom(a, c);

@@ -50,7 +50,7 @@ int acceptor_listen(struct acceptor *a, int fd, uint32_t protocol, bool filtered
 uint32_t acceptor_listener(const struct acceptor *a, uint32_t conn);
 void acceptor_stop_listening(struct acceptor *a, uint32_t protocol);
 uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
-void acceptor_receive(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
+void acceptor_receive(struct acceptor *a, uint32_t conn, uint32_t listener, const void *bytes, size_t bytes_count);
 int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **bytes, size_t *bytes_count);
 void acceptor_forget(struct acceptor *a, uint32_t conn);
 int acceptor_control(struct acceptor *a, int fd);

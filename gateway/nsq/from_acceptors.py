@@ -7,6 +7,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
+from mq_shards.acceptor.access import arrival
 from mq_shards.gateway.http_parse import Head
 from mq_shards.gateway.http_server import HttpServer
 from mq_shards.ringbuf.handover import Handover
@@ -37,13 +38,14 @@ class FromAcceptors:
     def _take(self, handover: Handover) -> None:
         if (found := handover.take()) is None:
             return
-        sock, received = found
-        task = self._loop.create_task(self._server.adopt(sock, received, partial(_returns, handover)))
+        sock, received, came = found
+        returns = partial(_returns, handover, came)
+        task = self._loop.create_task(self._server.adopt(sock, received, arrival.decode(came), returns))
         self._adopting.add(task)
         task.add_done_callback(self._adopting.discard)
 
 
-def _returns(handover: Handover, head: Head, fd: int, received: bytes) -> bool:
+def _returns(handover: Handover, came: bytes, head: Head, fd: int, received: bytes) -> bool:
     if head.method != "POST" or head.target.partition("?")[0] not in PUBLISHES or "origin" in head.headers:
         return False
-    return handover.give(fd, received)
+    return handover.give(fd, received, came)

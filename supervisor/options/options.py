@@ -90,7 +90,6 @@ class Listen(NamedTuple):
     path: str = ""
     inherited: str | None = None  # by its name; "": the next of those that no name or address stands for
     user: str = ""  # who comes there and says nothing
-    guarded: bool = False  # who comes is asked who he is, by the gateway, which serves all of it then
 
     @property
     def address(self) -> str:
@@ -103,7 +102,7 @@ class Listen(NamedTuple):
 
     @property
     def by_gateway(self) -> bool:
-        return self.spoken in SERVICES or is_by_gateway(self.protocol) or self.guarded
+        return self.spoken in SERVICES or is_by_gateway(self.protocol)
 
     @property
     def spoken(self) -> str:
@@ -259,11 +258,6 @@ def _unix_path(where: str, text: str, path_: str) -> str:
     return path_
 
 
-def _is_for_gateway(one: Listen, insecure: Sequence[str]) -> bool:
-    """Acceptors do not ask the users of what they leave to it in part."""
-    return one.spoken in PROTOCOLS and PROTOCOLS[one.spoken].hands_over and one.protocol not in insecure
-
-
 def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) -> Options:
     warnings: list[str] = []
     own = _read_own_configs(top)
@@ -287,8 +281,6 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     for config in own.values():
         listen = _with_own(listen, [parse_listen(text) for text in config.listen], "listen" in top)
     users, insecure = _users(top), _insecure(top)
-    if users is not None:
-        listen = tuple(one._replace(guarded=_is_for_gateway(one, insecure)) for one in listen)
     warnings += services.without_effect([address.spoken for address in listen], settings)
     check_doors(Doors(listen, settings, users, insecure, {name: one.content for name, one in own.items()}))
     if any(address.protocol in SECURE for address in listen):

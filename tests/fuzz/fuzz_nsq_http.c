@@ -23,6 +23,8 @@
 
 enum { CLIENTS = 4, MOST = 2048, PENDING = 16, QUIET = 4 };
 
+static bool there_are_users;
+
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
 struct request {
@@ -63,16 +65,25 @@ static void put_chunks(struct request *r, size_t bytes) {
 /* A publish that is right, though perhaps refused. */
 static struct request draw(void) {
     static const char *const targets[] = {
-        "/pub?topic=a",      "/pub?topic=b",          "/mpub?topic=a", "/mpub?topic=%62&binary=1",
-        "/pub?topic=a&x=%7", "/pub?defer=10&topic=a", "/mpub",         "/pub",
+        "/pub?topic=a", "/pub?topic=b", "/mpub?topic=a", "/mpub?topic=%62&binary=1", "/pub?defer=10&topic=a",
     };
-    static const char *const more[] = {"", "", "X: y\r\n", "Connection: keep-alive\r\n", "expect: 100-continue\r\n"};
+    /* Where there are users the gateway says what is wrong with these. */
+    static const char *const wrong[] = {"/pub?topic=a&x=%7", "/mpub", "/pub"};
+    static const char *const more[] = {
+        "",
+        "",
+        "X: y\r\n",
+        "Connection: keep-alive\r\n",
+        "expect: 100-continue\r\n",
+        "Authorization: Bearer a\r\n",
+        "authorization: b \r\n",
+    };
     struct request r = {.bytes = 0};
     bool in_chunks = pick(4) == 0;
     size_t body = pick(8) ? pick(60) : pick(600);
     char line[64];
     put(&r, "POST ");
-    put(&r, ONE_OF(targets));
+    put(&r, !there_are_users && pick(3) == 0 ? ONE_OF(wrong) : ONE_OF(targets));
     put(&r, pick(8) ? " HTTP/1.1\r\n" : " HTTP/1.1\n");
     put(&r, ONE_OF(more));
     snprintf(line, sizeof line, "Content-Length: %zu\r\n\r\n", body);
@@ -149,6 +160,8 @@ static void read_all(const struct request *r) {
     struct nsq_http_fields fields;
     if (nsq_http_read_head(all.at, all.bytes, &head) == NSQ_HTTP_PUBLISH) {
         is_inside(head.query, all);
+        if (head.authorization.bytes > 0) is_inside(head.authorization, all);
+        assert(head.authorization.bytes <= NSQ_HTTP_AUTHORIZATION_BYTES);
         assert(head.bytes <= all.bytes && !(head.in_chunks && head.body_bytes));
         struct text rest = {all.at + head.bytes, all.bytes - head.bytes};
         if (nsq_http_read_query(head.query, &fields)) assert(fields.topic_bytes <= sizeof fields.topic);
@@ -172,6 +185,7 @@ static struct http_client {
 
 static uint32_t protocol;
 static uint32_t handed_over[PENDING];
+static bool all_are_answered; /* by an acceptor, in the end */
 
 /* A whole answer off the front of what was received: its bytes, or 0. */
 static size_t answer_bytes(const uint8_t *got, size_t bytes, bool *is_final) {
@@ -222,8 +236,15 @@ static void hand_over(uint32_t conn, bool returns) {
     if (count > 0) memcpy(copy, bytes, count);
     acceptor_forget(world.acceptor, conn);
     uint32_t number = returns ? acceptor_adopt(world.acceptor, kept, protocol) : 0;
-    if (number != 0) acceptor_receive(world.acceptor, number, copy, count);
+    if (number != 0) acceptor_receive(world.acceptor, number, 0, copy, count);
     free(copy);
+}
+
+/* Where there are users: who may, who is nobody, and whom the gateway has to answer. */
+static void decide(uint32_t conn) {
+    static const char *const words[] = {"grant", "grant", "unknown", "open", "leave"};
+    (void)acceptor_call(world.acceptor, conn, all_are_answered ? "grant" : ONE_OF(words), 0, NULL, 0, NULL, 0);
+    acceptor_resume(world.acceptor, conn);
 }
 
 static void python(void) {
@@ -231,6 +252,11 @@ static void python(void) {
     while (acceptor_upcall(world.acceptor, &u)) {
         assert(u.kind == UPCALL_COMMAND || u.kind == UPCALL_CLOSED);
         if (u.kind != UPCALL_COMMAND) continue;
+        if (u.bytes_count > 0 && u.bytes[0] == '?') {
+            assert(memchr(u.bytes, '\n', u.bytes_count) != NULL);
+            decide(u.conn);
+            continue;
+        }
         if (u.bytes_count > 0) {
             (void)acceptor_call(world.acceptor, u.conn, "admit", 0, NULL, 0, NULL, 0);
             acceptor_resume(world.acceptor, u.conn);
@@ -287,6 +313,13 @@ static void worker_comes_or_goes(uint32_t index) {
     }
 }
 
+/* Or there are some now: for clients that have asked nothing yet. */
+static void users_change(void) {
+    for (uint32_t i = 0; i < CLIENTS && !there_are_users; i++) remote_disconnect(&clients[i].remote);
+    there_are_users = true;
+    (void)acceptor_configure(world.acceptor, protocol, "users", 0, NULL, 0);
+}
+
 static void step(void) {
     struct http_client *c = &clients[pick(CLIENTS)];
     switch (pick(16)) {
@@ -309,6 +342,9 @@ static void step(void) {
     case 8:
     case 9: (void)turn_all(); break;
     case 10: (void)acceptor_configure(world.acceptor, protocol, "prepares", pick(2), NULL, 0); break;
+    case 11:
+        if (pick(4) == 0) users_change();
+        break;
     default: say_something(c); break;
     }
 }
@@ -318,6 +354,7 @@ void run_script(void) {
     world_begin((uint64_t)(8 + 16 * (kind & 7)) << 10);
     memset(clients, 0, sizeof clients);
     memset(handed_over, 0, sizeof handed_over);
+    all_are_answered = there_are_users = false;
     world.disk_was_full = (kind & 0x60) == 0;
     for (uint32_t i = 0; i < CLIENTS; i++) clients[i].remote.fd = -1;
     acceptor_start();
@@ -333,7 +370,15 @@ void run_script(void) {
     disk_set_full(false);
     for (uint32_t i = 0; i < WORKERS; i++)
         if (world.workers[i] == NULL) worker_comes_or_goes(i);
-    run_until_quiet();
+    all_are_answered = true;
+    for (uint32_t round = 0; round < 3; round++) {
+        for (uint32_t i = 0; i < PENDING; i++) {
+            uint32_t conn = handed_over[i];
+            handed_over[i] = 0;
+            hand_over(conn, true);
+        }
+        run_until_quiet();
+    }
     for (uint32_t i = 0; i < CLIENTS; i++) {
         const struct http_client *c = &clients[i];
         assert((c->crooked || c->remote.fd < 0 || c->answered == c->asked) && "all is answered");

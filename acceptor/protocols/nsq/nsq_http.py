@@ -1,8 +1,9 @@
 """nsqd's HTTP API, in an acceptor: what nsq_http.c leaves to others.
 
-It hands over two things: nothing, when a connection's next request is not plainly a publish: then the gateway goes on
-with the connection, until it sends a publish again; and the name of a topic that the gateway is to look at before
-anything is published to it.
+It hands over three things: nothing, when a connection's next request is not plainly a publish: then the gateway goes on
+with the connection, until it sends a publish again; the name of a topic that the gateway is to look at before anything
+is published to it; and, where there are users, who wants to publish to a topic. Whoever may not is answered by the
+gateway, too, except for a login that was wrong: that is not to be tried twice.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mq_shards.acceptor.access import arrival
+from mq_shards.acceptor.access.arrival import Arrival
+from mq_shards.acceptor.access.logins import Said
+from mq_shards.acceptor.access.rights import PUBLISH, Login
 from mq_shards.acceptor.engine import FOREVER, Engine, EngineError
 from mq_shards.acceptor.option_kinds import MS
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
@@ -28,6 +33,7 @@ ENGINE_OPTIONS: Final = {
     "msg-timeout": "msg-timeout-ns",
 }
 RETRY_NS: Final = 20 * MS
+WHO: Final = b"?"  # begins a question of who may publish
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +44,7 @@ class NsqHttp(Protocol):
     port = 4151
     example = "curl -d hello 'http://{address}/pub?topic=greetings'"
     hands_over = True
+    has_logins = True
 
     def __init__(self, engine: Engine, settings: Settings, broker: Broker) -> None:
         super().__init__(engine, settings, broker)
@@ -63,7 +70,10 @@ class NsqHttp(Protocol):
         self._engine.configure(self._number, "prepares", int(wanted))
 
     def command(self, conn: int, command: bytes) -> None:
-        if command:
+        if command.startswith(WHO):
+            topic, _, said = command.removeprefix(WHO).partition(b"\n")
+            self._decide(conn, topic.decode(), said.decode("latin-1"))
+        elif command:
             self._prepare(conn, command)
         else:
             self._waiting[conn] = None
@@ -72,14 +82,48 @@ class NsqHttp(Protocol):
     def closed(self, conn: int) -> None:
         self._waiting.pop(conn, None)
 
+    # --- who may ----------------------------------------------------------------------------------------------------
+
+    def users_changed(self) -> None:
+        self._engine.configure(self._number, "users")
+
+    def _decide(self, conn: int, topic: str, header: str) -> None:
+        """What is decided holds for all connections where the same is said, until users change."""
+        access = self.access
+        if access is None or not access.guards(conn):
+            self._say(conn, "open")
+            return
+        said = Said.of_authorization(header) if header else Said()
+        if said.user or said.token:
+            remote = self._engine.remote(conn)
+            access.login(self.name, conn, said, remote, lambda login: self._proven(conn, topic, login))
+            return
+        login = None
+        if not header:
+            login = access.users.of_certificate(self.certificate_names(conn)) or access.of_listener(conn)
+        self._allow(conn, topic, login)
+
+    def _proven(self, conn: int, topic: str, login: Login | None) -> None:
+        """Perhaps later: it may be gone."""
+        if login is None:
+            self._say(conn, "unknown")
+        else:
+            self._allow(conn, topic, login)
+
+    def _allow(self, conn: int, topic: str, login: Login | None) -> None:
+        self._say(conn, "grant" if login is not None and login.user.may(PUBLISH, topic) else "leave")
+
+    def _say(self, conn: int, what: str) -> None:
+        if self._engine.call(conn, what):
+            self._engine.resume(conn)
+
     # --- topics that are new ----------------------------------------------------------------------------------------
 
     def _prepare(self, conn: int, topic: bytes) -> None:
         """Without an answer the message is published as well: no message waits for the gateway for long."""
 
         def heard(reply: Reply) -> None:
-            if self._engine.call(conn, "admit"):
-                self._engine.resume(conn)
+            self._say(conn, "admit")
 
         timeout_ns = self._settings["http-client-connect-timeout"] + self._settings["http-client-request-timeout"]
         assert self._broker.calls is not None
@@ -94,11 +138,15 @@ class NsqHttp(Protocol):
             conn = next(iter(self._waiting))
             found = self._engine.socket_of(conn)
             if found is not None:
-                if not self._handover.give(*found):
+                if not self._handover.give(*found, self._arrival(conn).encode()):
                     self._retry_at_ns = time.monotonic_ns() + RETRY_NS
                     return
                 self._engine.forget(conn)
             self._waiting.pop(conn, None)
+
+    def _arrival(self, conn: int) -> Arrival:
+        access = self.access
+        return Arrival(is_open=True) if access is None else access.arrival(conn)
 
     def _take_back(self) -> None:
         """A connection of which the next request is a publish."""
@@ -106,10 +154,14 @@ class NsqHttp(Protocol):
         found = self._handover.take()
         if found is None:
             return
-        sock, received = found
+        sock, received, came = found
+        listener = 0 if self.access is None else self.access.listener_like(arrival.decode(came))
+        if listener is None:
+            sock.close()
+            return
         fd = sock.detach()
         try:
-            self._engine.adopt(fd, self._number, received)
+            self._engine.adopt(fd, self._number, received, listener)
         except EngineError as error:
             log.debug("a connection that came back cannot be kept: %s", error)
             socket.close(fd)

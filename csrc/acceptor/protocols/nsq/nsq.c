@@ -347,7 +347,12 @@ static const struct nsq_options DEFAULTS = {
 static bool started(struct acceptor *a, void *state) {
     (void)a;
     *(struct nsq_options *)state = DEFAULTS;
+    nsq_grants_open(&((struct nsq_options *)state)->grants);
     return true;
+}
+
+static void stopped(void *state) {
+    nsq_grants_close(&((struct nsq_options *)state)->grants);
 }
 
 static void opened(struct acceptor *a, struct connection *c) {
@@ -393,17 +398,11 @@ void nsq_cut_short(struct acceptor *a, struct connection *c) {
 }
 
 static void closed(struct acceptor *a, struct connection *c) {
-    struct nsq *n = nsq_of(c);
-    nsq_forget_subscription(a, n);
-    for (uint32_t i = 0; n->authorized != NULL && i < NSQ_AUTHORIZED; i++)
-        if (n->authorized[i].topic != 0) topic_unbind(a, n->authorized[i].topic);
-    free(n->authorized);
-    n->authorized = NULL;
+    nsq_forget_subscription(a, nsq_of(c));
 }
 
 static void freed(struct connection *c) {
     free(nsq_of(c)->subscription);
-    free(nsq_of(c)->authorized);
 }
 
 /* --- what Python says of a connection ----------------------------------------------------------------------------- */
@@ -435,31 +434,19 @@ static bool set(void *state, const char *option, uint64_t value) {
     return true;
 }
 
-/* The place for a topic: its own, or the one that was taken longest ago. */
-static struct authorization *authorization_for(struct acceptor *a, struct nsq *n, uint32_t topic) {
-    for (uint32_t i = 0; i < NSQ_AUTHORIZED; i++)
-        if (n->authorized[i].topic == topic) return &n->authorized[i];
-    struct authorization *at = &n->authorized[n->authorized_next];
-    bindings_refer(&a->bindings, topic);
-    if (at->topic != 0) topic_unbind(a, at->topic);
-    n->authorized_next = (uint8_t)((n->authorized_next + 1u) % NSQ_AUTHORIZED);
-    return at;
-}
-
 /* The command that Python has may be done, and others that publish to this topic until then, without Python being asked.
  */
-static void authorize(struct acceptor *a, struct nsq *n, const void *topic, size_t topic_bytes, uint64_t until_ns) {
+static void authorize(struct nsq_options *options, struct nsq *n, struct text topic, uint64_t until_ns) {
     n->admitted = true;
-    if (topic_bytes == 0 || topic_bytes > NSQ_NAME_BYTES) return;
-    if (n->authorized == NULL) n->authorized = calloc(NSQ_AUTHORIZED, sizeof *n->authorized);
-    uint32_t number = n->authorized != NULL ? topic_look_up(a, topic, topic_bytes) : 0;
-    if (number == 0) return; /* then it is asked for each time */
-    *authorization_for(a, n, number) = (struct authorization){.until_ns = until_ns, .topic = number};
+    if (topic.bytes == 0 || topic.bytes > NSQ_NAME_BYTES) return;
+    if (n->known_as == 0) n->known_as = ++options->known;
+    nsq_grant(&options->grants, nsq_granted_to(options, n, topic), until_ns);
 }
 
+/* What was granted stays behind, under a number that nobody has any more. */
 static void forget_authorized(struct nsq *n) {
     n->publishes_all = false;
-    for (uint32_t i = 0; n->authorized != NULL && i < NSQ_AUTHORIZED; i++) n->authorized[i].until_ns = 0;
+    n->known_as = 0;
 }
 
 /* "heartbeat-ns" (0: none), "tls" (1: it is encrypted), "authorized-until-ns" (monotonic: all that was authorized ends
@@ -473,7 +460,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     else if (strcmp(what, "authorized-until-ns") == 0)
         n->authorized_until_ns = call->value;
     else if (strcmp(what, "authorize") == 0)
-        authorize(a, n, call->bytes, call->bytes_count, call->value);
+        authorize(nsq_options(a, c), n, (struct text){call->bytes, call->bytes_count}, call->value);
     else if (strcmp(what, "authorize-all") == 0)
         n->admitted = n->publishes_all = true;
     else if (strcmp(what, "forget-authorized") == 0)
@@ -492,6 +479,7 @@ const struct codec nsq_codec = {
     .answer = answer,
     .parse = parse,
     .started = started,
+    .stopped = stopped,
     .set = set,
     .call = call,
     .opened = opened,

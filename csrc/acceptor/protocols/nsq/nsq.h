@@ -6,6 +6,7 @@
  *   nsq_publish.c    PUB, DPUB and MPUB
  *   nsq_consumer.c   a connection that has subscribed: what is pushed to it, and what becomes of it with its worker
  *   nsq_heartbeat.c  frames by the clock, and who is not heard of any more
+ *   nsq_grants       what Python has found to be allowed
  *   go_quote.c       Go's %q, in which nsqd quotes names
  *
  * What is accepted and refused, in which order it is checked, and what is said, is what nsqd 1.3 does to the byte.
@@ -16,12 +17,11 @@
 #include <string.h>
 
 #include "acceptor/engine.h"
+#include "acceptor/protocols/nsq/nsq_grants.h"
 
-/* The length of a line with its end (nsqd's reader has no more room), of a topic's or channel's name, and how many
- * topics a connection is remembered to be authorized for. */
+/* The length of a line with its end (nsqd's reader has no more room), and of a topic's or channel's name. */
 #define NSQ_LINE_BYTES ((size_t)16 << 10)
 #define NSQ_NAME_BYTES 64u
-#define NSQ_AUTHORIZED 16u
 
 enum { NSQ_ID_BYTES = 16, NSQ_MAGIC_BYTES = 4, FRAME_HEAD_BYTES = 8 };
 enum frame_type { FRAME_RESPONSE = 0, FRAME_ERROR = 1, FRAME_MESSAGE = 2 };
@@ -32,12 +32,8 @@ struct nsq_options {
     uint32_t max_msg_size, max_body_size;
     uint64_t max_rdy_count, max_req_timeout_ns, msg_timeout_ns, client_timeout_ns;
     bool auth, tls_required;
-};
-
-/* It may publish to a topic. */
-struct authorization {
-    uint64_t until_ns;
-    uint32_t topic;
+    uint64_t known; /* numbers given to connections of which something was granted */
+    struct nsq_grants grants;
 };
 
 /* Of a connection. */
@@ -49,8 +45,8 @@ struct nsq {
     bool unsettled : 1;     /* what it said of messages may yet be refused */
     bool publishes_all : 1; /* whatever the topic */
     uint8_t worker;         /* of what it subscribed to */
-    uint8_t authorized_next;
-    uint32_t topic; /* that it published to last: what the number is bound to by now has to be looked at */
+    uint32_t topic;         /* that it published to last: what the number is bound to by now has to be looked at, */
+    uint32_t topic_hash;    /* ... and is not that topic if it has another hash */
 
     uint64_t heartbeat_ns; /* 0: none */
     uint64_t beat_ns;      /* when the next is due */
@@ -65,7 +61,7 @@ struct nsq {
     uint32_t walked;
 
     uint64_t authorized_until_ns;
-    struct authorization *authorized; /* NULL, or NSQ_AUTHORIZED of them */
+    uint64_t known_as; /* by which it is granted something; 0: nothing is */
 };
 
 _Static_assert(sizeof(struct connection) + sizeof(struct nsq) < 512, "an idle connection is small");
@@ -74,7 +70,7 @@ static inline struct nsq *nsq_of(const struct connection *c) {
     return connection_state(c);
 }
 
-static inline const struct nsq_options *nsq_options(const struct acceptor *a, const struct connection *c) {
+static inline struct nsq_options *nsq_options(const struct acceptor *a, const struct connection *c) {
     return codec_state(a, c->protocol);
 }
 

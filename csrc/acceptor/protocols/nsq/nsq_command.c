@@ -30,8 +30,10 @@ bool nsq_is_name(const uint8_t *name, size_t name_bytes) {
 
 bool nsq_is_last_topic(const struct acceptor *a, const struct nsq *n, struct text topic) {
     const struct binding *last = binding_at(&a->bindings, n->topic);
-    return last->name != NULL && last->name_bytes == topic.bytes && memcmp(last->name, topic.at, topic.bytes) == 0;
+    if (last->name == NULL || last->hash != n->topic_hash || last->name_bytes != topic.bytes) return false;
+    return memcmp(last->name, topic.at, topic.bytes) == 0;
 }
+
 void nsq_reply(struct acceptor *a, struct connection *c, enum frame_type type, const void *data, size_t bytes) {
     uint8_t *frame = malloc(FRAME_HEAD_BYTES + bytes);
     if (frame == NULL) {

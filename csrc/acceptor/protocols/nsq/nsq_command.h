@@ -65,6 +65,8 @@ static inline uint32_t get_be32(const uint8_t *at) {
 }
 
 bool nsq_is_name(const uint8_t *name, size_t name_bytes);
+/* A topic, to a connection that is known by a number. */
+struct nsq_granted nsq_granted_to(const struct nsq_options *options, const struct nsq *n, struct text topic);
 /* The name of the topic that the connection published to last, as most do. */
 bool nsq_is_last_topic(const struct acceptor *a, const struct nsq *n, struct text topic);
 

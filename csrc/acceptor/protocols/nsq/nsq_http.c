@@ -14,48 +14,9 @@
 /* A body of which more is left than this ends its connection. */
 #define LINGER_BYTES ((uint64_t)256 << 10)
 
-enum { PRIORITY = 1024, DATE_BYTES = 64, MOST_ANSWER_BYTES = 512 };
-
-/* Of an acceptor. */
-struct nsq_https {
-    struct nsq_http_limits limits;
-    uint64_t max_req_timeout_ns, msg_timeout_ns;
-    uint64_t refusing; /* workers whose disk took nothing of the last message */
-    bool serves;       /* else all is the gateway's */
-    bool prepares;     /* the gateway is asked before the first message of a topic */
-    uint64_t date_second;
-    char date[DATE_BYTES];
-};
-
-/* Of a connection. */
-struct nsq_http {
-    uint64_t idle_from_ns;
-    uint64_t body_from_ns, part_ns; /* of a body that has begun to come */
-    uint64_t left_before;           /* of its output, when it was looked at last */
-    uint64_t skip_bytes;            /* of a body that nobody wants */
-    struct nsq_http_chunks chunks;
-    bool body_begun : 1;
-    bool continued : 1; /* it has been told to send the body */
-    bool admitted : 1;  /* the gateway has been asked about the topic */
-    bool lingers : 1;   /* all is said: what still comes means nothing */
-};
+enum { PRIORITY = 1024, MOST_ANSWER_BYTES = 512 };
 
 _Static_assert(sizeof(struct connection) + sizeof(struct nsq_http) < 640, "an idle connection is small");
-
-static struct nsq_http *http_of(const struct connection *c) {
-    return connection_state(c);
-}
-
-static struct nsq_https *options_of(const struct acceptor *a, const struct connection *c) {
-    return codec_state(a, c->protocol);
-}
-
-/* A request of which the head is there. */
-struct request {
-    struct nsq_http_head head;
-    struct nsq_http_fields fields;
-    struct text rest; /* of the input, behind the head */
-};
 
 /* --- answers ------------------------------------------------------------------------------------------------------ */
 
@@ -74,7 +35,12 @@ enum answer {
     ANSWER_FAILED,
     ANSWER_EXITING,
     ANSWER_BUSY,
+    ANSWER_UNKNOWN,
 };
+
+/* What the gateway says to whom it does not know. */
+#define WHO "who are you? A login is needed"
+static const char UNKNOWN_BODY[] = "{\"error\":\"" WHO "\",\"message\":\"" WHO "\",\"reason\":\"" WHO "\"}";
 
 static const struct {
     const char *status, *said;
@@ -93,6 +59,7 @@ static const struct {
     [ANSWER_FAILED] = {"500 Internal Server Error", "INTERNAL_ERROR"},
     [ANSWER_EXITING] = {"503 Service Unavailable", "EXITING"},
     [ANSWER_BUSY] = {"503 Service Unavailable", "BUSY"},
+    [ANSWER_UNKNOWN] = {"401 Unauthorized", UNKNOWN_BODY},
 };
 
 /* What an answer says of the connection; the value of a request's slot. */
@@ -118,19 +85,27 @@ static uint8_t *put_text(uint8_t *out, const char *text) {
     return out + bytes;
 }
 
+static const char *headers_of(enum answer which) {
+    if (which == ANSWER_OK)
+        return "\r\nX-Nsq-Content-Type: nsq; version=1.0\r\nContent-Type: text/plain; "
+               "charset=utf-8\r\nContent-Length: ";
+    if (which == ANSWER_UNKNOWN)
+        return "\r\nContent-Type: application/json\r\nWWW-Authenticate: Bearer realm=\"mq-shards\"\r\nContent-Length: ";
+    return "\r\nX-Nsq-Content-Type: nsq; version=1.0\r\nContent-Type: application/json; "
+           "charset=utf-8\r\nContent-Length: ";
+}
+
 static uint8_t *put_answer(struct acceptor *a, const struct connection *c, uint8_t *out, enum answer which,
                            uint64_t says) {
     static const char before[] = "{\"message\":\"", after[] = "\"}";
-    bool is_ok = which == ANSWER_OK;
+    bool is_ok = which == ANSWER_OK || which == ANSWER_UNKNOWN; /* said as it stands there */
     const char *said = ANSWERS[which].said;
     size_t bytes = strlen(said) + (is_ok ? 0 : sizeof before - 1 + sizeof after - 1);
     char length[24];
     snprintf(length, sizeof length, "%zu", bytes);
-    out = put_text(put_text(put_text(out, "HTTP/1.1 "), ANSWERS[which].status),
-                   "\r\nX-Nsq-Content-Type: nsq; version=1.0\r\nContent-Type: ");
-    out = put_text(put_text(out, is_ok ? "text/plain" : "application/json"), "; charset=utf-8\r\nContent-Length: ");
+    out = put_text(put_text(put_text(out, "HTTP/1.1 "), ANSWERS[which].status), headers_of(which));
     out = put_text(put_text(out, length), "\r\nDate: ");
-    out = put_text(put_text(out, date_of(a, options_of(a, c))), "\r\nServer: mq-shards\r\n");
+    out = put_text(put_text(out, date_of(a, nsq_http_options(a, c))), "\r\nServer: mq-shards\r\n");
     if (says != 0) out = put_text(out, says == SAYS_CLOSE ? "Connection: close\r\n" : "Connection: keep-alive\r\n");
     out = put_text(put_text(put_text(out, "\r\n"), is_ok ? "" : before), said);
     return put_text(out, is_ok ? "" : after);
@@ -163,7 +138,7 @@ enum { REFUSING_WORKERS };
 
 static void replied(struct acceptor *a, struct connection *c, uint32_t worker, const struct slot *slot,
                     const struct message *reply) {
-    struct nsq_https *options = options_of(a, c);
+    struct nsq_https *options = nsq_http_options(a, c);
     bool refuses = reply->status == STATUS_NO_SPACE;
     (void)slot;
     if (refuses == ((options->refusing & bit_of(worker)) != 0)) return;
@@ -175,17 +150,17 @@ static void replied(struct acceptor *a, struct connection *c, uint32_t worker, c
 
 static void request_is_over(const struct acceptor *a, struct nsq_http *h) {
     h->idle_from_ns = a->now_ns;
-    h->body_begun = h->continued = h->admitted = false;
+    h->body_begun = h->continued = h->admitted = h->granted = h->unknown = h->left = false;
     h->chunks = (struct nsq_http_chunks){0};
 }
 
 /* All is said. What still comes is taken for a moment: else the client would lose the answer with its connection. */
 static void linger(struct acceptor *a, struct connection *c) {
-    http_of(c)->lingers = true;
+    nsq_http_of(c)->lingers = true;
     timer_set(a, c, a->now_ns + LINGER_NS);
 }
 
-static uint64_t says_of(const struct request *r, bool ends) {
+static uint64_t says_of(const struct nsq_http_request *r, bool ends) {
     return ends ? SAYS_CLOSE : r->head.says_keep_alive ? SAYS_KEEP_ALIVE : 0;
 }
 
@@ -202,17 +177,18 @@ static size_t hand_over(struct acceptor *a, struct connection *c) {
 /* These return how much of the input was taken; 0: none, it comes again. */
 
 /* Of a request whose body nobody reads. */
-static size_t refuse_unread(struct acceptor *a, struct connection *c, const struct request *r, enum answer which) {
+static size_t refuse_unread(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
+                            enum answer which) {
     if (!may_reply(c)) return 0;
     uint64_t left = r->head.in_chunks ? LINGER_BYTES + 1 : r->head.body_bytes;
     bool ends = !r->head.keeps_alive || left > LINGER_BYTES || (r->head.expects_continue && left > 0);
     reply(a, c, which, says_of(r, ends));
     if (c->closed) return 0;
-    request_is_over(a, http_of(c));
+    request_is_over(a, nsq_http_of(c));
     if (ends)
         linger(a, c);
     else
-        http_of(c)->skip_bytes = left;
+        nsq_http_of(c)->skip_bytes = left;
     return r->head.bytes;
 }
 
@@ -225,10 +201,10 @@ struct body {
 };
 
 /* The request is answered, or its answer is on its way: the connection goes on, or ends. */
-static size_t request_taken(struct acceptor *a, struct connection *c, const struct request *r,
+static size_t request_taken(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                             const struct body *body) {
     if (c->closed) return 0;
-    request_is_over(a, http_of(c));
+    request_is_over(a, nsq_http_of(c));
     if (body->cut) {
         linger(a, c);
     } else if (!r->head.keeps_alive) {
@@ -238,15 +214,15 @@ static size_t request_taken(struct acceptor *a, struct connection *c, const stru
     return r->head.bytes + body->taken;
 }
 
-static size_t refuse(struct acceptor *a, struct connection *c, const struct request *r, const struct body *body,
-                     enum answer which) {
+static size_t refuse(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
+                     const struct body *body, enum answer which) {
     if (!may_reply(c)) return 0;
     reply(a, c, which, says_of(r, body->cut || !r->head.keeps_alive));
     return request_taken(a, c, r, body);
 }
 
 /* What comes is no body. */
-static size_t break_off(struct acceptor *a, struct connection *c, const struct request *r) {
+static size_t break_off(struct acceptor *a, struct connection *c, const struct nsq_http_request *r) {
     const struct body none = {.cut = true};
     return refuse(a, c, r, &none, ANSWER_FAILED);
 }
@@ -254,9 +230,9 @@ static size_t break_off(struct acceptor *a, struct connection *c, const struct r
 /* --- bodies ------------------------------------------------------------------------------------------------------- */
 
 /* Asks for it, if that is waited for; false if it has to wait. */
-static bool may_come(struct acceptor *a, struct connection *c, const struct request *r) {
+static bool may_come(struct acceptor *a, struct connection *c, const struct nsq_http_request *r) {
     static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-    struct nsq_http *h = http_of(c);
+    struct nsq_http *h = nsq_http_of(c);
     if (!r->head.expects_continue || h->continued || (!r->head.in_chunks && r->head.body_bytes == 0)) return true;
     if (!may_reply(c)) return false;
     h->continued = true;
@@ -265,7 +241,7 @@ static bool may_come(struct acceptor *a, struct connection *c, const struct requ
 }
 
 static void wait_for_more(struct acceptor *a, struct connection *c) {
-    struct nsq_http *h = http_of(c);
+    struct nsq_http *h = nsq_http_of(c);
     h->part_ns = a->now_ns;
     if (h->body_begun) return;
     h->body_begun = true;
@@ -274,10 +250,11 @@ static void wait_for_more(struct acceptor *a, struct connection *c) {
 }
 
 /* How much of the body is there, at most one byte more than `most`: WHOLE or OVER, else it is not to be looked at. */
-static enum nsq_http_walk body_there(struct acceptor *a, struct connection *c, const struct request *r, size_t most) {
+static enum nsq_http_walk body_there(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
+                                     size_t most) {
     enum nsq_http_walk found;
     if (r->head.in_chunks)
-        found = nsq_http_walk_chunks(&http_of(c)->chunks, r->rest, most);
+        found = nsq_http_walk_chunks(&nsq_http_of(c)->chunks, r->rest, most);
     else
         found = r->rest.bytes < r->head.body_bytes ? NSQ_HTTP_INCOMPLETE : NSQ_HTTP_WHOLE;
     if (found == NSQ_HTTP_INCOMPLETE) wait_for_more(a, c);
@@ -285,9 +262,9 @@ static enum nsq_http_walk body_there(struct acceptor *a, struct connection *c, c
 }
 
 /* Of one that is WHOLE or OVER; false when memory is short: the connection is closed then. */
-static bool gather(struct acceptor *a, struct connection *c, const struct request *r, enum nsq_http_walk there,
+static bool gather(struct acceptor *a, struct connection *c, const struct nsq_http_request *r, enum nsq_http_walk there,
                    size_t most, struct body *body) {
-    const struct nsq_http_chunks *chunks = &http_of(c)->chunks;
+    const struct nsq_http_chunks *chunks = &nsq_http_of(c)->chunks;
     *body = (struct body){.text = {r->rest.at, (size_t)r->head.body_bytes}, .taken = (size_t)r->head.body_bytes};
     if (!r->head.in_chunks) return true;
     body->cut = there == NSQ_HTTP_OVER;
@@ -317,16 +294,16 @@ static enum answer check_topic(const struct nsq_http_fields *fields, bool readab
 }
 
 /* The gateway has been asked, where it wants to be, whether the topic has channels elsewhere. */
-static bool may_publish(struct acceptor *a, struct connection *c, const struct request *r) {
+static bool may_publish(struct acceptor *a, struct connection *c, const struct nsq_http_request *r) {
     const struct nsq_http_fields *fields = &r->fields;
-    if (!options_of(a, c)->prepares || http_of(c)->admitted) return true;
+    if (!nsq_http_options(a, c)->prepares || nsq_http_of(c)->admitted) return true;
     if (bindings_find(&a->bindings, fields->topic, fields->topic_bytes) != 0) return true;
     if (may_do_alone(c)) reply_by_python(a, c, fields->topic, fields->topic_bytes);
     return false;
 }
 
 /* The topic's binding, when its worker can be asked: else NULL, and *which is what to answer; ANSWER_OK: nothing yet. */
-static const struct binding *topic_of(struct acceptor *a, struct connection *c, const struct request *r,
+static const struct binding *topic_of(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
                                       uint32_t *number, enum answer *which) {
     *which = ANSWER_OK;
     if (!may_publish(a, c, r)) return NULL;
@@ -343,8 +320,8 @@ static const struct binding *topic_of(struct acceptor *a, struct connection *c, 
     return may_ask(a, c, to->worker) ? to : NULL;
 }
 
-static size_t publish_one(struct acceptor *a, struct connection *c, const struct request *r, const struct body *body,
-                          uint64_t delay_ns) {
+static size_t publish_one(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
+                          const struct body *body, uint64_t delay_ns) {
     enum answer which;
     uint32_t number;
     const struct binding *to = topic_of(a, c, r, &number, &which);
@@ -355,14 +332,14 @@ static size_t publish_one(struct acceptor *a, struct connection *c, const struct
                               .id = ids_take(a, to, 1),
                               .pri = PRIORITY,
                               .delay_ns = delay_ns,
-                              .ttr_ns = options_of(a, c)->msg_timeout_ns};
+                              .ttr_ns = nsq_http_options(a, c)->msg_timeout_ns};
     peer_ask(a, c, to->worker, &request, body->text.at, (uint32_t)body->text.bytes, says_of(r, !r->head.keeps_alive));
     return request_taken(a, c, r, body);
 }
 
 /* What the body is a message's for is looked at only when it is there, as nsqd does. */
-static size_t pub_whole(struct acceptor *a, struct connection *c, struct request *r, const struct body *body) {
-    const struct nsq_https *options = options_of(a, c);
+static size_t pub_whole(struct acceptor *a, struct connection *c, struct nsq_http_request *r, const struct body *body) {
+    const struct nsq_https *options = nsq_http_options(a, c);
     if (body->cut) return refuse(a, c, r, body, ANSWER_MSG_TOO_BIG);
     if (body->text.bytes == 0) return refuse(a, c, r, body, ANSWER_MSG_EMPTY);
     enum answer wrong = check_topic(&r->fields, nsq_http_read_query(r->head.query, &r->fields));
@@ -377,8 +354,8 @@ static size_t pub_whole(struct acceptor *a, struct connection *c, struct request
     return publish_one(a, c, r, body, delay_ns);
 }
 
-static size_t pub(struct acceptor *a, struct connection *c, struct request *r) {
-    size_t most = options_of(a, c)->limits.message_bytes;
+static size_t pub(struct acceptor *a, struct connection *c, struct nsq_http_request *r) {
+    size_t most = nsq_http_options(a, c)->limits.message_bytes;
     if (!r->head.in_chunks && r->head.body_bytes > most) return refuse_unread(a, c, r, ANSWER_MSG_TOO_BIG);
     if (!may_come(a, c, r)) return 0;
     enum nsq_http_walk there = body_there(a, c, r, most);
@@ -392,8 +369,8 @@ static size_t pub(struct acceptor *a, struct connection *c, struct request *r) {
 }
 
 /* A topic is made also where there is no message for it. */
-static void make_topic(struct acceptor *a, struct connection *c, const struct request *r, const struct binding *to,
-                       uint64_t says) {
+static void make_topic(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
+                       const struct binding *to, uint64_t says) {
     struct message request = {.kind = MSG_CHANGE, .shard = to->shard, .change = CHANGE_MAKE};
     peer_ask(a, c, to->worker, &request, r->fields.topic, (uint32_t)r->fields.topic_bytes, says);
 }
@@ -405,8 +382,8 @@ static enum answer answer_named(const char *wrong) {
 }
 
 /* The messages of a body, as PUBLISH_MANY takes them. */
-static size_t publish_many(struct acceptor *a, struct connection *c, const struct request *r, const struct body *body,
-                           struct nsq_http_many many) {
+static size_t publish_many(struct acceptor *a, struct connection *c, const struct nsq_http_request *r,
+                           const struct body *body, struct nsq_http_many many) {
     enum answer which;
     uint32_t number;
     const struct binding *to = topic_of(a, c, r, &number, &which);
@@ -421,7 +398,7 @@ static size_t publish_many(struct acceptor *a, struct connection *c, const struc
                               .topic = number,
                               .id = ids_take(a, to, many.count),
                               .pri = many.count,
-                              .ttr_ns = options_of(a, c)->msg_timeout_ns};
+                              .ttr_ns = nsq_http_options(a, c)->msg_timeout_ns};
     if (r->fields.binary) {
         peer_ask(a, c, to->worker, &request, body->text.at + SIZE_BYTES, (uint32_t)many.bytes, says);
         return request_taken(a, c, r, body);
@@ -437,8 +414,8 @@ static size_t publish_many(struct acceptor *a, struct connection *c, const struc
     return request_taken(a, c, r, body);
 }
 
-static size_t mpub(struct acceptor *a, struct connection *c, struct request *r) {
-    struct nsq_http_limits limits = options_of(a, c)->limits;
+static size_t mpub(struct acceptor *a, struct connection *c, struct nsq_http_request *r) {
+    struct nsq_http_limits limits = nsq_http_options(a, c)->limits;
     if (!r->head.in_chunks && r->head.body_bytes > limits.body_bytes)
         return refuse_unread(a, c, r, ANSWER_BODY_TOO_BIG);
     enum answer wrong = check_topic(&r->fields, nsq_http_read_query(r->head.query, &r->fields));
@@ -463,13 +440,18 @@ static size_t mpub(struct acceptor *a, struct connection *c, struct request *r) 
 /* --- input -------------------------------------------------------------------------------------------------------- */
 
 static size_t take_request(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
-    struct request r;
-    if (!options_of(a, c)->serves) return hand_over(a, c);
+    struct nsq_http_request r;
+    if (!nsq_http_options(a, c)->serves) return hand_over(a, c);
     enum nsq_http_found found = nsq_http_read_head(data, bytes, &r.head);
     if (found == NSQ_HTTP_MORE) return 0;
     if (found == NSQ_HTTP_ELSEWHERE) return hand_over(a, c);
     r.rest = (struct text){data + r.head.bytes, bytes - r.head.bytes};
-    return r.head.many ? mpub(a, c, &r) : pub(a, c, &r);
+    switch (nsq_http_who(a, c, &r)) {
+    case NSQ_HTTP_ASKED: return 0;
+    case NSQ_HTTP_UNCLEAR: return hand_over(a, c);
+    case NSQ_HTTP_NOBODY: return refuse_unread(a, c, &r, ANSWER_UNKNOWN);
+    default: return r.head.many ? mpub(a, c, &r) : pub(a, c, &r);
+    }
 }
 
 static size_t skip(struct nsq_http *h, size_t bytes) {
@@ -479,7 +461,7 @@ static size_t skip(struct nsq_http *h, size_t bytes) {
 }
 
 static size_t parse(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
-    struct nsq_http *h = http_of(c);
+    struct nsq_http *h = nsq_http_of(c);
     size_t at = 0;
     while (at < bytes && !h->lingers && c->stall == STALL_NONE && !c->closed && !c->closing && may_go_on(a, c)) {
         size_t used = h->skip_bytes > 0 ? skip(h, bytes - at) : take_request(a, c, data + at, bytes - at);
@@ -502,16 +484,21 @@ static const struct nsq_https DEFAULTS = {
 static bool started(struct acceptor *a, void *state) {
     (void)a;
     *(struct nsq_https *)state = DEFAULTS;
+    nsq_grants_open(&((struct nsq_https *)state)->grants);
     return true;
 }
 
+static void stopped(void *state) {
+    nsq_grants_close(&((struct nsq_https *)state)->grants);
+}
+
 static void opened(struct acceptor *a, struct connection *c) {
-    http_of(c)->idle_from_ns = a->now_ns;
+    nsq_http_of(c)->idle_from_ns = a->now_ns;
     timer_set(a, c, a->now_ns + UNSENT_NS);
 }
 
 static void ended(struct acceptor *a, struct connection *c) {
-    if (http_of(c)->body_begun) say(a, c, ANSWER_FAILED, SAYS_CLOSE);
+    if (nsq_http_of(c)->body_begun) say(a, c, ANSWER_FAILED, SAYS_CLOSE);
 }
 
 static void crowded(struct acceptor *a, struct connection *c) {
@@ -520,7 +507,7 @@ static void crowded(struct acceptor *a, struct connection *c) {
 
 /* It takes what is sent to it, at least some of it since it was looked at last. */
 static bool takes_output(const struct connection *c) {
-    struct nsq_http *h = http_of(c);
+    struct nsq_http *h = nsq_http_of(c);
     bool takes = connection_unsent(c) == 0 || c->left_bytes != h->left_before;
     h->left_before = c->left_bytes;
     return takes;
@@ -537,7 +524,7 @@ static uint64_t patience_ends(const struct nsq_http *h) {
 }
 
 static void give_up(struct acceptor *a, struct connection *c) {
-    struct nsq_http *h = http_of(c);
+    struct nsq_http *h = nsq_http_of(c);
     if (h->body_begun && !h->lingers) {
         h->body_begun = false;
         say(a, c, ANSWER_TIMEOUT, SAYS_CLOSE);
@@ -550,7 +537,7 @@ static void give_up(struct acceptor *a, struct connection *c) {
 }
 
 static void due(struct acceptor *a, struct connection *c) {
-    struct nsq_http *h = http_of(c);
+    struct nsq_http *h = nsq_http_of(c);
     /* What it sent is not read now, or not answered: its silence is ours. */
     if (c->stall != STALL_NONE || c->slot_count > 0) h->idle_from_ns = h->body_from_ns = h->part_ns = a->now_ns;
     uint64_t look_ns = a->now_ns + UNSENT_NS;
@@ -585,23 +572,45 @@ static bool set(void *state, const char *option, uint64_t value) {
     return true;
 }
 
-/* "prepares" (1: Python is given the name of a topic that is not known here, before anything is published to it). */
+/* "prepares" (1: Python is given the name of a topic that is not known here, before anything is published to it), "users"
+ * (there are some, or they are others: Python says who may publish, and what it has said before is forgotten). */
 static int64_t configure(struct acceptor *a, void *state, const char *what, uint64_t value, const uint8_t *bytes,
                          size_t bytes_count) {
     (void)a;
     (void)bytes;
     (void)bytes_count;
-    if (strcmp(what, "prepares") != 0 || value > 1) return CALL_REFUSED;
-    ((struct nsq_https *)state)->prepares = value != 0;
+    struct nsq_https *options = state;
+    if (strcmp(what, "prepares") == 0 && value <= 1) {
+        options->prepares = value != 0;
+    } else if (strcmp(what, "users") == 0) {
+        options->asks = true;
+        nsq_grants_forget(&options->grants);
+    } else {
+        return CALL_REFUSED;
+    }
     return CALL_DONE;
 }
 
-/* "admit": what Python was asked about may be published. */
+/* "admit": the gateway has been asked about the topic. "grant": who asks may publish to it, until "users". "unknown": who
+ * asks is nobody. "leave": the gateway is to answer. "open": nobody is asked where the connection came from. */
 static int64_t call(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call) {
-    (void)a;
+    struct nsq_https *options = nsq_http_options(a, c);
+    struct nsq_http *h = nsq_http_of(c);
     (void)call;
-    if (strcmp(what, "admit") != 0) return CALL_REFUSED;
-    http_of(c)->admitted = true;
+    if (strcmp(what, "admit") == 0) {
+        h->admitted = true;
+    } else if (strcmp(what, "grant") == 0) {
+        h->granted = true;
+        nsq_grant(&options->grants, h->wanted, UINT64_MAX);
+    } else if (strcmp(what, "unknown") == 0) {
+        h->unknown = true;
+    } else if (strcmp(what, "leave") == 0) {
+        h->left = true;
+    } else if (strcmp(what, "open") == 0) {
+        options->open |= (uint16_t)(1u << c->listener);
+    } else {
+        return CALL_REFUSED;
+    }
     return CALL_DONE;
 }
 
@@ -617,6 +626,7 @@ const struct codec nsq_http_codec = {
     .replied = replied,
     .parse = parse,
     .started = started,
+    .stopped = stopped,
     .set = set,
     .configure = configure,
     .call = call,

@@ -68,7 +68,7 @@ static bool read_request_line(struct text line, struct nsq_http_head *head, bool
 
 /* Of which each may be there once. */
 struct headers_said {
-    bool length, coding, connection, expect;
+    bool length, coding, connection, expect, authorization;
 };
 
 static bool once(bool *said) {
@@ -111,6 +111,10 @@ static bool read_header(struct text name, struct text value, bool is_old, struct
         head->expects_continue = true;
         return once(&said->expect) && is_word(value, "100-continue");
     }
+    if (is_word(name, "authorization")) {
+        head->authorization = value;
+        return once(&said->authorization) && value.bytes > 0 && value.bytes <= NSQ_HTTP_AUTHORIZATION_BYTES;
+    }
     /* A page in a browser says it: whether it may is looked at elsewhere. */
     return !is_word(name, "origin");
 }
@@ -135,7 +139,7 @@ enum nsq_http_found nsq_http_read_head(const uint8_t *data, size_t bytes, struct
     enum nsq_http_found unfinished = bytes < NSQ_HTTP_HEAD_BYTES ? NSQ_HTTP_MORE : NSQ_HTTP_ELSEWHERE;
     struct headers_said said = {0};
     bool is_old = false;
-    *head = (struct nsq_http_head){.many = !may_begin(rest, PUB, sizeof PUB - 1)};
+    *head = (struct nsq_http_head){.authorization = {data, 0}, .many = !may_begin(rest, PUB, sizeof PUB - 1)};
     if (head->many && !may_begin(rest, MPUB, sizeof MPUB - 1)) return NSQ_HTTP_ELSEWHERE;
     if (!next_line(&rest, &line)) return unfinished;
     if (!read_request_line(line, head, &is_old)) return NSQ_HTTP_ELSEWHERE;

@@ -11,26 +11,36 @@ static size_t bad_topic(struct acceptor *a, struct connection *c, const struct c
     return nsq_fatal_about(a, c, k, before, topic, true, " is not valid");
 }
 
-static bool is_authorized(const struct acceptor *a, const struct nsq *n, struct text topic) {
+struct nsq_granted nsq_granted_to(const struct nsq_options *options, const struct nsq *n, struct text topic) {
+    uint8_t bytes[sizeof n->known_as + NSQ_NAME_BYTES];
+    memcpy(bytes, &n->known_as, sizeof n->known_as);
+    memcpy(bytes + sizeof n->known_as, topic.at, topic.bytes);
+    return nsq_granted_of(&options->grants, bytes, sizeof n->known_as + topic.bytes);
+}
+
+static bool is_authorized(const struct acceptor *a, const struct connection *c, struct text topic) {
+    const struct nsq *n = nsq_of(c);
     if (n->admitted || n->publishes_all) return true;
-    if (n->authorized == NULL || a->now_ns >= n->authorized_until_ns) return false;
-    uint32_t number = nsq_is_last_topic(a, n, topic) ? n->topic : bindings_find(&a->bindings, topic.at, topic.bytes);
-    for (uint32_t i = 0; i < NSQ_AUTHORIZED; i++)
-        if (number != 0 && n->authorized[i].topic == number && n->authorized[i].until_ns > a->now_ns) return true;
-    return false;
+    if (n->known_as == 0 || a->now_ns >= n->authorized_until_ns) return false;
+    const struct nsq_options *options = nsq_options(a, c);
+    return nsq_is_granted(&options->grants, nsq_granted_to(options, n, topic), a->now_ns);
 }
 
 /* Whether the client may publish to the topic. If Python has to say so, the command is taken again afterwards. */
 static bool may_publish(struct acceptor *a, struct connection *c, const struct command *k, struct text topic) {
-    if (!nsq_options(a, c)->auth || is_authorized(a, nsq_of(c), topic)) return true;
+    if (!nsq_options(a, c)->auth || is_authorized(a, c, topic)) return true;
     if (may_do_alone(c)) reply_by_python(a, c, k->line, (size_t)(k->end - k->line));
     return false;
 }
 
 /* The topic's binding; NULL when there can be no more. */
 static const struct binding *topic_of(struct acceptor *a, struct nsq *n, struct text topic) {
-    if (!nsq_is_last_topic(a, n, topic)) n->topic = topic_look_up(a, topic.at, topic.bytes);
-    return n->topic != 0 ? binding_at(&a->bindings, n->topic) : NULL;
+    if (nsq_is_last_topic(a, n, topic)) return binding_at(&a->bindings, n->topic);
+    n->topic = topic_look_up(a, topic.at, topic.bytes);
+    if (n->topic == 0) return NULL;
+    const struct binding *to = binding_at(&a->bindings, n->topic);
+    n->topic_hash = to->hash;
+    return to;
 }
 
 /* What PUB and DPUB have in common: a topic that is valid, and then one message. */
