@@ -56,6 +56,7 @@ class Journal:
         if self._in_doubt:  # it can be read, and yet not be on the disk: whoever appended it was told that it is not
             os.ftruncate(self._fd, self.bytes)
             os.fsync(self._fd)
+            sync_directory(self.path.parent)
         data = self.path.read_bytes()
         self._generation = self._read_head(data)
         payloads, damages, self.bytes = self._read_records(data)
@@ -82,7 +83,7 @@ class Journal:
         self.bytes += len(data)
 
     def rewrite(self, payloads: Iterable[bytes]) -> None:
-        """In the place of all that there is. OSError: nothing has changed."""
+        """In the place of all that there is. OSError: nothing has changed, or append() refuses from then on."""
         generation = self._generation + 1
         new = self.path.with_name(self.path.name + ".new")
         before = self._generation
@@ -96,7 +97,6 @@ class Journal:
                 _write(fd, data, 0)
                 os.fsync(fd)
                 new.replace(self.path)
-                sync_directory(self.path.parent)
             except BaseException:
                 os.close(fd)
                 raise
@@ -107,6 +107,8 @@ class Journal:
             os.close(self._fd)
         self._fd = fd
         self.bytes = len(data)
+        self._in_doubt = True  # whether a crash leaves this file there, or the one before
+        sync_directory(self.path.parent)
         self._in_doubt = False
 
     def close(self) -> None:

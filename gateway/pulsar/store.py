@@ -44,7 +44,7 @@ class Store:
         self._waiting: list[asyncio.Future[None]] = []
         self._writing: asyncio.Task[None] | None = None
         self._under_way: list[asyncio.Future[None]] = []
-        self._fresh_bytes = 0  # of the log, when it was last written anew
+        self._fresh_bytes = 0  # of the log, had it been written anew when it was last read or written so
 
     async def open(self) -> None:
         """What cannot be read is said in the journal, and in every StoreError from then on."""
@@ -73,7 +73,9 @@ class Store:
         catalog = Catalog()
         for payload in payloads:
             catalog.apply(decode(payload))
-        self._fresh_bytes = self._fresh_bytes or self._journal.bytes
+        self._fresh_bytes = self._journal.bytes
+        if self._fresh_bytes > REWRITE_BYTES:
+            self._fresh_bytes = sum(len(encode(record)) for record in catalog.records())
         return catalog
 
     async def close(self) -> None:
@@ -125,22 +127,28 @@ class Store:
             self._under_way += self._waiting
             self._waiting = []
             try:
-                await loop.run_in_executor(self._threads, self._journal.append, queued)
-                if self._journal.bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._fresh_bytes) and not self._queued:
-                    await loop.run_in_executor(self._threads, self._rewrite, self.catalog.copy())
+                # Whatever else is to be changed meanwhile: what is queued now is in the catalog, and nothing but that.
+                outgrown = self._journal.bytes > max(REWRITE_BYTES, REWRITE_FACTOR * self._fresh_bytes)
+                anew = self.catalog.copy() if outgrown else None
+                await loop.run_in_executor(self._threads, self._put, queued, anew)
                 self._settle(None)
             except Exception as error:  # whatever it is, whoever waits is told, and the next change is written
                 await self._undo(error)
         self._writing = None
 
-    def _rewrite(self, catalog: Catalog) -> None:
-        """In the thread. If it cannot be, the log as it is will do."""
+    def _put(self, queued: list[bytes], anew: Catalog | None) -> None:
+        """In the thread. `anew`: the log becomes one that says this, which has what is queued; if that cannot be, the
+        log as it is will do."""
         assert self._journal is not None
-        try:
-            self._journal.rewrite([encode(record) for record in catalog.records()])
-        except Exception as error:
-            log.warning("Pulsar's catalog cannot be written anew: %s", error)
-        self._fresh_bytes = self._journal.bytes
+        if anew is not None:
+            try:
+                self._journal.rewrite([encode(record) for record in anew.records()])
+                self._fresh_bytes = self._journal.bytes
+                return
+            except Exception as error:
+                log.warning("Pulsar's catalog cannot be written anew: %s", error)
+            self._fresh_bytes = self._journal.bytes
+        self._journal.append(queued)
 
     async def _undo(self, error: Exception) -> None:
         log.error("Pulsar's catalog cannot be written: %r", error)

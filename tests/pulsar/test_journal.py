@@ -103,6 +103,31 @@ def test_written_anew_it_has_what_was_said_and_nothing_of_before(tmp_path: Path)
     assert reopened(path) == ([b"all", b"next"], [])
 
 
+def test_a_file_that_may_not_be_there_after_a_crash_is_not_appended_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "pulsar" / "catalog"
+    journal = Journal(path)
+    journal.open()
+    journal.append([b"one"])
+
+    def broken(_path: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mq_shards.gateway.pulsar.journal.sync_directory", broken)
+        with pytest.raises(OSError, match="Input/output"):
+            journal.rewrite([b"all"])
+        with pytest.raises(OSError, match="not written before"):
+            journal.append([b"two"])
+        with pytest.raises(OSError, match="Input/output"):
+            journal.open()
+    assert journal.open()[0] == [b"all"]
+    journal.append([b"three"])
+    journal.close()
+    assert reopened(path)[0] == [b"all", b"three"]
+
+
 def test_an_append_that_failed_is_not_built_upon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "pulsar" / "catalog"
     journal = Journal(path)
