@@ -17,7 +17,7 @@ from mq_shards.acceptor.protocols.pulsar.names import PERSISTENT, PulsarNameErro
 from mq_shards.gateway.catalog import Channel
 from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.admission import EXCEPTION, HOLD
-from mq_shards.gateway.pulsar.catalog import Json
+from mq_shards.gateway.pulsar.catalog import Json, Namespace
 from mq_shards.gateway.pulsar.compaction import RUNNING, Compaction
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, used_channels
@@ -91,20 +91,25 @@ class Upkeep:
     async def _topics(self) -> AsyncIterator[tuple[TopicName, Json]]:
         catalog = self._control.store.catalog
         for namespace_name in list(catalog.namespaces):
-            namespace = catalog.namespaces.get(namespace_name)
-            if namespace is None:
+            try:
+                names = await self._timed(catalog.namespaces[namespace_name], namespace_name)
+            except (KeyError, RefusedError, StoreError) as error:  # the others are looked after
+                log.debug("%s: %s", namespace_name, error)
                 continue
-            names = [name for name, topic in namespace.topics.items() if _is_timed(topic.policies)]
-            if _is_timed(namespace.policies):
-                names = await self._control.topics(namespace_name, PERSISTENT)
             for text in names:
                 try:
-                    parts = self._control.parts(topic_name(text))
+                    found = [(part, self._control.policies_of(part)) for part in self._control.parts(topic_name(text))]
                 except (PulsarNameError, RefusedError):
-                    continue
-                for part in parts:
-                    yield part, self._control.policies_of(part)
+                    continue  # it, or its namespace, has been deleted since
+                for one in found:
+                    yield one
                 await asyncio.sleep(0)
+
+    async def _timed(self, namespace: Namespace, name: str) -> list[str]:
+        """Its topics that there is something to do for."""
+        if _is_timed(namespace.policies):
+            return await self._control.topics(name, PERSISTENT)
+        return [name for name, topic in namespace.topics.items() if _is_timed(topic.policies)]
 
     async def trim(self, name: TopicName) -> None:
         """What a topic is to keep no longer goes at once."""

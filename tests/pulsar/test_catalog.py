@@ -15,7 +15,7 @@ import pytest
 from mq_shards.acceptor.protocols.pulsar.names import topic_name, topics_hash
 from mq_shards.gateway.catalog import DURABLE
 from mq_shards.gateway.catalog import Topic as Figures
-from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError, Schema
+from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError, Schema, Topic, topic_record
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.core import Core
@@ -25,6 +25,7 @@ from mq_shards.gateway.pulsar.retention import Retention
 from mq_shards.gateway.pulsar.roles import Roles
 from mq_shards.gateway.pulsar.store import FILE, Store, StoreError
 from mq_shards.gateway.pulsar.transactions import Coordinator
+from mq_shards.gateway.pulsar.upkeep import Upkeep
 from mq_shards.gateway.pulsar.watches import Watches
 
 T = "persistent://public/default/"
@@ -35,6 +36,7 @@ class SmallCore:
 
     def __init__(self) -> None:
         self.topics: set[str] = set()
+        self.keeping: set[str] = set()
 
     async def make(self, topic: str) -> int:
         self.topics.add(topic)
@@ -413,6 +415,76 @@ def test_who_waits_while_nothing_is_written_is_told(run: Run) -> None:
             waiting.append(asyncio.ensure_future(side.store.settled()))
             await asyncio.wait_for(side.store.commit({"do": "transactions-from", "id": 1}), 30)
             await asyncio.wait_for(asyncio.gather(*waiting), 30)
+
+    run(test)
+
+
+def test_the_log_is_written_anew_though_changes_never_end(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mq_shards.gateway.pulsar.store.REWRITE_BYTES", 1 << 14)
+
+    async def test(side: Side) -> None:
+        seen: list[int] = []
+        file = tmp_path / FILE
+        number = 0
+        while len(seen) < 5:  # times that it has become smaller
+            number += 1
+            side.store.change({"do": "transactions-from", "id": number})
+            before = file.stat().st_size
+            await asyncio.sleep(0)
+            if file.stat().st_size < before:
+                seen.append(number)
+            assert number < 1_000_000, "it only grows"
+        await side.store.settled()
+        assert file.stat().st_size < 1 << 20
+        again = Store(tmp_path)
+        await again.open()
+        assert again.catalog.transactions_from == number
+        await again.close()
+
+    run(test)
+
+
+def test_a_log_that_was_long_when_it_was_read_is_written_anew_too(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(side: Side) -> None:
+        for number in range(1000):
+            side.store.change({"do": "transactions-from", "id": number})
+        await side.store.settled()
+        size = (tmp_path / FILE).stat().st_size
+        monkeypatch.setattr("mq_shards.gateway.pulsar.store.REWRITE_BYTES", 1 << 12)
+        again = Store(tmp_path)
+        await again.open()
+        await again.commit({"do": "transactions-from", "id": 1000})
+        assert (tmp_path / FILE).stat().st_size < size / 10
+        assert again.catalog.transactions_from == 1000
+        await again.close()
+
+    run(test)
+
+
+def test_a_namespace_that_goes_keeps_no_other_from_being_looked_after(run: Run) -> None:
+    async def test(side: Side) -> None:
+        for name in ("public/a", "public/b"):
+            await side.store.commit({"do": "namespace", "name": name, "policies": {}})
+            topic = Topic(2, policies={"message_ttl_in_seconds": 1})
+            await side.store.commit(topic_record(name, f"persistent://{name}/t", topic))
+        asked: list[str] = []
+        figures = side.core.figures
+
+        async def goes(topic: str) -> Figures | None:
+            asked.append(topic)
+            if len(asked) == 1:
+                side.store.change({"do": "no-namespace", "name": "public/a"})
+            return await figures(topic) and None
+
+        side.core.figures = goes  # type: ignore[method-assign]
+        upkeep = Upkeep(side.control, cast(Any, None), 60.0, lambda: 0.0)
+        upkeep._retention._keeping = set()
+        await upkeep.round()
+        assert {name[:21] for name in asked} == {"persistent://public/a", "persistent://public/b"}
 
     run(test)
 
