@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -100,6 +101,15 @@ def test_a_gateway_that_is_down_stops_no_traffic(topic: str) -> None:
                 refused = other.ask("producer", "error", topic=f"{topic}-new", producer_id=2)
                 assert refused.error == SERVICE_NOT_READY
                 assert other.ask("lookupTopic", "lookupTopicResponse", topic=topic).response == 1
+            with Wire(server.port) as other:  # what waits beside the first on its connection waits no longer than it
+                other.connect()
+                begin = time.monotonic()
+                for i in range(20):
+                    fields = {"topic": topic, "subscription": f"s{i}", "subType": 0, "consumer_id": i}
+                    other.say("subscribe", request_id=i, **fields)
+                for _ in range(20):
+                    other.expect("success")
+                assert time.monotonic() - begin < 30, "one after the other it would be a minute"
         finally:
             os.kill(server.pid_of("mq-gateway"), signal.SIGCONT)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,6 +30,7 @@ from tests.pulsar.test_transactions import (
 from tests.pulsar.wire import Wire
 
 HOUR_MS = 3_600_000
+COORDINATOR_NOT_FOUND = 20
 
 
 class Restarting:
@@ -122,3 +125,22 @@ def test_who_lost_the_connection_before_it_was_answered_asks_again(broker: Resta
     with connected(broker.server) as wire:
         assert end(wire, txn, ABORT) == NOT_FOUND
     assert left(broker.server, topic, 2) == [b"1", b"new"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("action", [COMMIT, ABORT])
+def test_who_was_not_answered_in_time_asks_again(broker: Restarting, topic: str, action: int) -> None:
+    """It was done meanwhile; but nobody has told it so."""
+    with connected(broker.server) as wire:
+        txn = opened(wire, topic)
+        gateway = broker.server.pid_of("mq-gateway")
+        os.kill(gateway, signal.SIGSTOP)
+        try:
+            assert end(wire, txn, action) == COORDINATOR_NOT_FOUND
+        finally:
+            os.kill(gateway, signal.SIGCONT)
+        for _ in range(2):  # what was asked first is done before this is
+            wire.quiet()
+        assert end(wire, txn, action) == 0
+        assert end(wire, txn, action) == NOT_FOUND, "it has been told"
+    assert left(broker.server, topic, 2) == ([b"1", b"new"] if action == COMMIT else [b"0", b"1"])

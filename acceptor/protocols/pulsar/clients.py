@@ -114,6 +114,7 @@ class Client:
     heard: dict[int, Heard] = field(default_factory=dict)  # by slot: what to do with a worker's answer
     subscribed: dict[tuple[str, str, int], tuple[float, int]] = field(default_factory=dict)  # since when, how often
     sought: dict[tuple[str, str], object] = field(default_factory=dict)  # where its readers are to begin anew
+    unended: dict[int, int] = field(default_factory=dict)  # transactions: how often it was not told that they are over
     closing: dict[int, list[Request]] = field(default_factory=dict)  # CLOSE_PRODUCERs, by producer
 
 

@@ -60,6 +60,12 @@ class Watcher:
     hash: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    ask: Callable[[], None]
+    said: Callable[[Fields | PulsarError], None]
+
+
 def schema_fields(topic: TopicName, schema: Message) -> Fields:
     """As the catalog is told of one. Raises PulsarError."""
     if not 0 <= schema.type < len(SCHEMA_TYPES):
@@ -104,7 +110,7 @@ class Topics:
         self._catalog = catalog
         self._url = url
         self._watchers: dict[int, Watcher] = {}
-        self._opening: dict[tuple[int, str], deque[Callable[[], None]]] = {}  # by connection and topic, in order
+        self._opening: dict[tuple[int, str], deque[_Opening]] = {}  # by connection and topic, in order
         self._numbers = itertools.count(1)
         if calls is not None:
             calls.hear("pulsar.watched", self._watched)
@@ -119,12 +125,14 @@ class Topics:
         key = request.client.conn, topic.core
 
         def heard(found: Fields | PulsarError) -> None:
-            said(found)
             # Whoever came first on a connection is first: what makes the topic takes longer than what finds it.
             waiting = self._opening[key]
-            waiting.popleft()
+            waiting.popleft().said(found)
+            if isinstance(found, GatewayDownError):  # for whom it was, it is for all who have waited with it
+                while waiting:
+                    waiting.popleft().said(found)
             if waiting:
-                waiting[0]()
+                waiting[0].ask()
             else:
                 del self._opening[key]
 
@@ -146,7 +154,7 @@ class Topics:
             )
 
         waiting = self._opening.setdefault(key, deque())
-        waiting.append(ask)
+        waiting.append(_Opening(ask, said))
         if len(waiting) == 1:
             ask()
 

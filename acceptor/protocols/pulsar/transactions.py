@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.engine import Answer
-from mq_shards.acceptor.protocols.pulsar.catalog import SECOND_NS, Catalog, Fields, GatewayDownError
+from mq_shards.acceptor.protocols.pulsar.catalog import SECOND_NS, Catalog, Fields, GatewayDownError, Heard
 from mq_shards.acceptor.protocols.pulsar.clients import (
     NOT_ALLOWED,
     SERVICE_NOT_READY,
@@ -33,6 +33,7 @@ CUMULATIVE: Final = 1  # AckType
 # A coordinator that died is there again soon, and an end is answered when all workers have done it; clients wait 30 s.
 PATIENCE_NS: Final = 20 * SECOND_NS
 MAX_IDS: Final = 1000  # of one ACK
+MAX_UNENDED: Final = 1000  # transactions of a connection whose end it was not told
 MAX_WORDS: Final = 16  # PARTS_MAX_WORDS, csrc/ringbuf/message.h
 
 
@@ -91,16 +92,29 @@ class Transactions:
         self._about(request, "addSubscriptionToTxnResponse", "txn-add", subscriptions=subscriptions)
 
     def end(self, request: Request) -> None:
-        client = request.client
-        asked_by = f"{client.conn}:{client.since_s}"  # who asks again on another connection has not been answered
-        commit = request.body.txn_action == COMMIT
-        self._about(request, "endTxnResponse", "txn-end", commit=commit, client=asked_by)
+        """Who asks again, on another connection or because nobody answered, has not been told that it is over."""
+        client, id = request.client, request.body.txnid_least_bits
+        times = client.unended.get(id, 0)
 
-    def _about(self, request: Request, answer: str, what: str, **fields: Any) -> None:  # noqa: ANN401
+        def heard(found: Fields | PulsarError) -> None:
+            if isinstance(found, GatewayDownError):
+                if len(client.unended) >= MAX_UNENDED:
+                    client.unended.clear()
+                client.unended[id] = max(client.unended.get(id, 0), times + 1)
+
+        asked_by = f"{client.conn}:{client.since_s}:{times}"
+        commit = request.body.txn_action == COMMIT
+        self._about(request, "endTxnResponse", "txn-end", heard, commit=commit, client=asked_by)
+
+    def _about(
+        self, request: Request, answer: str, what: str, then: Heard | None = None, /, **fields: Any,  # noqa: ANN401
+    ) -> None:  # fmt: skip
         body = request.body
         txn = {"txnid_least_bits": body.txnid_least_bits, "txnid_most_bits": body.txnid_most_bits}
 
         def heard(found: Fields | PulsarError) -> None:
+            if then is not None:
+                then(found)
             if isinstance(found, PulsarError):
                 request.reply(answer, error=_code(found), message=str(found), **txn)
             else:
