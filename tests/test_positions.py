@@ -370,6 +370,33 @@ def test_a_seek_of_a_reader(bench: Channels) -> None:
     assert bench.catalog()["t"].channels == {}
 
 
+def test_a_channel_is_made_where_it_is_to_begin_and_left_where_it_is(bench: Channels) -> None:
+    def make(start: int, at: int = 0, name: bytes = b"t\nc") -> int:
+        slot = bench.raw(lib.MSG_CHANGE, 998, id=0, pri=lib.CHANGE_MAKE_AT, delay=start, ttr=at, body=name)
+        answers = bench.turn()
+        bench.early += [a for a in answers if a.slot != slot]
+        (status,) = [a.status for a in answers if a.slot == slot]
+        return int(status)
+
+    assert make(EARLIEST) == lib.STATUS_NOT_FOUND, "there is no such topic"
+    assert bench.change(lib.CHANGE_RETAIN, "t") == OK
+    publish(bench, count=4)
+    assert make(TIME + 1) == make(EARLIEST, name=b"t") == lib.STATUS_INVALID
+    for start, at, first, channel in ((EARLIEST, 0, 0, "c"), (SEQ, 2, 2, "d"), (LATEST, 0, 4, "e")):
+        assert make(start, at, f"t\n{channel}".encode()) == OK
+        bench.restart()
+        assert position(bench, channel).cursor == first
+    begin(bench, 1, LATEST)
+    assert seqs(bench.turn(), 1) == [0, 1, 2, 3]
+    finish(bench, 1, 0, 1)
+    assert make(EARLIEST) == OK
+    bench.early.clear()
+    assert make(LATEST) == OK
+    assert not seqs(bench.early)
+    assert position(bench, "c").unfinished == 2, "it is where it was, and has its consumer"
+    assert bench.catalog()["t"].channels["c"].consumers == 1
+
+
 # --- the ends of a topic --------------------------------------------------------------------------------------------
 
 

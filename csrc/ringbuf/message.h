@@ -358,12 +358,14 @@ struct message {
         uint64_t wait_ns;  /* RESERVE */
         uint64_t txn;      /* PUBLISH with MSG_TXN */
         uint64_t time_ns;  /* DELIVER, the reply to PEEK_SEQ */
+        uint64_t begin;    /* CHANGE_MAKE_AT: enum start, ... */
         uint64_t
             incarnation; /* of the topic, in replies to PUBLISH, PUBLISH_MANY, SUBSCRIBE, SEEK; 0: it retains not */
     };
     union {
         uint64_t ttr_ns; /* PUBLISH, PUBLISH_MANY */
         uint64_t seq;    /* DELIVER, FINISH with MSG_UPTO or MSG_BY_SEQ, SEEK, PEEK_SEQ, and replies that have one */
+        uint64_t at;     /* ... and its seq or time */
     };
 };
 
@@ -441,6 +443,7 @@ enum change {
     CHANGE_UNPAUSE,
     CHANGE_RETAIN,    /* a topic is made, if there is none, and retains from now on */
     CHANGE_TERMINATE, /* of a topic: nothing is published to it any more; for good */
+    CHANGE_MAKE_AT,   /* a channel is made, if there is none, and begins at its place as with SUBSCRIBE_START */
 };
 
 /* A CATALOG: each topic's figures and name; behind it those of its channels; behind each its consumers', if asked for,

@@ -541,9 +541,14 @@ static struct channel_wish channel_named(const struct message *m) {
 
 static enum outcome change_named(struct worker *w, uint32_t client, const struct message *m, uint32_t *topic,
                                  uint8_t *status) {
-    const struct channel_wish channel = channel_named(m);
+    struct channel_wish channel = channel_named(m);
+    const struct subscribe_start start = {.start = (uint32_t)m->begin, .at = m->at};
     size_t name_bytes = m->body_bytes - (channel.name ? channel.name_bytes + 1 : 0);
-    bool makes = m->change == CHANGE_MAKE || (m->change == CHANGE_RETAIN && !channel.name);
+    bool at = m->change == CHANGE_MAKE_AT;
+    bool makes = m->change == CHANGE_MAKE || at || (m->change == CHANGE_RETAIN && !channel.name);
+    *status = STATUS_INVALID;
+    if (at && (!channel.name || m->begin > START_TIME)) return DONE;
+    if (at) channel.start = &start;
     *status = STATUS_NOT_FOUND;
     if (m->shard >= w->shards || !w->own[m->shard]) return DONE;
     *topic = topic_named(w, (const char *)(m + 1), name_bytes, (uint32_t)m->shard, makes && !channel.name);

@@ -1,12 +1,13 @@
 """Whether a producer or consumer may come to a topic, by the policies of the topic or its namespace; whether its role
 lets it is roles.py's.
 
-How many there are already the acceptors are asked, and only where a policy limits it. Two that come at the same moment
-may both find room.
+How many there are already the acceptors are asked, and only where a policy limits it. Two producers or consumers that
+come at the same moment may both find room; of new subscriptions each has a place as soon as it was let in.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from mq_shards.acceptor.protocols.pulsar.names import TopicName
@@ -24,10 +25,22 @@ NO_SCHEMA: Final = (
 )
 
 
+# A subscription that was let in and is not there after so long was not made.
+MADE_WITHIN_S: Final = 1.0
+
+
+class SubscriptionNotFoundError(RefusedError):
+    """It is not there, and nobody makes one by using it."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "SubscriptionNotFound", "Subscription does not exist")
+
+
 class Admission:
     def __init__(self, core: Core, clients: Clients) -> None:
         self._core = core
         self._clients = clients
+        self._let_in: Final[dict[tuple[str, str], float]] = {}  # subscriptions that are being made: since when
         self.over_quota: Final[dict[str, str]] = {}  # topics, and the policy that producers feel; kept by upkeep.py
 
     async def check(self, name: TopicName, asked: Json, policies: Json, *, has_schema: bool) -> None:
@@ -75,8 +88,18 @@ class Admission:
         if subscription in there or not durable:
             return
         if not policies["auto_subscription"] and not made:
-            raise RefusedError(404, "SubscriptionNotFound", "Subscription does not exist")
+            raise SubscriptionNotFoundError
         most = policies["max_subscriptions"]
-        if most and len(there) >= most:
+        if not most:
+            return
+        there |= self._being_made(name)
+        if subscription not in there and len(there) >= most:
             reason = f"Exceed the maximum number of subscriptions of the topic: {name}"
             raise RefusedError(409, "NotAllowedError", reason)
+        self._let_in[name.core, subscription] = asyncio.get_running_loop().time()
+
+    def _being_made(self, name: TopicName) -> set[str]:
+        since_s = asyncio.get_running_loop().time() - MADE_WITHIN_S
+        for one in [one for one, at_s in self._let_in.items() if at_s < since_s]:
+            del self._let_in[one]
+        return {subscription for topic, subscription in self._let_in if topic == name.core}

@@ -84,6 +84,10 @@ class Core:
     async def make_subscription(self, topic: str, name: str) -> None:
         await self._change(lib.CHANGE_MAKE, topic, name)
 
+    async def begin_subscription(self, topic: str, name: str, start: int, at: int = 0) -> None:
+        """One that begins there; nothing changes when it is there."""
+        await self._change(lib.CHANGE_MAKE_AT, topic, name, delay_ns=start, ttr_ns=at)
+
     async def delete_subscription(self, topic: str, name: str) -> bool:
         return await self._done(lib.CHANGE_DELETE, topic, name)
 
@@ -209,12 +213,13 @@ class Core:
             raise unavailable("there are as many topics as there may be")
         return number
 
-    async def _change(self, what: int, topic: str, subscription: str | None = None) -> Answer:
+    async def _change(self, what: int, topic: str, subscription: str | None = None, **more: int) -> Answer:
         """Raises NoTopicError, NoSubscriptionError, RefusedError."""
         name = topic.encode()
         body = name if subscription is None else name + b"\n" + subscription.encode()
         shard = self._engine.shard_of_name(name)
-        answer = await self._ask(self._engine.worker_of_name(name), lib.MSG_CHANGE, id=shard, pri=what, body=body)
+        worker = self._engine.worker_of_name(name)
+        answer = await self._ask(worker, lib.MSG_CHANGE, id=shard, pri=what, body=body, **more)
         _check(answer)
         self._names_at = -NAMES_S
         return answer

@@ -85,8 +85,7 @@ class HttpSubscriptions:
         await self._control.admission.check_subscription(name, wanted, policies, durable=True, made=True)
         for part in self._control.parts(name):
             await self._stats.position(part)
-            await self._control.core.make_subscription(part.core, wanted)
-            await self._control.core.seek(part.core, wanted, start, at)
+            await self._control.core.begin_subscription(part.core, wanted, start, at)
         return NO_CONTENT
 
     async def _delete(self, call: Call) -> Answer:

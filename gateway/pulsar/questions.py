@@ -9,9 +9,10 @@ import orjson
 from mq_shards.acceptor.protocols.pulsar.names import TopicName, topics_hash
 from mq_shards.gateway.calls import AcceptorCalls, Handler
 from mq_shards.gateway.pulsar import policies
+from mq_shards.gateway.pulsar.admission import SubscriptionNotFoundError
 from mq_shards.gateway.pulsar.catalog import Json, Schema
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import EARLIEST, NoSubscriptionError
+from mq_shards.gateway.pulsar.core import EARLIEST
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found, subscription_name
 from mq_shards.gateway.pulsar.roles import CONSUME, Roles, Who
 from mq_shards.gateway.pulsar.store import StoreError
@@ -125,21 +126,20 @@ class Questions:
             subscription_name(asked["initial"])
         opened = await self._control.open(name, create=bool(asked["create"]), asked=asked)
         if asked.get("initial"):
-            await self._make_initial(name, asked["initial"], opened["policies"])
+            await self._make_initial(name, asked["initial"])
         return opened
 
-    async def _make_initial(self, name: TopicName, subscription: str, policies: Json) -> None:
+    async def _make_initial(self, name: TopicName, subscription: str) -> None:
         """A producer's: from the first message on, unless it is there."""
-        core = self._control.core
-        await core.make(name.core)
+        control = self._control
+        await control.core.make(name.core)
+        told = policies.told(control.policies_of(name))
         try:
-            await core.position(name.core, subscription)
-        except NoSubscriptionError:
-            if not policies["auto_subscription"]:
-                why = "Could not create the initial subscription due to the auto subscription creation is not allowed."
-                raise RefusedError(405, "NotAllowedError", why) from None
-            await core.make_subscription(name.core, subscription)
-            await core.seek(name.core, subscription, EARLIEST, 0)
+            await control.admission.check_subscription(name, subscription, told, durable=True)
+        except SubscriptionNotFoundError:
+            why = "Could not create the initial subscription due to the auto subscription creation is not allowed."
+            raise RefusedError(405, "NotAllowedError", why) from None
+        await control.core.begin_subscription(name.core, subscription, EARLIEST)
 
     async def _topics(self, acceptor: int, asked: Json) -> Json:
         if not self._roles.may_in_namespace(_who(asked), asked["namespace"], "GET_TOPICS"):

@@ -18,7 +18,7 @@ from mq_shards.gateway.catalog import Topic as Figures
 from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError, Schema, Topic, topic_record
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import Core
+from mq_shards.gateway.pulsar.core import EARLIEST, Core
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.retention import Retention
@@ -37,6 +37,7 @@ class SmallCore:
     def __init__(self) -> None:
         self.topics: set[str] = set()
         self.keeping: set[str] = set()
+        self.begun: list[tuple[str, str, int]] = []
 
     async def make(self, topic: str) -> int:
         self.topics.add(topic)
@@ -51,6 +52,9 @@ class SmallCore:
 
     async def names(self) -> list[str]:
         return sorted(self.topics)
+
+    async def begin_subscription(self, topic: str, name: str, start: int, at: int = 0) -> None:
+        self.begun.append((topic, name, start))
 
 
 class SmallClients:
@@ -523,6 +527,36 @@ def test_an_initial_subscription_has_a_name_that_a_consumer_could_ask_for(run: R
         refused = await side.ask("open", topic=T + "t", create=True, initial=name)
         assert refused["error"] == "NotAllowedError"
         assert not side.core.topics
+
+    run(test)
+
+
+def test_an_initial_subscription_is_made_where_it_begins_and_never_moved(run: Run) -> None:
+    async def test(side: Side) -> None:
+        await asyncio.gather(*(side.ask("open", topic=T + "t", create=True, initial="s") for _ in range(2)))
+        assert side.core.begun == [("t", "s", EARLIEST)] * 2, "of which the second changes nothing"
+
+    run(test)
+
+
+def test_of_two_initial_subscriptions_at_one_moment_one_has_the_last_place(run: Run) -> None:
+    """Also by the policy of the topic alone."""
+
+    async def test(side: Side) -> None:
+        topic = Topic(0, policies={"max_subscriptions_per_topic": 1})
+        await side.store.commit(topic_record("public/default", T + "t", topic))
+        asked = [side.ask("open", topic=T + "t", create=True, initial=name) for name in ("a", "b")]
+        first, second = await asyncio.gather(*asked)
+        assert "error" not in first
+        assert (second["error"], second["reason"]) == (
+            "NotAllowedError", f"Exceed the maximum number of subscriptions of the topic: {T}t"
+        )  # fmt: skip
+        assert side.core.begun == [("t", "a", EARLIEST)]
+        topic = Topic(0, policies={"autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": False}})
+        await side.store.commit(topic_record("public/default", T + "t", topic))
+        refused = await side.ask("open", topic=T + "t", create=True, initial="c")
+        assert refused["error"] == "NotAllowedError"
+        assert "auto subscription creation" in refused["reason"]
 
     run(test)
 
