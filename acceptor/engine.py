@@ -41,6 +41,14 @@ FULL: Final[int] = lib.STATUS_FULL
 EARLY: Final[int] = lib.STATUS_EARLY
 TOO_MANY: Final[int] = lib.STATUS_TOO_MANY
 
+WAITS: Final[dict[str, int]] = {
+    "worker": lib.WAITS_WORKER,
+    "acceptor": lib.WAITS_ACCEPTOR,
+    "client": lib.WAITS_CLIENT,
+    "room": lib.WAITS_ROOM,
+    "segment": lib.WAITS_SEGMENT,
+}
+
 
 class EngineError(OSError):
     """What the system refused an engine."""
@@ -94,12 +102,20 @@ class Totals(NamedTuple):
 
 
 class Durations(NamedTuple):
-    """Of all workers, since each was started: how often something took longer than the bucket before says, and not
+    """Of a worker, since it was started: how often something took longer than the bucket before says, and not
     longer than this one; the last has no end."""
 
     ends_s: tuple[float, ...]
     counts: tuple[int, ...]
     sum_s: float
+
+
+class Loop(NamedTuple):
+    """What an acceptor or a worker does with its time: see struct loop_figures in csrc/ringbuf/board.h."""
+
+    busy_s: float
+    long_turns: int
+    waits: dict[str, int]  # by what was waited for
 
 
 class Engine:
@@ -386,10 +402,23 @@ class Engine:
         names = set(Totals._fields) - {"draining"}
         return Totals(draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
 
-    def durations(self, what: str) -> Durations:
+    def worker_totals(self, worker: int) -> Totals:
+        """The same of one worker; what it counts begins with 0 when it is started anew."""
+        totals = ffi.new("struct broker_totals *")
+        lib.acceptor_worker_totals(self._acceptor, worker, totals)
+        names = set(Totals._fields) - {"draining"}
+        return Totals(draining=bool(totals.draining), **{n: int(getattr(totals, n)) for n in names})
+
+    def loop(self, index: int, *, of_worker: bool) -> Loop:
+        figures = ffi.new("struct loop_figures *")
+        lib.acceptor_loop(self._acceptor, of_worker, index, figures)
+        waits = {what: int(figures.stalls[number]) for what, number in WAITS.items()}
+        return Loop(int(figures.busy_ns) / 1e9, int(figures.long_turns), waits)
+
+    def durations(self, worker: int, what: str) -> Durations:
         """Of "turn"s, "publish"es or "sync"s: see csrc/ringbuf/board.h."""
         counts, sum_ns = ffi.new("uint64_t[]", lib.HISTOGRAM_BUCKETS), ffi.new("uint64_t *")
-        lib.acceptor_durations(self._acceptor, getattr(lib, f"DURATION_{what.upper()}"), counts, sum_ns)
+        lib.acceptor_durations(self._acceptor, worker, getattr(lib, f"DURATION_{what.upper()}"), counts, sum_ns)
         ends_s = tuple((1 << lib.HISTOGRAM_FIRST_SHIFT + bucket) / 1e9 for bucket in range(len(counts) - 1))
         return Durations(ends_s, tuple(map(int, counts)), int(sum_ns[0]) / 1e9)
 

@@ -13,7 +13,7 @@ import hashlib
 import secrets
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
@@ -123,15 +123,16 @@ class HttpAccess:
     def refused(self, request: Request) -> None:
         self._refused_actions[request.scheme] += 1
 
-    async def counts(self) -> tuple[Counter[str], Counter[str]]:
-        """By protocol, what acceptors and this have refused: logins and actions."""
-        logins, actions = Counter(self._refused_logins), Counter(self._refused_actions)
-        for reply in await self._calls.ask_all(REFUSED):
+    async def counts(self) -> dict[str, tuple[Mapping[str, int], Mapping[str, int]]]:
+        """By process, of each protocol what it has refused: logins and actions."""
+        counts: dict[str, tuple[Mapping[str, int], Mapping[str, int]]] = {
+            "mq-gateway": (dict(self._refused_logins), dict(self._refused_actions))
+        }
+        for acceptor, reply in enumerate(await self._calls.ask_all(REFUSED)):
             if reply.ok:
                 found = orjson.loads(reply.body)
-                logins.update(found["logins"])
-                actions.update(found["actions"])
-        return logins, actions
+                counts[f"mq-acceptor-{acceptor}"] = found["logins"], found["actions"]
+        return counts
 
     # --- sessions ---------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Answer, Engine
@@ -71,6 +71,18 @@ class Once:
         return bytes(ffi.buffer(part))
 
 
+class Ring(NamedTuple):
+    """The pair between a worker and an acceptor, as the worker sees it: bytes that wait, of how many."""
+
+    acceptor: int
+    in_bytes: int
+    in_room: int
+    out_bytes: int
+    out_room: int
+    overflow_bytes: int  # what waits for room in the one to the acceptor
+    overflow_peak_bytes: int
+
+
 class Broker:
     def __init__(self, engine: Engine, workers: Workers, message_timeout_ns: int, live: Live | None = None) -> None:
         self.workers: Final = workers
@@ -133,6 +145,10 @@ class Broker:
     def shard_of(self, topic: str) -> int:
         return self._engine.shard_of_name(topic.encode())
 
+    def worker_of(self, topic: str) -> int:
+        """By a name as a catalog has it."""
+        return self._engine.worker_of_name(topic.encode("latin-1"))
+
     async def _publish(
         self, kind: int, topic: str, pri: int, body: bytes, delay_ns: int, count: int, flags: int = lib.MSG_DURABLE
     ) -> None:
@@ -179,6 +195,21 @@ class Broker:
             raise WorkersError("a worker died while it was asked")
         topics = [found for answer in answers for found in await catalog.decode_in_pieces(answer.body)]
         return sorted(topics, key=lambda found: found.name)
+
+    async def oldest_ns(self, topic: str, channel: str | None = None) -> int | None:
+        """When that was published which the channel has not finished for longest; or which has waited longest for the
+        topic's first channel, or is its tube's next job. None: there is no such thing. Raises WorkersError.
+        """
+        name = topic.encode("latin-1")
+        body = name if channel is None else name + b"\n" + channel.encode("latin-1")
+        answer = await self.workers.ask(self._engine.worker_of_name(name), lib.MSG_OLDEST, body=body)
+        return answer.incarnation if answer.status == engine_module.OK else None
+
+    async def rings(self, worker: int) -> list[Ring]:
+        """Those between a worker and the acceptors, the gateway among them. Raises WorkersError."""
+        answer = await self.workers.ask(worker, lib.MSG_RINGS)
+        figures = ffi.from_buffer("struct ring_figures[]", answer.body)
+        return [Ring(*(int(getattr(one, name)) for name in Ring._fields)) for one in figures]
 
     def _check(self, worker: int, answer: Answer) -> None:
         match answer.status:

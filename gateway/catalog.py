@@ -40,6 +40,9 @@ class Channel:
     messages: int
     requeues: int
     timeouts: int
+    read_back: int = 0  # of the messages, those that were there when the worker began
+    delivered: int = 0  # since then
+    finished: int = 0
     consumers: list[Consumer] = field(default_factory=list)
 
     @property
@@ -56,6 +59,10 @@ class Topic:
     message_bytes: int
     jobs: int
     channels: list[Channel] = field(default_factory=list)
+    read_back: int = 0  # of the messages, those that were there when the worker began
+    read_back_bytes: int = 0
+    reserves: int = 0  # of jobs, since then
+    deletes: int = 0
 
     @property
     def paused(self) -> bool:
@@ -103,11 +110,14 @@ class _Sheet:
         self._consumer: Any = ffi.new("struct consumer_figures *")
 
     def topic(self) -> Topic:
-        figures = self._topic
-        self._read(figures)
-        flags, channels = int(figures.flags), int(figures.channels)
-        numbers = int(figures.depth), int(figures.messages), int(figures.message_bytes), int(figures.jobs)
-        topic = Topic(self._text(figures.name_bytes), flags, *numbers)
+        f = self._topic
+        self._read(f)
+        channels = int(f.channels)
+        topic = Topic(
+            self._text(f.name_bytes), int(f.flags), int(f.depth), int(f.messages), int(f.message_bytes), int(f.jobs),
+            read_back=int(f.read_back), read_back_bytes=int(f.read_back_bytes), reserves=int(f.reserves),
+            deletes=int(f.deletes),
+        )  # fmt: skip
         for _ in range(channels):
             topic.channels.append(self._one_channel())
         topic.channels.sort(key=lambda channel: channel.name)
@@ -119,7 +129,7 @@ class _Sheet:
         listed = int(f.consumers_listed)
         channel = Channel(
             self._text(f.name_bytes), int(f.flags), int(f.consumers), int(f.depth), int(f.in_flight), int(f.deferred),
-            int(f.messages), int(f.requeues), int(f.timeouts),
+            int(f.messages), int(f.requeues), int(f.timeouts), int(f.read_back), int(f.delivered), int(f.finished),
         )  # fmt: skip
         for _ in range(listed):
             channel.consumers.append(self._one_consumer())

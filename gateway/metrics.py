@@ -1,7 +1,7 @@
 """/metrics: the broker's figures in Prometheus's text form.
 
-Topics and channels are strangers' names, so only those with the most messages are shown: a scrape's size has a limit,
-whatever is made. Counters begin with 0 when the process that counts is started again, as Prometheus expects of them.
+A counter begins with 0 when the process that counts is started again, as Prometheus expects, and no sum is made of
+what several processes count: it would fall, and not to 0. What there is of topics is in metrics_topics.py.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import nlargest
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from mq_shards.acceptor.engine import Durations, Engine
-from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.broker import Broker, Ring
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.http_server import Request
+from mq_shards.gateway.metrics_topics import Shown, choose, families, look_at_ages
 from mq_shards.gateway.processes import processes
 from mq_shards.gateway.workers import WorkersError
 
@@ -26,8 +26,16 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
 CATALOG_S: Final = 2.0
+RINGS_S: Final = 1.0
 
 # Of the board's totals: what they are called, whether they only rise, and what they say.
+_COUNTED: Final = (  # by each worker
+    ("timeouts", "timeouts", "Messages whose time to be finished was over."),
+    ("published", "published", "Messages that were published, to whatever topic or tube."),
+    ("records_written", "log_records_written", "Records that were written to logs."),
+    ("records_migrated", "log_records_moved", "Records that compaction has moved."),
+    ("unreadable", "messages_unreadable", "Messages left out because the medium under their log has failed."),
+)
 _TOTALS: Final = (
     ("connections", False, "connections_open", "Connections that are open."),
     ("total_connections", True, "connections", "Connections that were accepted."),
@@ -36,48 +44,30 @@ _TOTALS: Final = (
     ("delayed", False, "jobs_delayed", "Jobs of tubes whose delay is not over."),
     ("buried", False, "jobs_buried", "Jobs of tubes that are buried."),
     ("topics", False, "topics", "Topics and tubes."),
-    ("timeouts", True, "timeouts", "Messages whose time to be finished was over."),
-    ("published", True, "published", "Messages that were published, to whatever topic or tube."),
-    ("records_written", True, "log_records_written", "Records that were written to logs."),
-    ("records_migrated", True, "log_records_moved", "Records that compaction has moved."),
-    ("unreadable", True, "messages_unreadable", "Messages left out because the medium under their log has failed."),
+)
+_WAITS: Final = (
+    "Times that a connection of an acceptor had to wait for a worker that is gone or behind, for another acceptor, "
+    "for its own client to take replies, or for room in memory; or a request of a worker for a segment of its log."
 )
 _DURATIONS: Final = (
     ("turn", "turn_seconds", "Turns of workers in which there was something to do."),
     ("publish", "publish_seconds", "From when a worker takes in what is published until it is answered."),
     ("sync", "sync_seconds", "Rounds of syncs of logs to disk."),
 )
-_TOPIC: Final = (
-    ("messages", True, "topic_published", "Messages that were published to the topic."),
-    ("message_bytes", True, "topic_published_bytes", "Bytes of those messages."),
-    ("depth", False, "topic_depth", "Messages that wait for a channel, or for the end of a pause."),
-    ("jobs", False, "topic_jobs", "Jobs of the topic's tube, in all states."),
-    ("paused", False, "topic_paused", "1: nothing of the topic is handed out."),
-)
-_CHANNEL: Final = (
-    ("depth", False, "channel_depth", "Messages that wait for a consumer of the channel."),
-    ("in_flight", False, "channel_in_flight", "Messages that consumers have and have not finished."),
-    ("deferred", False, "channel_deferred", "Messages that are to be delivered later."),
-    ("messages", True, "channel_messages", "Messages that came to the channel."),
-    ("requeues", True, "channel_requeued", "Messages that consumers gave back."),
-    ("timeouts", True, "channel_timed_out", "Messages whose time to be finished was over."),
-    ("consumer_count", False, "channel_consumers", "Consumers of the channel."),
-    ("paused", False, "channel_paused", "1: nothing of the channel is handed out."),
-)
-
-
+# By process: of each protocol, logins, and what users may not do.
+Refused: TypeAlias = Callable[[], Awaitable[Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]]]
 More: TypeAlias = Callable[[Sequence[Topic]], Awaitable[list["Metric"]]]
 
 
 class Metrics:
     def __init__(
-        self, engine: Engine, broker: Broker, supervisor: int, data_dir: Path | None, most_topics: int,
-        refused: Callable[[], Awaitable[tuple[Mapping[str, int], Mapping[str, int]]]],
+        self, engine: Engine, broker: Broker, supervisor: int, acceptors: int, data_dir: Path | None, most_topics: int,
+        refused: Refused,
     ) -> None:  # fmt: skip
-        """`refused`: by protocol, logins and what users may not do."""
         self._engine = engine
         self._broker = broker
         self._supervisor = supervisor
+        self._acceptors = acceptors
         self._data_dir = data_dir
         self.most_topics = most_topics
         self._refused = refused
@@ -95,7 +85,23 @@ class Metrics:
             up = [worker not in self._broker.workers.missing for worker in range(self._engine.workers)]
             figures = {name: float(getattr(totals, name)) for name, *_ in _TOTALS}
             refused = await self._refused()
-            return await asyncio.to_thread(self._written, topics, figures, totals.draining, up, refused, beside)
+            found: Shown | None = None
+            if topics is not None:
+                found = await asyncio.to_thread(choose, topics, self.most_topics)
+                await look_at_ages(self._broker, found)
+            others = [
+                *self._of_broker(figures, totals.draining, up), *self._of_loops(up),
+                *self._of_rings(await self._rings(up)), *_of_refused(refused), *beside,
+            ]  # fmt: skip
+            return await asyncio.to_thread(self._written, found, others)
+
+    async def _rings(self, up: Sequence[bool]) -> dict[int, list[Ring]]:
+        """By worker: those that answer."""
+        asked = [worker for worker, is_up in enumerate(up) if is_up]
+        found = await asyncio.gather(
+            *(asyncio.wait_for(self._broker.rings(worker), RINGS_S) for worker in asked), return_exceptions=True
+        )
+        return {worker: of for worker, of in zip(asked, found, strict=True) if not isinstance(of, BaseException)}
 
     async def _topics(self) -> list[Topic] | None:
         """None when a worker is not there or does not answer: what else there is to say is most wanted then."""
@@ -106,19 +112,15 @@ class Metrics:
         except (WorkersError, TimeoutError):
             return None
 
-    def _written(
-        self, topics: Sequence[Topic] | None, totals: dict[str, float], draining: bool, up: Sequence[bool],
-        refused: tuple[Mapping[str, int], Mapping[str, int]], beside: Sequence[Metric],
-    ) -> Answer:  # fmt: skip
+    def _written(self, found: Shown | None, others: Sequence[Metric]) -> Answer:
         # Not before it is asked for: it takes time and memory that a broker without Prometheus need not have.
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-        families = [*self._of_broker(totals, draining, up), *_of_refused(*refused), *self._of_processes()]
-        families += [*(self._of_topics(topics) if topics is not None else ()), *beside]
+        written = [*others, *self._of_processes(), *(families(found, _metric) if found is not None else ())]
 
         class Collected:
             def collect(self) -> Iterable[Metric]:
-                return families
+                return written
 
         return Answer(200, generate_latest(Collected()), {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
@@ -128,8 +130,12 @@ class Metrics:
         yield _metric(False, "draining", "1: no new messages are taken.", (), [((), float(draining))])
         rows = [((str(worker),), float(is_up)) for worker, is_up in enumerate(up)]
         yield _metric(False, "worker_up", "1: the worker is there.", ("worker",), rows)
+        of_workers = [self._engine.worker_totals(worker) for worker in range(self._engine.workers)]
+        for figure, name, help_text in _COUNTED:
+            counted = [((str(n),), float(getattr(one, figure))) for n, one in enumerate(of_workers)]
+            yield _metric(True, name, help_text, ("worker",), counted)
         for what, name, help_text in _DURATIONS:
-            yield _histogram(name, help_text, self._engine.durations(what))
+            yield _histogram(name, help_text, [self._engine.durations(n, what) for n in range(self._engine.workers)])
         if self._data_dir is not None:
             disk = os.statvfs(self._data_dir)
             sizes = [
@@ -138,25 +144,30 @@ class Metrics:
             ]
             yield _metric(False, "disk_bytes", "Of the file system of the data directory.", ("which",), sizes)
 
-    def _of_topics(self, topics: Sequence[Topic]) -> Iterator[Metric]:
-        shown = nlargest(self.most_topics, topics, key=lambda topic: (topic.messages, topic.name))
-        shown.sort(key=lambda topic: topic.name)
-        yield _metric(False, "topics_not_shown", "Topics and tubes that have no figures of their own here.", (),
-                      [((), float(len(topics) - len(shown)))])  # fmt: skip
-        for figure, rises, name, help_text in _TOPIC:
-            rows = [((topic.name,), float(getattr(topic, figure))) for topic in shown]
-            yield _metric(rises, name, help_text, ("topic",), rows)
-        # A topic may have thousands of channels: those with the most to do, as many as topics.
-        channels = [(topic.name, channel) for topic in shown for channel in topic.channels]
-        hidden = max(0, len(channels) - self.most_topics)
-        if hidden:
-            channels = nlargest(self.most_topics, channels, key=lambda one: (one[1].depth, one[1].messages))
-            channels.sort(key=lambda one: (one[0], one[1].name))
-        yield _metric(False, "channels_not_shown", "Channels of those topics that have no figures of their own here.",
-                      (), [((), float(hidden))])  # fmt: skip
-        for figure, rises, name, help_text in _CHANNEL:
-            named = [((topic, channel.name), float(getattr(channel, figure))) for topic, channel in channels]
-            yield _metric(rises, name, help_text, ("topic", "channel"), named)
+    def _of_loops(self, up: Sequence[bool]) -> Iterator[Metric]:
+        loops = [(f"mq-acceptor-{n}", self._engine.loop(n, of_worker=False)) for n in range(self._acceptors)]
+        loops += [(f"mq-worker-{n}", self._engine.loop(n, of_worker=True)) for n in range(len(up))]
+        yield _metric(True, "loop_busy_seconds", "Time that the process's loop did not wait.", ("process",),
+                      [((name,), loop.busy_s) for name, loop in loops])  # fmt: skip
+        yield _metric(True, "loop_long_turns", "Turns of the loop that took longer than 16 ms.", ("process",),
+                      [((name,), float(loop.long_turns)) for name, loop in loops])  # fmt: skip
+        yield _metric(True, "waits", _WAITS, ("process", "for"),
+                      [((name, what), float(n)) for name, loop in loops for what, n in loop.waits.items()
+                       if (what == "segment") == name.startswith("mq-worker")])  # fmt: skip
+
+    def _of_rings(self, found: Mapping[int, Sequence[Ring]]) -> Iterator[Metric]:
+        rings = [(str(worker), self._name(ring.acceptor), ring) for worker, of in found.items() for ring in of]
+        ways = ("worker", "process", "direction")
+        waiting = [((w, p, "to_worker"), float(ring.in_bytes)) for w, p, ring in rings]
+        waiting += [((w, p, "from_worker"), float(ring.out_bytes)) for w, p, ring in rings]
+        yield _metric(False, "ring_bytes", "Bytes that wait in the ring between a worker and a process.", ways, waiting)
+        room = max((ring.in_room for *_, ring in rings), default=0)  # all are of one size
+        yield _metric(False, "ring_room_bytes", "How many bytes such a ring has.", (), [((), float(room))])
+        yield _metric(False, "ring_overflow_bytes", "Bytes of a worker's answers that wait for room in that ring.",
+                      ways[:2], [((w, p), float(ring.overflow_bytes)) for w, p, ring in rings])  # fmt: skip
+
+    def _name(self, acceptor: int) -> str:
+        return "mq-gateway" if acceptor == self._acceptors else f"mq-acceptor-{acceptor}"
 
     def _of_processes(self) -> Iterator[Metric]:
         found = list(processes(self._supervisor))
@@ -168,13 +179,16 @@ class Metrics:
                       [((one.name,), float(one.open_files)) for one in found])  # fmt: skip
 
 
-def _of_refused(logins: Mapping[str, int], actions: Mapping[str, int]) -> Iterator[Metric]:
-    for name, help_text, counts in (
-        ("refused_logins", "Logins that were wrong.", logins),
-        ("refused_actions", "What users asked for that they may not.", actions),
+def _of_refused(refused: Mapping[str, tuple[Mapping[str, int], Mapping[str, int]]]) -> Iterator[Metric]:
+    for place, name, help_text in (
+        (0, "refused_logins", "Logins that were wrong."),
+        (1, "refused_actions", "What users asked for that they may not."),
     ):
-        rows = [((protocol,), float(count)) for protocol, count in sorted(counts.items())]
-        yield _metric(True, name, help_text, ("protocol",), rows)
+        rows = [
+            ((protocol, process), float(count))
+            for process, counts in refused.items() for protocol, count in sorted(counts[place].items())
+        ]  # fmt: skip
+        yield _metric(True, name, help_text, ("protocol", "process"), rows)
 
 
 def _metric(
@@ -188,10 +202,12 @@ def _metric(
     return family
 
 
-def _histogram(name: str, help_text: str, found: Durations) -> Metric:
+def _histogram(name: str, help_text: str, of_workers: Sequence[Durations]) -> Metric:
     from prometheus_client.metrics_core import HistogramMetricFamily
 
-    ends = [*(f"{end:.9g}" for end in found.ends_s), "+Inf"]
-    counts = [float(count) for count in accumulate(found.counts)]
-    buckets = list(zip(ends, counts, strict=True))
-    return HistogramMetricFamily(f"mq_shards_{name}", help_text, buckets=buckets, sum_value=found.sum_s)
+    family = HistogramMetricFamily(f"mq_shards_{name}", help_text, labels=("worker",))
+    for worker, found in enumerate(of_workers):
+        ends = [*(f"{end:.9g}" for end in found.ends_s), "+Inf"]
+        counts = [float(count) for count in accumulate(found.counts)]
+        family.add_metric([str(worker)], list(zip(ends, counts, strict=True)), found.sum_s)
+    return family

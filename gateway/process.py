@@ -206,7 +206,8 @@ class GatewayProcess:
     def _metrics(self, start: Message, supervisor: int) -> Metrics:
         data_dir = None if start["data_dir"] is None else Path(start["data_dir"])
         most = start["settings"]["http"]["metrics-topics"]
-        return Metrics(self._engine, self._broker, supervisor, data_dir, most, self._access.counts)
+        acceptors = start["acceptors"]
+        return Metrics(self._engine, self._broker, supervisor, acceptors, data_dir, most, self._access.counts)
 
     def _make_statsd(self, options: GatewayOptions, supervisor: int) -> Statsd | None:
         nsq = options.nsq

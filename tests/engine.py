@@ -138,6 +138,12 @@ class Engine:
         slots = [self._request(worker, lib.MSG_CATALOG, pri=1) for worker in range(self._count)]
         return {topic.name: topic for slot in slots for topic in decode(self._answer(slot).body)}
 
+    def oldest(self, topic: bytes, channel: bytes = b"") -> int | None:
+        """When it was published, by the wall clock."""
+        body = topic + b"\n" + channel if channel else topic
+        answer = self._answer(self._request(self.worker_of(topic), lib.MSG_OLDEST, body=body))
+        return answer.incarnation if answer.status == lib.STATUS_OK else None
+
     def shard_of(self, topic: bytes) -> int:
         return self._acceptor.shard_of_name(topic)
 

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from mq_shards.gateway import metrics
+from mq_shards.gateway import metrics, metrics_topics
 from mq_shards.supervisor.options.doors import is_local
 from mq_shards.supervisor.options.options import parse
 
@@ -21,9 +21,14 @@ NAME = re.compile(r"\bmq_shards_\w+")
 
 def names() -> set[str]:
     """As Prometheus has them: a counter ends in _total."""
-    source = Path(metrics.__file__).read_text()
-    found = {(name, rises) for _, rises, name, _ in (*metrics._TOTALS, *metrics._TOPIC, *metrics._CHANNEL)}
-    found |= {(name, rises == "True") for rises, name in re.findall(r'_metric\(\s*(True|False), "(\w+)"', source)}
+    source = Path(metrics.__file__).read_text() + Path(metrics_topics.__file__).read_text()
+    found = {(name, rises) for _, rises, name, _ in metrics._TOTALS}
+    found |= {(name, rises) for _, rises, name, _ in (*metrics_topics._TOPIC, *metrics_topics._CHANNEL)}
+    found |= {(name, True) for _, name, _ in metrics._COUNTED}
+    found |= {(f"{name}_bucket", False) for _, name, _ in metrics._DURATIONS}
+    found |= {(name, True) for name in re.findall(r'\(\d, "(\w+)", "', source)}
+    made = re.findall(r'(?:_metric|family)\(\s*(True|False), "(\w+)"', source)
+    found |= {(name, rises == "True") for rises, name in made}
     return {f"mq_shards_{name}{'_total' if rises else ''}" for name, rises in found}
 
 

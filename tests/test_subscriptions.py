@@ -32,8 +32,8 @@ from tests.test_worker import (
 
 GONE, DELETE = lib.MSG_GONE, lib.MSG_DELETE
 SUBSCRIBE = struct.Struct("<QQIIHHI")
-TOPIC_FIGURES = struct.Struct("<IIIIQQQQ")
-CHANNEL_FIGURES = struct.Struct("<IIIIQQQQQQ")
+TOPIC_FIGURES = struct.Struct("<IIIIQQQQQQQQ")
+CHANNEL_FIGURES = struct.Struct("<IIIIQQQQQQQQQ")
 CONSUMER_FIGURES = struct.Struct("<IIIIQQQIIII")
 TIMEOUT = 60 * SECOND
 EPHEMERAL = 1
@@ -168,11 +168,11 @@ class Channels(Bench):
             return data[at - count : at].decode()
 
         while at < len(data):
-            name_bytes, flags, channels, _, depth, messages, _, jobs = take(TOPIC_FIGURES)
+            name_bytes, flags, channels, _, depth, messages, _, jobs, *_ = take(TOPIC_FIGURES)
             topic = topics[text(name_bytes)] = Topic(depth, messages, jobs, bool(flags & 1))
             for _ in range(channels):
                 name_bytes, flags, consumers, listed, *counts = take(CHANNEL_FIGURES)
-                topic.channels[text(name_bytes)] = Channel(*counts, consumers, bool(flags & 1))
+                topic.channels[text(name_bytes)] = Channel(*counts[:6], consumers, bool(flags & 1))
                 for _ in range(listed):
                     figures = take(CONSUMER_FIGURES)
                     assert text(figures[-4]) == "{ab}"

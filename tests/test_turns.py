@@ -614,3 +614,31 @@ def test_what_waited_for_a_channel_becomes_jobs_in_pieces_oldest_first(bench: Ch
     assert [answers[slot] for slot in slots] == [(OK, waited[0]), (OK, 0)]
     assert take(bench, 1, MANY) == [*waited[1:], new]
     assert deliver(bench, 2) == [*waited, new]
+
+
+def test_what_is_oldest_is_looked_for_in_a_short_turn(bench: Channels) -> None:
+    """Exactly, unless more is in flight than a turn touches: then it is of what was sent first."""
+
+    def oldest(name: bytes) -> tuple[int, int]:
+        lib.worker_longest_turn(bench.worker)
+        answer = ask(bench, lib.MSG_OLDEST, body=name)
+        assert lib.worker_longest_turn(bench.worker) <= MOST
+        return answer.status, answer.delay if answer.status == OK else 0
+
+    bench.sub(1, "t", "c")
+    assert oldest(b"t\nc") == oldest(b"t") == (lib.STATUS_NONE, 0)
+    assert oldest(b"t\nd") == oldest(b"u") == oldest(b"u\nc") == (NOT_FOUND, 0)
+    began = bench.wall
+    ids = bench.mpub("t", [b""] * MANY)
+    bench.turn(5)
+    ids += bench.mpub("t", [b""])
+    assert oldest(b"t\nc") == (OK, began)
+    assert deliver(bench, 1) == ids
+    assert oldest(b"t\nc") == (OK, began)
+    bench.fin(1, *ids[:-1])
+    assert oldest(b"t\nc") == (OK, began + 5 * SECOND)
+    bench.fin(1, ids[-1])
+    assert oldest(b"t\nc") == (lib.STATUS_NONE, 0)
+    put(bench, 2)
+    bench.restart()
+    assert oldest(b"t\nc") == (OK, began + 5 * SECOND), "what was read back has the time that it had"

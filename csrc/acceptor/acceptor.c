@@ -546,6 +546,10 @@ uint32_t acceptor_bind(struct acceptor *a, const char *topic, size_t topic_bytes
 
 /* --- figures ------------------------------------------------------------------------------------------------------ */
 
+/* The first of those for longer than LONG_TURN_NS. */
+enum { LONG_TURN_BUCKET = 24 - HISTOGRAM_FIRST_SHIFT + 1 };
+_Static_assert(LONG_TURN_NS == 1u << 24, "the end of a bucket");
+
 /* Relaxed: each is a figure by itself. */
 static uint64_t read_of(const uint64_t *count) {
     return __atomic_load_n(count, __ATOMIC_RELAXED);
@@ -593,6 +597,11 @@ static void add_worker(struct broker_totals *out, const struct worker_board *b) 
     if (current > out->current_segment) out->current_segment = current;
 }
 
+void acceptor_worker_totals(const struct acceptor *a, uint32_t worker, struct broker_totals *out) {
+    *out = (struct broker_totals){.oldest_segment = UINT64_MAX};
+    if (worker < a->workers) add_worker(out, &a->board->workers[worker]);
+}
+
 void acceptor_totals(const struct acceptor *a, struct broker_totals *out) {
     *out = (struct broker_totals){.oldest_segment = UINT64_MAX};
     for (uint32_t i = 0; i < BOARD_MAX_ACCEPTORS; i++) add_acceptor(out, &a->board->acceptors[i]);
@@ -600,14 +609,30 @@ void acceptor_totals(const struct acceptor *a, struct broker_totals *out) {
     out->draining = draining(a);
 }
 
-void acceptor_durations(const struct acceptor *a, uint32_t what, uint64_t *counts, uint64_t *sum_ns) {
+void acceptor_durations(const struct acceptor *a, uint32_t worker, uint32_t what, uint64_t *counts, uint64_t *sum_ns) {
     memset(counts, 0, HISTOGRAM_BUCKETS * sizeof *counts);
     *sum_ns = 0;
-    for (uint32_t i = 0; i < a->workers && what < BOARD_DURATIONS; i++) {
-        const struct time_histogram *const h = &a->board->workers[i].durations[what];
-        for (uint32_t n = 0; n < HISTOGRAM_BUCKETS; n++) counts[n] += read_of(&h->counts[n]);
-        *sum_ns += read_of(&h->sum_ns);
+    if (worker >= a->workers || what >= BOARD_DURATIONS) return;
+    const struct time_histogram *const h = &a->board->workers[worker].durations[what];
+    for (uint32_t n = 0; n < HISTOGRAM_BUCKETS; n++) counts[n] = read_of(&h->counts[n]);
+    *sum_ns = read_of(&h->sum_ns);
+}
+
+void acceptor_loop(const struct acceptor *a, bool of_worker, uint32_t index, struct loop_figures *out) {
+    *out = (struct loop_figures){0};
+    if (index >= (of_worker ? a->workers : BOARD_MAX_ACCEPTORS)) return;
+    if (of_worker) {
+        const struct worker_board *b = &a->board->workers[index];
+        const struct time_histogram *turns = &b->durations[DURATION_TURN];
+        out->busy_ns = read_of(&turns->sum_ns);
+        for (uint32_t n = LONG_TURN_BUCKET; n < HISTOGRAM_BUCKETS; n++) out->long_turns += read_of(&turns->counts[n]);
+        out->stalls[WAITS_SEGMENT] = read_of(&b->stalls);
+        return;
     }
+    const struct loop_figures *loop = &a->board->acceptors[index].loop;
+    out->busy_ns = read_of(&loop->busy_ns);
+    out->long_turns = read_of(&loop->long_turns);
+    for (uint32_t n = 0; n < BOARD_STALLS; n++) out->stalls[n] = read_of(&loop->stalls[n]);
 }
 
 size_t acceptor_buffered_bytes(const struct acceptor *a) {

@@ -200,8 +200,12 @@ struct broker_totals {
     bool draining;
 };
 void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
-/* How long what all workers measure took (enum board_duration): HISTOGRAM_BUCKETS counts, and the sum. */
-void acceptor_durations(const struct acceptor *a, uint32_t what, uint64_t *counts, uint64_t *sum_ns);
+/* What an acceptor, or a worker, counts of its loop. */
+void acceptor_loop(const struct acceptor *a, bool of_worker, uint32_t index, struct loop_figures *out);
+/* As acceptor_totals, of one worker alone. */
+void acceptor_worker_totals(const struct acceptor *a, uint32_t worker, struct broker_totals *out);
+/* How long what a worker measures took (enum board_duration): HISTOGRAM_BUCKETS counts, and the sum. */
+void acceptor_durations(const struct acceptor *a, uint32_t worker, uint32_t what, uint64_t *counts, uint64_t *sum_ns);
 /* What the connections hold of commands that are not complete, and of replies. */
 size_t acceptor_buffered_bytes(const struct acceptor *a);
 /* For each worker a number that rises when a topic or a subscription is made or deleted there, and begins anew with its

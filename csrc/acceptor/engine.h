@@ -86,6 +86,7 @@ struct acceptor {
     bool polled; /* by acceptor_poll: nobody takes the next turn unless poke_fd says so */
     bool live;   /* turns read the clock */
     uint64_t now_ns;
+    uint64_t turn_ns; /* when the turn under way began; 0: it has not */
     uint64_t wall_ns; /* the same by the wall clock; 0: time is passed in */
     struct board *board;
     struct acceptor_board *count;
@@ -323,9 +324,15 @@ static inline bool stalled(struct connection *c, enum stall why) {
     return false;
 }
 
+/* The same for what is not the connection's own to end. */
+static inline bool stalled_by(struct acceptor *a, struct connection *c, enum stall why, enum board_stall counted) {
+    board_add(&a->count->loop.stalls[counted], 1);
+    return stalled(c, why);
+}
+
 /* Its output is not too far behind. */
-static inline bool may_go_on(const struct acceptor *a, struct connection *c) {
-    return connection_unsent(c) + c->kept_bytes <= room_unsent_bytes(a) || stalled(c, STALL_OUTPUT);
+static inline bool may_go_on(struct acceptor *a, struct connection *c) {
+    return connection_unsent(c) + c->kept_bytes <= room_unsent_bytes(a) || stalled_by(a, c, STALL_OUTPUT, WAITS_CLIENT);
 }
 
 /* A reply can be queued. */
@@ -347,7 +354,7 @@ static inline bool may_do_alone(struct connection *c) {
 static inline bool may_tell(struct acceptor *a, struct connection *c, uint32_t worker) {
     if (!a->links[worker].backlogged) return true;
     connection_list_add(&a->links[worker].stalled, c->number);
-    return stalled(c, STALL_WORKER);
+    return stalled_by(a, c, STALL_WORKER, WAITS_WORKER);
 }
 
 /* Whether none of these acceptors has a backlog; else the connection stalls until that is over. */
@@ -364,7 +371,7 @@ static inline bool may_ask(struct acceptor *a, struct connection *c, uint32_t wo
     if (a->bridges && !bridge_may_publish(a, c)) return false;
     if (a->links[worker].channel == NULL || a->links[worker].backlogged) {
         connection_list_add(&a->links[worker].stalled, c->number);
-        return stalled(c, STALL_WORKER);
+        return stalled_by(a, c, STALL_WORKER, WAITS_WORKER);
     }
     return true;
 }

@@ -25,6 +25,7 @@ int acceptor_poll(struct acceptor *a) {
     all_awake(a);
     a->live = true;
     a->polled = false;
+    a->turn_ns = 0; /* what went by since the last poll is not its */
     bool quiet = false;
     for (int turns = 0; turns < TURNS_PER_POLL && !quiet; turns++) {
         bool active = turn(a, 0);

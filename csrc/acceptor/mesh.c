@@ -52,7 +52,7 @@ bool mesh_may_send(struct acceptor *a, struct connection *c, uint64_t others) {
         struct mesh_link *link = link_of(a, first_of(rest));
         if (!link->backlogged) continue;
         connection_list_add(&link->stalled, c->number);
-        return stalled(c, STALL_MESH);
+        return stalled_by(a, c, STALL_MESH, WAITS_ACCEPTOR);
     }
     return true;
 }

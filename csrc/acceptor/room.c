@@ -49,7 +49,7 @@ bool room_for_input(struct acceptor *a, struct connection *c, size_t bytes) {
     if (growth == 0 || c->in.capacity + growth <= BLOCK_BYTES || has_room(a, growth) || c->number == a->overdraft)
         return true;
     connection_list_add(&a->roomless, c->number);
-    return stalled(c, STALL_ROOM);
+    return stalled_by(a, c, STALL_ROOM, WAITS_ROOM);
 }
 
 /* The one that may go beyond the limit has done with what it needed that for. */

@@ -171,6 +171,15 @@ static void read_clock(struct acceptor *a) {
     a->wall_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* A turn, or what is done of one before it waits, is over. */
+static void turn_over(struct acceptor *a) {
+    if (!a->live) return;
+    uint64_t took_ns = a->turn_ns != 0 ? a->now_ns - a->turn_ns : 0;
+    if (took_ns != 0) board_add(&a->count->loop.busy_ns, took_ns);
+    if (took_ns > LONG_TURN_NS) board_add(&a->count->loop.long_turns, 1);
+    a->turn_ns = a->now_ns;
+}
+
 static void publish_all(struct acceptor *a) {
     peers_publish(a);
     mesh_publish(a);
@@ -178,6 +187,7 @@ static void publish_all(struct acceptor *a) {
 
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
+    turn_over(a);
     a->sent_bytes = 0;
     bool heard = peers_hear(a);
     a->held_turns = a->unheard && a->held_turns < HELD_TURNS ? a->held_turns + 1 : 0;
@@ -196,10 +206,17 @@ bool turn(struct acceptor *a, int timeout_ms) {
     bool is_left = a->runnable.count > 0 || a->codecs_left != 0 || bridge_is_due(a);
     if (a->upcall_count > 0 || is_left) timeout_ms = 0;
 
+    if (timeout_ms != 0) {
+        read_clock(a);
+        turn_over(a);
+    }
     struct epoll_event events[EVENTS_PER_TURN];
     int n = wait_for_events(a, events, timeout_ms);
     a->events_taken = n;
-    if (timeout_ms != 0) read_clock(a);
+    if (timeout_ms != 0) {
+        read_clock(a);
+        a->turn_ns = a->now_ns;
+    }
     for (int i = 0; i < n; i++) {
         on_event(a, &events[i]);
         if (i % RECEIVES_PER_WAKE == RECEIVES_PER_WAKE - 1) publish_all(a);

@@ -35,11 +35,24 @@ struct rate_bucket {
     _Atomic uint64_t period_ns;
 };
 
+/* What a process has to wait for that is not its to give: an acceptor's connections for a worker (it is gone, or its ring is full),
+ * another acceptor, a client that does not take its replies, room in memory; a worker for a segment. */
+enum board_stall { WAITS_WORKER, WAITS_ACCEPTOR, WAITS_CLIENT, WAITS_ROOM, WAITS_SEGMENT, BOARD_STALLS };
+
+/* What a process counts of its loop. A turn is long when it takes LONG_TURN_NS; an acceptor's clock is a coarse one, which
+ * adds up all the same. */
+#define LONG_TURN_NS 16777216u
+struct loop_figures {
+    uint64_t busy_ns, long_turns;
+    uint64_t stalls[BOARD_STALLS];
+};
+
 /* One acceptor's block. What is counted goes on when the acceptor is restarted; what is so now starts from 0. */
 struct acceptor_board {
     _Alignas(64) uint64_t counters[BOARD_PROTOCOLS][BOARD_COUNTERS]; /* by protocol, in an order of its own */
     uint64_t total_connections;
-    uint64_t connections;                        /* now */
+    uint64_t connections; /* now */
+    struct loop_figures loop;
     _Atomic uint32_t members[BOARD_MEMBERSHIPS]; /* now, of each name: see acceptor/members.h */
 };
 
@@ -65,6 +78,7 @@ struct worker_board {
     uint64_t unreadable;      /* messages that were left out because their medium had failed */
     uint64_t catalog_version; /* rises when a topic or a subscription is made or deleted */
     struct time_histogram durations[BOARD_DURATIONS];
+    uint64_t stalls; /* requests that had to wait for a segment */
 };
 
 struct board {

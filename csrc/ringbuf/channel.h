@@ -102,6 +102,8 @@ struct channel_counters {
     uint64_t wakes;          /* wake-ups sent to the peer */
     uint64_t overflow_bytes; /* in the overflow queue now */
     uint64_t overflow_peak_bytes;
+    uint64_t in_bytes, in_room;   /* of the ring that this side consumes: what it has not given back, of how much */
+    uint64_t out_bytes, out_room; /* of the one it produces: what the other side has not */
 };
 struct channel_counters channel_counters(const struct channel *channel);
 

@@ -113,6 +113,10 @@ enum message_kind {
     MSG_TXN_END, /* topic, id: a transaction's number, commit: 1: what was published and acknowledged in it counts; 0: it never
                          does -> OK, also when there is no such transaction | NO_SPACE: ask again */
     MSG_TXN_LIST, /* -> OK + body: of each transaction of each topic a struct transaction_figures and the topic's name */
+    MSG_OLDEST, /* body: topic name, or topic name '\n' channel name -> OK + time_ns: when that was published which the channel has
+                         not finished for longest; of a topic, which waits for a first channel, or is the tube's next job |
+                         NONE: nothing | NOT_FOUND: no such topic or channel */
+    MSG_RINGS, /* -> OK + body: of each acceptor that is there a struct ring_figures */
 
     /* Pushed to a consumer. */
     MSG_DELIVER =
@@ -459,7 +463,10 @@ struct topic_figures {
     uint64_t depth; /* messages that wait for a channel, or for the end of a pause */
     uint64_t messages;
     uint64_t message_bytes;
-    uint64_t jobs; /* in its job queue */
+    uint64_t jobs;              /* in its job queue */
+    uint64_t read_back;         /* of the messages, those that were read back when the worker began; */
+    uint64_t read_back_bytes;   /* and of the bytes */
+    uint64_t reserves, deletes; /* of its jobs, since then */
 };
 
 struct channel_figures {
@@ -473,6 +480,8 @@ struct channel_figures {
     uint64_t messages;
     uint64_t requeues;
     uint64_t timeouts;
+    uint64_t read_back;           /* as the topic's */
+    uint64_t delivered, finished; /* since the worker began */
 };
 
 struct consumer_figures {
@@ -489,10 +498,20 @@ struct consumer_figures {
     uint32_t unused;
 };
 _Static_assert(sizeof(struct position) == 120 && sizeof(struct subscribe_start) == 16, "read by Python too");
-_Static_assert(sizeof(struct topic_figures) == 48 && sizeof(struct channel_figures) == 64 &&
+_Static_assert(sizeof(struct topic_figures) == 80 && sizeof(struct channel_figures) == 88 &&
                    sizeof(struct consumer_figures) == 56 && sizeof(struct subscribe) == 32 &&
                    sizeof(struct producer_part) == 24 && sizeof(struct subscribe_policy) == 20,
                "read by Python too");
+
+/* The rings between a worker and an acceptor: bytes that wait in each, of how many; what waits for room in the one to the
+ * acceptor, and the most that ever did. */
+struct ring_figures {
+    uint32_t acceptor, unused;
+    uint64_t in_bytes, in_room;
+    uint64_t out_bytes, out_room;
+    uint64_t overflow_bytes, overflow_peak_bytes;
+};
+_Static_assert(sizeof(struct ring_figures) == 56, "read by Python too");
 
 enum job_state { JOB_READY = 1, JOB_RESERVED, JOB_DELAYED, JOB_BURIED };
 

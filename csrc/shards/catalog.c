@@ -61,6 +61,9 @@ static void put_channel(const struct worker *w, struct sheet *sheet, const struc
         .messages = channel_messages(t, s),
         .requeues = s->requeues,
         .timeouts = s->timeouts,
+        .read_back = s->read_back,
+        .delivered = s->delivered,
+        .finished = s->finished,
     };
     put(sheet, &figures, sizeof figures);
     put(sheet, s->name, s->name_bytes);
@@ -85,6 +88,10 @@ static void put_topic(const struct worker *w, struct sheet *sheet, const struct 
         .messages = t->messages,
         .message_bytes = t->message_bytes,
         .jobs = topic_jobs(t),
+        .read_back = t->read_back,
+        .read_back_bytes = t->read_back_bytes,
+        .reserves = t->reserves,
+        .deletes = t->deletes,
     };
     put(sheet, &figures, sizeof figures);
     put(sheet, t->name, t->name_bytes);
@@ -159,6 +166,37 @@ static void put_transaction(const struct worker *w, struct sheet *sheet, uint32_
 
 enum outcome transactions_list(struct worker *w, uint32_t client, const struct message *m) {
     return gather(w, client, m, &w->transactions.arena, put_transaction);
+}
+
+void rings(struct worker *w, uint32_t client, const struct message *m) {
+    struct ring_figures found[BOARD_MAX_ACCEPTORS];
+    size_t count = 0;
+    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
+        if (!w->peers[a].channel) continue;
+        struct channel_counters c = channel_counters(w->peers[a].channel);
+        found[count++] = (struct ring_figures){.acceptor = a,
+                                               .in_bytes = c.in_bytes,
+                                               .in_room = c.in_room,
+                                               .out_bytes = c.out_bytes,
+                                               .out_room = c.out_room,
+                                               .overflow_bytes = c.overflow_bytes,
+                                               .overflow_peak_bytes = c.overflow_peak_bytes};
+    }
+    struct message a = request_answer_of(w, client, m, STATUS_OK);
+    request_send(w, client, &a, found, count * sizeof *found);
+}
+
+void catalog_begins(struct worker *w) {
+    for (uint32_t n = 1; n < w->topics.arena.end; n++) {
+        struct topic *t = topic_at(&w->topics, n);
+        t->read_back = t->messages;
+        t->read_back_bytes = t->message_bytes;
+        for (uint32_t s = t->name ? t->subscriptions : 0; s; s = subscription_at(&w->subscriptions, s)->next) {
+            struct subscription *of = subscription_at(&w->subscriptions, s);
+            of->read_back = channel_messages(t, of);
+            of->delivered = of->finished = 0;
+        }
+    }
 }
 
 /* Who asks comes back for the rest, so neither it nor we ever hold or handle much at once. A topic keeps its number as long as

@@ -48,11 +48,15 @@ void subscriptions_write(struct worker *w) {
 
 bool subscription_finished(struct worker *w, uint32_t subscription, uint64_t seq) {
     struct subscription *s = at(w, subscription);
+    s->finished++;
     if (!s->number) return true;
     if (!s->acks && !(s->acks = malloc(sizeof *s->acks * ACK_BATCH))) worker_die("out of memory");
     uint64_t distance = seq - s->ack_base + (uint64_t)INT32_MAX; /* below 2^32 if it fits */
     if (s->ack_count == ACK_BATCH || (s->ack_count && distance > UINT32_MAX - 1))
-        if (!subscription_write(w, subscription)) return false;
+        if (!subscription_write(w, subscription)) {
+            s->finished--;
+            return false;
+        }
     if (!s->ack_count) s->ack_base = seq;
     s->acks[s->ack_count++] = (int32_t)(seq - s->ack_base);
     subscription_touched(w, subscription);

@@ -165,7 +165,9 @@ void queue_make_reserved(struct worker *w, uint32_t job, uint32_t client) {
     reservation->reserves++;
     link_inflight(w, client_at(&w->clients, client), job, reservation);
     set_deadline(w, job, reservation);
-    topic_at(&w->topics, j->topic)->reserved++;
+    struct topic *t = topic_at(&w->topics, j->topic);
+    t->reserved++;
+    t->reserves++;
     w->count->reserved++;
 }
 
@@ -389,7 +391,7 @@ void queue_settle(struct worker *w, uint32_t topic, bool was_seen) {
     if (!seen && was_seen) {
         w->count->topics--;
         end_pause(w, topic);
-        t->total = t->deletes = t->pauses = 0;
+        t->total = t->reserves = t->deletes = t->pauses = 0;
     }
     if (!seen || t->asleep) shard_settle_topic(w, topic);
 }

@@ -186,11 +186,18 @@ void tube_pause(struct worker *w, uint32_t client, const struct message *m);
 void stats_topic(struct worker *w, uint32_t client, const struct message *m);
 void stats_id(struct worker *w, uint32_t client, const struct message *m);
 
+/* --- oldest.c --- */
+
+enum outcome oldest(struct worker *w, uint32_t client, const struct message *m);
+
 /* --- catalog.c --- */
 
 enum outcome catalog(struct worker *w, uint32_t client, const struct message *m);
 void list(struct worker *w, uint32_t client, const struct message *m);
 enum outcome transactions_list(struct worker *w, uint32_t client, const struct message *m);
+void rings(struct worker *w, uint32_t client, const struct message *m);
+/* What is counted of topics and channels from now on is told apart from what was read back. */
+void catalog_begins(struct worker *w);
 void sheet_free(struct client *c);
 /* What is made or deleted is to be noticed by who follows it. */
 void catalog_changed(struct worker *w);

@@ -363,13 +363,14 @@ static uint32_t drop_upto(struct worker *w, uint32_t first, uint64_t seq, uint32
 }
 
 uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint64_t seq, uint32_t most) {
-    const struct subscription *s = at(w, subscription);
+    struct subscription *s = at(w, subscription);
     if (!s->cursor) return 0;
     consumers_have_left(w, subscription);
     if (seq >= s->cursor) seq = s->cursor - 1;
     uint32_t left = drop_upto(w, s->deferred_first, seq, drop_upto(w, s->again_first, seq, most));
     for (uint32_t c = s->consumer_first; c && left; c = consumer_of(w, c)->next)
         left = drop_upto(w, consumer_of(w, c)->inflight_first, seq, left);
+    s->finished += most - left;
     return most - left;
 }
 
@@ -528,6 +529,7 @@ void delivery_fly(struct worker *w, uint32_t delivery, uint32_t consumer) {
     c->messages++;
     struct subscription *s = at(w, d->subscription);
     s->inflight++;
+    s->delivered++;
     if (s->most_inflight && s->inflight >= s->most_inflight) s->blocked = true;
     consumer_settle(w, consumer);
 }

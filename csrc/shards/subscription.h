@@ -72,8 +72,9 @@ struct subscription {
     int32_t *acks; /* finished, from ack_base */
     uint32_t ack_count;
 
-    uint64_t requeues, timeouts;
-    bool view_known;    /* of a compacted view */
+    uint64_t requeues, timeouts, delivered, finished; /* in this process */
+    uint64_t read_back;                               /* as its topic's */
+    bool view_known;                                  /* of a compacted view */
     uint64_t view_last; /* of one, if it is known: the seq of the last message in it; NO_PLACE: none is */
     uint64_t upto;      /* 1 + the number of the transaction that acknowledged all up to a message last; 0: none has */
 };

@@ -46,7 +46,7 @@ struct topic {
     uint32_t open; /* acceptors' numbers bound to it */
     uint32_t held; /* by those who use or watch it, by parked requests, by acceptors that have it listed */
     uint32_t using, watching, waiting;
-    uint64_t urgent, reserved, buried, total, deletes, pauses;
+    uint64_t urgent, reserved, buried, total, reserves, deletes, pauses;
 
     uint64_t pause_ns;                 /* as last asked for; 0: not paused */
     uint64_t unpause_ns;               /* when it ends */
@@ -82,9 +82,10 @@ struct topic {
     uint64_t ahead;                             /* messages put into the stream without a delay, ever */
     uint64_t waiting_messages, waiting_delayed; /* in the stream for the first subscription */
     uint64_t stopped_seq, stopped_ahead;
-    uint64_t messages, message_bytes; /* ever, in this process */
-    uint32_t ephemeral_count;         /* of its subscriptions */
-    uint64_t replayed_jobs;           /* while the log is read back: how many it has */
+    uint64_t messages, message_bytes;    /* ever, in this process, ... */
+    uint64_t read_back, read_back_bytes; /* ... of which it has read back so many */
+    uint32_t ephemeral_count;            /* of its subscriptions */
+    uint64_t replayed_jobs;              /* while the log is read back: how many it has */
 };
 
 /* Priorities below this are urgent. */

@@ -376,6 +376,7 @@ void topic_end(struct worker *w, uint32_t topic) {
     topic_retains_no_more(w, topic);
     t->durable = t->ephemeral = t->tube = t->terminated = false;
     t->waiting_messages = t->waiting_delayed = t->ahead = t->messages = t->message_bytes = t->replayed_jobs = 0;
+    t->read_back = t->read_back_bytes = 0;
     stream_free(&t->stream);
     queue_settle(w, topic, was_seen);
     catalog_changed(w);

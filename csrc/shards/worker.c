@@ -189,6 +189,7 @@ void worker_recovered(struct worker *w) {
     for (uint32_t n = 0; n < w->shards; n++)
         if (w->own[n]) shard_sleep_after_replay(w, w->own[n]);
     count_segments(w);
+    catalog_begins(w);
 }
 
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages) {
@@ -368,7 +369,10 @@ static bool take_in(struct worker *w, uint32_t acceptor) {
         if (!m) break;
         bool handled = request_handle(w, acceptor, m);
         p->stalled = handled ? NULL : m;
-        if (!handled) break;
+        if (!handled) {
+            w->count->stalls++;
+            break;
+        }
         done++;
         requests_run_parked(w);
     }

@@ -33,6 +33,11 @@ struct broker_totals {
 };
 
 enum { HISTOGRAM_BUCKETS, HISTOGRAM_FIRST_SHIFT, ... };
+enum board_stall { WAITS_WORKER, WAITS_ACCEPTOR, WAITS_CLIENT, WAITS_ROOM, WAITS_SEGMENT, BOARD_STALLS, ... };
+struct loop_figures {
+    uint64_t busy_ns, long_turns;
+    uint64_t stalls[...];
+};
 enum board_duration { DURATION_TURN, DURATION_PUBLISH, DURATION_SYNC, ... };
 struct acceptor;
 struct acceptor *acceptor_new(uint32_t index, uint32_t workers, uint32_t shards, int board_fd, int wake_fd);
@@ -98,7 +103,9 @@ void acceptor_poke(struct acceptor *a);
 bool acceptor_count(struct acceptor *a, uint32_t protocol, const char *counter);
 const char *acceptor_counter(const struct acceptor *a, uint32_t protocol, uint32_t place, uint64_t *sum);
 void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
-void acceptor_durations(const struct acceptor *a, uint32_t what, uint64_t *counts, uint64_t *sum_ns);
+void acceptor_loop(const struct acceptor *a, bool of_worker, uint32_t index, struct loop_figures *out);
+void acceptor_worker_totals(const struct acceptor *a, uint32_t worker, struct broker_totals *out);
+void acceptor_durations(const struct acceptor *a, uint32_t worker, uint32_t what, uint64_t *counts, uint64_t *sum_ns);
 size_t acceptor_buffered_bytes(const struct acceptor *a);
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
 

@@ -93,11 +93,11 @@ struct attach {
 };
 struct topic_figures {
     uint32_t name_bytes, flags, channels, shard;
-    uint64_t depth, messages, message_bytes, jobs;
+    uint64_t depth, messages, message_bytes, jobs, read_back, read_back_bytes, reserves, deletes;
 };
 struct channel_figures {
     uint32_t name_bytes, flags, consumers, consumers_listed;
-    uint64_t depth, in_flight, deferred, messages, requeues, timeouts;
+    uint64_t depth, in_flight, deferred, messages, requeues, timeouts, read_back, delivered, finished;
 };
 struct consumer_figures {
     uint32_t acceptor, conn, credit, in_flight;
@@ -105,6 +105,10 @@ struct consumer_figures {
     uint32_t description_bytes;
     uint16_t sample_percent, is_leaving;
     uint32_t number, unused;
+};
+struct ring_figures {
+    uint32_t acceptor, unused;
+    uint64_t in_bytes, in_room, out_bytes, out_room, overflow_bytes, overflow_peak_bytes;
 };
 struct position {
     uint64_t incarnation, began_seq, first_seq, next_seq, last_time_ns;
@@ -160,6 +164,8 @@ struct topic_stats {
 #define MSG_TXN_ACK           ...
 #define MSG_TXN_END           ...
 #define MSG_TXN_LIST          ...
+#define MSG_OLDEST            ...
+#define MSG_RINGS             ...
 #define MSG_DELIVER           ...
 #define MSG_REFUSED           ...
 #define MSG_DISMISSED         ...
@@ -244,6 +250,7 @@ struct channel_counters {
     uint64_t wakes;
     uint64_t overflow_bytes;
     uint64_t overflow_peak_bytes;
+    uint64_t in_bytes, in_room, out_bytes, out_room;
 };
 
 struct channel *channel_open(int out_fd, int in_fd, int peer_wake_fd, size_t max_message_bytes);

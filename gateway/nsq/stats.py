@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
@@ -35,7 +36,7 @@ def select(topics: Sequence[Topic], topic: str, channel: str) -> list[Topic] | N
     for one in topics:
         channels = [c for c in one.channels if channel in ("", c.name) and c.name not in HIDDEN]
         if channels or not channel:
-            found.append(Topic(one.name, one.flags, one.depth, one.messages, one.message_bytes, one.jobs, channels))
+            found.append(replace(one, channels=channels))
     return found
 
 

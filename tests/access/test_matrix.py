@@ -137,9 +137,9 @@ def test_what_was_refused_is_counted_by_protocol(broker: Guarded) -> None:
         wire.ask(wire_auth("wrong"))
     _, text = broker.request("GET", "/metrics", token=NOBODY.token)
     counted = dict(line.rsplit(" ", 1) for line in text.decode().splitlines() if "refused" in line and line[0] != "#")
-    for protocol in ("nsq", "http"):
-        assert float(counted[f'mq_shards_refused_logins_total{{protocol="{protocol}"}}']) >= 1
-    assert float(counted['mq_shards_refused_actions_total{protocol="beanstalk"}']) >= 1
+    for protocol, process in (("nsq", "mq-acceptor-0"), ("http", "mq-gateway")):
+        assert float(counted[f'mq_shards_refused_logins_total{{process="{process}",protocol="{protocol}"}}']) >= 1
+    assert float(counted['mq_shards_refused_actions_total{process="mq-acceptor-0",protocol="beanstalk"}']) >= 1
 
 
 def test_no_secret_is_in_the_journal_or_in_ps(broker: Guarded) -> None:

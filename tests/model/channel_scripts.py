@@ -184,11 +184,14 @@ class Stage:
             depth = None
         expected = (
             flags, len(channel.clients), depth, channel.count(State.IN_FLIGHT), channel.count(State.DEFERRED),
-            channel.messages_come, channel.requeues, channel.timeouts,
+            channel.messages_come, channel.requeues, channel.timeouts, channel.delivered, channel.finished,
+            None if depth is None or channel.oldest is None else channel.oldest + self.epoch_ns,
         )  # fmt: skip
         got = (
             found.flags, found.consumer_count, None if depth is None else found.depth, found.in_flight, found.deferred,
             None if channel.messages is None else found.messages, found.requeues, found.timeouts,
+            found.delivered, found.finished,
+            None if depth is None else self.engine.oldest(channel.topic.name, channel.name),
         )  # fmt: skip
         where = f"{channel.topic.name!r} {channel.name!r}"
         assert got == expected, f"{where}: {got} where {expected} belongs (flags, consumers, depth, in flight, ...)"

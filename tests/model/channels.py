@@ -74,6 +74,8 @@ class Channel:
     messages: int | None = 0  # None: not said
     requeues: int = 0
     timeouts: int = 0
+    delivered: int = 0
+    finished: int = 0
 
     def take(self, message: Message, *, loose: bool = False) -> None:
         state = State.DEFERRED if message.delay else State.NEW
@@ -106,6 +108,13 @@ class Channel:
 
     def count(self, state: State) -> int:
         return sum(d.state is state for d in self.held.values())
+
+    @property
+    def oldest(self) -> int | None:
+        """When the first of what is not finished was published, but for what is to come later."""
+        states = (State.IN_FLIGHT, State.AGAIN)
+        held = [d for d in self.held.values() if d.state in states or (d.state is State.NEW and self.can_go(d))]
+        return min(held, key=lambda d: d.message.number).message.published if held else None
 
 
 @dataclass(eq=False)
@@ -271,6 +280,7 @@ class Broker(Model):
         if delivery is not None and client.channel is not None:
             del client.channel.held[number]
             client.finishes += 1
+            client.channel.finished += 1
 
     def requeue(self, client: Client, number: int, text: bytes, delay_ms: int) -> None:
         delivery = self._in_flight(client, b"REQ", number, text)
@@ -349,6 +359,7 @@ class Broker(Model):
         delivery.deadline = self.now + client.timeout
         delivery.limit = self.now + MAX_MSG_TIMEOUT
         client.messages += 1
+        channel.delivered += 1
         # In a burst it is not known which of the credits it has seen there were when.
         allowed = max(client.most_credit, client.before)
         assert len(client.in_flight()) <= allowed, f"more than the {allowed} that client {client.number} was ready for"
@@ -721,7 +732,7 @@ class Broker(Model):
                 for channel in topic.channels.values():
                     channel.messages = None
             for channel in list(topic.channels.values()):
-                channel.requeues = channel.timeouts = 0
+                channel.requeues = channel.timeouts = channel.delivered = channel.finished = 0
                 if channel.ephemeral:
                     del topic.channels[channel.name]
                 for delivery in channel.held.values():

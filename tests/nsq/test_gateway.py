@@ -471,11 +471,12 @@ CONSUMERS = st.builds(
     st.binary(max_size=9),
 )
 CHANNELS = st.builds(
-    Channel, NAMES, st.integers(0, 7), NUMBERS, *[LONG_NUMBERS] * 6, consumers=st.lists(CONSUMERS, max_size=2)
+    Channel, NAMES, st.integers(0, 7), NUMBERS, *[LONG_NUMBERS] * 9, consumers=st.lists(CONSUMERS, max_size=2)
 )
 TOPICS = st.builds(
     Topic, NAMES, st.integers(0, 7), *[LONG_NUMBERS] * 4,
     channels=st.lists(CHANNELS, max_size=3, unique_by=lambda channel: channel.name),
+    read_back=LONG_NUMBERS, read_back_bytes=LONG_NUMBERS, reserves=LONG_NUMBERS, deletes=LONG_NUMBERS,
 )  # fmt: skip
 
 
@@ -484,11 +485,13 @@ def encode(topics: Sequence[Topic]) -> bytes:
     out = b""
     for t in topics:
         sizes = len(t.name), t.flags, len(t.channels), 5
-        out += struct.pack("=IIIIQQQQ", *sizes, t.depth, t.messages, t.message_bytes, t.jobs) + t.name.encode()
+        numbers = t.depth, t.messages, t.message_bytes, t.jobs, t.read_back, t.read_back_bytes, t.reserves, t.deletes
+        out += struct.pack("=IIIIQQQQQQQQ", *sizes, *numbers) + t.name.encode()
         for c in t.channels:
             sizes = len(c.name), c.flags, c.consumer_count, len(c.consumers)
             figures = c.depth, c.in_flight, c.deferred, c.messages, c.requeues, c.timeouts
-            out += struct.pack("=IIIIQQQQQQ", *sizes, *figures) + c.name.encode()
+            figures += c.read_back, c.delivered, c.finished
+            out += struct.pack("=IIIIQQQQQQQQQ", *sizes, *figures) + c.name.encode()
             for one in c.consumers:
                 out += struct.pack(
                     "=IIIIQQQIHHII", one.acceptor, one.conn, one.credit, one.in_flight, one.messages, one.finishes,

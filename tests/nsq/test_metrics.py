@@ -13,7 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.nsq import api
-from tests.nsq.wire import unique_topic
+from tests.nsq.wire import Wire, unique_topic
 from tests.pipeline.broker import Broker
 from tests.servers import children, comm_of, wait_until
 
@@ -41,6 +41,12 @@ def figure(text: str, name: str, **labels: str) -> float:
     return found[0]
 
 
+def summed(text: str, name: str) -> float:
+    """Over what several processes count."""
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    return sum(s.value for s in samples if s.name == f"mq_shards_{name}")
+
+
 def _has(labels: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
     return all(labels.get(name) == value for name, value in wanted.items())
 
@@ -57,7 +63,7 @@ def test_figures_of_a_topic_and_its_channel_are_true(broker: Broker) -> None:
     publish(broker, topic, 9)
     text = scraped(broker)
     assert figure(text, "topic_published_total", topic=topic) == 9
-    assert figure(text, "published_total") >= 9, "of all topics, whatever published"
+    assert summed(text, "published_total") >= 9, "of all topics, whatever published"
     assert figure(text, "topic_published_bytes_total", topic=topic) == 9 * len("hello")
     assert figure(text, "channel_depth", topic=topic, channel="c") == 9
     assert figure(text, "channel_consumers", topic=topic, channel="c") == 0
@@ -116,20 +122,109 @@ def test_how_long_publishes_turns_and_syncs_take(tmp_path: Path, sync: str) -> N
 
         def all_counted() -> bool:
             # A turn is counted when the next begins.
-            return figure(scraped(broker), "publish_seconds_count") == 7
+            return summed(scraped(broker), "publish_seconds_count") == 7
 
         wait_until(all_counted, "all are counted")
-        wait_until(lambda: figure(scraped(broker), "sync_seconds_count") > 0, "they were synced")
+        wait_until(lambda: summed(scraped(broker), "sync_seconds_count") > 0, "they were synced")
         text = scraped(broker)
         for name in ("publish", "turn", "sync"):
             samples = [one for family in text_string_to_metric_families(text) for one in family.samples]
-            buckets = [one.value for one in samples if one.name == f"mq_shards_{name}_seconds_bucket"]
-            assert buckets == sorted(buckets) and buckets[-1] == figure(text, f"{name}_seconds_count") > 0
-            assert 0 < figure(text, f"{name}_seconds_sum") < 60
+            for worker in ("0", "1"):
+                of_worker = [one for one in samples if one.labels.get("worker") == worker]
+                buckets = [one.value for one in of_worker if one.name == f"mq_shards_{name}_seconds_bucket"]
+                assert buckets == sorted(buckets)
+                assert buckets[-1] == figure(text, f"{name}_seconds_count", worker=worker)
+            assert summed(text, f"{name}_seconds_count") > 0 < summed(text, f"{name}_seconds_sum") < 60
         if sync == "always":
-            assert figure(text, "sync_seconds_count") >= 7
+            assert summed(text, "sync_seconds_count") >= 7
     finally:
         broker.stop()
+
+
+def test_how_old_what_waits_is(broker: Broker) -> None:
+    """Of a channel the first that is not finished, whoever has it; of a topic what waits for a first channel."""
+    topic = unique_topic()
+    publish(broker, topic, 40)  # it is one of those that are shown
+    wait_until(lambda: figure(scraped(broker), "topic_oldest_seconds", topic=topic) > 0.2, "it grows older")
+    api.post(broker.nsq_http_port, f"/channel/create?topic={topic}&channel=c")
+    text = scraped(broker)
+    assert figure(text, "topic_oldest_seconds", topic=topic) == 0, "it is the channel's"
+    first = figure(text, "channel_oldest_seconds", topic=topic, channel="c")
+    assert 0.2 < first < 60
+    with Wire(broker.nsq_port) as consumer:
+        consumer.subscribe(topic, "c", rdy=1)
+        held = consumer.message()
+        text = scraped(broker)
+        assert figure(text, "channel_in_flight", topic=topic, channel="c") == 1
+        assert first < figure(text, "channel_oldest_seconds", topic=topic, channel="c") < first + 60
+        assert figure(text, "channel_delivered_total", topic=topic, channel="c") == 1
+        assert figure(text, "channel_finished_total", topic=topic, channel="c") == 0
+        consumer.rdy(50)
+        consumer.fin(held, *consumer.messages(39))
+
+        def is_done() -> bool:
+            return figure(scraped(broker), "channel_finished_total", topic=topic, channel="c") == 40
+
+        wait_until(is_done, "all are finished")
+    text = scraped(broker)
+    assert figure(text, "channel_delivered_total", topic=topic, channel="c") == 40, "though who had them is gone"
+    assert figure(text, "channel_oldest_seconds", topic=topic, channel="c") == 0
+
+
+def test_loops_rings_and_waits_are_there(broker: Broker) -> None:
+    text = scraped(broker)
+    for process in ("mq-acceptor-0", "mq-worker-0", "mq-worker-1"):
+        assert figure(text, "loop_long_turns_total", process=process) >= 0
+    assert 0 < figure(text, "loop_busy_seconds_total", process="mq-worker-0") < 600
+    room = figure(text, "ring_room_bytes")
+    for worker in ("0", "1"):
+        assert figure(text, "waits_total", **{"process": f"mq-worker-{worker}", "for": "segment"}) >= 0
+        for process in ("mq-acceptor-0", "mq-gateway"):
+            for direction in ("to_worker", "from_worker"):
+                used = figure(text, "ring_bytes", worker=worker, process=process, direction=direction)
+                assert 0 <= used <= room
+    # What the scrape itself asks stands in the gateway's ring while it is answered.
+    assert figure(text, "ring_bytes", worker="0", process="mq-gateway", direction="to_worker") > 0
+
+
+def test_no_counter_falls_but_to_nothing(tmp_path: Path) -> None:
+    """What a worker that was killed has read back is not counted a second time: Prometheus would call that a rate."""
+    broker = Broker(tmp_path)
+    broker.start()
+    try:
+        topic = unique_topic()
+        api.post(broker.nsq_http_port, f"/topic/create?topic={topic}")
+        api.post(broker.nsq_http_port, f"/channel/create?topic={topic}&channel=c")
+        publish(broker, topic, 9)
+        before = counters(scraped(broker))
+        assert before[f"mq_shards_topic_published_total topic={topic}"] == 9
+        for pid in children(broker.running.process.pid):
+            if "worker" in comm_of(pid):
+                os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: "mq_shards_topic_depth{" in scraped(broker), "the workers are back", 60)
+        text = scraped(broker)
+        assert figure(text, "channel_depth", topic=topic, channel="c") == 9, "all is there"
+        after = counters(text)
+        fallen = {name: value for name, value in after.items() if 0 < value < before.get(name, 0)}
+        assert not fallen
+        assert after[f"mq_shards_topic_published_total topic={topic}"] == 0
+        assert after[f"mq_shards_channel_messages_total channel=c,topic={topic}"] == 0
+        publish(broker, topic, 2)
+        after = counters(scraped(broker))
+        assert after[f"mq_shards_topic_published_total topic={topic}"] == 2
+        assert after[f"mq_shards_channel_messages_total channel=c,topic={topic}"] == 2
+    finally:
+        broker.stop()
+
+
+def counters(text: str) -> dict[str, float]:
+    """But for what a process that is started again has used since, and how long its turns took."""
+    families = [family for family in text_string_to_metric_families(text) if family.type == "counter"]
+    return {
+        f"{s.name} {','.join(f'{name}={value}' for name, value in sorted(s.labels.items()))}": s.value
+        for family in families if not family.name.endswith(("_cpu_seconds", "_busy_seconds", "log_records_written"))
+        for s in family.samples
+    }  # fmt: skip
 
 
 def test_it_answers_while_a_worker_hangs_or_is_gone(broker: Broker) -> None:

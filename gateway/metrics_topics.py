@@ -1,0 +1,112 @@
+"""/metrics of topics and channels: which of them are shown, how long what waits has waited, and their figures.
+
+They are strangers' names, so only those with the most messages are shown. How old is what waits is asked of the
+workers for those alone, one after another, so that no worker's turn is long by it, and for a second at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from heapq import nlargest
+from typing import TYPE_CHECKING, Final
+
+from mq_shards.gateway.broker import Broker
+from mq_shards.gateway.catalog import Channel, Topic
+from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.workers import WorkersError
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+AGES_S: Final = 1.0  # what has not been asked by then has none in this scrape
+
+_TOPIC: Final[tuple[tuple[Callable[[Topic], int], bool, str, str], ...]] = (
+    (lambda t: t.messages - t.read_back, True, "topic_published", "Messages that were published to the topic."),
+    (lambda t: t.message_bytes - t.read_back_bytes, True, "topic_published_bytes", "Bytes of those messages."),
+    (lambda t: t.depth, False, "topic_depth", "Messages that wait for a channel, or for the end of a pause."),
+    (lambda t: t.jobs, False, "topic_jobs", "Jobs of the topic's tube, in all states."),
+    (lambda t: t.reserves, True, "topic_jobs_reserved", "Jobs of the tube that clients have been given."),
+    (lambda t: t.deletes, True, "topic_jobs_deleted", "Jobs of the tube that were deleted: they are done."),
+    (lambda t: t.paused, False, "topic_paused", "1: nothing of the topic is handed out."),
+)
+_CHANNEL: Final[tuple[tuple[Callable[[Channel], int], bool, str, str], ...]] = (
+    (lambda c: c.depth, False, "channel_depth", "Messages that wait for a consumer of the channel."),
+    (lambda c: c.in_flight, False, "channel_in_flight", "Messages that consumers have and have not finished."),
+    (lambda c: c.deferred, False, "channel_deferred", "Messages that are to be delivered later."),
+    (lambda c: max(0, c.messages - c.read_back), True, "channel_messages", "Messages that came to the channel."),
+    (lambda c: c.delivered, True, "channel_delivered", "Deliveries to consumers, also of what is delivered again."),
+    (lambda c: c.finished, True, "channel_finished", "Messages that the channel is done with."),
+    (lambda c: c.requeues, True, "channel_requeued", "Messages that consumers gave back."),
+    (lambda c: c.timeouts, True, "channel_timed_out", "Messages whose time to be finished was over."),
+    (lambda c: c.consumer_count, False, "channel_consumers", "Consumers of the channel."),
+    (lambda c: c.paused, False, "channel_paused", "1: nothing of the channel is handed out."),
+)
+_TOPIC_OLDEST: Final = "Age of what waits longest for a first channel, or of the tube's next job; 0: there is none."
+_CHANNEL_OLDEST: Final = "Age of the oldest message that the channel has not finished; 0: there is none."
+
+
+@dataclass(slots=True)
+class Shown:
+    """What of the topics and channels is shown, by their names."""
+
+    topics: Sequence[Topic]
+    channels: Sequence[tuple[str, Channel]]
+    hidden_topics: int
+    hidden_channels: int
+    ages_s: dict[tuple[str, ...], float] = field(default_factory=dict)
+
+
+def choose(topics: Sequence[Topic], most: int) -> Shown:
+    chosen = nlargest(most, topics, key=lambda topic: (topic.messages, topic.name))
+    chosen.sort(key=lambda topic: topic.name)
+    # A topic may have thousands of channels: those with the most to do, as many as topics.
+    channels = [(topic.name, channel) for topic in chosen for channel in topic.channels]
+    hidden = max(0, len(channels) - most)
+    if hidden:
+        channels = nlargest(most, channels, key=lambda one: (one[1].depth, one[1].messages))
+        channels.sort(key=lambda one: (one[0], one[1].name))
+    return Shown(chosen, channels, len(topics) - len(chosen), hidden)
+
+
+async def look_at_ages(broker: Broker, of: Shown) -> None:
+    waiting: list[tuple[str, ...]] = [(topic.name,) for topic in of.topics if topic.jobs or topic.depth]
+    waiting += [(topic, c.name) for topic, c in of.channels if c.depth or c.in_flight]
+    idle = [(topic.name,) for topic in of.topics if not (topic.jobs or topic.depth)]
+    of.ages_s = dict.fromkeys(idle, 0.0)
+    of.ages_s.update({(topic, c.name): 0.0 for topic, c in of.channels if not (c.depth or c.in_flight)})
+    by_worker: dict[int, list[tuple[str, ...]]] = {}
+    for name in waiting:
+        by_worker.setdefault(broker.worker_of(name[0]), []).append(name)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(AGES_S):
+            await asyncio.gather(*(_ask(broker, names, of.ages_s) for names in by_worker.values()))
+
+
+async def _ask(broker: Broker, names: Iterable[tuple[str, ...]], ages_s: dict[tuple[str, ...], float]) -> None:
+    with suppress(WorkersError):
+        for name in names:
+            since_ns = await broker.oldest_ns(*name)
+            ages_s[name] = 0.0 if since_ns is None else max(0.0, (time.time_ns() - since_ns) / 1e9)
+
+
+Family = Callable[[bool, str, str, Sequence[str], Iterable[tuple[Sequence[str], float]]], "Metric"]
+
+
+def families(of: Shown, family: Family) -> Iterator[Metric]:
+    yield family(False, "topics_not_shown", "Topics and tubes that have no figures of their own here.", (),
+                 [((), float(of.hidden_topics))])  # fmt: skip
+    for figure, rises, name, help_text in _TOPIC:
+        yield family(rises, name, help_text, ("topic",), [((shown(t.name),), float(figure(t))) for t in of.topics])
+    ages = [(tuple(map(shown, names)), age_s) for names, age_s in of.ages_s.items()]
+    of_topics, of_channels = ([one for one in ages if len(one[0]) == labels] for labels in (1, 2))
+    yield family(False, "topic_oldest_seconds", _TOPIC_OLDEST, ("topic",), of_topics)
+    yield family(False, "channels_not_shown", "Channels of those topics that have no figures of their own here.", (),
+                 [((), float(of.hidden_channels))])  # fmt: skip
+    for figure_of, rises, name, help_text in _CHANNEL:
+        rows = [((shown(topic), shown(channel.name)), float(figure_of(channel))) for topic, channel in of.channels]
+        yield family(rises, name, help_text, ("topic", "channel"), rows)
+    yield family(False, "channel_oldest_seconds", _CHANNEL_OLDEST, ("topic", "channel"), of_channels)
