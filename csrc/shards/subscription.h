@@ -50,6 +50,7 @@ struct subscription {
     bool passed_by_age; /* of what keeps a topic's messages: what it has passed is not there, if nobody else holds it */
     bool pinned;        /* in the shard's list of those that retention waits for */
     uint32_t next_pinned;
+    bool view_known; /* of a compacted view */
     uint8_t policy;  /* enum policy, of those who consume from it now */
     uint32_t active; /* of POLICY_FAILOVER: the consumer that gets all; 0: there is none */
     uint64_t mix;    /* makes the keys of its deliveries differ from those of others */
@@ -74,7 +75,6 @@ struct subscription {
 
     uint64_t requeues, timeouts, delivered, finished; /* in this process */
     uint64_t read_back;                               /* as its topic's */
-    bool view_known;                                  /* of a compacted view */
     uint64_t view_last; /* of one, if it is known: the seq of the last message in it; NO_PLACE: none is */
     uint64_t upto;      /* 1 + the number of the transaction that acknowledged all up to a message last; 0: none has */
 };

@@ -35,8 +35,6 @@ struct topic {
     uint32_t known_previous, known_next; /* of the shard's, as they were named last */
     uint32_t earlier, later;             /* of those asleep */
     uint32_t named_in, named_bytes;      /* the segment that it can be relied upon to stand in; 0: none (naming.c) */
-    bool nameless;                       /* recovery has not found its name: it goes by one that was made up */
-    bool asleep;                         /* see names.c */
 
     struct ready ready;
     struct heap delayed; /* by deadline */
@@ -46,6 +44,7 @@ struct topic {
     uint32_t open; /* acceptors' numbers bound to it */
     uint32_t held; /* by those who use or watch it, by parked requests, by acceptors that have it listed */
     uint32_t using, watching, waiting;
+    uint32_t tombs; /* with jobs of it */
     uint64_t urgent, reserved, buried, total, reserves, deletes, pauses;
 
     uint64_t pause_ns;                 /* as last asked for; 0: not paused */
@@ -53,10 +52,11 @@ struct topic {
     uint32_t delay_place, pause_place; /* in the worker's heaps */
 
     log_position gone_until; /* what came to the log before was deleted with the topic */
-    uint32_t tombs;          /* with jobs of it */
 
     struct handover *handover; /* of its backlog, under way; or NULL */
 
+    bool nameless; /* recovery has not found its name: it goes by one that was made up */
+    bool asleep;   /* see names.c */
     bool durable;
     bool ephemeral;              /* durable, and gone with its last subscription */
     bool tube;                   /* somebody put into, used, watched or reserved from its job queue */
@@ -64,12 +64,13 @@ struct topic {
     bool stopped;                /* its subscriptions get nothing from stopped_seq on (what NSQ calls a paused topic) */
     bool ending;                 /* its stream is buried already */
     bool terminated;             /* nothing is published to it any more */
+    bool blocked;                /* by a transaction: nothing is delivered from blocked_seq on */
     uint32_t subscriptions;      /* first of the list */
     uint32_t subscription_count; /* those that hold what is published: all but ... */
     uint32_t reader_count;
+    uint32_t ephemeral_count;             /* of its subscriptions */
     uint32_t transactions;                /* the first of those that are not over */
     uint32_t staging_first, staging_last; /* of them, those that publish; and the first seq that was published in one */
-    bool blocked;
     uint64_t blocked_seq;
     uint64_t era;                    /* of the transactions; see transactions.h */
     uint32_t compacted;              /* the subscription that is its compacted view; 0: it has none */
@@ -82,10 +83,12 @@ struct topic {
     uint64_t ahead;                             /* messages put into the stream without a delay, ever */
     uint64_t waiting_messages, waiting_delayed; /* in the stream for the first subscription */
     uint64_t stopped_seq, stopped_ahead;
-    uint64_t messages, message_bytes;    /* ever, in this process, ... */
-    uint64_t read_back, read_back_bytes; /* ... of which it has read back so many */
-    uint32_t ephemeral_count;            /* of its subscriptions */
-    uint64_t replayed_jobs;              /* while the log is read back: how many it has */
+    uint64_t messages, message_bytes; /* ever, in this process, ... */
+    union {
+        uint64_t read_back;     /* ... of which it has read back so many; */
+        uint64_t replayed_jobs; /* while it does: how many jobs it has */
+    };
+    uint64_t read_back_bytes;
 };
 
 /* Priorities below this are urgent. */
