@@ -116,10 +116,17 @@ class Acceptors:
                 place = piece[-1]["place"] + 1
         return found
 
-    async def wanted(self, route: int) -> list[dict[str, Any]]:
-        """By the server behind a route; not more than are shown of a client."""
-        said = await self._ask(ROUTING_ACCEPTOR, "wanted", {"conn": route})
-        found: list[dict[str, Any]] = orjson.loads(said or b"[]")
+    async def wanted(self, route: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """By the server behind a route, and how much of it all acceptors sent; not more than are shown of a client."""
+        asked = {"rid": route["rid"], "route": route["number"], "named": not route.get("account")}
+        found: list[dict[str, Any]] = orjson.loads(await self._ask(ROUTING_ACCEPTOR, "wanted", asked) or b"[]")
+        by_sid = {one["sid"]: one for one in found}
+        for acceptor in range(self.count):
+            if acceptor == ROUTING_ACCEPTOR:
+                continue
+            for one in orjson.loads(await self._ask(acceptor, "wanted", asked) or b"[]"):
+                if one["sid"] in by_sid:
+                    by_sid[one["sid"]]["msgs"] += one["msgs"]
         return found
 
     async def accounts(self) -> dict[str, dict[str, int]]:

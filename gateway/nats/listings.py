@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mq_shards.csrc._core import lib
 from mq_shards.gateway.nats.acceptors import Acceptors
-from mq_shards.gateway.nats.go_values import duration, instant, uptime
+from mq_shards.gateway.nats.go_values import instant, round_trip, uptime
 
 Row = dict[str, Any]
 
@@ -181,7 +181,7 @@ def _route(row: Mapping[str, Any], now_ns: int) -> Row:
         "uptime": uptime(now_ns - began_ns),
         "idle": uptime(idle_ns),
     }
-    known = {**row, **times, "rtt": duration(row["rtt_ns"]) if row.get("rtt_ns") else ""}
+    known = {**row, **times, "rtt": round_trip(row["rtt_ns"]) if row.get("rtt_ns") else ""}
     optional = ("import", "export", "account", "rtt", "compression", "subscriptions_list", "subscriptions_list_detail")
     return {name: known[name] for name in ROUTE_FIELDS if known.get(name) or name not in optional}
 
@@ -204,7 +204,7 @@ async def routez(options: RoutezOptions, acceptors: Acceptors, server: Mapping[s
     rows: list[Row] = list(server.get("route_list", []))
     if options.subscriptions or options.subscriptions_detail:
         for row in rows:
-            wanted = await acceptors.wanted(row["rid"])
+            wanted = await acceptors.wanted(row)
             if options.subscriptions_detail:
                 row["subscriptions_list_detail"] = wanted
             else:

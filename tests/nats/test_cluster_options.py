@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.nats.clusters import NEW_REAL, OURS, Member, bodies, configured, mixtures
+from tests.nats.clusters import NEW_REAL, OURS, OURS_3, Member, bodies, configured, mixtures
 from tests.nats.route_wire import CONNECT, INFO, RouteWire, line
 from tests.servers import free_port, wait_until
 
@@ -111,7 +111,7 @@ def routez(port: int, query: str = "") -> dict[str, Any]:
     return shown
 
 
-@pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,)))
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,), (OURS_3,)))
 def test_routez_shows_each_route(kinds: tuple[str, ...]) -> None:
     http = free_port()
     with configured(kinds[0], CONF + f'http: "127.0.0.1:{http}"\n') as member:
@@ -137,13 +137,19 @@ def test_routez_shows_each_route(kinds: tuple[str, ...]) -> None:
         wire.barrier()
         (route,) = routez(http, "?subs=1")["routes"]
         assert (route["subscriptions"], sorted(route["subscriptions_list"])) == (2, ["out.a", "out.b"])
+        # A message counts for the first that matched it, wherever it was published.
+        talkers = [member.client() for _ in range(6)]
+        for talker in talkers:
+            talker.send(b"PUB out.a 1\r\nx\r\nPUB out.b 1\r\nx\r\n")
+            talker.barrier()
+            talker.close()
         (route,) = routez(http, "?subs=detail")["routes"]
         details = sorted(route["subscriptions_list_detail"], key=lambda one: one["subject"])
         assert [one.pop("cid") for one in details] == [route["rid"]] * 2
         # To a real one the sid begins with R where the other server speaks of origins.
-        assert [{**one, "msgs": 0, "sid": one["sid"].removeprefix("R ")} for one in details] == [
-            {"subject": "out.a", "sid": "$G out.a", "msgs": 0},
-            {"subject": "out.b", "qgroup": "workers", "sid": "$G out.b workers", "msgs": 0},
+        assert [{**one, "sid": one["sid"].removeprefix("R ")} for one in details] == [
+            {"subject": "out.a", "sid": "$G out.a", "msgs": 1 + len(talkers)},
+            {"subject": "out.b", "qgroup": "workers", "sid": "$G out.b workers", "msgs": len(talkers)},
         ]
         client.close()
         wire.close()

@@ -5,7 +5,7 @@ what several acceptors say, as nats-server's monitoring shows it.
     nats.figures       figures of connections from a place on, as C has them (nats_figures.c)
     nats.clients       of some connections, what Python has of them
     nats.subscriptions from a place on
-    nats.wanted        by a server behind a route
+    nats.wanted        by a server behind a route, of whatever acceptor: what of that it has been sent from here
     nats.closed        of connections that have ended, the last ones
     nats.accounts      figures by account
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
     from mq_shards.ringbuf.calls import Asked, Calls
 
+NAMED_BIT: Final = 32  # nats_figures.c
 INDEX_BITS: Final = 20  # of a connection's number: its place in the table (csrc/acceptor/engine.h)
 
 # struct nats_figures and nats_subscription_figures, csrc/acceptor/protocols/nats/nats_figures.c
@@ -215,11 +216,11 @@ class Monitor:
             found.append(row)
         return orjson.dumps({"now_ns": self._wall_ns(), "clients": found})
 
-    def _subscriptions(self, conn: int) -> list[Subscription]:
+    def _subscriptions(self, of: int, what: str = "subscriptions") -> list[Subscription]:
         found: list[Subscription] = []
         while len(found) < LISTED_SUBSCRIPTIONS:
             start = struct.pack("<I", found[-1].place + 1 if found else 0)
-            piece = self._engine.ask(self._protocol, "subscriptions", conn, start, most=SUBSCRIPTIONS_BYTES)
+            piece = self._engine.ask(self._protocol, what, of, start, most=SUBSCRIPTIONS_BYTES)
             if not piece:
                 break
             found += subscriptions_of(piece)
@@ -239,8 +240,8 @@ class Monitor:
         )
 
     def _answer_wanted(self, asked: dict[str, Any]) -> bytes:
-        conn = int(asked["conn"])
-        return orjson.dumps([_detail(one, conn) for one in self._subscriptions(conn)])
+        wanted = self._subscriptions(int(asked["route"]) | bool(asked["named"]) << NAMED_BIT, "wanted")
+        return orjson.dumps([_detail(one, int(asked["rid"])) for one in wanted])
 
     def _answer_closed(self, asked: dict[str, Any]) -> bytes:
         """From a number on, of the last so many."""

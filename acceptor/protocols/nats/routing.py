@@ -55,7 +55,9 @@ HEADERS: Final = 2
 NO_POOL: Final = 4
 
 # What the codec says of a route, in its order.
-FIGURES: Final = ("in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions", "idle_ns")
+FIGURES: Final = (
+    "in_msgs", "in_bytes", "out_msgs", "out_bytes", "pending_size", "rtt_ns", "subscriptions", "idle_ns", "number",
+)  # fmt: skip
 
 SYSTEM_ACCOUNT: Final = "$SYS"
 COMPRESSION: Final = frozenset({"cluster-compression", "cluster-compression-rtt"})

@@ -122,7 +122,8 @@ struct nats_remote {
     struct nats_remote *next, *previous;
     uint16_t account;
     uint16_t other;
-    uint32_t epoch; /* of the other: see nats_has_left */
+    uint32_t epoch;    /* of the other: see nats_has_left */
+    uint64_t messages; /* that this acceptor sent because of it, and of nothing before it */
 };
 _Static_assert(NATS_MAX_ACCOUNTS <= UINT16_MAX + 1 && NATS_OTHERS <= UINT16_MAX, "each has a number");
 

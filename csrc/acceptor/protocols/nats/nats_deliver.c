@@ -67,12 +67,11 @@ struct abroad {
 
 static const struct nats_candidates anybody = {.end = NATS_OTHERS}, acceptors = {.end = BOARD_MAX_ACCEPTORS};
 
-static const struct nats_remote *remote_of(const struct subject_entry *entry) {
-    return (const struct nats_remote *)(const void *)entry;
+static struct nats_remote *remote_of(struct subject_entry *entry) {
+    return (struct nats_remote *)(void *)entry;
 }
 
-static bool may_choose(const struct nats_server *server, const struct subject_entry *entry,
-                       struct nats_candidates among) {
+static bool may_choose(const struct nats_server *server, struct subject_entry *entry, struct nats_candidates among) {
     const struct nats_remote *r = remote_of(entry);
     if (r->other >= among.end || nats_has_left(server, r)) return false;
     if (among.stamp > 0 && server->stamps[r->other] == among.stamp) return false;
@@ -113,10 +112,11 @@ static void look_abroad(struct nats_delivery *d, struct nats_account *account, s
     for (size_t i = 0; i < abroad->count; i++) {
         struct subject_entry **items = subject_entries_items(&abroad->patterns[i]->alone);
         for (uint32_t n = 0; n < abroad->patterns[i]->alone.count; n++) {
-            const struct nats_remote *r = remote_of(items[n]);
+            struct nats_remote *r = remote_of(items[n]);
             uint32_t other = r->other;
             if (other >= end || d->server->stamps[other] == stamp || nats_has_left(d->server, r)) continue;
             d->server->stamps[other] = stamp;
+            r->messages++;
             abroad->alone.other[abroad->alone.count++] = (uint16_t)other;
         }
     }
@@ -143,12 +143,14 @@ static bool make_room(struct nats_delivery *d, struct abroad *abroad, size_t byt
     return true;
 }
 
-static void choose(struct nats_delivery *d, struct abroad *abroad, const struct subject_entry *entry,
-                   struct text name) {
+static void choose(struct nats_delivery *d, struct abroad *abroad, struct subject_entry *entry, struct text name) {
     struct nats_chosen *chosen = &abroad->chosen;
     size_t bytes = nats_group_bytes(name.bytes);
     if (entry == NULL || !make_room(d, abroad, bytes)) return;
-    chosen->other[chosen->count] = remote_of(entry)->other;
+    struct nats_remote *r = remote_of(entry);
+    if (d->server->stamps[r->other] != d->server->stamp) r->messages++;
+    d->server->stamps[r->other] = d->server->stamp;
+    chosen->other[chosen->count] = r->other;
     chosen->name[chosen->count++] = name;
     chosen->bytes += bytes;
     abroad->any = true;
@@ -158,7 +160,7 @@ static void choose(struct nats_delivery *d, struct abroad *abroad, const struct 
 static void choose_abroad(struct nats_delivery *d, struct abroad *abroad, size_t at,
                           const struct subject_group *group) {
     struct text name = {(const uint8_t *)group->name, group->name_bytes};
-    const struct subject_entry *entry;
+    struct subject_entry *entry;
     if (d->server->left.first != NULL)
         entry = nats_pick_other(d->server, abroad->patterns, abroad->count, name, anybody);
     else

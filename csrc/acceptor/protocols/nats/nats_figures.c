@@ -98,28 +98,31 @@ static size_t put_subscriptions(const struct nats *n, uint32_t from, uint8_t *ou
 }
 
 /* What a server wants is named as nats-server names it: R, the account unless the route is for one alone, and what is wanted. */
-static bool put_wanted(const struct nats_server *server, const struct nats_route *r, const struct nats_remote *wanted,
+static bool put_wanted(const struct nats_server *server, bool is_named, const struct nats_remote *wanted,
                        uint32_t place, uint8_t *out, size_t limit, size_t *at) {
     static const uint8_t mark[] = "R ";
     const struct nats_account *account = &server->accounts[wanted->account];
     struct text subject = subject_of(&wanted->entry), queue = queue_of(&wanted->entry), space = {mark + 1, 1};
     struct text name = {(const uint8_t *)account->name, account->name_bytes}, none = {0};
-    bool is_named = r->account == 0, is_queue = queue.bytes > 0;
+    bool is_queue = queue.bytes > 0;
     const struct text texts[] = {
         subject, queue, {mark, 2}, is_named ? name : none, is_named ? space : none, subject, is_queue ? space : none,
         queue};
-    const struct nats_subscription_figures figures = {.place = place};
+    const struct nats_subscription_figures figures = {.delivered = wanted->messages, .place = place};
     return put_texts(figures, texts, sizeof texts / sizeof *texts, out, limit, at);
 }
 
-/* What came first is told last. */
-static size_t put_all_wanted(const struct nats_server *server, const struct nats_route *r, uint32_t from, uint8_t *out,
+enum { NAMED_BIT = 32 }; /* of what is asked: the account is to be said too */
+
+/* By the number of a route that this acceptor, or another, has. What came first is told last. */
+static size_t put_all_wanted(const struct nats_server *server, uint64_t asked, uint32_t from, uint8_t *out,
                              size_t limit) {
     size_t at = 0;
-    uint32_t place = 0;
-    const struct nats_remote *wanted = r->other != 0 ? server->others[r->other].wanted.first : NULL;
+    uint32_t place = 0, other = (uint32_t)asked;
+    bool is_named = (asked >> NAMED_BIT & 1) != 0;
+    const struct nats_remote *wanted = other < NATS_OTHERS ? server->others[other].wanted.first : NULL;
     for (; wanted != NULL; wanted = wanted->next, place++)
-        if (place >= from && !put_wanted(server, r, wanted, place, out, limit, &at)) break;
+        if (place >= from && !put_wanted(server, is_named, wanted, place, out, limit, &at)) break;
     return at;
 }
 
@@ -162,14 +165,13 @@ int64_t nats_ask(struct acceptor *a, void *state, const char *what, const struct
     if (strcmp(what, "bind-topics") == 0) return nats_bind_topics(a, server, q->bytes, q->bytes_count);
     if (strcmp(what, "figures") == 0) return put_figures(a, server->protocol, q);
     if (strcmp(what, "accounts") == 0) return put_accounts(server, q);
+    uint32_t from = 0;
+    if (q->bytes_count != sizeof from) return CALL_REFUSED;
+    memcpy(&from, q->bytes, sizeof from);
+    if (strcmp(what, "wanted") == 0) return (int64_t)put_all_wanted(server, q->value, from, q->out, q->out_limit);
     if (strcmp(what, "subscriptions") != 0) return CALL_REFUSED;
     const struct connection *c = connection_find(a, (uint32_t)q->value);
-    uint32_t from = 0;
-    if (c == NULL || q->bytes_count != sizeof from) return 0;
-    memcpy(&from, q->bytes, sizeof from);
-    if (c->protocol == codec_number("nats-route", 10))
-        return (int64_t)put_all_wanted(server, route_of(c), from, q->out, q->out_limit);
-    if (c->protocol != server->protocol) return 0;
+    if (c == NULL || c->protocol != server->protocol) return 0;
     return (int64_t)put_subscriptions(nats_of(c), from, q->out, q->out_limit);
 }
 

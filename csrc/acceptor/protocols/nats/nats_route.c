@@ -455,6 +455,7 @@ static int64_t figures(const struct acceptor *a, const struct connection *c, con
         r->rtt_ns,
         patterns,
         a->now_ns - r->active_ns,
+        r->other,
     };
     enum { PARTS = 2 * sizeof numbers / sizeof *numbers };
     for (size_t i = 0; i < PARTS && i < k->out_limit; i++) k->out[i] = (uint32_t)(numbers[i / 2] >> (i % 2 * 32));
