@@ -531,6 +531,17 @@ bool log_readable(const struct log *log, const struct record *r) {
     return reads_touch(r, r->bytes, &failed) || cannot_read(log, failed);
 }
 
+const struct record *log_read_head(const struct log *log, log_position position) {
+    const struct record *r = log_read(log, position);
+    const uint8_t *failed;
+    if (r == NULL || (uintptr_t)r - (uintptr_t)log->staging < log->staging_bytes) return r;
+    if (!reads_touch(r, sizeof *r, &failed)) return cannot_read(log, failed) ? r : NULL;
+    size_t bytes = sizeof *r + r->attribute_bytes + LOG_PEEK_BYTES;
+    if (r->bytes < sizeof *r + r->attribute_bytes) return NULL;
+    if (bytes > r->bytes) bytes = r->bytes;
+    return reads_touch(r, bytes, &failed) || cannot_read(log, failed) ? r : NULL;
+}
+
 /* --- at recovery ---------------------------------------------------------------------------------------------------- */
 
 bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {

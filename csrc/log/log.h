@@ -147,6 +147,9 @@ const struct record *log_read(const struct log *log, log_position position);
 /* Whether that record can be read, all of it: if its medium fails, whoever reads it nevertheless is ended by SIGBUS. Of what log_read
  * has just told; may be asked again, as media come back. */
 bool log_readable(const struct log *log, const struct record *r);
+/* As log_read; NULL too if not even the record's head, its attributes and the first LOG_PEEK_BYTES of its body can be read. */
+enum { LOG_PEEK_BYTES = 64 };
+const struct record *log_read_head(const struct log *log, log_position position);
 static inline const void *record_attributes(const struct record *r) {
     return r + 1;
 }

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
@@ -121,7 +122,7 @@ static bool pending_parts(const struct worker *w, uint32_t delivery, uint64_t *b
 static struct parts_left all_parts(const struct worker *w, uint32_t delivery) {
     const struct delivery *d = delivery_at(&w->subscriptions, delivery);
     const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, d->subscription)->topic);
-    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, d->seq));
+    const struct record *r = message_head(w, t, d->seq);
     const struct parts_left *now = delivery_parts(w, delivery);
     struct headers h = {0};
     struct parts_left all = {0};
@@ -192,7 +193,7 @@ static uint32_t delivery_of(const struct worker *w, const struct acknowledgement
     const struct topic *t = topic_at(&w->topics, of->topic);
     uint32_t subscription =
         a->subscription <= of->shard->subscriptions_known ? of->shard->subscriptions[a->subscription] : 0;
-    const struct record *r = subscription ? log_read(of->shard->log, stream_place(&t->stream, a->seq)) : NULL;
+    const struct record *r = subscription ? message_head(w, t, a->seq) : NULL;
     return r ? delivery_find(w, subscription, r->id) : 0;
 }
 
@@ -327,7 +328,7 @@ static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const s
     const struct subscription *s =
         subscription_at(&w->subscriptions, consumer_at(&w->subscriptions, consumer)->subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
-    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, m->seq));
+    const struct record *r = message_head(w, t, m->seq);
     uint32_t delivery = r ? delivery_find(w, consumer_at(&w->subscriptions, consumer)->subscription, r->id) : 0;
     struct parts_left left = {.words = m->body_bytes / (uint32_t)sizeof *left.bits};
     if (!delivery) *status = STATUS_FULL;

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/requests.h"
 
 /* Of messages in one answer to a SCAN, one that is larger comes alone; and looked at for it, each of which may be cold. */
@@ -21,10 +22,6 @@ static struct subscription *at(const struct worker *w, uint32_t subscription) {
     return subscription_at(&w->subscriptions, subscription);
 }
 
-static const struct record *record_at(const struct worker *w, const struct topic *t, uint64_t seq) {
-    return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
-}
-
 bool compacted_is_name(const char *name, size_t name_bytes) {
     return name_bytes == sizeof NAME - 1 && memcmp(name, NAME, name_bytes) == 0;
 }
@@ -33,7 +30,7 @@ bool compacted_is_name(const char *name, size_t name_bytes) {
 
 /* Below the horizon: the view's delivery of a message, 0 if it is not in the view. */
 static uint32_t kept(const struct worker *w, const struct topic *t, uint64_t seq) {
-    const struct record *r = record_at(w, t, seq);
+    const struct record *r = message_head(w, t, seq);
     return r ? delivery_find(w, t->compacted, r->id) : 0;
 }
 
@@ -78,7 +75,7 @@ void compacted_position(struct worker *w, const struct topic *t, struct position
     out->compacted_last = s->view_last;
     out->compacted_messages = s->again + s->deferred + s->inflight;
     uint32_t delivery = s->view_last == NO_PLACE ? 0 : kept(w, t, s->view_last);
-    const struct record *r = delivery ? record_at(w, t, s->view_last) : NULL;
+    const struct record *r = delivery ? message_head(w, t, s->view_last) : NULL;
     const struct parts_left *left = delivery ? delivery_parts(w, delivery) : NULL;
     struct headers h = {0};
     if (r && message_headers_bytes(r)) memcpy(&h, record_body(r), sizeof h);
@@ -129,7 +126,8 @@ void scan(struct worker *w, uint32_t client, uint32_t topic, const struct messag
         seq = stream_next_place(&t->stream, seq, oldest);
         if (seq >= end) break;
         worker_step(w);
-        if (!compacted_hides(w, topic, seq)) put_message(&pages, record_at(w, t, seq));
+        const struct record *r = compacted_hides(w, topic, seq) ? NULL : message_whole(w, t, seq);
+        if (r) put_message(&pages, r);
         seq++;
     }
     a.seq = seq < end ? seq : end > m->seq ? end : m->seq;
@@ -200,13 +198,14 @@ static bool pass(struct worker *w, uint32_t subscription, uint64_t seq, const st
     struct subscription *s = at(w, subscription);
     const struct topic *t = topic_at(&w->topics, s->topic);
     bool named = v->any && v->first.seq == seq;
-    if (named && !v->first.words) {
+    const struct record *r = message_head(w, t, seq);
+    if (!r || (named && !v->first.words)) {
         if (!subscription_finished(w, subscription, seq)) return false;
         subscription_pass(w, subscription);
         subscription_release(w, subscription, seq);
         return true;
     }
-    uint32_t delivery = delivery_make(w, subscription, seq, record_at(w, t, seq)->id);
+    uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return false;
     subscription_pass(w, subscription);
     delivery_again(w, delivery);

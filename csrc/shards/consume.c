@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/requests.h"
 
 /* Asked for each message, and most connections are one consumer. */
@@ -213,9 +214,9 @@ static uint32_t passed(const struct worker *w, uint32_t consumer, uint64_t seq) 
     uint32_t n = c->inflight_first;
     if (n && delivery_at(&w->subscriptions, n)->seq == seq) return n;
     const struct topic *t = topic_at(&w->topics, subscription_at(&w->subscriptions, c->subscription)->topic);
-    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
+    const struct record *r = message_head(w, t, seq);
     if (r) return delivery_find(w, c->subscription, r->id);
-    /* A reader's, and the message is gone. */
+    /* A reader's, and the message is gone; or it cannot be read any more. */
     while (n && delivery_at(&w->subscriptions, n)->seq != seq) n = delivery_at(&w->subscriptions, n)->following;
     return n;
 }

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 
+#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
@@ -25,7 +26,9 @@ struct handover {
 
 static bool is_to_be_adopted(const struct worker *w, const struct handover *h, uint32_t job) {
     const struct job *j = job_at(w, job);
-    return j->state && !j->part && j->topic == h->topic && !job_is_gone(w, j) && job_record(w, j)->seq < h->end;
+    if (!j->state || j->part || j->topic != h->topic || job_is_gone(w, j)) return false;
+    const struct record *r = job_head(w, j);
+    return r && r->seq < h->end;
 }
 
 /* False: there are more. */

@@ -6,6 +6,7 @@
  */
 #include <assert.h>
 
+#include "shards/lost.h"
 #include "shards/queue.h"
 
 static uint64_t part_id(const struct worker *w, uint64_t id, uint32_t place) {
@@ -31,17 +32,33 @@ uint32_t queue_add_message(struct worker *w, uint32_t topic, uint64_t id, uint32
 
 uint32_t queue_jobs_of(const struct worker *w, uint32_t job) {
     const struct job *j = job_at(w, job);
-    return j->state == JOB_SPLIT ? message_packed(job_record(w, j)) : 1;
+    if (j->state != JOB_SPLIT) return 1;
+    const struct record *r = job_head(w, j);
+    return r ? message_packed(r) : PACKED_MAX_PARTS;
 }
 
 uint32_t queue_job_of(const struct worker *w, uint32_t job, uint32_t place) {
     const struct job *j = job_at(w, job);
-    return j->state == JOB_SPLIT ? index_find(&w->ids, &w->jobs, part_id(w, j->id, place)) : job;
+    if (j->state != JOB_SPLIT) return job;
+    uint32_t part = index_find(&w->ids, &w->jobs, part_id(w, j->id, place));
+    /* Of one that cannot be read more are asked for than there were: those ids are others'. */
+    return part && job_at(w, part)->part && job_at(w, part)->position == j->position ? part : 0;
+}
+
+/* Without its record: it has one of the ids before that of a part. */
+__attribute__((cold)) static uint32_t look_for_whole(const struct worker *w, const struct job *part) {
+    for (uint32_t i = 0; i < PACKED_MAX_PARTS; i++) {
+        uint32_t whole = index_find(&w->ids, &w->jobs, part->id - (uint64_t)(i + 1) * w->shards);
+        const struct job *j = job_at(w, whole);
+        if (whole && j->state == JOB_SPLIT && j->position == part->position) return whole;
+    }
+    return 0;
 }
 
 uint32_t queue_whole_of(const struct worker *w, uint32_t part) {
     const struct job *j = job_at(w, part);
-    uint32_t whole = index_find(&w->ids, &w->jobs, job_record(w, j)->id);
+    const struct record *r = job_head(w, j);
+    uint32_t whole = r ? index_find(&w->ids, &w->jobs, r->id) : look_for_whole(w, j);
     assert(j->part && whole && job_at(w, whole)->state == JOB_SPLIT);
     return whole;
 }

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/requests.h"
 
 /* Of the pages of a topic, looked at in one turn. */
@@ -105,7 +106,7 @@ bool position_front(struct worker *w, uint32_t subscription, uint64_t until, uin
         if (next >= end) return false;
         /* One with a delay that has not passed is a delivery already. */
         bool delayed = stream_delayed(&t->stream, next);
-        const struct record *r = delayed ? log_read(shard_of(w, s)->log, stream_place(&t->stream, next)) : NULL;
+        const struct record *r = delayed ? message_head(w, t, next) : NULL;
         if (!r || !delivery_find(w, subscription, r->id)) {
             *seq = next;
             return true;
@@ -208,11 +209,6 @@ void subscription_seek(struct worker *w, uint32_t subscription, uint64_t seq) {
 
 /* --- requests ----------------------------------------------------------------------------------------------------- */
 
-__attribute__((cold)) static const struct record *record_at(const struct worker *w, const struct topic *t,
-                                                            uint64_t seq) {
-    return log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq));
-}
-
 bool retention_is_name(const char *name, size_t name_bytes) {
     return name_bytes == sizeof RETENTION_NAME - 1 && memcmp(name, RETENTION_NAME, name_bytes) == 0;
 }
@@ -237,7 +233,7 @@ static uint64_t find_time(const struct worker *w, const struct topic *t, uint64_
     while (low < high) {
         uint64_t middle = low + (high - low) / 2;
         uint64_t next = stream_next_place(&t->stream, middle, oldest);
-        const struct record *r = next < high ? record_at(w, t, next) : NULL;
+        const struct record *r = next < high ? message_head(w, t, next) : NULL;
         if (r && r->time_ns < time_ns)
             low = next + 1;
         else
@@ -348,7 +344,7 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
     struct position p = {0};
     if (status == STATUS_OK) {
         uint64_t last_seq = last_of(w, t);
-        const struct record *last = last_seq != NO_PLACE ? record_at(w, t, last_seq) : NULL;
+        const struct record *last = last_seq != NO_PLACE ? message_head(w, t, last_seq) : NULL;
         struct headers h = {0};
         if (last && message_headers_bytes(last)) memcpy(&h, record_body(last), sizeof h);
         p = (struct position){.incarnation = t->incarnation,
@@ -376,7 +372,7 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
 }
 
 void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
-    const struct record *r = topic ? record_at(w, topic_at(&w->topics, topic), m->seq) : NULL;
+    const struct record *r = topic ? message_whole(w, topic_at(&w->topics, topic), m->seq) : NULL;
     struct message a = request_answer_of(w, client, m, r ? STATUS_OK : STATUS_NOT_FOUND);
     a.seq = m->seq;
     if (!r) {

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stddef.h>
 
+#include "shards/lost.h"
+
 static struct heap_places job_places(const struct worker *w) {
     return (struct heap_places){w->jobs.base + offsetof(struct job, place), sizeof(struct job)};
 }
@@ -274,6 +276,7 @@ void queue_serve(struct worker *w, uint32_t topic) {
     struct heap_entry first;
     while (t->waiting_first && !queue_paused(w, t) && ready_first(&t->ready, &w->jobs, &first)) {
         uint32_t job = heap_item(first);
+        if (lost_enough(w) && serve_later(w, topic)) return;
         if (!job_readable(w, job)) continue;
         uint32_t client = watch_at(&w->clients, t->waiting_first)->client;
         uint32_t slot = client_at(&w->clients, client)->wait_slot;
@@ -296,10 +299,15 @@ static uint32_t best_of(const struct worker *w, uint32_t client) {
     return found ? heap_item(best) : 0;
 }
 
-uint32_t queue_best(struct worker *w, uint32_t client) {
+uint32_t queue_best(struct worker *w, uint32_t client, bool *more) {
     uint32_t job;
-    do job = best_of(w, client);
-    while (job && !job_readable(w, job));
+    do {
+        job = best_of(w, client);
+        if (job && lost_enough(w)) {
+            *more = true;
+            return 0;
+        }
+    } while (job && !job_readable(w, job));
     return job;
 }
 

@@ -62,8 +62,8 @@ void queue_touch(struct worker *w, uint32_t job);
 /* Gives ready jobs of a topic to the clients that wait for them. */
 void queue_serve(struct worker *w, uint32_t topic);
 
-/* The most urgent job that a client may take, or 0. */
-uint32_t queue_best(struct worker *w, uint32_t client);
+/* The most urgent job that a client may take, or 0; *more: it is looked for further in the next turn. */
+uint32_t queue_best(struct worker *w, uint32_t client, bool *more);
 /* Something is ready in a topic the client watches, paused or not. */
 bool queue_any_ready(const struct worker *w, uint32_t client);
 bool queue_deadline_soon(const struct worker *w, uint32_t client);
@@ -86,8 +86,8 @@ uint64_t queue_next_ns(const struct worker *w);
 
 /* --- lost.c --- */
 
-/* Whether a job's message can be read. If not, the job is none any more: nothing is written of that, so should the medium come
- * back, so does the job with the next start. */
+/* Whether a job's message can be read. If not, the job is none any more, but for one that a client has: nothing is written of that, so
+ * should the medium come back, so does the job with the next start. */
 bool job_readable(struct worker *w, uint32_t job);
 
 #endif

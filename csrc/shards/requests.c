@@ -41,7 +41,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_PUBLISH: return publish(w, client, topic, m);
     case MSG_RESERVE: return tube_reserve(w, client, m);
     case MSG_PROBE: return tube_probe(w, client, m);
-    case MSG_TAKE: tube_take(w, client, m); break;
+    case MSG_TAKE: return tube_take(w, client, m);
     case MSG_RESERVE_ID: tube_reserve_id(w, client, m); break;
     case MSG_DELETE: return tube_delete(w, client, m);
     case MSG_RELEASE: return tube_release(w, client, m);

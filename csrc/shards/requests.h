@@ -43,7 +43,7 @@ void opened_ignore(struct worker *w, uint32_t client, uint32_t topic);
 
 enum outcome tube_reserve(struct worker *w, uint32_t client, const struct message *m);
 enum outcome tube_probe(struct worker *w, uint32_t client, const struct message *m);
-void tube_take(struct worker *w, uint32_t client, const struct message *m);
+enum outcome tube_take(struct worker *w, uint32_t client, const struct message *m);
 void tube_reserve_id(struct worker *w, uint32_t client, const struct message *m);
 void tube_give_back(struct worker *w, uint32_t client, const struct message *m);
 enum outcome tube_delete(struct worker *w, uint32_t client, const struct message *m);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/worker.h"
 
 struct shard *shard_new(uint32_t number, uint32_t shards) {
@@ -165,9 +166,8 @@ void shard_log_producer(struct worker *w, struct shard *s, const struct producer
         worker_die("out of memory");
 }
 
-void shard_log_delete(struct worker *w, struct shard *s, const struct job *job) {
-    struct record head =
-        head_of(w, RECORD_DELETE, topic_at(&w->topics, job->topic)->number, job_record(w, job)->seq, job->id);
+void shard_log_delete(struct worker *w, struct shard *s, const struct job *job, uint64_t seq) {
+    struct record head = head_of(w, RECORD_DELETE, topic_at(&w->topics, job->topic)->number, seq, job->id);
     append(w, s, &head, NULL, NULL, 0);
 }
 
@@ -200,8 +200,7 @@ static struct state_attributes state_of(const struct worker *w, const struct job
 
 void shard_log_state(struct worker *w, struct shard *s, const struct job *job) {
     struct state_attributes attributes = state_of(w, job);
-    struct record head =
-        head_of(w, RECORD_STATE, topic_at(&w->topics, job->topic)->number, job_record(w, job)->seq, job->id);
+    struct record head = head_of(w, RECORD_STATE, topic_at(&w->topics, job->topic)->number, job_seq(w, job), job->id);
     head.attribute_bytes = sizeof attributes;
     append(w, s, &head, &attributes, NULL, 0);
 }

@@ -111,7 +111,7 @@ void shard_log_txn_end(struct worker *w, struct shard *s, uint32_t topic, uint64
 void shard_log_producer(struct worker *w, struct shard *s, const struct producer_part *part, uint16_t flags);
 /* All that are remembered. */
 void shard_log_producers(struct worker *w, struct shard *s, const struct producers *all, uint16_t flags);
-void shard_log_delete(struct worker *w, struct shard *s, const struct job *job);
+void shard_log_delete(struct worker *w, struct shard *s, const struct job *job, uint64_t seq);
 /* Of one of a message's jobs that has been done before. */
 void shard_log_delete_part(struct worker *w, struct shard *s, const struct job *whole, uint64_t id);
 void shard_log_state(struct worker *w, struct shard *s, const struct job *job);

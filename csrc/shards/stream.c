@@ -165,6 +165,23 @@ uint64_t stream_next(const struct stream *s, uint64_t seq) {
     return s->end;
 }
 
+uint64_t stream_find(const struct stream *s, uint64_t position, bool *walked) {
+    uint64_t low = stream_next(s, 0), high = s->end, seq = low;
+    while (low < high) {
+        uint64_t middle = low + (high - low) / 2, next = stream_next(s, middle);
+        uint64_t there = next < high ? stream_position(s, next) : UINT64_MAX;
+        if (there == position) return next;
+        if (there < position)
+            low = next + 1;
+        else
+            high = middle;
+    }
+    *walked |= s->live > 0;
+    for (; seq < s->end; seq = stream_next(s, seq + 1))
+        if (stream_position(s, seq) == position) return seq;
+    return UINT64_MAX;
+}
+
 void stream_move(struct stream *s, uint64_t seq, uint64_t position) {
     struct stream_page *page = stream_page(s, seq);
     assert(stream_position(s, seq) && position);

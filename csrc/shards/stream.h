@@ -84,6 +84,10 @@ bool stream_dismantle(struct stream *s, uint32_t pages, void (*held)(void *conte
 /* The first seq from this one on that is held; s->end if there is none. */
 uint64_t stream_next(const struct stream *s, uint64_t seq);
 
+/* The seq of the message that is held and lies at a position; UINT64_MAX: none is. By halving, as positions rise with the seqs; and
+ * where they do not (messages were moved), all are looked at: *walked. */
+uint64_t stream_find(const struct stream *s, uint64_t position, bool *walked);
+
 /* The next two are of a message that is held. */
 void stream_move(struct stream *s, uint64_t seq, uint64_t position);
 void stream_hold(struct stream *s, uint64_t seq);

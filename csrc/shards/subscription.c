@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/worker.h"
 
 static struct heap_places flight_places(const struct worker *w) {
@@ -198,17 +199,16 @@ static void defer_all(struct worker *w, uint32_t subscription, uint64_t from, bo
     struct topic *t = topic_of(w, at(w, subscription));
     struct stream *stream = &t->stream;
     for (uint64_t seq = stream_next(stream, from); seq < stream->end; seq = stream_next(stream, seq + 1)) {
+        const struct record *r = stream_delayed(stream, seq) ? message_head(w, t, seq) : NULL;
         if (hold) stream_hold(stream, seq);
-        if (!stream_delayed(stream, seq)) continue;
-        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(stream, seq));
-        subscription_defer(w, subscription, seq, r->id);
+        if (r) subscription_defer(w, subscription, seq, r->id);
     }
 }
 
 /* The job queue has it. */
 static bool is_job(const struct worker *w, const struct topic *t, uint64_t seq) {
-    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
-    return index_find(&w->ids, &w->jobs, r->id) != 0;
+    const struct record *r = message_head(w, t, seq);
+    return r && index_find(&w->ids, &w->jobs, r->id) != 0;
 }
 
 /* How many that wait for a first subscription came before its topic was stopped. */

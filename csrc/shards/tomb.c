@@ -5,6 +5,7 @@
  */
 #include <stdlib.h>
 
+#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
@@ -28,6 +29,12 @@ static void let_go(void *context, uint64_t position) {
     shard_count_out(tomb->shard, position);
 }
 
+static bool is_streamed(const struct worker *w, const struct tomb *tomb, const struct job *j) {
+    const struct record *r = job_head(w, j);
+    uint64_t seq = r ? r->seq : stream_find(&tomb->stream, j->position, &(bool){false});
+    return stream_position(&tomb->stream, seq);
+}
+
 /* What the stream has too is counted there. */
 static void let_go_job(struct tomb *tomb, uint32_t job) {
     struct worker *w = tomb->worker;
@@ -38,7 +45,7 @@ static void let_go_job(struct tomb *tomb, uint32_t job) {
         job = whole;
     }
     const struct job *j = job_at(w, job);
-    bool streamed = tomb->stream.count && stream_position(&tomb->stream, job_record(w, j)->seq);
+    bool streamed = tomb->stream.count && is_streamed(w, tomb, j);
     if (!streamed) shard_count_out(tomb->shard, j->position);
     queue_free(w, job);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
@@ -50,7 +51,8 @@ enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *statu
 void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position position = stream_position(&t->stream, seq);
-    const struct record *r = log_read(shard_of_topic(w, t)->log, position);
+    const struct record *r = message_head(w, t, seq);
+    if (!r) return; /* it waits on, and who it is delivered to one day goes without */
     struct publish_attributes a = publish_attributes_of(r);
     uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
     if (!whole) return; /* it waits on, for a subscription */
@@ -186,7 +188,8 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
     struct subscription *s = at(w, subscription);
     struct topic *t = topic_at(&w->topics, s->topic);
     const struct job *j = job_at(w, job);
-    const struct record *r = job_record(w, j);
+    const struct record *r = job_head(w, j);
+    if (!r) return;
     struct publish_attributes a = publish_attributes_of(r);
     if (delivery_find(w, subscription, r->id)) return;
     uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
@@ -227,8 +230,8 @@ static struct numbers stopped_jobs_of(const struct worker *w, const struct topic
     struct numbers all = {0};
     for (uint64_t seq = stream_next(&t->stream, t->stopped_seq); seq < t->stream.end;
          seq = stream_next(&t->stream, seq + 1)) {
-        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
-        uint32_t job = index_find(&w->ids, &w->jobs, r->id);
+        const struct record *r = message_head(w, t, seq);
+        uint32_t job = r ? index_find(&w->ids, &w->jobs, r->id) : 0;
         if (job) add(&all, job);
     }
     return all;
@@ -317,8 +320,7 @@ static void unsubscribe(struct worker *w, uint32_t subscription) {
 /* No subscription holds it any more; the job queue may, which needs no stream for it. */
 static void drop_message(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
-    const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
-    uint64_t id = r->id;
+    uint64_t id = message_head(w, t, seq)->id;
     bool delayed = stream_delayed(&t->stream, seq);
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
         uint32_t delivery = delivery_find(w, n, id);
@@ -338,9 +340,9 @@ bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t unti
         *from = seq;
         if (!most--) return false;
         bool delayed = stream_delayed(&t->stream, seq);
-        const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
-        /* What the job queue has is not waiting for anybody. */
-        if (!t->subscription_count && index_find(&w->ids, &w->jobs, r->id)) continue;
+        const struct record *r = message_head(w, t, seq);
+        /* What the job queue has is not waiting for anybody; and who has what cannot be read nobody knows. */
+        if (!r || (!t->subscription_count && index_find(&w->ids, &w->jobs, r->id))) continue;
         drop_message(w, topic, seq);
         if (!delayed) t->ahead--;
         if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead--;
@@ -353,7 +355,7 @@ bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t unti
 static void end_at_once(struct worker *w, uint32_t topic) {
     struct numbers jobs = jobs_of(w, topic);
     for (size_t i = 0; i < jobs.count; i++) {
-        uint64_t seq = job_record(w, job_at(w, jobs.items[i]))->seq;
+        uint64_t seq = job_seq(w, job_at(w, jobs.items[i]));
         jobs_done(w, jobs.items[i], seq);
     }
     free(jobs.items);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
@@ -225,6 +226,10 @@ static bool publish_staged(struct worker *w, uint32_t topic, const struct staged
     struct shard *s = shard_of_topic(w, t);
     const struct record *r = log_read(s->log, item->position);
     struct staged_attributes a;
+    if (!log_readable(s->log, r)) {
+        lost_note(w, topic, item->position);
+        return true;
+    }
     memcpy(&a, record_attributes(r), sizeof a);
     uint32_t body_bytes = (uint32_t)record_body_bytes(r), parts = message_packed(r);
     if (goes_to_queue(t) && w->jobs.live + parts + 1 >= WORKER_MAX_JOBS) return false;

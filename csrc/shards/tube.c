@@ -1,4 +1,5 @@
 /* What is asked of the job queue of a topic: its jobs reserved, given back, deleted, buried, kicked, looked at. */
+#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
@@ -20,7 +21,7 @@ static bool want_watched(struct worker *w, uint32_t client) {
 enum outcome tube_reserve(struct worker *w, uint32_t client, const struct message *m) {
     note_wish(w, client, m);
     bool more = want_watched(w, client), soon = queue_deadline_soon(w, client);
-    uint32_t job = queue_best(w, client);
+    uint32_t job = queue_best(w, client, &more);
     if (soon && !queue_any_ready(w, client)) {
         request_done(w, client, m, STATUS_DEADLINE_SOON);
     } else if (job) {
@@ -39,7 +40,7 @@ enum outcome tube_reserve(struct worker *w, uint32_t client, const struct messag
 
 enum outcome tube_probe(struct worker *w, uint32_t client, const struct message *m) {
     bool more = want_watched(w, client);
-    uint32_t job = queue_best(w, client);
+    uint32_t job = queue_best(w, client, &more);
     if (!job && more) return MORE;
     uint8_t status = STATUS_OK;
     if (!job) status = queue_deadline_soon(w, client) ? STATUS_DEADLINE_SOON : STATUS_NONE;
@@ -52,17 +53,20 @@ enum outcome tube_probe(struct worker *w, uint32_t client, const struct message 
     return DONE;
 }
 
-void tube_take(struct worker *w, uint32_t client, const struct message *m) {
+enum outcome tube_take(struct worker *w, uint32_t client, const struct message *m) {
+    bool more = false;
     note_wish(w, client, m);
-    uint32_t job = queue_best(w, client);
+    uint32_t job = queue_best(w, client, &more);
+    if (!job && more) return MORE;
     const struct job *j = job ? job_at(w, job) : NULL;
     if (!j || j->pri > m->pri || (j->pri == m->pri && j->id > m->id)) {
         request_done(w, client, m, STATUS_NONE);
-        return;
+        return DONE;
     }
     queue_take(w, job);
     queue_make_reserved(w, job, client);
     request_deliver(w, client, m->slot, m->kind, job);
+    return DONE;
 }
 
 void tube_reserve_id(struct worker *w, uint32_t client, const struct message *m) {
@@ -105,8 +109,8 @@ enum outcome tube_delete(struct worker *w, uint32_t client, const struct message
     uint8_t status;
     if (requests_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;
     if (status == STATUS_OK) {
-        uint64_t seq = job_record(w, j)->seq;
-        shard_log_delete(w, s, j);
+        uint64_t seq = job_seq(w, j);
+        shard_log_delete(w, s, j, seq);
         topic_at(&w->topics, topic)->deletes++;
         job_done(w, job, seq);
     }
@@ -170,7 +174,8 @@ enum outcome tube_bury(struct worker *w, uint32_t client, const struct message *
 void tube_touch(struct worker *w, uint32_t client, const struct message *m) {
     uint32_t job = job_named(w, m->id);
     bool held = held_by(w, job, client);
-    if (held) queue_touch(w, job);
+    /* What its time to run is cannot be read any more: it stays as it is. */
+    if (held && job_head(w, job_at(w, job))) queue_touch(w, job);
     request_done(w, client, m, held ? STATUS_OK : STATUS_NOT_FOUND);
 }
 

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "log/sync.h"
+#include "shards/lost.h"
 #include "shards/queue.h"
 #include "shards/requests.h"
 
@@ -493,7 +494,8 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
     w->steps = 0;
     w->turns++;
     if (!w->failing) {
-        busy = requests_resume(w);
+        busy = serve_now(w);
+        busy |= requests_resume(w);
         busy |= consumers_leave(w);
         busy |= tombs_clear(w);
         busy |= transactions_clear(w);

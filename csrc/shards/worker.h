@@ -46,6 +46,7 @@ enum {
     WORKER_MAX_SLOTS = 1 << 22,    /* of which messages are in flight */
     WORKER_MAX_IN_PARTS = 1 << 20, /* deliveries of which parts are finished */
     WORKER_MAX_ATTACHED = 1 << 22, /* producers */
+    WORKER_LOST_IN_TURN = 64,      /* jobs that cannot be read, and so are looked at, in one turn */
     WORKER_LOST_MOST = 16,         /* messages that could not be read and nobody has asked about yet */
 };
 
@@ -105,6 +106,8 @@ struct worker {
 
     struct lost lost[WORKER_LOST_MOST];
     uint32_t lost_count, lost_told;
+    uint32_t lost_in_turn, unserved_count;
+    uint32_t unserved[WORKER_LOST_IN_TURN]; /* topics that somebody waits for: served in the next turn */
 
     struct wheel inflight;                  /* reservations, by when their last second begins, and then by deadline */
     struct heap delays;                     /* topics, by their first delayed job's deadline */
