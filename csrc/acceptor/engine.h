@@ -359,6 +359,8 @@ static inline bool may_tell(struct acceptor *a, struct connection *c, uint32_t w
 
 /* Whether none of these acceptors has a backlog; else the connection stalls until that is over. */
 bool mesh_may_send(struct acceptor *a, struct connection *c, uint64_t others);
+/* Those to which that cannot be, as bits. */
+uint64_t mesh_full(struct acceptor *a);
 
 /* Live subscribers have been told of what was published before; else the connection stalls until they have. */
 bool bridge_may_publish(struct acceptor *a, struct connection *c);

@@ -47,14 +47,18 @@ void mesh_send(struct acceptor *a, uint32_t other, uint32_t protocol, struct mes
     free(body);
 }
 
+uint64_t mesh_full(struct acceptor *a) {
+    uint64_t found = 0;
+    for (uint64_t rest = there(a); rest != 0; rest &= rest - 1)
+        if (link_of(a, first_of(rest))->backlogged) found |= rest & -rest;
+    return found;
+}
+
 bool mesh_may_send(struct acceptor *a, struct connection *c, uint64_t others) {
-    for (uint64_t rest = others & there(a); rest != 0; rest &= rest - 1) {
-        struct mesh_link *link = link_of(a, first_of(rest));
-        if (!link->backlogged) continue;
-        connection_list_add(&link->stalled, c->number);
-        return stalled_by(a, c, STALL_MESH, WAITS_ACCEPTOR);
-    }
-    return true;
+    uint64_t full = others & mesh_full(a);
+    if (full == 0) return true;
+    connection_list_add(&link_of(a, first_of(full))->stalled, c->number);
+    return stalled_by(a, c, STALL_MESH, WAITS_ACCEPTOR);
 }
 
 void mesh_publish(struct acceptor *a) {

@@ -167,6 +167,19 @@ static void wait_for_route(struct acceptor *a, struct connection *c) {
     stalled(c, STALL_MESH);
 }
 
+/* Who publishes what no other acceptor wants does not wait for one that takes nothing. */
+static bool may_leave(struct acceptor *a, struct connection *c, struct nats_server *server,
+                      const struct nats_message *m) {
+    struct subject_pattern *const *patterns;
+    const struct nats_account *account = nats_account_of(a, c);
+    uint64_t full = mesh_full(a);
+    if (full == 0) return true;
+    bool stays = account->shares == NULL &&
+                 (account->remote == NULL || subjects_match(account->remote, server->remote_walk, m->subject.at,
+                                                            m->subject.bytes, &patterns) == 0);
+    return stays || mesh_may_send(a, c, full);
+}
+
 /* A whole message, whose line is well formed; what it says may be too much, or not end as it should. Returns what was used
  * of the input. */
 static size_t take_message(struct acceptor *a, struct connection *c, struct nats_message *m, size_t line_bytes,
@@ -191,7 +204,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, struct nats
         return 0;
     }
     if (is_question(server, m) && !may_do_alone(c)) return 0;
-    if (a->mesh_there != 0 && !mesh_may_send(a, c, a->mesh_there)) return 0;
+    if (a->mesh_there != 0 && !may_leave(a, c, server, m)) return 0;
     if (server->bound.subjects != NULL && !nats_may_keep(a, c, m)) return 0;
     look_at_subject(a, c, m, true);
     if (!c->closed) publish(a, c, m);
