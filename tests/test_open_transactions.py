@@ -369,7 +369,7 @@ def test_one_that_ends_piece_by_piece_while_another_begins_is_over_after_a_resta
     assert seqs(bench.turn(), 1) == staged
     for _ in range(2):
         bench.restart()
-        assert len(open_ones(bench)) == 25, "the other one"
+        assert len(open_ones(bench)) == 41, "the other one"
         begin(bench, 1, EARLIEST, channel="c")
         assert sorted(seqs(bench.turn(), 1)) == staged
     end(bench, COMMIT, 8)

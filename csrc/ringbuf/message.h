@@ -229,7 +229,9 @@ enum { PARTS_MAX_WORDS = 16 };
 #define MSG_TXN 8192u
 struct transaction_figures {
     uint64_t number, items;
-    uint32_t state; /* 0: it is open; 1, 2: it is being committed, aborted */
+    uint64_t first_seq;   /* of its messages in the topic; NO_PLACE: it has none there */
+    uint64_t incarnation; /* of the topic */
+    uint32_t state;       /* 0: it is open; 1, 2: it is being committed, aborted */
     uint32_t name_bytes;
 };
 /* In a SEEK's: see there. */

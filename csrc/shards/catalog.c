@@ -158,8 +158,12 @@ static void put_transaction(const struct worker *w, struct sheet *sheet, uint32_
     (void)consumers;
     if (!transaction_is_there(w, of)) return;
     const struct topic *t = topic_at(&w->topics, of->topic);
-    struct transaction_figures figures = {
-        .number = of->number, .items = of->count + of->acknowledged, .state = of->state, .name_bytes = t->name_bytes};
+    struct transaction_figures figures = {.number = of->number,
+                                          .items = of->count + of->acknowledged,
+                                          .first_seq = of->count > 0 ? of->staged[0].seq : NO_PLACE,
+                                          .incarnation = t->incarnation,
+                                          .state = of->state,
+                                          .name_bytes = t->name_bytes};
     put(sheet, &figures, sizeof figures);
     put(sheet, t->name, t->name_bytes);
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mq_shards.acceptor import engine as engine_module
@@ -27,7 +27,7 @@ LATEST: Final[int] = lib.START_LATEST
 AT_SEQ: Final[int] = lib.START_SEQ
 AT_TIME: Final[int] = lib.START_TIME
 
-_TRANSACTION: Final = struct.Struct("=QQII")  # struct transaction_figures, csrc/ringbuf/message.h
+_TRANSACTION: Final = struct.Struct("=QQQQII")  # struct transaction_figures, csrc/ringbuf/message.h
 
 # How long the names of all topics are believed: pattern consumers ask again and again.
 NAMES_S: Final = 1.0
@@ -50,6 +50,7 @@ class OpenTransaction:
 
     topic: str
     id: int
+    start: str | None = field(default=None, compare=False)  # ledger:entry of its first message there
 
 
 class NoSubscriptionError(Exception):
@@ -244,9 +245,10 @@ class Core:
 def _transactions(body: bytes) -> Iterator[OpenTransaction]:
     at = 0
     while at + _TRANSACTION.size <= len(body):
-        id, _, _, name_bytes = _TRANSACTION.unpack_from(body, at)
+        id, _, first, incarnation, _, name_bytes = _TRANSACTION.unpack_from(body, at)
         at += _TRANSACTION.size
-        yield OpenTransaction(body[at : at + name_bytes].decode(errors="replace"), id)
+        start = None if first == lib.NO_PLACE else f"{incarnation}:{first}"
+        yield OpenTransaction(body[at : at + name_bytes].decode(errors="replace"), id, start)
         at += name_bytes
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from mq_shards.acceptor.protocols.pulsar.names import TopicName
+from mq_shards.acceptor.protocols.pulsar.names import TopicName, topic_name
+from mq_shards.csrc._core import lib
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import ABORTING, Transaction
 from mq_shards.gateway.pulsar.control import Control
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
-from mq_shards.gateway.pulsar.requests import Call, Routes, json_of
+from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.transactions import Coordinator
+
+Starts: TypeAlias = dict[tuple[int, str], str]  # by transaction and the core's name of a topic
 
 PREFIX: Final = "/admin/v3/transactions"
 _TOPIC: Final = "{tenant}/{namespace}/{topic}"
@@ -27,10 +30,13 @@ class HttpTransactions:
             f"{PREFIX}/coordinatorStats": {"GET": self._stats},
             f"{PREFIX}/transactionMetadata/{{most}}/{{least}}": {"GET": self._metadata},
             f"{PREFIX}/slowTransactions/{{timeout}}": {"GET": self._slow},
+            f"{PREFIX}/transactionBufferStats/{_TOPIC}": {"GET": self._buffer},
+            f"{PREFIX}/pendingAckStats/{_TOPIC}/{{subscription}}": {"GET": self._pending},
             f"{PREFIX}/transactionInBufferStats/{_TOPIC}/{{most}}/{{least}}": {"GET": self._in_buffer},
             f"{PREFIX}/transactionInPendingAckStats/{_TOPIC}/{{subscription}}/{{most}}/{{least}}": {
                 "GET": self._in_pending
             },
+            f"{PREFIX}/abortTransaction/{{most}}/{{least}}": {"POST": self._abort},
         }
 
     async def _coordinators(self, _call: Call) -> Answer:
@@ -52,35 +58,81 @@ class HttpTransactions:
         return self._coordinator.find(call.number("least")) if call.number("most") == 0 else None
 
     async def _metadata(self, call: Call) -> Answer:
+        if call.number("most") != 0:
+            raise not_found(f"Transaction coordinator with id {call.number('most')} not found!")
         found = self._find(call)
         if found is None:
             why = f"The transaction with this txdID `({call.number('most')},{call.number('least')})`not found "
             raise RefusedError(404, "TransactionNotFound", why)
-        return json_of(_shown(found))
+        return json_of(_shown(found, await self._starts()))
 
     async def _slow(self, call: Call) -> Answer:
         self._check_coordinator(call)
-        return json_of(
-            {f"(0,{one.id})": _shown(one) for one in self._coordinator.slow(call.number("timeout"))}
-        )
+        found, starts = self._coordinator.slow(call.number("timeout")), await self._starts()
+        return json_of({f"(0,{one.id})": _shown(one, starts) for one in found})
+
+    async def _starts(self) -> Starts:
+        """Where each transaction's first message in a topic is, for all that workers have."""
+        found = await self._control.core.transactions()
+        return {(one.id, one.topic): one.start for one in found if one.start is not None}
+
+    async def _abort(self, call: Call) -> Answer:
+        if call.number("most") != 0:
+            raise not_found(f"Transaction coordinator with id {call.number('most')} not found!")
+        await self._coordinator.abort(call.number("least"))
+        return NO_CONTENT
 
     async def _topic(self, call: Call) -> TopicName:
         names = call.names
         name = self._control.name(f"persistent://{names['tenant']}/{names['namespace']}/{names['topic']}")
-        await self._control.check_exists(name)
+        if not await self._control.exists(name):
+            raise not_found(f"Topic not found {name}")
         return name
 
+    async def _buffer(self, call: Call) -> Answer:
+        name = await self._topic(call)
+        where = await self._control.core.position(name.core)
+        open_ones = [one for one in await self._control.core.transactions() if one.topic == name.core and one.start]
+        last = -1 if where.last_seq == lib.NO_PLACE else where.last_seq
+        return json_of({
+            "state": "Ready" if open_ones else "NoSnapshot", "maxReadPosition": f"{where.incarnation}:{last}",
+            "lastSnapshotTimestamps": 0, "ongoingTxnSize": len(open_ones), **self._recovered(),
+            **({"lowWaterMarks": {}} if call.flag("lowWaterMarks") else {}),
+            "totalAbortedTransactions": 0, "snapshotType": "Single",
+        })  # fmt: skip
+
+    async def _pending(self, call: Call) -> Answer:
+        name, subscription = await self._topic(call), call.names["subscription"]
+        if subscription not in await self._control.subscriptions(name):
+            raise not_found(f"{name} not found subscription : {subscription}")
+        took_part = (str(name), subscription)
+        count = sum(took_part in one.subscriptions for one in self._coordinator.open.values())
+        shown = {"state": "Ready" if count else "None", "ongoingTxnSize": count, **self._recovered()}
+        return json_of({**shown, "lowWaterMarks": {}} if call.flag("lowWaterMarks") else shown)
+
+    def _recovered(self) -> dict[str, int]:
+        at_ms = self._coordinator.started_ms
+        return {"recoverStartTime": at_ms, "recoverEndTime": at_ms}
+
     async def _in_buffer(self, call: Call) -> Answer:
-        await self._topic(call)
-        found = self._find(call)
-        return json_of({"aborted": found is not None and found.status == ABORTING})
+        name, id = await self._topic(call), call.number("least") if call.number("most") == 0 else -1
+        shown: dict[str, Any] = {"aborted": self._coordinator.was_aborted(id)}
+        start = (await self._starts()).get((id, name.core))
+        return json_of({"startPosition": start, **shown} if start is not None else shown)
 
     async def _in_pending(self, call: Call) -> Answer:
-        await self._topic(call)
+        name, subscription = await self._topic(call), call.names["subscription"]
+        if subscription not in await self._control.subscriptions(name):
+            raise not_found(f"{name} not found subscription : {subscription}")
         return json_of({})
 
 
-def _shown(transaction: Transaction) -> dict[str, Any]:
+def _shown(transaction: Transaction, starts: Starts) -> dict[str, Any]:
+    def produced(topic: str) -> dict[str, Any]:
+        found: dict[str, Any] = {"aborted": transaction.status == ABORTING}
+        start = starts.get((transaction.id, topic_name(topic).core))
+        return {"startPosition": start, **found} if start is not None else found
+
     acknowledged: dict[str, dict[str, Any]] = {}
     for topic, subscription in sorted(transaction.subscriptions):
         acknowledged.setdefault(topic, {})[subscription] = {}
@@ -89,9 +141,7 @@ def _shown(transaction: Transaction) -> dict[str, Any]:
         "status": transaction.status,
         "openTimestamp": transaction.opened_ms,
         "timeoutAt": transaction.timeout_ms,
-        "producedPartitions": {
-            topic: {"aborted": transaction.status == ABORTING} for topic in sorted(transaction.topics)
-        },
+        "producedPartitions": {topic: produced(topic) for topic in sorted(transaction.topics)},
         "ackedPartitions": acknowledged,
     }
     if transaction.owner:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mq_shards.gateway.pulsar.catalog import (
+    ABORTING,
     COMMITTING,
     OPEN,
     Json,
@@ -120,6 +121,18 @@ class Coordinator:
 
     def find(self, id: int) -> Transaction | None:
         return None if id in self._over else self._all.get(id)
+
+    def was_aborted(self, id: int) -> bool:
+        """Is, or has been a moment ago."""
+        one = self._all.get(id)
+        return one is not None and one.status == ABORTING
+
+    async def abort(self, id: int) -> None:
+        """An administrator's wish, whose ever it is."""
+        one = self.find(id)
+        if one is None:
+            raise not_found(id)
+        await self.end({"id": id, "commit": False, "owner": one.owner})
 
     def figures(self) -> Json:
         """As a real broker's coordinatorStats."""

@@ -327,14 +327,47 @@ def test_figures_of_transactions_are_as_a_real_brokers(server: PulsarServer, joi
     found = get(f"transactionMetadata/0/{txn}")["json"]
     assert (found["txnId"], found["status"], found["timeoutAt"]) == (f"(0,{txn})", "OPEN", 60_000)
     assert found["producedPartitions"] == {whole(topic): {"aborted": False}}
+    before = get(f"transactionBufferStats/public/default/{topic}")["json"]
+    assert (before["state"], before["ongoingTxnSize"], before["maxReadPosition"][-3:]) == ("NoSnapshot", 0, ":-1")
+    start = "{}:{}".format(*send(joined, b"in it", txn))
+    send(joined, b"in it too", txn)
+    found = get(f"transactionMetadata/0/{txn}")["json"]
+    assert found["producedPartitions"] == {whole(topic): {"startPosition": start, "aborted": False}}
+    assert get("slowTransactions/0")["json"][f"(0,{txn})"] == found
+    ongoing = get(f"transactionBufferStats/public/default/{topic}?lowWaterMarks=true")["json"]
+    assert (ongoing["state"], ongoing["ongoingTxnSize"], ongoing["lowWaterMarks"]) == ("Ready", 1, {})
+    assert ongoing["maxReadPosition"] == before["maxReadPosition"], "nothing of it may be read yet"
+    pending = get(f"pendingAckStats/public/default/{topic}/s")["json"]
+    assert (pending["state"], pending["ongoingTxnSize"]) == ("Ready", 1)
     assert found["ackedPartitions"] == {whole(topic): {"s": {}}}
     assert f"(0,{txn})" in get("slowTransactions/0")["json"]
     assert f"(0,{txn})" not in get("slowTransactions/100000")["json"]
-    assert get(f"transactionInBufferStats/public/default/{topic}/0/{txn}")["json"] == {"aborted": False}
+    assert get(f"transactionInBufferStats/public/default/{topic}/0/{txn}")["json"] == {
+        "startPosition": start, "aborted": False,
+    }  # fmt: skip
     assert get(f"transactionInPendingAckStats/public/default/{topic}/s/0/{txn}")["json"] == {}
     assert end(joined, txn) == 0
+    after = get(f"transactionBufferStats/public/default/{topic}")["json"]
+    assert (after["ongoingTxnSize"], after["maxReadPosition"][-2:]) == (0, ":1")
+    for path in ("transactionBufferStats", "pendingAckStats", "transactionInBufferStats"):
+        behind = {"pendingAckStats": "/s", "transactionInBufferStats": "/0/0"}.get(path, "")
+        found = get(f"{path}/public/default/{topic}-none{behind}")
+        assert found == {"status": 404, "json": {"reason": f"Topic not found {whole(topic)}-none"}}
     missing = {"reason": f"The transaction with this txdID `(0,{txn})`not found "}
     assert get(f"transactionMetadata/0/{txn}") == {"status": 404, "json": missing}
+
+
+def test_an_administrator_aborts_a_transaction(server: PulsarServer, joined: Wire, topic: str) -> None:
+    txn = begin(joined)
+    join(joined, txn, topic)
+    send(joined, b"never", txn)
+    send(joined, b"behind it")
+    path = "/admin/v3/transactions/"
+    assert request(server.http, "", "", "POST", f"{path}abortTransaction/0/{txn}")["status"] == 204
+    assert received(joined, 1) == [b"behind it"]
+    found = request(server.http, "", "", "GET", f"{path}transactionInBufferStats/public/default/{topic}/0/{txn}")
+    assert found["json"] == {"aborted": True}
+    assert request(server.http, "", "", "POST", f"{path}abortTransaction/0/{txn}")["status"] == 404
 
 
 def test_a_transaction_that_is_open_for_too_long_is_aborted(joined: Wire, topic: str) -> None:
