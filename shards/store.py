@@ -22,6 +22,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -268,6 +269,18 @@ def _without_gap(shard: int, segments: list[int]) -> list[int]:
     return segments
 
 
+def _spare_of(stock: Stock, found: Mapping[int, Found], manifest: Manifest | None) -> int:
+    """A shard's last segment that waits for its first record goes on waiting, and is not removed only to be made again:
+    its number, or 0. It is none of those that are removed then."""
+    number = max(stock.remove, default=0)
+    if manifest is None or number < max(manifest.segments, default=1) or number <= max(stock.segments, default=0):
+        return 0
+    if manifest.segments.get(number) != 0 or found[number].begun_ns != 0 or found[number].bytes > 0:
+        return 0
+    stock.remove.remove(number)
+    return number
+
+
 def never_written(fd: int) -> bool:
     """A header is the first thing that is written to a segment."""
     size = os.fstat(fd).st_size
@@ -325,6 +338,7 @@ class ShardStore:
         self.path = shard_path(directory, shard)
         self.shard = shard
         self._manifest: Manifest | None = None  # as it was saved last
+        self._spare = 0  # a segment that is listed, and empty: it is made already
         with explained(f"{self.path} cannot be opened"):
             # If it is gone, so are its segments, which `recover` says: the other shards are served nevertheless.
             self.path.mkdir(mode=0o750, exist_ok=True)
@@ -356,12 +370,15 @@ class ShardStore:
 
     def recover(self, refuse: bool = False) -> Recovered:
         with explained(f"{self.path} cannot be read"):
-            meta = Meta.decode(self.path.parent / META, (self.path.parent / META).read_bytes())
-            if any(self.path.glob(f"*{BACK}")):
-                self._put_back()
-            for path in self.path.glob(f"*{BESIDE}"):
-                path.unlink()
-            found = self._find(meta.shards)
+            meta = self._meta
+            names = self._names()
+            if any(name.endswith((BACK, BESIDE)) for name in names):
+                if any(name.endswith(BACK) for name in names):
+                    self._put_back()
+                for path in self.path.glob(f"*{BESIDE}"):
+                    path.unlink()
+                names = self._names()
+            found = self._find(names, meta.shards)
             manifest, why = self._load_manifest()
         # An empty one is what a power failure leaves of that of a new directory.
         if manifest is None and not why and meta.manifests and (found or not (self.path / MANIFEST).exists()):
@@ -370,9 +387,15 @@ class ShardStore:
         if refuse and stock.problems:
             said = "; ".join(stock.problems)
             raise StoreError(f"shard {self.shard} is refused: {said} (--damage serve does without)")
+        self._spare = _spare_of(stock, found, manifest)
         with explained(f"{self.path} cannot be put in order"):
-            self._put_in_order(stock, meta.shards)
-        odd = [f"{name} is odd: nothing in {self.path.name} has such a name" for name in self._odd_names()]
+            if self._put_in_order(stock, meta.shards):
+                names = self._names()
+        odd = [
+            f"{name} is odd: nothing in {self.path.name} has such a name"
+            for name in names
+            if KNOWN_NAME.fullmatch(name) is None
+        ]
         return Recovered(sorted(stock.segments), stock.problems, [*stock.notes, *odd], stock.lost_tail)
 
     def _load_manifest(self) -> tuple[Manifest | None, str]:
@@ -382,17 +405,24 @@ class ShardStore:
         except ManifestError as error:
             return None, str(error)
 
+    @cached_property
+    def _meta(self) -> Meta:
+        meta = self.path.parent / META
+        return Meta.decode(meta, meta.read_bytes())
+
     @property
     def _directory_id(self) -> str:
-        meta = self.path.parent / META
-        return Meta.decode(meta, meta.read_bytes()).id
+        return self._meta.id
 
-    def _find(self, shards: int) -> dict[int, Found]:
+    def _names(self) -> list[str]:
+        return sorted(os.listdir(self._fd))  # noqa: PTH208 - of a descriptor
+
+    def _find(self, names: Sequence[str], shards: int) -> dict[int, Found]:
         found = {}
-        for entry in self.path.iterdir():
-            if (name := SEGMENT_NAME.fullmatch(entry.name)) is None:
+        for text in names:
+            if (name := SEGMENT_NAME.fullmatch(text)) is None:
                 continue
-            if entry.is_symlink() or not entry.is_file():
+            if not stat.S_ISREG(os.lstat(text, dir_fd=self._fd).st_mode):
                 found[int(name[1])] = Found(None, why_foreign="it is not a file")
                 continue
             fd = self.open(int(name[1]))
@@ -404,11 +434,8 @@ class ShardStore:
                 os.close(fd)
         return found
 
-    def _odd_names(self) -> list[str]:
-        return sorted(path.name for path in self.path.iterdir() if KNOWN_NAME.fullmatch(path.name) is None)
-
-    def _put_in_order(self, stock: Stock, shards: int) -> None:
-        """What `stock` says. Whenever this is cut short, the next one finds what it needs."""
+    def _put_in_order(self, stock: Stock, shards: int) -> bool:
+        """What `stock` says; whether there was any. Whenever this is cut short, the next one finds what it needs."""
         for number in stock.aside:
             path = self.path_of(number)
             path.rename(next(free for n in range(1 << 16) if not (free := path.with_suffix(f".odd{n or ''}")).exists()))
@@ -422,9 +449,12 @@ class ShardStore:
         for number in stock.begin:
             begun = stock.segments[number] = time.time_ns()
             durable.save(self.path_of(number), _empty_segment(self.shard, shards, number, begun))
-        if self._manifest is None or self._manifest.segments != stock.segments or stock.remove:
-            self._list_as(dict(stock.segments), stock.remove)
+        listed = stock.segments | ({self._spare: 0} if self._spare else {})
+        changes = self._manifest is None or self._manifest.segments != listed or bool(stock.remove)
+        if changes:
+            self._list_as(listed, stock.remove)
         self._unlink(stock.remove)
+        return changes or bool(stock.aside or stock.back or stock.begin)
 
     def _put_back(self) -> None:
         """Segments that lie beside, all of them: one that is called BACK says so. So each name may be written over."""
@@ -473,6 +503,11 @@ class ShardStore:
         return fd
 
     def create(self, segment: int) -> int:
+        spare, self._spare = self._spare, 0
+        if spare and segment == spare and (fd := self._take_spare(spare)) >= 0:
+            return fd
+        if spare:
+            self.remove(spare)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with explained(f"{self.path_of(segment)} cannot be made"):
             fd = os.open(segment_name(segment), flags, 0o640, dir_fd=self._fd)
@@ -487,6 +522,22 @@ class ShardStore:
                 with contextlib.suppress(OSError):
                     os.unlink(segment_name(segment), dir_fd=self._fd)
                 raise
+        return fd
+
+    def _take_spare(self, segment: int) -> int:
+        """As it was made before the restart: nothing need be durable anew. -1 if it is not empty after all."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.stat(copies_name(segment), dir_fd=self._fd).st_size > 0:
+                return -1
+        fd = self.open(segment)
+        try:
+            if os.fstat(fd).st_size > 0:
+                os.close(fd)
+                return -1
+            self.note_begun()
+        except BaseException:
+            os.close(fd)
+            raise
         return fd
 
     def open_copies(self, segment: int) -> int | None:

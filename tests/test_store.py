@@ -190,6 +190,43 @@ def test_segments_at_the_end_that_were_never_written_to_go(store: ShardStore, co
     assert list(store.recover().segments) == [1]
     os.close(store.create(2))
 
+def test_a_segment_that_waits_for_its_first_record_is_not_made_anew(store: ShardStore) -> None:
+    write_records(store.create(1), 1, BODIES)
+    store.note_begun()
+    os.close(store.create(2))
+    kept = (store.path / "0000000002.log").stat().st_ino, (store.path / "manifest.json").stat()
+    store.close()
+    again = ShardStore(store.path.parent, store.shard)
+    assert again.recover().segments == [1]
+    fd = again.create(2)
+    assert (os.fstat(fd).st_ino, (store.path / "manifest.json").stat().st_mtime_ns) == (kept[0], kept[1].st_mtime_ns)
+    os.close(fd)
+    with pytest.raises(StoreError, match="File exists"):
+        again.create(2)
+    again.close()
+
+
+def test_a_segment_that_waits_in_vain_goes_when_another_is_wanted(store: ShardStore) -> None:
+    os.close(store.create(5))
+    store.close()
+    again = ShardStore(store.path.parent, store.shard)
+    assert not again.recover().segments
+    os.close(again.create(1))
+    assert sorted(path.name for path in store.path.glob("*.log")) == ["0000000001.log"]
+    assert not again.recover().segments
+    again.close()
+
+
+def test_one_with_copies_of_names_is_made_anew(store: ShardStore) -> None:
+    os.close(store.create(1))
+    (store.path / "0000000001.names").write_bytes(b"of another time")
+    store.close()
+    again = ShardStore(store.path.parent, store.shard)
+    assert not again.recover().segments
+    os.close(again.create(1))
+    assert not (store.path / "0000000001.names").exists()
+    again.close()
+
 
 def test_a_damaged_header_is_not_taken_for_a_leftover(store: ShardStore) -> None:
     write_records(store.create(1), 1, BODIES)
