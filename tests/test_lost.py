@@ -23,6 +23,7 @@ from tests.test_worker import (
     BURY,
     DELETE,
     GONE,
+    NONE,
     NOT_FOUND,
     OK,
     PEEK_ID,
@@ -157,6 +158,11 @@ def told(bench: Channels) -> None:
     assert (figures.next, figures.last_time, figures.tag, figures.parts) == (20, 0, 0, 0)
 
 
+def aged(bench: Channels) -> None:
+    for name in (b"t", b"t\nc"):
+        assert ask(bench, lib.MSG_OLDEST, body=name).status == NONE
+
+
 def sought_by_time(bench: Channels) -> None:
     assert seek(bench, TIME, bench.wall - SECOND).status == OK
     assert seek(bench, TIME, bench.wall + SECOND).status == OK
@@ -232,7 +238,7 @@ def wanted(bench: Channels) -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        peeked, told, sought_by_time, scanned, compacted, delivered_by_seq, acknowledged, channel_begun, moved_back,
+        peeked, told, aged, sought_by_time, scanned, compacted, delivered_by_seq, acknowledged, channel_begun, moved_back,
         emptied, deleted, wanted,
     ],
 )  # fmt: skip

@@ -2,6 +2,7 @@
  * asked for, so that no message pays for it. */
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/requests.h"
 
 /* The lowest seq of a list of deliveries and `lowest`, after so many steps at most. */
@@ -30,13 +31,13 @@ static const struct record *oldest_record(struct worker *w, uint32_t topic, cons
     const struct topic *t = topic_at(&w->topics, topic);
     struct heap_entry key;
     if (!channel && goes_to_queue(t))
-        return ready_first(&t->ready, &w->jobs, &key) ? job_record(w, job_at(w, heap_item(key))) : NULL;
+        return ready_first(&t->ready, &w->jobs, &key) ? job_head(w, job_at(w, heap_item(key))) : NULL;
     if (!channel && (t->subscription_count || !t->stream.live)) return NULL;
     uint32_t subscription = channel ? subscription_find(w, topic, channel, bytes) : 0;
     if (channel && !subscription) *status = STATUS_NOT_FOUND;
     if (channel && !subscription) return NULL;
     uint64_t seq = channel ? oldest_of_channel(w, subscription) : stream_next(&t->stream, 0);
-    return seq < t->next_seq ? log_read(shard_of_topic(w, t)->log, stream_place(&t->stream, seq)) : NULL;
+    return seq < t->next_seq ? message_head(w, t, seq) : NULL;
 }
 
 enum outcome oldest(struct worker *w, uint32_t client, const struct message *m) {
