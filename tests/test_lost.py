@@ -238,8 +238,8 @@ def wanted(bench: Channels) -> None:
 @pytest.mark.parametrize(
     "act",
     [
-        peeked, told, aged, sought_by_time, scanned, compacted, delivered_by_seq, acknowledged, channel_begun, moved_back,
-        emptied, deleted, wanted,
+        peeked, told, aged, sought_by_time, scanned, compacted, delivered_by_seq, acknowledged, channel_begun,
+        moved_back, emptied, deleted, wanted,
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("delay", [0, 50])
