@@ -15,7 +15,7 @@ from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
 from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
 from mq_shards.gateway.nats.go_values import ParameterError, boolean, dumps, integer
-from mq_shards.gateway.nats.listings import ListingError, RoutezOptions, SubszOptions
+from mq_shards.gateway.nats.listings import HealthOptions, ListingError, RoutezOptions, SubszOptions
 from mq_shards.gateway.nats.monitoring import Monitoring
 
 MAX_CONNECTIONS: Final = 1024
@@ -72,7 +72,7 @@ class MonitoringHttp:
             return Answer(200, ROOT_PAGE, {"Content-Type": HTML})
         if path == "/healthz":
             self._monitoring.count(counted)
-            status, health = await self._monitoring.healthz()
+            status, health = await self._monitoring.healthz(_health_options(_fields(query)))
             return Answer(status, dumps(health, indented=False), JSON_HEADERS)
         if path == "/raftz":
             return Answer(404, b"No Raft nodes registered", {"Content-Type": TEXT})
@@ -113,6 +113,9 @@ class MonitoringHttp:
         return await self._monitoring.routez(RoutezOptions(not detail and boolean(fields, "subs"), detail))
 
     async def _gatewayz(self, fields: Fields) -> Row:
+        if fields.get("subs", "").lower() != "detail":
+            boolean(fields, "subs")
+        boolean(fields, "accs")
         return listings.gatewayz(await self._monitoring.server(), time.time_ns())
 
     async def _leafz(self, fields: Fields) -> Row:
@@ -136,7 +139,14 @@ class MonitoringHttp:
         return await self._monitoring.accstatz(boolean(fields, "unused"), [])
 
     async def _jsz(self, fields: Fields) -> Row:
-        if boolean(fields, "leader-only"):
+        for name in ("accounts", "streams", "consumers", "direct-consumers", "config"):
+            boolean(fields, name)
+        for name in ("offset", "limit"):
+            integer(fields, name)
+        is_leader = boolean(fields, "leader-only")
+        for name in ("raft", "stream-leader-only"):
+            boolean(fields, name)
+        if is_leader:
             raise ListingError("filtered response: not leader")
         return listings.jsz(await self._monitoring.server(), time.time_ns())
 
@@ -151,6 +161,13 @@ def _fields(query: str) -> Fields:
     for name, value in pairs:
         found.setdefault(name, value)
     return found
+
+
+def _health_options(fields: Fields) -> HealthOptions:
+    for name in ("js-enabled", "js-enabled-only", "js-server-only", "js-meta-only"):
+        boolean(fields, name)
+    account, stream, consumer = (fields.get(name, "") for name in ("account", "stream", "consumer"))
+    return HealthOptions(account, stream, consumer, boolean(fields, "details"))
 
 
 def _state(fields: Fields) -> str:

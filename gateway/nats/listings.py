@@ -37,6 +37,24 @@ class RoutezOptions:
     subscriptions_detail: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class HealthOptions:
+    """Of whose health, and whether each thing that is wrong is listed. Streams and consumers there are none of."""
+
+    account: str = ""
+    stream: str = ""
+    consumer: str = ""
+    details: bool = False
+
+    def refusal(self) -> str:
+        """Empty: that may be asked."""
+        if self.stream and not self.account:
+            return '"account" must not be empty when checking stream health'
+        if self.consumer and not self.stream:
+            return '"stream" must not be empty when checking consumer health'
+        return ""
+
+
 def head(server: Mapping[str, Any], now_ns: int, *names: str) -> Row:
     return {"server_id": server["server_id"], **{name: server[name] for name in names}, "now": instant(now_ns)}
 

@@ -11,7 +11,7 @@ from mq_shards.gateway.calls import AcceptorCalls
 from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import Acceptors, UnavailableError
 from mq_shards.gateway.nats.connz import ConnzOptions, connz
-from mq_shards.gateway.nats.listings import RoutezOptions, SubszOptions
+from mq_shards.gateway.nats.listings import HealthOptions, RoutezOptions, SubszOptions
 from mq_shards.gateway.nats.varz import Served, Usage, varz
 from mq_shards.ringbuf.control import Message
 
@@ -109,8 +109,12 @@ class Monitoring:
         figures = await self._acceptors.figures_of_account(account)
         return listings.account_stat(account, figures.get("members", 0), figures)
 
-    async def healthz(self) -> tuple[int, Row]:
+    async def healthz(self, options: HealthOptions) -> tuple[int, Row]:
         """Whether clients are served: the status of an answer over HTTP, and its body."""
+        if refusal := options.refusal():
+            if options.details:
+                return 400, {"status": "error", "errors": [{"type": "BAD_REQUEST", "error": refusal}]}
+            return 400, {"status": "error", "error": refusal}
         try:
             await self.server(brief=True)
         except UnavailableError:

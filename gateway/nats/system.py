@@ -17,7 +17,7 @@ from mq_shards.gateway.nats import listings
 from mq_shards.gateway.nats.acceptors import UnavailableError
 from mq_shards.gateway.nats.connz import ConnzError, ConnzOptions
 from mq_shards.gateway.nats.go_values import dumps, instant
-from mq_shards.gateway.nats.listings import ListingError, RoutezOptions, SubszOptions
+from mq_shards.gateway.nats.listings import HealthOptions, ListingError, RoutezOptions, SubszOptions
 from mq_shards.gateway.nats.monitoring import Monitoring
 from mq_shards.gateway.reloads import OrderError
 
@@ -163,7 +163,9 @@ class System:
         return await self._monitoring.accstatz(bool(asked.get("include_unused")), asked.get("accounts") or [])
 
     async def _healthz(self, asked: Row) -> Row:
-        status, health = await self._monitoring.healthz()
+        account, stream, consumer = (str(asked.get(name) or "") for name in ("account", "stream", "consumer"))
+        options = HealthOptions(account, stream, consumer, asked.get("details") is True)
+        status, health = await self._monitoring.healthz(options)
         return {**health, "status_code": status}
 
     async def _account_info(self, account: str) -> Row:

@@ -135,7 +135,8 @@ def shape(value: object) -> object:
         "/connz?state=foo", "/connz?sort=foo", "/connz?auth=maybe", "/connz?limit=x", "/connz?cid=x", "/connz?cid=-1",
         "/connz?sort=stop", "/connz?sort=reason&state=any", "/connz?subs=maybe", "/connz?offset=99999999999999999999",
         "/subsz?test=foo.*", "/subsz?subs=x", "/accountz?acc=nobody", "/nonsense", "/raftz", "/routez?subs=x",
-        "/jsz?leader-only=1",
+        "/jsz?leader-only=1", "/jsz?streams=x", "/jsz?limit=x&leader-only=1", "/gatewayz?accs=x", "/healthz?details=x",
+        "/healthz?consumer=c", "/healthz?stream=s&details=1",
     ],
 )  # fmt: skip
 def test_errors_are_those_of_a_nats_server(real: Monitored, monitored: Monitored, path: str) -> None:

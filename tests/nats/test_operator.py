@@ -33,6 +33,7 @@ VIOLATION: Final = b"-ERR 'Authorization Violation'\r\n"
 
 OPERATOR, SIGNER, STRANGER = Operator(), Operator("signer"), Operator("stranger")
 SYSTEM, A, B, C, SMALL, STRICT, OLD = (Account(name) for name in ("SYS", "A", "B", "C", "SMALL", "STRICT", "OLD"))
+CALLING = Account("CALLING")  # a service says who may come, which nobody is
 A_SIGNER, A_SCOPED, B_SIGNER = Account("A signer"), Account("A scoped"), Account("B signer")
 OLD_SIGNER = Account("OLD signer")
 GONE, REVOKED = A.user("gone"), A.user("revoked", iat=1_700_000_000)
@@ -80,6 +81,9 @@ def accounts() -> dict[str, str]:
         C.public: OPERATOR.account(C, {"disallow_bearer": True}, imports=imports(C)),
         SMALL.public: OPERATOR.account(SMALL, {"conn": 1, "subs": 2, "payload": 10}),
         SYSTEM.public: OPERATOR.account(SYSTEM),
+        CALLING.public: OPERATOR.account(
+            CALLING, authorization={"auth_users": [CALLING.user("service")[0].public], "allowed_accounts": ["*"]}
+        ),
         OLD.public: SIGNER.account(
             OLD, version=1, tags=["a:b"], signing_keys=[OLD_SIGNER.public],
             revocations={OLD.user("gone")[0].public: 1_700_000_001},
@@ -178,6 +182,7 @@ GOOD = {
     "of version 1 and a signing key": OLD_SIGNER.user("u12", of=OLD, version=1),
     "of version 1 in an account of version 2": A.user("u13", version=1, src="10.0.0.0/8,127.0.0.0/8"),
     "of version 2 in an account of version 1": OLD.user("u14"),
+    "who is a service that says who may come": CALLING.user("service"),
     "issued after it was revoked": A.user("revoked", iat=1_700_000_002),
 }
 BAD = {
@@ -195,6 +200,7 @@ BAD = {
     "of version 1 and a key that is none of the account's": B_SIGNER.user("b11", of=OLD, version=1),
     "of version 1, signed as version 2": as_signed_by_the_other(OLD.user("b12", version=1), OLD, header=True),
     "of version 2, signed as version 1": as_signed_by_the_other(OLD.user("b13"), OLD, header=False),
+    "about whom a service would have to be asked": CALLING.user("b14"),
     "that says too much for its signing key": A_SCOPED.user("b9", of=A),
 }
 

@@ -238,6 +238,10 @@ class Operator:
             raise JwtError("Account JWT has expired")
         if user.bearer and account.token.nats.get("limits", {}).get("disallow_bearer"):
             raise JwtError("Account does not allow bearer tokens")
+        # A service would have to be asked about the others, which callout.py does only for accounts of a file.
+        asks_about_others = nats_jwt.texts(nats_jwt.block(account.token.nats, "authorization"), "auth_users")
+        if asks_about_others and token.subject not in asks_about_others:
+            raise JwtError("the account's auth callout is not supported")
         if user.connection_types and client.connection_type not in user.connection_types:
             raise JwtError("Connection type not allowed")
         if nats_jwt.is_revoked(nats_jwt.block(account.token.nats, "revocations"), token.subject, token.issued_s):
