@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import signal as signals
+import socket
 import subprocess
 import sys
 import tempfile
@@ -119,10 +120,14 @@ class Member:
 
     def wait(self) -> None:
         until = time.monotonic() + START_SECONDS
+        # A real one may listen for servers after it does for clients.
+        has_routes = not self.conf or "$ROUTE_PORT" in self.conf
         while True:
             assert self.process is not None and self.process.poll() is None, self.said()
             with contextlib.suppress(OSError):
                 Wire(self.port).close()
+                if has_routes:
+                    socket.create_connection(("127.0.0.1", self.route_port), timeout=START_SECONDS).close()
                 return
             assert time.monotonic() < until, self.said()
             time.sleep(0.02)

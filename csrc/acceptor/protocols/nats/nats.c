@@ -291,6 +291,11 @@ static bool started(struct acceptor *a, void *state) {
     return server->walk != NULL && server->remote_walk != NULL && open_first_accounts(server);
 }
 
+static void go_on(struct acceptor *a, void *state) {
+    nats_leave_on(a, state);
+    nats_mesh_tell_on(a, state);
+}
+
 static void freed(struct connection *c) {
     nats_permissions_drop(nats_of(c)->permissions);
     nats_replies_free(nats_of(c)->replies);
@@ -555,7 +560,7 @@ const struct codec nats_codec = {
     .opened = opened,
     .sent = nats_sent,
     .due = nats_due,
-    .go_on = nats_leave_on,
+    .go_on = go_on,
     .closed = closed,
     .freed = freed,
     .mesh_joined = nats_mesh_joined,

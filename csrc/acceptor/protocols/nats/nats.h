@@ -145,6 +145,10 @@ struct nats_peer {
     struct connection_list waiting; /* for a confirmation */
     uint64_t asked, confirmed;
     bool told; /* it has said all that it knew when it came */
+    /* What it is told that has come: of all accounts in turn what clients here want, and then what servers do. */
+    bool is_new, of_servers;
+    uint32_t account;
+    struct subjects_cursor cursor;
 };
 
 /* A route, at the acceptor that has them all and at the others. */
@@ -428,6 +432,8 @@ void nats_wake_route(struct acceptor *a, struct nats_server *server, uint32_t ro
 void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_lost(struct acceptor *a, void *state, uint32_t other);
 void nats_mesh_heard(struct acceptor *a, void *state, uint32_t other, const struct message *message);
+/* Those who have come are told on. */
+void nats_mesh_tell_on(struct acceptor *a, struct nats_server *server);
 bool nats_may_serve(const struct acceptor *a, const void *state);
 /* ... and nobody is told. */
 void nats_forget_remote(struct nats_server *server, struct nats_remote *wanted);

@@ -138,20 +138,55 @@ void nats_mesh_joined(struct acceptor *a, void *state, uint32_t other) {
     struct nats_server *server = state;
     struct nats_peer *peer = &server->peers[other];
     peer->told = false;
-    /* It is told all that there is now, before anything else. */
+    /* It serves nobody until it has been told all that there is now. */
     peer->asked = peer->confirmed = server->told;
     peer->account_count = 0;
-    for (uint32_t n = 1; n < server->account_count; n++) {
-        struct telling t = {a, server, n, other};
-        send_account(a, server, other, n);
-        subjects_each(server->accounts[n].subjects, tell_pattern, &t);
-        if (server->accounts[n].remote != NULL && server->route_count > 0)
-            subjects_each(server->accounts[n].remote, tell_route_pattern, &t);
+    peer->is_new = true;
+    peer->of_servers = false;
+    peer->account = 1;
+    peer->cursor = (struct subjects_cursor){0};
+    for (uint32_t n = 1; n < server->account_count; n++) send_account(a, server, other, n);
+    codec_left(a, server->protocol);
+}
+
+/* That is looked at in a turn. */
+enum { TOLD_AT_ONCE = 2048 };
+
+/* What changes meanwhile it is told as it changes, as all others are. Whether that was the end. */
+static bool tell_some(struct acceptor *a, struct nats_server *server, uint32_t other) {
+    struct nats_peer *peer = &server->peers[other];
+    for (size_t left = TOLD_AT_ONCE; peer->account < server->account_count;) {
+        const struct nats_account *account = &server->accounts[peer->account];
+        struct subjects *subjects = peer->of_servers ? account->remote : account->subjects;
+        struct telling t = {a, server, peer->account, other};
+        if (left == 0) return false;
+        if (subjects == NULL || (peer->of_servers && server->route_count == 0))
+            left--;
+        else if (!subjects_each_from(subjects, &peer->cursor, &left,
+                                     peer->of_servers ? tell_route_pattern : tell_pattern, &t))
+            return false;
+        peer->cursor = (struct subjects_cursor){0};
+        if (peer->of_servers) peer->account++;
+        peer->of_servers = !peer->of_servers;
     }
-    for (uint32_t n = 0; n < NATS_ROUTES; n++)
-        if (server->links[n].connection != NULL && server->links[n].full)
-            send_number(a, server, other, MESH_FULL, BOARD_MAX_ACCEPTORS + n);
-    send_number(a, server, other, MESH_TOLD, 0);
+    return true;
+}
+
+void nats_mesh_tell_on(struct acceptor *a, struct nats_server *server) {
+    for (uint64_t rest = a->mesh_there; rest != 0; rest &= rest - 1) {
+        uint32_t other = first_of(rest);
+        struct nats_peer *peer = &server->peers[other];
+        if (!peer->is_new) continue;
+        if (!tell_some(a, server, other)) {
+            codec_left(a, server->protocol);
+            continue;
+        }
+        peer->is_new = false;
+        for (uint32_t n = 0; n < NATS_ROUTES; n++)
+            if (server->links[n].connection != NULL && server->links[n].full)
+                send_number(a, server, other, MESH_FULL, BOARD_MAX_ACCEPTORS + n);
+        send_number(a, server, other, MESH_TOLD, 0);
+    }
 }
 
 bool nats_may_serve(const struct acceptor *a, const void *state) {
