@@ -52,6 +52,7 @@ Done = Callable[[User | None], None]
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
+    user: str  # the key that it is to have, so that no old answer counts
     client: Client
     done: Done
     ends_ns: int
@@ -71,15 +72,16 @@ class Callout:
         self._server = server
         self._key = Ed25519PrivateKey.generate()
         self._id = _public(nats_nkeys.SERVER, self._key)
-        self._asked: dict[str, _Asked] = {}  # by the key that the user has to have; the first asked is the first to end
+        self._asked: dict[str, _Asked] = {}  # by the last token of the subject for the answer; the first is the oldest
+        self._asked_ever = 0
         self._inbox = f"$SYS._INBOX.{base64.b32encode(os.urandom(10)).decode()}"
         self.client: Final = OwnClient(engine, protocol, watched, content["account"], self._heard)
         self.client.subscribe(f"{self._inbox}.*")
 
     def close(self) -> None:
         """Who is asked about is not let in. Its client is dropped by who has added it."""
-        for user in list(self._asked):
-            self._end(user, None)
+        for token in list(self._asked):
+            self._end(token, None)
 
     # --- whom it is about -------------------------------------------------------------------------------------------
 
@@ -114,9 +116,11 @@ class Callout:
             done(None)
             return
         user = _public(nats_nkeys.USER, Ed25519PrivateKey.generate())
-        self._asked[user] = _Asked(client, done, time.monotonic_ns() + timeout_ns)
+        self._asked_ever += 1
+        token = str(self._asked_ever)
+        self._asked[token] = _Asked(user, client, done, time.monotonic_ns() + timeout_ns)
         request = self._request(user, client, tls, timeout_ns)
-        self.client.publish(SUBJECT, request, f"{self._inbox}.{user[-12:]}")
+        self.client.publish(SUBJECT, request, f"{self._inbox}.{token}")
 
     def wait_ns(self) -> int:
         first = next(iter(self._asked.values()), None)
@@ -125,12 +129,12 @@ class Callout:
     def expire(self) -> None:
         now_ns = time.monotonic_ns()
         while self._asked and next(iter(self._asked.values())).ends_ns <= now_ns:
-            user = next(iter(self._asked))
-            log.info("%s: the service of auth_callout has not answered", self._asked[user].client.remote)
-            self._end(user, None)
+            token = next(iter(self._asked))
+            log.info("%s: the service of auth_callout has not answered", self._asked[token].client.remote)
+            self._end(token, None)
 
-    def _end(self, user: str, found: User | None) -> None:
-        self._asked.pop(user).done(found)
+    def _end(self, token: str, found: User | None) -> None:
+        self._asked.pop(token).done(found)
 
     def _request(self, user: str, client: Client, tls: VerifyingTls | None, timeout_ns: int) -> bytes:
         said = {name: client.options[name] for name in SAID if client.options.get(name)}
@@ -174,15 +178,16 @@ class Callout:
 
     def _heard(self, subject: str, reply: str, body: bytes) -> None:
         del reply
-        end = subject.rpartition(".")[2]
-        user = next((one for one in self._asked if one[-12:] == end), None)
-        if user is None:
-            return  # it came too late
+        token = subject.rpartition(".")[2]
+        asked = self._asked.get(token)
+        if asked is None:
+            return  # it comes too late, or again
         try:
-            self._end(user, self._believed(user, body.decode(errors="replace"), self._asked[user].client))
+            found = self._believed(asked.user, body.decode(errors="replace"), asked.client)
         except JwtError as error:
-            log.warning("%s: auth_callout: %s", self._asked[user].client.remote, error)
-            self._end(user, None)
+            log.warning("%s: auth_callout: %s", asked.client.remote, error)
+            found = None
+        self._end(token, found)
 
     def _believed(self, user: str, text: str, client: Client) -> User:
         """Raises JwtError: it may not come."""
