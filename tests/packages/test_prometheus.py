@@ -64,26 +64,30 @@ def test_prometheus_has_the_figures(programs: tuple[str, str], broker: Broker, t
         f"--web.listen-address=127.0.0.1:{port}",
     ]  # fmt: skip
 
-    def asked(query: str) -> list[dict[str, Any]]:
+    def asked(query: str, what: str = "data") -> Any:  # noqa: ANN401
         address = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
         try:
             with urllib.request.urlopen(address, timeout=60) as answer:
-                found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
+                return json.load(answer)[what]
         except OSError:
-            return []  # it is not there yet
-        return found
+            return None  # it is not there yet
 
     def value(query: str) -> float:
-        return float(asked(query)[0]["value"][1]) if asked(query) else -1
+        found = asked(query)
+        return float(found["result"][0]["value"][1]) if found and found["result"] else -1
 
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             for _ in range(5):
                 api.post(broker.nsq_http_port, f"/pub?topic={topic}", b"hello")
             wait_until(lambda: value(f'mq_shards_topic_published_total{{topic="{topic}"}}') == 5, "it has the topic")
-            wait_until(
-                lambda: 0 < value("histogram_quantile(0.99, mq_shards_publish_seconds_bucket)") < 60, "it has quantiles"
-            )
+            quantile = "histogram_quantile(0.99, sum by (le) (mq_shards_publish_seconds_bucket))"
+            wait_until(lambda: 0 < value(quantile) < 60, "it has quantiles")
+            wait_until(lambda: value(f'mq_shards_topic_oldest_seconds{{topic="{topic}"}}') > 1, "it grows old")
+            wait_until(lambda: value("sum(rate(mq_shards_loop_busy_seconds_total[10s]))") >= 0, "it has rates")
             assert value("up") == 1
+            board = json.loads((ROOT / "deploy" / "grafana.json").read_text())
+            for expression in (target["expr"] for panel in board["panels"] for target in panel["targets"]):
+                assert asked(expression.replace("$instance", ".*"), "status") == "success", expression
         finally:
             process.terminate()
