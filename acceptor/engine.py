@@ -422,6 +422,10 @@ class Engine:
         ends_s = tuple((1 << lib.HISTOGRAM_FIRST_SHIFT + bucket) / 1e9 for bucket in range(len(counts) - 1))
         return Durations(ends_s, tuple(map(int, counts)), int(sum_ns[0]) / 1e9)
 
+    def login_attempts(self) -> Any:  # noqa: ANN401
+        """The struct login_attempts of all processes; not to be used after close()."""
+        return lib.acceptor_logins(self._acceptor)
+
     def records_written(self) -> int:
         """By all workers to their logs; one that starts anew counts anew."""
         lib.acceptor_totals(self._acceptor, self._totals)

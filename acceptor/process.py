@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor import engine
 from mq_shards.acceptor.access.access import Access
+from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.engine import FOREVER, Engine, Upcall, protocol_number
 from mq_shards.acceptor.protocol import Broker, Protocol
 from mq_shards.acceptor.protocols.table import PROTOCOLS
@@ -44,7 +45,7 @@ class AcceptorProcess:
         self._engine.set("max-buffered-bytes", settings["broker"]["max-buffered-bytes"])
         self._engine.set("spin-ns", settings["broker"]["acceptor-spin-us"] * 1000)
         self._watched = Watched()
-        self._access = Access(self._engine.poke, self._engine.listener)
+        self._access = Access(self._engine.poke, self._engine.listener, Attempts(self._engine.login_attempts()))
         self._calls = Calls(self._watched, time.monotonic_ns, expected=start["gateway"])
         identity = start["instance"], start["started_wall_ns"], start["index"], start["acceptors"]
         broker = Broker(*identity, self._calls, control.send, self._watched, self._access)

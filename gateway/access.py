@@ -21,6 +21,7 @@ from typing import Any, Final
 import orjson
 from mq_shards.acceptor.access import rights
 from mq_shards.acceptor.access.access import REFUSED
+from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.access.logins import Logins, Said
 from mq_shards.acceptor.access.rights import RIGHTS, Login, User, Users
 from mq_shards.gateway.calls import AcceptorCalls
@@ -48,7 +49,9 @@ class _Session:
 class HttpAccess:
     """To be made where the event loop runs."""
 
-    def __init__(self, calls: AcceptorCalls, broker_id: str, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, calls: AcceptorCalls, broker_id: str, attempts: Attempts, now_s: Callable[[], float] = time.monotonic
+    ) -> None:  # fmt: skip
         self._loop = loop = asyncio.get_running_loop()
         self.on = False
         self.users = Users()
@@ -56,9 +59,7 @@ class HttpAccess:
         self._now_s = now_s
         self.cookie: Final = f"mq-shards-{broker_id[:16]}"  # two brokers of one host have the same cookies
         self._sessions: OrderedDict[bytes, _Session] = OrderedDict()
-        self._logins = Logins(
-            lambda: self.users, self._poke, loop.call_later, now_s
-        )
+        self._logins = Logins(lambda: self.users, self._poke, loop.call_later, attempts)
         self._refused_logins: Counter[str] = Counter()
         self._refused_actions: Counter[str] = Counter()
 

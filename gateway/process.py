@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor import secure
 from mq_shards.acceptor.access.arrival import Arrival
+from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.engine import Engine
 from mq_shards.gateway import services
 from mq_shards.gateway.access import HttpAccess, HttpLogin
@@ -83,7 +84,7 @@ class GatewayProcess:
         self._calls = AcceptorCalls(start["acceptors"])
         patterns = start["settings"]["nats"]["topics"]
         live = Live(self._calls, patterns) if patterns else None
-        self._access = HttpAccess(self._calls, _broker_id(start, supervisor))
+        self._access = HttpAccess(self._calls, _broker_id(start, supervisor), Attempts(self._engine.login_attempts()))
         self._broker = Broker(engine, self._workers, options.nsq["msg-timeout"], live)
         self._lookupd = Lookupd(
             self._broker,

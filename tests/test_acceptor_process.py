@@ -39,7 +39,7 @@ def test_the_engine_runs_between_commands_that_take_long_and_none_is_lost() -> N
     loop._secure = {}
     loop._more = False
     loop._calls = Calls(Watched(), time.monotonic_ns)
-    loop._access = Access(lambda: None, lambda conn: 0)
+    loop._access = Access(lambda: None, lambda conn: 0, cast(Any, None))
 
     def handle(upcall: Upcall) -> None:
         time.sleep(0.0004)

@@ -16,6 +16,7 @@ from typing import Final
 import orjson
 from mq_shards.acceptor.access import rights
 from mq_shards.acceptor.access.arrival import Arrival
+from mq_shards.acceptor.access.attempts import Attempts
 from mq_shards.acceptor.access.logins import Done, Logins, Said, Timers
 from mq_shards.acceptor.access.rights import Login, User, Users
 from mq_shards.ringbuf.calls import Asked, Calls
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Access:
-    def __init__(self, poke: Callable[[], None], listener_of: Callable[[int], int]) -> None:
+    def __init__(self, poke: Callable[[], None], listener_of: Callable[[int], int], attempts: Attempts) -> None:
         """`listener_of`: by which a connection came."""
         self.on = False  # there are users
         self.users = Users()
@@ -37,7 +38,7 @@ class Access:
         self._open: set[int] = set()  # those where nobody has to be anybody
         self._plain: set[int] = set()  # those that are not encrypted from the first byte
         self.timers: Final = Timers()
-        self.logins: Final = Logins(lambda: self.users, poke, self.timers.call_later)
+        self.logins: Final = Logins(lambda: self.users, poke, self.timers.call_later, attempts)
         self._said_at = -SAID_S
         self._refused_logins: Counter[str] = Counter()
         self._refused_actions: Counter[str] = Counter()

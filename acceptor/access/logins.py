@@ -3,7 +3,7 @@ was wrong.
 
     logins.prove(Said(token="..."), "10.0.0.1:40960", done)    done(Login) or done(None), now or later
 
-Owns the comparison of passwords (on threads) and the table of addresses. Whoever waits for too long is refused unseen.
+Owns the comparison of passwords (on threads) and who waits for it. Whoever waits for too long is refused unseen.
 """
 
 from __future__ import annotations
@@ -67,14 +67,13 @@ class Logins:
     """Not for use by several threads. `poke` is called on one of its own when settle() has something to do."""
 
     def __init__(
-        self, users: Callable[[], Users], poke: Callable[[], None], call_later: CallLater,
-        now_s: Callable[[], float] = time.monotonic,
+        self, users: Callable[[], Users], poke: Callable[[], None], call_later: CallLater, attempts: Attempts
     ) -> None:  # fmt: skip
         self._users = users
         self._call_later = call_later
         self._secrets = Secrets(poke)
         self._waiting = 0
-        self.attempts: Final = Attempts(now_s)
+        self._attempts = attempts
 
     def prove(self, said: Said, address: str, done: Done) -> None:
         """`address`: HOST:PORT, or "" where there is none."""
@@ -87,7 +86,7 @@ class Logins:
         elif said.user:
             self._prove_password(said, address, done)
         else:
-            self._later(self.attempts.failed(address), partial(done, None))
+            self._later(self._attempts.failed(address), partial(done, None))
 
     def _prove_password(self, said: Said, address: str, done: Done) -> None:
         user = self._users().by_name.get(said.user)
@@ -95,13 +94,13 @@ class Logins:
         if login is not None and self._secrets.is_known(login.by, said.password):
             done(login)
             return
-        wait_s = self.attempts.begin(address)
+        wait_s = self._attempts.begin(address)
         if wait_s is None or self._waiting >= MAX_WAITING:
             self._later(0.0, partial(done, None))
             return
 
         def compared(right: bool) -> None:
-            self.attempts.end(address, right=right and login is not None)
+            self._attempts.end(address, right=right and login is not None)
             # Users may have changed meanwhile.
             done(self._users().again(login) if right and login is not None else None)
 

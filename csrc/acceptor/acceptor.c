@@ -635,6 +635,10 @@ void acceptor_loop(const struct acceptor *a, bool of_worker, uint32_t index, str
     for (uint32_t n = 0; n < BOARD_STALLS; n++) out->stalls[n] = read_of(&loop->stalls[n]);
 }
 
+struct login_attempts *acceptor_logins(struct acceptor *a) {
+    return &a->board->logins;
+}
+
 size_t acceptor_buffered_bytes(const struct acceptor *a) {
     return a->blocks.taken_bytes;
 }

@@ -206,6 +206,8 @@ void acceptor_loop(const struct acceptor *a, bool of_worker, uint32_t index, str
 void acceptor_worker_totals(const struct acceptor *a, uint32_t worker, struct broker_totals *out);
 /* How long what a worker measures took (enum board_duration): HISTOGRAM_BUCKETS counts, and the sum. */
 void acceptor_durations(const struct acceptor *a, uint32_t worker, uint32_t what, uint64_t *counts, uint64_t *sum_ns);
+/* Those of all processes; as long as this is there. */
+struct login_attempts *acceptor_logins(struct acceptor *a);
 /* What the connections hold of commands that are not complete, and of replies. */
 size_t acceptor_buffered_bytes(const struct acceptor *a);
 /* For each worker a number that rises when a topic or a subscription is made or deleted there, and begins anew with its

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/login_attempts.h"
 #include "base/time_histogram.h"
 
 #define BOARD_MAX_ACCEPTORS 64
@@ -88,6 +89,7 @@ struct board {
     _Alignas(64) struct rate_bucket rates[BOARD_RATES];
     struct acceptor_board acceptors[BOARD_MAX_ACCEPTORS];
     struct worker_board workers[BOARD_MAX_WORKERS];
+    struct login_attempts logins; /* any process writes to it */
 };
 
 #endif

@@ -42,6 +42,7 @@ bool board_format(int fd) {
     struct board *board = board_map(fd);
     if (!board) return false;
     atomic_store(&board->next_id, 1);
+    login_attempts_format(&board->logins, 0);
     munmap(board, sizeof *board);
     return true;
 }

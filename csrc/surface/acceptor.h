@@ -106,6 +106,7 @@ void acceptor_totals(const struct acceptor *a, struct broker_totals *out);
 void acceptor_loop(const struct acceptor *a, bool of_worker, uint32_t index, struct loop_figures *out);
 void acceptor_worker_totals(const struct acceptor *a, uint32_t worker, struct broker_totals *out);
 void acceptor_durations(const struct acceptor *a, uint32_t worker, uint32_t what, uint64_t *counts, uint64_t *sum_ns);
+struct login_attempts *acceptor_logins(struct acceptor *a);
 size_t acceptor_buffered_bytes(const struct acceptor *a);
 void acceptor_catalog_versions(const struct acceptor *a, uint64_t *out);
 

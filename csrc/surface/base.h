@@ -12,6 +12,22 @@ uint32_t crc32c_extend(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_extend_portable(uint32_t crc, const void *data, size_t bytes);
 uint32_t crc32c_advance(uint32_t state, uint64_t bytes);
 
+/* == base/login_attempts == */
+
+#define LOGIN_SOURCES      ...
+#define LOGIN_FREE         ...
+#define LOGIN_FIRST_MS     ...
+#define LOGIN_LONGEST_MS   ...
+#define LOGIN_PATIENCE_MS  ...
+#define LOGIN_FORGOTTEN_MS ...
+
+struct login_attempts {
+    ...;
+};
+void login_attempts_format(struct login_attempts *all, uint64_t seed);
+int64_t login_attempt_begin(struct login_attempts *all, const char *source, size_t bytes, uint64_t now_ns);
+void login_attempt_right(struct login_attempts *all, const char *source, size_t bytes);
+
 /* == base/s2 == */
 
 int64_t s2_decoded_bytes(const uint8_t *block, size_t bytes);

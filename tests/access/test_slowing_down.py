@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import select
 import socket
 from pathlib import Path
 
 from tests.access.broker import BOSS, CLERK, HOST, PATIENCE_S, SHOP, guarded
+from tests.servers import wait_until
 
 ATTACKERS = {"http": "127.0.0.5", "nats": "127.0.0.6", "nsq": "127.0.0.7"}
 GUESSES = 40
@@ -42,6 +44,31 @@ def test_guesses_wait_and_others_do_not(tmp_path: Path) -> None:
         token = f"GET /v1/topics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {SHOP.token}\r\n\r\n".encode()
         with contextlib.closing(guess(broker.ports["http"], token, ATTACKERS["http"])) as client:
             assert client.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_guesses_by_several_protocols_and_processes_are_counted_together(tmp_path: Path) -> None:
+    attacker = "127.0.0.8"
+    with guarded(tmp_path, (BOSS, SHOP), "--acceptors=2") as broker, contextlib.ExitStack() as stack:
+        secret = b"wrong-token"
+        nsq = b"  V2AUTH\n" + len(secret).to_bytes(4, "big") + secret
+
+        def guesses(count: int) -> list[socket.socket]:
+            made = [guess(broker.ports["nsq"], nsq, attacker) for _ in range(count)]
+            return [stack.enter_context(contextlib.closing(one)) for one in made]
+
+        clients = guesses(GUESSES)
+        seen: set[int] = set()
+
+        def have_begun() -> bool:
+            seen.update(n for n, one in enumerate(clients) if n not in seen and answered(one))
+            return len(seen) >= 7
+
+        wait_until(have_begun, "some were refused, and the others wait", 60)
+        http = b"GET /v1/topics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong\r\n\r\n"
+        with contextlib.closing(guess(broker.ports["http"], http, attacker)) as client:
+            assert select.select([client], [], [], 2.0)[0] == [], "it waits behind those of the acceptors"
+        with contextlib.closing(guess(broker.ports["http"], http, "127.0.0.9")) as client:
+            assert client.recv(100).startswith(b"HTTP/1.1 401"), "who comes from elsewhere does not"
 
 
 def answered(client: socket.socket) -> bool:
