@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "base/entries.h"
 #include "log/records.h"
-#include "pipeline/entries.h"
 
 static const char version[] = "NATS/1.0\r\n";
 enum { VERSION_BYTES = sizeof version - 1, END_BYTES = 2 };

@@ -2,7 +2,7 @@
  * brings of each message (csrc/ringbuf/message.h).
  *
  * As NATS writes headers, so that its clients see them, where names and values can be written so; else as
- * csrc/pipeline/entries.h has Spark's. The columns are believed as far as their buffers go. Keeps nothing, allocates nothing.
+ * csrc/base/entries.h has Spark's. The columns are believed as far as their buffers go. Keeps nothing, allocates nothing.
  */
 #ifndef MQ_CONTENTS_H
 #define MQ_CONTENTS_H

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/entries.h"
 #include "base/hex.h"
 #include "log/log.h"
 #include "log/records.h"
-#include "pipeline/entries.h"
 
 enum { MS_NS = 1000000, US_NS = 1000 };
 

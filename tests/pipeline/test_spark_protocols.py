@@ -17,7 +17,7 @@ from tests.nsq.servers import HOST
 from tests.nsq.wire import Wire as NsqWire
 from tests.pipeline.broker import Broker, broker_in
 from tests.pulsar.test_batches import COMPRESSIONS, send_batch
-from tests.pulsar.wire import Wire, batch_with, entry_of, metadata, send_frame
+from tests.pulsar.wire import Wire, batch_with, entry_of, metadata, metadata_of, send_frame
 from tests.servers import free_port
 
 
@@ -118,3 +118,15 @@ def test_what_is_archived_and_replayed_is_each_message_of_each_batch_once(
     assert [bytes(row.body) for row in again] == sent
     kept = [{name: value for name, value in row.attributes.items() if name != "ttr_ms"} for row in archived]
     assert [{name: row.attributes.get(name) for name in of} for row, of in zip(again, kept, strict=True)] == kept
+    # And what was a key or a property of Pulsar's is one again.
+    with Wire(ports.pulsar) as wire:
+        wire.connect().subscribe("again", initialPosition=1)
+        wire.flow(len(sent))
+        for frame, of in zip(wire.messages(len(sent)), kept, strict=True):
+            found = metadata_of(frame)
+            assert found.partition_key == of.get("key", "")
+            ours = ("key", "key_encoding", "ordering_key", "event_time_ms", "null_value", "pri", "delay_ms")
+            said = {one.key: one.value for one in found.properties}
+            assert {name: said.get(name) for name in of if name not in ours and "." not in name} == {
+                name: value for name, value in of.items() if name not in ours and "." not in name
+            }

@@ -36,6 +36,46 @@ def test_what_nsq_publishes_is_a_message_of_mq_shards(server: PulsarServer, wire
     assert abs(found.publish_time - before_ms) < 10_000
 
 
+HEADERS = b"""NATS/1.0\r
+trace: abc\r
+key: k\r
+ordering_key: o\r
+event_time_ms: 1700000000001\r
+property.key: of the client\r
+property.other: as it is\r
+key_encoding: none\r
+pri: 5\r
+long: %s\r
+\r
+""" % (b"x" * 300)
+
+
+def test_what_others_say_in_headers_pulsars_consumers_get_as_properties() -> None:
+    """A key and a time as what they are; with the hash and checksum of what is delivered."""
+    port = free_port()
+    with (
+        running(listen=[f"nats://127.0.0.1:{port}"], settings=["nats.topics=bound.>"]) as server,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as publisher,
+        Wire(server.port).connect() as wire,
+    ):
+        wire.subscribe("bound.t")
+        wire.flow(10)
+        for headers, body in ((HEADERS, b"body"), (b"NATS/1.0\r\nnull_value: true\r\n\r\n", b""), (b"", b"none")):
+            head = b"HPUB bound.t %d %d\r\n" % (len(headers), len(headers) + len(body))
+            publisher.sendall(b"CONNECT {\"headers\":true}\r\n")
+            publisher.sendall((head if headers else b"PUB bound.t 4\r\n") + headers + body + b"\r\n")
+        first, second, third = wire.messages(3)
+    assert [payload_of(frame) for frame in (first, second, third)] == [b"body", b"", b"none"]
+    found = metadata_of(first)
+    assert (found.producer_name, found.partition_key, found.ordering_key) == ("mq-shards", "k", b"o")
+    assert (found.event_time, found.partition_key_b64_encoded) == (1_700_000_000_001, False)
+    assert {one.key: one.value for one in found.properties} == {
+        "trace": "abc", "key": "of the client", "property.other": "as it is", "key_encoding": "none", "long": "x" * 300,
+    }  # fmt: skip
+    assert metadata_of(second).null_value and not metadata_of(second).properties
+    assert not metadata_of(third).properties
+
+
 def test_a_message_is_delivered_when_its_time_has_come(wire: Wire, topic: str) -> None:
     wire.producer(topic)
     wire.subscribe(topic, kind=1)

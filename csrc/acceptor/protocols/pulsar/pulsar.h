@@ -4,6 +4,7 @@
  *   pulsar.c            frames in, commands to who does them; the life of a connection; what Python says of it
  *   pulsar_producer.c   SENDs and their receipts
  *   pulsar_consumer.c   what a worker pushes, and what becomes of it
+ *   pulsar_foreign.c    messages that others published
  *   pulsar_rates.c      how fast producers may publish, and consumers be sent messages
  *   pulsar_clock.c      keep-alive
  *   pulsar_table.c      the producers and the consumers of a connection
@@ -228,6 +229,18 @@ void pulsar_consumer_lose(struct acceptor *a, struct connection *c, struct pulsa
 void pulsar_tell_permits(struct acceptor *a, struct connection *c, const struct pulsar_consumer *consumer,
                          uint64_t permits);
 int64_t pulsar_call_consumer(struct acceptor *a, struct connection *c, const char *what, const struct codec_call *call);
+
+/* --- pulsar_foreign.c ---------------------------------------------------------------------------------------------- */
+
+/* A message that was not published as an entry. */
+struct pulsar_foreign {
+    uint64_t seq, time_ns;
+    uint32_t tag; /* of its headers */
+    struct pulsar_bytes headers, body;
+};
+/* What stands before its body, at most; and that: magic, checksum and metadata. */
+size_t pulsar_foreign_bytes(const struct pulsar_foreign *of);
+uint8_t *pulsar_put_foreign(uint8_t *out, const struct pulsar_foreign *of);
 
 /* --- pulsar_rates.c ------------------------------------------------------------------------------------------------ */
 

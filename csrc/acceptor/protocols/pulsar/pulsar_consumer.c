@@ -3,10 +3,6 @@
 
 #include <stdlib.h>
 
-#include "base/crc32c.h"
-
-static const char FOREIGN[] = "mq-shards"; /* the producer of what came by another protocol */
-
 static struct pulsar_consumer *consumer_of(const struct connection *c, uint64_t id) {
     struct pulsar_consumer *consumer = pulsar_table_find(&pulsar_of(c)->consumers, id);
     return consumer != NULL && consumer->open ? consumer : NULL;
@@ -130,7 +126,9 @@ struct delivery {
     uint32_t word_count;
     bool is_pulsar;
     uint32_t key_hash, parts;
-    struct pulsar_bytes entry; /* or another protocol's body */
+    struct pulsar_bytes entry;  /* or another protocol's body, ... */
+    struct pulsar_bytes others; /* ... and its headers, */
+    uint32_t tag;               /* of this kind */
 };
 
 static void split(const struct message *message, struct delivery *out) {
@@ -150,7 +148,11 @@ static void split(const struct message *message, struct delivery *out) {
         out->is_pulsar = headers.tag == HEADERS_PULSAR;
         out->key_hash = headers.key_hash;
         if (out->is_pulsar) out->parts = headers.parts;
-        if (!out->is_pulsar) at += headers.bytes;
+        out->tag = headers.tag;
+        if (!out->is_pulsar) {
+            out->others = (struct pulsar_bytes){at, at + headers.bytes};
+            at += headers.bytes;
+        }
     }
     out->entry = (struct pulsar_bytes){at, end};
 }
@@ -179,22 +181,6 @@ static uint8_t *put_message(uint8_t *out, const struct pulsar_consumer *consumer
 }
 
 enum { MESSAGE_BYTES = PULSAR_FRAME_HEAD + 2 * PULSAR_COMMAND_BYTES + PULSAR_ACK_WORDS * (PULSAR_VARINT_BYTES + 1) };
-enum { FOREIGN_BYTES = 2 + 4 + 4 + PULSAR_COMMAND_BYTES };
-
-/* Magic, checksum and metadata of what another protocol's producer sent, which comes behind them. */
-static uint8_t *put_foreign(uint8_t *out, const struct delivery *d) {
-    uint8_t *size = out + 2 + 4, *metadata = size + 4;
-    uint8_t *end = pulsar_put_varint(pulsar_put_varint(metadata, PULSAR_TAG(1, PULSAR_BYTES)), sizeof FOREIGN - 1);
-    memcpy(end, FOREIGN, sizeof FOREIGN - 1);
-    end = pulsar_put_number(end + sizeof FOREIGN - 1, 2, d->message->seq);
-    end = pulsar_put_number(end, 3, d->message->time_ns / 1000000);
-    out[0] = 0x0e;
-    out[1] = 0x01;
-    pulsar_put_be32(size, (uint32_t)(end - metadata));
-    uint32_t crc = crc32c_extend(0, size, (size_t)(end - size));
-    pulsar_put_be32(out + 2, crc32c_extend(crc, d->entry.at, pulsar_length(d->entry)));
-    return end;
-}
 
 /* How many permits it takes. */
 static uint64_t parts_left(const struct delivery *d) {
@@ -228,15 +214,17 @@ static void deliver(struct acceptor *a, struct connection *c, struct pulsar_cons
         mark(c, consumer);
         return;
     }
-    bool full = output_bytes(&c->out) > 0 && output_bytes(&c->out) + MESSAGE_BYTES + FOREIGN_BYTES + bytes > PUSH_BYTES;
+    const struct pulsar_foreign foreign = {message->seq, message->time_ns, d.tag, d.others, d.entry};
+    size_t most = MESSAGE_BYTES + bytes + (d.is_pulsar ? 0 : pulsar_foreign_bytes(&foreign));
+    bool full = output_bytes(&c->out) > 0 && output_bytes(&c->out) + most > PUSH_BYTES;
     if (full && !c->choked && c->filter == NULL) {
         socket_flush(a, c);
         if (c->closed) return;
     }
-    uint8_t *room = socket_room(a, c, MESSAGE_BYTES + FOREIGN_BYTES + bytes);
+    uint8_t *room = socket_room(a, c, most);
     if (room == NULL) return;
     uint8_t *command = room + PULSAR_FRAME_HEAD, *behind = put_message(command, consumer, &d);
-    uint8_t *end = d.is_pulsar ? behind : put_foreign(behind, &d);
+    uint8_t *end = d.is_pulsar ? behind : pulsar_put_foreign(behind, &foreign);
     if (bytes > 0) memcpy(end, d.entry.at, bytes);
     end += bytes;
     pulsar_put_be32(room, (uint32_t)(end - room - 4));

@@ -1,5 +1,5 @@
 /* See entries.h. */
-#include "pipeline/entries.h"
+#include "base/entries.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* What the headers of a message say, as names and values: entries of Spark's `attributes`. They lie where they were written;
+/* What the headers of a message say, as names and values: entries of Spark's `attributes`, a Pulsar consumer's properties. They lie where they were written;
  * nothing is copied, nothing allocated, nothing believed.
  */
 #ifndef MQ_ENTRIES_H
