@@ -11,9 +11,10 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import greenstalk
@@ -139,6 +140,7 @@ def test_the_second_time_only_what_is_new_is_copied(tmp_path: Path) -> None:
         assert client.stats_tube("t")["current-jobs-ready"] == 501
 
 
+@pytest.mark.long
 def test_a_backup_that_is_killed_leaves_the_one_before(tmp_path: Path) -> None:
     data, to = tmp_path / "data", tmp_path / "backup"
     with broker_of(data, *OPTIONS) as (_, client):
@@ -197,6 +199,83 @@ def small(tmp_path: Path) -> Path:
         for n in range(10):
             client.put(b"%d" % n)
     return tmp_path
+
+
+def dies(work: Callable[[], object], calls: int) -> bool:
+    """In a process that ends, as by kill -9, at its so many-th call of a function. False: it was done before that."""
+    pid = os.fork()
+    if pid == 0:
+        left = calls
+
+        def count(*_: object) -> None:
+            nonlocal left
+            left -= 1
+            if left <= 0:
+                os._exit(9)
+
+        sys.setprofile(count)
+        try:
+            work()
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status) == 9
+
+
+def points(work: Callable[[], object], count: int) -> list[int]:
+    """So many calls of functions, from the first to the last, at which it may die. It is not done here."""
+    last = 1
+    while dies(work, last):
+        last *= 2
+    return [1 + last * n // count for n in range(count)]
+
+
+def tree_of(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_restore_that_dies_anywhere_has_made_nothing_or_all(small: Path) -> None:
+    backups.make(small / "data", small / "backup")
+    restore(small / "backup", small / "whole")
+    whole = tree_of(small / "whole")
+    places = points(lambda: restore(small / "backup", small / "measured"), 8)
+    died = 0
+    for n, calls in enumerate(places):
+        to = small / f"restored-{n}"
+        died += dies(lambda to=to: restore(small / "backup", to), calls)  # type: ignore[misc]
+        if not to.exists():
+            restore(small / "backup", to)
+        assert tree_of(to) == whole
+        assert not to.with_name(to.name + ".restoring").exists()
+    assert died > len(places) // 3
+
+
+def test_a_backup_that_dies_anywhere_leaves_the_one_before_or_is_whole(small: Path) -> None:
+    """And the next goes on from it."""
+    data, kept = small / "data", small / "kept"
+    backups.make(data, kept)
+    restore(kept, small / "before")
+    segment = next(data.glob("shard-*/*.log"))
+    with broker_of(data, *OPTIONS) as (_, client):
+        for n in range(10):
+            client.put(b"more %d" % n)
+    backups.make(data, small / "other")
+    restore(small / "other", small / "after")
+    may_be = [tree_of(small / "before"), tree_of(small / "after")]
+    assert may_be[0] != may_be[1] and segment.exists()
+    shutil.copytree(kept, small / "measured")
+    places = points(lambda: backups.make(data, small / "measured"), 6)
+    found = []
+    for n, calls in enumerate(places):
+        to = small / f"backup-{n}"
+        shutil.copytree(kept, to)
+        dies(lambda to=to: backups.make(data, to), calls)  # type: ignore[misc]
+        restore(to, small / f"restored-{n}")
+        found.append(may_be.index(tree_of(small / f"restored-{n}")))
+        backups.make(data, to)
+        restore(to, small / f"again-{n}")
+        assert tree_of(small / f"again-{n}") == may_be[1]
+    assert found == sorted(found) and 0 in found
 
 
 def test_what_was_changed_in_a_backup_is_not_restored(small: Path) -> None:
