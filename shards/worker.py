@@ -214,7 +214,14 @@ class Worker:
                     f"shard {shard}, segment {at.segment}, offset {at.offset}: a record of kind {at.kind}, which a "
                     f"later release wrote: {WHAT_TO_DO}"
                 )
-            raise OSError(ffi.errno, f"shard {shard} cannot be cut where it ends: {os.strerror(ffi.errno)}")
+            why = os.strerror(ffi.errno)
+            raise StoreError(f"shard {shard} can neither be cut nor overwritten where it ends: {why}")
+        if found.uncut:
+            log.warning(
+                "shard %d, segment %d cannot be cut where it ends (%s): zeros are written there, and the next is begun",
+                shard, found.uncut, os.strerror(found.uncut_errno),
+            )  # fmt: skip
+            found.uncut = 0
         if recovered.lost_tail:
             lib.worker_skip(self._worker, shard, recovered.lost_tail)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import random
 import struct
@@ -664,3 +666,28 @@ def test_the_last_second_of_a_job_ends_a_wait_that_began_before_it(bench: Bench)
     assert (answer.slot, answer.status) == (slot, DEADLINE_SOON)
     assert bench.ask(TOUCH, id=SHARDS).status == OK
     assert bench.ask(RESERVE).status == TIMED_OUT
+
+
+def test_a_segment_that_cannot_be_cut_where_it_ends_is_overwritten_and_the_log_goes_on(bench: Bench) -> None:
+    """As a file system may answer whose last block cannot be read."""
+    first = bench.ask(PUBLISH, topic=1, id=4, body=b"whole")
+    assert first.status == OK
+    bench.stop()
+    (number, fd), *others = bench.segments[0]
+    content = os.pread(fd, 1 << 20, 0).rstrip(b"\0")
+    uncut = os.memfd_create("uncut", os.MFD_ALLOW_SEALING)
+    os.write(uncut, content.ljust(-(-len(content) // 8) * 8, b"\0") + b"torn" * 30_000)
+    fcntl.fcntl(uncut, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    os.close(fd)
+    bench.segments[0] = [(number, uncut), *others]
+    for n in range(2):
+        bench.start()
+        assert (bench.found.uncut, bench.found.uncut_errno) == (number, errno.EPERM)
+        assert bench.found.damages == (n == 0), "it is torn once"
+        bench.open("a", 1)
+        bench.send(WATCH, 1, topic=1)
+        assert bench.ask(PUBLISH, topic=1, id=8 + 4 * n, body=b"behind").status == OK
+        assert lib.worker_active_segment(bench.worker, 0) == number + 1
+        assert [bench.ask(RESERVE).body for _ in range(2 + n)] == [b"whole"] + [b"behind"] * (1 + n)
+        bench.stop()
+    bench.start()

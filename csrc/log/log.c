@@ -144,6 +144,21 @@ static bool cut(int fd, uint64_t offset) {
     return rc == 0;
 }
 
+/* Zeros from an offset on. False with errno. */
+static bool erase(int fd, uint64_t offset) {
+    static const uint8_t zeros[1 << 16];
+    struct stat status;
+    if (fstat(fd, &status) < 0) return false;
+    for (uint64_t size = (uint64_t)status.st_size; offset < size;) {
+        /* The rest of a page first: whole ones are written without being read. */
+        uint64_t most = sizeof zeros - offset % READS_PAGE, left = size - offset;
+        ssize_t written = pwrite(fd, zeros, left < most ? left : most, (off_t)offset);
+        if (written < 0 && errno != EINTR) return false;
+        if (written > 0) offset += (uint64_t)written;
+    }
+    return true;
+}
+
 /* The header of a segment that has just become active goes out with its first records. */
 static void stage_header(struct log *log, uint32_t previous_end, uint64_t now_wall_ns) {
     assert(log->to == 0 && log->base == 0);
@@ -549,7 +564,11 @@ bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {
     assert(s != NULL && offset >= LOG_HEADER_BYTES && offset % 8 == 0);
     if (offset > s->capacity) offset = s->capacity & ~(uint64_t)7; /* it was larger than usual, and is not any more */
     assert(s != log->current || log->to == 0);
-    if (!cut(s->fd, offset)) return false;
+    if (!cut(s->fd, offset)) {
+        s->uncut = errno;
+        s->is_old = true;
+        if (!erase(s->fd, offset)) return false;
+    }
     s->end = offset;
     s->allocated = offset;
     s->end_known = true;
@@ -562,6 +581,11 @@ bool log_truncate(struct log *log, uint32_t segment, uint64_t offset) {
         copies_close(&s->copies);
     }
     return true;
+}
+
+int log_uncut(const struct log *log, uint32_t segment) {
+    const struct segment *s = segment_find(log, segment);
+    return s != NULL ? s->uncut : 0;
 }
 
 /* --- what there is ------------------------------------------------------------------------------------------------ */

@@ -174,8 +174,11 @@ static inline uint64_t record_stride(const struct record *r) {
  * goes on behind it, in a new segment. */
 int log_scan(const struct log *log, uint32_t segment, uint64_t *offset, const struct record **record, uint64_t *bad);
 /* Cuts a segment at recovery where log_scan said that it ends, so that nothing stale can follow what is appended.
- * False with errno if the file cannot be cut. */
+ * If the file cannot be cut (XFS reads its last block for that, which may fail), zeros are written there instead, and the log goes on
+ * in a new segment: log_uncut. False with errno if that fails too. */
 bool log_truncate(struct log *log, uint32_t segment, uint64_t offset);
+/* The errno of it; 0: the segment was cut. */
+int log_uncut(const struct log *log, uint32_t segment);
 
 /* 0: there is none. */
 uint32_t log_first_segment(const struct log *log);

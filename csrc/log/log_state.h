@@ -13,6 +13,7 @@ struct segment {
     bool header_damaged; /* it was, when the segment was added */
     bool copied;         /* written through the mapping */
     bool is_old;         /* of a version that is not written any more */
+    int uncut;           /* why it could not be cut at recovery */
     bool end_known;      /* `end` is where records end, and nothing stale lies beyond it */
     uint64_t capacity;
     uint64_t end;       /* written up to here */

@@ -403,6 +403,8 @@ bool shard_replay(struct worker *w, struct shard *s, struct replay *out) {
             return false;
         }
         if (!cut || !log_truncate(s->log, n, end)) return false;
+        int why = log_uncut(s->log, n);
+        if (why) out->uncut = n, out->uncut_errno = why;
     }
     replay_unreferenced(w, s, NULL);
     s->heals = s->damaged;

@@ -209,6 +209,8 @@ struct replay {
     uint32_t damages;         /* seen */
     struct damage damage[64]; /* the first of them */
     struct unknown unknown;
+    uint32_t uncut; /* the last segment that could not be cut where it ends, and why; 0: all could */
+    int uncut_errno;
 };
 /* Replays all segments into memory (jobs get a state, but no place in a queue yet) and cuts them where they end. False
  * with errno if one cannot be cut; EPROTO: `unknown` says where there is a record of a kind that is not known. */

@@ -18,6 +18,8 @@ struct replay {
     uint32_t damages;
     struct damage damage[64];
     struct unknown unknown;
+    uint32_t uncut;
+    int uncut_errno;
 };
 
 #define WORKER_CONTROL       ...
