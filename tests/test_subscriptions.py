@@ -348,6 +348,44 @@ def test_a_delayed_message_before_the_first_channel_is_deferred_in_it_after_a_re
     assert delivered(bench.turn(2)) == [(id, 1)]
 
 
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("hours", [1, 0, -1], ids=["set back", "right", "set forward"])
+@pytest.mark.parametrize("how", ["published", "requeued", "before the channel"])
+def test_what_is_deferred_waits_no_longer_than_was_left_whatever_the_clock_was_set_to(
+    bench: Channels, how: str, hours: int, moved: bool
+) -> None:
+    if how != "before the channel":
+        bench.sub(1, "t", "c", credit=10)
+    if how != "requeued":
+        id, _ = bench.pub("t", delay=8)
+    else:
+        id, came = bench.pub("t")
+        assert delivered(came or bench.turn()) == [(id, 1)]
+        bench.req(1, id, delay=8)
+    bench.sub(1, "t", "c", credit=10)
+    bench.turn(3)
+    bench.pub("other")  # the log sees that time has passed
+    if moved:
+        roll(bench)
+        for _ in range(10):
+            if lib.worker_compact(bench.worker, 0, 1 << 20):
+                break
+        bench.turn()
+        drop_oldest(bench)
+    for restarts in (1, 2):
+        bench.wall -= hours * 3600 * SECOND
+        bench.restart()
+        bench.pub("other")  # what passes behind this the log knows of
+        bench.sub(1, "t", "c", credit=10)
+        if hours >= 0:
+            assert delivered(bench.turn(2.4)) == []
+            assert bench.catalog()["t"].channels["c"].deferred == 1
+            bench.pub("other")
+        if hours < 0 or restarts == 2:
+            again = (how == "requeued") + (restarts if hours < 0 else 1)
+            assert delivered(bench.turn(0.3)) == [(id, again)]
+
+
 def test_a_paused_channel_gets_nothing_and_a_paused_topic_keeps_what_comes(bench: Channels) -> None:
     bench.sub(1, "t", "c", credit=10)
     assert bench.change(lib.CHANGE_PAUSE, "t", "c") == OK
