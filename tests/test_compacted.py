@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -196,3 +197,42 @@ def test_a_large_view_is_made_and_read_in_pieces(bench: Channels) -> None:
         put(bench, (f"k{i % 700}", b"v"))
     compact(bench)
     assert view(bench) == [(seq, 0) for seq in range(800, 1500)]
+
+
+def of_many(count: int, left_out: int) -> Channels:
+    """A view of so many messages behind which others lie that are not in it; read back from its log."""
+    bench = Channels(ring_bytes=1 << 22)
+    assert bench.change(lib.CHANGE_RETAIN, "t") == OK
+    bench.mpub("t", [b""] * (count + left_out))
+    verdicts = b"".join(struct.pack("=QII", seq, 0, 0) for seq in range(count, count + left_out))
+    slot = bench.raw(lib.MSG_COMPACT, 996, topic=bench.topic("t"), ttr=count + left_out, body=verdicts)
+    assert [a.status for _ in range(20) for a in bench.turn() if a.slot == slot] == [OK]
+    bench.restart()
+    lib.worker_longest_turn(bench.worker)
+    return bench
+
+
+def test_the_last_message_of_a_view_is_found_as_quickly_in_a_large_one() -> None:
+    def look(count: int) -> float:
+        bench = of_many(count, 10)
+        slot = bench.raw(lib.MSG_POSITION, 997, topic=bench.topic("t"))
+        began = time.thread_time()
+        (answer,) = [a for a in bench.turn() if a.slot == slot]
+        took = time.thread_time() - began
+        assert position_of(answer.body).compacted_last == count - 1
+        bench.dispose()
+        return took
+
+    few = min(look(100) for _ in range(3))
+    assert min(look(200_000) for _ in range(2)) < 20 * few
+
+
+def test_and_in_pieces_behind_many_that_are_not_in_it() -> None:
+    piece = 4096  # WORKER_TURN_STEPS, csrc/shards/worker.h
+    for count in (1, 0):
+        bench = of_many(count, 3 * piece)
+        slot = bench.raw(lib.MSG_POSITION, 997, topic=bench.topic("t"))
+        answers = [a for _ in range(5) for a in bench.turn() if a.slot == slot]
+        assert [position_of(a.body).compacted_last for a in answers] == [0 if count else lib.NO_PLACE]
+        assert 0 < lib.worker_longest_turn(bench.worker) <= 2 * piece
+        bench.dispose()

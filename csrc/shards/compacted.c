@@ -53,24 +53,29 @@ bool compacted_leaves(struct worker *w, uint32_t topic, uint32_t delivery) {
     return true;
 }
 
-/* The last message of the view: looked for when it is not known any more, which is after a restart or when it went. */
-static uint64_t last_of(const struct worker *w, const struct subscription *s) {
-    const uint32_t lists[] = {s->again_first, s->deferred_first};
-    uint64_t beyond = 0;
-    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        for (uint32_t n = lists[i]; n; n = delivery_at(&w->subscriptions, n)->following)
-            if (delivery_at(&w->subscriptions, n)->seq >= beyond) beyond = delivery_at(&w->subscriptions, n)->seq + 1;
-    return beyond - 1; /* NO_PLACE is -1 */
+/* The last message of the view: looked for when it is not known any more, which is after a restart or when it went. From the horizon
+ * back, which is mostly a few messages; what is between without an end is looked at in pieces. */
+static enum outcome find_last(struct worker *w, uint32_t client, const struct topic *t) {
+    struct subscription *s = at(w, t->compacted);
+    struct client *c = client_at(&w->clients, client);
+    uint64_t seq = c->upto ? c->upto - 1 : s->cursor, oldest = retained_oldest(shard_of_topic(w, t));
+    for (uint32_t left = w->piece; left; left--) {
+        seq = stream_previous_place(&t->stream, seq, oldest);
+        worker_step(w);
+        if (seq != NO_PLACE && !kept(w, t, seq)) continue;
+        s->view_last = seq;
+        s->view_known = true;
+        return DONE;
+    }
+    c->upto = seq + 1;
+    return MORE;
 }
 
-void compacted_position(struct worker *w, const struct topic *t, struct position *out) {
+enum outcome compacted_position(struct worker *w, uint32_t client, const struct topic *t, struct position *out) {
     out->compacted_last = NO_PLACE;
-    if (!t->compacted) return;
+    if (!t->compacted) return DONE;
     struct subscription *s = at(w, t->compacted);
-    if (!s->view_known) {
-        s->view_last = last_of(w, s);
-        s->view_known = true;
-    }
+    if (!s->view_known && find_last(w, client, t) == MORE) return MORE;
     out->compacted_until = s->cursor;
     out->compacted_last = s->view_last;
     out->compacted_messages = s->again + s->deferred + s->inflight;
@@ -84,6 +89,7 @@ void compacted_position(struct worker *w, const struct topic *t, struct position
     /* None of the words is empty behind the last bit. */
     if (left)
         out->compacted_parts = (uint16_t)(left->words * 64 - (uint32_t)__builtin_clzll(left->bits[left->words - 1]));
+    return DONE;
 }
 
 /* --- reading it out ----------------------------------------------------------------------------------------------- */

@@ -357,7 +357,7 @@ enum outcome tell_position(struct worker *w, uint32_t client, uint32_t topic, co
                               .terminated = t->terminated,
                               .last_seq = last_seq};
     }
-    if (status == STATUS_OK) compacted_position(w, t, &p);
+    if (status == STATUS_OK && compacted_position(w, client, t, &p) == MORE) return MORE;
     if (subscription) {
         const struct subscription *s = at(w, subscription);
         consumers_have_left(w, subscription);

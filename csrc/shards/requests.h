@@ -147,8 +147,8 @@ void peek_seq(struct worker *w, uint32_t client, uint32_t topic, const struct me
 
 void scan(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 enum outcome compact(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
-/* Where the topic's compacted view ends. */
-void compacted_position(struct worker *w, const struct topic *t, struct position *out);
+/* Where the topic's compacted view ends, to a client that may have to wait (MORE). */
+enum outcome compacted_position(struct worker *w, uint32_t client, const struct topic *t, struct position *out);
 
 /* --- transactions.c --- */
 
