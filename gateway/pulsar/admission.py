@@ -25,8 +25,8 @@ NO_SCHEMA: Final = (
 )
 
 
-# A subscription that was let in and is not there after so long was not made.
-MADE_WITHIN_S: Final = 1.0
+# A subscription that was let in has been made after so long, or is not. Until then it counts, also if it goes again.
+MADE_WITHIN_S: Final = 0.25
 
 
 class SubscriptionNotFoundError(RefusedError):
