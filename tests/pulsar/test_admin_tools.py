@@ -1,6 +1,8 @@
-"""pulsar-admin's everyday commands, by the real program. Long: each JVM takes seconds."""
+"""pulsar-admin's everyday commands and the other tools, by the real programs. Long: each JVM takes seconds."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +81,34 @@ def test_everyday_commands_of_pulsar_admin_work(server: PulsarServer) -> None:
 def test_a_command_that_is_refused_says_why(server: PulsarServer) -> None:
     done = real.admin(f"http://{server.http}", server.url, ["topics stats persistent://public/default/there-is-none"])
     assert "there-is-none not found" in done.stdout + done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(real.missing("tools") is not None, reason=real.missing("tools") or "")
+def test_pulsars_other_tools_produce_consume_read_and_end_transactions(server: PulsarServer, tmp_path: Path) -> None:
+    config = tmp_path / "client.conf"
+    config.write_text(f"webServiceUrl=http://{server.http}\nbrokerServiceUrl={server.url}\n")
+
+    def run(main: str, *arguments: str) -> str:
+        done = real.tool(f"org.apache.pulsar.{main}", str(config), *arguments)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]
+        return done.stdout
+
+    perf, client = "testclient.PulsarPerfTestTool", "client.cli.PulsarClientTool"
+    told = "-u", server.url
+    admin = "--admin-url", f"http://{server.http}"
+    said = run(perf, "produce", "tools-perf", *told, *admin, "-np", "2", "-r", "2000", "-m", "2000")
+    assert "records sent" in said
+    said = run(perf, "consume", "tools-perf", *told, "-ss", "s", "-st", "Shared", "-sp", "Earliest", "-m", "2000")
+    assert "2000 records received" in said and "ack failed 0 msg" in said
+    assert "300 records received" in run(perf, "read", "tools-perf-partition-0", *told, "-n", "300")
+    topics = "--topics-c", "tools-from", "--topics-p", "tools-to"
+    said = run(perf, "transaction", *told, *admin, "-np", "1", *topics, "-ntxn", "20", "-nmp", "2", "-nmc", "0")
+    assert "20 transaction executed" in said and "0 transaction open failed" in said
+    said = run(client, "produce", "tools-client", "-m", "hello,world", "-k", "key", "-p", "a=b", "-n", "2")
+    assert "4 messages successfully produced" in said
+    for words in (("consume", "tools-client", "-s", "s", "-p", "Earliest"), ("read", "tools-client", "-m", "earliest")):
+        said = run(client, *words, "-n", "4")
+        assert said.count("key:[key], properties:[a=b], content:hello") == 2
+        assert said.count("key:[key], properties:[a=b], content:world") == 2
