@@ -2,31 +2,41 @@
 
 Spark's checkpoint says what has been read, the log of its file sink (`_spark_metadata`) which files count: a run that
 is killed leaves files that no reader of the archive sees, and the next run goes on. A subscription holds the broker's
-retention back until then.
+retention back until then. When nothing is written small files become few, and the manifest says what there is.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import hashlib
+import math
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Final
 
-from mq_shards.pipeline import telemetry
+import pyarrow as pa
+from mq_shards.pipeline import archive_manifest, telemetry
+from mq_shards.pipeline.compaction import SMALL_BYTES, compact
 from mq_shards.pipeline.lag import behind
+from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.session import open_session
+from mq_shards.pipeline.sink_log import SinkLog, SinkLogError, local_path
 from mq_shards.pipeline.telemetry import Telemetry
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-POLL_S = 1
+POLL_S: Final = 1
+UPKEEP_S: Final = 3600.0  # of a job that goes on for ever: so often its query stands still for it
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -42,6 +52,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--max-messages", metavar="N", type=int, help="in a micro-batch at most")
     holds = "under which the broker keeps what is not archived (default: made from DIR)"
     command.add_argument("--subscription", metavar="NAME", help=holds)
+    small = f"files of less than so many MiB become larger ones (default: {SMALL_BYTES >> 20}; 0: none)"
+    command.add_argument("--compact-below", metavar="MIB", type=int, default=SMALL_BYTES >> 20, help=small)
     command.add_argument("--allow-data-loss", action="store_true", help="go on where messages are gone or corrupt")
 
 
@@ -77,7 +89,28 @@ class Tally:
 
 
 def run(options: argparse.Namespace, master: str, connection: Mapping[str, str]) -> int:
-    spark = open_session(master, "mq-pipeline archive", nice=options.nice)
+    directory = local_directory(options.to)
+    tally = Tally(telemetry.of(options))
+    with only_one(directory), _stop_on_signal() as stopping:
+        spark = open_session(master, "mq-pipeline archive", nice=options.nice)
+        writer = _writer(spark, options, connection)
+        try:
+            while True:
+                _follow(writer.start(options.to), tally, stopping, UPKEEP_S if options.every else math.inf)
+                if not stopping and directory is not None:
+                    look_after(directory, options.compact_below << 20)
+                if stopping or not options.every:
+                    break
+        finally:
+            print(f"archived {tally}", flush=True)
+        spark.stop()
+    if stopping:
+        print(f"stopped by {signal.Signals(stopping[0]).name}; the next run goes on from here", flush=True)
+        return 128 + stopping[0]
+    return 0
+
+
+def _writer(spark: SparkSession, options: argparse.Namespace, connection: Mapping[str, str]) -> DataStreamWriter:
     subscription = options.subscription or subscription_of(options.to)
     source = {
         **connection,
@@ -98,29 +131,61 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         .partitionBy("topic", "date")
         .option("checkpointLocation", options.checkpoint or f"{options.to.rstrip('/')}/_checkpoint")
     )
-    if options.every is None:
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=f"{max(1, round(options.every * 1000))} milliseconds")
-    query = writer.start(options.to)
     print(f"archiving to {options.to}; the broker keeps the rest for {subscription}", flush=True)
-    tally = Tally(telemetry.of(options))
-    with _stop_on_signal() as stopping:
-        try:
-            while not query.awaitTermination(POLL_S) and not stopping:
-                tally.add(query)
-        except PySparkException:
-            if not stopping:  # else the next run meets it again
-                raise
-        finally:
-            query.stop()
+    if options.every is None:
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=f"{max(1, round(options.every * 1000))} milliseconds")
+
+
+def _follow(query: StreamingQuery, tally: Tally, stopping: Sequence[int], most_s: float) -> None:
+    """Until it ends, is to be stopped, or has gone on for so long. Nothing of it is left when this returns."""
+    until = time.monotonic() + most_s
+    try:
+        while not query.awaitTermination(POLL_S) and not stopping and time.monotonic() < until:
             tally.add(query)
-            print(f"archived {tally}", flush=True)
-        spark.stop()
-    if stopping:
-        print(f"stopped by {signal.Signals(stopping[0]).name}; the next run goes on from here", flush=True)
-        return 128 + stopping[0]
-    return 0
+    except PySparkException:
+        if not stopping:  # else the next run meets it again
+            raise
+    finally:
+        query.stop()
+        tally.add(query)
+
+
+def local_directory(to: str) -> Path | None:
+    """None: it is not on a file system of this machine."""
+    try:
+        return local_path(to).absolute()
+    except ValueError:
+        return None
+
+
+@contextlib.contextmanager
+def only_one(directory: Path | None) -> Iterator[None]:
+    """Of all jobs of this archive: what one writes another would take for small files. Raises OptionError."""
+    if directory is None:
+        yield
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "_lock").open("w") as own:
+        try:
+            fcntl.flock(own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OptionError(f"--to: another job is at work in {directory}") from None
+        yield
+
+
+def look_after(directory: Path, small_bytes: int) -> None:
+    """Small files become few, those that they took the place of go after a while, and the manifest has what is there.
+    Raises OptionError."""
+    try:
+        log = SinkLog(directory)
+        log.remove_left()
+        gone = compact(log, small_bytes=small_bytes)
+        archive_manifest.write(directory, log.files)
+    except (OSError, SinkLogError, pa.ArrowException) as error:
+        raise OptionError(f"all is archived, but the files in {directory} cannot be looked after: {error}") from None
+    if gone:
+        print(f"{gone} small files have become fewer", flush=True)
 
 
 @contextlib.contextmanager

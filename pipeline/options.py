@@ -321,7 +321,12 @@ def parse_positive(given: Mapping[str, str], name: str) -> int | None:
 
 
 def _duration(given: Mapping[str, str], name: str, default: str) -> float:
-    text = given.get(name.lower(), default).strip().lower()
+    return duration_s(name, given.get(name.lower(), default))
+
+
+def duration_s(name: str, text: str) -> float:
+    """Raises OptionError."""
+    text = text.strip().lower()
     match = re.fullmatch(r"(\d+)\s*(ms|s|m|min|h|d)", text)
     if match is None:
         raise OptionError(f"{name}: {text!r} is no duration, such as 90s or 15m")

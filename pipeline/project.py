@@ -17,7 +17,7 @@ import fcntl
 import hashlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -25,8 +25,15 @@ from typing import Any, Final
 
 import yaml
 from mq_shards.pipeline.declarative.settings import PREFIX, source_options_in
+from mq_shards.pipeline.options import OptionError, duration_s
+from mq_shards.pipeline.sink_log import local_path
 
-STREAMING: Final = ("raw_messages", "messages", "bad_messages")
+STREAMING: Final = ("raw_messages", "messages", "bad_messages", "message_parts", "read_parts")
+# What is made of a table as it comes: emptied with it, or it would have all of it twice.
+DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
+    "raw_messages": ("messages", "bad_messages", "message_parts", "read_parts"),
+    "messages": ("message_parts",),
+}
 VIEWS: Final = ("topic_minutes", "top_talkers", "topic_quality")
 WAIT_S: Final = 60.0
 # What the packaged files say, which stand for a directory of their own.
@@ -35,7 +42,8 @@ _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 # With it began the spec of a project that each run wrote anew, whose transformations were those that are installed.
 _REWRITTEN: Final = "# Written by mq-pipeline run."
 # Settings of the application under spark.sql; all others there belong to the session, and so into the spec.
-_STATIC: Final = ("spark.sql.catalogImplementation", "spark.sql.warehouse.", "spark.sql.extensions", "spark.sql.hive.")
+_STATIC: Final = ("spark.sql.catalogImplementation", "spark.sql.warehouse.", "spark.sql.extensions", "spark.sql.hive.",
+                  "spark.sql.catalog.")  # fmt: skip
 
 
 class ProjectError(Exception):
@@ -77,6 +85,21 @@ class Project:
     def source_options(self) -> dict[str, str]:
         """What the source is told. Raises ProjectError."""
         return source_options_in(self.spec()["configuration"])
+
+    def bronze_retention_s(self) -> float | None:
+        """None: for ever. Raises ProjectError."""
+        text = self.spec()["configuration"].get(PREFIX + "bronze.retention", "")
+        try:
+            return duration_s("bronze.retention", text) if text else None
+        except OptionError as error:
+            raise ProjectError(str(error)) from None
+
+    def warehouse(self) -> Path | None:
+        """Where tables are; None: not on a file system of this machine. Raises ProjectError."""
+        try:
+            return local_path(self.application_settings()["spark.sql.warehouse.dir"])
+        except (KeyError, ValueError):
+            return None
 
     def write_run_spec(self) -> Path:
         """The spec, with what holds for this run. Raises ProjectError."""
@@ -161,6 +184,12 @@ class Project:
 
     def _packaged(self, name: str) -> str:
         return (_declarative() / name).read_text().replace(_PACKAGED_DIR, str(self.directory))
+
+
+def emptied_with(tables: Sequence[str], there: Collection[str]) -> list[str]:
+    """These, and those of ours that are there and are made of them."""
+    derived = (name for table in tables for name in DERIVED.get(table, ()) if name in there)
+    return list(dict.fromkeys([*tables, *derived]))
 
 
 def _declarative() -> Path:

@@ -22,11 +22,15 @@ from mq_shards.pipeline.client import BrokerError
 from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.events import FORMATS
 from mq_shards.pipeline.lag import unread
-from mq_shards.pipeline.options import TLS
-from mq_shards.pipeline.project import STREAMING, VIEWS, Project, ProjectError
+from mq_shards.pipeline.options import TLS, duration_s
+from mq_shards.pipeline.project import STREAMING, VIEWS, Project, ProjectError, emptied_with
+from mq_shards.pipeline.sink_log import SinkLogError
 from mq_shards.pipeline.spark_pipelines import Application, application
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
+from mq_shards.pipeline.table_formats import FORMATS as TABLE_FORMATS
+from mq_shards.pipeline.table_formats import PARQUET, TableFormatError, settings_of
 from mq_shards.pipeline.tables import text_table
+from mq_shards.pipeline.upkeep import look_after
 from pyspark.sql import SparkSession
 
 ROWS_SHOWN: Final = 40
@@ -42,7 +46,7 @@ log = logging.getLogger(__name__)
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     add_project_arguments(command)
-    command.add_argument("--show", action="store_true", help="print the gold tables at the end")
+    command.add_argument("--show", action="store_true", help="print the gold tables at the end of each run")
     way = command.add_mutually_exclusive_group()
     way.add_argument("--dry-run", action="store_true", help="only see whether the project is sound")
     way.add_argument("--continuous", action="store_true", help="go on for ever: run again whenever something has come")
@@ -63,6 +67,11 @@ def _add_refresh_arguments(command: argparse.ArgumentParser) -> None:
         command.add_argument(name, metavar="TABLE,...", type=tables, action="extend", default=[], help=text)
 
 
+def _duration(text: str) -> str:
+    duration_s("--bronze-retention", text)
+    return text
+
+
 def _seconds(text: str) -> float:
     found = float(text)
     if not 0 < found < math.inf:
@@ -79,6 +88,10 @@ def add_project_arguments(command: argparse.ArgumentParser) -> None:
     kinds = "what topics whose whole name matches hold: json, text, binary, or auto (default); others are bad messages"
     command.add_argument("--format", metavar="REGEX=FORMAT", action="append", default=[], help=kinds)
     command.add_argument("--max-messages", metavar="N", type=int, help="in a micro-batch at most (default: 1000000)")
+    of = "of a new project's tables (default: parquet); the others want a package of theirs, built for this Spark"
+    command.add_argument("--table-format", choices=[PARQUET, *TABLE_FORMATS], help=of)
+    keep = "how long raw messages are kept after they were read, such as 30d or 12h (default: for ever)"
+    command.add_argument("--bronze-retention", metavar="TIME", type=_duration, help=keep)
     command.add_argument("--allow-data-loss", action="store_true", help="go on where messages are gone or corrupt")
     more = "a setting of Spark, or of the project (spark.mqshards...)"
     command.add_argument("--conf", metavar="KEY=VALUE", action="append", default=[], help=more)
@@ -106,7 +119,9 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
 
 def _rounds(spark: Application, project: Project, options: argparse.Namespace, began: float) -> None:
     _use_catalog(spark.session, project)
-    project.remove_dropped({table.name for table in spark.session.catalog.listTables()})
+    there = {table.name for table in spark.session.catalog.listTables()}
+    project.remove_dropped(there)
+    options.full_refresh = emptied_with(options.full_refresh, there)
     with contextlib.ExitStack() as closed:
         arrivals = Arrivals(project.source_options(), options.every) if options.continuous else None
         if arrivals is not None:
@@ -117,14 +132,33 @@ def _rounds(spark: Application, project: Project, options: argparse.Namespace, b
             return
         _summary(spark.session, began, show=options.show)
         _tell_lag(telemetry.of(options), project)
+        _look_after(project, options)
         # What was to be begun anew has been.
         options.full_refresh_all, options.full_refresh = False, []
         while arrivals is not None:
             arrivals.wait()
             began = time.monotonic()
             _round(spark, project, options, began)
-            print(f"up to date after {time.monotonic() - began:.1f} s", flush=True)
+            if options.show:
+                _summary(spark.session, began, show=True)
+            else:
+                print(f"up to date after {time.monotonic() - began:.1f} s", flush=True)
             _tell_lag(telemetry.of(options), project)
+            _look_after(project, options)
+
+
+def _look_after(project: Project, options: argparse.Namespace) -> None:
+    """Raises ProjectError."""
+    retention_s, warehouse = project.bronze_retention_s(), project.warehouse()
+    if options.refresh or options.full_refresh:
+        return  # there may be a table that has not read what is to go
+    try:
+        if warehouse is None and retention_s is not None:
+            raise SinkLogError("--bronze-retention: the tables are not on a file system of this machine")
+        if gone := look_after(warehouse, retention_s) if warehouse is not None else 0:
+            print(f"{gone} files of raw_messages were read long enough ago, and are gone", flush=True)
+    except SinkLogError as error:
+        raise ProjectError(str(error)) from None
 
 
 def _use_catalog(spark: SparkSession, project: Project) -> None:
@@ -168,6 +202,8 @@ def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Pr
         settings[PREFIX + "failOnDataLoss"] = str(not options.allow_data_loss).lower()
     if is_new:
         settings[PREFIX + "subscription"] = found.subscription
+    if options.bronze_retention:
+        settings[PREFIX + "bronze.retention"] = options.bronze_retention
     if options.max_messages:
         settings[PREFIX + "maxOffsetsPerTrigger"] = str(options.max_messages)
     for text in options.conf:
@@ -175,7 +211,14 @@ def project_of(options: argparse.Namespace, connection: Mapping[str, str]) -> Pr
         if not equals or not key.startswith("spark."):
             raise ProjectError(f"--conf {text}: spark.KEY=VALUE is wanted")
         settings[key] = value
-    return Project(directory, settings)
+    if options.table_format is None:
+        return Project(directory, settings)
+    if not is_new:
+        raise ProjectError(f"--table-format: the tables of {directory} are what they are")
+    try:
+        return Project(directory, settings_of(options.table_format, settings) | settings)
+    except TableFormatError as error:
+        raise ProjectError(str(error)) from None
 
 
 def _format(text: str) -> tuple[str, str]:
@@ -213,6 +256,8 @@ def _progress(lines: Iterable[str], began: float) -> Iterator[str]:
 
 def _summary(spark: SparkSession, began: float, *, show: bool) -> None:
     there = {table.name for table in spark.catalog.listTables() if not table.isTemporary}
+    for name in there:
+        spark.catalog.refreshTable(name)  # what it had when it was looked at last is remembered
     ours = [name for name in (*STREAMING, *VIEWS) if name in there]
     rows = [(name, spark.table(name).count()) for name in (*ours, *sorted(there.difference(ours)))]
     for name in there.intersection(VIEWS if show else ("topic_quality",)):

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import os
 import random
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import orjson
+import pyarrow.parquet as pq
 import pytest
 from mq_shards.pipeline import archive as archive_job
+from mq_shards.pipeline import archive_manifest
 from mq_shards.pipeline.archive import add_arguments, subscription_of
+from mq_shards.pipeline.compaction import compact
+from mq_shards.pipeline.options import OptionError
+from mq_shards.pipeline.sink_log import GRACE_S, SinkLog
 from mq_shards.pipeline.telemetry import Metrics, Telemetry
 from pyspark.sql import SparkSession
 
@@ -73,24 +82,86 @@ def wait_for_records_asked(process: subprocess.Popen[str], gateway: Gateway, tim
     wait_until(due, f"records have been asked for {times} times", 120)
 
 
+@pytest.fixture
+def often_compacted(spark: SparkSession) -> Iterator[None]:
+    """Spark's log of files every two micro-batches, not ten."""
+    name = "spark.sql.streaming.fileSink.log.compactInterval"
+    spark.conf.set(name, "2")
+    yield
+    spark.conf.unset(name)
+
+
 def test_an_archive_has_each_message_once_and_goes_on_where_it_was_stopped(
-    spark: SparkSession, jobs_share: None, gateway: Gateway, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    spark: SparkSession, jobs_share: None, often_compacted: None, gateway: Gateway, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
+    # By way of a link, which Spark's own log has then.
+    (tmp_path / "real").mkdir()
     to = tmp_path / "archive"
+    to.symlink_to(tmp_path / "real")
     fill(gateway, 300, 3)
     given = "--to", str(to), "--topic-pattern", ".*"
     with monkeypatch.context() as patch:
         patch.setattr(archive_job, "_stop_on_signal", lambda: contextlib.nullcontext(Asked(gateway, 2)))
         assert run(gateway, *given, "--every", "0.01", "--max-messages", "50") == 128 + signal.SIGTERM
+    assert not (to / "_manifest.json").exists()
     fill(gateway, 100, 4)
     told = Metrics("archive", None)
-    assert run(gateway, *given, telemetry=Telemetry(told)) == 0
+    assert run(gateway, *given, "--max-messages", "100", "--compact-below", "0", telemetry=Telemetry(told)) == 0
     archived = int(capsys.readouterr().out.rpartition("archived ")[2].partition(" ")[0])
     assert told.registry.get_sample_value("mq_pipeline_messages_total", {"job_name": "archive"}) == archived > 0
     assert told.registry.get_sample_value("mq_pipeline_lag_messages", {"job_name": "archive"}) == 0
     assert found(spark, to) == expected(gateway)
     assert set(gateway.readers[subscription_of(str(to))]) == set(gateway.topics)
+    assert_manifest_is_right(to, gateway)
+
+    # Who has listed the files before goes on with them, who lists them then finds fewer.
+    before, listed = found(spark, to), spark.read.parquet(str(to)).select("topic", "seq")
+    files = {file["path"] for file in manifest_of(to)["files"]}
+    small = SinkLog(to)
+    assert compact(small) > 3
+    archive_manifest.write(to, small.files)
+    assert_manifest_is_right(to, gateway)
+    left = files - {file["path"] for file in manifest_of(to)["files"]}
+    assert left and all((to / path).exists() for path in left)
+    assert listed.count() == before.total() and found(spark, to) == before
+    # The next run goes on, and those that do not count any more go.
+    fill(gateway, 50, 5)
+    old = orjson.loads((to / "_left.json").read_bytes())
+    (to / "_left.json").write_bytes(orjson.dumps({path: since - GRACE_S for path, since in old.items()}))
+    assert run(gateway, *given) == 0
+    assert not any((to / path).exists() for path in left)
+    assert found(spark, to) == expected(gateway)
+    assert_manifest_is_right(to, gateway)
+    with archive_job.only_one(to), pytest.raises(OptionError, match="another job is at work"):
+        run(gateway, *given)
+
+
+def manifest_of(to: Path) -> dict[str, Any]:
+    found: dict[str, Any] = orjson.loads((to / "_manifest.json").read_bytes())
+    return found
+
+
+def assert_manifest_is_right(to: Path, gateway: Gateway) -> None:
+    """As one would check it who has neither Spark nor us."""
+    manifest = manifest_of(to)
+    seen: Counter[tuple[str, int, str, bytes]] = Counter()
+    for file in manifest["files"]:
+        path = to / file["path"]
+        assert path.stat().st_size == file["bytes"]
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == file["sha256"]
+        rows = pq.ParquetFile(path).read().to_pylist()
+        (seqs,) = file["seqs"].values()
+        assert (len(rows), [min(row["seq"] for row in rows), max(row["seq"] for row in rows)]) == (
+            file["messages"], seqs,
+        )  # fmt: skip
+        seen.update((file["topic"], row["seq"], file["date"], row["body"]) for row in rows)
+    assert seen == expected(gateway)
+    topics = {topic: (said["messages"], *said["seqs"].values()) for topic, said in manifest["topics"].items()}
+    assert topics == {
+        topic: (len(kept.messages), [min(kept.messages), max(kept.messages)])
+        for topic, kept in gateway.topics.items()
+    }
 
 
 def run(gateway: Gateway, *arguments: str, telemetry: Telemetry | None = None) -> int:

@@ -11,6 +11,7 @@ import pytest
 from mq_shards.pipeline import run as run_job
 from mq_shards.pipeline.arrivals import Arrivals
 from mq_shards.pipeline.command import main
+from mq_shards.pipeline.project import emptied_with
 from mq_shards.pipeline.spark_pipelines import _reason
 
 from tests.pipeline.serving import Gateway
@@ -54,6 +55,13 @@ def test_there_is_something_new_when_a_topic_has_more_or_comes(gateway: Gateway)
             waiting.join(60)
     finally:
         arrivals.close()
+
+
+def test_what_is_made_of_a_table_is_emptied_with_it() -> None:
+    there = {"raw_messages", "messages", "message_parts"}
+    assert emptied_with(["messages", "own"], there) == ["messages", "own", "message_parts"]
+    assert set(emptied_with(["raw_messages"], there)) == there
+    assert emptied_with(["messages"], {"messages"}) == ["messages"], "a project of before there were parts"
 
 
 def test_what_contradicts_itself_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

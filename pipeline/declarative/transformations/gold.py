@@ -1,4 +1,9 @@
-"""What the tables tell of the topics, computed anew from them in every run."""
+"""What the tables tell of the topics.
+
+The views add up what is in `message_parts` and `read_parts`: a few columns of each message that is new, which
+`mq-pipeline run` makes into sums when it has been run some times. So a view costs what there are minutes and sources,
+not messages; one that comes late changes its minute; and raw messages may go.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +16,34 @@ from pyspark.sql import functions as sf
 spark = SparkSession.active()
 
 
+@dp.table(comment="sums of messages by minute, by source (minute is null), and single ones that have both")
+def message_parts() -> DataFrame:
+    return rates.to_sum(spark.readStream.table("messages"))
+
+
+@dp.table(comment="how many messages were read")
+def read_parts() -> DataFrame:
+    return spark.readStream.table("raw_messages").select("topic", sf.lit(1).cast("long").alias("messages"))
+
+
 @dp.materialized_view(comment="messages, sizes and delays of each topic and minute of publication")
 def topic_minutes() -> DataFrame:
-    return rates.by_minute(spark.read.table("messages"))
+    return rates.by_minute_of_parts(spark.read.table("message_parts"))
 
 
 @dp.materialized_view(comment="who published most, in each topic")
 def top_talkers() -> DataFrame:
-    return rates.top_talkers(spark.read.table("messages"), top(spark))
+    return rates.top_talkers_of_parts(spark.read.table("message_parts"), top(spark))
 
 
 @dp.materialized_view(comment="what became of the messages that were read: kept, duplicates, bad")
 def topic_quality() -> DataFrame:
-    def count(table: str, name: str) -> DataFrame:
-        return spark.read.table(table).groupBy("topic").agg(sf.count("*").alias(name))
-
-    tables = count("raw_messages", "read"), count("messages", "kept"), count("bad_messages", "bad")
-    joined = tables[0].join(tables[1], "topic", "left").join(tables[2], "topic", "left")
-    kept, bad = (sf.coalesce(name, sf.lit(0)) for name in ("kept", "bad"))
-    return joined.select("topic", "read", kept.alias("kept"), (sf.col("read") - kept - bad).alias("duplicates"),
-                         bad.alias("bad"))  # fmt: skip
+    read = spark.read.table("read_parts").groupBy("topic").agg(sf.sum("messages").alias("read"))
+    kept = spark.read.table("message_parts").where("minute is not null")
+    kept = kept.groupBy("topic").agg(sf.sum("messages").alias("kept"))
+    bad = spark.read.table("bad_messages").groupBy("topic").agg(sf.count("*").alias("bad"))
+    joined = read.join(kept, "topic", "left").join(bad, "topic", "left")
+    found = {name: sf.coalesce(name, sf.lit(0)) for name in ("kept", "bad")}
+    duplicates = sf.col("read") - found["kept"] - found["bad"]
+    return joined.select("topic", "read", found["kept"].alias("kept"), duplicates.alias("duplicates"),
+                         found["bad"].alias("bad"))  # fmt: skip

@@ -1,0 +1,115 @@
+"""Many small Parquet files of a directory as few, where Spark's streams have written and do not write now.
+
+Who reads it meanwhile reads what it has listed: see `sink_log`.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from mq_shards.pipeline.sink_log import SinkFile, SinkLog
+from mq_shards.shards import durable
+
+SMALL_BYTES: Final = 16 << 20
+WHOLE_BYTES: Final = 128 << 20  # about so large a file is made of small ones
+AT_LEAST: Final = 4  # small files of a folder, that it is worth it
+ROW_GROUP_BYTES: Final = 64 << 20  # in memory
+ROWS: Final = 1 << 14
+_UTC_US: Final = pa.timestamp("us", tz="UTC")
+# Fewer rows that say the same; of such rows again, too.
+Summed = Callable[[pa.Table], pa.Table]
+
+
+def compact(
+    log: SinkLog, summed: Summed | None = None, *, small_bytes: int = SMALL_BYTES, at_least: int = AT_LEAST
+) -> int:
+    """How many files have given their place to others. `summed`: what becomes of their rows, a file's in memory at a
+    time. Raises OSError, SinkLogError, pyarrow.ArrowException."""
+    gone = 0
+    for files in [files for files in _groups(log, small_bytes) if len(files) >= at_least]:
+        made = _merged(files, summed)
+        log.replace({file.path for file in files}, [made])
+        gone += len(files)
+    return gone
+
+
+def _groups(log: SinkLog, small_bytes: int) -> list[list[SinkFile]]:
+    """Of small files that become one, in the order in which they were written."""
+    folders: dict[Path, list[SinkFile]] = defaultdict(list)
+    for file in sorted(log.settled, key=lambda file: (file.modified_s, file.path)):
+        if file.size < small_bytes:
+            folders[file.path.parent].append(file)
+    found: list[list[SinkFile]] = []
+    for files in folders.values():
+        group: list[SinkFile] = []
+        for file in files:
+            group.append(file)
+            if sum(one.size for one in group) >= WHOLE_BYTES:
+                found.append(group)
+                group = []
+        found.append(group)
+    return found
+
+
+def _merged(files: Sequence[SinkFile], summed: Summed | None) -> Path:
+    """Durable when it returns; nobody knows of it yet."""
+    schemas = [_plain(pq.read_schema(file.path)) for file in files]
+    schema = pa.unify_schemas(schemas).with_metadata(schemas[-1].metadata)
+    folder = files[0].path.parent
+    path = folder / f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
+    # Until it is whole it has a name that nobody reads.
+    new = folder / f".{path.name}.new"
+    try:
+        with pq.ParquetWriter(new, schema, compression="snappy") as writer:
+            if summed is None:
+                for rows in _row_groups(files, schema):
+                    writer.write_table(rows)
+            else:
+                each = [summed(pa.Table.from_batches(_rows([file], schema), schema)) for file in files]
+                writer.write_table(summed(pa.concat_tables(each)))
+        with new.open("rb") as written:
+            os.fsync(written.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    durable.sync_directory(folder)
+    return path
+
+
+def _row_groups(files: Sequence[SinkFile], schema: pa.Schema) -> Iterator[pa.Table]:
+    batches: list[pa.RecordBatch] = []
+    for batch in _rows(files, schema):
+        batches.append(batch)
+        if sum(one.nbytes for one in batches) >= ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(batches, schema)
+            batches = []
+    if batches:
+        yield pa.Table.from_batches(batches, schema)
+
+
+def _rows(files: Sequence[SinkFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        with pq.ParquetFile(file.path, coerce_int96_timestamp_unit="us") as parquet:
+            for batch in parquet.iter_batches(ROWS):
+                # A column that came later is null before.
+                columns = [
+                    batch.column(field.name).cast(field.type)
+                    if field.name in batch.schema.names
+                    else pa.nulls(batch.num_rows, field.type)
+                    for field in schema
+                ]
+                yield pa.record_batch(columns, schema=schema)
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Spark's timestamps are of UTC, in whichever form its files have them."""
+    fields = [field.with_type(_UTC_US) if pa.types.is_timestamp(field.type) else field for field in schema]
+    return pa.schema(fields, schema.metadata)

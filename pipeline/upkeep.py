@@ -1,0 +1,50 @@
+"""What is done to a project's tables between its runs, as long as they are Parquet that Spark's streams have written.
+
+Sums become fewer rows, so that views which add them up do not grow with the number of runs; raw messages go when they
+have been there for as long as they are to be kept. Both by whole files, and both for who reads later: see `sink_log`.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+from mq_shards.pipeline import parts
+from mq_shards.pipeline.compaction import WHOLE_BYTES, compact
+from mq_shards.pipeline.sink_log import SinkLog, SinkLogError
+
+SUMMED: Final = ("message_parts", "read_parts")
+RAW: Final = "raw_messages"
+
+
+def look_after(warehouse: Path, bronze_retention_s: float | None) -> int:
+    """How many files of raw messages went. `bronze_retention_s`: from when they were read; None: for ever. Raises
+    SinkLogError."""
+    try:
+        for name in SUMMED:
+            if (log := _log(warehouse / name)) is not None:
+                log.remove_left()
+                # Whatever has come is to be summed up; two sums are one.
+                compact(log, parts.grouped, small_bytes=WHOLE_BYTES, at_least=2)
+        log = _log(warehouse / RAW)
+        if log is None and bronze_retention_s is not None:
+            raise SinkLogError(f"--bronze-retention: {warehouse / RAW} is no Parquet that a stream has written")
+        if log is None or bronze_retention_s is None:
+            return 0
+        log.remove_left()
+        return _drop(log, time.time() - bronze_retention_s)
+    except (OSError, pa.ArrowException) as error:
+        raise SinkLogError(f"the tables in {warehouse} cannot be looked after: {error}") from None
+
+
+def _drop(log: SinkLog, before_s: float) -> int:
+    gone = {file.path for file in log.settled if file.modified_s < before_s}
+    if gone:
+        log.replace(gone, [])
+    return len(gone)
+
+
+def _log(table: Path) -> SinkLog | None:
+    return SinkLog(table) if (table / "_spark_metadata").is_dir() else None
