@@ -4,9 +4,10 @@
 # make lint    ruff, mypy, clang-format, and the C sources with assertions and all warnings
 # make bench   measure, beside beanstalkd, nsqd and nats-server if they are there  (ARGS=...)
 # make bench-check     has anything become worse than perf/baseline.json says? under 5 minutes, exit status 1 if so
-# make pipeline-demo   a broker of its own, events through two protocols, and what Spark makes of them; about 80 s
+# make pipeline-demo   a broker of its own, events through two protocols, and what Spark makes of them; about a minute
 # make wheel   dist/*.whl, for machines without a compiler, and pyspark_mqshards for those with Spark alone; make deb: a Debian package
-# make setup   what the others need: .venv, packages, the C core; done once, redone when something changes
+# make setup   what the others need: .venv, packages, the C core; done once, redone when something changes (make base: without
+#              what tests and lint need, for run and pipeline-demo)
 
 PYTHON ?= python3
 ARGS ?=
@@ -15,13 +16,13 @@ ARGS ?=
 SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DEFAULT_GOAL := run
-.PHONY: run test test-long lint bench bench-check pipeline-demo wheel wheel-spark deb setup beanstalkd nsq nats nats-old pulsar spark java
+.PHONY: run test test-long lint bench bench-check pipeline-demo wheel wheel-spark deb base setup beanstalkd nsq nats nats-old pulsar spark java
 
 CORE := $(wildcard csrc/*/*.[ch] csrc/*/*/*.[ch] csrc/*/*/*/*.[ch]) csrc/build.py
 # A core for the acceptor, the others for workers.
 WORKERS := $(shell n=$$(nproc); n=$$((n - 1)); echo $$((n < 1 ? 1 : n > 64 ? 64 : n)))
 
-run: setup
+run: base
 	@exec .venv/bin/mq-shards --workers $(WORKERS) --data-dir ./data $(ARGS)
 
 PEERS := beanstalkd nsq nats
@@ -33,7 +34,7 @@ campaigns_TESTS := tests/console tests/crash tests/fuzz tests/model tests/moving
 others_TESTS := $(addprefix --ignore=, $(foreach stream, $(STREAMS), $($(stream)_TESTS)))
 
 ifneq ($(strip $(ARGS)),)
-test: spark build/spark-classes.jsa $(PEERS)
+test: setup spark $(PEERS)
 	@.venv/bin/python -m pytest $(ARGS)
 else
 test: setup java beanstalkd
@@ -47,7 +48,7 @@ test: setup java beanstalkd
 endif
 
 # Ends well whatever its tests say: so that the others do not end with it.
-stream-pipeline: build/spark-classes.jsa
+stream-pipeline: spark
 $(STREAMS:%=stream-%): stream-%:
 	@status=0
 	.venv/bin/python -m pytest -o cache_dir=build/pytest-$* $($*_TESTS) >build/$*.log 2>&1 || status=$$?
@@ -57,7 +58,7 @@ $(STREAMS:%=stream-%): stream-%:
 $(STREAMS:%=again-%): again-%:
 	@.venv/bin/python -m pytest -o cache_dir=build/pytest-$* $($*_TESTS) --last-failed
 
-test-long: spark build/spark-classes.jsa $(PEERS)
+test-long: setup spark $(PEERS)
 	@.venv/bin/python -m pytest --long -m long $(ARGS)
 
 lint: setup spark
@@ -73,8 +74,9 @@ bench: setup spark nsq nats
 bench-check: setup beanstalkd nsq nats
 	@.venv/bin/python -m perf.check $(ARGS)
 
-pipeline-demo: setup spark
-	@exec .venv/bin/python -m mq_shards.pipeline.demo $(ARGS)
+pipeline-demo: base spark
+	@export SPARK_SUBMIT_OPTS="-XX:SharedArchiveFile=$$PWD/build/spark-classes.jsa"
+	exec .venv/bin/python -m mq_shards.pipeline.demo $(ARGS)
 
 # For any Linux whose C library is as new as this one's, and any Python from 3.11 on.
 wheel: wheel-spark
@@ -91,7 +93,10 @@ wheel-spark: setup
 deb: wheel
 	@PATH=$$PWD/.venv/bin:$$PATH sh deploy/debian/build dist/mq_shards-*.whl dist
 
-setup: .venv/.built
+# What the broker needs; and what tests, lint and benchmarks need besides.
+base: .venv/.built
+
+setup: base .venv/.tools
 
 # The tests compare with the real one, and skip that where it cannot be had.
 beanstalkd:
@@ -104,7 +109,7 @@ beanstalkd:
 EXTRA = import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
 	print(*p["optional-dependencies"]["$(1)"], sep="\n")
 
-spark: java .venv/.spark
+spark: java .venv/.spark build/spark-classes.jsa
 
 .venv/.spark: pyproject.toml | .venv/.packages
 	@echo "installing Spark into .venv"
@@ -115,8 +120,8 @@ spark: java .venv/.spark
 		echo "Spark cannot be installed: tests of the pipeline are skipped"
 	fi
 
-# Each JVM of the tests starts in half of the time with it.
-build/spark-classes.jsa: .venv/.spark
+# Each JVM of the tests, and of the demo, starts in half of the time with it.
+build/spark-classes.jsa: .venv/.spark | java
 	@rm -f $@
 	.venv/bin/python -m tests.pipeline.class_archive
 
@@ -203,7 +208,13 @@ pulsar: setup
 .venv/.packages: pyproject.toml | .venv/bin/pip
 	@echo "installing packages into .venv"
 	.venv/bin/python -m pip install -q --disable-pip-version-check 'setuptools>=77' 'cffi>=1.17'
-	.venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[test,lint,perf]'
+	.venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e .
+	touch $@
+
+.venv/.tools: pyproject.toml | .venv/.packages
+	@echo "installing packages for tests into .venv"
+	.venv/bin/python -c '$(call EXTRA,test);$(call EXTRA,lint);$(call EXTRA,perf)' |
+		.venv/bin/python -m pip install -q --disable-pip-version-check -r /dev/stdin
 	touch $@
 
 .venv/bin/pip:

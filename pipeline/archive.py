@@ -11,9 +11,11 @@ import argparse
 import contextlib
 import fcntl
 import hashlib
+import logging
 import math
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +29,7 @@ from mq_shards.pipeline.compaction import SMALL_BYTES, compact
 from mq_shards.pipeline.lag import behind
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.session import open_session
-from mq_shards.pipeline.sink_log import SinkLog, SinkLogError, local_path
+from mq_shards.pipeline.sink_log import SinkFile, SinkLog, SinkLogError, local_path
 from mq_shards.pipeline.telemetry import Telemetry
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -37,6 +39,10 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 POLL_S: Final = 1
 UPKEEP_S: Final = 3600.0  # of a job that goes on for ever: so often its query stands still for it
+COMPACT_S: Final = 60.0  # for so long at most, or a little more
+_DESCRIBING: Final = threading.Lock()
+
+log = logging.getLogger(__name__)
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -98,7 +104,8 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
             while True:
                 _follow(writer.start(options.to), tally, stopping, UPKEEP_S if options.every else math.inf)
                 if not stopping and directory is not None:
-                    look_after(directory, options.compact_below << 20)
+                    files = look_after(directory, options.compact_below << 20)
+                    describe(directory, files, wait=not options.every)
                 if stopping or not options.every:
                     break
         finally:
@@ -174,18 +181,38 @@ def only_one(directory: Path | None) -> Iterator[None]:
         yield
 
 
-def look_after(directory: Path, small_bytes: int) -> None:
-    """Small files become few, those that they took the place of go after a while, and the manifest has what is there.
-    Raises OptionError."""
+def look_after(directory: Path, small_bytes: int) -> list[SinkFile]:
+    """Small files become few, those that they took the place of go after a while. What counts then. Raises
+    OptionError."""
     try:
-        log = SinkLog(directory)
-        log.remove_left()
-        gone = compact(log, small_bytes=small_bytes)
-        archive_manifest.write(directory, log.files)
+        files = SinkLog(directory)
+        files.remove_left()
+        gone = compact(files, small_bytes=small_bytes, most_s=COMPACT_S)
     except (OSError, SinkLogError, pa.ArrowException) as error:
         raise OptionError(f"all is archived, but the files in {directory} cannot be looked after: {error}") from None
     if gone:
         print(f"{gone} small files have become fewer", flush=True)
+    return files.files
+
+
+def describe(directory: Path, files: Sequence[SinkFile], *, wait: bool) -> None:
+    """In the manifest. Of an archive that has never had one all is read, so who does not `wait` goes on meanwhile.
+    Raises OptionError."""
+    if not wait:
+        threading.Thread(target=_describe, args=(directory, files), name="manifest", daemon=True).start()
+        return
+    try:
+        archive_manifest.write(directory, files)
+    except (OSError, pa.ArrowException) as error:
+        raise OptionError(f"all is archived, but {directory} has no manifest of it: {error}") from None
+
+
+def _describe(directory: Path, files: Sequence[SinkFile]) -> None:
+    with _DESCRIBING:
+        try:
+            describe(directory, files, wait=True)
+        except OptionError as error:
+            log.warning("%s", error)
 
 
 @contextlib.contextmanager

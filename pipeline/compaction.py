@@ -5,7 +5,9 @@ Who reads it meanwhile reads what it has listed: see `sink_log`.
 
 from __future__ import annotations
 
+import math
 import os
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -28,12 +30,20 @@ Summed = Callable[[pa.Table], pa.Table]
 
 
 def compact(
-    log: SinkLog, summed: Summed | None = None, *, small_bytes: int = SMALL_BYTES, at_least: int = AT_LEAST
+    log: SinkLog,
+    summed: Summed | None = None,
+    *,
+    small_bytes: int = SMALL_BYTES,
+    at_least: int = AT_LEAST,
+    most_s: float = math.inf,
 ) -> int:
     """How many files have given their place to others. `summed`: what becomes of their rows, a file's in memory at a
-    time. Raises OSError, SinkLogError, pyarrow.ArrowException."""
-    gone = 0
+    time. `most_s`: no other is begun after so long, the rest is for the next time. Raises OSError, SinkLogError,
+    pyarrow.ArrowException."""
+    gone, until = 0, time.monotonic() + most_s
     for files in [files for files in _groups(log, small_bytes) if len(files) >= at_least]:
+        if time.monotonic() > until:
+            break
         made = _merged(files, summed)
         log.replace({file.path for file in files}, [made])
         gone += len(files)

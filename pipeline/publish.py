@@ -30,8 +30,12 @@ class Batch:
 def publish(batch: Batch, brokers: Sequence[Address], staged: Sequence[Staged], patience_s: float) -> None:
     """At each broker what is staged there, in this order. Raises BrokerError."""
     for broker in brokers:
-        with Client(broker, patience_s) as client:
-            _publish_at(client, batch, [part for part in staged if part.broker == broker], patience_s)
+        here = [part for part in staged if part.broker == broker]
+        identities = {part.identity for part in here}
+        if len(identities) > 1:
+            raise BrokerError(f"broker {broker}: another took its place meanwhile; nothing is published there")
+        with Client(broker, patience_s, "".join(identities)) as client:
+            _publish_at(client, batch, here, patience_s)
 
 
 def abandon(staged: Sequence[Staged]) -> None:

@@ -19,6 +19,8 @@ _PREFIX: Final = 150  # characters of a name that say whose it is
 @dataclass(frozen=True)
 class Staged:
     broker: Address
+    identity: str
+    """Of the broker that was there then; empty: whichever is there."""
     name: str
     bytes: int
     messages: int
@@ -44,7 +46,7 @@ class Stage:
     def finish(self) -> Staged:
         """Raises BrokerError."""
         self._send()
-        return Staged(self._client.address, self._name, self._bytes, self._messages)
+        return Staged(self._client.address, self._client.broker, self._name, self._bytes, self._messages)
 
     def _send(self) -> None:
         if not self._sections:

@@ -31,10 +31,10 @@ def look_after(warehouse: Path, bronze_retention_s: float | None) -> int:
         log = _log(warehouse / RAW)
         if log is None and bronze_retention_s is not None:
             raise SinkLogError(f"--bronze-retention: {warehouse / RAW} is no Parquet that a stream has written")
-        if log is None or bronze_retention_s is None:
+        if log is None:
             return 0
         log.remove_left()
-        return _drop(log, time.time() - bronze_retention_s)
+        return 0 if bronze_retention_s is None else _drop(log, time.time() - bronze_retention_s)
     except (OSError, pa.ArrowException) as error:
         raise SinkLogError(f"the tables in {warehouse} cannot be looked after: {error}") from None
 

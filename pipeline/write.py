@@ -6,6 +6,7 @@ no batch of a writer twice (docs/pipeline-internals.md).
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from mq_shards.pipeline.arriving import Arrives
-from mq_shards.pipeline.checksum import crc32c
 from mq_shards.pipeline.client import Address, Client
 from mq_shards.pipeline.contents import MAP
 from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.publish import Batch, abandon, publish
 from mq_shards.pipeline.staging import Stage, Staged
+from mq_shards.pipeline.topics import by_id
 from mq_shards.pipeline.write_columns import Columns, is_headers
 from mq_shards.pipeline.write_options import WriteOptions
 from pyspark import TaskContext
@@ -114,9 +115,21 @@ def _brokers_of(staged: Iterable[Staged]) -> list[Address]:
 # --- in a task ------------------------------------------------------------------------------------------------------
 
 
-def broker_of(brokers: Sequence[Address], topic: str) -> Address:
-    """Which of them has a topic."""
-    return brokers[crc32c(topic.encode()) % len(brokers)]
+def broker_of(brokers: Iterable[str], topic: str) -> str:
+    """Which of them has a topic, by their ids: each draws a number for it, and the highest counts. So it is no matter
+    where brokers answer, and one that comes takes from each of the others its share, and nothing else changes."""
+    return max(brokers, key=lambda broker: hashlib.blake2b(f"{broker} {topic}".encode(), digest_size=8).digest())
+
+
+def _identified(brokers: Sequence[Address], patience_s: float) -> dict[str, Address]:
+    """By their ids. One alone has all topics, whichever it is. Raises BrokerError, OptionError."""
+    if len(brokers) == 1:
+        return {"": brokers[0]}
+    found = []
+    for address in brokers:
+        with Client(address, patience_s) as client:
+            found.append((client.identify(), address))
+    return by_id(found)
 
 
 def _batches(given: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch]:
@@ -159,13 +172,16 @@ def _stage(batches: Iterable[pa.RecordBatch], columns: Columns, options: WriteOp
     """Raises EncodeError, BrokerError; then nothing stays staged."""
     context = TaskContext.get()
     partition = context.partitionId() if context is not None else 0
-    stages: dict[Address, Stage] = {}
+    stages: dict[str, Stage] = {}
+    homes: dict[str, str] = {}  # of the topics that there were
     with ExitStack() as clients:
         try:
+            brokers = _identified(options.brokers, options.patience_s)
             for section in columns.sections(iter(batches), options.topic):
-                broker = broker_of(options.brokers, section.topic)
+                if (broker := homes.get(section.topic)) is None:
+                    broker = homes[section.topic] = broker_of(brokers, section.topic)
                 if (stage := stages.get(broker)) is None:
-                    client = clients.enter_context(Client(broker, options.patience_s))
+                    client = clients.enter_context(Client(brokers[broker], options.patience_s, broker))
                     stage = stages[broker] = Stage(client, f"{writer}-{partition}")
                 stage.add(section)
             return Written(writer, partition, tuple(stage.finish() for stage in stages.values()))

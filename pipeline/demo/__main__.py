@@ -1,5 +1,5 @@
 """Starts a broker in a directory that goes at the end, publishes events through beanstalkd's and NSQ's protocols, runs
-the declarative project, publishes more and runs it again, shows its tables, makes a report, and checks the counts.
+the declarative project, publishes more while it goes on, shows its tables, checks the counts, and makes a report.
 
 The events are made up. Nothing of it stays, but for the report if --keep names a directory for it.
 """
@@ -31,7 +31,8 @@ START_S: Final = 30.0
 STOP_S: Final = 20.0
 CHANNEL: Final = "billing"
 # A JVM that lives for half a minute has no time for its optimizing compiler.
-JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable -Xlog:all=error:stderr"
+RUNS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -69,24 +70,37 @@ def main() -> int:
 
 def _demo(directory: Path, options: argparse.Namespace) -> list[str]:
     ports = Ports(*_free_ports(4))
+    quality = directory / "project" / "warehouse" / "topic_quality"
     _say("starting a broker: beanstalkd's protocol, NSQ's, and HTTP for Spark")
     with _broker(directory / "data", ports):
         _post(ports.nsq_http, "/topic/create?topic=orders")
         _post(ports.nsq_http, f"/channel/create?topic=orders&channel={CHANNEL}")
         published: dict[str, list[Batch]] = {"orders": [], "readings": []}
-        for number, title in enumerate(("the first run", "the second run takes up what is new")):
-            _publish(ports, SEED + number, options.events, published)
-            _say(f"mq-pipeline run: {title}")
-            run = ["run", "--dir", str(directory / "project"), "--topics", "orders,readings"]
-            run += ["--format", "orders|readings=json", "--conf", "spark.sql.shuffle.partitions=2"]
-            _job(ports, options.master, [*run, *(["--show"] if number else [])])
+        _publish(ports, SEED, options.events, published)
+        _say("mq-pipeline run --continuous")
+        run = ["run", "--dir", str(directory / "project"), "--topics", "orders,readings", "--continuous"]
+        run += ["--every", "1", "--show", "--format", "orders|readings=json"]
+        run += ["--conf", "spark.sql.shuffle.partitions=2"]
+        with _job(ports, options.master, run, stdout=subprocess.PIPE, text=True) as job:
+            _await_run(job)
+            _publish(ports, SEED + 1, options.events, published)
+            _say("it takes up what is new")
+            for _ in range(RUNS):  # it may begin in the midst of what is published
+                _await_run(job)
+                if not (problems := differences(quality, published)):
+                    break
+        if problems:
+            return problems
         _say("mq-pipeline report")
         report = ["report", "--to", str(directory / "report"), "--nsq-http", f"127.0.0.1:{ports.nsq_http}"]
-        _job(ports, options.master, [*report, "--beanstalk", f"127.0.0.1:{ports.beanstalk}"])
+        report += ["--beanstalk", f"127.0.0.1:{ports.beanstalk}"]
+        with _job(ports, options.master, report) as job:
+            if job.wait() != 0:
+                raise RuntimeError(f"mq-pipeline report ended with {job.returncode}")
         if options.keep is not None:
             shutil.copytree(directory / "report", options.keep, dirs_exist_ok=True)
             print(f"the report is in {options.keep}")
-        return differences(directory / "project" / "warehouse" / "topic_quality", published)
+        return []
 
 
 def _publish(ports: Ports, seed: int, count: int, published: dict[str, list[Batch]]) -> None:
@@ -136,12 +150,23 @@ def _wait(broker: subprocess.Popen[bytes], ports: Ports) -> None:
     raise RuntimeError("the broker does not start")
 
 
-def _job(ports: Ports, master: str, arguments: list[str]) -> None:
-    command = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.command", "--master", master]
+@contextlib.contextmanager
+def _job(ports: Ports, master: str, arguments: list[str], **how: Any) -> Iterator[subprocess.Popen[Any]]:  # noqa: ANN401
+    command = [sys.executable, "-W", "ignore", "-m", "mq_shards.pipeline.command", "--master", master, "--nice", "0"]
     command += ["--brokers", f"127.0.0.1:{ports.http}", *arguments]
-    with _process(command, env={**os.environ, "SPARK_SUBMIT_OPTS": JAVA_OPTIONS}) as job:
-        if job.wait() != 0:
-            raise RuntimeError(f"mq-pipeline {arguments[0]} ended with {job.returncode}")
+    java = f"{JAVA_OPTIONS} {os.environ.get('SPARK_SUBMIT_OPTS', '')}"
+    with _process(command, env={**os.environ, "SPARK_SUBMIT_OPTS": java}, **how) as job:
+        yield job
+
+
+def _await_run(job: subprocess.Popen[str]) -> None:
+    """Says what the job says, until a run of it is complete."""
+    assert job.stdout is not None
+    for line in job.stdout:
+        print(line, end="", flush=True)
+        if line.startswith("run complete"):
+            return
+    raise RuntimeError(f"mq-pipeline run ended with {job.wait()}")
 
 
 @contextlib.contextmanager
@@ -159,7 +184,7 @@ def _process(command: list[str], **how: Any) -> Iterator[subprocess.Popen[bytes]
             _end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[Any]) -> None:
     if process.poll() is None:
         process.terminate()
         try:

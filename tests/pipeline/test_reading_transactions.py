@@ -107,6 +107,7 @@ def test_a_topic_that_is_deleted_with_an_open_transaction_begins_again(broker: B
     assert run(Checkpoint(), brokers=broker.address, topic="deleted")[-1] == ("deleted", last)
 
 
+@pytest.mark.long
 def test_who_dies_with_an_open_transaction_holds_nobody_up(tmp_path: Path) -> None:
     port = free_port()
     with broker_in(tmp_path / "data", f"--listen=pulsar://{HOST}:{port}") as broker:

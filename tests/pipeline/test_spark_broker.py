@@ -140,7 +140,10 @@ class TestChosen:
             assert seqs(frame) == [*range(1000)]
 
 
+@pytest.mark.long
 class TestStreams:
+    """Of what test_spark_stream.py tries without a broker, with one; test_spark_crashes.py always has one."""
+
     def options(self, broker: Broker, topic: str, **more: object) -> dict[str, str]:
         given = {"brokers": broker.address, "topicPattern": re.escape(topic) + ".*", "startingOffsets": "earliest"}
         return given | {name: str(value) for name, value in more.items()}
@@ -148,7 +151,7 @@ class TestStreams:
     def test_available_now_reads_what_is_there_once_and_ends(
         self, spark: SparkSession, broker: Broker, topic: str, tmp_path: Path
     ) -> None:
-        for round in range(3):
+        for round in range(2):
             broker.publish(topic, [b"%d" % n for n in range(100)])
             run(spark, tmp_path, self.options(broker, topic, maxOffsetsPerTrigger=80))
             assert written(spark, tmp_path) == [(topic, seq) for seq in range(100 * (round + 1))]
@@ -158,9 +161,9 @@ class TestStreams:
     ) -> None:
         broker.publish(f"{topic}.a", [b"x" * 1000] * 300)
         broker.publish(f"{topic}.b", [b"x" * 1000] * 100)
-        by_count = run(spark, tmp_path / "count", self.options(broker, topic, maxOffsetsPerTrigger=150))
-        by_bytes = run(spark, tmp_path / "bytes", self.options(broker, topic, maxBytesPerTrigger=150_000))
-        for query, most in ((by_count, 150), (by_bytes, 150)):
+        by_count = run(spark, tmp_path / "count", self.options(broker, topic, maxOffsetsPerTrigger=250))
+        by_bytes = run(spark, tmp_path / "bytes", self.options(broker, topic, maxBytesPerTrigger=250_000))
+        for query, most in ((by_count, 250), (by_bytes, 250)):
             sizes = [p.numInputRows for p in query.recentProgress if p.numInputRows]
             assert sum(sizes) == 400 and max(sizes) <= most
         assert len(written(spark, tmp_path / "count")) == len(written(spark, tmp_path / "bytes")) == 400
@@ -185,7 +188,7 @@ class TestStreams:
     ) -> None:
         topics = [f"orders-{n}" for n in range(6)]
         with broker_in(tmp_path / "data", "--shards=4", workers=1) as broker:
-            options = self.options(broker, "orders-", maxOffsetsPerTrigger=100)
+            options = self.options(broker, "orders-", maxOffsetsPerTrigger=200)
             for round, workers in enumerate((1, 2, 1)):
                 if round:
                     broker.start(workers)

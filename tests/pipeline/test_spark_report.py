@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
@@ -42,10 +43,15 @@ def options(*arguments: str) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def computed(spark: SparkSession, broker: Broker, given: argparse.Namespace) -> dict[str, pa.Table]:
+    topics = report.topics_of([Address.parse(broker.address)], given)
+    return report.computed(spark, topics, {"brokers": broker.address}, given)
+
+
 def made(spark: SparkSession, broker: Broker, given: argparse.Namespace) -> dict[str, list[dict[str, object]]]:
     address = Address.parse(broker.address)
     topics = report.topics_of([address], given)
-    tables = report.computed(spark, topics, {"brokers": broker.address}, given)
+    tables = computed(spark, broker, given)
     tables["backlog"] = report.backlog_of([address], topics, given)
     report.write(given.to, tables, datetime.now(UTC))
     return {name: table.to_pylist() for name, table in tables.items()}
@@ -102,7 +108,7 @@ def test_a_report_has_what_was_published_and_what_waits(broker: Broker, tmp_path
     since = datetime.fromtimestamp(since_ms / 1000, UTC).isoformat()
     for way, count in (("--since", 40), ("--until", 100)):
         part = options("--to", str(tmp_path / "part"), "--topics", "orders", way, since)
-        (found,) = made(spark, broker, part)["topics"]
+        (found,) = computed(spark, broker, part)["topics"].to_pylist()
         assert found["messages"] == count, way
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from mq_shards.pipeline.client import Address
+from mq_shards.pipeline.options import OptionError
 from mq_shards.pipeline.publish import Batch, publish
 from mq_shards.pipeline.source import MqShards
 from mq_shards.pipeline.write import BatchWriter, broker_of
+from mq_shards.pipeline.write_options import WriteOptions
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
@@ -33,7 +35,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 def save(frame: DataFrame, *brokers: Broker, mode: str = "append", **options: str) -> None:
-    addresses = ",".join(broker.address for broker in brokers)
+    save_at(frame, ",".join(broker.address for broker in brokers), mode=mode, **options)
+
+
+def save_at(frame: DataFrame, addresses: str, *, mode: str = "append", **options: str) -> None:
     frame.write.format("mqshards").options(brokers=addresses, **options).mode(mode).save()
 
 
@@ -195,23 +200,26 @@ def test_what_a_second_attempt_of_a_task_staged_counts_once(broker: Broker) -> N
 def test_topics_are_spread_over_brokers_and_a_batch_that_only_one_has_is_finished(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
-    names = [f"spread-{n}" for n in range(10)]
-    messages = [(name, f"{name}/{n}") for n in range(20) for name in names]
-    rows = spark.createDataFrame(messages, "topic string, body string")
     with broker_in(tmp_path / "other", "--shards=8") as other:
-        addresses = sorted(Address.parse(b.address) for b in (broker, other))
-        by_address = {Address.parse(b.address): b for b in (broker, other)}
-        # As if a driver had died when the first had published.
-        publish(Batch("spreader", 1), addresses[:1], [], 10)
-        save(rows.coalesce(1), other, broker, writer="spreader", batch="1")
+        by_identity = {b.get("/v1/broker")["broker"]: b for b in (broker, other)}
+        first, second = by_identity
+        some = [f"spread-{n}" for n in range(200)]
+        of = {home: [name for name in some if broker_of(by_identity, name) == home][:5] for home in by_identity}
+        names = [*of[first], *of[second]]
+        messages = [(name, f"{name}/{n}") for n in range(20) for name in names]
+        rows = spark.createDataFrame(messages, "topic string, body string")
+        # As if a driver had died when the first had published; and then the second answers elsewhere.
+        publish(Batch("spreader", 1), [Address.parse(broker.address)], [], 10)
+        elsewhere = f"localhost:{other.http_port}"
+        save_at(rows.coalesce(1), f"{elsewhere},{broker.address}", writer="spreader", batch="1")
         save(rows.coalesce(1), broker, other, writer="spreader", batch="2")
-        there = Counter(broker_of(addresses, name) for name in names)
-        assert len(there) == 2
         for name in names:
-            here = broker_of(addresses, name)
-            times = 1 if here == addresses[0] else 2
-            assert bodies(by_address[here], name, spark) == [f"{name}/{n}" for n in range(20)] * times
-            assert not by_address[next(a for a in addresses if a != here)].topic(name)
+            here = broker_of(by_identity, name)
+            times = 1 if here == first else 2
+            assert bodies(by_identity[here], name, spark) == [f"{name}/{n}" for n in range(20)] * times
+            assert not by_identity[second if here == first else first].topic(name)
+        with pytest.raises(Exception, match="have the same data directory"):
+            save_at(rows, f"{elsewhere},{other.address}", topic="twice")
 
 
 @pytest.mark.long
@@ -266,10 +274,11 @@ def test_a_query_is_a_writer_by_its_id_and_goes_on_with_its_batches(
                     ).status == 200  # fmt: skip
     with pytest.raises(Exception, match="give it another name with the option writer"):
         run("two", writer="taken")
-    with pytest.raises(Exception, match="batch: a stream numbers its micro-batches itself"):
-        run("three", batch="1")
+    with pytest.raises(OptionError, match="batch: a stream numbers its micro-batches itself"):
+        WriteOptions.parse({"topic": "t", "batch": "1"}, streaming=True)
 
 
+@pytest.mark.long
 def test_a_stream_writes_once_though_the_broker_is_killed(spark: SparkSession, tmp_path: Path) -> None:
     count = 1500
     with broker_in(tmp_path / "data", "--shards=8") as broker:
