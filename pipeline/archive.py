@@ -100,13 +100,14 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     with only_one(directory), _stop_on_signal() as stopping:
         spark = open_session(master, "mq-pipeline archive", nice=options.nice)
         writer = _writer(spark, options, connection)
+        most_s = math.inf if options.every is None else UPKEEP_S
         try:
             while True:
-                _follow(writer.start(options.to), tally, stopping, UPKEEP_S if options.every else math.inf)
+                _follow(writer.start(options.to), tally, stopping, most_s)
                 if not stopping and directory is not None:
                     files = look_after(directory, options.compact_below << 20)
-                    describe(directory, files, wait=not options.every)
-                if stopping or not options.every:
+                    describe(directory, files, wait=options.every is None)
+                if stopping or options.every is None:
                     break
         finally:
             print(f"archived {tally}", flush=True)

@@ -4,7 +4,7 @@
      "files": [{"path", "topic", "date", "bytes", "sha256", "messages", "seqs": {BROKER: [first, last]}}],
      "topics": {TOPIC: {"messages", "bytes", "seqs": {BROKER: [first, last]}}}}
 
-`path` is that of a file below the archive, as it is on disk. A file that is listed stays for an hour after another list
+`path` is that of a file below the archive, as it is on disk. A file that is listed stays for a day after another list
 has taken the place of this one.
 """
 

@@ -94,7 +94,8 @@ def _run(options: argparse.Namespace, connection: Mapping[str, str]) -> int:
         try:
             return JOBS[options.job][0].run(options, options.master, connection)
         except (PySparkException, PipelineError, ProjectError, BrokerError, OptionError, FieldError) as error:
-            if left and any(said in str(error) for said in NOT_STARTED):
+            told = f"{error}\n{error.said}" if isinstance(error, PipelineError) else str(error)
+            if left and any(said in told for said in NOT_STARTED):
                 print("mq-pipeline: Spark could not start a Python worker in 10 s; trying again", file=sys.stderr)
                 continue
             print(f"mq-pipeline: {error}", file=sys.stderr)

@@ -96,10 +96,13 @@ class Project:
 
     def warehouse(self) -> Path | None:
         """Where tables are; None: not on a file system of this machine. Raises ProjectError."""
+        spec = self.spec()
+        database = spec.get("database") or spec.get("schema") or "default"
         try:
-            return local_path(self.application_settings()["spark.sql.warehouse.dir"])
+            found = local_path(self.application_settings()["spark.sql.warehouse.dir"])
         except (KeyError, ValueError):
             return None
+        return found if database == "default" else found / f"{database}.db"
 
     def write_run_spec(self) -> Path:
         """The spec, with what holds for this run. Raises ProjectError."""

@@ -239,8 +239,9 @@ def _round(application: Application, project: Project, options: argparse.Namespa
     for name in ("refresh", "full_refresh"):
         if tables := getattr(options, name):
             words += [f"--{name.replace('_', '-')}", ",".join(tables)]
-    for line in _progress(application.run(words), began):
-        print(line, flush=True)
+    with contextlib.closing(application.run(words)) as lines:
+        for line in _progress(lines, began):
+            print(line, flush=True)
 
 
 def _progress(lines: Iterable[str], began: float) -> Iterator[str]:

@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 import orjson
 from mq_shards.shards import durable
 
-GRACE_S: Final = 3600.0
+GRACE_S: Final = 86400.0
 _VERSION: Final = b"v1"
 _LEFT: Final = "_left.json"  # files that do not count any more, by their names in the directory: since when, in s
 

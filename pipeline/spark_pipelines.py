@@ -14,7 +14,8 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import IO, Final
 
 from mq_shards.pipeline.session import open_session
@@ -23,6 +24,7 @@ from pyspark.sql import SparkSession
 TRIES: Final = 3  # of a port that was free a moment ago
 END_S: Final = 20.0
 ERROR_BYTES: Final = 64 << 10
+LINES: Final = 200
 _TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
 # As spark-pipelines begins its own lines; others are of transformations that print.
 _ITS_OWN: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
@@ -30,7 +32,11 @@ _RAISED: Final = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ?", re.MUL
 
 
 class PipelineError(Exception):
-    """What spark-pipelines said when it failed, without its stack."""
+    """What spark-pipelines raised when it failed, without its stack; `said`: its last lines before that."""
+
+    def __init__(self, reason: str, said: str = "") -> None:
+        super().__init__(reason)
+        self.said = said
 
 
 class Application:
@@ -38,16 +44,19 @@ class Application:
         self.session = session
         self._port = port
 
-    def run(self, words: Sequence[str]) -> Iterator[str]:
+    def run(self, words: Sequence[str]) -> Generator[str, None, None]:
         """What it says of a run, line by line. Raises PipelineError at the end of one that failed."""
         command = [sys.executable, "-P", "-W", "ignore", "-m", "pyspark.pipelines.cli", *words]
         environment = {**os.environ, "SPARK_REMOTE": f"sc://localhost:{self._port}"}
         with tempfile.TemporaryFile() as errors, _program(command, environment, errors) as program:
             assert program.stdout is not None
+            last: deque[str] = deque(maxlen=LINES)
             for line in program.stdout:
+                last.append(line)
                 yield line[found.end() :].rstrip() if (found := _ITS_OWN.match(line)) else line.rstrip()
             if program.wait() != 0:
-                raise PipelineError(_reason(errors) or f"spark-pipelines ended with {program.returncode}")
+                reason = _reason(errors) or f"spark-pipelines ended with {program.returncode}"
+                raise PipelineError(reason, "".join(last))
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ from mq_shards.pipeline import archive, command, telemetry
 from mq_shards.pipeline.lag import Lag
 from mq_shards.pipeline.lineage import Dataset
 from mq_shards.pipeline.project import Project
+from mq_shards.pipeline.spark_pipelines import PipelineError
 from mq_shards.pipeline.topics import Key
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.errors import PySparkRuntimeError
@@ -200,6 +201,8 @@ def test_a_job_is_tried_again_unless_it_empties_tables(
 
     def fail(*_: object) -> int:
         tried.append("")
+        if words[0] == "run":
+            raise PipelineError("the run failed", f"Flow 'messages' has FAILED\n{command.NOT_STARTED[1]}\n")
         raise PySparkRuntimeError(command.NOT_STARTED[0])
 
     monkeypatch.setattr(command.JOBS[words[0]][0], "run", fail)
