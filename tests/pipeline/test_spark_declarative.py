@@ -25,7 +25,7 @@ from tests.servers import ROOT, wait_until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PATIENCE_S = 240
+PATIENCE_S = 400
 ENVIRONMENT = {
     **os.environ,
     "PYSPARK_PYTHON": sys.executable,
@@ -103,7 +103,7 @@ def run_and_kill(command: Sequence[str], said: Path, when: str) -> None:
         process.kill()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
     broker: Broker, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -155,7 +155,7 @@ def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_each_event_is_in_the_tables_once_however_often_and_badly_the_project_is_run(
     broker: Broker, tmp_path: Path, spark: SparkSession
 ) -> None:
