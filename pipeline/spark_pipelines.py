@@ -26,6 +26,13 @@ END_S: Final = 20.0
 ERROR_BYTES: Final = 64 << 10
 LINES: Final = 200
 _TOKEN: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"
+# What spark-pipelines runs, which ends when we are killed (PR_SET_PDEATHSIG): it would ask for our JVM for minutes.
+_BEGIN: Final = """import ctypes, os, runpy, sys
+getattr(ctypes.CDLL(None), "prctl", lambda *_: 0)(1, 9)
+if os.getppid() != int(sys.argv.pop(1)):
+    sys.exit("its parent is gone")
+runpy.run_module("pyspark.pipelines.cli", run_name="__main__", alter_sys=True)
+"""
 # As spark-pipelines begins its own lines; others are of transformations that print.
 _ITS_OWN: Final = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d: ")
 _RAISED: Final = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ?", re.MULTILINE)
@@ -46,7 +53,7 @@ class Application:
 
     def run(self, words: Sequence[str]) -> Generator[str, None, None]:
         """What it says of a run, line by line. Raises PipelineError at the end of one that failed."""
-        command = [sys.executable, "-P", "-W", "ignore", "-m", "pyspark.pipelines.cli", *words]
+        command = [sys.executable, "-P", "-W", "ignore", "-c", _BEGIN, str(os.getpid()), *words]
         environment = {**os.environ, "SPARK_REMOTE": f"sc://localhost:{self._port}"}
         with tempfile.TemporaryFile() as errors, _program(command, environment, errors) as program:
             assert program.stdout is not None

@@ -94,6 +94,13 @@ class Run:
         self._process.wait()
 
 
+def commands() -> Iterator[bytes]:
+    """Of all processes."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            yield path.read_bytes()
+
+
 def run_and_kill(command: Sequence[str], said: Path, when: str) -> None:
     """kill -9 as soon as it has said that."""
     process = Run(command, said)
@@ -101,6 +108,9 @@ def run_and_kill(command: Sequence[str], said: Path, when: str) -> None:
         process.wait_for(when)
     finally:
         process.kill()
+    directory = str(said.parent).encode()
+    ours = "nothing of it is left"
+    wait_until(lambda: not any(directory in line and b"pipelines" in line for line in commands()), ours, 60)
 
 
 @pytest.mark.timeout(900)

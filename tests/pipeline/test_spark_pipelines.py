@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -15,6 +17,7 @@ from mq_shards.pipeline.project import emptied_with
 from mq_shards.pipeline.spark_pipelines import _reason
 
 from tests.pipeline.serving import Gateway
+from tests.servers import wait_until
 
 
 @pytest.mark.parametrize(
@@ -72,3 +75,32 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, capsys: pytest.Captu
     for every in ("0", "inf", "soon"):
         with pytest.raises(SystemExit):
             parser.parse_args(["--dir", "d", "--continuous", "--every", every])
+
+
+PARENT = """
+import os, subprocess, sys
+from mq_shards.pipeline.spark_pipelines import _BEGIN
+begin = _BEGIN.replace("pyspark.pipelines.cli", "http.server")
+command = [sys.executable, "-u", "-c", begin, str(os.getpid()), "--bind", "127.0.0.1", "0"]
+child = subprocess.Popen(command, start_new_session=True)
+print(child.pid, flush=True)
+child.wait()
+"""
+
+
+def test_the_program_ends_with_the_job_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        command = Path(f"/proc/{child}/stat")
+        assert b"Serving" in parent.stdout.readline(), "so it has said with whom it ends"
+        parent.kill()
+        parent.wait(60)
+        wait_until(lambda: ended(command), "it has ended", 60)
+
+
+def ended(stat: Path) -> bool:
+    try:
+        return ") Z " in stat.read_text()
+    except OSError:
+        return True
