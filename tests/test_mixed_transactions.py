@@ -18,14 +18,18 @@ from tests.test_open_transactions import COMMIT, MSG_TXN, compact, drop_dead, op
 from tests.test_packed import packed
 from tests.test_packed import publish as publish_batch
 from tests.test_positions import EARLIEST, LATEST, publish
-from tests.test_subscriptions import Channels, roll
-from tests.test_worker import GONE, NOT_FOUND, OK, SECOND, SHARDS
+from tests.test_subscriptions import SUBSCRIBE, Channels, roll
+from tests.test_worker import DELETE, GONE, NOT_FOUND, OK, RESERVE, SECOND, SHARDS, WATCH
 
 TXNS: Final = range(1, 5)
 CONNS: Final = (1, 2, 3)
 PLAIN: Final = 2  # of the connections that which knows no batches
 CHANNELS: Final = ("c", "c", "c", "d")
 ACTS: Final = 150
+
+
+def subscribe(channel: str, flags: int) -> bytes:
+    return SUBSCRIBE.pack(60 * SECOND, 900 * SECOND, 0, 0, len(channel), flags, 4) + channel.encode() + b"{ab}"
 
 
 class Script:
@@ -38,10 +42,10 @@ class Script:
 
     def run(self) -> None:
         acts: list[Callable[[], object]] = [
-            self.publish, self.batch, self.batch, self.stage, *[self.acknowledge] * 6, self.end,
+            self.publish, self.delayed, self.batch, self.batch, self.stage, *[self.acknowledge] * 6, self.end,
             *[self.consume] * 4, self.leave, self.finish, self.finish_parts, self.finish_upto, self.requeue, self.seek,
             self.roll, self.restart, self.empty, self.delete, self.move, self.move, self.pass_time, self.retain,
-            self.view,
+            self.view, self.consume_for_now, self.consume_for_now, self.pause, self.want,
         ]  # fmt: skip
         for _ in range(ACTS):
             self.turn()
@@ -113,6 +117,33 @@ class Script:
         flags = 0 if conn == PLAIN else lib.SUBSCRIBE_HEADERS
         self.bench.sub(conn, "t", self.dice.choice(CHANNELS), credit=self.dice.choice([1, 5, 100]), flags=flags)
         self.consuming.add(conn)
+
+    def consume_for_now(self) -> None:
+        conn = self.dice.choice(CONNS)
+        if conn in self.consuming:
+            return
+        flags = lib.SUBSCRIBE_EPHEMERAL | (0 if conn == PLAIN else lib.SUBSCRIBE_HEADERS)
+        channel = self.dice.choice(["e", "f"])
+        self.bench.raw(lib.MSG_SUBSCRIBE, conn, topic=self.bench.topic("t"), body=subscribe(channel, flags))
+        self.bench.raw(lib.MSG_CREDIT, conn, id=self.dice.choice([0, 5, 100]))
+        self.consuming.add(conn)
+
+    def pause(self) -> None:
+        self.bench.change(self.dice.choice([lib.CHANGE_PAUSE, lib.CHANGE_UNPAUSE]), "t")
+
+    def want(self) -> None:
+        """As a tube, now and then, by a connection that deletes what it gets, and goes."""
+        if self.dice.random() < 0.7:
+            return
+        self.raw(WATCH, 7)
+        self.bench.raw(RESERVE, 7, delay=0)
+        for a in self.bench.turn():
+            if a.kind == RESERVE and a.status == OK:
+                self.bench.raw(DELETE, 7, id=a.id)
+        self.bench.raw(GONE, 7)
+
+    def delayed(self) -> None:
+        publish(self.bench, count=self.dice.randrange(1, 30), delay=self.dice.choice([3, 50]))
 
     def leave(self) -> None:
         conn = self.dice.choice(CONNS)

@@ -642,3 +642,109 @@ def test_what_is_oldest_is_looked_for_in_a_short_turn(bench: Channels) -> None:
     put(bench, 2)
     bench.restart()
     assert oldest(b"t\nc") == (OK, began + 5 * SECOND), "what was read back has the time that it had"
+
+
+def defer(bench: Channels, count: int = MANY) -> list[int]:
+    """So many with a delay; their ids."""
+    first = bench.next_id
+    for n in range(count):
+        bench.raw(PUBLISH, 999, flags=lib.MSG_DURABLE, topic=bench.topic("t"), id=bench.next_id, delay=1000 * SECOND)
+        bench.next_id += SHARDS
+        if n % 2000 == 1999:
+            bench.turn()
+    bench.turn()
+    return list(range(first, bench.next_id, SHARDS))
+
+
+def finish(bench: Channels, conn: int, ids: list[int]) -> None:
+    for start in range(0, len(ids), 2000):
+        bench.fin(conn, *ids[start : start + 2000])
+    assert bench.catalog()["t"].channels["next"].in_flight == 0
+
+
+@pytest.mark.parametrize("tube", [False, True], ids=["no tube", "a tube"])
+@pytest.mark.parametrize("channel", ["c", "c#ephemeral"])
+def test_the_last_channel_of_a_paused_topic_goes_in_pieces_and_leaves_what_the_pause_keeps(
+    channel: str, tube: bool
+) -> None:
+    """As one does that is read back from the log, where that is done at once."""
+
+    def play(dies: bool) -> tuple[object, ...]:
+        bench = Channels(ring_bytes=1 << 22)
+        if tube:
+            bench.raw(WATCH, 5, topic=bench.topic("t"))
+        bench.sub(1, "t", channel, flags=lib.SUBSCRIBE_EPHEMERAL if channel != "c" else 0)
+        bench.mpub("t", [b"before"] * MANY)
+        assert bench.change(lib.CHANGE_PAUSE, "t") == OK
+        deferred = defer(bench)
+        after = bench.mpub("t", [b"after"] * MANY)
+        lib.worker_longest_turn(bench.worker)
+        if channel == "c":
+            bench.raw(GONE, 1)
+            bench.turn()
+            goes_on(bench, change(bench, lib.CHANGE_DELETE, "t", channel))
+        else:
+            bench.raw(GONE, 1)
+        new = bench.mpub("t", [b"new"])
+        slot = bench.raw(lib.MSG_CHANGE, 998, pri=lib.CHANGE_MAKE, body=b"t\nnext")
+        for _ in range(40):
+            assert "c" not in bench.catalog()["t"].channels
+        assert [a.status for a in bench.early if a.slot == slot] in ([], [OK])
+        assert was_short(bench)
+        if dies:
+            bench.restart()
+        assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+        bench.sub(2, "t", "next")
+        got = deliver(bench, 2)
+        assert set(got) >= {*after, *new}
+        finish(bench, 2, got)
+        due = [a.id for a in bench.turn(1001) if a.kind == lib.MSG_DELIVER] + deliver(bench, 2)
+        assert sorted(due) == deferred
+        jobs = bench.catalog()["t"].jobs
+        finish(bench, 2, due)
+        left = live(bench)
+        bench.dispose()
+        return sorted(got), jobs, left
+
+    assert play(dies=False) == play(dies=True)
+
+
+@pytest.mark.parametrize("beside", ["nothing", "a channel", "a tube", "retention", "one like it"])
+def test_an_ephemeral_channel_with_much_deferred_goes_in_pieces(bench: Channels, beside: str) -> None:
+    """And with much in flight; what comes meanwhile waits for the next."""
+    bench.sub(1, "t", "c", flags=lib.SUBSCRIBE_EPHEMERAL)
+    if beside == "a channel":
+        bench.sub(2, "t", "other")
+    elif beside == "one like it":
+        bench.sub(2, "t", "d", flags=lib.SUBSCRIBE_EPHEMERAL)
+    elif beside == "a tube":
+        bench.raw(WATCH, 5, topic=bench.topic("t"))
+    elif beside == "retention":
+        assert bench.change(lib.CHANGE_RETAIN, "t") == OK
+    of = [*bench.mpub("t", [b""] * MANY), *defer(bench)]
+    deliver(bench, 1)
+    lib.worker_longest_turn(bench.worker)
+    bench.raw(GONE, 1)
+    if beside == "one like it":
+        bench.raw(GONE, 2)
+    new = bench.mpub("t", [b"new"])
+    asked = bench.raw(lib.MSG_CHANGE, 998, pri=lib.CHANGE_MAKE, body=b"t\nnext")
+    answers = [a for _ in range(40) for a in bench.turn()]
+    assert [a.status for a in answers if a.slot == asked] == [OK]
+    assert was_short(bench)
+    bench.sub(3, "t", "next")
+    got = deliver(bench, 3)
+    if beside in ("nothing", "retention", "one like it"):
+        assert got == new
+    if beside == "a channel":
+        bench.sub(2, "t", "other")
+        assert sorted(deliver(bench, 2)) == sorted([*of[:MANY], *new])
+        assert bench.catalog()["t"].channels["other"].deferred == MANY
+    if beside == "a tube":
+        assert bench.catalog()["t"].jobs == 2 * MANY + 1
+    assert bench.change(lib.CHANGE_DELETE, "t") == OK
+    for _ in range(20):
+        bench.turn()
+    assert live(bench) == 0
+    bench.restart()
+    assert "t" not in bench.catalog()

@@ -92,6 +92,8 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
 /* Moves the message of a record if this is the place where it lives. False: there is no room. */
 static bool move_if_live(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     uint32_t topic = shard_topic(s, r->topic);
+    /* Who holds it would be written wrongly. */
+    if (topic && handover_leaves(topic_at(&w->topics, topic))) return false;
     if (topic && topic_at(&w->topics, topic)->transactions) transactions_settle(w, topic, r->seq);
     uint32_t job = job_of_message(w, r->id);
     if (job && job_at(w, job)->position != position) job = 0;

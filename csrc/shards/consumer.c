@@ -157,6 +157,14 @@ bool consumers_leave(struct worker *w) {
     return w->leaving_consumers || w->yielding_consumers;
 }
 
+bool consumers_give_back(const struct worker *w, uint32_t subscription) {
+    for (uint32_t c = w->leaving_consumers; c; c = consumer_of(w, c)->next)
+        if (consumer_of(w, c)->subscription == subscription) return true;
+    for (uint32_t c = w->yielding_consumers; c; c = consumer_of(w, c)->next_yielding)
+        if (consumer_of(w, c)->subscription == subscription) return true;
+    return false;
+}
+
 void consumers_have_left(struct worker *w, uint32_t subscription) {
     if (w->leaving_consumers) give_back_left(w, subscription, UINT32_MAX);
     if (w->yielding_consumers) give_back_yielded(w, subscription, UINT32_MAX);

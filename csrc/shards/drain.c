@@ -16,15 +16,6 @@ static uint32_t departed(const struct subscription *s) {
     return s->again + s->deferred + s->inflight;
 }
 
-/* True while consumers that left, or yield, still give back what they had of it. */
-static bool gives_back(const struct worker *w, uint32_t subscription) {
-    for (uint32_t c = w->leaving_consumers; c; c = consumer_at(&w->subscriptions, c)->next)
-        if (consumer_at(&w->subscriptions, c)->subscription == subscription) return true;
-    for (uint32_t c = w->yielding_consumers; c; c = consumer_at(&w->subscriptions, c)->next_yielding)
-        if (consumer_at(&w->subscriptions, c)->subscription == subscription) return true;
-    return false;
-}
-
 /* Of one list of deliveries; returns how many may still be looked at. */
 static uint32_t drop_some(struct worker *w, uint32_t first, uint64_t from, uint32_t most) {
     for (uint32_t n = first, next; n && most; n = next, most--) {
@@ -59,7 +50,7 @@ static enum outcome drain_departed(struct worker *w, struct client *c, uint32_t 
     if (!most) return MORE;
     uint32_t left = most;
     for (uint32_t n = first; n; n = all ? at(w, n)->next : 0)
-        if (gives_back(w, n))
+        if (consumers_give_back(w, n))
             waits = true;
         else
             left = drop_departed(w, n, from, left);

@@ -1,6 +1,8 @@
 /* Handovers: a backlog that comes to another kind of reader of its topic, piece by piece. Of a tube with many jobs the first channel
  * has them all too; and what waited for a first channel, and is wanted as a tube, becomes jobs.
  *
+ * And what a channel had that has gone with much (leave.c) is let go, or, of a topic that is paused, waits for the next.
+ *
  * Who asked waits (MORE), and so does all that changes the topic or its channels. A channel is written when it has all: after a
  * crash before that it was never made. That a tube is wanted is written first, and so all that waited is jobs after a crash.
  */
@@ -18,7 +20,10 @@ struct handover {
     uint32_t topic, subscription; /* 0: to the job queue */
     uint32_t job, jobs_end;       /* of the worker's: the next to be looked at */
     uint64_t seq, end;            /* what came from here on it has; the next to become a job */
-    bool written;                 /* and there until those who wait have joined */
+    uint32_t
+        leaving; /* channels that are unlinked, the first: what it had lies from its `cursor` to its `cold`; 0: it is none of that */
+    bool then_to_queue;
+    bool written; /* and there until those who wait have joined */
     bool to_join;
 };
 
@@ -81,7 +86,52 @@ static bool queue_some(struct worker *w, struct handover *h, uint64_t most) {
     return h->seq >= end;
 }
 
-/* --- both --------------------------------------------------------------------------------------------------------- */
+/* --- from a channel ----------------------------------------------------------------------------------------------- */
+
+/* What one that is unlinked had from here on waits for the next. */
+static uint64_t keeps_from(const struct subscription *s) {
+    return s->taken;
+}
+
+/* One that was published with a delay, while its topic was paused, and was never delivered. */
+static bool waits_on(const struct worker *w, const struct handover *h, const struct delivery *d) {
+    const struct topic *t = topic_at(&w->topics, h->topic);
+    const struct subscription *s = subscription_at(&w->subscriptions, h->leaving);
+    bool never = d->state == DELIVERY_DEFERRED && !d->attempts;
+    return never && d->seq >= keeps_from(s) && !message_is_job(w, t, d->seq);
+}
+
+static void let_go_delivery(struct worker *w, const struct handover *h, uint32_t delivery) {
+    if (!waits_on(w, h, delivery_at(&w->subscriptions, delivery))) {
+        delivery_drop(w, delivery);
+        return;
+    }
+    delivery_take(w, delivery);
+    delivery_forget(w, delivery);
+    topic_at(&w->topics, h->topic)->waiting_delayed++;
+}
+
+/* False: there is more. */
+static bool leave_some(struct worker *w, struct handover *h, uint64_t most) {
+    struct subscription *s = subscription_at(&w->subscriptions, h->leaving);
+    struct topic *t = topic_at(&w->topics, h->topic);
+    const struct stream *stream = &t->stream;
+    for (; (s->again_first || s->deferred_first) && w->steps < most; worker_step(w))
+        let_go_delivery(w, h, s->again_first ? s->again_first : s->deferred_first);
+    uint64_t end = s->cold < stream->end ? s->cold : stream->end, seq = s->cursor;
+    for (; w->steps < most && (seq = stream_next(stream, seq)) < end; seq++) {
+        worker_step(w);
+        if (stream_delayed(stream, seq)) continue;
+        if (seq >= keeps_from(s) && !message_is_job(w, t, seq))
+            t->waiting_messages++;
+        else
+            message_release(w, h->topic, seq);
+    }
+    s->cursor = seq;
+    return seq >= end && !s->again_first && !s->deferred_first && !consumers_give_back(w, h->leaving);
+}
+
+/* --- all --------------------------------------------------------------------------------------------------------- */
 
 static void end(struct worker *w, struct handover *h) {
     struct handover **link = &w->handovers;
@@ -89,6 +139,14 @@ static void end(struct worker *w, struct handover *h) {
     *link = h->next;
     topic_at(&w->topics, h->topic)->handover = NULL;
     free(h);
+}
+
+bool handover_leaves(const struct topic *t) {
+    return t->handover && t->handover->leaving;
+}
+
+void handover_then_to_queue(const struct topic *t) {
+    t->handover->then_to_queue = true;
 }
 
 static struct handover *begin(struct worker *w, uint32_t topic) {
@@ -115,18 +173,46 @@ void handover_to_queue(struct worker *w, uint32_t topic) {
     if (queue_some(w, h, w->steps + w->piece)) end(w, h);
 }
 
+void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription, uint64_t keep_from) {
+    struct handover *h = topic_at(&w->topics, topic)->handover;
+    struct subscription *s = subscription_at(&w->subscriptions, subscription);
+    if (!h) h = begin(w, topic);
+    s->cursor = subscription_held_from(s);
+    s->cold = topic_at(&w->topics, topic)->stream.end;
+    s->taken = keep_from;
+    s->next = h->leaving;
+    h->leaving = subscription;
+}
+
 bool handover_goes_on(const struct topic *t) {
     return t->handover && !t->handover->written;
 }
 
 void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription) {
     struct handover *h = topic_at(&w->topics, topic)->handover;
-    if (h && (!subscription || h->subscription == subscription)) end(w, h);
+    if (!h || (subscription && h->subscription != subscription)) return;
+    for (uint32_t n = h->leaving, next; n; n = next) {
+        next = subscription_at(&w->subscriptions, n)->next;
+        subscription_orphan(w, n);
+    }
+    end(w, h);
 }
 
-static void go_on(struct worker *w, struct handover *h) {
-    uint64_t most = w->steps + w->piece;
-    if (h->written) {
+static void has_left(struct worker *w, struct handover *h) {
+    uint32_t topic = h->topic, left = h->leaving;
+    bool to_queue = h->then_to_queue && !topic_at(&w->topics, topic)->subscription_count;
+    h->leaving = subscription_at(&w->subscriptions, left)->next;
+    subscription_free(w, left);
+    if (h->leaving) return;
+    end(w, h);
+    if (to_queue) handover_to_queue(w, topic);
+}
+
+/* All of them touch no more than one does. */
+static void go_on(struct worker *w, struct handover *h, uint64_t most) {
+    if (h->leaving) {
+        if (leave_some(w, h, most)) has_left(w, h);
+    } else if (h->written) {
         /* Who waited for it has joined; one that is ephemeral, and whose only client has gone, goes too. */
         uint32_t subscription = h->to_join ? h->subscription : 0;
         end(w, h);
@@ -139,9 +225,10 @@ static void go_on(struct worker *w, struct handover *h) {
 }
 
 bool handovers_go_on(struct worker *w) {
+    uint64_t most = w->steps + w->piece;
     for (struct handover *h = w->handovers, *next; h; h = next) {
         next = h->next;
-        go_on(w, h);
+        go_on(w, h, most);
     }
     return w->handovers != NULL;
 }

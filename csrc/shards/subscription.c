@@ -73,7 +73,7 @@ void subscriptions_close(struct subscriptions *all) {
 void subscription_due(struct worker *w, uint32_t subscription) {
     struct subscriptions *all = &w->subscriptions;
     struct subscription *s = at(w, subscription);
-    if (s->due) return;
+    if (s->due || s->gone) return;
     s->due = true;
     s->next_due = 0;
     if (all->due_last)
@@ -123,7 +123,7 @@ void message_release(struct worker *w, uint32_t topic, uint64_t seq) {
 
 void subscription_release(struct worker *w, uint32_t subscription, uint64_t seq) {
     const struct subscription *s = at(w, subscription);
-    if (!s->reader) message_release(w, s->topic, seq);
+    if (!s->reader && s->topic) message_release(w, s->topic, seq);
 }
 
 uint64_t subscription_horizon(const struct topic *t) {
@@ -205,8 +205,7 @@ static void defer_all(struct worker *w, uint32_t subscription, uint64_t from, bo
     }
 }
 
-/* The job queue has it. */
-static bool is_job(const struct worker *w, const struct topic *t, uint64_t seq) {
+bool message_is_job(const struct worker *w, const struct topic *t, uint64_t seq) {
     const struct record *r = message_head(w, t, seq);
     return r && index_find(&w->ids, &w->jobs, r->id) != 0;
 }
@@ -216,7 +215,7 @@ static uint64_t waiting_before_stop(const struct worker *w, const struct topic *
     uint64_t count = 0, end = t->stopped ? subscription_horizon(t) : 0;
     if (!t->waiting_messages) return 0;
     for (uint64_t seq = stream_next(&t->stream, 0); seq < end; seq = stream_next(&t->stream, seq + 1))
-        if (!stream_delayed(&t->stream, seq) && !is_job(w, t, seq)) count++;
+        if (!stream_delayed(&t->stream, seq) && !message_is_job(w, t, seq)) count++;
     return count;
 }
 
@@ -332,7 +331,7 @@ bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, 
 bool subscription_owns_stream(const struct worker *w, const struct subscription *s, uint64_t until) {
     const struct topic *t = topic_of(w, s);
     return t->subscription_count == 1 && !s->reader && !t->tube && !t->stopped && !t->stream.retains &&
-           until >= t->stream.end && t->stream.live > STREAM_PAGE;
+           !handover_leaves(t) && until >= t->stream.end && t->stream.live > STREAM_PAGE;
 }
 
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until) {
@@ -382,7 +381,7 @@ static void leave_waiting(struct worker *w, uint32_t subscription) {
     for (uint32_t n = s->deferred_first, next; n; n = next) {
         const struct delivery *d = delivery_of(w, n);
         next = d->following;
-        if (d->seq < t->stopped_seq || d->attempts || is_job(w, t, d->seq)) continue;
+        if (d->seq < t->stopped_seq || d->attempts || message_is_job(w, t, d->seq)) continue;
         delivery_take(w, n);
         delivery_forget(w, n);
         t->waiting_delayed++;
@@ -391,7 +390,7 @@ static void leave_waiting(struct worker *w, uint32_t subscription) {
     if (from < t->stopped_seq) from = t->stopped_seq;
     for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
         if (stream_delayed(&t->stream, seq)) continue;
-        if (is_job(w, t, seq))
+        if (message_is_job(w, t, seq))
             message_release(w, s->topic, seq);
         else
             t->waiting_messages++;
@@ -407,6 +406,13 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
     if (leaves) leave_waiting(w, subscription);
     subscription_empty(w, subscription, subscription_horizon(t));
     if (!leaves) subscription_release_ahead(w, subscription, t->stream.end);
+    subscription_unlink(w, subscription);
+    subscription_free(w, subscription);
+}
+
+void subscription_unlink(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    struct topic *t = topic_of(w, s);
     leave_lists(w, subscription);
     subscription_unpin(w, subscription);
     uint32_t *link = &t->subscriptions;
@@ -418,7 +424,12 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
     if (!s->number && !s->reader) t->ephemeral_count--;
     free(s->name);
     free(s->acks);
-    *s = (struct subscription){0};
+    s->name = NULL;
+    s->acks = NULL;
+}
+
+void subscription_free(struct worker *w, uint32_t subscription) {
+    *at(w, subscription) = (struct subscription){0};
     arena_give(&w->subscriptions.arena, subscription);
 }
 

@@ -49,6 +49,7 @@ struct subscription {
     bool reader;        /* it holds nothing: neither what it has not passed nor what it has in flight */
     bool passed_by_age; /* of what keeps a topic's messages: what it has passed is not there, if nobody else holds it */
     bool pinned;        /* in the shard's list of those that retention waits for */
+    bool gone;          /* nobody can find it any more: what it had is let go piece by piece (leave.c) */
     uint32_t next_pinned;
     bool view_known; /* of a compacted view */
     uint8_t policy;  /* enum policy, of those who consume from it now */
@@ -194,6 +195,10 @@ uint32_t subscription_make(struct worker *w, uint32_t topic, const char *name, s
 uint32_t subscription_make_reader(struct worker *w, uint32_t topic, const char *name, size_t name_bytes);
 /* Releases all that it holds. Its consumers must have left. */
 void subscription_remove(struct worker *w, uint32_t subscription);
+/* Nobody finds it any more; what it holds it still does. */
+void subscription_unlink(struct worker *w, uint32_t subscription);
+/* The job queue has a message of the stream. */
+bool message_is_job(const struct worker *w, const struct topic *t, uint64_t seq);
 /* Releases all that it holds before this seq; what is in flight too. */
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until);
 /* Passes over everything before `cursor`: each message becomes a delivery with one attempt made. For recovery. */
@@ -234,6 +239,8 @@ void consumer_remove(struct worker *w, uint32_t consumer);
 void consumer_yield(struct worker *w, uint32_t consumer);
 /* In each turn. True if there is more. */
 bool consumers_leave(struct worker *w);
+/* Consumers that left, or yield, still give back what they had of this subscription. */
+bool consumers_give_back(const struct worker *w, uint32_t subscription);
 /* All that consumers who left, or yield, had of this subscription is to be delivered again now. */
 void consumers_have_left(struct worker *w, uint32_t subscription);
 /* After a change of what it has in flight, of its credit or its window: it comes to take turns, or does so no more. */
@@ -327,6 +334,22 @@ void subscription_release_ahead(struct worker *w, uint32_t subscription, uint64_
 bool subscription_skip(struct worker *w, uint32_t subscription, uint64_t until, uint32_t most);
 /* All that its topic has before `until` nobody else holds, there is nothing behind that, and it is worth burying. */
 bool subscription_owns_stream(const struct worker *w, const struct subscription *s, uint64_t until);
+
+/* --- leave.c --- */
+
+/* One that goes with much is unlinked now, and lets go of it in the next turns. False: it has not much, or the log is read back. */
+bool subscription_leave(struct worker *w, uint32_t subscription);
+/* It is unlinked, and its topic knows nothing of what it had any more: only its deliveries are left. */
+void subscription_orphan(struct worker *w, uint32_t subscription);
+/* Some of what those have. True if there is more. */
+bool orphans_clear(struct worker *w);
+/* One that is unlinked and has nothing left. */
+void subscription_free(struct worker *w, uint32_t subscription);
+
+/* --- handover.c --- */
+
+/* Channels that are unlinked let go of what they had: nobody can say of a message whether it is held or waits. */
+bool handover_leaves(const struct topic *t);
 
 /* --- tomb.c --- */
 

@@ -82,6 +82,10 @@ void topic_want_tube(struct worker *w, uint32_t topic) {
     struct shard *s = shard_of_topic(w, t);
     if (!w->replaying && shard_reserve(w, s, 2, shard_topic_bytes(t), false) == LOG_OK) shard_log_topic(w, s, topic);
     if (t->subscription_count) return;
+    if (handover_leaves(t)) {
+        handover_then_to_queue(t);
+        return;
+    }
     if (!w->replaying && t->stream.live > w->piece) {
         handover_to_queue(w, topic);
         return;
@@ -313,7 +317,7 @@ static void unsubscribe(struct worker *w, uint32_t subscription) {
     if (s->number) w->own[topic_at(&w->topics, s->topic)->shard]->subscriptions[s->number] = 0;
     handover_forget(w, s->topic, subscription);
     dismiss_all(w, subscription);
-    subscription_remove(w, subscription);
+    if (!subscription_leave(w, subscription)) subscription_remove(w, subscription);
     catalog_changed(w);
 }
 

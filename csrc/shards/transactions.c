@@ -284,6 +284,7 @@ enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, 
     uint32_t transaction = topic ? transaction_find(w, topic, m->id) : 0;
     uint8_t status = STATUS_OK;
     bool room = true;
+    if (topic && handover_leaves(topic_at(&w->topics, topic))) return MORE;
     if (transaction && at(w, transaction)->state == TRANSACTION_OPEN) {
         struct shard *s = shard_of_topic(w, topic_at(&w->topics, topic));
         if (requests_reserve(w, s, 1, 0, false, &status) == LATER) return LATER;

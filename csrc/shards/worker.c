@@ -499,6 +499,7 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         busy |= requests_resume(w);
         busy |= consumers_leave(w);
         busy |= tombs_clear(w);
+        busy |= orphans_clear(w);
         busy |= transactions_clear(w);
         busy |= handovers_go_on(w);
         busy |= queue_tick(w);

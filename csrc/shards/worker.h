@@ -128,6 +128,7 @@ struct worker {
     struct worker_board *count;
 
     struct tomb *tombs; /* what is to be freed piece by piece */
+    uint32_t orphans;   /* subscriptions of which only deliveries are left */
     struct handover *handovers;
     bool forgetting;      /* some shard has to forget what was retained */
     struct shard *drowsy; /* the first of those with topics to be forgotten */

@@ -1,0 +1,70 @@
+/* A subscription that goes with much: the last channel of a paused topic, an ephemeral one with a backlog or much deferred. Nobody finds
+ * it any more from now on; what it had is let go piece by piece.
+ *
+ * Its topic waits meanwhile with what would meet that (handover.c). It does not have to where the topic's stream was buried, or
+ * nothing is held: then only its deliveries are left (an orphan).
+ */
+#include "shards/requests.h"
+
+static struct subscription *at(const struct worker *w, uint32_t subscription) {
+    return subscription_at(&w->subscriptions, subscription);
+}
+
+/* Messages that it lets go of. */
+static uint64_t burden(const struct topic *t, const struct subscription *s) {
+    uint64_t ahead = s->reader || t->ahead < s->taken ? 0 : t->ahead - s->taken;
+    return ahead + s->again + s->deferred + s->inflight;
+}
+
+void subscription_orphan(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    s->topic = 0;
+    s->next = w->orphans;
+    w->orphans = subscription;
+}
+
+bool subscription_leave(struct worker *w, uint32_t subscription) {
+    struct subscription *s = at(w, subscription);
+    uint32_t topic = s->topic;
+    struct topic *t = topic_at(&w->topics, topic);
+    bool busy = t->handover && !handover_leaves(t) && !t->ending;
+    if (w->replaying || busy || burden(t, s) <= w->piece) return false;
+    bool leaves = t->subscription_count == 1 && t->stopped && !s->reader;
+    bool buries = !t->ending && subscription_owns_stream(w, s, t->stream.end);
+    subscription_unlink(w, subscription);
+    s->gone = true;
+    s->paused = s->blocked = false;
+    s->number = s->turn = s->active = 0;
+    s->policy = POLICY_TURNS;
+    if (buries) stream_bury(w, topic);
+    if (buries || t->ending || s->reader)
+        subscription_orphan(w, subscription);
+    else
+        handover_from_channel(w, topic, subscription, leaves ? t->stopped_seq : UINT64_MAX);
+    return true;
+}
+
+/* False: it has more. */
+static bool orphan_clear(struct worker *w, uint32_t subscription, uint64_t most) {
+    const struct subscription *s = at(w, subscription);
+    while ((s->again_first || s->deferred_first) && w->steps < most) {
+        worker_step(w);
+        delivery_drop(w, s->again_first ? s->again_first : s->deferred_first);
+    }
+    return !s->again_first && !s->deferred_first && !consumers_give_back(w, subscription);
+}
+
+bool orphans_clear(struct worker *w) {
+    uint64_t most =
+        w->steps + w->piece / 2 + 1; /* consumers that leave, and a tomb, may have theirs in the same turn */
+    for (uint32_t *link = &w->orphans; *link;) {
+        uint32_t subscription = *link;
+        if (!orphan_clear(w, subscription, most)) {
+            link = &at(w, subscription)->next;
+            continue;
+        }
+        *link = at(w, subscription)->next;
+        subscription_free(w, subscription);
+    }
+    return w->orphans != 0;
+}
