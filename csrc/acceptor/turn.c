@@ -203,7 +203,7 @@ bool turn(struct acceptor *a, int timeout_ms) {
     publish_all(a);
     flush_dirty(a);
     publish_all(a); /* a connection that could not be sent to, or is done, has gone */
-    bool is_left = a->runnable.count > 0 || a->codecs_left != 0 || bridge_is_due(a);
+    bool is_left = a->runnable.count > 0 || a->codecs_left != 0 || bridge_is_due(a) || a->held_turns > 0;
     if (a->upcall_count > 0 || is_left) timeout_ms = 0;
 
     if (timeout_ms != 0) {
