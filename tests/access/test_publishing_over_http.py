@@ -42,10 +42,11 @@ def basic(person: Person, password: str = "") -> str:
 
 
 class Kept:
-    """A connection that is kept."""
+    """A connection that is kept; who is wrong often from one address has to wait."""
 
-    def __init__(self, broker: Guarded, scheme: str = "nsq-http") -> None:
-        self._connection = http.client.HTTPConnection(HOST, broker.ports[scheme], timeout=PATIENCE_S)
+    def __init__(self, broker: Guarded, scheme: str = "nsq-http", source: str = HOST) -> None:
+        port = broker.ports[scheme]
+        self._connection = http.client.HTTPConnection(HOST, port, timeout=PATIENCE_S, source_address=(source, 0))
 
     def post(self, target: str, who: str = "", body: bytes = b"one") -> tuple[int, str]:
         self._connection.request("POST", target, body, {"Authorization": who} if who else {})
@@ -79,7 +80,8 @@ def without_gateway(broker: Guarded) -> Iterator[None]:
     try:
         yield
     finally:
-        os.kill(gateway, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # on a slow machine it has been replaced
+            os.kill(gateway, signal.SIGCONT)
 
 
 def published(broker: Guarded, topic: str) -> int:
@@ -124,15 +126,17 @@ def test_what_one_may_is_not_what_who_comes_next_may(kept: Kept) -> None:
         assert kept.post("/pub?topic=nex", bearer(SHOP))[0] == 403
 
 
-def test_who_is_nobody_hears_the_same_everywhere(kept: Kept) -> None:
+def test_who_is_nobody_hears_the_same_everywhere(broker: Guarded, kept: Kept) -> None:
     expected = kept.get("/stats")
     headers = dict(kept.headers)
     assert expected[0] == 401
     assert json.loads(expected[1])["message"] == "who are you? A login is needed"
-    for who in ("", "Bearer", "Bearer mqs_of-nobody", basic(BOSS, "wrong"), basic(Person("stranger")), "Basic !", "x"):
-        for target in ("/pub?topic=orders", "/mpub?topic=orders"):
-            assert kept.post(target, who) == expected, who
-            assert kept.headers == headers, who
+    wrong = ("", "Bearer", "Bearer mqs_of-nobody", basic(BOSS, "wrong"), basic(Person("stranger")), "Basic !", "x")
+    for n, who in enumerate(wrong):
+        with contextlib.closing(Kept(broker, source=f"127.0.1.{n + 1}")) as client:
+            for target in ("/pub?topic=orders", "/mpub?topic=orders"):
+                assert client.post(target, who) == expected, who
+                assert client.headers == headers, who
 
 
 def test_requests_that_come_together_are_answered_in_their_order(broker: Guarded) -> None:
@@ -142,13 +146,14 @@ def test_requests_that_come_together_are_answered_in_their_order(broker: Guarded
 
     wanted = [("orders", bearer(SHOP), 200), ("orders", basic(SHOP), 200), ("other", bearer(SHOP), 403),
               ("orders", bearer(SHOP), 200), ("orders", "Bearer x", 401), ("other", bearer(BOSS), 200)]  # fmt: skip
-    with socket.create_connection((HOST, broker.ports["nsq-http"]), timeout=PATIENCE_S) as client:
-        client.sendall(b"".join(post(topic, who) for topic, who, _ in wanted * 5))
+    address = HOST, broker.ports["nsq-http"]
+    with socket.create_connection(address, timeout=PATIENCE_S, source_address=("127.0.2.1", 0)) as client:
+        client.sendall(b"".join(post(topic, who) for topic, who, _ in wanted * 4))
         client.shutdown(socket.SHUT_WR)
         data = b""
         while received := client.recv(1 << 16):
             data += received
-    assert [int(part[:3]) for part in data.split(b"HTTP/1.1 ")[1:]] == [status for _, _, status in wanted * 5]
+    assert [int(part[:3]) for part in data.split(b"HTTP/1.1 ")[1:]] == [status for _, _, status in wanted * 4]
 
 
 def test_a_listener_is_somebodys_also_for_what_comes_back_from_the_gateway(broker: Guarded) -> None:
