@@ -183,12 +183,22 @@ static size_t number(const char *text) {
     return value;
 }
 
+static void count_delivered(struct wanted *w) {
+    w->delivered++;
+    assert((!w->max || w->delivered <= w->max) && "no more than were wanted");
+    if (w->max && w->delivered == w->max) w->there = false;
+}
+
 static void take_payload(struct nats_client *c, struct wanted *w, const char *subject, const uint8_t *payload,
                          size_t bytes) {
     unsigned which;
     char head[16] = {0};
     memcpy(head, payload, bytes < 15 ? bytes : 15);
-    if (sscanf(head, "#%6u", &which) != 1) return; /* of a crooked one, or of the acceptor that is made up */
+    if (sscanf(head, "#%6u", &which) != 1) {
+        /* Of a crooked one, or of the acceptor that is made up. */
+        if (!c->crooked && w) count_delivered(w);
+        return;
+    }
     assert(which < said_count && which + SAID >= said_count);
     const struct said *s = &said[which % SAID];
     assert(s->bytes == bytes && !strcmp(s->subject, subject) && "what was published came");
@@ -197,9 +207,7 @@ static void take_payload(struct nats_client *c, struct wanted *w, const char *su
     assert(s->account == c->account && "accounts do not see each other");
     assert(w->used && matches(w->pattern, subject) && "somebody wanted it");
     w->heard += which == looked_for;
-    w->delivered++;
-    assert((!w->max || w->delivered <= w->max) && "no more than were wanted");
-    if (w->max && w->delivered == w->max) w->there = false;
+    count_delivered(w);
 }
 
 /* MSG subject sid [reply] size, or HMSG with two sizes; false if it is not whole yet. */
