@@ -21,6 +21,8 @@ RING_BYTES = 64 << 10
 BODY_BYTES = 2000
 MESSAGES = 8_000  # of each publisher: more than rings and sockets hold
 STALLED_S = 0.5  # as long as nothing is taken of a publisher
+# However slow the machine is, nobody is cut off or replaced meanwhile.
+PATIENT = ["nats.write-deadline=5m", "broker.hang-timeout=0"]
 
 
 def acceptor_of(wire: Wire) -> int:
@@ -120,7 +122,7 @@ def check_all_come_in_order(listeners: list[Listener], publishers: list[Publishe
 
 
 def test_an_acceptor_that_stands_still_holds_up_who_publishes_to_its_clients_and_nobody_else() -> None:
-    with running(3, [f"broker.mesh-ring-bytes={RING_BYTES}"]) as server:
+    with running(3, [f"broker.mesh-ring-bytes={RING_BYTES}", *PATIENT]) as server:
         listeners = [Listener(client_of(server, acceptor, b"SUB news 1\r\n")) for acceptor in range(3)]
         publishers = [Publisher(client_of(server, n), b"news", b"%d" % n) for n in (0, 2)]
         near = client_of(server, 0, b"SUB near 1\r\n")
@@ -134,7 +136,7 @@ def test_an_acceptor_that_stands_still_holds_up_who_publishes_to_its_clients_and
 
 
 def test_a_worker_that_stands_still_holds_up_who_publishes_to_its_topics_and_nobody_else() -> None:
-    with running(1, ["nats.topics=kept.>", f"broker.ring-bytes={RING_BYTES}"]) as server:
+    with running(1, ["nats.topics=kept.>", f"broker.ring-bytes={RING_BYTES}", *PATIENT]) as server:
         listener = Listener(client_of(server, 0, b"SUB kept.> 1\r\n"))
         one = Publisher(client_of(server, 0), b"kept.a", b"0")
         near = client_of(server, 0, b"SUB near 1\r\nSUB _INBOX.a 2\r\n")
