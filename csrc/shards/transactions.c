@@ -226,7 +226,7 @@ static bool publish_staged(struct worker *w, uint32_t topic, const struct staged
     struct shard *s = shard_of_topic(w, t);
     const struct record *r = log_read(s->log, item->position);
     struct staged_attributes a;
-    if (!log_readable(s->log, r)) {
+    if (!r || !log_readable(s->log, r)) {
         lost_note(w, topic, item->position);
         return true;
     }
