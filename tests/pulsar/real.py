@@ -54,9 +54,11 @@ def admin(admin_url: str, service_url: str, commands: Sequence[str]) -> subproce
 
 
 def tool(main: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """A program of Pulsar's by its main class, as org.apache.pulsar.testclient.PulsarPerfTestTool."""
+    """A program of Pulsar's by its main class, as org.apache.pulsar.testclient.PulsarPerfTestTool. What it writes
+    beside itself goes."""
     command = ["nice", *java("tools", [QUICK_START]), main, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    with tempfile.TemporaryDirectory() as folder:
+        return subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=folder)
 
 
 def serve(port: int, http: int, folder: Path, more: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
