@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 from mq_shards.csrc._core import ffi, lib
 
+from tests.test_packed import publish as publish_batch
 from tests.test_shard_protocol import HEAD, ask, deliveries, got, join, told
 from tests.test_subscriptions import Channels, drop_oldest, roll
 from tests.test_worker import GONE, OK, RESERVE, SECOND, SHARDS, WATCH, Answer
@@ -613,3 +614,33 @@ def test_what_is_passed_by_age_is_not_there_after_a_restart_either(bench: Channe
         assert seek(bench, SEQ, of[0]).seq == of[3]
     assert seek(bench, SEQ, of[0], channel="__retention").status == OK
     assert position(bench).first == of[0], "it may go back"
+
+
+@pytest.mark.parametrize("parts", [0, 3])
+def test_a_channel_made_beside_an_ephemeral_one_has_a_paused_tubes_jobs_once_after_a_restart(
+    bench: Channels, parts: int
+) -> None:
+    """It is the first channel to the log, and what the tube has is in the stream too."""
+    publish(bench)  # the topic retains
+    bench.sub(1, "t", "e", flags=lib.SUBSCRIBE_EPHEMERAL)
+    assert bench.change(lib.CHANGE_PAUSE, "t") == OK
+    bench.raw(WATCH, 7, topic=bench.topic("t"))
+    if parts:
+        publish_batch(bench, "t", parts)
+    else:
+        publish(bench)
+    bench.sub(2, "t", "c")
+    bench.restart()
+    bench.sub(2, "t", "c", credit=100, flags=lib.SUBSCRIBE_HEADERS)
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    ((kept, _),) = [(a.id, a.pri) for a in bench.pushed if a.kind == lib.MSG_DELIVER]
+    bench.fin(2, kept)
+    channel = bench.catalog()["t"].channels["c"]
+    assert (channel.depth, channel.in_flight) == (0, 0)
+    assert bench.catalog()["t"].jobs == max(parts, 1)
+    bench.change(lib.CHANGE_DELETE, "t", "c")
+    assert bench.catalog()["t"].jobs == max(parts, 1)
+    assert bench.change(lib.CHANGE_DELETE, "t") == OK
+    bench.turn()
+    roll(bench)
+    assert lib.worker_dead_segments(bench.worker, 0)

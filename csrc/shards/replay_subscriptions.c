@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shards/lost.h"
 #include "shards/requests.h"
 
 static uint32_t topic_of(const struct shard *s, const struct record *r) {
@@ -25,11 +26,23 @@ static void adopt_all(struct worker *w, uint32_t subscription, uint64_t wall_ns)
             subscription_adopt(w, subscription, job, wall_ns);
 }
 
+/* A message that it comes to have ahead of it. */
+static void take_ahead(struct topic *t, struct subscription *made, uint64_t seq) {
+    /* Of a first one only what it has is ahead; of another what all have. */
+    if (t->subscription_count > 1) {
+        made->taken--;
+        return;
+    }
+    t->ahead++;
+    if (t->stopped && seq < t->stopped_seq) t->stopped_ahead++;
+}
+
 /* What its record says that it has not passed is its own, though others were made before it: as a rule there is none. And jobs
  * that became so because the log did not say that there is a subscription are its own too. */
 static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, const struct record *r) {
     struct subscription *made = subscription_at(&w->subscriptions, subscription);
     struct topic *t = topic_at(&w->topics, made->topic);
+    s->took_from = s->took_until = 0;
     if (s->damaged && t->subscription_count == 1) adopt_all(w, subscription, r->time_ns);
     uint64_t held_from = r->seq;
     if (r->attribute_bytes >= sizeof held_from) memcpy(&held_from, record_attributes(r), sizeof held_from);
@@ -41,8 +54,11 @@ static void begin_at(struct worker *w, struct shard *s, uint32_t subscription, c
         if (stream_delayed(&t->stream, seq))
             subscription_defer(w, subscription, seq, log_read(s->log, stream_position(&t->stream, seq))->id);
         else
-            made->taken--;
+            take_ahead(t, made, seq);
     }
+    s->took_by = subscription;
+    s->took_from = held_from;
+    s->took_until = end;
     made->cursor = made->logged_cursor = r->seq;
     made->cold = held_from;
     subscription_pin(w, subscription);
@@ -129,14 +145,23 @@ static void replay_redelivery(struct worker *w, const struct shard *s, uint32_t 
     depart(w, delivery, &redelivery);
 }
 
-static void replay_adopt(struct worker *w, uint32_t subscription, const struct record *r) {
+/* One made beside ephemeral ones alone is the first to the log. What the job queue has in the stream of a topic that retains it took
+ * when it was made; that it adopts those jobs says the same, and it holds them once. */
+static bool has_taken(const struct worker *w, const struct shard *s, uint32_t subscription, uint32_t job) {
+    const struct job *j = job_at(w, job);
+    const struct record *r = subscription == s->took_by ? job_head(w, j) : NULL;
+    if (!r || r->seq < s->took_from || r->seq >= s->took_until) return false;
+    return stream_position(&topic_at(&w->topics, j->topic)->stream, r->seq);
+}
+
+static void replay_adopt(struct worker *w, const struct shard *s, uint32_t subscription, const struct record *r) {
     if (r->flags & ADOPT_ALL) adopt_all(w, subscription, r->time_ns);
     const uint8_t *ids = record_body(r);
     for (size_t at = 0; at + sizeof(uint64_t) <= record_body_bytes(r); at += sizeof(uint64_t)) {
         uint64_t id;
         memcpy(&id, ids + at, sizeof id);
         uint32_t job = index_find(&w->ids, &w->jobs, id);
-        if (job) subscription_adopt(w, subscription, job, r->time_ns);
+        if (job && !has_taken(w, s, subscription, job)) subscription_adopt(w, subscription, job, r->time_ns);
     }
 }
 
@@ -245,7 +270,7 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
     case RECORD_REDELIVERY: replay_redelivery(w, s, subscription, r); break;
     case RECORD_EMPTY: subscription_empty(w, subscription, r->seq); break;
     case RECORD_SEEK: subscription_seek(w, subscription, r->seq); break;
-    case RECORD_ADOPT: replay_adopt(w, subscription, r); break;
+    case RECORD_ADOPT: replay_adopt(w, s, subscription, r); break;
     case RECORD_UNSUBSCRIBE:
         s->subscriptions[r->id] = 0;
         subscription_remove(w, subscription);

@@ -58,6 +58,8 @@ struct shard {
     uint64_t scan_offset; /* of compaction, in the first segment */
     uint64_t sync_upto;   /* what the round of syncs under way covers */
     log_position moved; /* recovery: of the MOVED just read, whose REFERENCES is to follow and counts; 0: it does not */
+    uint64_t took_from, took_until; /* recovery: what the channel that was read last took of the stream at once */
+    uint32_t took_by;
     bool
         headless; /* recovery: whether the whole of the active segment's head was written is not known: write it anew */
     bool heals;   /* something of the log was lost: all names are to be written anew */
