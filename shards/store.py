@@ -488,7 +488,8 @@ class ShardStore:
         listed = self._listed()
         begun = self._begun(listed)
         if begun != listed:
-            self._list_as(begun)
+            with explained(f"{self.path} cannot be written"):
+                self._list_as(begun)
 
     def _begun(self, listed: Mapping[int, int]) -> dict[int, int]:
         with explained(f"{self.path} cannot be read"):
@@ -503,11 +504,13 @@ class ShardStore:
         return fd
 
     def create(self, segment: int) -> int:
-        spare, self._spare = self._spare, 0
-        if spare and segment == spare and (fd := self._take_spare(spare)) >= 0:
-            return fd
-        if spare:
-            self.remove(spare)
+        if self._spare:
+            # It is the spare until it was taken or removed: what fails here may be tried again.
+            if segment == self._spare and (fd := self._take_spare(segment)) >= 0:
+                self._spare = 0
+                return fd
+            self.remove(self._spare)
+            self._spare = 0
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with explained(f"{self.path_of(segment)} cannot be made"):
             fd = os.open(segment_name(segment), flags, 0o640, dir_fd=self._fd)
@@ -525,10 +528,14 @@ class ShardStore:
         return fd
 
     def _take_spare(self, segment: int) -> int:
-        """As it was made before the restart: nothing need be durable anew. -1 if it is not empty after all."""
-        with contextlib.suppress(FileNotFoundError):
-            if os.stat(copies_name(segment), dir_fd=self._fd).st_size > 0:
+        """As it was made before the restart: nothing need be durable anew. -1 if it is not empty after all,
+        or was about to be removed."""
+        with explained(f"{self.path_of(segment)} cannot be read"):
+            if segment not in self._listed():
                 return -1
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(copies_name(segment), dir_fd=self._fd).st_size > 0:
+                    return -1
         fd = self.open(segment)
         try:
             if os.fstat(fd).st_size > 0:
@@ -548,10 +555,9 @@ class ShardStore:
     def remove(self, segment: int) -> None:
         with explained(f"{self.path_of(segment)} cannot be removed"):
             listed = self._listed()
-            if listed.pop(segment, None) is None:
-                return
-            # In order, so that a power failure leaves no gap.
-            self._list_as(listed, [segment])
+            # In order, so that a power failure leaves no gap. What could not be unlinked is listed no more.
+            if listed.pop(segment, None) is not None:
+                self._list_as(listed, [segment])
             self._unlink([segment])
 
 

@@ -6,7 +6,7 @@ import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -190,6 +190,7 @@ def test_segments_at_the_end_that_were_never_written_to_go(store: ShardStore, co
     assert list(store.recover().segments) == [1]
     os.close(store.create(2))
 
+
 def test_a_segment_that_waits_for_its_first_record_is_not_made_anew(store: ShardStore) -> None:
     write_records(store.create(1), 1, BODIES)
     store.note_begun()
@@ -225,6 +226,71 @@ def test_one_with_copies_of_names_is_made_anew(store: ShardStore) -> None:
     assert not again.recover().segments
     os.close(again.create(1))
     assert not (store.path / "0000000001.names").exists()
+    again.close()
+
+
+def failing_once(monkeypatch: pytest.MonkeyPatch, call: str, name: str, error: int) -> None:
+    """The next `call` of os with that name fails."""
+    real = getattr(os, call)
+
+    def fail(path: object, *rest: object, **named: object) -> object:
+        if Path(str(path)).name != name:
+            return real(path, *rest, **named)
+        monkeypatch.setattr(os, call, real)
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(os, call, fail)
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "error"),
+    [
+        ("open", "0000000002.log", errno.EMFILE),
+        ("stat", "0000000002.names", errno.EIO),
+        ("", "the manifest", errno.ENOSPC),
+    ],
+)
+def test_a_segment_that_waits_outlives_a_failure(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch, call: str, name: str, error: int
+) -> None:
+    write_records(store.create(1), 1, BODIES)
+    os.close(store.create(2))
+    store.close()
+    again = ShardStore(store.path.parent, store.shard)
+    assert again.recover().segments == [1]
+    if not call:
+        real, left = again._list_as, [1]
+
+        def list_as(listed: dict[int, int], going: Sequence[int] = ()) -> None:
+            if left and left.pop():
+                raise OSError(error, os.strerror(error))
+            real(listed, going)
+
+        monkeypatch.setattr(again, "_begun", lambda listed: {**listed, 1: NOW + 1})
+        monkeypatch.setattr(again, "_list_as", list_as)
+    else:
+        failing_once(monkeypatch, call, name, error)
+    with pytest.raises(StoreError, match=os.strerror(error)):
+        again.create(2)
+    os.close(again.create(2))
+    again.close()
+
+
+@pytest.mark.parametrize("name", ["0000000002.log", "0000000002.names"])
+def test_a_segment_that_cannot_be_removed_is_removed_later(
+    store: ShardStore, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    os.close(store.create(2))
+    (store.path / "0000000002.names").write_bytes(b"of another time")
+    store.close()
+    again = ShardStore(store.path.parent, store.shard)
+    assert not again.recover().segments
+    for _ in range(2):
+        failing_once(monkeypatch, "unlink", name, errno.EIO)
+        with pytest.raises(StoreError, match="Input/output error"):
+            again.create(2)
+    os.close(again.create(2))
+    assert not (store.path / "0000000002.names").exists()
     again.close()
 
 
