@@ -272,7 +272,9 @@ class _Connection(asyncio.BufferedProtocol):
     @property
     def peer(self) -> str:
         name = None if self._transport is None else self._transport.get_extra_info("peername")
-        return str(name[0]) if isinstance(name, tuple) else ""
+        host = str(name[0]) if isinstance(name, tuple) else ""
+        # A client of IPv4 that came over a socket of both kinds, as acceptors show it too.
+        return host.removeprefix("::ffff:") if "." in host else host
 
     @property
     def certificate_names(self) -> tuple[str, ...]:

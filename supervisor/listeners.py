@@ -66,11 +66,13 @@ def listen_on(
     listeners: list[Listener] = []
     try:
         # First what is called by its name: the next in turn is what is left then.
-        for listen in sorted(wanted, key=lambda listen: listen.inherited == ""):
+        for listen in sorted(_apart(wanted), key=lambda listen: listen.inherited == ""):
             if listen.inherited is not None:
                 listeners.append(_inherit(listen, passed))
             elif listen.path:
                 listeners.append(_bind_file(listen, access or Access(), passed))
+            elif listen.both:
+                listeners.extend(_bind_both(listen, 1 if listen.single else acceptors, passed))
             else:
                 listeners.extend(_bind_name(listen, 1 if listen.single else acceptors, passed))
         if len(listeners) > MAX_LISTENS:
@@ -80,6 +82,12 @@ def listen_on(
             listener.close()
         raise
     return listeners
+
+
+def _apart(wanted: Sequence[Listen]) -> list[Listen]:
+    """Where an address of IPv6 is wanted on the same port, it is not taken by a socket of both kinds."""
+    taken = {listen.port for listen in wanted if ":" in listen.host and not listen.both and listen.port}
+    return [listen._replace(both=False) if listen.port in taken else listen for listen in wanted]
 
 
 def _inherit(listen: Listen, passed: Sequence[Inherited]) -> Listener:
@@ -140,15 +148,33 @@ def _bind_name(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> lis
     return listeners
 
 
+def _bind_both(listen: Listen, sockets: int, passed: Sequence[Inherited]) -> list[Listener]:
+    """One that takes IPv6 and IPv4, and calls itself as it was called; where there is no IPv6, one of IPv4."""
+    addresses = (socket.AF_INET6, ("::", listen.port)), (socket.AF_INET, ("0.0.0.0", listen.port))
+    passed_on = [one for family, at in addresses if (one := inherited.by_address(passed, family, at)) is not None]
+    if passed_on:
+        adopted = [_adopt(listen, one) for one in passed_on]
+        return [one._replace(address=one.address._replace(host=listen.host)) for one in adopted]
+    try:
+        try:
+            return [_bind(listen, *addresses[0], sockets)]
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE or listen.host == "::":
+                raise
+            return [_bind(listen, *addresses[1], sockets)]
+    except OSError as error:
+        raise ListenError(f"cannot listen on {listen}: {os.strerror(error.errno or 0)}") from None
+
+
 def _bind(listen: Listen, family: int, address: tuple[object, ...], count: int) -> Listener:
     # SO_REUSEPORT would also let us in beside another broker of the same user, and the kernel would split the clients
     # between the two: a socket without it finds out whether the port is free.
-    with _socket(family, reuse_port=False) as probe:
+    with _socket(family, reuse_port=False, both=listen.both) as probe:
         probe.bind(address)
     sockets: list[socket.socket] = []
     try:
         for _ in range(count):
-            sock = _socket(family, reuse_port=True)
+            sock = _socket(family, reuse_port=True, both=listen.both)
             sockets.append(sock)
             sock.bind(address)
             sock.listen(BACKLOG)
@@ -157,14 +183,16 @@ def _bind(listen: Listen, family: int, address: tuple[object, ...], count: int) 
         for sock in sockets:
             sock.close()
         raise
-    return Listener(listen._replace(host=str(address[0]), port=int(str(address[1]))), tuple(sockets))
+    host = listen.host if listen.both else str(address[0])
+    return Listener(listen._replace(host=host, port=int(str(address[1]))), tuple(sockets))
 
 
-def _socket(family: int, reuse_port: bool) -> socket.socket:
+def _socket(family: int, *, reuse_port: bool, both: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if reuse_port:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     if family == socket.AF_INET6:
-        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)  # so that 0.0.0.0 and [::] may both be given
+        # So that 0.0.0.0 and [::] may both be given, of which neither then is for both.
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not both)
     return sock

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import json
 import os
 import socket
 import stat
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from mq_shards.gateway.http_answers import Answer, json_answer
+from mq_shards.gateway.http_bodies import Bodies
+from mq_shards.gateway.http_server import HttpServer, Request
 from mq_shards.supervisor import inherited
 from mq_shards.supervisor.listeners import ListenError, listen_on
 from mq_shards.supervisor.options.options import parse_listen
 from mq_shards.supervisor.unix_sockets import Access
 
-from tests.servers import ROOT, wait_until
+from tests.servers import ROOT, free_port, wait_until
 
 COMMAND = (sys.executable, "-m", "mq_shards.supervisor.command", "--memory", "--workers", "1", "--acceptors", "2")
 PUT = b"put 0 0 60 1\r\na\r\n"
@@ -25,6 +32,14 @@ PUB = b"  V2PUB t\n\0\0\0\1x"
 CLUSTERS = b"GET /admin/v2/clusters HTTP/1.1\r\nHost: x\r\n\r\n"
 # Of a client "t" with protocol version 19.
 PULSAR_CONNECT = bytes.fromhex("0000000d 00000009 0802 1205 0a0174 2013".replace(" ", ""))
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
 
 
 @pytest.fixture
@@ -126,6 +141,154 @@ def test_no_host_means_all_addresses() -> None:
     finally:
         for listener in listeners:
             listener.close()
+
+
+def over(port: int, host: str) -> socket.socket:
+    return socket.create_connection((host, port), 20)
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="there is no IPv6 here")
+
+
+@needs_ipv6
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "[::]"])
+def test_a_socket_of_both_kinds_takes_both_and_is_called_as_it_was_named(host: str) -> None:
+    (listener,) = listen_on([parse_listen(f"nsq://{host}:0?both")], 2)
+    port = listener.address.port
+    try:
+        assert listener.address.host == ("::" if "::" in host else "0.0.0.0") and len(listener.sockets) == 2
+        assert {sock.getsockname()[:2] for sock in listener.sockets} == {("::", port)}
+        over(port, "::1").close()
+        over(port, "127.0.0.1").close()
+        # No other broker comes in beside it, by either kind.
+        for other in (f"0.0.0.0:{port}?both", f"0.0.0.0:{port}", f"[::]:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+            with pytest.raises(ListenError, match="Address already in use"):
+                listen_on([parse_listen(f"nsq://{other}")], 1)
+    finally:
+        listener.close()
+
+
+@needs_ipv6
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1", "[::]", "[::1]"])
+def test_a_port_that_is_taken_by_one_kind_is_refused_to_both(host: str) -> None:
+    (taken,) = listen_on([parse_listen(f"nsq://{host}:0")], 1)
+    try:
+        with pytest.raises(ListenError, match=r"nsq://0\.0\.0\.0:\d+: Address already in use"):
+            listen_on([parse_listen(f"nsq://0.0.0.0:{taken.address.port}?both")], 1)
+    finally:
+        taken.close()
+
+
+@needs_ipv6
+def test_what_is_named_for_one_kind_takes_only_that() -> None:
+    (four,) = listen_on([parse_listen("nsq://0.0.0.0:0")], 1)
+    port = four.address.port
+    (six,) = listen_on([parse_listen(f"nsq://[::]:{port}")], 1)
+    four.close()
+    try:
+        over(port, "::1").close()
+        with pytest.raises(ConnectionRefusedError):
+            over(port, "127.0.0.1")
+    finally:
+        six.close()
+
+
+@needs_ipv6
+@pytest.mark.parametrize("host", ["::", "::1"])
+def test_an_address_of_ipv6_on_the_same_port_has_it(host: str) -> None:
+    port = free_port()
+    listeners = listen_on([parse_listen(f"nsq://0.0.0.0:{port}?both"), parse_listen(f"nsq://[{host}]:{port}")], 1)
+    try:
+        assert [listener.address.host for listener in listeners] == ["0.0.0.0", host]
+        assert listeners[0].sockets[0].family == socket.AF_INET
+        over(port, "::1").close()
+        over(port, "127.0.0.1").close()
+    finally:
+        for listener in listeners:
+            listener.close()
+
+
+@pytest.mark.parametrize("missing", [errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EACCES])
+def test_without_ipv6_both_is_ipv4(monkeypatch: pytest.MonkeyPatch, missing: int) -> None:
+    def without(family: int, *arguments: int) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(missing, os.strerror(missing))
+        return real(family, *arguments)
+
+    real = socket.socket
+    monkeypatch.setattr("mq_shards.supervisor.listeners.socket.socket", without)
+    (listener,) = listen_on([parse_listen("nsq://0.0.0.0:0?both")], 2)
+    monkeypatch.undo()
+    try:
+        assert {sock.family for sock in listener.sockets} == {socket.AF_INET}
+        assert listener.address.host == "0.0.0.0"
+        connected(("127.0.0.1", listener.address.port)).close()
+    finally:
+        listener.close()
+
+
+def test_the_service_managers_sockets_of_either_kind_are_taken_for_both() -> None:
+    with socket.create_server(("0.0.0.0", 0)) as four:
+        port = four.getsockname()[1]
+        passed = [inherited.Inherited("a", four)]
+        (listener,) = listen_on([parse_listen(f"nsq://0.0.0.0:{port}?both")], 2, passed=passed)
+        assert listener.inherited and passed[0].taken and listener.address.host == "0.0.0.0"
+
+
+@needs_ipv6
+def test_clients_of_ipv4_are_shown_as_such_behind_a_socket_of_both_kinds(
+    said: Path, brokers: list[subprocess.Popen[bytes]]
+) -> None:
+    nats, nats_http, nsq, nsq_http = (free_port() for _ in range(4))
+    options = (
+        f"--listen=nats://0.0.0.0:{nats}?both", f"--listen=nats-http://0.0.0.0:{nats_http}?both",
+        f"--listen=nsq://0.0.0.0:{nsq}?both", f"--listen=nsq-http://0.0.0.0:{nsq_http}?both",
+    )  # fmt: skip
+    brokers.append(start(said, *options))
+    wait_until(lambda: "listening on nsq-http://0.0.0.0:" in said.read_text(), "it listens", 60)
+    with over(nats, "127.0.0.1") as four, over(nats, "::1") as six:
+        for sock, address in ((four, "127.0.0.1"), (six, "::1")):
+            sock.sendall(b'CONNECT {"verbose":false}\r\nPING\r\n')
+            info = b""
+            while b"PONG" not in info:
+                info += sock.recv(4096)
+            assert f'"client_ip":"{address}"'.encode() in info and b'"host":"0.0.0.0"' in info
+        for host in ("127.0.0.1", "[::1]"):
+            with urllib.request.urlopen(f"http://{host}:{nats_http}/connz", timeout=20) as answer:
+                assert {one["ip"] for one in json.load(answer)["connections"]} == {"127.0.0.1", "::1"}
+        with urllib.request.urlopen(f"http://127.0.0.1:{nats_http}/varz", timeout=20) as answer:
+            varz = json.load(answer)
+            assert (varz["host"], varz["http_host"]) == ("0.0.0.0", "0.0.0.0")
+    with over(nsq, "127.0.0.1") as four, over(nsq, "::1") as six:
+        for sock in (four, six):
+            sock.sendall(b"  V2SUB t c\n")
+            assert sock.recv(100).endswith(b"OK")
+        with urllib.request.urlopen(f"http://127.0.0.1:{nsq_http}/stats?format=json", timeout=20) as answer:
+            clients = json.load(answer)["topics"][0]["channels"][0]["clients"]
+        ports = {four.getsockname()[1]: "127.0.0.1", six.getsockname()[1]: "[::1]"}
+        assert {one["remote_address"] for one in clients} == {f"{host}:{port}" for port, host in ports.items()}
+    assert "::ffff:" not in said.read_text()
+
+
+@needs_ipv6
+def test_over_http_a_client_of_ipv4_is_known_as_such() -> None:
+    async def peers() -> list[str]:
+        server = HttpServer(serve, Bodies(), 8)
+        (listener,) = listen_on([parse_listen("http://0.0.0.0:0?both")], 1)
+        await server.listen(listener.sockets[0], 8)
+        for host in ("127.0.0.1", "::1"):
+            reader, writer = await asyncio.open_connection(host, listener.address.port)
+            writer.write(PING)
+            found.append((await reader.read(4096)).partition(b"\r\n\r\n")[2].decode())
+            writer.close()
+        await server.close(1)
+        return found
+
+    async def serve(request: Request) -> Answer:
+        return json_answer(request.peer)
+
+    found: list[str] = []
+    assert asyncio.run(peers()) == ['"127.0.0.1"', '"::1"']
 
 
 def test_sockets_of_the_service_manager_are_served_by_address_by_name_and_in_turn(

@@ -173,6 +173,8 @@ def test_a_data_dir_on_the_command_line_wins_over_memory_in_the_file(config: Pat
     [
         ("beanstalk://127.0.0.1:11301", Listen("beanstalk", "127.0.0.1", 11301)),
         ("beanstalk://[::]:0", Listen("beanstalk", "::", 0)),
+        ("nsq://[::]:0?both", Listen("nsq", "::", 0, both=True)),
+        ("nsq://:5?both", Listen("nsq", "0.0.0.0", 5, both=True)),
         ("beanstalk://[fe80::1]", Listen("beanstalk", "fe80::1", 11300)),
         ("beanstalk://localhost", Listen("beanstalk", "localhost", 11300)),
         ("nsq://localhost", Listen("nsq", "localhost", 4150)),
@@ -208,6 +210,8 @@ def test_an_address_is_shown_as_it_is_given() -> None:
             '--listen: "ftp" is not a protocol of this version (it has: beanstalk, nsq, nsq-http, nats, ',
         ),
         ("--listen h:1", '--listen: "h:1" is not SCHEME://HOST:PORT (IPv6: SCHEME://[ADDRESS]:PORT)'),
+        ("--listen nsq://127.0.0.1:5?both", "?both stands behind 0.0.0.0 or [::], not behind 127.0.0.1:5"),
+        ("--listen nsq://unix:/s?both", "?both stands behind 0.0.0.0 or [::], not behind unix:/s"),
         ("--listen beanstalk://::1:5", '"beanstalk://::1:5" is not SCHEME://HOST:PORT'),
         ("--listen beanstalk://h:65536", 'port 65536 of "beanstalk://h:65536" is not between 0 and 65535'),
         ("--listen beanstalk://h:7 --listen beanstalk://h:7", "--listen: h port 7 is given twice"),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from mq_shards.acceptor.option_kinds import MAX_BODY, OptionsError
-from mq_shards.supervisor.moving.translation import LISTENS_ON_ONE_ADDRESS, Translation, checked
+from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, checked
 
 FLAGS: Final = "b:cf:Fhl:np:s:u:vVz:"
 BINLOG: Final = ("binlog.*",)
@@ -64,11 +64,12 @@ def _listen(t: Translation, given: dict[str, str]) -> None:
     if os.environ.get("LISTEN_PID") == str(os.getpid()):
         t.option("listen", "beanstalk://systemd")
         return
-    host = given.get("-l", LISTENS_ON_ONE_ADDRESS)
+    host = given.get("-l", ANY_ADDRESS)
     if host.startswith("unix:"):
         t.option("listen", f"beanstalk://unix:{Path(host.removeprefix('unix:')).absolute()}")
         return
-    t.listen("beanstalk", host, str(checked(given.get("-p", PORT), "-p", range(65536))))
+    # beanstalkd's 0.0.0.0 is of IPv4 only, its :: of both.
+    t.listen("beanstalk", host, str(checked(given.get("-p", PORT), "-p", range(65536))), ("::",))
 
 
 def _keep(t: Translation, flags: Sequence[tuple[str, str]], given: dict[str, str]) -> None:

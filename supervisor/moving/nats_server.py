@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.acceptor.protocols.nats.nats import Nats
-from mq_shards.supervisor.moving.translation import LISTENS_ON_ONE_ADDRESS, Translation, ignored
+from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, ignored
+from mq_shards.supervisor.options.options import WILDCARDS
 
 CLIENTS: Final = "nats"
 ROUTES: Final = "nats-route"
@@ -70,7 +71,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
     if "c" in given:
         t.option("nats-config", given["c"])
     for scheme, address in addresses.items():
-        t.listen(scheme, address.host, address.port)
+        t.listen(scheme, address.host, address.port, WILDCARDS)
     for name, value in given.items():
         if name in SETTINGS:
             t.setting(f"nats.{SETTINGS[name]}", value)
@@ -86,7 +87,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
 
 def _addresses(given: Mapping[str, str]) -> dict[str, Address]:
     """Those of the file, and what flags say of them. Raises OptionsError."""
-    found = {CLIENTS: Address(LISTENS_ON_ONE_ADDRESS, "4222")}
+    found = {CLIENTS: Address(ANY_ADDRESS, "4222")}
     if "c" in given:
         try:
             listening = Nats.read_config(given["c"]).listen

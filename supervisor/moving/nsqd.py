@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from mq_shards.acceptor.option_kinds import Flag, OptionsError, TextList
 from mq_shards.acceptor.protocols.nsq.options import INSTEAD, OPTIONS
-from mq_shards.supervisor.moving.translation import LISTENS_ON_ONE_ADDRESS, Translation
+from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation
+from mq_shards.supervisor.options.options import WILDCARDS
 
 # As Go's flags: these need no value.
 BOOLEAN: Final = ("tls-required", "verbose", "version", "help", "h")
@@ -47,7 +48,7 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
         from_flags.setdefault(name, []).append(value)
     given |= from_flags
     for name, (scheme, port) in ADDRESSES.items():
-        _listen(t, scheme, given.pop(name, [f"{LISTENS_ON_ONE_ADDRESS}:{port}"])[-1])
+        _listen(t, scheme, given.pop(name, [f"{ANY_ADDRESS}:{port}"])[-1])
     _listen_encrypted(t, given)
     t.keep_in(given.pop("data-path", [""])[-1] or os.getcwd(), MESSAGES, "nsqd")  # noqa: PTH109 (as nsqd says it)
     for name, values in given.items():
@@ -88,12 +89,12 @@ def _listen(t: Translation, scheme: str, address: str) -> None:
     if address.startswith("/"):
         t.option("listen", f"{scheme}://unix:{address}")
         return
-    t.listen(scheme, host, port)
+    t.listen(scheme, host, port, WILDCARDS)
 
 
 def _listen_encrypted(t: Translation, given: dict[str, list[str]]) -> None:
     """As nsqd does: only where there is a certificate."""
-    address = given.pop("https-address", [f"{LISTENS_ON_ONE_ADDRESS}:4152"])[-1]
+    address = given.pop("https-address", [f"{ANY_ADDRESS}:4152"])[-1]
     if not address or not (given.keys() >= {"tls-cert", "tls-key"}):
         return
     _listen(t, "nsq-https", address)

@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from mq_shards.acceptor.option_kinds import OptionsError
 from mq_shards.supervisor.moving import properties
-from mq_shards.supervisor.moving.translation import LISTENS_ON_ONE_ADDRESS, Translation, checked, ignored
+from mq_shards.supervisor.moving.translation import ANY_ADDRESS, Translation, checked, ignored
+from mq_shards.supervisor.options.options import WILDCARDS
 
 HELP: Final = """\
 Usage: mq-shards as pulsar standalone [options of Pulsar 4.0's standalone] [-- options of mq-shards]
@@ -34,6 +35,9 @@ NO_EFFECT: Final[Mapping[str, str]] = {
     "wipe-data": "remove the data directory by hand",
 }  # fmt: skip
 CONFIG_IN_ENVIRONMENT: Final = "PULSAR_STANDALONE_CONF"  # as bin/pulsar has it
+# bin/pulsar runs Java without IPv6, if nothing here says otherwise.
+JAVA_OPTIONS: Final = ("OPTS", "PULSAR_EXTRA_OPTS")
+WITH_IPV6: Final = "-Djava.net.preferIPv4Stack=false"
 DIRECTORY: Final = "data/standalone/bookkeeper"
 MESSAGES: Final = ("bookkeeper*/current", "current")
 TLS_PORT: Final = "brokerServicePortTls"
@@ -126,7 +130,8 @@ def translate(arguments: Sequence[str], version: str) -> Translation:
 
 
 def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
-    host = conf.get("bindAddress") or LISTENS_ON_ONE_ADDRESS
+    host = conf.get("bindAddress") or ANY_ADDRESS
+    wildcards = WILDCARDS if any(WITH_IPV6 in os.environ.get(name, "").split() for name in JAVA_OPTIONS) else ()
     port = conf.get("brokerServicePort", "6650")
     with_tls = conf.get(TLS_PORT, "")
     if not port and not with_tls:
@@ -137,7 +142,7 @@ def _listen(t: Translation, conf: Mapping[str, str], advertised: str) -> None:
         ("webServicePort", "pulsar-http", conf.get("webServicePort", "8080")),
     ):
         if number:
-            t.listen(scheme, host, str(checked(number, f"pulsar: {name}", range(65536))))
+            t.listen(scheme, host, str(checked(number, f"pulsar: {name}", range(65536))), wildcards)
     if advertised:
         bare = advertised.strip("[]")
         t.setting("pulsar.advertised-url", f"pulsar://{f'[{bare}]' if ':' in bare else bare}:{port or with_tls}")

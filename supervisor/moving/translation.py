@@ -11,7 +11,7 @@ from mq_shards.acceptor.option_kinds import OptionsError
 
 # In the directory that the other server keeps its files in: the two never meet.
 DATA_DIR: Final = "mq-shards"
-LISTENS_ON_ONE_ADDRESS: Final = "0.0.0.0"
+ANY_ADDRESS: Final = "0.0.0.0"
 
 
 @dataclass(slots=True)
@@ -27,9 +27,11 @@ class Translation:
     def setting(self, name: str, value: str) -> None:
         self.arguments += ["--set", f"{name}={value}"]
 
-    def listen(self, scheme: str, host: str, port: str) -> None:
+    def listen(self, scheme: str, host: str, port: str, wildcards: Sequence[str] = ()) -> None:
+        """`wildcards`: hosts that to the other server are all addresses of IPv6 and of IPv4."""
         bare = host.strip("[]")
-        self.option("listen", f"{scheme}://{f'[{bare}]' if ':' in bare else bare}:{port}")
+        both = "?both" if bare in wildcards else ""
+        self.option("listen", f"{scheme}://{f'[{bare}]' if ':' in bare else bare}:{port}{both}")
 
     def keep_in(self, directory: str, left: Sequence[str], whose: str) -> None:
         """`left`: patterns of files in which the other server keeps messages."""

@@ -58,6 +58,7 @@ MAX_ACCEPTORS: Final = 63  # BOARD_MAX_ACCEPTORS, less the gateway's place
 MAX_SHARDS: Final = 4096  # in shards/store.py too
 MAX_UNIX_PATH_BYTES: Final = 107  # sun_path, see unix(7)
 MAX_LISTENS: Final = 16  # MAX_LISTENERS in csrc/acceptor/bounds.h
+WILDCARDS: Final = ("", "0.0.0.0", "::")
 DEFAULT_SHARDS: Final = 64
 DEFAULT_ACCEPTORS: Final = 1
 DEFAULT_DATA_DIR: Final = "./data"
@@ -90,6 +91,7 @@ class Listen(NamedTuple):
     path: str = ""
     inherited: str | None = None  # by its name; "": the next of those that no name or address stands for
     user: str = ""  # who comes there and says nothing
+    both: bool = False  # one socket for IPv6 and IPv4, where others have 0.0.0.0 or [::] for that
 
     @property
     def address(self) -> str:
@@ -228,8 +230,9 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     scheme_text, separator, address = text.partition("://")
     scheme = scheme_text.lower()
     address, question, query = address.partition("?")
-    user = query.removeprefix("user=")
-    if question and (not query.startswith("user=") or NAME.fullmatch(user) is None):
+    both = query == "both"
+    user = "" if both else query.removeprefix("user=")
+    if question and not both and (not query.startswith("user=") or NAME.fullmatch(user) is None):
         raise OptionsError(f'{where}: behind "{address}" stands ?user=NAME or nothing, not "?{query}"')
     match = re.fullmatch(r"(\[[^\[\]]+\]|[^:/\[\]\s]*)(?::([0-9]+))?/?", address)
     special = address.partition(":")[0] if address.startswith(("unix:", "systemd")) else ""
@@ -238,16 +241,26 @@ def parse_listen(text: str, where: str = "--listen") -> Listen:
     if scheme not in EVERY_SCHEME:
         there_are = ", ".join(EVERY_SCHEME)
         raise OptionsError(f'{where}: "{scheme}" is not a protocol of this version (it has: {there_are})')
+    if special and both:
+        raise OptionsError(f"{where}: ?both stands behind 0.0.0.0 or [::], not behind {address}")
     if special == "unix":
         return Listen(scheme, "", 0, path=_unix_path(where, text, address.partition(":")[2]), user=user)
     if special == "systemd":
         return Listen(scheme, "", 0, inherited=address.partition(":")[2], user=user)
     assert match is not None
     host, port_text = match[1].strip("[]"), match[2]
+    if both and host not in WILDCARDS:
+        raise OptionsError(f"{where}: ?both stands behind 0.0.0.0 or [::], not behind {address}")
     port = EVERY_SCHEME[scheme].port if port_text is None else int(port_text)
     if port > 65535:
         raise OptionsError(f'{where}: port {port} of "{text}" is not between 0 and 65535')
-    return Listen(scheme, host, port, user=user)
+    listen = Listen(scheme, host, port, user=user)
+    return on_both(listen) if both else listen
+
+
+def on_both(listen: Listen) -> Listen:
+    """As servers in Go listen: what stands for all addresses stands for those of both kinds."""
+    return listen._replace(host=listen.host or "0.0.0.0", both=True) if listen.host in WILDCARDS else listen
 
 
 def _unix_path(where: str, text: str, path_: str) -> str:
@@ -279,7 +292,7 @@ def _build(top: Mapping[str, Given], sections: Mapping[tuple[str, str], Given]) 
     if "listen" in top:
         listen = _listens(*top["listen"])
     for config in own.values():
-        listen = _with_own(listen, [parse_listen(text) for text in config.listen], "listen" in top)
+        listen = _with_own(listen, [on_both(parse_listen(text)) for text in config.listen], "listen" in top)
     users, insecure = _users(top), _insecure(top)
     warnings += services.without_effect([address.spoken for address in listen], settings)
     check_doors(Doors(listen, settings, users, insecure, {name: one.content for name, one in own.items()}))

@@ -36,7 +36,7 @@ def test_with_users_listeners_with_logins_are_served_anywhere(users: str) -> Non
 
 
 def test_http_that_others_reach_wants_users() -> None:
-    for address in ("http://0.0.0.0:9", "http://:9", "http://[::]:9"):
+    for address in ("http://0.0.0.0:9", "http://:9", "http://[::]:9", "http://0.0.0.0:9?both", "http://[::]:9?both"):
         with pytest.raises(OptionsError, match="not on loopback"):
             parse(options(address))
         parse(options(address, more=("--insecure=http",)))

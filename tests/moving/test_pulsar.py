@@ -49,6 +49,9 @@ def test_without_flags_it_is_what_pulsar_is(monkeypatch: pytest.MonkeyPatch, tmp
     options = options_of()
     assert listens(options) == ["pulsar://0.0.0.0:6650", "pulsar-http://0.0.0.0:8080"]
     assert options.data_dir == Path("data/standalone/bookkeeper/mq-shards")
+    assert not any(one.both for one in options.listen), "bin/pulsar has its Java without IPv6"
+    monkeypatch.setenv("PULSAR_EXTRA_OPTS", "-Xmx1g -Djava.net.preferIPv4Stack=false")
+    assert all(one.both for one in options_of().listen)
 
 
 def test_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,15 +29,21 @@ def listens(options: Options) -> list[str]:
     return [str(one) for one in options.listen]
 
 
+def on_both(options: Options) -> list[str]:
+    """Those with one socket for IPv6 and IPv4."""
+    return [str(one) for one in options.listen if one.both]
+
+
 def test_beanstalkd_without_flags_is_what_beanstalkd_is() -> None:
     options = options_of("beanstalkd")
-    assert listens(options) == ["beanstalk://0.0.0.0:11300"]
+    assert listens(options) == ["beanstalk://0.0.0.0:11300"] and on_both(options) == []
     assert options.data_dir is None and options.settings["beanstalk"]["max-job-size"] == 65535
 
 
 def test_beanstalkd_with_a_binlog(tmp_path: Path) -> None:
     options = options_of("beanstalkd", "-b", str(tmp_path), "-p11301", "-l", "::1", "-z", "1000", "-f", "20", "-VV")
-    assert listens(options) == ["beanstalk://[::1]:11301"]
+    assert listens(options) == ["beanstalk://[::1]:11301"] and on_both(options) == []
+    assert on_both(options_of("beanstalkd", "-l", "::")) == ["beanstalk://[::]:11300"]
     assert options.data_dir == tmp_path / "mq-shards"
     assert (options.sync, options.settings["log"]["sync-interval"]) == ("interval", 20)
     assert (options.settings["beanstalk"]["max-job-size"], options.log_level) == (1000, "debug")
@@ -142,7 +148,23 @@ def test_every_flag_of_the_real_beanstalkd_is_known() -> None:
 
 def test_nats_server_without_flags_is_what_nats_server_is() -> None:
     options = options_of("nats-server")
-    assert listens(options) == ["nats://0.0.0.0:4222"] and options.data_dir is None
+    assert listens(options) == on_both(options) == ["nats://0.0.0.0:4222"] and options.data_dir is None
+
+
+def test_what_is_every_address_to_go_is_so_of_both_kinds(tmp_path: Path) -> None:
+    conf = tmp_path / "nats.conf"
+    conf.write_text("host: ''\nhttp: 8222\ncluster { port: 6222 }\nwebsocket { listen: '[::]:8080', no_tls: true }\n")
+    everywhere = [
+        "nats-http://0.0.0.0:8222", "nats-route://0.0.0.0:6222", "nats-ws://[::]:8080", "nats://0.0.0.0:4222",
+    ]  # fmt: skip
+    assert sorted(on_both(options_of("nats-server", "-c", str(conf)))) == everywhere
+    assert sorted(on_both(parse(["--nats-config", str(conf)]))) == everywhere
+    assert on_both(options_of("nats-server", "-a", "", "-p", "1")) == ["nats://0.0.0.0:1"]
+    assert on_both(options_of("nats-server", "-a", "127.0.0.1", "-m", "1")) == []
+    nsqd = options_of("nsqd", "-tcp-address", ":1", "-http-address=[::]:2", "-data-path", str(tmp_path))
+    assert listens(nsqd) == on_both(nsqd) == ["nsq://0.0.0.0:1", "nsq-http://[::]:2"]
+    ours = options_of("nats-server", "--", "--listen", "nsq://0.0.0.0:1", "--listen", "nsq-http://[::]:2")
+    assert on_both(ours) == ["nats://0.0.0.0:4222"]
 
 
 def test_nats_servers_flags() -> None:
