@@ -156,7 +156,8 @@ static bool erase(int fd, uint64_t offset) {
         if (written < 0 && errno != EINTR) return false;
         if (written > 0) offset += (uint64_t)written;
     }
-    return true;
+    /* Its log goes on elsewhere, and nobody syncs this one again. */
+    return fdatasync(fd) == 0;
 }
 
 /* The header of a segment that has just become active goes out with its first records. */

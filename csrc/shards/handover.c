@@ -1,7 +1,7 @@
 /* Handovers: a backlog that comes to another kind of reader of its topic, piece by piece. Of a tube with many jobs the first channel
  * has them all too; and what waited for a first channel, and is wanted as a tube, becomes jobs.
  *
- * And what a channel had that has gone with much (leave.c) is let go, or, of a topic that is paused, waits for the next.
+ * And what a channel had that has gone with much (leave.c) is let go.
  *
  * Who asked waits (MORE), and so does all that changes the topic or its channels. A channel is written when it has all: after a
  * crash before that it was never made. That a tube is wanted is written first, and so all that waited is jobs after a crash.
@@ -88,44 +88,17 @@ static bool queue_some(struct worker *w, struct handover *h, uint64_t most) {
 
 /* --- from a channel ----------------------------------------------------------------------------------------------- */
 
-/* What one that is unlinked had from here on waits for the next. */
-static uint64_t keeps_from(const struct subscription *s) {
-    return s->taken;
-}
-
-/* One that was published with a delay, while its topic was paused, and was never delivered. */
-static bool waits_on(const struct worker *w, const struct handover *h, const struct delivery *d) {
-    const struct topic *t = topic_at(&w->topics, h->topic);
-    const struct subscription *s = subscription_at(&w->subscriptions, h->leaving);
-    bool never = d->state == DELIVERY_DEFERRED && !d->attempts;
-    return never && d->seq >= keeps_from(s) && !message_is_job(w, t, d->seq);
-}
-
-static void let_go_delivery(struct worker *w, const struct handover *h, uint32_t delivery) {
-    if (!waits_on(w, h, delivery_at(&w->subscriptions, delivery))) {
-        delivery_drop(w, delivery);
-        return;
-    }
-    delivery_take(w, delivery);
-    delivery_forget(w, delivery);
-    topic_at(&w->topics, h->topic)->waiting_delayed++;
-}
-
 /* False: there is more. */
 static bool leave_some(struct worker *w, struct handover *h, uint64_t most) {
     struct subscription *s = subscription_at(&w->subscriptions, h->leaving);
     struct topic *t = topic_at(&w->topics, h->topic);
     const struct stream *stream = &t->stream;
     for (; (s->again_first || s->deferred_first) && w->steps < most; worker_step(w))
-        let_go_delivery(w, h, s->again_first ? s->again_first : s->deferred_first);
+        delivery_drop(w, s->again_first ? s->again_first : s->deferred_first);
     uint64_t end = s->cold < stream->end ? s->cold : stream->end, seq = s->cursor;
     for (; w->steps < most && (seq = stream_next(stream, seq)) < end; seq++) {
         worker_step(w);
-        if (stream_delayed(stream, seq)) continue;
-        if (seq >= keeps_from(s) && !message_is_job(w, t, seq))
-            t->waiting_messages++;
-        else
-            message_release(w, h->topic, seq);
+        if (!stream_delayed(stream, seq)) message_release(w, h->topic, seq);
     }
     s->cursor = seq;
     return seq >= end && !s->again_first && !s->deferred_first && !consumers_give_back(w, h->leaving);
@@ -173,13 +146,12 @@ void handover_to_queue(struct worker *w, uint32_t topic) {
     if (queue_some(w, h, w->steps + w->piece)) end(w, h);
 }
 
-void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription, uint64_t keep_from) {
+void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription) {
     struct handover *h = topic_at(&w->topics, topic)->handover;
     struct subscription *s = subscription_at(&w->subscriptions, subscription);
     if (!h) h = begin(w, topic);
     s->cursor = subscription_held_from(s);
     s->cold = topic_at(&w->topics, topic)->stream.end;
-    s->taken = keep_from;
     s->next = h->leaving;
     h->leaving = subscription;
 }

@@ -1,5 +1,5 @@
-/* A subscription that goes with much: the last channel of a paused topic, an ephemeral one with a backlog or much deferred. Nobody finds
- * it any more from now on; what it had is let go piece by piece.
+/* A subscription that goes with much: an ephemeral one with a backlog or much deferred. Nobody finds it any more from now
+ * on; what it had is let go piece by piece.
  *
  * Its topic waits meanwhile with what would meet that (handover.c). It does not have to where the topic's stream was buried, or
  * nothing is held: then only its deliveries are left (an orphan).
@@ -29,7 +29,8 @@ bool subscription_leave(struct worker *w, uint32_t subscription) {
     struct topic *t = topic_at(&w->topics, topic);
     bool busy = t->handover && !handover_leaves(t) && !t->ending;
     if (w->replaying || busy || burden(t, s) <= w->piece) return false;
-    bool leaves = t->subscription_count == 1 && t->stopped && !s->reader;
+    /* What a pause keeps for the next channel is told apart at once: jobs that end meanwhile, and delays, would change it. */
+    if (t->subscription_count == 1 && t->stopped && !t->ending && !s->reader) return false;
     bool buries = !t->ending && subscription_owns_stream(w, s, t->stream.end);
     subscription_unlink(w, subscription);
     s->gone = true;
@@ -40,7 +41,7 @@ bool subscription_leave(struct worker *w, uint32_t subscription) {
     if (buries || t->ending || s->reader)
         subscription_orphan(w, subscription);
     else
-        handover_from_channel(w, topic, subscription, leaves ? t->stopped_seq : UINT64_MAX);
+        handover_from_channel(w, topic, subscription);
     return true;
 }
 

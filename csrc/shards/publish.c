@@ -31,6 +31,7 @@ static void trim_ephemeral(struct worker *w, const struct topic *t) {
 
 static void trim_waiting(struct worker *w, uint32_t topic) {
     struct topic *t = topic_at(&w->topics, topic);
+    if (handover_goes_on(t)) return; /* a channel that goes still holds what is first */
     while (t->waiting_messages > EPHEMERAL_BACKLOG) {
         uint64_t seq = stream_next(&t->stream, 0);
         if (stream_delayed(&t->stream, seq))

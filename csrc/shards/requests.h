@@ -89,8 +89,8 @@ void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription
 void handover_to_queue(struct worker *w, uint32_t topic);
 /* What asks for the topic's channels, or changes them or it, has to wait (MORE). */
 bool handover_goes_on(const struct topic *t);
-/* Of a channel that is unlinked: what it had is let go of, but for what waits for the next: that from `keep_from` on which is no job. */
-void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription, uint64_t keep_from);
+/* Of a channel that is unlinked: what it had is let go of. */
+void handover_from_channel(struct worker *w, uint32_t topic, uint32_t subscription);
 /* Then the topic becomes a tube. */
 void handover_then_to_queue(const struct topic *t);
 /* Its topic is gone; or the channel that this is, if it is to that one. */

@@ -205,7 +205,8 @@ static void defer_all(struct worker *w, uint32_t subscription, uint64_t from, bo
     }
 }
 
-bool message_is_job(const struct worker *w, const struct topic *t, uint64_t seq) {
+/* The job queue has it. */
+static bool is_job(const struct worker *w, const struct topic *t, uint64_t seq) {
     const struct record *r = message_head(w, t, seq);
     return r && index_find(&w->ids, &w->jobs, r->id) != 0;
 }
@@ -215,7 +216,7 @@ static uint64_t waiting_before_stop(const struct worker *w, const struct topic *
     uint64_t count = 0, end = t->stopped ? subscription_horizon(t) : 0;
     if (!t->waiting_messages) return 0;
     for (uint64_t seq = stream_next(&t->stream, 0); seq < end; seq = stream_next(&t->stream, seq + 1))
-        if (!stream_delayed(&t->stream, seq) && !message_is_job(w, t, seq)) count++;
+        if (!stream_delayed(&t->stream, seq) && !is_job(w, t, seq)) count++;
     return count;
 }
 
@@ -381,7 +382,7 @@ static void leave_waiting(struct worker *w, uint32_t subscription) {
     for (uint32_t n = s->deferred_first, next; n; n = next) {
         const struct delivery *d = delivery_of(w, n);
         next = d->following;
-        if (d->seq < t->stopped_seq || d->attempts || message_is_job(w, t, d->seq)) continue;
+        if (d->seq < t->stopped_seq || d->attempts || is_job(w, t, d->seq)) continue;
         delivery_take(w, n);
         delivery_forget(w, n);
         t->waiting_delayed++;
@@ -390,7 +391,7 @@ static void leave_waiting(struct worker *w, uint32_t subscription) {
     if (from < t->stopped_seq) from = t->stopped_seq;
     for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
         if (stream_delayed(&t->stream, seq)) continue;
-        if (message_is_job(w, t, seq))
+        if (is_job(w, t, seq))
             message_release(w, s->topic, seq);
         else
             t->waiting_messages++;

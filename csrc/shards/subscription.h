@@ -197,8 +197,6 @@ uint32_t subscription_make_reader(struct worker *w, uint32_t topic, const char *
 void subscription_remove(struct worker *w, uint32_t subscription);
 /* Nobody finds it any more; what it holds it still does. */
 void subscription_unlink(struct worker *w, uint32_t subscription);
-/* The job queue has a message of the stream. */
-bool message_is_job(const struct worker *w, const struct topic *t, uint64_t seq);
 /* Releases all that it holds before this seq; what is in flight too. */
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until);
 /* Passes over everything before `cursor`: each message becomes a delivery with one attempt made. For recovery. */

@@ -53,6 +53,7 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     log_position position = stream_position(&t->stream, seq);
     const struct record *r = message_head(w, t, seq);
     if (!r) return; /* it waits on, and who it is delivered to one day goes without */
+    if (index_find(&w->ids, &w->jobs, r->id)) return;
     struct publish_attributes a = publish_attributes_of(r);
     uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
     if (!whole) return; /* it waits on, for a subscription */
@@ -322,9 +323,8 @@ static void unsubscribe(struct worker *w, uint32_t subscription) {
 }
 
 /* No subscription holds it any more; the job queue may, which needs no stream for it. */
-static void drop_message(struct worker *w, uint32_t topic, uint64_t seq) {
+static void drop_message(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id) {
     struct topic *t = topic_at(&w->topics, topic);
-    uint64_t id = message_head(w, t, seq)->id;
     bool delayed = stream_delayed(&t->stream, seq);
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
         uint32_t delivery = delivery_find(w, n, id);
@@ -347,7 +347,7 @@ bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t unti
         const struct record *r = message_head(w, t, seq);
         /* What the job queue has is not waiting for anybody; and who has what cannot be read nobody knows. */
         if (!r || (!t->subscription_count && index_find(&w->ids, &w->jobs, r->id))) continue;
-        drop_message(w, topic, seq);
+        drop_message(w, topic, seq, r->id);
         if (!delayed) t->ahead--;
         if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead--;
         if (!t->subscription_count) *(delayed ? &t->waiting_delayed : &t->waiting_messages) -= 1;
