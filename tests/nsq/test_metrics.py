@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tests.pipeline.broker import Broker
 from tests.servers import children, comm_of, wait_until
 
 MOST_TOPICS = 5
+OF_A_PROCESS = ("_cpu_seconds", "_busy_seconds", "_long_turns", "_waits", "log_records_written")
 
 
 @pytest.fixture(scope="module")
@@ -28,17 +31,27 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     one.stop()
 
 
-def scraped(broker: Broker) -> str:
-    answer = api.call(broker.http_port, "GET", "/metrics")
-    assert answer.status == 200
-    return answer.body.decode()
+def scraped(broker: Broker, *there: str, **labels: str) -> str:
+    """Once all of `there` are in it, with those labels: a scrape leaves out what it was not told in time."""
+    until = time.monotonic() + 60
+    while True:
+        answer = api.call(broker.http_port, "GET", "/metrics")
+        assert answer.status == 200
+        text = answer.body.decode()
+        if all(found(text, name, labels) for name in there):
+            return text
+        assert time.monotonic() < until, (there, labels)
 
 
 def figure(text: str, name: str, **labels: str) -> float:
+    values = found(text, name, labels)
+    assert len(values) == 1, (name, labels, values)
+    return values[0]
+
+
+def found(text: str, name: str, labels: Mapping[str, str]) -> list[float]:
     samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
-    found = [s.value for s in samples if s.name == f"mq_shards_{name}" and _has(s.labels, labels)]
-    assert len(found) == 1, (name, labels, found)
-    return found[0]
+    return [s.value for s in samples if s.name == f"mq_shards_{name}" and _has(s.labels, labels)]
 
 
 def summed(text: str, name: str) -> float:
@@ -61,7 +74,7 @@ def test_figures_of_a_topic_and_its_channel_are_true(broker: Broker) -> None:
     api.post(broker.nsq_http_port, f"/topic/create?topic={topic}")
     api.post(broker.nsq_http_port, f"/channel/create?topic={topic}&channel=c")
     publish(broker, topic, 9)
-    text = scraped(broker)
+    text = scraped(broker, "topic_published_total", "channel_depth", topic=topic)
     assert figure(text, "topic_published_total", topic=topic) == 9
     assert summed(text, "published_total") >= 9, "of all topics, whatever published"
     assert figure(text, "topic_published_bytes_total", topic=topic) == 9 * len("hello")
@@ -69,7 +82,7 @@ def test_figures_of_a_topic_and_its_channel_are_true(broker: Broker) -> None:
     assert figure(text, "channel_consumers", topic=topic, channel="c") == 0
     api.post(broker.nsq_http_port, f"/channel/empty?topic={topic}&channel=c")
     api.post(broker.nsq_http_port, f"/channel/pause?topic={topic}&channel=c")
-    text = scraped(broker)
+    text = scraped(broker, "channel_depth", topic=topic)
     assert figure(text, "channel_depth", topic=topic, channel="c") == 0
     assert figure(text, "channel_paused", topic=topic, channel="c") == 1
     assert figure(text, "disk_bytes", which="free") > 0
@@ -82,7 +95,7 @@ def test_a_scrape_has_a_limit_whatever_channels_a_topic_has(broker: Broker) -> N
     for n in range(3 * MOST_TOPICS):
         api.post(broker.nsq_http_port, f"/channel/create?topic={topic}&channel=c{n}")
     publish(broker, topic, 1)
-    text = scraped(broker)
+    text = scraped(broker, "channel_depth", topic=topic)
     shown = [line for line in text.splitlines() if line.startswith("mq_shards_channel_depth{")]
     assert len(shown) == MOST_TOPICS
     assert figure(text, "channels_not_shown") >= 2 * MOST_TOPICS
@@ -97,7 +110,7 @@ def test_a_scrape_has_a_limit_whatever_strangers_name(broker: Broker) -> None:
         publish(broker, topic, 20)
     for _ in range(30):
         publish(broker, unique_topic(), 1)
-    text = scraped(broker)
+    text = scraped(broker, "topic_published_total", topic=busy[0])
     shown = [line for line in text.splitlines() if line.startswith("mq_shards_topic_depth{")]
     assert len(shown) == MOST_TOPICS
     assert all(figure(text, "topic_published_total", topic=topic) == 20 for topic in busy)
@@ -141,20 +154,31 @@ def test_how_long_publishes_turns_and_syncs_take(tmp_path: Path, sync: str) -> N
         broker.stop()
 
 
+def aged(broker: Broker, topic: str) -> str:
+    """A scrape with the ages of both."""
+    until = time.monotonic() + 60
+    while True:
+        text = scraped(broker, "channel_oldest_seconds", topic=topic, channel="c")
+        if found(text, "topic_oldest_seconds", {"topic": topic}):
+            return text
+        assert time.monotonic() < until, topic
+
+
 def test_how_old_what_waits_is(broker: Broker) -> None:
     """Of a channel the first that is not finished, whoever has it; of a topic what waits for a first channel."""
     topic = unique_topic()
     publish(broker, topic, 40)  # it is one of those that are shown
-    wait_until(lambda: figure(scraped(broker), "topic_oldest_seconds", topic=topic) > 0.2, "it grows older")
+    oldest = "topic_oldest_seconds"
+    wait_until(lambda: figure(scraped(broker, oldest, topic=topic), oldest, topic=topic) > 0.2, "it grows older")
     api.post(broker.nsq_http_port, f"/channel/create?topic={topic}&channel=c")
-    text = scraped(broker)
+    text = aged(broker, topic)
     assert figure(text, "topic_oldest_seconds", topic=topic) == 0, "it is the channel's"
     first = figure(text, "channel_oldest_seconds", topic=topic, channel="c")
     assert 0.2 < first < 60
     with Wire(broker.nsq_port) as consumer:
         consumer.subscribe(topic, "c", rdy=1)
         held = consumer.message()
-        text = scraped(broker)
+        text = aged(broker, topic)
         assert figure(text, "channel_in_flight", topic=topic, channel="c") == 1
         assert first < figure(text, "channel_oldest_seconds", topic=topic, channel="c") < first + 60
         assert figure(text, "channel_delivered_total", topic=topic, channel="c") == 1
@@ -163,10 +187,10 @@ def test_how_old_what_waits_is(broker: Broker) -> None:
         consumer.fin(held, *consumer.messages(39))
 
         def is_done() -> bool:
-            return figure(scraped(broker), "channel_finished_total", topic=topic, channel="c") == 40
+            return figure(aged(broker, topic), "channel_finished_total", topic=topic, channel="c") == 40
 
         wait_until(is_done, "all are finished")
-    text = scraped(broker)
+    text = aged(broker, topic)
     assert figure(text, "channel_delivered_total", topic=topic, channel="c") == 40, "though who had them is gone"
     assert figure(text, "channel_oldest_seconds", topic=topic, channel="c") == 0
 
@@ -196,13 +220,12 @@ def test_no_counter_falls_but_to_nothing(tmp_path: Path) -> None:
         api.post(broker.nsq_http_port, f"/topic/create?topic={topic}")
         api.post(broker.nsq_http_port, f"/channel/create?topic={topic}&channel=c")
         publish(broker, topic, 9)
-        before = counters(scraped(broker))
+        before = counters(scraped(broker, "topic_published_total", "channel_messages_total", topic=topic))
         assert before[f"mq_shards_topic_published_total topic={topic}"] == 9
         for pid in children(broker.running.process.pid):
             if "worker" in comm_of(pid):
                 os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: "mq_shards_topic_depth{" in scraped(broker), "the workers are back", 60)
-        text = scraped(broker)
+        text = scraped(broker, "topic_published_total", "channel_depth", topic=topic)
         assert figure(text, "channel_depth", topic=topic, channel="c") == 9, "all is there"
         after = counters(text)
         fallen = {name: value for name, value in after.items() if 0 < value < before.get(name, 0)}
@@ -210,19 +233,41 @@ def test_no_counter_falls_but_to_nothing(tmp_path: Path) -> None:
         assert after[f"mq_shards_topic_published_total topic={topic}"] == 0
         assert after[f"mq_shards_channel_messages_total channel=c,topic={topic}"] == 0
         publish(broker, topic, 2)
-        after = counters(scraped(broker))
+        after = counters(scraped(broker, "topic_published_total", "channel_messages_total", topic=topic))
         assert after[f"mq_shards_topic_published_total topic={topic}"] == 2
         assert after[f"mq_shards_channel_messages_total channel=c,topic={topic}"] == 2
     finally:
         broker.stop()
 
 
+def test_what_begins_anew_with_a_worker_is_known(broker: Broker) -> None:
+    known = [name for name in counters(scraped(broker)) if "process=mq-worker" in name]
+    assert not known
+
+
+def test_a_scrape_that_was_not_told_in_time_is_followed_by_another(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = unique_topic()
+    publish(broker, topic, 80)
+    real, late = api.call, [b"", b"mq_shards_topic_depth 1\n"]
+
+    def call(server: int, method: str, target: str) -> api.Reply:
+        answer = real(server, method, target)
+        return dataclasses.replace(answer, body=late.pop()) if late else answer
+
+    monkeypatch.setattr(api, "call", call)
+    assert figure(scraped(broker, "topic_published_total", topic=topic), "topic_published_total", topic=topic) == 80
+    assert not late
+
+
 def counters(text: str) -> dict[str, float]:
-    """But for what a process that is started again has used since, and how long its turns took."""
+    """But for what a process that is started again has used and waited for since, and how long its turns took: that
+    begins anew with it, and may be above nothing by the next scrape."""
     families = [family for family in text_string_to_metric_families(text) if family.type == "counter"]
     return {
         f"{s.name} {','.join(f'{name}={value}' for name, value in sorted(s.labels.items()))}": s.value
-        for family in families if not family.name.endswith(("_cpu_seconds", "_busy_seconds", "log_records_written"))
+        for family in families if not family.name.endswith(OF_A_PROCESS)
         for s in family.samples
     }  # fmt: skip
 
