@@ -71,6 +71,7 @@ class Metrics:
         self._data_dir = data_dir
         self.most_topics = most_topics
         self._refused = refused
+        self._ages_from: dict[int, tuple[str, ...]] = {}  # by worker: the name whose age is asked first
         self._one_at_a_time = asyncio.Lock()  # a scrape costs as much as it has names
 
     async def answer(self, request: Request, fields: dict[str, str]) -> Answer:
@@ -88,7 +89,7 @@ class Metrics:
             found: Shown | None = None
             if topics is not None:
                 found = await asyncio.to_thread(choose, topics, self.most_topics)
-                await look_at_ages(self._broker, found)
+                await look_at_ages(self._broker, found, self._ages_from)
             others = [
                 *self._of_broker(figures, totals.draining, up), *self._of_loops(up),
                 *self._of_rings(await self._rings(up)), *_of_refused(refused), *beside,

@@ -7,7 +7,9 @@ workers for those alone, one after another, so that no worker's turn is long by 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,13 +18,15 @@ from typing import TYPE_CHECKING, Final
 
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Channel, Topic
-from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.console.names import raw, shown
 from mq_shards.gateway.workers import WorkersError
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
+_ESCAPED: Final = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
 AGES_S: Final = 1.0  # what has not been asked by then has none in this scrape
+ONE_S: Final = 0.2  # what is not answered by then, as its channel moves, does not keep the next waiting
 
 _TOPIC: Final[tuple[tuple[Callable[[Topic], int], bool, str, str], ...]] = (
     (lambda t: t.messages - t.read_back, True, "topic_published", "Messages that were published to the topic."),
@@ -72,7 +76,8 @@ def choose(topics: Sequence[Topic], most: int) -> Shown:
     return Shown(chosen, channels, len(topics) - len(chosen), hidden)
 
 
-async def look_at_ages(broker: Broker, of: Shown) -> None:
+async def look_at_ages(broker: Broker, of: Shown, begin: dict[int, tuple[str, ...]]) -> None:
+    """`begin`: by worker, the name with which the scrape before this one ended, and the next begins."""
     waiting: list[tuple[str, ...]] = [(topic.name,) for topic in of.topics if topic.jobs or topic.depth]
     waiting += [(topic, c.name) for topic, c in of.channels if c.depth or c.in_flight]
     idle = [(topic.name,) for topic in of.topics if not (topic.jobs or topic.depth)]
@@ -83,14 +88,52 @@ async def look_at_ages(broker: Broker, of: Shown) -> None:
         by_worker.setdefault(broker.worker_of(name[0]), []).append(name)
     with suppress(TimeoutError):
         async with asyncio.timeout(AGES_S):
-            await asyncio.gather(*(_ask(broker, names, of.ages_s) for names in by_worker.values()))
+            each = by_worker.items()
+            await asyncio.gather(*(_ask(broker, names, of.ages_s, worker, begin) for worker, names in each))
 
 
-async def _ask(broker: Broker, names: Iterable[tuple[str, ...]], ages_s: dict[tuple[str, ...], float]) -> None:
-    with suppress(WorkersError):
-        for name in names:
-            since_ns = await broker.oldest_ns(*name)
-            ages_s[name] = 0.0 if since_ns is None else max(0.0, (time.time_ns() - since_ns) / 1e9)
+async def _ask(
+    broker: Broker, names: list[tuple[str, ...]], ages_s: dict[tuple[str, ...], float], worker: int,
+    begin: dict[int, tuple[str, ...]],
+) -> None:  # fmt: skip
+    names.sort(key=_order)
+    first = bisect_left(names, _order(begin.get(worker, ())), key=_order)
+    names = names[first:] + names[:first]
+    asked: list[asyncio.Task[bool]] = []
+    try:
+        for name, following in zip(names, [*names[1:], names[0]], strict=True):
+            begin[worker] = name
+            asked.append(asyncio.create_task(_ask_one(broker, name, ages_s)))
+            answered, _ = await asyncio.wait(asked[-1:], timeout=ONE_S)
+            begin[worker] = following
+            if any(not one.result() for one in answered):
+                break
+        await asyncio.wait(asked)
+    finally:
+        for one in asked:
+            one.cancel()
+
+
+def _order(name: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+    return len(name), name
+
+
+async def _ask_one(broker: Broker, name: tuple[str, ...], ages_s: dict[tuple[str, ...], float]) -> bool:
+    """False: the worker answers nothing."""
+    try:
+        since_ns = await broker.oldest_ns(*name)
+    except WorkersError:
+        return False
+    ages_s[name] = 0.0 if since_ns is None else max(0.0, (time.time_ns() - since_ns) / 1e9)
+    return True
+
+
+def label(name: str) -> str:
+    """As people see it; of two names no two are alike, for a series is there once."""
+    seen = shown(name)
+    if raw(seen) == name and _ESCAPED.search(seen) is None:
+        return seen
+    return "".join(f"\\x{ord(c):02x}" if c >= "\x80" or c == "\\" else c for c in name)
 
 
 Family = Callable[[bool, str, str, Sequence[str], Iterable[tuple[Sequence[str], float]]], "Metric"]
@@ -100,13 +143,13 @@ def families(of: Shown, family: Family) -> Iterator[Metric]:
     yield family(False, "topics_not_shown", "Topics and tubes that have no figures of their own here.", (),
                  [((), float(of.hidden_topics))])  # fmt: skip
     for figure, rises, name, help_text in _TOPIC:
-        yield family(rises, name, help_text, ("topic",), [((shown(t.name),), float(figure(t))) for t in of.topics])
-    ages = [(tuple(map(shown, names)), age_s) for names, age_s in of.ages_s.items()]
+        yield family(rises, name, help_text, ("topic",), [((label(t.name),), float(figure(t))) for t in of.topics])
+    ages = [(tuple(map(label, names)), age_s) for names, age_s in of.ages_s.items()]
     of_topics, of_channels = ([one for one in ages if len(one[0]) == labels] for labels in (1, 2))
     yield family(False, "topic_oldest_seconds", _TOPIC_OLDEST, ("topic",), of_topics)
     yield family(False, "channels_not_shown", "Channels of those topics that have no figures of their own here.", (),
                  [((), float(of.hidden_channels))])  # fmt: skip
     for figure_of, rises, name, help_text in _CHANNEL:
-        rows = [((shown(topic), shown(channel.name)), float(figure_of(channel))) for topic, channel in of.channels]
+        rows = [((label(topic), label(channel.name)), float(figure_of(channel))) for topic, channel in of.channels]
         yield family(rises, name, help_text, ("topic", "channel"), rows)
     yield family(False, "channel_oldest_seconds", _CHANNEL_OLDEST, ("topic", "channel"), of_channels)
