@@ -41,6 +41,7 @@ POLL_S: Final = 1
 UPKEEP_S: Final = 3600.0  # of a job that goes on for ever: so often its query stands still for it
 COMPACT_S: Final = 60.0  # for so long at most, or a little more
 _DESCRIBING: Final = threading.Lock()
+_newest: Final[dict[Path, int]] = {}  # of the lists of what an archive has
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +188,7 @@ def look_after(directory: Path, small_bytes: int) -> list[SinkFile]:
     OptionError."""
     try:
         files = SinkLog(directory)
-        files.remove_left()
+        files.remove_left(listed=archive_manifest.listed(directory))
         gone = compact(files, small_bytes=small_bytes, most_s=COMPACT_S)
     except (OSError, SinkLogError, pa.ArrowException) as error:
         raise OptionError(f"all is archived, but the files in {directory} cannot be looked after: {error}") from None
@@ -199,19 +200,26 @@ def look_after(directory: Path, small_bytes: int) -> list[SinkFile]:
 def describe(directory: Path, files: Sequence[SinkFile], *, wait: bool) -> None:
     """In the manifest. Of an archive that has never had one all is read, so who does not `wait` goes on meanwhile.
     Raises OptionError."""
+    number = _newest[directory] = _newest.get(directory, 0) + 1
     if not wait:
-        threading.Thread(target=_describe, args=(directory, files), name="manifest", daemon=True).start()
+        threading.Thread(target=_describe, args=(directory, files, number), name="manifest", daemon=True).start()
         return
+    _write(directory, files)
+
+
+def _write(directory: Path, files: Sequence[SinkFile]) -> None:
     try:
         archive_manifest.write(directory, files)
     except (OSError, pa.ArrowException) as error:
         raise OptionError(f"all is archived, but {directory} has no manifest of it: {error}") from None
 
 
-def _describe(directory: Path, files: Sequence[SinkFile]) -> None:
+def _describe(directory: Path, files: Sequence[SinkFile], number: int) -> None:
     with _DESCRIBING:
+        if _newest[directory] != number:
+            return  # a later one waits, or has been written
         try:
-            describe(directory, files, wait=True)
+            _write(directory, files)
         except OptionError as error:
             log.warning("%s", error)
 

@@ -45,6 +45,11 @@ def write(archive: Path, files: Iterable[SinkFile]) -> Mapping[str, Any]:
     return manifest
 
 
+def listed(archive: Path) -> set[str]:
+    """The names of files that who reads the manifest now is told of. Raises OSError."""
+    return {file["path"] for file in _last(archive)}
+
+
 def _last(archive: Path) -> list[File]:
     try:
         found = orjson.loads((archive / NAME).read_bytes())

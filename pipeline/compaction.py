@@ -44,7 +44,7 @@ def compact(
     for files in [files for files in _groups(log, small_bytes) if len(files) >= at_least]:
         if time.monotonic() > until:
             break
-        made = _merged(files, summed)
+        made = _merged(log, files, summed)
         log.replace({file.path for file in files}, [made])
         gone += len(files)
     return gone
@@ -68,8 +68,8 @@ def _groups(log: SinkLog, small_bytes: int) -> list[list[SinkFile]]:
     return found
 
 
-def _merged(files: Sequence[SinkFile], summed: Summed | None) -> Path:
-    """Durable when it returns; nobody knows of it yet."""
+def _merged(log: SinkLog, files: Sequence[SinkFile], summed: Summed | None) -> Path:
+    """Durable when it returns; it does not count yet."""
     schemas = [_plain(pq.read_schema(file.path)) for file in files]
     schema = pa.unify_schemas(schemas).with_metadata(schemas[-1].metadata)
     folder = files[0].path.parent
@@ -86,6 +86,7 @@ def _merged(files: Sequence[SinkFile], summed: Summed | None) -> Path:
                 writer.write_table(summed(pa.concat_tables(each)))
         with new.open("rb") as written:
             os.fsync(written.fileno())
+        log.expect(path)
         new.replace(path)
     except BaseException:
         new.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from mq_shards.shards import durable
 
 GRACE_S: Final = 86400.0
 _VERSION: Final = b"v1"
-_LEFT: Final = "_left.json"  # files that do not count any more, by their names in the directory: since when, in s
+_LEFT: Final = "_left.json"  # files that do not count (any more), by their names in the directory: since when, in s
 
 
 class SinkLogError(Exception):
@@ -68,23 +68,39 @@ class SinkLog:
         path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
         durable.save(path, b"\n".join([_VERSION, *(file.line for file in self.settled)]))
 
-    def remove_left(self, grace_s: float = GRACE_S) -> int:
-        """How many files went that do not count, and have not for so long. Raises OSError."""
+    def expect(self, path: Path) -> None:
+        """A file that is to come: should it never count, it goes after a while. Raises OSError."""
+        durable.save(self.directory / _LEFT, orjson.dumps(self._left() | {self._name(path): time.time()}))
+
+    def remove_left(self, grace_s: float = GRACE_S, listed: Collection[str] = ()) -> int:
+        """How many files went that do not count, and have not for so long; and what is half written. `listed`: names
+        that somebody is told of still, for whom the time begins again. Raises OSError."""
+        for folder in {file.path.parent for file in self.files}:
+            for half in folder.glob(".part-*.new"):
+                half.unlink()
         left = self._left()
         counting = {file.name for file in self.files}
         before = time.time() - grace_s
         gone = [name for name, since in left.items() if since <= before]
-        for name in counting.intersection(gone):  # its replacement did not come to pass
+        for name in counting.intersection(gone):  # its replacement did not come to pass, or it is one that did
             gone.remove(name)
             del left[name]
+        told_of = set(listed).intersection(gone)
+        left |= dict.fromkeys(told_of, time.time())
+        gone = [name for name in gone if name not in told_of]
         for name in gone:
             with contextlib.suppress(FileNotFoundError):
                 (self.directory / name).unlink()
             (self.directory / name).with_name(f".{Path(name).name}.crc").unlink(missing_ok=True)
             del left[name]
-        if gone:
+        if gone or told_of:
             durable.save(self.directory / _LEFT, orjson.dumps(left))
         return len(gone)
+
+    @property
+    def has_replaced(self) -> bool:
+        """Ever since the table was last emptied."""
+        return (self.directory / _LEFT).exists()
 
     def _left(self) -> dict[str, float]:
         try:
@@ -135,4 +151,3 @@ def local_path(text: str) -> Path:
     if not text.startswith("file:"):
         raise ValueError(f"{text} is not on this machine")
     return Path(unquote(urlsplit(text).path))
-
