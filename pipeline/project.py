@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import re
 import shutil
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -23,10 +24,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import yaml
 from mq_shards.pipeline.declarative.settings import PREFIX, source_options_in
 from mq_shards.pipeline.options import OptionError, duration_s
 from mq_shards.pipeline.sink_log import local_path
+from mq_shards.shards import durable
 
 STREAMING: Final = ("raw_messages", "messages", "bad_messages", "message_parts", "read_parts")
 # What is made of a table as it comes: emptied with it, or it would have all of it twice.
@@ -34,8 +37,11 @@ DERIVED: Final[Mapping[str, tuple[str, ...]]] = {
     "raw_messages": ("messages", "bad_messages", "message_parts", "read_parts"),
     "messages": ("message_parts",),
 }
+# They read raw_messages once: what --bronze-retention has dropped there they cannot have again.
+OF_RAW: Final = ("messages", "bad_messages", "read_parts")
 VIEWS: Final = ("topic_minutes", "top_talkers", "topic_quality")
 WAIT_S: Final = 60.0
+_LAST_PART: Final = re.compile(r"`((?:[^`]|``)*)`\s*$|([^.`]*)$")
 # What the packaged files say, which stand for a directory of their own.
 _PACKAGED_DIR: Final = "/var/tmp/mq-shards-pipeline"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -48,6 +54,14 @@ _STATIC: Final = ("spark.sql.catalogImplementation", "spark.sql.warehouse.", "sp
 
 class ProjectError(Exception):
     """One line: what is wrong with the directory, or with what the project is told."""
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """Tables that are emptied and begun anew."""
+
+    tables: list[str]
+    everything: bool = False
 
 
 @dataclass(frozen=True)
@@ -164,6 +178,30 @@ class Project:
                 raise ProjectError(f"another application has the catalog in {self.directory} open")
             time.sleep(0.2)
 
+    def begin_refresh(self, refresh: Refresh) -> None:
+        """Durably, before checkpoints are begun anew: a run that is killed then leaves tables that are not empty yet.
+        Raises OSError."""
+        said = {"all": refresh.everything, "tables": refresh.tables}
+        durable.save(self._refresh_path, orjson.dumps(said))
+
+    def end_refresh(self) -> None:
+        self._refresh_path.unlink(missing_ok=True)
+
+    def unfinished_refresh(self) -> Refresh | None:
+        """What a run began anew and did not finish. Raises ProjectError."""
+        try:
+            said = orjson.loads(self._refresh_path.read_bytes())
+            return Refresh(list(said["tables"]), everything=bool(said["all"]))
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise ProjectError(f"{self._refresh_path} is damaged ({error}): run --full-refresh-all, or with the tables "
+                               "that were to be begun anew, when you have removed it") from None  # fmt: skip
+
+    @property
+    def _refresh_path(self) -> Path:
+        return self.directory / ".full-refresh"
+
     def remove_unborn(self) -> None:
         """A first run that died before it read anything may have left half a catalog, which Derby cannot open."""
         if not (self.directory / "storage").exists():
@@ -190,9 +228,20 @@ class Project:
 
 
 def emptied_with(tables: Sequence[str], there: Collection[str]) -> list[str]:
-    """These, and those of ours that are there and are made of them."""
-    derived = (name for table in tables for name in DERIVED.get(table, ()) if name in there)
-    return list(dict.fromkeys([*tables, *derived]))
+    """These, and those of ours that are there and are made of them; each once, however it is named."""
+    derived = [name for table in tables for name in DERIVED.get(bare_name(table), ()) if name in there]
+    found: dict[str, str] = {}
+    for table in (*tables, *derived):
+        found.setdefault(bare_name(table), table)
+    return list(found.values())
+
+
+def bare_name(table: str) -> str:
+    """Without catalog, database and backquotes."""
+    found = _LAST_PART.search(table.strip())
+    assert found is not None, "its end matches, if need be without a character"
+    quoted, plain = found.groups()
+    return str(plain).strip() if quoted is None else str(quoted).replace("``", "`")
 
 
 def _declarative() -> Path:

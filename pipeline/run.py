@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,14 +23,14 @@ from mq_shards.pipeline.declarative.settings import PREFIX
 from mq_shards.pipeline.events import FORMATS
 from mq_shards.pipeline.lag import unread
 from mq_shards.pipeline.options import TLS, duration_s
-from mq_shards.pipeline.project import STREAMING, VIEWS, Project, ProjectError, emptied_with
+from mq_shards.pipeline.project import OF_RAW, STREAMING, VIEWS, Project, ProjectError, Refresh, bare_name, emptied_with
 from mq_shards.pipeline.sink_log import SinkLogError
-from mq_shards.pipeline.spark_pipelines import Application, application
+from mq_shards.pipeline.spark_pipelines import Application, PipelineError, application
 from mq_shards.pipeline.stopping import Stopped, stopped_by_signals
 from mq_shards.pipeline.table_formats import FORMATS as TABLE_FORMATS
 from mq_shards.pipeline.table_formats import PARQUET, TableFormatError, settings_of
 from mq_shards.pipeline.tables import text_table
-from mq_shards.pipeline.upkeep import look_after
+from mq_shards.pipeline.upkeep import has_dropped, look_after
 from pyspark.sql import SparkSession
 
 ROWS_SHOWN: Final = 40
@@ -103,6 +103,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     project = project_of(options, connection)
     if not project.exists:
         project.write()
+    _check_refresh(project, options.full_refresh)
     began = time.monotonic()
     with project.lock(), stopped_by_signals():
         project.remove_unborn()
@@ -117,24 +118,51 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
     return 0
 
 
+def _check_refresh(project: Project, tables: Iterable[str]) -> None:
+    """Raises ProjectError if they would be made of raw messages that are gone, or may be."""
+    named = {bare_name(table) for table in tables}
+    lost = named.intersection(OF_RAW)
+    if not lost or "raw_messages" in named:
+        return
+    try:
+        warehouse = project.warehouse()
+        dropped = warehouse is not None and has_dropped(warehouse)
+    except SinkLogError as error:
+        raise ProjectError(str(error)) from None
+    if dropped or project.bronze_retention_s() is not None:
+        raise ProjectError(
+            f"--full-refresh {','.join(sorted(lost))}: --bronze-retention lets raw messages go that these tables still "
+            "have, and would not get again; refresh raw_messages too to begin all of them anew, with what brokers have"
+        )
+
+
 def _rounds(spark: Application, project: Project, options: argparse.Namespace, began: float) -> None:
     _use_catalog(spark.session, project)
     there = {table.name for table in spark.session.catalog.listTables()}
     project.remove_dropped(there)
-    options.full_refresh = emptied_with(options.full_refresh, there)
+    refresh = options.refresh
+    emptied = emptied_with(options.full_refresh, there)
+    # Nothing can be both: what is emptied with others is brought up to date then, too.
+    derived = {bare_name(table) for table in emptied} - {bare_name(table) for table in options.full_refresh}
+    options.refresh = [table for table in refresh if bare_name(table) not in derived]
+    options.full_refresh = emptied
     with contextlib.ExitStack() as closed:
         arrivals = Arrivals(project.source_options(), options.every) if options.continuous else None
         if arrivals is not None:
             closed.callback(arrivals.close)
+        if not options.dry_run:
+            _finish_refresh(spark, project, options, began)
+            _begin_refresh(project, options, there)
         _round(spark, project, options, began)
         if options.dry_run:
             print("the project is sound; nothing was run", flush=True)
             return
+        project.end_refresh()
         _summary(spark.session, began, show=options.show)
         _tell_lag(telemetry.of(options), project)
         _look_after(project, options)
         # What was to be begun anew has been.
-        options.full_refresh_all, options.full_refresh = False, []
+        options.full_refresh_all, options.full_refresh, options.refresh = False, [], refresh
         while arrivals is not None:
             arrivals.wait()
             began = time.monotonic()
@@ -145,6 +173,30 @@ def _rounds(spark: Application, project: Project, options: argparse.Namespace, b
                 print(f"up to date after {time.monotonic() - began:.1f} s", flush=True)
             _tell_lag(telemetry.of(options), project)
             _look_after(project, options)
+
+
+def _finish_refresh(spark: Application, project: Project, options: argparse.Namespace, began: float) -> None:
+    """That of a run that was killed: its checkpoints may be new while tables have their rows yet, or none."""
+    found = project.unfinished_refresh()
+    if found is None or options.full_refresh_all:
+        return
+    what = "all tables" if found.everything else ", ".join(found.tables)
+    print(f"a run began {what} anew and did not finish: this one does, first", flush=True)
+    again = argparse.Namespace(**vars(options))
+    again.full_refresh_all, again.full_refresh, again.refresh = found.everything, found.tables, []
+    try:
+        _round(spark, project, again, began)
+    except PipelineError as error:
+        hint = f"{error} (what was to be begun anew is in {project.directory}/.full-refresh)"
+        raise PipelineError(hint, error.said) from error
+    project.end_refresh()
+
+
+def _begin_refresh(project: Project, options: argparse.Namespace, there: Collection[str]) -> None:
+    """What is not there has nothing to lose."""
+    tables = [table for table in options.full_refresh if bare_name(table) in there]
+    if options.full_refresh_all or tables:
+        project.begin_refresh(Refresh(tables, everything=options.full_refresh_all))
 
 
 def _look_after(project: Project, options: argparse.Namespace) -> None:

@@ -6,6 +6,8 @@ have been there for as long as they are to be kept. Both by whole files, and bot
 
 from __future__ import annotations
 
+import functools
+import logging
 import time
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,9 @@ from mq_shards.pipeline.sink_log import SinkLog, SinkLogError
 
 SUMMED: Final = ("message_parts", "read_parts")
 RAW: Final = "raw_messages"
+READ: Final = "read_parts"
+
+logger = logging.getLogger(__name__)
 
 
 def look_after(warehouse: Path, bronze_retention_s: float | None) -> int:
@@ -34,9 +39,30 @@ def look_after(warehouse: Path, bronze_retention_s: float | None) -> int:
         if log is None:
             return 0
         log.remove_left()
-        return 0 if bronze_retention_s is None else _drop(log, time.time() - bronze_retention_s)
+        if bronze_retention_s is None:
+            return 0
+        if _log(warehouse / READ) is None:
+            _tell_needed(warehouse)
+            return 0
+        return _drop(log, time.time() - bronze_retention_s)
     except (OSError, pa.ArrowException) as error:
         raise SinkLogError(f"the tables in {warehouse} cannot be looked after: {error}") from None
+
+
+def has_dropped(warehouse: Path) -> bool:
+    """Raw messages, since their table was last emptied. Raises SinkLogError."""
+    log = _log(warehouse / RAW)
+    return log is not None and log.has_replaced
+
+
+@functools.cache
+def _tell_needed(warehouse: Path) -> None:
+    """Once of each."""
+    logger.warning(
+        "--bronze-retention: nothing was dropped, as %s is not there: without it the views count raw_messages "
+        "themselves. Take over transformations/gold.py of this release first (mq-pipeline init writes it)",
+        warehouse / READ,
+    )
 
 
 def _drop(log: SinkLog, before_s: float) -> int:
