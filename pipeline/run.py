@@ -180,6 +180,9 @@ def _finish_refresh(spark: Application, project: Project, options: argparse.Name
     found = project.unfinished_refresh()
     if found is None or options.full_refresh_all:
         return
+    asked = {bare_name(table) for table in options.full_refresh}
+    if not found.everything and asked.issuperset(map(bare_name, found.tables)):
+        return
     what = "all tables" if found.everything else ", ".join(found.tables)
     print(f"a run began {what} anew and did not finish: this one does, first", flush=True)
     again = argparse.Namespace(**vars(options))

@@ -119,6 +119,10 @@ def test_a_refresh_that_was_killed_is_finished_first(tmp_path: Path, monkeypatch
         assert project.unfinished_refresh() is None
     run_job._finish_refresh(None, project, options, 0.0)  # type: ignore[arg-type]
     assert not rounds and options.refresh == ["own"]
+    project.begin_refresh(Refresh(["default.messages"]))
+    options.full_refresh = ["messages"]
+    run_job._finish_refresh(None, project, options, 0.0)  # type: ignore[arg-type]
+    assert not rounds and project.unfinished_refresh() is not None, "what is asked for does it"
 
 
 def test_what_the_manifest_lists_stays(tmp_path: Path) -> None:
