@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
 import json
 import signal
 import tempfile
@@ -358,3 +359,47 @@ def test_who_has_been_let_in_stays_when_the_file_is_read_anew() -> None:
 )
 def test_what_is_wrong_in_the_block_is_said(tmp_path: Path, block: str, said: str) -> None:
     assert complaint(tmp_path, f"\nauthorization {{ auth_callout: {block} }}") == f"nats.conf:2: {said}"
+
+
+TOKEN: Final = "the token of a user of all protocols"
+
+
+@contextlib.contextmanager
+def serving_with_users(tmp_path: Path) -> Iterator[tuple[NatsServer, Path]]:
+    """The name that the service knows is one of a user that all protocols have in common, too."""
+    path, users = tmp_path / "nats.conf", tmp_path / "users.toml"
+    path.write_text(CONF)
+    digest = hashlib.sha256(TOKEN.encode()).hexdigest()
+    users.write_text(f'[users.limited]\ntokens = ["sha256:{digest}"]\npublish = ["*"]\nconsume = ["*"]\n')
+    users.chmod(0o600)
+    with running(1, arguments=["--nats-config", str(path), "--users", str(users)]) as server:
+        yield server, path
+
+
+def test_who_the_service_has_let_in_is_no_user_of_all_protocols(tmp_path: Path) -> None:
+    with serving_with_users(tmp_path) as (server, path):
+        service = Service(server.port)
+        limited = heard(server.port, connect("limited", "", auth_token=TOKEN))
+        assert limited.heard.data == b"PONG\r\n"
+        path.write_text(CONF + "max_payload: 1000\n")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(
+            lambda: heard(server.port, connect("good"), b"PUB a 1001\r\n" + b"x" * 1001 + b"\r\n").heard.closed,
+            "it holds",
+        )
+        limited.send(b"PUB b.x 1\r\nx\r\n")
+        limited.barrier()
+        assert b"Permissions Violation" in limited.heard.data
+        limited.close()
+        service.close()
+
+
+def test_a_request_may_be_larger_than_what_clients_may_send() -> None:
+    with serving(1, CONF + "max_payload: 2000\n") as (server, _):
+        service = Service(server.port)
+        for name, data in (("a stranger", b""), ("good", b"PONG\r\n")):
+            wire = heard(server.port, connect(name, name="x" * 3000) if not data else connect(name))
+            assert wire.heard.data == (data or VIOLATION)
+            wire.close()
+        assert [len(r["nats"]["connect_opts"].get("name", "")) for _, r in service.requests] == [3000, 0]
+        service.close()

@@ -167,7 +167,10 @@ class Logins:
             claimed = "" if claim is None else claim.user.nkey or claim.user.name
             done = partial(self._call_out, client, self._encryption(conn)[0], claimed, done)
         if claim is None:
-            self._prove_common(conn, client, done)
+            if self.callout is not None:
+                done(None)  # the service says who that is, not the users that all protocols have in common
+            else:
+                self._prove_common(conn, client, done)
             return
         user = claim.user
         right: bool | None = claim.proven
@@ -185,6 +188,7 @@ class Logins:
         if callout is None:
             done(user)
         elif callout.decides(user, claimed):
+            client.login = None
             callout.ask(client, tls, self._timeout_ns, lambda found: done(callout.fenced(found)))
         else:
             done(callout.fenced(user))

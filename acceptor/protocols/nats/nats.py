@@ -476,6 +476,7 @@ class Nats(Guarding):
         self._greetings.closed(conn)
         if self._websockets is not None:
             self._websockets.closed(conn)
+        self._own.closed(conn)
 
     def _upgrades(self, conn: int) -> Upgrades:
         websockets = self._websockets

@@ -1,11 +1,12 @@
 """A client that is the server itself: what Python says and hears in an account, over a socket pair, as any client does.
 
 So what it publishes and subscribes to goes to all acceptors and servers. Monitoring shows it nowhere, and it counts
-nowhere. What is not taken in time is dropped: nobody waits for it.
+nowhere. What is not taken in time is dropped: nobody waits for it. Should the connection end, another takes its place.
 """
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -20,43 +21,66 @@ if TYPE_CHECKING:
 UNSENT_BYTES: Final = 4 << 20
 RECEIVE_BYTES: Final = 64 << 10
 
+log = logging.getLogger(__name__)
+
 # Of a message: its subject, reply ("": none) and payload.
 Heard = Callable[[str, str, bytes], None]
 
 
 class OwnClient:
     def __init__(self, engine: Engine, protocol: int, watched: Watched, account: str, heard: Heard) -> None:
+        self.account: Final = account
+        self._engine = engine
+        self._protocol = protocol
+        self._watched = watched
+        self._heard = heard
+        self._subjects: list[str] = []
+        self._in = bytearray()
+        self._out = bytearray()
+        self._connect()
+
+    def _connect(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         ours.setblocking(False)
         theirs.setblocking(False)
-        self.account: Final = account
-        self.conn: Final = engine.adopt(theirs.detach(), protocol)
-        self._socket = ours
-        self._watched = watched
-        self._heard = heard
-        self._subscriptions = 0
-        self._in = bytearray()
-        self._out = bytearray()
-        watched.watch(ours.fileno(), self._ready)
+        self.conn = self._engine.adopt(theirs.detach(), self._protocol)
+        self._socket: socket.socket | None = ours
+        self._watched.watch(ours.fileno(), self._ready)
 
     def close(self) -> None:
-        self._watched.forget(self._socket.fileno())
-        self._socket.close()
+        if self._socket is not None:
+            self._watched.forget(self._socket.fileno())
+            self._socket.close()
+        self._socket = None
+        self._in.clear()
+        self._out.clear()
+
+    def connect_again(self) -> None:
+        """Its connection has ended; what had not been taken is lost."""
+        self.close()
+        self._connect()
+        self._send(b"".join(self._line(number) for number in range(len(self._subjects))))
 
     def subscribe(self, subject: str) -> None:
-        self._subscriptions += 1
-        self._send(f"SUB {subject} {self._subscriptions}\r\n".encode())
+        self._subjects.append(subject)
+        self._send(self._line(len(self._subjects) - 1))
+
+    def _line(self, number: int) -> bytes:
+        return f"SUB {self._subjects[number]} {number + 1}\r\n".encode()
 
     def publish(self, subject: str, content: bytes, reply: str = "") -> None:
         self._send(f"PUB {subject} {reply} {len(content)}\r\n".encode() + content + b"\r\n")
 
     def _send(self, data: bytes) -> None:
-        if len(self._out) + len(data) > UNSENT_BYTES:
+        if self._out and len(self._out) + len(data) > UNSENT_BYTES:
             return
         self._out += data
         self._flush()
 
     def _flush(self) -> None:
+        if self._socket is None:
+            self._out.clear()
+            return
         try:
             while self._out:
                 del self._out[: self._socket.send(self._out)]
@@ -67,11 +91,17 @@ class OwnClient:
         self._watched.watch(self._socket.fileno(), self._ready, bool(self._out))
 
     def _ready(self) -> None:
+        if self._socket is None:
+            return
         try:
             data = self._socket.recv(RECEIVE_BYTES)
         except BlockingIOError:
-            data = b""
+            self._flush()
+            return
         except OSError:
+            data = b""
+        if not data:
+            self.close()  # OwnClients.closed() comes
             return
         self._in += data
         while self._take():
@@ -95,7 +125,10 @@ class OwnClient:
             return False
         body = bytes(self._in[line_end + 2 : end - 2])
         del self._in[:end]
-        self._heard(words[1], words[3] if len(words) == 5 else "", body)
+        try:
+            self._heard(words[1], words[3] if len(words) == 5 else "", body)
+        except Exception:
+            log.exception("a message to %s", words[1])
         return True
 
 
@@ -111,8 +144,20 @@ class OwnClients:
         self._by_conn[client.conn] = client
 
     def drop(self, client: OwnClient) -> None:
-        del self._by_conn[client.conn]
+        self._by_conn.pop(client.conn, None)
         client.close()
+
+    def closed(self, conn: int) -> None:
+        """A connection has ended, perhaps of one of them: its number may be anybody's from now on."""
+        client = self._by_conn.pop(conn, None)
+        if client is not None:
+            log.warning("the server's own client of account %s has been cut off; it comes again", client.account)
+            try:
+                client.connect_again()
+            except OSError:
+                log.exception("it cannot come")
+                return
+            self.add(client)
 
     def close(self) -> None:
         for client in list(self._by_conn.values()):

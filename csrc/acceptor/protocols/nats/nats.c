@@ -509,6 +509,7 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     } else if (strcmp(what, "of-server") == 0 && !nats_is(c, NATS_OF_SERVER)) {
         n->flags |= NATS_OF_SERVER;
         n->ping_ns = 0;
+        n->max_payload = MAX_BODY_BYTES;
         codec_count_add(a, c, NATS_CONNECTIONS, (uint64_t)-1);
         codec_count_add(a, c, NATS_TOTAL_CONNECTIONS, (uint64_t)-1);
     } else if (strcmp(what, "client-id") == 0) {

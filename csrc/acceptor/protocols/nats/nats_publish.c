@@ -174,7 +174,7 @@ static bool may_leave(struct acceptor *a, struct connection *c, struct nats_serv
     const struct nats_account *account = nats_account_of(a, c);
     uint64_t full = mesh_full(a);
     if (full == 0) return true;
-    bool stays = account->shares == NULL &&
+    bool stays = account->shares == NULL && account->answers == NULL &&
                  (account->remote == NULL || subjects_match(account->remote, server->remote_walk, m->subject.at,
                                                             m->subject.bytes, &patterns) == 0);
     return stays || mesh_may_send(a, c, full);
