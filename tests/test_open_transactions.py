@@ -15,7 +15,7 @@ from tests.test_packed import runs
 from tests.test_positions import EARLIEST, LATEST, begin, finish, publish, seek, seqs
 from tests.test_shard_protocol import ask
 from tests.test_subscriptions import Channels, roll
-from tests.test_worker import GONE, OK, SHARDS
+from tests.test_worker import GONE, OK, SHARDS, WATCH
 
 MSG_TXN = 8192  # csrc/ringbuf/message.h
 TXN = 7
@@ -483,3 +483,17 @@ def test_parts_that_are_committed_count_though_no_more_batches_may_be_in_parts(b
     bench.restart()
     bench.sub(2, "t", "c", credit=100, flags=lib.SUBSCRIBE_HEADERS)
     assert sorted(seqs(bench.turn())) == of[3:]
+
+
+def test_what_waits_behind_a_transaction_goes_with_the_last_channel_of_a_paused_topic(bench: Channels) -> None:
+    bench.sub(1, "t", "c")
+    stage(bench)
+    bench.pub("t")
+    assert bench.change(lib.CHANGE_PAUSE, "t") == OK
+    assert bench.change(lib.CHANGE_DELETE, "t", "c") == OK
+    bench.raw(WATCH, 7, topic=bench.topic("t"))
+    bench.turn()
+    assert bench.catalog()["t"].jobs == 0
+    end(bench, ABORT)
+    roll(bench)
+    assert drop_dead(bench) == 1

@@ -405,7 +405,8 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
     consumers_have_left(w, subscription);
     bool leaves = t->subscription_count == 1 && t->stopped && !s->reader;
     if (leaves) leave_waiting(w, subscription);
-    subscription_empty(w, subscription, subscription_horizon(t));
+    /* All that came before the pause goes with it, what an open transaction keeps from it too. */
+    subscription_empty(w, subscription, leaves ? t->stopped_seq : subscription_horizon(t));
     if (!leaves) subscription_release_ahead(w, subscription, t->stream.end);
     subscription_unlink(w, subscription);
     subscription_free(w, subscription);
