@@ -68,6 +68,17 @@ static void say_to_all(struct acceptor *a, struct nats_server *server, uint32_t 
     }
 }
 
+/* Who is still being told what there was has not heard of it yet from the others that want it, and does not later: what several
+ * want is said of the first of them. To be told twice changes nothing. */
+static void say_to_those_being_told(struct acceptor *a, struct nats_server *server, uint32_t account,
+                                    struct text subject, uint64_t weight) {
+    for (uint32_t n = 0; n < NATS_ROUTES; n++) {
+        struct connection *c = server->links[n].connection;
+        if (c != NULL && route_of(c)->telling != NULL && carries(server, c, account))
+            nats_route_say_interest(a, server, c, account, subject, (struct text){0}, weight);
+    }
+}
+
 /* Nothing is to be told of a pattern that others want too. */
 static void say_if_new(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
                        struct text queue, uint64_t weight, uint64_t others) {
@@ -75,6 +86,8 @@ static void say_if_new(struct acceptor *a, struct nats_server *server, uint32_t 
         say_to_all(a, server, account, subject, queue, weight + others);
     else if (others == 0)
         say_to_all(a, server, account, subject, queue, weight);
+    else if (weight > 0)
+        say_to_those_being_told(a, server, account, subject, weight);
 }
 
 void nats_tell_routes(struct acceptor *a, struct nats_server *server, uint32_t account, struct text subject,
