@@ -641,6 +641,22 @@ def test_what_a_pause_keeps_is_the_next_lasting_channels_after_a_restart_too(ben
     assert [bench.ask(RESERVE, 5).id for _ in range(3)] == [before, *kept]
 
 
+def test_what_a_pause_keeps_is_the_next_lasting_channels_though_the_tube_came_later(bench: Channels) -> None:
+    """Read back, it is a job before there is the channel."""
+    assert bench.change(lib.CHANGE_MAKE, "t") == OK
+    assert bench.change(lib.CHANGE_PAUSE, "t") == OK
+    bench.sub(1, "t", "c#ephemeral", credit=10, flags=EPHEMERAL)
+    kept = bench.mpub("t", [b"1", b"2"])
+    bench.raw(WATCH, 5, topic=bench.topic("t"))
+    bench.turn()
+    bench.sub(2, "t", "d")
+    assert bench.catalog()["t"].depth == 2
+    bench.restart()
+    bench.sub(2, "t", "d", credit=10)
+    assert bench.change(lib.CHANGE_UNPAUSE, "t") == OK
+    assert delivered(bench.pushed) == [(id, 1) for id in kept]
+
+
 def test_a_probe_wants_the_tubes_that_are_watched(bench: Channels) -> None:
     """A reserve over several workers begins with one."""
     bench.raw(WATCH, 5, flags=lib.MSG_IMPLICIT, topic=bench.topic("t"))

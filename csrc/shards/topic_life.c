@@ -214,8 +214,7 @@ void subscription_adopt(struct worker *w, uint32_t subscription, uint32_t job, u
 
 enum { ADOPTED_IN_RECORD = 65536 };
 
-/* !anew: it has them, and the log is to know. */
-static void adopt(struct worker *w, uint32_t subscription, const struct numbers *jobs, bool anew) {
+static void adopt(struct worker *w, uint32_t subscription, const struct numbers *jobs) {
     uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD);
     struct shard *shard = shard_of_topic(w, topic_at(&w->topics, at(w, subscription)->topic));
     if (!ids) worker_die("out of memory");
@@ -223,23 +222,45 @@ static void adopt(struct worker *w, uint32_t subscription, const struct numbers 
         size_t count = 0;
         for (; i < jobs->count && count < ADOPTED_IN_RECORD; i++) {
             ids[count++] = job_at(w, jobs->items[i])->id;
-            if (anew) subscription_adopt(w, subscription, jobs->items[i], w->wall_ns);
+            subscription_adopt(w, subscription, jobs->items[i], w->wall_ns);
         }
         if (at(w, subscription)->number) shard_log_adopted(w, shard, at(w, subscription), ids, count);
     }
     free(ids);
 }
 
-/* Those that the pause of their topic keeps. */
-static struct numbers stopped_jobs_of(const struct worker *w, const struct topic *t) {
-    struct numbers all = {0};
-    for (uint64_t seq = stream_next(&t->stream, t->stopped_seq); seq < t->stream.end;
-         seq = stream_next(&t->stream, seq + 1)) {
-        const struct record *r = message_head(w, t, seq);
-        uint32_t job = r ? index_find(&w->ids, &w->jobs, r->id) : 0;
-        if (job) add(&all, job);
+static bool is_stopped(const struct worker *w, const struct topic *t, uint64_t *seq, uint64_t *id) {
+    for (*seq = stream_next(&t->stream, *seq); *seq < t->stream.end; *seq = stream_next(&t->stream, *seq + 1)) {
+        const struct record *r = message_head(w, t, *seq);
+        if (!r) continue;
+        *id = r->id;
+        return true;
     }
-    return all;
+    return false;
+}
+
+/* All that the pause of their topic keeps: what is no job yet becomes one when it is read back. */
+static size_t stopped_of(const struct worker *w, const struct topic *t) {
+    size_t count = 0;
+    uint64_t id;
+    for (uint64_t seq = t->stopped_seq; is_stopped(w, t, &seq, &id); seq++) count++;
+    return count;
+}
+
+/* It has them, and the log is to know. */
+static void log_stopped(struct worker *w, uint32_t subscription) {
+    const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
+    uint64_t *ids = malloc(sizeof *ids * ADOPTED_IN_RECORD), id;
+    size_t count = 0;
+    if (!ids) worker_die("out of memory");
+    for (uint64_t seq = t->stopped_seq; is_stopped(w, t, &seq, &id); seq++) {
+        ids[count++] = id;
+        if (count < ADOPTED_IN_RECORD) continue;
+        shard_log_adopted(w, shard_of_topic(w, t), at(w, subscription), ids, count);
+        count = 0;
+    }
+    if (count) shard_log_adopted(w, shard_of_topic(w, t), at(w, subscription), ids, count);
+    free(ids);
 }
 
 /* It comes to stand where it was asked to begin. */
@@ -278,10 +299,10 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     bool first = !t->subscription_count, adopts = first && t->tube && !wish->start, many = topic_jobs(t) > w->piece;
     if (adopts && !many) jobs = jobs_of(w, topic);
     /* Read back, it will be the first: ephemeral ones are not in the log. */
-    if (!first && !ephemeral && t->tube && !wish->start && t->stopped && t->subscription_count == t->ephemeral_count)
-        jobs = stopped_jobs_of(w, t);
-    uint32_t records = 3 + (uint32_t)(jobs.count / ADOPTED_IN_RECORD + 1);
-    uint64_t bytes = 2 * name_bytes + jobs.count * sizeof(uint64_t);
+    bool only = !first && !ephemeral && t->subscription_count == t->ephemeral_count;
+    size_t stopped = only && t->tube && !wish->start && t->stopped ? stopped_of(w, t) : 0;
+    uint32_t records = 3 + (uint32_t)((jobs.count + stopped) / ADOPTED_IN_RECORD + 1);
+    uint64_t bytes = 2 * name_bytes + (jobs.count + stopped) * sizeof(uint64_t);
     enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
     if (outcome == DONE && *status == STATUS_OK) {
         /* What waited is an ephemeral one's now, and so nobody's after a restart. */
@@ -297,7 +318,8 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
         } else {
             if (number) shard_log_subscription(w, s, at(w, *subscription));
             if (number) shard_note_channel(w, s, topic);
-            adopt(w, *subscription, &jobs, first);
+            adopt(w, *subscription, &jobs);
+            if (stopped) log_stopped(w, *subscription);
             if (wish->start) begin(w, *subscription, wish->start);
             catalog_changed(w);
         }
