@@ -6,16 +6,20 @@ import base64
 import contextlib
 import hashlib
 import json
+import os
 import signal
 import tempfile
 import threading
 import time
+import unittest.mock
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+from mq_shards.acceptor.protocols.nats.callout import UNDER_WAY, Callout
+from mq_shards.acceptor.protocols.nats.client import Client
 
 from tests.nats.jwts import Account, Key
 from tests.nats.servers import NatsServer, nats_server, running
@@ -403,3 +407,33 @@ def test_a_request_may_be_larger_than_what_clients_may_send() -> None:
             wire.close()
         assert [len(r["nats"]["connect_opts"].get("name", "")) for _, r in service.requests] == [3000, 0]
         service.close()
+
+
+def test_who_never_waits_for_answers_takes_no_more_than_half_the_places() -> None:
+    engine = unittest.mock.Mock()
+    engine.adopt.side_effect = lambda fd, protocol: (os.close(fd), 1)[1]
+    content = {"issuer": ISSUER.public, "users": ["auth"], "allowed_accounts": [], "account": "AUTH"}
+    said = {"name": "n", "host": "h", "ver": "2"}
+    callout = Callout(engine, 0, unittest.mock.Mock(), content, lambda: ["APP"], lambda: said)
+    refused: list[str] = []
+
+    def ask(host: str, times: int, timeout_ns: int = 10**12) -> int:
+        """How many of them are refused at once."""
+        refused.clear()
+        for _ in range(times):
+            client = Client.of(1, 0, f"[{host}]:1" if ":" in host else f"{host}:1")
+            callout.ask(client, None, timeout_ns, lambda found: refused.append(host) if found is None else None)
+        return len(refused)
+
+    assert ask("10.0.0.1", UNDER_WAY, 0) == UNDER_WAY // 2
+    assert ask("::ffff:10.0.0.1", 1) == 1, "the same one"
+    assert ask("10.0.0.2", 100) == 0, "others have places"
+    left = UNDER_WAY // 2 - 100
+    assert ask("2001:db8::1", left // 2) == 0
+    assert ask("2001:db8::2", 1) == 1, "the same network"
+    callout.expire()
+    assert ask("10.0.0.1", 100) == 0, "what has ended counts no more"
+    callout.close()
+    assert ask("2001:db8::1", UNDER_WAY) == UNDER_WAY // 2
+    callout.close()
+    callout.client.close()

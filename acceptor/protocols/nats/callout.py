@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import ipaddress
 import logging
 import os
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
 SUBJECT: Final = "$SYS.REQ.USER.AUTH"
 AUDIENCE: Final = "nats-authorization-request"
-UNDER_WAY: Final = 4096  # requests; one more is refused
+# Requests; one more is refused, and so is one more of whoever has as many as are left for all others.
+UNDER_WAY: Final = 4096
+ADDRESSES: Final = 64  # bits of an IPv6 address: those that begin with the same ones are one host's
 # What a client says in CONNECT that a service is told, in that order; a JWT only where JWTs count.
 SAID: Final = ("nkey", "sig", "auth_token", "user", "pass", "name", "lang", "version")
 
@@ -73,6 +77,7 @@ class Callout:
         self._key = Ed25519PrivateKey.generate()
         self._id = _public(nats_nkeys.SERVER, self._key)
         self._asked: dict[str, _Asked] = {}  # by the last token of the subject for the answer; the first is the oldest
+        self._by_host: Counter[str] = Counter()  # how many of these
         self._asked_ever = 0
         self._inbox = f"$SYS._INBOX.{base64.b32encode(os.urandom(10)).decode()}"
         self.client: Final = OwnClient(engine, protocol, watched, content["account"], self._heard)
@@ -112,9 +117,12 @@ class Callout:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def ask(self, client: Client, tls: VerifyingTls | None, timeout_ns: int, done: Done) -> None:
-        if len(self._asked) >= UNDER_WAY:
+        # Of a client that hangs up nothing is heard before there is an answer.
+        host = _host(client.host)
+        if self._by_host[host] >= UNDER_WAY - len(self._asked):
             done(None)
             return
+        self._by_host[host] += 1
         user = _public(nats_nkeys.USER, Ed25519PrivateKey.generate())
         self._asked_ever += 1
         token = str(self._asked_ever)
@@ -134,7 +142,12 @@ class Callout:
             self._end(token, None)
 
     def _end(self, token: str, found: User | None) -> None:
-        self._asked.pop(token).done(found)
+        asked = self._asked.pop(token)
+        host = _host(asked.client.host)
+        self._by_host[host] -= 1
+        if not self._by_host[host]:
+            del self._by_host[host]
+        asked.done(found)
 
     def _request(self, user: str, client: Client, tls: VerifyingTls | None, timeout_ns: int) -> bytes:
         said = {name: client.options[name] for name in SAID if client.options.get(name)}
@@ -246,6 +259,23 @@ def _base64(data: bytes) -> bytes:
 
 def _public(kind: int, key: Ed25519PrivateKey) -> str:
     return nats_nkeys.encode(kind, key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw))
+
+
+def _host(address: str) -> str:
+    """Whose address it is.
+
+    >>> _host("127.0.0.1"), _host("::ffff:127.0.0.1"), _host("2001:db8::1:2:3:4"), _host("@")
+    ('127.0.0.1', '127.0.0.1', '2001:db8::', '@')
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4:
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(found), ADDRESSES), strict=False).network_address)
 
 
 def _tls_row(tls: VerifyingTls) -> dict[str, Any]:
