@@ -25,8 +25,9 @@ NO_SCHEMA: Final = (
 )
 
 
-# A subscription that was let in has been made after so long, or is not. Until then it counts, also if it goes again.
-MADE_WITHIN_S: Final = 0.25
+# A subscription that was let in has been made after so long, or is not. Until then it counts, unless it was seen to be
+# there, or to go.
+MADE_WITHIN_S: Final = 5.0
 
 
 class SubscriptionNotFoundError(RefusedError):
@@ -41,6 +42,7 @@ class Admission:
         self._core = core
         self._clients = clients
         self._let_in: Final[dict[tuple[str, str], float]] = {}  # subscriptions that are being made: since when
+        self._looking: Final[list[tuple[str, set[str]]]] = []  # topics that are looked at, and what was let in
         self.over_quota: Final[dict[str, str]] = {}  # topics, and the policy that producers feel; kept by upkeep.py
 
     async def check(self, name: TopicName, asked: Json, policies: Json, *, has_schema: bool) -> None:
@@ -83,8 +85,15 @@ class Admission:
         self, name: TopicName, subscription: str, policies: Json, *, durable: bool, made: bool = False
     ) -> None:
         """Of one that is not there yet. `made`: by an administrator, who always may. Raises RefusedError."""
-        figures = await self._core.figures(name.core)
+        looking = name.core, self._being_made(name)
+        self._looking.append(looking)
+        try:
+            figures = await self._core.figures(name.core)
+        finally:
+            self._looking[:] = [one for one in self._looking if one is not looking]
         there = {channel.name for channel in durable_channels(figures)} if figures is not None else set()
+        for made_now in there:
+            self.was_made(name, made_now)
         if subscription in there or not durable:
             return
         if not policies["auto_subscription"] and not made:
@@ -92,11 +101,18 @@ class Admission:
         most = policies["max_subscriptions"]
         if not most:
             return
-        there |= self._being_made(name)
+        there |= looking[1] | self._being_made(name)
         if subscription not in there and len(there) >= most:
             reason = f"Exceed the maximum number of subscriptions of the topic: {name}"
             raise RefusedError(409, "NotAllowedError", reason)
         self._let_in[name.core, subscription] = asyncio.get_running_loop().time()
+        for topic, meanwhile in self._looking:
+            if topic == name.core:
+                meanwhile.add(subscription)
+
+    def was_made(self, name: TopicName, subscription: str) -> None:
+        """Or will not be, or has gone: what the topic has is what counts."""
+        self._let_in.pop((name.core, subscription), None)
 
     def _being_made(self, name: TopicName) -> set[str]:
         since_s = asyncio.get_running_loop().time() - MADE_WITHIN_S

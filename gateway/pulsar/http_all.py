@@ -98,4 +98,5 @@ class HttpAll:
             raise RefusedError(412, "ConsumerBusy", "Subscription has active connected consumers")
         for name in names:
             await self._control.core.delete_subscription(name.core, wanted)
+            self._control.admission.was_made(name, wanted)
         return NO_CONTENT

@@ -83,9 +83,12 @@ class HttpSubscriptions:
             raise conflict("Subscription already exists for topic")
         policies = policies_module.told(self._control.policies_of(name))
         await self._control.admission.check_subscription(name, wanted, policies, durable=True, made=True)
-        for part in self._control.parts(name):
-            await self._stats.position(part)
-            await self._control.core.begin_subscription(part.core, wanted, start, at)
+        try:
+            for part in self._control.parts(name):
+                await self._stats.position(part)
+                await self._control.core.begin_subscription(part.core, wanted, start, at)
+        finally:
+            self._control.admission.was_made(name, wanted)
         return NO_CONTENT
 
     async def _delete(self, call: Call) -> Answer:
@@ -101,6 +104,7 @@ class HttpSubscriptions:
             await self._control.clients.close(names, wanted)
         for part in parts:
             await self._control.core.delete_subscription(part.core, wanted)
+            self._control.admission.was_made(part, wanted)
         return NO_CONTENT
 
     # --- cursors ----------------------------------------------------------------------------------------------------

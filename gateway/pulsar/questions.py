@@ -37,6 +37,7 @@ class Questions:
         for what, answer in {
             "pulsar.partitions": self._partitions,
             "pulsar.open": self._open,
+            "pulsar.made": self._made,
             "pulsar.lookup": self._lookup,
             "pulsar.may": self._may,
             "pulsar.topics": self._topics,
@@ -129,6 +130,11 @@ class Questions:
             await self._make_initial(name, asked["initial"])
         return opened
 
+    async def _made(self, acceptor: int, asked: Json) -> Json:
+        """A subscription that was let in: it counts as long as it is there."""
+        self._control.admission.was_made(self._control.name(asked["topic"]), asked["subscription"])
+        return {}
+
     async def _make_initial(self, name: TopicName, subscription: str) -> None:
         """A producer's: from the first message on, unless it is there."""
         control = self._control
@@ -139,7 +145,10 @@ class Questions:
         except SubscriptionNotFoundError:
             why = "Could not create the initial subscription due to the auto subscription creation is not allowed."
             raise RefusedError(405, "NotAllowedError", why) from None
-        await control.core.begin_subscription(name.core, subscription, EARLIEST)
+        try:
+            await control.core.begin_subscription(name.core, subscription, EARLIEST)
+        finally:
+            control.admission.was_made(name, subscription)
 
     async def _topics(self, acceptor: int, asked: Json) -> Json:
         if not self._roles.may_in_namespace(_who(asked), asked["namespace"], "GET_TOPICS"):

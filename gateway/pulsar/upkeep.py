@@ -190,6 +190,7 @@ class Upkeep:
             if channel.consumer_count == 0 and self._is_idle((str(name), channel.name), after_s):
                 log.info("%s: subscription %s is deleted, which nobody has used", name, channel.name)
                 await self._control.core.delete_subscription(name.core, channel.name)
+                self._control.admission.was_made(name, channel.name)
 
     async def _delete_inactive(self, name: TopicName, figures: Figures, inactive: Json) -> None:
         """One that is not partitioned: partitions go together or not at all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import itertools
 import os
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,12 +14,13 @@ from typing import Any, cast
 import orjson
 import pytest
 from mq_shards.acceptor.protocols.pulsar.names import topic_name, topics_hash
-from mq_shards.gateway.catalog import DURABLE
+from mq_shards.gateway.catalog import DURABLE, Channel
 from mq_shards.gateway.catalog import Topic as Figures
+from mq_shards.gateway.pulsar import policies as policies_module
 from mq_shards.gateway.pulsar.catalog import Catalog, CatalogError, Schema, Topic, topic_record
 from mq_shards.gateway.pulsar.clients import Connected
 from mq_shards.gateway.pulsar.control import Control
-from mq_shards.gateway.pulsar.core import EARLIEST, Core
+from mq_shards.gateway.pulsar.core import EARLIEST, Core, NoTopicError
 from mq_shards.gateway.pulsar.questions import Questions
 from mq_shards.gateway.pulsar.refusals import RefusedError
 from mq_shards.gateway.pulsar.retention import Retention
@@ -48,7 +50,9 @@ class SmallCore:
         return True
 
     async def figures(self, topic: str) -> Figures | None:
-        return Figures(topic, DURABLE, 0, 0, 0, 0) if topic in self.topics else None
+        if topic not in self.topics:
+            return None
+        return Figures(topic, DURABLE, 0, 0, 0, 0, [Channel(n, 0, *[0] * 7) for of, n, _ in self.begun if of == topic])
 
     async def names(self) -> list[str]:
         return sorted(self.topics)
@@ -557,6 +561,66 @@ def test_of_two_initial_subscriptions_at_one_moment_one_has_the_last_place(run: 
         refused = await side.ask("open", topic=T + "t", create=True, initial="c")
         assert refused["error"] == "NotAllowedError"
         assert "auto subscription creation" in refused["reason"]
+
+    run(test)
+
+
+def test_a_place_is_kept_until_the_subscription_is_made_however_long_that_takes(run: Run) -> None:
+    async def test(side: Side) -> None:
+        topic = Topic(0, policies={"max_subscriptions_per_topic": 1})
+        await side.store.commit(topic_record("public/default", T + "t", topic))
+        name = side.control.name(T + "t")
+
+        async def ask(subscription: str) -> None:
+            told = policies_module.told(side.control.policies_of(name))
+            await side.control.admission.check_subscription(name, subscription, told, durable=True)
+
+        await ask("a")
+        await asyncio.sleep(0.4)
+        with pytest.raises(RefusedError, match="maximum number"):
+            await ask("b")
+        await side.ask("made", topic=T + "t", subscription="a")
+        await ask("b")
+        side.control.admission.was_made(name, "b")
+        # What is made while a topic is looked at counts, though it is not being made any more.
+        answer, figures = asyncio.Event(), side.core.figures
+
+        async def late(of: str) -> Figures | None:
+            found = await figures(of)
+            await answer.wait()
+            return found
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(side.core, "figures", late)
+            waits = asyncio.create_task(ask("c"))
+            await asyncio.sleep(0)
+        await ask("d")
+        side.control.admission.was_made(name, "d")
+        answer.set()
+        with pytest.raises(RefusedError, match="maximum number"):
+            await waits
+
+    run(test)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_initial_subscription_that_was_made_or_not_holds_no_place(
+    run: Run, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    async def test(side: Side) -> None:
+        topic = Topic(0, policies={"max_subscriptions_per_topic": 1})
+        await side.store.commit(topic_record("public/default", T + "t", topic))
+
+        async def broken(*_: object) -> None:
+            raise NoTopicError
+
+        with monkeypatch.context() as patched:
+            if fails:
+                patched.setattr(side.core, "begin_subscription", broken)
+            with contextlib.suppress(NoTopicError):
+                await side.ask("open", topic=T + "t", create=True, initial="a")
+        side.core.begun.clear()
+        assert "error" not in await side.ask("open", topic=T + "t", create=True, initial="b"), "a is not there"
 
     run(test)
 

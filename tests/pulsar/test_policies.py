@@ -437,6 +437,19 @@ def test_who_subscribes_too_often_is_refused(quick: PulsarServer, namespace: str
         assert (refused.error, refused.message) == (22, "Subscribe limited by subscribe rate limit per consumer.")
 
 
+def test_who_has_unsubscribed_holds_no_place(quick: PulsarServer, namespace: str) -> None:
+    topic = f"persistent://{namespace}/t"
+    post(quick, f"namespaces/{namespace}/maxSubscriptionsPerTopic", 1)
+    with Wire(quick.port).connect() as wire:
+        for subscription in ("a", "b", "c"):
+            wire.subscribe(topic, subscription, 1)
+            refused = wire.ask("subscribe", "error", topic=topic, subscription="d", subType=1, consumer_id=2)
+            assert refused.error == 22
+            wire.ask("unsubscribe", consumer_id=1)
+            wire.subscribe(topic, subscription + "x", 1)
+            wire.ask("unsubscribe", consumer_id=1)
+
+
 def test_a_topics_own_policies_are_its_own(quick: PulsarServer, namespace: str) -> None:
     """And not those of its namespace: a producer of another topic does not feel them."""
     mine, other = f"persistent://{namespace}/mine", f"persistent://{namespace}/other"

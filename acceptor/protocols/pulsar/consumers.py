@@ -102,10 +102,13 @@ class Consumers:
         liveness: Liveness,
         ends: Callable[[Client, Consumer], None],
         limits: LimitsOf,
+        made: Callable[[TopicName, str], None],
     ) -> None:
-        """`ends` is told of a consumer of a terminated topic; `limits`: of a topic's subscription."""
+        """`ends` is told of a consumer of a terminated topic, `made` of a durable subscription that is there now;
+        `limits`: of a topic's subscription."""
         self._desk = desk
         self._limits = limits
+        self._made = made
         self._ends = ends
         self._liveness = liveness
         # Who is to hear whether it is the active one, soonest first.
@@ -207,6 +210,8 @@ class Consumers:
             self._desk.use(consumer.topic, 1)
             self._desk.take(consumer.topic, int(consumer.takes_any))
             self._limit(client, consumer)
+            if consumer.durable:
+                self._made(consumer.topic, consumer.subscription)
             request.succeed()
             if consumer.kind == FAILOVER:
                 self._to_tell.append((time.monotonic_ns() + TELL_NS, client, consumer))

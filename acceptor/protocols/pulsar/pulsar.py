@@ -107,7 +107,7 @@ class Pulsar(Protocol):
             self._desk, settings, SERVER_VERSION, self.certificate_names, lambda: self.access
         )
         self._answers = Answers(self._desk, broker.calls)
-        self._consumers = Consumers(self._desk, self._liveness, self._answers.ends, self._limits)
+        self._consumers = Consumers(self._desk, self._liveness, self._answers.ends, self._limits, self._made)
         self._catalog.on_policies.append(self._consumers.policies_changed)
         self._topics = Topics(self._desk, self._catalog, broker.calls, self._url, authorizes=self._authorizes)
         self._transactions = Transactions(self._desk, self._catalog)
@@ -171,6 +171,11 @@ class Pulsar(Protocol):
         deduplicates = bool(self._settings["deduplication"] if there is None else there)
         rate = rate_of_producers(topic, policies)
         return Terms(deduplicates, policies.get("delayed_delivery", True), policies.get("max_delay_ms", 0), rate)
+
+    def _made(self, topic: TopicName, subscription: str) -> None:
+        """Where there may only be so many, a place was kept for it."""
+        if self._catalog.policies(topic).get("max_subscriptions"):
+            self._catalog.ask("made", lambda _found: None, again=False, topic=str(topic), subscription=subscription)
 
     def _limits(self, topic: TopicName, subscription: str) -> Limits:
         policies = self._catalog.policies(topic)
