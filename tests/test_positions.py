@@ -644,3 +644,27 @@ def test_a_channel_made_beside_an_ephemeral_one_has_a_paused_tubes_jobs_once_aft
     bench.turn()
     roll(bench)
     assert lib.worker_dead_segments(bench.worker, 0)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_what_another_takes_back_is_not_the_first_channels_that_has_it_ahead(bench: Channels, leaves: bool) -> None:
+    """It waited for nobody, though what came before and behind it did."""
+    waits, _ = bench.pub("t")
+    retained = publish(bench, count=3)
+    last, _ = bench.pub("t")
+    bench.sub(2, "t", "d")
+    begin(bench, 1, EARLIEST)
+    assert seqs(bench.turn(), 1) == [retained[0] - 1, *retained, retained[-1] + 1]
+    assert bench.catalog()["t"].channels["d"].depth == 2
+    if leaves:
+        assert bench.change(lib.CHANGE_DELETE, "t", "d") == OK
+    else:
+        bench.raw(lib.MSG_CREDIT, 2, id=100)
+        had = [a.id for a in bench.turn() if a.kind == lib.MSG_DELIVER]
+        assert had == [waits, last]
+        bench.fin(2, *had)
+        assert bench.catalog()["t"].channels["d"].depth == 0
+    finish(bench, 1, *retained)
+    assert position(bench, "c").unfinished == retained[0] - 1
+    assert bench.change(lib.CHANGE_DELETE, "t") == OK
+    bench.turn()

@@ -211,13 +211,13 @@ static inline uint32_t packed_for(const struct worker *w, const struct record *r
     return message_packed(r);
 }
 
-/* One in no state, for those who know no batches. */
-static enum dispatched split(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t parts) {
+/* One in no state, for those who know no batches. `passed`: the cursor has just come by. */
+static enum dispatched split(struct worker *w, uint32_t subscription, uint32_t delivery, uint32_t parts, bool passed) {
     if (delivery_split(w, delivery, parts)) {
         /* As whoever reads the log back takes it. */
         struct delivery *d = delivery_at(&w->subscriptions, delivery);
         const struct topic *t = topic_at(&w->topics, at(w, subscription)->topic);
-        if (!d->attempts && !stream_delayed(&t->stream, d->seq)) d->attempts = 1;
+        if (!d->attempts && (passed || !stream_delayed(&t->stream, d->seq))) d->attempts = 1;
         return ONE;
     }
     /* None of its parts is left. */
@@ -296,7 +296,7 @@ static enum dispatched dispatch_again(struct worker *w, uint32_t subscription, u
     if (packed > 1) {
         if (!split_fits(w, packed)) return STUCK;
         delivery_take(w, delivery);
-        return split(w, subscription, delivery, packed);
+        return split(w, subscription, delivery, packed, false);
     }
     /* That what the cursor has passed was delivered once goes without saying; and of parts the log says nothing. */
     bool logged = s->number && !d->part && (d->attempts || stream_delayed(&t->stream, d->seq));
@@ -337,7 +337,7 @@ static enum dispatched dispatch_front(struct worker *w, uint32_t subscription, u
     uint32_t delivery = delivery_make(w, subscription, seq, r->id);
     if (!delivery) return STUCK;
     subscription_pass(w, subscription);
-    if (packed > 1) return split(w, subscription, delivery, packed);
+    if (packed > 1) return split(w, subscription, delivery, packed, true);
     if (compacted) (void)compacted_leaves(w, s->topic, delivery);
     delivery_fly(w, delivery, consumer);
     if (packed)

@@ -167,7 +167,11 @@ uint32_t shard_pinned_segment(struct worker *w, struct shard *s) {
 void delivery_reset(struct worker *w, uint32_t delivery, uint64_t from) {
     struct delivery *d = delivery_at(&w->subscriptions, delivery);
     const struct subscription *s = at(w, d->subscription);
-    bool stays = d->seq >= from && !s->reader && stream_delayed(&topic_of(w, s)->stream, d->seq);
+    struct topic *t = topic_of(w, s);
+    bool stays = d->seq >= from && !s->reader && stream_delayed(&t->stream, d->seq);
+    /* But what was taken back is taken back again. */
+    const struct record *r = stays ? message_head(w, t, d->seq) : NULL;
+    if (r && !publish_attributes_of(r).delay_ns) stays = false;
     if (!stays) {
         delivery_drop(w, delivery);
         return;

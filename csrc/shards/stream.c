@@ -268,7 +268,8 @@ bool stream_take_back(struct stream *s, uint64_t seq) {
         return false;
     }
     page->positions[stream_index(page, seq)] &= ~STREAM_RETAINED;
-    *stream_page_holds(page, seq) = 1;
+    /* No cursor's: those that have it ahead do not hold it. */
+    *stream_page_holds(page, seq) = 1 | DELAYED;
     page->retained--;
     page->live++;
     s->live++;

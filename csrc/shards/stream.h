@@ -100,7 +100,8 @@ bool stream_release(struct stream *s, uint64_t seq);
 uint64_t stream_next_place(const struct stream *s, uint64_t seq, uint64_t oldest);
 /* The last such seq before this one; UINT64_MAX if there is none. */
 uint64_t stream_previous_place(const struct stream *s, uint64_t seq, uint64_t oldest);
-/* One hold more on a message that is held or retained: true if it was the first. */
+/* One hold more on a message that is held or retained: true if it was the first. Then it is a
+ * delivery's, as one with a delay is. */
 bool stream_take_back(struct stream *s, uint64_t seq);
 /* How many of [from, until) are held or retained; more or less, of what lies below `oldest` some may be counted too. */
 uint64_t stream_count(const struct stream *s, uint64_t from, uint64_t until);
