@@ -40,7 +40,9 @@ class Broker:
 
     def told(self, title: str) -> list[dict[str, Any]]:
         path = self.directory / f"{title}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        # The last line may be on its way yet.
+        whole = path.read_text().rpartition("\n")[0] if path.exists() else ""
+        return [json.loads(line) for line in whole.splitlines()]
 
     def what(self, title: str) -> list[str]:
         return [entry["do"] for entry in self.told(title)]
