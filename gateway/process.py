@@ -41,6 +41,7 @@ from mq_shards.gateway.nsq.from_acceptors import FromAcceptors
 from mq_shards.gateway.nsq.http import NsqHttp
 from mq_shards.gateway.nsq.lookupd import Lookupd, identity
 from mq_shards.gateway.nsq.memory import memory_figures
+from mq_shards.gateway.nsq.producers import Producers
 from mq_shards.gateway.nsq.statsd import Statsd, StatsdOptions
 from mq_shards.gateway.options import GatewayOptions
 from mq_shards.gateway.pipeline.http import PipelineHttp
@@ -105,6 +106,7 @@ class GatewayProcess:
             set_lookupd_addresses=self._set_lookupds,
             prepare_topic=self._lookupd.elsewhere.prepare,
             unread=lambda: self._pipeline_http.unread(),
+            producers=Producers(self._calls, start["acceptors"]).all,
             supervisor=supervisor,
             version=metadata.version("mq-shards"),
         )

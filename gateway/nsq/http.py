@@ -98,17 +98,19 @@ class NsqHttp:
         set_lookupd_addresses: Callable[[Sequence[str] | None], None],
         prepare_topic: Callable[[str], Awaitable[None]],
         unread: Callable[[], Awaitable[Mapping[str, Sequence[Unread]]]],
+        producers: Callable[[], Awaitable[list[dict[str, Any]]]],
         supervisor: int,
         version: str,
     ) -> None:
-        """`prepare_topic` is done before what may make a topic; `unread` is what named readers have not read; the
-        children of `supervisor` are the broker; `version` is ours."""
+        """`prepare_topic` is done before what may make a topic; `unread` is what named readers have not read;
+        `producers` is who has published; the children of `supervisor` are the broker; `version` is ours."""
         self._options = options
         self._broker = broker
         self._lookupd_addresses = lookupd_addresses
         self._set_lookupd_addresses = set_lookupd_addresses
         self._prepare_topic = prepare_topic
         self._unread = unread
+        self._producers = producers
         self._logged: set[str] = set()
         self._supervisor = supervisor
         self._version = version
@@ -279,10 +281,13 @@ class NsqHttp:
         listed = None if shown is None else nsq_stats.topics_json(shown, on_disk=on_disk, clients=clients)
         if listed and not fields.get("channel"):
             nsq_stats.add_readers(listed, await self._readers())
+        producers = None
+        if clients and listed is not None:
+            producers = nsq_stats.producers_json(await self._producers(), wanted)
         health, started_ns = self._broker.health, self._options.started_wall_ns
         if fields.get("format") != "json":
             return nsq_stats.text(
-                listed or [], memory, health,
+                listed or [], producers or [], memory, health,
                 built_with=f"mq-shards {self._version}", started_wall_ns=started_ns, now_wall_ns=time.time_ns(),
             )  # fmt: skip
         stats: dict[str, Any] = {
@@ -293,7 +298,7 @@ class NsqHttp:
         }
         if memory is not None:
             stats["memory"] = memory
-        stats["producers"] = None
+        stats["producers"] = producers
         return stats
 
     async def _readers(self) -> Mapping[str, Sequence[Unread]]:

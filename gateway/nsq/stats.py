@@ -99,6 +99,20 @@ def client_json(consumer: Consumer) -> dict[str, Any]:
     return client
 
 
+def producers_json(producers: Sequence[Mapping[str, Any]], topic: str) -> list[dict[str, Any]] | None:
+    """As acceptors describe them. With a topic only what was published to that is shown, and who has published nothing
+    to it is there too, as with nsqd; which has null where there is nobody."""
+    found = []
+    for one in producers:
+        client = {name: one.get(name, usual) for name, usual in _CLIENT.items()}
+        client.update({name: one[name] for name, usual in _ONLY_IF_AUTHED.items() if one.get(name, usual)})
+        counts = [{"topic": to, "count": n} for to, n in one["pub_counts"].items() if topic in ("", to)]
+        if counts:
+            client["pub_counts"] = counts
+        found.append(client)
+    return found or None
+
+
 def _described(description: bytes) -> dict[str, Any]:
     """Only what has the type it should have: the rest of it goes."""
     try:
@@ -113,6 +127,7 @@ def _described(description: bytes) -> dict[str, Any]:
 
 def text(
     topics: Sequence[dict[str, Any]],
+    producers: Sequence[dict[str, Any]],
     memory: dict[str, int] | None,
     health: str,
     *,
@@ -120,8 +135,9 @@ def text(
     started_wall_ns: int,
     now_wall_ns: int,
 ) -> str:
-    """`topics` as topics_json gives them."""
-    return "".join(_text(topics, memory, health, built_with, started_wall_ns, now_wall_ns))
+    """`topics` as topics_json gives them, `producers` as producers_json does."""
+    of_broker = _text(topics, memory, health, built_with, started_wall_ns, now_wall_ns)
+    return "".join(of_broker) + "".join(_producers_text(producers, now_wall_ns))
 
 
 def _text(
@@ -161,13 +177,24 @@ def _text(
                 f"      <reader {reader['reader_name']:<18}> depth: {reader['depth']:<5} "
                 f"next-seq: {reader['next_seq']}\n"
             )
-    yield "\nProducers: None\n"
+
+
+def _producers_text(producers: Sequence[dict[str, Any]], now_wall_ns: int) -> Iterator[str]:
+    yield "\nProducers:\n" if producers else "\nProducers: None\n"
+    for client in producers:
+        yield f"   {_client_text(client, now_wall_ns)}\n"
 
 
 def _client_text(client: dict[str, Any], now_wall_ns: int) -> str:
     port = client["remote_address"].rpartition(":")[2]
     who = f"{client['hostname']}:{port} {client['user_agent']}"
     connected_ns = (now_wall_ns - client["connect_ts"] * SECOND_NS) // SECOND_NS * SECOND_NS
+    if counts := client.get("pub_counts"):
+        topics = ",".join(f"{one['topic']}={one['count']}" for one in counts)
+        return (
+            f"[{client['version']} {who:<21}] msgs: {sum(one['count'] for one in counts):<8} topics: {topics} "
+            f"connected: {go_duration(connected_ns)}"
+        )
     return (
         f"[{client['version']} {who:<21}] state: {client['state']} inflt: {client['in_flight_count']:<4} "
         f"rdy: {client['ready_count']:<4} fin: {client['finish_count']:<8} re-q: {client['requeue_count']:<8} "

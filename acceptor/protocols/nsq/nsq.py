@@ -37,6 +37,7 @@ from mq_shards.acceptor.protocols.nsq.identify import (
     negotiate,
     parse,
 )
+from mq_shards.acceptor.protocols.nsq.producers import Producers
 from mq_shards.acceptor.upgrade import Upgrades
 from mq_shards.csrc._core import ffi, lib
 
@@ -52,7 +53,7 @@ SECOND_NS: Final = 1_000_000_000
 
 EPHEMERAL: Final = nsq_options.EPHEMERAL.encode()
 HIDDEN: Final = tuple(name.encode() for name in nsq_options.HIDDEN)
-SUBSCRIBED: Final = 3  # as nsqd numbers a client's states
+INIT, SUBSCRIBED = 0, 3  # as nsqd numbers a client's states
 DESCRIPTION_BYTES: Final[int] = lib.DESCRIPTION_MAX_BYTES
 
 # The engine's options, by nsqd's that they are set from.
@@ -149,6 +150,7 @@ class Nsq(Protocol):
         self._clients: dict[int, Client] = {}
         self._upgrades = Upgrades(engine, self._shaken, self._handshake_failed, now_ns)
         self._make_tls = _tls_factory(settings)
+        Producers(engine, self._number, self._described, broker.calls)
         self._auth: AuthClient | None = None
         if settings["auth-http-address"]:
             from mq_shards.acceptor.protocols.nsq import auth as nsq_auth
@@ -513,8 +515,19 @@ class Nsq(Protocol):
             why = FAILURES.get(status, "for an unknown reason")
         self._refuse(conn, ClientError("E_SUB_FAILED", f"SUB failed {why}"))
 
+    def _described(self, conn: int, opened_ns: int) -> dict[str, Any]:
+        client = self._clients.get(conn)
+        if client is None:  # it has only published
+            opened_s = (self._wall_ns() - (self._now_ns() - opened_ns)) // SECOND_NS
+            client = Client(opened_s, default_terms(self._settings))
+        state = SUBSCRIBED if client.subscribed else INIT
+        return self._description(conn, client) | {"state": state}
+
     def _describe(self, conn: int, client: Client) -> bytes:
         """What nsqd's /stats shows of a client and does not change, as JSON."""
+        return shortened(self._description(conn, client), DESCRIPTION_BYTES)
+
+    def _description(self, conn: int, client: Client) -> dict[str, Any]:
         remote = self._engine.remote(conn)
         host = remote.rpartition(":")[0].strip("[]")
         told: dict[str, Any] = {
@@ -543,7 +556,7 @@ class Nsq(Protocol):
             "tls_negotiated_protocol": "",
             "tls_negotiated_protocol_is_mutual": tls is not None,
         }
-        return shortened(told, DESCRIPTION_BYTES)
+        return told
 
     # --- how a command ends -----------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "acceptor/protocols/nsq/nsq_command.h"
+#include "acceptor/protocols/nsq/nsq_producers.h"
 #include "base/hex.h"
 
 /* Of a lower-case hexadecimal digit, plus one; 0: it is none. */
@@ -356,8 +357,8 @@ static void stopped(void *state) {
 }
 
 static void opened(struct acceptor *a, struct connection *c) {
-    (void)a;
     nsq_of(c)->authorized_until_ns = UINT64_MAX;
+    nsq_of(c)->opened_ns = a->now_ns;
 }
 
 /* What nsqd says of a body that does not come. */
@@ -403,6 +404,7 @@ static void closed(struct acceptor *a, struct connection *c) {
 
 static void freed(struct connection *c) {
     free(nsq_of(c)->subscription);
+    free(nsq_of(c)->produced);
 }
 
 /* --- what Python says of a connection ----------------------------------------------------------------------------- */
@@ -470,6 +472,12 @@ static int64_t call(struct acceptor *a, struct connection *c, const char *what, 
     return CALL_DONE;
 }
 
+/* "producers" (value: from which connection on). */
+static int64_t ask(struct acceptor *a, void *state, const char *what, const struct codec_question *question) {
+    (void)state;
+    return strcmp(what, "producers") == 0 ? nsq_ask_producers(a, question) : CALL_REFUSED;
+}
+
 const struct codec nsq_codec = {
     .name = "nsq",
     .acceptor_bytes = sizeof(struct nsq_options),
@@ -482,6 +490,7 @@ const struct codec nsq_codec = {
     .stopped = stopped,
     .set = set,
     .call = call,
+    .ask = ask,
     .opened = opened,
     .ended = nsq_cut_short,
     .sent = nsq_sent,

@@ -4,6 +4,7 @@
  *   nsq.c            bytes to requests, replies to frames
  *   nsq_command      a command taken apart, and what is said of one that is not to be done
  *   nsq_publish.c    PUB, DPUB and MPUB
+ *   nsq_producers    what each connection has published, for /stats
  *   nsq_consumer.c   a connection that has subscribed: what is pushed to it, and what becomes of it with its worker
  *   nsq_heartbeat.c  frames by the clock, and who is not heard of any more
  *   nsq_grants       what Python has found to be allowed
@@ -56,6 +57,11 @@ struct nsq {
     uint64_t delivered_bytes;     /* not reported SENT yet */
     struct message *subscription; /* what to send when the worker is back; its body behind it */
 
+    /* What it has published: see nsq_producers.h. Where none is counted `producing` is behind the last. */
+    struct nsq_produced *produced;
+    uint8_t produced_count, producing;
+    uint64_t opened_ns;
+
     /* An MPUB that is not complete: how far it has been looked at. */
     size_t walked_bytes;
     uint32_t walked;
@@ -65,6 +71,8 @@ struct nsq {
 };
 
 _Static_assert(sizeof(struct connection) + sizeof(struct nsq) < 512, "an idle connection is small");
+
+extern const struct codec nsq_codec;
 
 static inline struct nsq *nsq_of(const struct connection *c) {
     return connection_state(c);

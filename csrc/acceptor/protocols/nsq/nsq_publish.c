@@ -1,5 +1,6 @@
 /* PUB, DPUB and MPUB. */
 #include "acceptor/protocols/nsq/nsq_command.h"
+#include "acceptor/protocols/nsq/nsq_producers.h"
 
 enum { LEAST_MESSAGE_BYTES = 5 /* its size and a byte */, PRIORITY = 1024 };
 
@@ -40,6 +41,7 @@ static const struct binding *topic_of(struct acceptor *a, struct nsq *n, struct 
     if (n->topic == 0) return NULL;
     const struct binding *to = binding_at(&a->bindings, n->topic);
     n->topic_hash = to->hash;
+    nsq_produces(n, to);
     return to;
 }
 
@@ -67,6 +69,7 @@ static size_t publish_one(struct acceptor *a, struct connection *c, const struct
                               .delay_ns = delay_ns,
                               .ttr_ns = nsq_options(a, c)->msg_timeout_ns};
     nsq_of(c)->admitted = false;
+    nsq_count_produced(nsq_of(c), 1);
     peer_ask(a, c, to->worker, &request, k->body + SIZE_BYTES, (uint32_t)size, dpub ? WAS_DPUB : WAS_PUB);
     return k->line_bytes + SIZE_BYTES + (size_t)size;
 }
@@ -169,6 +172,7 @@ size_t nsq_mpub(struct acceptor *a, struct connection *c, struct command *k) {
     const uint8_t *messages = k->body + (size_t)(2 * SIZE_BYTES);
     peer_ask(a, c, to->worker, &request, messages, (uint32_t)(used - 2 * SIZE_BYTES), 0);
     n->admitted = false;
+    nsq_count_produced(n, count);
     n->walked_bytes = 0;
     n->walked = 0;
     return k->line_bytes + used;
