@@ -175,10 +175,10 @@ enum outcome transactions_list(struct worker *w, uint32_t client, const struct m
 void rings(struct worker *w, uint32_t client, const struct message *m) {
     struct ring_figures found[BOARD_MAX_ACCEPTORS];
     size_t count = 0;
-    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
-        if (!w->peers[a].channel) continue;
-        struct channel_counters c = channel_counters(w->peers[a].channel);
-        found[count++] = (struct ring_figures){.acceptor = a,
+    const struct peer *p;
+    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) {
+        struct channel_counters c = channel_counters(p->channel);
+        found[count++] = (struct ring_figures){.acceptor = (uint32_t)(p - w->peers),
                                                .in_bytes = c.in_bytes,
                                                .in_room = c.in_room,
                                                .out_bytes = c.out_bytes,

@@ -193,11 +193,7 @@ static void deliver(struct worker *w, uint32_t delivery, const struct record *r,
 
 static bool sampled_out(struct worker *w, const struct consumer *c) {
     if (!c->sample_percent) return false;
-    struct subscriptions *all = &w->subscriptions;
-    all->random ^= all->random << 13;
-    all->random ^= all->random >> 7;
-    all->random ^= all->random << 17;
-    return (all->random >> 32) % 100 >= c->sample_percent;
+    return (subscriptions_random(&w->subscriptions) >> 32) % 100 >= c->sample_percent;
 }
 
 /* NULL: a reader's, and gone. */
@@ -461,8 +457,8 @@ bool dispatch(struct worker *w) {
     uint32_t n = all->due_first;
     bool more = false;
     if (!n) return false;
-    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
-        if (w->peers[a].channel) w->peers[a].full = channel_backlogged(w->peers[a].channel);
+    struct peer *p;
+    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) p->full = channel_backlogged(p->channel);
     all->due_first = all->due_last = 0;
     while (n) {
         uint32_t next = at(w, n)->next_due;

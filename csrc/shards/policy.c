@@ -45,37 +45,6 @@ static uint8_t admit_key(const struct worker *w, const struct subscription *s, c
     return other && !other->range_count != !wish->range_count ? STATUS_FULL : STATUS_OK;
 }
 
-struct place {
-    uint64_t seq;
-    uint32_t delivery;
-};
-
-static int by_seq(const void *a, const void *b) {
-    const struct place *x = a, *y = b;
-    return x->seq < y->seq ? -1 : x->seq > y->seq;
-}
-
-/* What is to be delivered again comes to stand in the order of its seq. */
-static bool sort_again(struct worker *w, uint32_t subscription) {
-    struct subscription *s = at(w, subscription);
-    if (s->again < 2) return true;
-    struct place *all = malloc(s->again * sizeof *all);
-    if (!all) return false;
-    uint32_t count = 0, previous = 0;
-    for (uint32_t n = s->again_first; n; n = delivery_at(&w->subscriptions, n)->following)
-        all[count++] = (struct place){delivery_at(&w->subscriptions, n)->seq, n};
-    qsort(all, count, sizeof *all, by_seq);
-    for (uint32_t i = 0; i < count; previous = all[i++].delivery) {
-        struct delivery *d = delivery_at(&w->subscriptions, all[i].delivery);
-        d->previous = previous;
-        d->following = i + 1 < count ? all[i + 1].delivery : 0;
-    }
-    s->again_first = all[0].delivery;
-    s->again_last = previous;
-    free(all);
-    return true;
-}
-
 static void limit_inflight(struct worker *w, uint32_t subscription, uint32_t most) {
     struct subscription *s = at(w, subscription);
     s->most_inflight = most;
@@ -89,8 +58,7 @@ uint8_t policy_admit(struct worker *w, uint32_t subscription, const struct polic
     uint8_t status = wish->policy.policy == POLICY_KEY ? admit_key(w, s, wish) : STATUS_OK;
     if (status == STATUS_OK) limit_inflight(w, subscription, wish->policy.most_in_flight);
     if (status != STATUS_OK || s->consumers) return status;
-    bool sorted = subscription_is_ordered(s) || wish->policy.policy == POLICY_TURNS || sort_again(w, subscription);
-    if (!sorted) return STATUS_NO_SPACE;
+    if (!again_order(w, s, wish->policy.policy != POLICY_TURNS)) return STATUS_NO_SPACE;
     s->policy = (uint8_t)wish->policy.policy;
     s->active = 0;
     return STATUS_OK;

@@ -177,13 +177,6 @@ uint32_t subscription_find(const struct worker *w, uint32_t topic, const char *n
     return n;
 }
 
-static uint64_t random_of(struct subscriptions *all) {
-    all->random ^= all->random << 13;
-    all->random ^= all->random >> 7;
-    all->random ^= all->random << 17;
-    return all->random;
-}
-
 void subscription_defer(struct worker *w, uint32_t subscription, uint64_t seq, uint64_t id) {
     const struct topic *t = topic_of(w, at(w, subscription));
     const struct record *r = log_read(shard_of_topic(w, t)->log, stream_position(&t->stream, seq));
@@ -238,7 +231,7 @@ static uint32_t add(struct worker *w, uint32_t topic, const char *name, size_t n
                                                  .name = copy,
                                                  .name_bytes = (uint32_t)name_bytes,
                                                  .joined = t->messages,
-                                                 .mix = random_of(all)};
+                                                 .mix = subscriptions_random(all)};
     t->subscriptions = subscription;
     if (compacted_is_name(name, name_bytes)) t->compacted = subscription;
     if (retention_is_name(name, name_bytes)) t->retention = subscription;
@@ -559,33 +552,12 @@ void delivery_extend(struct worker *w, uint32_t delivery) {
     push(&w->subscriptions.deadlines, deadline_places(w), heap_key(d->deadline_ns, (uint32_t)d->seq, delivery));
 }
 
-/* Behind which of those that are to be made again a message stands: in the order of seqs, whatever order they come in. */
-static uint32_t place_again(const struct worker *w, const struct subscription *s, uint64_t seq) {
-    if (!subscription_is_ordered(s)) return s->again_last;
-    bool at_end = !s->again_near || delivery_of(w, s->again_last)->seq <= seq;
-    uint32_t before = at_end ? s->again_last : s->again_near;
-    while (before && delivery_of(w, before)->seq > seq) before = delivery_of(w, before)->previous;
-    if (!before) return 0;
-    for (uint32_t next; (next = delivery_of(w, before)->following) && delivery_of(w, next)->seq <= seq;) before = next;
-    return before;
-}
-
 void delivery_again(struct worker *w, uint32_t delivery) {
     struct delivery *d = delivery_of(w, delivery);
     struct subscription *s = at(w, d->subscription);
     assert(!d->state);
     d->state = DELIVERY_AGAIN;
-    uint32_t before = place_again(w, s, d->seq);
-    uint32_t *link = before ? &delivery_of(w, before)->following : &s->again_first;
-    d->previous = before;
-    d->following = *link;
-    *link = delivery;
-    if (d->following)
-        delivery_of(w, d->following)->previous = delivery;
-    else
-        s->again_last = delivery;
-    s->again_near = delivery;
-    s->again++;
+    again_put(w, s, delivery);
     subscription_due(w, d->subscription);
 }
 
@@ -601,19 +573,6 @@ void delivery_defer(struct worker *w, uint32_t delivery, uint64_t deadline_ns) {
     s->deferred_first = delivery;
     s->deferred++;
     push(&w->subscriptions.deadlines, deadline_places(w), heap_key(deadline_ns, (uint32_t)d->seq, delivery));
-}
-
-static void take_again(struct worker *w, struct subscription *s, const struct delivery *d) {
-    if (delivery_of(w, s->again_near) == d) s->again_near = d->previous ? d->previous : d->following;
-    if (d->previous)
-        delivery_of(w, d->previous)->following = d->following;
-    else
-        s->again_first = d->following;
-    if (d->following)
-        delivery_of(w, d->following)->previous = d->previous;
-    else
-        s->again_last = d->previous;
-    s->again--;
 }
 
 static void take_deferred(struct worker *w, struct subscription *s, const struct delivery *d) {
@@ -638,7 +597,7 @@ void delivery_take(struct worker *w, uint32_t delivery) {
     struct subscription *s = at(w, d->subscription);
     worker_step(w);
     switch (d->state) {
-    case DELIVERY_AGAIN: take_again(w, s, d); break;
+    case DELIVERY_AGAIN: again_take(w, s, delivery); break;
     case DELIVERY_DEFERRED: take_deferred(w, s, d); break;
     case DELIVERY_IN_FLIGHT:
         if (d->keyed) policy_slot_release(w, delivery);

@@ -5,6 +5,7 @@
  * stream when its last subscription (or the topic's job queue) has released it.
  *
  *   subscription.c   what it is a cursor over, the states of deliveries, timers: memory only
+ *   again.c          what is to be delivered again: memory only
  *   split.c          deliveries of what is several messages to who knows no batches: memory only
  *   consumer.c       who shares it and may take one: memory only
  *   dispatch.c       messages to consumers, and what of that goes to the log
@@ -25,6 +26,7 @@
 #include "base/heap.h"
 #include "base/index.h"
 #include "base/map.h"
+#include "base/treap.h"
 #include "ringbuf/message.h"
 #include "shards/topic.h"
 
@@ -63,6 +65,7 @@ struct subscription {
 
     uint32_t again_first, again_last, again; /* deliveries to be made again, oldest first */
     uint32_t again_near;                     /* where one came to stand last: the next is seldom far from it */
+    uint32_t again_root;                     /* of the treap over them, where they stand by seq */
     uint32_t deferred_first, deferred;
     uint32_t inflight, most_inflight; /* see subscribe_policy.most_in_flight */
     uint32_t consumer_first, consumers;
@@ -126,8 +129,13 @@ struct delivery {
     uint32_t place; /* in the worker's heap of deadlines */
     uint64_t key;   /* message id ^ subscription.mix */
     uint64_t seq;
-    uint64_t deadline_ns; /* of those in flight and deferred */
-    uint64_t limit_ns;    /* beyond which it cannot be extended */
+    union {
+        struct {
+            uint64_t deadline_ns; /* of those in flight and deferred */
+            uint64_t limit_ns;    /* beyond which it cannot be extended */
+        };
+        struct treap_node in_order; /* of those to be delivered again, by seq */
+    };
     uint32_t subscription;
     uint32_t consumer;            /* that has it in flight */
     uint32_t previous, following; /* in its consumer's or subscription's list */
@@ -180,6 +188,13 @@ static inline struct consumer *consumer_at(const struct subscriptions *all, uint
 }
 static inline struct delivery *delivery_at(const struct subscriptions *all, uint32_t delivery) {
     return arena_at(&all->deliveries, delivery);
+}
+/* Nobody outside can foresee it. */
+static inline uint64_t subscriptions_random(struct subscriptions *all) {
+    all->random ^= all->random << 13;
+    all->random ^= all->random >> 7;
+    all->random ^= all->random << 17;
+    return all->random;
 }
 static inline uint64_t delivery_id(const struct subscriptions *all, const struct delivery *d) {
     return d->key ^ subscription_at(all, d->subscription)->mix;
@@ -282,6 +297,14 @@ bool policy_slot_free(const struct worker *w, uint32_t subscription, uint16_t sl
 /* A delivery flies, and is counted for its slot, or does so no more. False: there are too many. */
 bool policy_slot_take(struct worker *w, uint32_t delivery, uint16_t slot, uint32_t consumer);
 void policy_slot_release(struct worker *w, uint32_t delivery);
+
+/* --- again.c: what is to be delivered again --- */
+
+void again_put(struct worker *w, struct subscription *s, uint32_t delivery);
+void again_take(struct worker *w, struct subscription *s, uint32_t delivery);
+/* The policy is about to become one that keeps them in the order of their seq, or one that does not. False without memory, and
+ * nothing has changed. */
+bool again_order(struct worker *w, struct subscription *s, bool ordered);
 
 /* --- parts.c: deliveries of which parts are finished --- */
 

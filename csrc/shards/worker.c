@@ -320,6 +320,7 @@ void worker_peer_gone(struct worker *w, uint32_t acceptor) {
     if (!p->channel) return;
     channel_close(p->channel);
     p->channel = NULL;
+    w->peers_there &= ~((uint64_t)1 << acceptor);
     p->stalled = NULL;
     p->round_tail = 0;
     for (uint32_t n = 1; n < w->clients.arena.end; n++) {
@@ -335,9 +336,12 @@ void worker_peer_gone(struct worker *w, uint32_t acceptor) {
 bool worker_peer(struct worker *w, uint32_t acceptor, int out_fd, int in_fd, int peer_wake_fd) {
     if (acceptor >= BOARD_MAX_ACCEPTORS) return false;
     worker_peer_gone(w, acceptor);
-    w->peers[acceptor].channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_MESSAGE_BYTES);
-    if (w->peers[acceptor].channel) channel_hold(w->peers[acceptor].channel);
-    return w->peers[acceptor].channel;
+    struct channel *channel = channel_open(out_fd, in_fd, peer_wake_fd, MAX_MESSAGE_BYTES);
+    if (!channel) return false;
+    channel_hold(channel);
+    w->peers[acceptor].channel = channel;
+    w->peers_there |= (uint64_t)1 << acceptor;
+    return true;
 }
 
 /* --- a turn ------------------------------------------------------------------------------------------------------- */
@@ -423,8 +427,8 @@ static bool start_round(struct worker *w) {
     if (!w->unsynced) durations_wait(&w->durations);
     /* More logs than one round takes: the replies wait for the round that takes the last of them. */
     if (w->unsynced) return true;
-    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
-        if (w->peers[a].channel) w->peers[a].round_tail = channel_tail(w->peers[a].channel);
+    struct peer *p;
+    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) p->round_tail = channel_tail(p->channel);
     return true;
 }
 
@@ -445,15 +449,14 @@ static bool round_over(struct worker *w) {
 /* What was taken in is in the logs: acceptors may forget it. What they find in a ring when this process dies was not done,
  * or nobody knows. */
 static void release_all(struct worker *w) {
-    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
-        struct peer *p = &w->peers[a];
-        if (p->channel && !p->stalled) channel_release(p->channel);
-    }
+    const struct peer *p;
+    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));)
+        if (!p->stalled) channel_release(p->channel);
 }
 
 static void publish_all(struct worker *w) {
-    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
-        if (w->peers[a].channel) channel_publish(w->peers[a].channel);
+    const struct peer *p;
+    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) channel_publish(p->channel);
 }
 
 /* With SYNC_ALWAYS a round covers what was appended, and so the replies that were sent, before it began. */
@@ -461,8 +464,8 @@ static void let_out_synced(struct worker *w) {
     if (w->sync_ticket) {
         if (!round_over(w)) return;
         durations_synced(&w->durations, w->count, w->now_ns);
-        for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
-            if (w->peers[a].channel) channel_publish_to(w->peers[a].channel, w->peers[a].round_tail);
+        const struct peer *p;
+        for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) channel_publish_to(p->channel, p->round_tail);
     }
     if (start_round(w)) return;
     durations_let_out(&w->durations);
@@ -505,8 +508,8 @@ bool worker_turn(struct worker *w, uint64_t now_ns, uint64_t wall_ns) {
         busy |= queue_tick(w);
         busy |= subscriptions_tick(w);
         requests_run_parked(w);
-        for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
-            if (w->peers[a].channel) busy |= take_in(w, a);
+        struct peer *p;
+        for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) busy |= take_in(w, (uint32_t)(p - w->peers));
         /* Who has published need not wait for the deliveries of it. What was finished before is in the log by then, as
          * with any answer. */
         if (w->sync != SYNC_ALWAYS && !w->sync_failed && w->subscriptions.due_first) {
@@ -562,12 +565,11 @@ uint64_t worker_next_ns(const struct worker *w) {
 
 static bool may_sleep(struct worker *w) {
     bool may = true;
-    for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++) {
-        struct channel *channel = w->peers[a].channel;
-        if (!channel) continue;
+    const struct peer *p;
+    for (uint64_t rest = w->peers_there; (p = peer_next(w, &rest));) {
         /* One that is backlogged, or stalled on a segment, is not listened to. */
-        bool deaf = w->peers[a].stalled || channel_backlogged(channel);
-        may &= deaf ? channel_may_sleep_until_room(channel) : channel_may_sleep(channel);
+        bool deaf = p->stalled || channel_backlogged(p->channel);
+        may &= deaf ? channel_may_sleep_until_room(p->channel) : channel_may_sleep(p->channel);
     }
     return may;
 }
@@ -590,9 +592,8 @@ static bool rest(struct worker *w, uint64_t until_ns, bool block) {
         timeout_ms = left > 3600000000000u ? 3600000 : (int)((left + 999999) / 1000000);
     }
     int count = epoll_wait(w->poll_fd, events, 2, timeout_ms);
-    if (block)
-        for (uint32_t a = 0; a < BOARD_MAX_ACCEPTORS; a++)
-            if (w->peers[a].channel) channel_awake(w->peers[a].channel);
+    const struct peer *p;
+    for (uint64_t rest = block ? w->peers_there : 0; (p = peer_next(w, &rest));) channel_awake(p->channel);
     bool control = false;
     for (int i = 0; i < count; i++) control |= events[i].data.fd != w->wake_fd;
     return control;

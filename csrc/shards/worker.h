@@ -51,6 +51,7 @@ enum {
 };
 
 _Static_assert(WORKER_MAX_WATCHES > (MAX_ALL_WATCHED + MAX_CONNECTIONS) * BOARD_MAX_ACCEPTORS, "nor is a watch");
+_Static_assert(BOARD_MAX_ACCEPTORS <= 64, "each has a bit");
 _Static_assert(WORKER_MAX_CLIENTS > MAX_CONNECTIONS * BOARD_MAX_ACCEPTORS, "no connection is one too many");
 
 /* The last part of a job's time to run, in which its client gets no further waiting. */
@@ -123,6 +124,7 @@ struct worker {
     uint32_t piece; /* WORKER_TURN_STEPS, or as few as a test says */
 
     struct peer peers[BOARD_MAX_ACCEPTORS];
+    uint64_t peers_there;     /* those that have a channel, as bits */
     uint64_t push_most_bytes; /* to one of them, before its consumers' windows are short */
     struct board *board;
     struct worker_board *count;
@@ -299,6 +301,13 @@ _Noreturn void worker_die(const char *why);
 static inline uint32_t consumer_window(const struct worker *w, const struct consumer *c) {
     const struct peer *peer = &w->peers[client_at(&w->clients, c->client)->acceptor];
     return peer->window_bytes < w->push_most_bytes ? WINDOW_BYTES : SHORT_WINDOW_BYTES;
+}
+/* Those that are there, one after the other; `rest` is peers_there at first. NULL: that were all. */
+static inline struct peer *peer_next(struct worker *w, uint64_t *rest) {
+    if (!*rest) return NULL;
+    struct peer *p = &w->peers[__builtin_ctzll(*rest)];
+    *rest &= *rest - 1;
+    return p;
 }
 static inline void worker_step(struct worker *w) {
     w->steps++;
