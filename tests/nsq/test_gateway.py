@@ -13,7 +13,7 @@ import struct
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -94,10 +94,14 @@ class Serving:
         async def nobody() -> dict[str, list[Unread]]:
             return {}
 
+        async def no_producers() -> list[dict[str, Any]]:
+            return []
+
         http = NsqHttp(
             options, cast(Broker, self.broker), Bodies(options.nsq["max-body-size"]),
             lookupd_addresses=list, set_lookupd_addresses=lambda _: None,
-            prepare_topic=nothing, unread=nobody, supervisor=os.getpid(), version="0",
+            prepare_topic=nothing, unread=nobody, producers=no_producers, supervisor=os.getpid(),
+            version="0",
         )  # fmt: skip
         await http.server.listen(self._sock, 16)
         await self._stop.wait()
