@@ -20,6 +20,7 @@ from mq_shards.csrc._core import ffi, lib
 # The protocol of a connection that has no client: see Engine.local.
 LOCAL: Final = 0
 FOREVER: Final = -1
+TAKEN_BYTES: Final = 64 << 10  # of input, at once
 
 COMMAND: Final[int] = lib.UPCALL_COMMAND
 ANSWER: Final[int] = lib.UPCALL_ANSWER
@@ -194,6 +195,18 @@ class Engine:
         """Another process has its socket: it is closed here without being ended."""
         lib.acceptor_forget(self._acceptor, conn)
 
+    def take_input(self, conn: int) -> bytes:
+        """What has come of a connection whose command Python has, and was not taken."""
+        parts = []
+        room = ffi.new("uint8_t[]", TAKEN_BYTES)
+        while count := int(lib.acceptor_take(self._acceptor, conn, room, TAKEN_BYTES)):
+            parts.append(bytes(ffi.buffer(room, count)))
+        return b"".join(parts)
+
+    def give_input(self, conn: int, received: bytes) -> None:
+        """Before anything else of it."""
+        lib.acceptor_receive(self._acceptor, conn, self.listener(conn), received, len(received))
+
     def control(self, fd: int) -> None:
         if lib.acceptor_control(self._acceptor, fd) != 0:
             raise _error("cannot watch the control socket")
@@ -351,6 +364,14 @@ class Engine:
         """What an INPUT turned out to be; b"" if nothing yet. Until this is called there is no other INPUT. If there is
         `more`, the next INPUT is empty, and comes when the codec has done with this, and others have had their turn."""
         lib.acceptor_feed(self._acceptor, conn, data, len(data), more)
+
+    def hear_out(self, conn: int) -> None:
+        """What it asks of Python is answered from now on also when it has hung up: an INPUT of nothing tells of it."""
+        lib.acceptor_hear_out(self._acceptor, conn)
+
+    def end_input(self, conn: int) -> None:
+        """Nothing follows what it was fed."""
+        lib.acceptor_end_input(self._acceptor, conn)
 
     def is_filtered(self, conn: int) -> bool:
         return bool(lib.acceptor_is_filtered(self._acceptor, conn))

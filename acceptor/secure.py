@@ -59,7 +59,7 @@ class SecureConnections:
 
         self._engine = engine
         self._context = secure_context(settings)
-        self.upgrades: Final[Upgrades] = Upgrades(engine, lambda conn: None, self._refused)
+        self.upgrades: Final[Upgrades] = Upgrades(engine, lambda conn: None, self._refused, hears_out=True)
 
     def reload(self, settings: Mapping[str, Any]) -> None:
         """For connections that come."""

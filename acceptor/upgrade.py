@@ -22,6 +22,7 @@ from mq_shards.acceptor.filters import Chain, Filter, FilterError
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import Tls
+    from mq_shards.acceptor.relay import Relay
 
 HANDSHAKE_NS: Final = 5_000_000_000
 
@@ -38,18 +39,27 @@ class Upgrade:
     chain: Chain | None = field(default_factory=Chain)
     tls: Tls | None = None
     until_ns: int = 0
+    relay: Relay | None = None  # another process serves it
+    hung_up: bool = False
 
 
 class Upgrades:
     def __init__(
-        self, engine: Engine, shaken: Shaken, refused: Refused, now_ns: Callable[[], int] = time.monotonic_ns
+        self,
+        engine: Engine,
+        shaken: Shaken,
+        refused: Refused,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+        *,
+        hears_out: bool = False,
     ) -> None:
         """`shaken`: a handshake is done. `refused`: it failed; given what is to be sent first (an alert) and why, it
-        has to close the connection."""
+        has to close the connection. `hears_out`: who hangs up behind a handshake has what he asked for answered."""
         self._engine = engine
         self._shaken = shaken
         self._refused = refused
         self._now_ns = now_ns
+        self._hears_out = hears_out
         self._upgrades: dict[int, Upgrade] = {}
         self._handshakes: dict[int, Upgrade] = {}
         # Of handshakes, soonest first: until when, and whose. What is over stays until it is the first.
@@ -86,6 +96,16 @@ class Upgrades:
         assert chain is not None
         chain.add(filter)
 
+    def relay(self, conn: int, relay: Relay | None) -> bool:
+        """What comes is the relay's, not the codec's; None: the codec goes on. Whether the client has hung up."""
+        upgrade = self._upgrades[conn]
+        upgrade.relay = relay
+        return upgrade.hung_up
+
+    def end(self, conn: int) -> None:
+        """Nothing follows what the codec was fed."""
+        self._ending.append(conn)
+
     def say(self, conn: int, data: bytes) -> None:
         """To the client, through its filters, before anything else that is in the output."""
         self.output(conn, data)
@@ -105,6 +125,7 @@ class Upgrades:
             assert upgrade.tls is not None
             self._go_on(conn, upgrade, upgrade.tls, data)
         elif upgrade.chain is not None:
+            upgrade.hung_up = upgrade.hung_up or (self._hears_out and not data and not upgrade.chain.pending)
             self._pass_input(conn, upgrade, upgrade.chain, data)
 
     def output(self, conn: int, data: bytes) -> None:
@@ -112,6 +133,8 @@ class Upgrades:
         # Without a chain it is closing. While Python has a command, a handshake too, the codec says nothing.
         if upgrade is not None and upgrade.chain is not None:
             self._engine.send(conn, upgrade.chain.encode(data))
+            if upgrade.relay is not None:
+                upgrade.relay.left(len(data))
 
     def closed(self, conn: int) -> None:
         self._upgrades.pop(conn, None)
@@ -132,8 +155,9 @@ class Upgrades:
     def expire(self) -> None:
         """After each run of the engine, before its upcalls are looked at."""
         # The engine has taken what it was fed.
+        end = self._engine.end_input if self._hears_out else self._engine.close_connection
         for conn in self._ending:
-            self._engine.close_connection(conn)
+            end(conn)
         self._ending.clear()
         while self._deadlines and self._deadlines[0][0] <= self._now_ns():
             until_ns, conn = heapq.heappop(self._deadlines)
@@ -156,16 +180,18 @@ class Upgrades:
         del self._handshakes[conn]
         upgrade.chain = Chain()
         upgrade.chain.add(tls)
+        if self._hears_out:
+            self._engine.hear_out(conn)
         self._shaken(conn)
         # What came behind the handshake.
-        self._pass_input(conn, upgrade, upgrade.chain, b"")
+        self._pass_input(conn, upgrade, upgrade.chain)
 
     def _fail(self, conn: int, alert: bytes, why: str) -> None:
         log.info("%s: the TLS handshake failed: %s", self._engine.remote(conn), why)
         del self._handshakes[conn]
         self._refused(conn, alert, why)
 
-    def _pass_input(self, conn: int, upgrade: Upgrade, chain: Chain, data: bytes) -> None:
+    def _pass_input(self, conn: int, upgrade: Upgrade, chain: Chain, data: bytes = b"") -> None:
         try:
             plain = chain.decode(data)
         except FilterError as error:
@@ -177,6 +203,9 @@ class Upgrades:
         if plain is None:
             upgrade.chain = None
             self._engine.close_connection(conn)
+            return
+        if upgrade.relay is not None:
+            upgrade.relay.received(plain, more=chain.pending, ended=upgrade.hung_up or chain.ended)
             return
         self._engine.feed(conn, plain, more=chain.pending)
         if chain.ended:

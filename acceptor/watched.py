@@ -19,9 +19,9 @@ class Watched:
         """For Engine.control()."""
         return self._epoll.fileno()
 
-    def watch(self, fd: int, ready: Callable[[], None], writing: bool = False) -> None:
+    def watch(self, fd: int, ready: Callable[[], None], writing: bool = False, *, reading: bool = True) -> None:
         """`ready` is called, as long as that is so, when it can be read, or, if so wanted, written."""
-        events = select.EPOLLIN | (select.EPOLLOUT if writing else 0)
+        events = (select.EPOLLIN if reading else 0) | (select.EPOLLOUT if writing else 0)
         if fd in self._ready:
             self._epoll.modify(fd, events)
         else:

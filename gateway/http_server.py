@@ -14,7 +14,7 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from http import HTTPStatus
-from ssl import SSLContext
+from ssl import SSLContext, SSLObject
 from typing import Final
 
 from mq_shards.acceptor.access.arrival import Arrival
@@ -262,15 +262,23 @@ class _Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._has_ended = True
         self._wake()
-        # Its answer is still to go out. Who is encrypted has said that it hears no more, too.
-        return not self.is_encrypted
+        # Its answer is still to go out. Who is encrypted here has said that it hears no more, too.
+        return self._tls is None
+
+    @property
+    def _tls(self) -> SSLObject | None:
+        found: SSLObject | None = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        return found
 
     @property
     def is_encrypted(self) -> bool:
-        return self._transport is not None and self._transport.get_extra_info("ssl_object") is not None
+        """Here, or where it came from."""
+        return self.listened.is_encrypted or self._tls is not None
 
     @property
     def peer(self) -> str:
+        if self.listened.peer:
+            return self.listened.peer.removeprefix("::ffff:")
         name = None if self._transport is None else self._transport.get_extra_info("peername")
         host = str(name[0]) if isinstance(name, tuple) else ""
         # A client of IPv4 that came over a socket of both kinds, as acceptors show it too.
@@ -278,8 +286,8 @@ class _Connection(asyncio.BufferedProtocol):
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
-        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
-        return () if tls is None else names_of(tls.getpeercert() or {})
+        tls = self._tls
+        return self.listened.certificate_names if tls is None else names_of(tls.getpeercert() or {})
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

@@ -33,6 +33,7 @@ class GatewayOptions:
     data_path: str = ""
     sync: str = "interval"
     sync_interval_ns: int = 0
+    https_addresses: Sequence[tuple[str, int]] = ()
 
     @classmethod
     def from_start(cls, start: Message) -> GatewayOptions:
@@ -46,6 +47,7 @@ class GatewayOptions:
             hostname=socket.gethostname(),
             tcp_addresses=addresses("nsq"),
             http_addresses=addresses("nsq-http"),
+            https_addresses=addresses("nsq-https"),
             started_wall_ns=start["started_wall_ns"],
             data_dir=start["data_dir"] is not None,
             data_path=start["data_dir"] or "",
@@ -60,6 +62,10 @@ class GatewayOptions:
     @property
     def http_port(self) -> int:
         return self.http_addresses[0][1] if self.http_addresses else 0
+
+    @property
+    def https_port(self) -> int:
+        return self.https_addresses[0][1] if self.https_addresses else 0
 
     @property
     def broadcast_address(self) -> str:
@@ -96,7 +102,7 @@ class GatewayOptions:
         found["broadcast_http_port"] = self.broadcast_http_port
         found["statsd_prefix"] = self.statsd_prefix
         # What nsqd has and this has not, or has otherwise: as an nsqd would show it that does what this does.
-        found["https_address"] = ""
+        found["https_address"] = _address(self.https_addresses)
         found["data_path"] = self.data_path
         found["mem_queue_size"] = 0
         found["max_bytes_per_file"] = int(lib.SEGMENT_BYTES)

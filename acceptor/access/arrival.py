@@ -15,6 +15,7 @@ class Arrival(NamedTuple):
     is_encrypted: bool = False
     peer: str = ""  # the client's address, where the socket does not say it
     certificate_names: tuple[str, ...] = ()  # of a client's certificate that was verified
+    relay: str = ""  # by which it passes: acceptor/relay.py
 
     def encode(self) -> bytes:
         names, left = [], CERTIFICATE_BYTES
@@ -22,9 +23,9 @@ class Arrival(NamedTuple):
             left -= len(name.encode()) + 8
             if left >= 0:
                 names.append(name)
-        return orjson.dumps([self.user, self.is_open, self.is_encrypted, self.peer, names])
+        return orjson.dumps([self.user, self.is_open, self.is_encrypted, self.peer, names, self.relay])
 
 
 def decode(content: bytes) -> Arrival:
-    user, is_open, is_encrypted, peer, names = orjson.loads(content)
-    return Arrival(user, is_open, is_encrypted, peer, tuple(names))
+    user, is_open, is_encrypted, peer, names, relay = orjson.loads(content)
+    return Arrival(user, is_open, is_encrypted, peer, tuple(names), relay)

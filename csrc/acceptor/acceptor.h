@@ -94,6 +94,8 @@ void acceptor_receive(struct acceptor *a, uint32_t conn, uint32_t listener, cons
 int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **bytes, size_t *bytes_count);
 /* Another process has that socket: here it is closed without being ended. */
 void acceptor_forget(struct acceptor *a, uint32_t conn);
+/* Of a connection whose command Python has: moves what has come and was not taken, at most so much of it. How much that is. */
+size_t acceptor_take(struct acceptor *a, uint32_t conn, void *room, size_t most);
 /* A descriptor whose readability is an upcall. */
 int acceptor_control(struct acceptor *a, int fd);
 /* Take no more input. */
@@ -156,6 +158,11 @@ void acceptor_filter(struct acceptor *a, uint32_t conn);
 void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more);
 /* Whether what it says passes through Python: from the beginning, where its listener says so. */
 bool acceptor_is_filtered(const struct acceptor *a, uint32_t conn);
+/* It is introduced: what it asks of Python is no handshake, and is answered also when it has hung up, of which an UPCALL_INPUT of
+ * nothing tells. */
+void acceptor_hear_out(struct acceptor *a, uint32_t conn);
+/* The filter has found that nothing follows, as if its client had hung up. */
+void acceptor_end_input(struct acceptor *a, uint32_t conn);
 /* To the socket as it is. */
 void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
 /* A filtered connection is a websocket from now on: what follows is in frames, in both directions, of `frame_bytes` at most where

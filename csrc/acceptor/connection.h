@@ -58,6 +58,8 @@ struct filter {
     size_t output_bytes; /* in UPCALL_OUTPUTs that were not taken */
     bool input;          /* Python owes what an UPCALL_INPUT turned out to be */
     bool more;           /* and has said that there is more where the last came from: nothing is received until then */
+    bool heard_out;      /* what Python is about with it is answered also when the client has hung up, ... */
+    bool end_told;       /* ... of which Python has been told */
 };
 
 /* Of a connection whose codec speaks in frames; see framing.c. */

@@ -214,6 +214,8 @@ static inline void codec_left(struct acceptor *a, uint32_t protocol) {
 
 /* What came from the socket of a filtered connection: Python's. */
 void filter_received(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
+/* There will be no more of it, while Python has the connection's command: it is ended, unless it is to be heard out. */
+void filter_ended(struct acceptor *a, struct connection *c);
 /* The codec can do with what is left of that: in this turn, or in the next. */
 void filter_go_on(struct acceptor *a, struct connection *c);
 /* Hands on of the output what Python may have now. */

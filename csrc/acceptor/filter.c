@@ -24,6 +24,16 @@ void filter_received(struct acceptor *a, struct connection *c, const uint8_t *da
     push_input(a, c, data, bytes);
 }
 
+void filter_ended(struct acceptor *a, struct connection *c) {
+    struct filter *f = c->filter;
+    if (!f->heard_out) {
+        socket_close(a, c);
+    } else if (!f->end_told) {
+        f->end_told = true;
+        push_input(a, c, NULL, 0);
+    }
+}
+
 void filter_go_on(struct acceptor *a, struct connection *c) {
     struct filter *f = c->filter;
     assert(f->more && !f->input);
@@ -107,6 +117,18 @@ void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t 
         c->in.end += plain;
     }
     socket_schedule(a, c);
+    wake_self(a);
+}
+
+void acceptor_hear_out(struct acceptor *a, uint32_t conn) {
+    struct connection *c = connection_find(a, conn);
+    if (c != NULL && c->filter != NULL) c->filter->heard_out = true;
+}
+
+void acceptor_end_input(struct acceptor *a, uint32_t conn) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->filter == NULL) return;
+    socket_ended(a, c);
     wake_self(a);
 }
 

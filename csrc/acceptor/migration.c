@@ -25,7 +25,7 @@ void acceptor_forget(struct acceptor *a, uint32_t conn) {
 
 void acceptor_receive(struct acceptor *a, uint32_t conn, uint32_t listener, const void *bytes, size_t bytes_count) {
     struct connection *c = connection_find(a, conn);
-    if (c == NULL || c->fd < 0 || c->filter != NULL) return;
+    if (c == NULL || c->fd < 0) return;
     c->listener = listener & (MAX_LISTENERS - 1);
     if (bytes_count == 0) return;
     uint8_t *room = buffer_room(&a->blocks, &c->in, bytes_count);
@@ -37,4 +37,14 @@ void acceptor_receive(struct acceptor *a, uint32_t conn, uint32_t listener, cons
     c->in.end += bytes_count;
     socket_schedule(a, c);
     wake_self(a);
+}
+
+size_t acceptor_take(struct acceptor *a, uint32_t conn, void *room, size_t most) {
+    struct connection *c = connection_find(a, conn);
+    if (c == NULL || c->stall != STALL_PYTHON) return 0;
+    size_t bytes = buffer_bytes(&c->in) < most ? buffer_bytes(&c->in) : most;
+    if (bytes == 0) return 0;
+    memcpy(room, buffer_front(&c->in), bytes);
+    buffer_consume(&a->blocks, &c->in, bytes);
+    return bytes;
 }

@@ -181,9 +181,10 @@ static bool is_done(const struct connection *c) {
 /* Ends a connection that will say no more and has been told everything. */
 static void finish_if_done(struct acceptor *a, struct connection *c) {
     if (c->closed || !c->eof || (c->filter != NULL && (c->filter->input || c->filter->more))) return;
-    /* What Python is about with it may be a handshake, which will not come to an end. */
+    /* What Python has fed is to be looked at first, which comes back here. */
+    if (c->runnable) return;
     if (c->filter != NULL && c->stall == STALL_PYTHON) {
-        socket_close(a, c);
+        filter_ended(a, c);
         return;
     }
     if (c->stall != STALL_NONE || c->slot_count > 0) return;

@@ -58,6 +58,7 @@ uint32_t acceptor_adopt(struct acceptor *a, int fd, uint32_t protocol);
 void acceptor_receive(struct acceptor *a, uint32_t conn, uint32_t listener, const void *bytes, size_t bytes_count);
 int acceptor_socket(const struct acceptor *a, uint32_t conn, const uint8_t **bytes, size_t *bytes_count);
 void acceptor_forget(struct acceptor *a, uint32_t conn);
+size_t acceptor_take(struct acceptor *a, uint32_t conn, void *room, size_t most);
 int acceptor_control(struct acceptor *a, int fd);
 void acceptor_quiesce(struct acceptor *a);
 uint32_t acceptor_busy(const struct acceptor *a);
@@ -91,6 +92,8 @@ void acceptor_filter(struct acceptor *a, uint32_t conn);
 void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count, bool more);
 bool acceptor_is_filtered(const struct acceptor *a, uint32_t conn);
 bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags);
+void acceptor_hear_out(struct acceptor *a, uint32_t conn);
+void acceptor_end_input(struct acceptor *a, uint32_t conn);
 void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
 size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit);
 

@@ -134,8 +134,8 @@ class NsqHttp:
             return _versioned(500, {"message": "INTERNAL_ERROR"})
 
     async def _respond(self, request: Request) -> Answer:
-        if self._options.http_forbidden:
-            body = b'{"message": "TLS_REQUIRED", "https_port": 0}'
+        if self._options.http_forbidden and not request.is_encrypted:
+            body = b'{"message": "TLS_REQUIRED", "https_port": %d}' % self._options.https_port
             return _response(403, body, _JSON, _VERSIONED)
         raw_path, _, query = _origin_form(request.target).partition("?")
         if _BAD_ESCAPE.search(raw_path):

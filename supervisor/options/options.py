@@ -36,7 +36,7 @@ from mq_shards.gateway.services import SERVICES
 from mq_shards.supervisor import VERSION
 from mq_shards.supervisor.journal import LEVELS
 from mq_shards.supervisor.options.doors import Doors, check_doors, check_names
-from mq_shards.supervisor.options.schemes import OTHER_SCHEMES, SECURE, is_by_gateway, spoken
+from mq_shards.supervisor.options.schemes import OTHER_SCHEMES, SECURE, spoken
 from mq_shards.supervisor.options.sections import INSTEAD, SECTIONS
 
 
@@ -104,7 +104,7 @@ class Listen(NamedTuple):
 
     @property
     def by_gateway(self) -> bool:
-        return self.spoken in SERVICES or is_by_gateway(self.protocol)
+        return self.spoken in SERVICES
 
     @property
     def spoken(self) -> str:
@@ -125,7 +125,7 @@ class Listen(NamedTuple):
     @property
     def hands_over(self) -> bool:
         """Its acceptors leave connections to the gateway."""
-        return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].hands_over and not self.by_gateway
+        return self.spoken in PROTOCOLS and PROTOCOLS[self.spoken].hands_over
 
     @property
     def meshed(self) -> bool:

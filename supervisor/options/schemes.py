@@ -11,24 +11,17 @@ class OtherScheme(NamedTuple):
     port: int
     example: str
     secure: bool = True  # encrypted from the first byte, with the section tls
-    by_gateway: bool = False  # all of it, whoever serves the protocol elsewhere
 
 
 # Not unless asked for.
 OTHER_SCHEMES: Final[Mapping[str, OtherScheme]] = {
     "beanstalks": OtherScheme("beanstalk", 11301, "openssl s_client -quiet -connect {address}"),
     "https": OtherScheme("http", 4181, "curl --cacert CA 'https://{address}/v1/topics'"),
-    "nsq-https": OtherScheme(
-        "nsq-http", 4152, "curl --cacert CA -d hello 'https://{address}/pub?topic=greetings'", by_gateway=True
-    ),
+    "nsq-https": OtherScheme("nsq-http", 4152, "curl --cacert CA -d hello 'https://{address}/pub?topic=greetings'"),
     # What is in front of it is the protocol's affair: a request of HTTP, and TLS as it has it.
     "nats-ws": OtherScheme("nats", 8080, "nats --server ws://{address} sub greetings", secure=False),
 }
 SECURE: Final = frozenset(scheme for scheme, one in OTHER_SCHEMES.items() if one.secure)
-
-
-def is_by_gateway(scheme: str) -> bool:
-    return scheme in OTHER_SCHEMES and OTHER_SCHEMES[scheme].by_gateway
 
 
 def spoken(scheme: str) -> str:

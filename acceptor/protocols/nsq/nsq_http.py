@@ -12,7 +12,7 @@ import logging
 import socket
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mq_shards.acceptor.access import arrival
 from mq_shards.acceptor.access.arrival import Arrival
@@ -35,6 +35,9 @@ ENGINE_OPTIONS: Final = {
 RETRY_NS: Final = 20 * MS
 WHO: Final = b"?"  # begins a question of who may publish
 
+if TYPE_CHECKING:
+    from mq_shards.acceptor.relay import Relays
+
 log = logging.getLogger(__name__)
 
 
@@ -52,6 +55,7 @@ class NsqHttp(Protocol):
             engine.set(f"nsq-http.{theirs}", settings[ours])
         engine.set("nsq-http.serves", int(not is_http_forbidden(settings)))
         self._handover: Handover | None = None
+        self._relays: Relays | None = None  # of those that are encrypted
         self._waiting: dict[int, None] = {}  # connections that are to go to the gateway, in their order
         self._retry_at_ns = FOREVER
         self._ask_before_new_topics(bool(settings["lookupd-tcp-address"]))
@@ -81,6 +85,8 @@ class NsqHttp(Protocol):
 
     def closed(self, conn: int) -> None:
         self._waiting.pop(conn, None)
+        if self._relays is not None:
+            self._relays.closed(conn)
 
     # --- who may ----------------------------------------------------------------------------------------------------
 
@@ -136,13 +142,48 @@ class NsqHttp(Protocol):
         self._retry_at_ns = FOREVER
         while self._waiting and self._handover is not None:
             conn = next(iter(self._waiting))
-            found = self._engine.socket_of(conn)
-            if found is not None:
-                if not self._handover.give(*found, self._arrival(conn).encode()):
-                    self._retry_at_ns = time.monotonic_ns() + RETRY_NS
-                    return
-                self._engine.forget(conn)
+            give = self._relay if self._engine.is_filtered(conn) else self._give
+            if not give(self._handover, conn):
+                self._retry_at_ns = time.monotonic_ns() + RETRY_NS
+                return
             self._waiting.pop(conn, None)
+
+    def _give(self, handover: Handover, conn: int) -> bool:
+        """False: not now."""
+        found = self._engine.socket_of(conn)
+        if found is not None:
+            if not handover.give(*found, self._arrival(conn).encode()):
+                return False
+            self._engine.forget(conn)
+        return True
+
+    def _relay(self, handover: Handover, conn: int) -> bool:
+        """The same of one that is encrypted: what is said there passes through here."""
+        relays = self._relays_made()
+        try:
+            far, name, received = relays.begin(conn)
+        except OSError as error:
+            log.debug("a connection cannot be relayed: %s", error)
+            return False
+        arrival = self._arrival(conn)._replace(
+            is_encrypted=True,
+            peer=self._engine.remote(conn).rpartition(":")[0].strip("[]"),
+            certificate_names=self.certificate_names(conn),
+            relay=name,
+        )
+        with far:
+            if handover.give(far.fileno(), received, arrival.encode()):
+                return True
+        relays.undo(name, received)
+        return False
+
+    def _relays_made(self) -> Relays:
+        if self._relays is None:
+            from mq_shards.acceptor.relay import Relays
+
+            assert self.secured is not None and self._broker.watched is not None
+            self._relays = Relays(self._engine, self._broker.watched, self.secured.upgrades)
+        return self._relays
 
     def _arrival(self, conn: int) -> Arrival:
         access = self.access
@@ -155,7 +196,14 @@ class NsqHttp(Protocol):
         if found is None:
             return
         sock, received, came = found
-        listener = 0 if self.access is None else self.access.listener_like(arrival.decode(came))
+        came_by = arrival.decode(came)
+        if came_by.relay:
+            # One of a process before this one has lost its client with that.
+            conn = None if self._relays is None else self._relays.end(came_by.relay, sock, received)
+            if conn is not None:
+                self._engine.resume(conn)
+            return
+        listener = 0 if self.access is None else self.access.listener_like(came_by)
         if listener is None:
             sock.close()
             return
@@ -174,6 +222,8 @@ class NsqHttp(Protocol):
             self._give_waiting()
 
     def close(self) -> None:
+        if self._relays is not None:
+            self._relays.close()
         if self._handover is not None:
             self._handover.close()
 

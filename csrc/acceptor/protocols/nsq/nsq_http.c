@@ -441,7 +441,7 @@ static size_t mpub(struct acceptor *a, struct connection *c, struct nsq_http_req
 
 static size_t take_request(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes) {
     struct nsq_http_request r;
-    if (!nsq_http_options(a, c)->serves) return hand_over(a, c);
+    if (!nsq_http_options(a, c)->serves && c->filter == NULL) return hand_over(a, c);
     enum nsq_http_found found = nsq_http_read_head(data, bytes, &r.head);
     if (found == NSQ_HTTP_MORE) return 0;
     if (found == NSQ_HTTP_ELSEWHERE) return hand_over(a, c);
@@ -553,7 +553,8 @@ static void due(struct acceptor *a, struct connection *c) {
 
 /* --- what Python says --------------------------------------------------------------------------------------------- */
 
-/* "max-msg-size", "max-body-size", "max-req-timeout-ns", "msg-timeout-ns"; "serves" (0: every request is the gateway's). */
+/* "max-msg-size", "max-body-size", "max-req-timeout-ns", "msg-timeout-ns"; "serves" (0: every request that is not encrypted is the
+ * gateway's). */
 static bool set(void *state, const char *option, uint64_t value) {
     struct nsq_https *options = state;
     bool is_size = value > 0 && value <= MAX_BODY_BYTES, is_time = value < (uint64_t)1 << LONGEST_TIME_NS_BITS;

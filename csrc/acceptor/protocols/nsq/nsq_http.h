@@ -94,7 +94,7 @@ struct nsq_https {
     struct nsq_http_limits limits;
     uint64_t max_req_timeout_ns, msg_timeout_ns;
     uint64_t refusing; /* workers whose disk took nothing of the last message */
-    bool serves;       /* else all is the gateway's */
+    bool serves;       /* else all that is not encrypted is the gateway's */
     bool asks;         /* there are users: Python says who may publish */
     uint16_t open;     /* listeners where nobody is asked; by number */
     uint64_t known;    /* numbers given to connections that are somebody by themselves */
