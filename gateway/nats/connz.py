@@ -82,11 +82,13 @@ async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str
     if options.account and options.account not in server["accounts"]:
         return {**answer, "server_id": "", "connections": None}
     found: list[Row] = []
+    total = 0  # of the account, whatever else is asked for
     if options.state in ("open", "all"):
-        found += await _open(options, acceptors)
-    total = len(found)
+        rows = [_row(one) for one in await acceptors.figures() if options.account in ("", one.account)]
+        total += len(rows)
+        found += await _wanted(rows, options, acceptors)
     if options.state in ("closed", "all"):
-        rows = [row for row in await acceptors.closed() if _is_account(options, row["account"])]
+        rows = [row for row in await acceptors.closed() if _was_of(options.account, row["account"])]
         total += len(rows)
         found += [row for row in rows if options.user in ("", row["auth"].get("authorized_user", ""))]
     if options.mqtt_client:
@@ -101,13 +103,13 @@ async def connz(options: ConnzOptions, acceptors: Acceptors, server: Mapping[str
     return {**answer, "num_connections": len(rows), "total": total, "connections": rows}
 
 
-def _is_account(options: ConnzOptions, account: str) -> bool:
-    return options.account in ("", account)
+def _was_of(asked: str, account: str) -> bool:
+    """A nats-server does not know afterwards that one was of the global account."""
+    return not asked or (asked == account != GLOBAL_ACCOUNT)
 
 
-async def _open(options: ConnzOptions, acceptors: Acceptors) -> list[Row]:
-    """Of those that are there their figures; more only if it is looked at."""
-    rows = [_row(one) for one in await acceptors.figures() if _is_account(options, one.account)]
+async def _wanted(rows: list[Row], options: ConnzOptions, acceptors: Acceptors) -> list[Row]:
+    """Of those that are there; more than figures only if it is looked at."""
     if not options.user and not options.filter_subject:
         return rows
     await _complete(rows, acceptors, options)

@@ -6,20 +6,18 @@ import base64
 import contextlib
 import hashlib
 import json
-import os
 import signal
 import tempfile
 import threading
 import time
-import unittest.mock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
-from mq_shards.acceptor.protocols.nats.callout import UNDER_WAY, Callout
-from mq_shards.acceptor.protocols.nats.client import Client
+from mq_shards.acceptor.protocols.nats.places import FOR_STRANGERS, GOOD_HOSTS, MOST, Places
+from mq_shards.acceptor.protocols.nats.xkeys import XKey
 
 from tests.nats.jwts import Account, Key
 from tests.nats.servers import NatsServer, nats_server, running
@@ -27,6 +25,7 @@ from tests.nats.test_conf import complaint
 from tests.nats.wire import Wire
 from tests.servers import wait_until
 
+XKEY: Final = XKey()
 KINDS = [
     pytest.param(0, id="nats-server", marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")),
     pytest.param(1, id="shards-1"),
@@ -47,6 +46,7 @@ VIOLATION: Final = b"-ERR 'Authorization Violation'\r\n"
 SUBJECT: Final = "$SYS.REQ.USER.AUTH"
 
 Request = dict[str, Any]
+Answers = Mapping[str, Callable[[Request], str | None]]
 
 
 def claims_of(token: str) -> dict[str, Any]:
@@ -102,13 +102,23 @@ LET_IN: Final = {
 
 
 class Service(threading.Thread):
-    """A client that answers what it is asked."""
+    """A client that answers what it is asked, by the name that is said in CONNECT; sealed where `seals`."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(
+        self, port: int, introduce: Callable[[Wire], None] | None = None, answers: Answers = ANSWERS, *,
+        seals: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(daemon=True)
         self.wire = Wire(port)
         self.requests: list[tuple[str, Request]] = []
-        self.wire.send(connect("auth", "x") + f"SUB {SUBJECT} 1\r\n".encode())
+        self.headers: list[str] = []
+        self._answers = answers
+        self._seals = seals
+        if introduce is None:
+            self.wire.send(connect("auth", "x", headers=True))
+        else:
+            introduce(self.wire)
+        self.wire.send(f"SUB {SUBJECT} 1\r\n".encode())
         self.wire.barrier()
         assert not self.wire.heard.closed, self.wire.heard
         self._data = b""
@@ -118,12 +128,19 @@ class Service(threading.Thread):
         while data := self._received():
             self._data += data
             while (found := self._message()) is not None:
-                reply, token = found
+                reply, header, body = found
+                by = header.partition("Nats-Server-Xkey: ")[2].strip()
+                opened = XKEY.open(body, by) if by else body
+                assert opened is not None
+                token = opened.decode()
                 request = claims_of(token)
+                self.headers.append(header)
                 self.requests.append((token, request))
-                made = ANSWERS.get(request["nats"]["connect_opts"].get("user", ""), lambda r: None)(request)
+                said = request["nats"]["connect_opts"]
+                made = self._answers.get(said.get("user", said.get("name", "")), lambda r: None)(request)
                 if made is not None:
-                    self.wire.send(f"PUB {reply} {len(made)}\r\n{made}\r\n".encode())
+                    answer = XKEY.seal(made.encode(), by) if self._seals else made.encode()
+                    self.wire.send(f"PUB {reply} {len(answer)}\r\n".encode() + answer + b"\r\n")
 
     def _received(self) -> bytes:
         self.wire.socket.settimeout(None)
@@ -132,9 +149,9 @@ class Service(threading.Thread):
         except OSError:
             return b""
 
-    def _message(self) -> tuple[str, str] | None:
+    def _message(self) -> tuple[str, str, bytes] | None:
         line, found, rest = self._data.partition(b"\r\n")
-        if not line.startswith(b"MSG"):
+        if not line.startswith((b"MSG", b"HMSG")):
             if not found:
                 return None
             self._data = rest
@@ -146,7 +163,8 @@ class Service(threading.Thread):
         if len(rest) < size + 2:
             return None
         self._data = rest[size + 2 :]
-        return words[3], rest[:size].decode()
+        header_bytes = int(words[-2]) if words[0] == "HMSG" else 0
+        return words[3], rest[:header_bytes].decode(), rest[header_bytes:size]
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -322,29 +340,63 @@ def test_of_some_accounts_alone(kind: int) -> None:
         service.close()
 
 
-def test_who_has_been_let_in_stays_when_the_file_is_read_anew() -> None:
-    with serving(2) as (server, path):
+SEALED: Final = CONF.replace("auth_users", f"xkey: {XKEY.public}, auth_users")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_requests_and_answers_may_be_sealed(kind: int) -> None:
+    """Whoever seals an answer is believed, whatever key has signed it; who does not, needs the issuer's."""
+    with serving(kind, SEALED) as (server, _):
+        for seals in (True, False):
+            service = Service(server.port, seals=seals)
+            for name in ANSWERS:
+                if name == "soon over":
+                    continue
+                wire = heard(server.port, connect(name))
+                comes = name in LET_IN or (seals and name == "answered by another key")
+                assert (wire.heard.data == b"PONG\r\n") == comes, (name, seals)
+                wire.close()
+            for header, (_, request) in zip(service.headers, service.requests, strict=True):
+                assert header == f"NATS/1.0\r\nNats-Server-Xkey: {request['nats']['server_id']['xkey']}\r\n\r\n"
+            service.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_that_nobody_can_open_lets_nobody_in(kind: int) -> None:
+    answers: Answers = {
+        "cut": lambda r: "xkv1",
+        "short": lambda r: "xkv1" + "x" * 30,
+        "other": lambda r: "x" * 200,
+        "long": lambda r: "xkv1" + "x" * 900,
+    }
+    with serving(kind, SEALED) as (server, _):
+        service = Service(server.port, answers=answers)
+        for name in answers:
+            wire = heard(server.port, connect(name))
+            assert (wire.heard.data, wire.heard.closed) == (VIOLATION, True)
+            wire.close()
+        service.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_was_let_in_is_asked_about_anew_when_the_file_is_read_anew(kind: int) -> None:
+    """By ending its connection without a word, after which clients come again; others stay."""
+    with serving(kind) as (server, path):
         service = Service(server.port)
         good, limited = heard(server.port, connect("good")), heard(server.port, connect("limited"))
-        path.write_text(CONF.replace("timeout: 2", "timeout: 3") + "max_payload: 1000\n")
+        path.write_text(CONF + "max_payload: 9000\n")
         server.process.send_signal(signal.SIGHUP)
-        wait_until(
-            lambda: heard(server.port, connect("good"), b"PUB a 1001\r\n" + b"x" * 1001 + b"\r\n").heard.closed,
-            "it holds",
-        )
-        limited.send(b"PUB b.x 1\r\nx\r\n")
         for wire in (good, limited):
-            wire.barrier()
-            assert not wire.heard.closed
-        assert b"Permissions Violation" in limited.heard.data
-        path.write_text("accounts { AUTH { users: [{user: auth, password: x}] } }")
-        server.process.send_signal(signal.SIGHUP)
-        while not good.heard.closed:
-            good.receive()
-        assert VIOLATION in good.heard.data
-        service.close()
-        for wire in (good, limited):
+            while not wire.heard.closed:
+                wire.receive()
+            assert b"-ERR" not in wire.heard.data
             wire.close()
+        before = len(service.requests)
+        again = heard(server.port, connect("good"))
+        assert again.heard.data == b"PONG\r\n"
+        assert len(service.requests) == before + 1
+        again.close()
+        service.close()
 
 
 @pytest.mark.parametrize(
@@ -355,10 +407,7 @@ def test_who_has_been_let_in_stays_when_the_file_is_read_anew() -> None:
         (f"{{issuer: {ISSUER.public}}}", "auth_callout needs auth_users"),
         (f"{{issuer: {ISSUER.public}, users: [a], x: 1}}", 'unknown key "x" of auth_callout'),
         (f"{{issuer: {ISSUER.public}, users: [a], allowed_accounts: [NONE]}}", 'there is no account "NONE"'),
-        (
-            f"{{issuer: {ISSUER.public}, users: [a], xkey: X}}",
-            "xkey of auth_callout is not supported: requests are not encrypted",
-        ),
+        (f"{{issuer: {ISSUER.public}, users: [a], xkey: X}}", '"X" is not the public key of an xkey'),
     ],
 )
 def test_what_is_wrong_in_the_block_is_said(tmp_path: Path, block: str, said: str) -> None:
@@ -385,12 +434,14 @@ def test_who_the_service_has_let_in_is_no_user_of_all_protocols(tmp_path: Path) 
         service = Service(server.port)
         limited = heard(server.port, connect("limited", "", auth_token=TOKEN))
         assert limited.heard.data == b"PONG\r\n"
-        path.write_text(CONF + "max_payload: 1000\n")
+        users = path.with_name("users.toml")
+        users.write_text(users.read_text().replace("users.limited", "users.other"))
         server.process.send_signal(signal.SIGHUP)
-        wait_until(
-            lambda: heard(server.port, connect("good"), b"PUB a 1001\r\n" + b"x" * 1001 + b"\r\n").heard.closed,
-            "it holds",
-        )
+        while not limited.heard.closed:
+            limited.receive()
+        assert limited.heard.data == b"PONG\r\n"
+        limited.close()
+        limited = heard(server.port, connect("limited", "", auth_token=TOKEN))
         limited.send(b"PUB b.x 1\r\nx\r\n")
         limited.barrier()
         assert b"Permissions Violation" in limited.heard.data
@@ -409,31 +460,36 @@ def test_a_request_may_be_larger_than_what_clients_may_send() -> None:
         service.close()
 
 
-def test_who_never_waits_for_answers_takes_no_more_than_half_the_places() -> None:
-    engine = unittest.mock.Mock()
-    engine.adopt.side_effect = lambda fd, protocol: (os.close(fd), 1)[1]
-    content = {"issuer": ISSUER.public, "users": ["auth"], "allowed_accounts": [], "account": "AUTH"}
-    said = {"name": "n", "host": "h", "ver": "2"}
-    callout = Callout(engine, 0, unittest.mock.Mock(), content, lambda: ["APP"], lambda: said)
-    refused: list[str] = []
+def test_strangers_leave_half_of_the_places_to_who_has_come_before() -> None:
+    places = Places()
 
-    def ask(host: str, times: int, timeout_ns: int = 10**12) -> int:
-        """How many of them are refused at once."""
-        refused.clear()
-        for _ in range(times):
-            client = Client.of(1, 0, f"[{host}]:1" if ":" in host else f"{host}:1")
-            callout.ask(client, None, timeout_ns, lambda found: refused.append(host) if found is None else None)
-        return len(refused)
+    def taken(host: str, times: int = MOST) -> int:
+        return sum(places.take(host) is not None for _ in range(times))
 
-    assert ask("10.0.0.1", UNDER_WAY, 0) == UNDER_WAY // 2
-    assert ask("::ffff:10.0.0.1", 1) == 1, "the same one"
-    assert ask("10.0.0.2", 100) == 0, "others have places"
-    left = UNDER_WAY // 2 - 100
-    assert ask("2001:db8::1", left // 2) == 0
-    assert ask("2001:db8::2", 1) == 1, "the same network"
-    callout.expire()
-    assert ask("10.0.0.1", 100) == 0, "what has ended counts no more"
-    callout.close()
-    assert ask("2001:db8::1", UNDER_WAY) == UNDER_WAY // 2
-    callout.close()
-    callout.client.close()
+    before = places.take("192.0.2.1")
+    assert before is not None
+    places.give(before, was_good=True)
+    assert taken("10.0.0.1") == FOR_STRANGERS // 2, "as many as are left"
+    assert taken("::ffff:10.0.0.1", 1) == 0, "the same one"
+    assert taken("2001:db8::1", 10) == 10
+    assert [taken(f"10.0.{number >> 8}.{number & 255}", 1) for number in range(2, MOST)].count(1) == (
+        FOR_STRANGERS - FOR_STRANGERS // 2 - 10
+    )
+    assert taken("10.9.9.9", 1) == 0
+    assert taken("192.0.2.1") == (MOST - FOR_STRANGERS) // 2
+    assert taken("192.0.2.2", 1) == 0, "nobody has come from there"
+
+
+def test_what_has_ended_counts_no_more() -> None:
+    places = Places()
+    taken = [place for _ in range(MOST) if (place := places.take("2001:db8::1")) is not None]
+    assert places.take("2001:db8::2") is None, "the same network"
+    for place in taken:
+        places.give(place, was_good=False)
+    for number in range(GOOD_HOSTS + 1):
+        place = places.take(f"10.0.{number >> 8}.{number & 255}")
+        assert place is not None and place.is_strangers
+        places.give(place, was_good=True)
+    first, last = places.take("10.0.0.0"), places.take("10.0.32.0")
+    assert first is not None and first.is_strangers, "of so many the last are known"
+    assert last is not None and not last.is_strangers

@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -152,3 +153,32 @@ def ours(request: pytest.FixtureRequest) -> Iterator[int]:
 @pytest.mark.parametrize("path", PATHS)
 def test_it_shows_what_a_nats_server_shows(seen: dict[str, object], ours: int, path: str) -> None:
     assert still(_get(ours, path)) == seen[path]
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(0, marks=pytest.mark.skipif(nats_server() is None, reason="no nats-server")), 1, 2]
+)
+def test_a_total_is_of_all_or_of_an_account(kind: int, tmp_path: Path) -> None:
+    """Whichever user is asked for; and of who has gone nobody was of the global account."""
+    monitoring, path = free_port(), tmp_path / "nats.conf"
+    path.write_text(f"http: 127.0.0.1:{monitoring}\n")
+    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(path)]) as server:
+        wires = [Wire(server.port) for _ in range(3)]
+        for wire, name in zip(wires, (b"one", b"two", b"gone"), strict=True):
+            wire.send(b'CONNECT {"verbose":false,"name":"%s"}\r\n' % name)
+            wire.barrier()
+        wires[-1].close()
+        until_true(lambda: "gone" in json.dumps(_get(monitoring, "/connz?state=closed")))
+
+        def counted(query: str) -> tuple[int, int]:
+            found = _get(monitoring, f"/connz?{query}")
+            return found["total"], found["num_connections"]
+
+        until_true(lambda: counted("") == (2, 2))  # who looked whether it serves has gone
+        assert counted("user=nobody") == (2, 0)
+        assert counted("user=nobody&acc=$G") == (2, 0)
+        assert counted("state=all&acc=$G") == (2, 2)
+        assert counted("state=closed&acc=$G") == (0, 0)
+        assert counted("state=all")[0] > 2
+        for wire in wires:
+            wire.close()

@@ -11,7 +11,7 @@ from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT
 
 
 def take_callout(conf: Conf, value: Value) -> None:
-    found: dict[str, Any] = {"account": GLOBAL_ACCOUNT, "issuer": "", "users": [], "allowed_accounts": []}
+    found: dict[str, Any] = {"account": GLOBAL_ACCOUNT, "issuer": "", "users": [], "allowed_accounts": [], "xkey": ""}
     for key, item in value.block().items():
         match key.lower():
             case "issuer":
@@ -26,8 +26,9 @@ def take_callout(conf: Conf, value: Value) -> None:
                 found["allowed_accounts"] = item.texts()
                 conf.callout_accounts = item
             case "xkey" | "key":
-                # Without it passwords would be said in the clear to whoever listens there.
-                raise item.error(f"{key} of auth_callout is not supported: requests are not encrypted")
+                found["xkey"] = item.text()
+                if not nats_nkeys.is_public(nats_nkeys.CURVE, item.text()):
+                    raise item.error(f'"{item.text()}" is not the public key of an xkey')
             case _ if not item.referenced:
                 raise item.error(f'unknown key "{key}" of auth_callout')
     if not found["issuer"]:

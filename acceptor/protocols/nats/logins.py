@@ -8,6 +8,7 @@ Owns what files and options say of users. What a user may is somebody else's.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -24,6 +25,7 @@ from mq_shards.acceptor.protocols.nats.who import (
     Claim,
     User,
     Who,
+    fenced,
     who_of,
 )
 
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.access.access import Access
     from mq_shards.acceptor.access.rights import Login
     from mq_shards.acceptor.filters.tls import VerifyingTls
-    from mq_shards.acceptor.protocols.nats.callout import Callout
+    from mq_shards.acceptor.protocols.nats.callout_terms import FileTerms
+    from mq_shards.acceptor.protocols.nats.callouts import Callouts
     from mq_shards.acceptor.protocols.nats.operator import Operator
 
 Done = Callable[[User | None], None]
@@ -52,7 +55,7 @@ class Logins:
     ) -> None:  # fmt: skip
         """`access`: if there are users that all protocols have in common."""
         self.operator: Operator | None = None  # there where JWTs say all
-        self.callout: Callout | None = None  # there where a service is asked
+        self.callouts: Callouts | None = None  # there where services may be asked
         self._secrets = secrets
         self._access = access
         self._remote = remote
@@ -87,8 +90,9 @@ class Logins:
     def for_nobody(self, conn: int, client: Client) -> User | None:
         """Who a client is that does not begin with CONNECT, or says nothing there."""
         found, access = self.who(client).for_nobody(client.connection_type), self._access()
-        if found is not None and self.callout is not None:
-            return self.callout.fenced(None if self.callout.is_for(found.name) else found)
+        terms = self._asks()
+        if found is not None and terms is not None:
+            return fenced(None if terms.is_for(found.name) else found, terms.account)
         if found is not None or access is None or self.who(client).required:
             return found
         login = access.users.of_certificate(self._certificate(conn)) or access.of_listener(conn)
@@ -105,10 +109,15 @@ class Logins:
         if self.operator is not None:
             found = self.operator.again(client)
             return found if isinstance(found, User) else found.text
-        if self.callout is not None and client.user is not None and client.user.is_called_out:
-            return self.callout.now(client.user)
-        user = self.who(client).now(client.user)
-        return (self.callout.fenced(user) if self.callout is not None else user) or "Authorization Violation"
+        user, terms = client.user, self._asks()
+        if user is not None and user.is_called_out:
+            return "User Authentication Expired" if 0 < user.until_s <= time.time() else user
+        user = self.who(client).now(user)
+        return (fenced(user, terms.account) if terms is not None else user) or "Authorization Violation"
+
+    def _asks(self) -> FileTerms | None:
+        """About whom a service is asked, where the file says so."""
+        return self.callouts.file if self.callouts is not None else None
 
     def ends_s(self, user: User | None) -> float:
         """When a client has to go; 0: never."""
@@ -135,7 +144,8 @@ class Logins:
         name = name or said.get("nkey") or said.get("user") or ("[REDACTED]" if said.get("auth_token") else "")
         found: dict[str, Any] = {"authorized_user": name} if name else {}
         if user is not None and user.issuer:
-            found |= {"jwt": said.get("jwt", ""), "issuer_key": user.issuer}
+            found |= {} if user.is_called_out else {"jwt": said.get("jwt", "")}
+            found["issuer_key"] = user.issuer
         if user is not None or not self.who(client).required:
             found["name_tag"] = self.shown_account(client.account).get("name_tag", client.account)
         if user is not None and user.tags:
@@ -160,14 +170,15 @@ class Logins:
 
     def prove(self, conn: int, client: Client, done: Done) -> None:
         if self.operator is not None:
-            self.operator.prove(client, done)
+            self.operator.prove(client, partial(self._known_by_jwt, client, self._encryption(conn)[0], done))
             return
+        terms = self._asks()
         claim = self._claim(conn, client) if self.who(client).required else None
-        if self.callout is not None:
+        if terms is not None:
             claimed = "" if claim is None else claim.user.nkey or claim.user.name
             done = partial(self._call_out, client, self._encryption(conn)[0], claimed, done)
         if claim is None:
-            if self.callout is not None:
+            if terms is not None:
                 done(None)  # the service says who that is, not the users that all protocols have in common
             else:
                 self._prove_common(conn, client, done)
@@ -184,14 +195,20 @@ class Logins:
 
     def _call_out(self, client: Client, tls: VerifyingTls | None, claimed: str, done: Done, user: User | None) -> None:
         """`claimed`: whom of those in the file it says it is, and `user`, if it is."""
-        callout = self.callout
-        if callout is None:
+        terms, callouts = self._asks(), self.callouts
+        if terms is None or callouts is None:
             done(user)
-        elif callout.decides(user, claimed):
+        elif terms.decides(user, claimed):
             client.login = None
-            callout.ask(client, tls, self._timeout_ns, lambda found: done(callout.fenced(found)))
+            callouts.ask(client, tls, self._timeout_ns, done)
         else:
-            done(callout.fenced(user))
+            done(fenced(user, terms.account))
+
+    def _known_by_jwt(self, client: Client, tls: VerifyingTls | None, done: Done, user: User | None) -> None:
+        if user is None or self.callouts is None:
+            done(user)
+        else:
+            self.callouts.ask_account(user, client, tls, self._timeout_ns, done)
 
     def _prove_common(self, conn: int, client: Client, done: Done) -> None:
         """One that is not known here may be known to all protocols."""

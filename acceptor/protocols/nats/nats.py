@@ -29,16 +29,10 @@ from mq_shards.acceptor.engine import FOREVER, Engine
 from mq_shards.acceptor.option_kinds import Setting
 from mq_shards.acceptor.protocol import Broker, OwnConfig, Settings
 from mq_shards.acceptor.protocols.go_json import DecodeError
-from mq_shards.acceptor.protocols.nats import (
-    options as nats_options,
-)
+from mq_shards.acceptor.protocols.nats import options as nats_options
 from mq_shards.acceptor.protocols.nats import orders, reasons
-from mq_shards.acceptor.protocols.nats import (
-    tls_options as nats_tls_options,
-)
-from mq_shards.acceptor.protocols.nats import (
-    topics as nats_topics,
-)
+from mq_shards.acceptor.protocols.nats import tls_options as nats_tls_options
+from mq_shards.acceptor.protocols.nats import topics as nats_topics
 from mq_shards.acceptor.protocols.nats.admission import Admission
 from mq_shards.acceptor.protocols.nats.client import (
     ECHO,
@@ -67,7 +61,7 @@ from mq_shards.acceptor.protocols.nats.who import User
 
 if TYPE_CHECKING:
     from mq_shards.acceptor.filters.tls import VerifyingTls
-    from mq_shards.acceptor.protocols.nats.callout import Callout
+    from mq_shards.acceptor.protocols.nats.callouts import Callouts
     from mq_shards.acceptor.protocols.nats.lame_duck import LameDuck
     from mq_shards.acceptor.protocols.nats.system import System
     from mq_shards.acceptor.protocols.nats.updates import Updates
@@ -189,6 +183,8 @@ class Nats(Guarding):
         self._admission.share(accounts)
         self._accounts = {account["name"]: account for account in accounts}
         self._told_of_askers = {one["name"] for one in accounts if needs_info(one)}
+        if self._logins.callouts is not None:
+            self._logins.callouts.accounts_changed()
 
     def _set_operator(self, found: Mapping[str, Any] | None) -> None:
         """In its mode JWTs say who may what."""
@@ -207,14 +203,17 @@ class Nats(Guarding):
     def _set_who(self) -> None:
         self._logins.learn(self._found, self._settings)
         self._set_system()
-        self._set_callout(self._found.get("callout"))
+        self._set_callouts()
 
     def reload(self, settings: Settings) -> None:
         before = self._settings
         self._set_options(settings)
         self._identity = replace(self._identity, max_payload=settings["max-payload"])
-        for conn in list(self._clients):
-            self._limit(conn)
+        for conn, client in list(self._clients.items()):
+            if client.user is not None and client.user.is_called_out:
+                self._end(conn, "")  # comes again, and is asked about
+            else:
+                self._limit(conn)
         self._cut_forbidden()
         for conn in orders.excess(list(self._clients), self._connections(), settings["max-connections"]):
             self._end(conn, "maximum connections exceeded")
@@ -326,7 +325,8 @@ class Nats(Guarding):
     def close(self) -> None:
         self._set_operator(None)
         self._secrets.close()
-        self._set_callout(None)
+        if self._logins.callouts is not None:
+            self._logins.callouts.close()
         self._own.close()
 
     def poked(self) -> None:
@@ -358,21 +358,18 @@ class Nats(Guarding):
         self._own.add(self._system.client)
         self._engine.set("nats.answers-all", 1)
 
-    def _set_callout(self, content: Mapping[str, Any] | None) -> None:
-        before, broker = self._logins.callout, self._broker
-        if (before.content if before is not None else None) == content or broker.watched is None:
-            return
-        self._logins.callout = None
-        if before is not None:
-            self._own.drop(before.client)
-            before.close()
-        if content is not None:
-            from mq_shards.acceptor.protocols.nats.callout import Callout
+    def _set_callouts(self) -> None:
+        """Who else is asked whether somebody may come."""
+        logins, broker = self._logins, self._broker
+        content = self._found.get("callout")
+        if logins.callouts is None and (content or logins.operator is not None) and broker.watched is not None:
+            from mq_shards.acceptor.protocols.nats.callouts import Callouts
 
-            made = self._logins.callout = Callout(
-                self._engine, self._number, broker.watched, content, self._logins.account_names, self._server_row
+            logins.callouts = Callouts(
+                self._engine, self._number, broker.watched, self._own, self._server_row, lambda: logins.operator
             )
-            self._own.add(made.client)
+        if logins.callouts is not None:
+            logins.callouts.set_file(content, logins.account_names)
 
     def _update_claims(self, account: str, jwt: str, answer: Callable[[dict[str, Any]], None]) -> None:
         if self._updates is not None:
@@ -507,8 +504,8 @@ class Nats(Guarding):
         waits += [each.wait_ns() for each in self._parts() if each is not None]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
-    def _parts(self) -> tuple[Websockets | LameDuck | System | Callout | None, ...]:
-        return self._websockets, self._lame_duck, self._system, self._logins.callout
+    def _parts(self) -> tuple[Websockets | LameDuck | System | Callouts | None, ...]:
+        return self._websockets, self._lame_duck, self._system, self._logins.callouts
 
     def expire(self) -> None:
         for conn in self._expiries.over():

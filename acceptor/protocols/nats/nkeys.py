@@ -14,6 +14,7 @@ OPERATOR: Final = 14 << 3  # O
 ACCOUNT: Final = 0  # A
 USER: Final = 20 << 3  # U
 SERVER: Final = 13 << 3  # N
+CURVE: Final = 23 << 3  # X: of what encrypts (xkeys.py)
 KEY_BYTES: Final = 32
 
 

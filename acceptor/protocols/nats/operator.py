@@ -191,7 +191,8 @@ class Operator:
         for found in self._spreading.pop(name, ()):
             found(account)
 
-    def _find(self, name: str, found: Found) -> None:
+    def find(self, name: str, found: Found) -> None:
+        """An account: now, or when it has been fetched; None: there is none."""
         account = self._accounts.get(name)
         is_old = account is None or not account.token.counts_at(self._now_s())
         if is_old and self._resolver is not None and nats_nkeys.is_public(nats_nkeys.ACCOUNT, name):
@@ -203,7 +204,7 @@ class Operator:
 
     def prove(self, client: Client, done: Done) -> None:
         try:
-            token = nats_jwt.decode(client.options.get("jwt") or self._sentinel, nats_jwt.USER)
+            token = nats_jwt.decode(self.jwt_of(client), nats_jwt.USER)
             if not token.counts_at(self._now_s()):
                 raise JwtError("User JWT no longer valid")
             if self._pinned and token.issuer_account not in self._pinned:
@@ -224,7 +225,11 @@ class Operator:
                 return
             done(user)
 
-        self._find(token.issuer_account, found)
+        self.find(token.issuer_account, found)
+
+    def jwt_of(self, client: Client) -> str:
+        """By which a client is known."""
+        return str(client.options.get("jwt") or self._sentinel)
 
     def _refuse(self, client: Client, error: JwtError, done: Done) -> None:
         log.info("%s: %s", client.remote, error)
@@ -238,10 +243,6 @@ class Operator:
             raise JwtError("Account JWT has expired")
         if user.bearer and account.token.nats.get("limits", {}).get("disallow_bearer"):
             raise JwtError("Account does not allow bearer tokens")
-        # A service would have to be asked about the others, which callout.py does only for accounts of a file.
-        asks_about_others = nats_jwt.texts(nats_jwt.block(account.token.nats, "authorization"), "auth_users")
-        if asks_about_others and token.subject not in asks_about_others:
-            raise JwtError("the account's auth callout is not supported")
         if user.connection_types and client.connection_type not in user.connection_types:
             raise JwtError("Connection type not allowed")
         if nats_jwt.is_revoked(nats_jwt.block(account.token.nats, "revocations"), token.subject, token.issued_s):
@@ -266,8 +267,10 @@ class Operator:
             return Ended(ACCOUNT_EXPIRED)
         if 0 < user.until_s <= now_s:
             return Ended(USER_EXPIRED)
+        if user.is_called_out:
+            return user if user.issuer in account.signing_keys else Ended(VIOLATION)
         try:
-            token = nats_jwt.decode(client.options.get("jwt") or self._sentinel, nats_jwt.USER)
+            token = nats_jwt.decode(self.jwt_of(client), nats_jwt.USER)
             return replace(self._user(token, account, client), until_s=user.until_s)
         except JwtError as error:
             return Ended(REVOKED if str(error) == REVOKED else VIOLATION)

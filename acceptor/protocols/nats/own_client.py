@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from mq_shards.acceptor.protocols.nats.client import HEADERS
 from mq_shards.acceptor.protocols.nats.who import User
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ RECEIVE_BYTES: Final = 64 << 10
 
 log = logging.getLogger(__name__)
 
-# Of a message: its subject, reply ("": none) and payload.
+# Of a message: its subject, reply ("": none) and payload; headers are not looked at.
 Heard = Callable[[str, str, bytes], None]
 
 
@@ -68,8 +69,10 @@ class OwnClient:
     def _line(self, number: int) -> bytes:
         return f"SUB {self._subjects[number]} {number + 1}\r\n".encode()
 
-    def publish(self, subject: str, content: bytes, reply: str = "") -> None:
-        self._send(f"PUB {subject} {reply} {len(content)}\r\n".encode() + content + b"\r\n")
+    def publish(self, subject: str, content: bytes, reply: str = "", header: bytes = b"") -> None:
+        sizes = f"{len(header)} {len(header) + len(content)}" if header else f"{len(content)}"
+        line = f"{'HPUB' if header else 'PUB'} {subject} {reply} {sizes}\r\n"
+        self._send(line.encode() + header + content + b"\r\n")
 
     def _send(self, data: bytes) -> None:
         if self._out and len(self._out) + len(data) > UNSENT_BYTES:
@@ -114,16 +117,17 @@ class OwnClient:
         if line_end < 0:
             return False
         words = bytes(self._in[:line_end]).decode(errors="replace").split(" ")
-        if words[0] != "MSG":
+        if words[0] not in ("MSG", "HMSG"):
             del self._in[: line_end + 2]
             if words[0] == "PING":
                 self._send(b"PONG\r\n")
             return True
         size = int(words[-1])
+        header_bytes = int(words.pop(-2)) if words[0] == "HMSG" else 0
         end = line_end + 2 + size + 2
         if len(self._in) < end:
             return False
-        body = bytes(self._in[line_end + 2 : end - 2])
+        body = bytes(self._in[line_end + 2 + header_bytes : end - 2])
         del self._in[:end]
         try:
             self._heard(words[1], words[3] if len(words) == 5 else "", body)
@@ -168,7 +172,7 @@ class OwnClients:
         client = self._by_conn.get(conn)
         if client is not None:
             self._engine.call(conn, "of-server")
-            self._engine.call(conn, "flags", 0)
+            self._engine.call(conn, "flags", HEADERS)
             self._admission.admit(conn, User(account=client.account))
             self._engine.resume(conn)
         return client is not None

@@ -84,6 +84,19 @@ class User:
     is_called_out: bool = False  # a service has let it in: callout.py
 
 
+# Where services are asked who others are: auth callout.
+ASKED_AT: Final = "$SYS.REQ.USER.AUTH"
+
+
+def fenced(user: User | None, account: str) -> User | None:
+    """One that does not ask the service who others are, which is in that account: only the server does."""
+    if user is None or user.account != account:
+        return user
+    before = user.permissions or Permissions()
+    publish = Limits(before.publish.allow, (*before.publish.deny, ASKED_AT))
+    return replace(user, permissions=replace(before, publish=publish))
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """Who a client says it is, and what has to be compared: a secret, or a signature of the nonce by the user's key."""

@@ -1,0 +1,149 @@
+"""Where the service of an auth callout is asked, about whom, and what counts of its answers: of a file, or of an
+account's JWT in operator mode. callout.py asks.
+
+    FileTerms       the block "auth_callout": one service, about whom its auth_users are not
+    AccountTerms    "authorization" in an account's JWT: a service of that account, about its other users
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from mq_shards.acceptor.protocols.nats import jwt as nats_jwt
+from mq_shards.acceptor.protocols.nats.claims import Account, connection_types_of, is_now, permissions_of, user_of
+from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
+from mq_shards.acceptor.protocols.nats.who import GLOBAL_ACCOUNT, AccountLimits, User
+
+if TYPE_CHECKING:
+    from mq_shards.acceptor.protocols.nats.callout import Took
+    from mq_shards.acceptor.protocols.nats.client import Client
+    from mq_shards.acceptor.protocols.nats.operator import Operator
+
+ANY_ACCOUNT: Final = "*"
+
+
+class FileTerms:
+    def __init__(self, content: Mapping[str, Any], accounts: Callable[[], Collection[str]]) -> None:
+        """`content`: what conf_callout.py has found. `accounts` that there are."""
+        self.content: Final = content
+        self.account: Final[str] = content["account"]
+        self.about: Final[str] = content["issuer"]
+        self.xkey: Final[str] = content["xkey"]
+        self._users = frozenset(content["users"])
+        self._allowed = frozenset(content["allowed_accounts"])
+        self._accounts = accounts
+
+    def decides(self, user: User | None, claimed: str) -> bool:
+        """Whether the service is asked. `claimed`: whom of those in the file a client says it is; `user`: if it has
+        proven that."""
+        account = user.account if user is not None else GLOBAL_ACCOUNT
+        if account != GLOBAL_ACCOUNT and self._allowed and account not in self._allowed:
+            return False
+        return self.is_for(claimed)
+
+    def is_for(self, name: str) -> bool:
+        return name not in self._users
+
+    def said(self, client: Client) -> Mapping[str, Any]:
+        """JWTs say nothing where there is no operator."""
+        return {name: value for name, value in client.options.items() if name != "jwt"}
+
+    def known(self, client: Client) -> Mapping[str, Any]:
+        return {}
+
+    def check_signer(self, answer: Token) -> None:
+        if answer.issuer != self.about:
+            raise JwtError("the key that has signed the answer is unknown")
+
+    def take(self, token: Token, client: Client, took: Took) -> None:
+        took(_or_error(self._taken, token, client))
+
+    def _taken(self, token: Token, client: Client) -> User:
+        if nats_jwt.text(token.nats, "issuer_account"):
+            raise JwtError("attempted to use issuer_account")
+        if token.issuer != self.about:
+            raise JwtError(f"wrong issuer, expected {self.about} got {token.issuer}")
+        if token.audience not in self._accounts():
+            raise JwtError(f'no valid account "{token.audience}"')
+        found = User(account=token.audience, permissions=permissions_of(token.nats))
+        return _let_in(found, token, token.nats, client)
+
+
+class AccountTerms:
+    def __init__(self, operator: Callable[[], Operator | None], account: Account) -> None:
+        """`operator`: who it is now."""
+        self.account: Final = account.name
+        self.about: Final = account.name
+        authorization = authorization_of(account)
+        self.xkey: Final = nats_jwt.text(authorization, "xkey")
+        self._allowed = nats_jwt.texts(authorization, "allowed_accounts")
+        self._operator = operator
+
+    def said(self, client: Client) -> Mapping[str, Any]:
+        operator = self._operator()
+        return client.options if operator is None else {**client.options, "jwt": operator.jwt_of(client)}
+
+    def known(self, client: Client) -> Mapping[str, Any]:
+        token = nats_jwt.decode(self.said(client)["jwt"], nats_jwt.USER)
+        return {"user": token.subject, "tags": list(token.tags), "name_tag": token.name}
+
+    def check_signer(self, answer: Token) -> None:
+        operator = self._operator()
+        account = None if operator is None else operator.accounts.get(self.account)
+        if nats_jwt.text(answer.nats, "issuer_account") not in ("", self.account):
+            raise JwtError("the answer's account is not that of the service")
+        if account is None or (answer.issuer != self.account and answer.issuer not in account.signing_keys):
+            raise JwtError("the key that has signed the answer is unknown")
+
+    def take(self, token: Token, client: Client, took: Took) -> None:
+        """Of the service's account, or of one that it may let in users of."""
+        name, allowed, operator = token.issuer_account, self._allowed, self._operator()
+        if operator is None or (name != self.account and name not in allowed and allowed != [ANY_ACCOUNT]):
+            took(JwtError(f"it may let in nobody of account {name}"))
+            return
+        operator.find(name, lambda account: took(_or_error(_user_of, token, account, client)))
+
+
+def authorization_of(account: Account) -> Mapping[str, Any]:
+    """What an account's JWT says of a service that is asked about its users; empty: there is none."""
+    found = nats_jwt.block(account.token.nats, "authorization")
+    return found if nats_jwt.texts(found, "auth_users") else {}
+
+
+def _user_of(token: Token, account: Account | None, client: Client) -> User:
+    if account is None:
+        raise JwtError(f"there is no account {token.issuer_account}")
+    found = user_of(token, account)
+    # As with nats-server, the limits that such a JWT says are none.
+    found = replace(found, limits=AccountLimits(), issuer=token.issuer, bearer=False)
+    return _let_in(found, token, account.signing_keys[token.issuer] or token.nats, client)
+
+
+def _let_in(found: User, token: Token, said: Mapping[str, Any], client: Client) -> User:
+    """`said`: by the token, or by the key that has signed it. Raises JwtError: it may not come."""
+    now_s = time.time()
+    if not token.counts_at(now_s):
+        raise JwtError("the user's JWT has expired")
+    there, for_s = is_now(said, now_s)
+    if not there:
+        raise JwtError("outside of valid connect times")
+    if nats_jwt.flag(said, "proxy_required"):
+        raise JwtError("there are no trusted proxies")
+    types = connection_types_of(said)
+    if types and client.connection_type not in types:
+        raise JwtError("Connection type not allowed")
+    ends = [one for one in (token.expires_s, now_s + for_s if for_s else 0) if one]
+    return replace(
+        found, name=token.name, nkey="" if token.name else token.subject, connection_types=types,
+        until_s=min(ends, default=0), is_called_out=True,
+    )  # fmt: skip
+
+
+def _or_error(make: Callable[..., User], *arguments: object) -> User | JwtError:
+    try:
+        return make(*arguments)
+    except JwtError as error:
+        return error

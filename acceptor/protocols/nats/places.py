@@ -1,0 +1,74 @@
+"""How many requests to the services of auth callouts are under way at an acceptor, and for whom.
+
+    place = places.take(host)           None: there is none for it
+    places.give(place, was_good=...)    it has been answered, or nobody has
+
+Of those that there are a host has no more than are left for the others. Strangers share one half of them; the other is
+for hosts from which somebody has been let in before, so that it is theirs against strangers with many addresses.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+MOST: Final = 4096
+FOR_STRANGERS: Final = MOST // 2
+GOOD_HOSTS: Final = 8192  # the last ones
+NETWORK_BITS: Final = 64  # of an IPv6 address: those that begin with the same ones are one host's
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    host: str
+    is_strangers: bool
+
+
+class Places:
+    def __init__(self) -> None:
+        self._by_host: Counter[str] = Counter()  # only hosts that have some
+        self._taken = 0
+        self._strangers = 0
+        self._good: dict[str, None] = {}  # the first was good longest ago
+
+    def take(self, address: str) -> Place | None:
+        host = host_of(address)
+        place = Place(host, is_strangers=host not in self._good)
+        left = FOR_STRANGERS - self._strangers if place.is_strangers else MOST - self._taken
+        if self._by_host.get(host, 0) >= left:
+            return None
+        self._by_host[host] += 1
+        self._taken += 1
+        self._strangers += place.is_strangers
+        return place
+
+    def give(self, place: Place, *, was_good: bool) -> None:
+        self._by_host[place.host] -= 1
+        if not self._by_host[place.host]:
+            del self._by_host[place.host]
+        self._taken -= 1
+        self._strangers -= place.is_strangers
+        if was_good:
+            self._good.pop(place.host, None)
+            self._good[place.host] = None
+            if len(self._good) > GOOD_HOSTS:
+                del self._good[next(iter(self._good))]
+
+
+def host_of(address: str) -> str:
+    """Whose address it is.
+
+    >>> host_of("127.0.0.1"), host_of("::ffff:127.0.0.1"), host_of("2001:db8::1:2:3:4"), host_of("@")
+    ('127.0.0.1', '127.0.0.1', '2001:db8::', '@')
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if found.version == 4:
+        return str(found)
+    if found.ipv4_mapped is not None:
+        return str(found.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(found), NETWORK_BITS), strict=False).network_address)

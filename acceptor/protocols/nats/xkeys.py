@@ -1,0 +1,43 @@
+"""xkeys: what one side seals the other opens, and nobody else, each by its own secret and the other's public key.
+
+    "xkv1", nonce (24 bytes), what NaCl's crypto_box makes of it (X25519, XSalsa20, Poly1305)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mq_shards.acceptor.protocols.nats import nkeys as nats_nkeys
+from nacl.exceptions import CryptoError
+from nacl.public import Box, PrivateKey, PublicKey
+
+VERSION: Final = b"xkv1"
+
+
+class XKey:
+    """
+    >>> one, other = XKey(), XKey()
+    >>> other.open(one.seal(b"hello", other.public), one.public), other.open(b"xkv1 or not", one.public)
+    (b'hello', None)
+    """
+
+    def __init__(self) -> None:
+        self._secret = PrivateKey.generate()
+        self.public: Final = nats_nkeys.encode(nats_nkeys.CURVE, bytes(self._secret.public_key))
+
+    def seal(self, content: bytes, to: str) -> bytes:
+        return VERSION + bytes(self._box(to).encrypt(content))
+
+    def open(self, sealed: bytes, by: str) -> bytes | None:
+        """None: it is none of theirs."""
+        if not sealed.startswith(VERSION):
+            return None
+        try:
+            return self._box(by).decrypt(sealed[len(VERSION) :])
+        except (CryptoError, ValueError):
+            return None
+
+    def _box(self, other: str) -> Box:
+        found = nats_nkeys.decode(other)
+        assert found is not None and found[0] == nats_nkeys.CURVE, other
+        return Box(self._secret, PublicKey(found[1]))
