@@ -96,10 +96,9 @@ static void tell(struct acceptor *a, const struct published *message) {
 static void tell_packed(struct acceptor *a, struct published message, const struct codec *codec, bool is_batch,
                         struct codec_bytes rest) {
     struct codec_bytes one = rest;
-    message.headers_tag = 0;
-    message.header_bytes = 0;
+    message.is_part = is_batch;
     for (uint32_t i = 0; i < PACKED_MAX_PARTS; i++) {
-        if (is_batch && !codec->next_packed(&rest, &one)) return;
+        if (is_batch && !codec->next_packed(&rest, &one, &message.said)) return;
         message.body = one.at;
         message.body_bytes = one.bytes;
         tell(a, &message);
@@ -123,6 +122,8 @@ static bool tell_one(struct acceptor *a, struct published message, const struct 
     const struct opening opening =
         codec != NULL ? codec->opens((struct codec_bytes){body, head.bytes}) : (struct opening){0};
     const struct codec_bytes packed = {body + head.bytes, bytes - head.bytes};
+    message.said = (struct codec_bytes){body, head.bytes};
+    message.said_tag = head.tag;
     if (opening.opens && opening.compression == 0) {
         tell_packed(a, message, codec, opening.is_batch, packed);
         return true;

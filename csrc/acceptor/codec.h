@@ -43,6 +43,11 @@ struct codec_question {
     size_t out_limit;
 };
 
+struct codec_bytes {
+    const uint8_t *at;
+    size_t bytes;
+};
+
 /* A message that another protocol has published to a topic. The body begins with `header_bytes` of headers. */
 struct published {
     const uint8_t *topic;
@@ -50,13 +55,13 @@ struct published {
     const uint8_t *body;
     size_t body_bytes, header_bytes;
     uint32_t headers_tag; /* enum headers_tag */
+    /* What was said in those, also where the body has been taken out of them: `is_part`, of one message of a batch. */
+    struct codec_bytes said;
+    uint32_t said_tag;
+    bool is_part;
 };
 
 /* What has to be done with a message that others have headers for, so that who does not know those gets what is in it. */
-struct codec_bytes {
-    const uint8_t *at;
-    size_t bytes;
-};
 struct opening {
     bool opens; /* else it is given as it is */
     bool is_batch;
@@ -162,11 +167,11 @@ struct codec {
     bool (*wants_topic)(struct acceptor *a, void *state, const uint8_t *name, size_t bytes);
     void (*topic_published)(struct acceptor *a, void *state, const struct published *message);
 
-    /* Of the headers that it writes (enum headers_tag; 0: none): what is in a message with such, and the next message of a batch;
-     * false: there is no more. See packed.h. */
+    /* Of the headers that it writes (enum headers_tag; 0: none): what is in a message with such, and the next message of a batch
+     * and what is said of it alone; false: there is no more. See packed.h. */
     uint32_t headers_tag;
     struct opening (*opens)(struct codec_bytes headers);
-    bool (*next_packed)(struct codec_bytes *rest, struct codec_bytes *out);
+    bool (*next_packed)(struct codec_bytes *rest, struct codec_bytes *out, struct codec_bytes *said);
 
     /* A piece of what it had to leave for this turn: see codec_left. */
     void (*go_on)(struct acceptor *a, void *state);

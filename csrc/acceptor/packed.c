@@ -73,11 +73,11 @@ static void give_back(struct acceptor *a, uint32_t worker, const struct message 
 static void say_all(struct acceptor *a, uint32_t worker, const struct message *message, const struct packed *p,
                     const struct codec *codec, struct codec_bytes rest) {
     uint64_t bytes = 0;
-    struct codec_bytes body;
+    struct codec_bytes body, said;
     for (uint32_t i = 0; i < p->run.first; i++)
-        if (!codec->next_packed(&rest, &body)) break;
+        if (!codec->next_packed(&rest, &body, &said)) break;
     for (uint32_t i = 0; i < p->run.count; i++) {
-        if (!codec->next_packed(&rest, &body)) body = (struct codec_bytes){0};
+        if (!codec->next_packed(&rest, &body, &said)) body = (struct codec_bytes){0};
         bytes += body.bytes;
         say(a, worker, message, message->id + (uint64_t)i * a->shards, body);
     }

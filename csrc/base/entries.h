@@ -10,14 +10,10 @@
 
 #include "base/decimal.h"
 #include "base/pulsar_entry.h"
+#include "base/text.h"
 
 /* Beyond, they are given as one attribute, as are those that cannot be told apart or are no text. */
 enum { HEADERS_MOST = 64 };
-
-struct text {
-    const uint8_t *at;
-    size_t bytes;
-};
 
 struct entry {
     struct text name, value;

@@ -109,7 +109,8 @@ enum message_kind {
                          OK + seq: its cursor | NOT_FOUND | NO_SPACE | INVALID */
     MSG_TXN_ACK, /* topic, consumer_number, id: a transaction's number, seq: finished by the consumer's channel, should it be committed;
                          body: what of its parts would be left, as bits; MSG_UPTO: and all before it
-                         -> OK | FULL: it is finished, or in another transaction | NOT_FOUND | NO_SPACE */
+                         -> OK | NONE: it is finished | FULL, seq: it is in another transaction, or another has acknowledged all
+                         up to that one | NOT_FOUND | NO_SPACE */
     MSG_TXN_END, /* topic, id: a transaction's number, commit: 1: what was published and acknowledged in it counts; 0: it never
                          does -> OK, also when there is no such transaction | NO_SPACE: ask again */
     MSG_TXN_LIST, /* -> OK + body: of each transaction of each topic a struct transaction_figures and the topic's name */
@@ -348,6 +349,7 @@ struct message {
         uint32_t change;          /* CHANGE */
         uint32_t with_consumers;  /* CATALOG */
         uint32_t consumer_number; /* SUBSCRIBE, UNSUBSCRIBE */
+        uint32_t policy;          /* the reply to a SUBSCRIBE that is refused: enum policy of those that are there */
         uint32_t attempts;        /* DELIVER */
         uint32_t refused;         /* REFUSED */
         uint32_t active;          /* ACTIVE, ATTACHED */

@@ -318,7 +318,10 @@ static enum outcome acknowledge_before(struct worker *w, uint32_t consumer, cons
     uint32_t other = s->upto && s->upto != m->id + 1 ? transaction_find(w, s->topic, s->upto - 1) : 0;
     /* Only one at a time moves a channel on as a whole. */
     if (other && transaction_at(&w->transactions, other)->state == TRANSACTION_OPEN) *status = STATUS_FULL;
-    if (*status == STATUS_OK) s->upto = m->id + 1;
+    if (*status == STATUS_OK) {
+        s->upto = m->id + 1;
+        s->upto_seq = m->seq;
+    }
     uint32_t most = w->piece / 4;
     enum outcome outcome = acknowledge_list(w, c->inflight_first, end, m->id, &most, status);
     return outcome == DONE ? acknowledge_list(w, s->again_first, end, m->id, &most, status) : outcome;
@@ -331,7 +334,7 @@ static enum outcome acknowledge_one(struct worker *w, uint32_t consumer, const s
     const struct record *r = message_head(w, t, m->seq);
     uint32_t delivery = r ? delivery_find(w, consumer_at(&w->subscriptions, consumer)->subscription, r->id) : 0;
     struct parts_left left = {.words = m->body_bytes / (uint32_t)sizeof *left.bits};
-    if (!delivery) *status = STATUS_FULL;
+    if (!delivery) *status = STATUS_NONE;
     if (*status != STATUS_OK) return DONE;
     memcpy(left.bits, m + 1, m->body_bytes);
     if (m->flags & MSG_UPTO) return acknowledge_rest(w, delivery, m->id, &left, status);
@@ -349,8 +352,11 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
     if (status == STATUS_OK && m->flags & MSG_UPTO) outcome = acknowledge_before(w, consumer, m, &status);
     if (outcome == DONE && status == STATUS_OK && (m->body_bytes || !(m->flags & MSG_UPTO)))
         outcome = acknowledge_one(w, consumer, m, &status);
-    if (outcome == DONE) request_done(w, client, m, status);
-    return outcome;
+    if (outcome != DONE) return outcome;
+    struct message a = request_answer_of(w, client, m, status);
+    if (status == STATUS_FULL) a.seq = s->upto_seq;
+    request_send(w, client, &a, NULL, 0);
+    return DONE;
 }
 
 /* --- a message that moves ----------------------------------------------------------------------------------------- */
@@ -416,7 +422,11 @@ void replay_pending(struct worker *w, struct shard *s, uint32_t topic, const str
     uint32_t there = find(w, transaction, (uint32_t)r->id, r->seq, &left);
     const struct parts_left *some = r->flags & PENDING_PARTS ? &left : NULL;
     bool upto = (r->flags & PENDING_UPTO) != 0;
-    if (upto) subscription_at(&w->subscriptions, s->subscriptions[r->id])->upto = txn + 1;
+    if (upto) {
+        struct subscription *channel = subscription_at(&w->subscriptions, s->subscriptions[r->id]);
+        if (channel->upto != txn + 1 || channel->upto_seq < r->seq) channel->upto_seq = r->seq;
+        channel->upto = txn + 1;
+    }
     shard_count_in(s, position);
     if (there) { /* it has moved, or was delivered anew since its channel was moved back */
         struct acknowledgement *a = at(w, there);

@@ -214,12 +214,16 @@ static void answer(struct worker *w, uint32_t client, const struct message *m, u
     request_send(w, client, &a, NULL, 0);
 }
 
-static void refuse(struct worker *w, uint32_t client, const struct message *m, uint32_t why, uint32_t in_the_way) {
+/* The name of who is there instead, and the last epoch. */
+static void refuse(struct worker *w, uint32_t client, uint32_t topic, const struct message *m, uint32_t why,
+                   uint32_t in_the_way) {
     struct message a = request_answer_of(w, client, m, STATUS_FULL);
-    const struct client *c = client_at(&w->clients, in_the_way ? at(w, in_the_way)->client : client);
+    const struct attached *other = in_the_way ? at(w, in_the_way) : NULL;
+    const struct client *c = client_at(&w->clients, other ? other->client : client);
     a.id = (uint64_t)c->acceptor << 32 | c->conn;
     a.refusal = why;
-    request_send(w, client, &a, NULL, 0);
+    a.seq = topic_at(&w->topics, topic)->epochs - 1;
+    request_send(w, client, &a, other ? other->name : NULL, other ? other->name_bytes : 0);
 }
 
 /* The topic retains, and there is room to say that it has another epoch. */
@@ -246,7 +250,7 @@ enum outcome attach(struct worker *w, uint32_t client, uint32_t topic, const str
     struct topic *t = topic_at(&w->topics, topic);
     uint32_t why = status == STATUS_OK ? refusal(w, client, topic, &wish, &in_the_way) : 0;
     if (why) {
-        refuse(w, client, m, why, in_the_way);
+        refuse(w, client, topic, m, why, in_the_way);
         return DONE;
     }
     uint32_t same = map_find(&w->attachments.by_name, wish.place);

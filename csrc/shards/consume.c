@@ -116,6 +116,7 @@ enum outcome subscribe(struct worker *w, uint32_t client, uint32_t topic, const 
     }
     struct message a = request_answer_of(w, client, m, status);
     a.id = status == STATUS_FULL && subscription ? somebody_of(w, subscription) : m->id;
+    if (status == STATUS_FULL && subscription) a.policy = subscription_at(&w->subscriptions, subscription)->policy;
     if (status == STATUS_OK) {
         a.seq = subscription_at(&w->subscriptions, subscription)->cursor;
         a.incarnation = topic_at(&w->topics, topic)->incarnation;

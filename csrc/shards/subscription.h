@@ -81,6 +81,7 @@ struct subscription {
     uint64_t read_back;                               /* as its topic's */
     uint64_t view_last; /* of one, if it is known: the seq of the last message in it; NO_PLACE: none is */
     uint64_t upto;      /* 1 + the number of the transaction that acknowledged all up to a message last; 0: none has */
+    uint64_t upto_seq;  /* ... and up to which */
 };
 
 struct consumer {

@@ -47,7 +47,11 @@ Changed = Callable[[str, list[str], list[str]], None]
 
 
 class Control:
-    def __init__(self, store: Store, core: Core, clients: Clients, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: Store, core: Core, clients: Clients, now_s: Callable[[], float] = time.time, address: str = ""
+    ) -> None:
+        """`address`: by which clients are told what broker this is."""
+        self._address: Final = address
         self.store: Final = store
         self.core: Final = core
         self.clients: Final = clients
@@ -110,17 +114,26 @@ class Control:
         await self.store.settled()
         return 0 if topic is None else topic.partitions
 
+    def may_make(self, name: TopicName) -> bool:
+        """Who uses a topic that is not there makes it."""
+        namespace = self.store.catalog.namespaces.get(name.namespace)
+        if namespace is None:
+            return False
+        return policies_module.auto_creation(namespace.policies)[0] and not self._beyond(namespace, name)
+
     async def open(self, name: TopicName, *, create: bool, asked: Json | None = None) -> Json:
         """The topic exists then. For a producer or a consumer `asked` says what it is to be."""
         namespace = self.store.catalog.namespaces.get(name.namespace)
         self.store.check()
         if namespace is None:
-            raise RefusedError(404, "ServiceNotReady", f"Policies not found for {name.namespace} namespace")
-        self._check_partition(namespace, name)
-        if self._made(name) is None and not await self.exists(name):
-            allowed, _ = policies_module.auto_creation(namespace.policies)
-            if not create or not allowed:
-                raise not_found(f"Topic {name} does not exist")
+            bundle = f"Namespace bundle ({name.namespace}/0x00000000_0xffffffff) for topic ({name})"
+            why = f"{bundle} not served by this instance:{self._address}. Please redo the lookup."
+            raise RefusedError(404, "ServiceNotReady", why)
+        if not await self.exists(name):
+            consumes = asked is not None and asked["action"] == "consume"
+            why = f"Topic {name} does not exist" if consumes else f"Topic not found {name}"
+            if not create or not self.may_make(name):
+                raise not_found(why)
             if self._made(name) is None:
                 await self.create(name, 0)
         await self.store.settled()
@@ -146,11 +159,10 @@ class Control:
         return topic.policies if topic is not None else {}
 
     @staticmethod
-    def _check_partition(namespace: Namespace, name: TopicName) -> None:
+    def _beyond(namespace: Namespace, name: TopicName) -> bool:
+        """It would be a partition of a topic that has fewer."""
         base = namespace.topics.get(str(name.base))
-        if name.partition >= 0 and base is not None and 0 < base.partitions <= name.partition:
-            reason = f"Illegal topic partition name {name} with max allowed {base.partitions} partitions"
-            raise not_found(reason)
+        return name.partition >= 0 and base is not None and 0 < base.partitions <= name.partition
 
     # --- topics -----------------------------------------------------------------------------------------------------
 

@@ -23,6 +23,9 @@ from mq_shards.gateway.pulsar.watches import Watches, matcher
 LOOK_NS: Final = 6_000_000_000
 MODES: Final = ("PERSISTENT", "NON_PERSISTENT", "ALL")
 
+UNLIKE_OTHERS: Final = 409  # a schema that is one, but does not fit
+_INCOMPATIBLE: Final = "org.apache.pulsar.broker.service.schema.exceptions.IncompatibleSchemaException"
+
 Answer = Callable[[int, Json], Awaitable[Json]]
 
 
@@ -115,8 +118,14 @@ class Questions:
         name = self._control.name(asked["topic"])
         if not self._roles.may_with_topic(_who(asked), name, "LOOKUP"):
             raise _unauthorized("Client is not authorized to Get Partition Metadata")
-        partitions = await self._control.partitions(name, create=bool(asked["create"]))
-        return {"partitions": partitions, "exists": partitions > 0 or await self._control.exists(name)}
+        create = bool(asked["create"])
+        if not create and name.namespace not in self._control.store.catalog.namespaces:
+            raise not_found("")
+        partitions = await self._control.partitions(name, create=create)
+        exists = partitions > 0 or await self._control.exists(name)
+        if not exists and not (create and self._control.may_make(name)):
+            raise not_found("")  # a real broker says no more
+        return {"partitions": partitions, "exists": exists}
 
     async def _open(self, acceptor: int, asked: Json) -> Json:
         name = self._control.name(asked["topic"])
@@ -173,6 +182,10 @@ class Questions:
         namespace, pattern = asked["namespace"], asked["pattern"]
         if not self._roles.may_in_namespace(_who(asked), namespace, "GET_TOPICS"):
             raise _unauthorized("Proxy Client is not authorized to watchTopicList")  # so said of all clients
+        try:
+            matcher(pattern)
+        except RefusedError as error:
+            raise RefusedError(error.status, "InvalidTopicName", f"Invalid topics pattern: {error.reason}") from None
         names = await self._names(namespace, "PERSISTENT", pattern)
         self._watches.watch(acceptor, int(asked["watcher"]), namespace, pattern, names)
         found = topics_hash(names)
@@ -192,7 +205,7 @@ class Questions:
     async def _get_schema(self, acceptor: int, asked: Json) -> Json:
         name = self._control.name(asked["topic"])
         self._check_schema(asked, name)
-        self._control.namespace(name.namespace)
+        self._control.store.check()
         await self._control.store.settled()
         catalog, version = self._control.store.catalog, asked.get("version")
         if version is None:
@@ -200,7 +213,7 @@ class Questions:
         else:
             schema = next((s for s in catalog.schemas.get(str(name.base), []) if s.version == version), None)
         if schema is None or schema.is_deleted:
-            raise not_found("Topic not found or no-schema")
+            raise not_found(f"Topic not found or no-schema {name}")
         return {
             "version": schema.version, "type": schema.type, "name": schema.name or name.base.local,
             "data": schema.data, "properties": schema.properties,
@@ -214,10 +227,17 @@ class Questions:
             asked.get("user", ""), asked.get("name", ""),
         )  # fmt: skip
         if asked.get("consumer"):
-            version = await self._control.consumer_schema(name, new, idle=bool(asked.get("idle")))
-        else:
-            version = await self._control.put_schema(name, new)
-        return {"version": version}
+            return {"version": await self._control.consumer_schema(name, new, idle=bool(asked.get("idle")))}
+        self._control.store.check()
+        if name.namespace not in self._control.store.catalog.namespaces or not await self._control.exists(name):
+            raise not_found(f"Topic not found {name}")
+        try:
+            return {"version": await self._control.put_schema(name, new)}
+        except RefusedError as error:
+            if error.status != UNLIKE_OTHERS:
+                raise
+            why = f"{_INCOMPATIBLE}: {error.reason}"  # a real broker's exception, and its cause
+            raise RefusedError(error.status, error.error, f"{why} caused by {why}") from None
 
 
 def _who(asked: Json) -> Who:

@@ -61,11 +61,11 @@ class PulsarService:
     ) -> None:
         self._store = Store(data_dir)
         self._watches = Watches(calls)
-        control = Control(self._store, Core(engine, workers), Clients(calls))
+        urls = urls_of(addresses)
+        control = Control(self._store, Core(engine, workers), Clients(calls), address=urls.broker_id)
         roles = Roles(settings, lambda: self._store.catalog, lambda: access.users if access.on else None)
         self._coordinator = Coordinator(control)
         Questions(control, calls, self._watches, roles, self._coordinator)
-        urls = urls_of(addresses)
         self._compaction = Compaction(control.core)
         figures = PulsarMetrics(control.clients, metrics.most_topics)
         self._upkeep = Upkeep(control, self._compaction, settings["policies-interval"] / SECOND_NS, time.monotonic)

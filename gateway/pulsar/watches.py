@@ -90,6 +90,12 @@ class Watches:
             self._calls.ends[acceptor].tell("pulsar.watched", orjson.dumps(said))
 
 
+def _text(error: Exception) -> str:
+    """The library says it in bytes."""
+    why = error.args[0] if error.args else ""
+    return why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+
+
 def matcher(pattern: str) -> Callable[[str], bool]:
     """Of whole names: RE2, on what follows the domain, of a partitioned topic's name without its partition."""
     import re2
@@ -100,7 +106,7 @@ def matcher(pattern: str) -> Callable[[str], bool]:
             raise RefusedError(412, "MetadataError", f"a pattern has {MAX_PATTERN_BYTES} bytes at most")
         compiled = re2.compile(rest if found else pattern)
     except re2.error as error:
-        raise RefusedError(412, "MetadataError", f"the pattern cannot be read: {error}") from None
+        raise RefusedError(412, "MetadataError", f"the pattern cannot be read: {_text(error)}") from None
 
     def matches(name: str) -> bool:
         try:

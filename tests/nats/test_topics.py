@@ -163,7 +163,7 @@ def test_what_pulsars_producers_send_reaches_who_listens(broker: Broker) -> None
         producer.connect()
         producer.producer("persistent://public/default/jobs.pulsar")
         for n in range(300):
-            producer.send(b"%d" % n, sequence=n, properties=[{"key": "a", "value": "b"}])
+            producer.send(b"%d" % n, sequence=n)
         # What is not stored reaches nobody.
         producer.raw(pulsar.send_frame(1, 300, pulsar.entry_of(pulsar.metadata(), b"damaged", checksum=1)))
         producer.send(b"last", sequence=301)

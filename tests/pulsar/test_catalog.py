@@ -186,7 +186,7 @@ def test_a_namespace_says_how_topics_are_made(run: Run) -> None:
         await side.control.set_policies("public/default", {"autoTopicCreationOverride": override})
         told = side.calls.told.pop()
         assert (told[0], told[1]["namespace"]) == ("pulsar.policies", "public/default")
-        assert await side.ask("partitions", topic=T + "new", create=False) == {"partitions": 0, "exists": False}
+        assert (await side.ask("partitions", topic=T + "new", create=False))["error"] == "TopicNotFound"
         asked = [side.ask("partitions", topic=T + "new", create=True) for _ in range(3)]
         assert await asyncio.gather(*asked) == [{"partitions": 2, "exists": True}] * 3
         override["allowAutoTopicCreation"] = False
@@ -240,7 +240,9 @@ def test_a_watcher_is_told_of_what_matches_and_of_nothing_else(run: Run) -> None
 def test_schemas_have_versions_and_must_fit_those_before(run: Run) -> None:
     async def test(side: Side) -> None:
         topic = T + "s"
+        assert (await side.ask("put-schema", topic=topic, **schema(A)))["error"] == "TopicNotFound"
         await side.ask("open", topic=topic, create=True)
+        await side.ask("open", topic=T + "s-partition-1", create=True)
         assert (await side.ask("get-schema", topic=topic))["error"] == "TopicNotFound"
         assert await side.ask("put-schema", topic=topic, **schema(A)) == {"version": 0}
         assert await side.ask("put-schema", topic=topic, **schema(A)) == {"version": 0}, "the same"
@@ -290,6 +292,7 @@ def test_a_consumer_brings_the_first_schema_only_to_a_topic_that_nobody_uses(run
 def test_each_strategy_lets_in_what_it_should(run: Run, strategy: str, old: str, new: str, fits: bool) -> None:
     async def test(side: Side) -> None:
         await side.control.set_policies("public/default", {"schema_compatibility_strategy": strategy})
+        await side.control.create_new(topic_name(T + "s"), 0)
         assert await side.ask("put-schema", topic=T + "s", **schema(old)) == {"version": 0}
         assert ("version" in await side.ask("put-schema", topic=T + "s", **schema(new))) == fits
 

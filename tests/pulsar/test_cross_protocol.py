@@ -8,7 +8,7 @@ import zlib
 
 from tests.nsq import wire as nsq
 from tests.pulsar.servers import PulsarServer, running
-from tests.pulsar.wire import Wire, batch_of, entry_of, metadata, metadata_of, payload_of, send_frame
+from tests.pulsar.wire import Wire, batch_of, batch_with, entry_of, metadata, metadata_of, payload_of, send_frame
 from tests.servers import free_port
 
 
@@ -131,3 +131,65 @@ def test_who_listens_on_nats_hears_each_message_of_a_batch_in_order() -> None:
         assert heard[: len(expected)] == expected
         assert heard[-2:] == [b"x", b"y"]
         assert len(heard) == len(expected) + 3 and heard[-3].endswith(b"broken"), "what cannot be opened is as it is"
+
+
+def heard_on_nats(listener: socket.socket, count: int) -> list[tuple[list[bytes], bytes]]:
+    """Lines of headers, and payload."""
+    said, heard = b"", []
+    while len(heard) < count:
+        said += listener.recv(1 << 16)
+        while b"\r\n" in said and len(heard) < count:
+            line, _, rest = said.partition(b"\r\n")
+            words = line.split()
+            if words[0] not in (b"MSG", b"HMSG"):
+                said = rest
+                continue
+            size, head = int(words[-1]), int(words[-2]) if words[0] == b"HMSG" else 0
+            if len(rest) < size + 2:
+                break
+            heard.append((rest[:head].split(b"\r\n")[:-2], rest[head:size]))
+            said = rest[size + 2 :]
+    return heard
+
+
+def test_who_listens_on_nats_hears_properties_keys_and_times_as_headers() -> None:
+    """Each message of a batch its own; who knows no headers, the payload alone."""
+    port = free_port()
+    with (
+        running(listen=[f"nats://127.0.0.1:{port}"], settings=["nats.topics=bound.>"]) as server,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as listener,
+        socket.create_connection(("127.0.0.1", port), timeout=60) as old,
+        Wire(server.port).connect() as wire,
+    ):
+        for one, options in ((listener, b'{"headers":true}'), (old, b"{}")):
+            one.sendall(b"CONNECT " + options + b"\r\nSUB bound.t 1\r\nPING\r\n")
+            said = b""
+            while not said.endswith(b"PONG\r\n"):
+                said += one.recv(1 << 16)
+        wire.producer("bound.t")
+        said_of = {"properties": [{"key": "trace", "value": "a b"}, {"key": "key", "value": "of the client"}]}
+        wire.send(b"alone", sequence=0, partition_key="k", event_time=5, ordering_key=b"o", **said_of)
+        odd = [{"key": "two\r\nlines", "value": "x"}, {"key": "x", "value": "a\r\nb"}, {"key": "", "value": "nameless"}]
+        wire.send(b"odd", sequence=1, properties=[*odd, {"key": "good", "value": ""}])
+        wire.send(b"none of them", sequence=2, properties=odd)
+        batch = batch_with((b"1", said_of), (b"2", {}), (b"3", {"partition_key": "z", "event_time": 7}))
+        packed = zlib.compress(batch)
+        for sequence, (more, payload) in enumerate((({}, batch), ({"compression": 2}, packed)), 3):
+            head = metadata(
+                sequence_id=sequence, num_messages_in_batch=3, uncompressed_size=len(batch),
+                properties=[{"key": "of", "value": "the batch"}], **more,
+            )  # fmt: skip
+            wire.raw(send_frame(1, sequence, entry_of(head, payload)))
+        version, ours = b"NATS/1.0", [b"trace: a b", b"property.key: of the client"]
+        of_batch = [
+            ([version, b"trace: a b", b"key: of the client"], b"1"), ([], b"2"),
+            ([version, b"key: z", b"event_time_ms: 7"], b"3"),
+        ]  # fmt: skip
+        expected = [
+            ([version, b"key: k", b"event_time_ms: 5", b"ordering_key: o", *ours], b"alone"),
+            ([version, b"good: "], b"odd"), ([], b"none of them"), *of_batch, *of_batch,
+        ]  # fmt: skip
+        assert [(sorted(head), body) for head, body in heard_on_nats(listener, 9)] == [
+            (sorted(head), body) for head, body in expected
+        ]
+        assert heard_on_nats(old, 9) == [([], body) for _, body in expected]

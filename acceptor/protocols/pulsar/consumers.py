@@ -3,10 +3,11 @@ GET_LAST_MESSAGE_ID. What is said of messages (FLOW, ACK, REDELIVER) is C's."""
 
 from __future__ import annotations
 
+import itertools
 import struct
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -39,6 +40,7 @@ EXCLUSIVE: Final = 0
 SHARED: Final = 1
 FAILOVER: Final = 2
 KEY_SHARED: Final = 3
+KINDS: Final = ("Exclusive", "Shared", "Failover", "Key_Shared")
 POLICIES: Final = (lib.POLICY_EXCLUSIVE, lib.POLICY_TURNS, lib.POLICY_FAILOVER, lib.POLICY_KEY)
 STICKY: Final = 1
 EARLIEST: Final = 1  # InitialPosition
@@ -225,7 +227,7 @@ class Consumers:
                 acceptor, conn, lambda alive: self._subscribe(request, consumer.topic, start, may_look=not alive)
             )
             return
-        code, text = _refusal(answer.status, consumer)
+        code, text = _refusal(answer.status, consumer, answer.pri)
         request.fail(code, text)
 
     def _limit(self, client: Client, consumer: Consumer) -> None:
@@ -422,22 +424,42 @@ def _check(body: Message) -> None:
         ranges = body.keySharedMeta.hashRanges
         if not ranges:
             raise PulsarError(CONSUMER_ASSIGN_ERROR, "Ranges for KeyShared policy must not be empty.")
-        for each in ranges:
-            if not 0 <= each.start <= each.end < lib.KEY_SLOTS:
-                raise PulsarError(CONSUMER_ASSIGN_ERROR, "Invalid hash range")
+        _check_ranges([(each.start, each.end) for each in ranges])
         if len(ranges) > lib.KEY_MAX_RANGES:
             raise PulsarError(NOT_ALLOWED, f"More than {lib.KEY_MAX_RANGES} hash ranges")
 
 
-def _refusal(status: int, consumer: Consumer) -> tuple[int, str]:
+def _check_ranges(ranges: Sequence[tuple[int, int]]) -> None:
+    """Raises PulsarError."""
+    for first, last in ranges:
+        if first > last:
+            raise PulsarError(CONSUMER_ASSIGN_ERROR, f"Fixed hash range start > end for range: [{first},{last}]")
+        if not 0 <= first <= last < lib.KEY_SLOTS:
+            raise PulsarError(CONSUMER_ASSIGN_ERROR, "Invalid hash range")
+    ordered = sorted(ranges)
+    for one, other in itertools.pairwise(ordered):
+        if other[0] <= one[1]:
+            both = f"[{one[0]},{one[1]}] overlaps with [{other[0]},{other[1]}]"
+            raise PulsarError(CONSUMER_ASSIGN_ERROR, f"Consumer's own ranges conflict: {both}")
+
+
+def _refusal(status: int, consumer: Consumer, policy: int) -> tuple[int, str]:
+    """`policy`: of those that are there."""
     if status == engine.FULL:
-        if consumer.kind == EXCLUSIVE:
+        active, wanted = POLICIES.index(policy), consumer.kind
+        if active == wanted == EXCLUSIVE:
             return CONSUMER_BUSY, "Exclusive consumer is already connected"
-        return CONSUMER_BUSY, "Subscription is of different type"
-    if status == lib.STATUS_INVALID and consumer.kind == KEY_SHARED:
-        return CONSUMER_ASSIGN_ERROR, "Range conflict with another consumer"
+        there, new = f"type of '{KINDS[active]}'", f"type '{KINDS[wanted]}'"
+        if active == wanted:  # its slots are shared out, or named by each
+            modes = ("AUTO_SPLIT", "STICKY") if consumer.ranges else ("STICKY", "AUTO_SPLIT")
+            there, new = f"key_shared mode of '{modes[0]}'", f"key_shared mode '{modes[1]}'"
+        why = f"Active subscription {there} is different than the connecting consumer's {new}."
+        return CONSUMER_BUSY, f"Subscription is of different type. {why}"
+    if status == lib.STATUS_INVALID and consumer.kind == KEY_SHARED and consumer.ranges:
+        return CONSUMER_ASSIGN_ERROR, "Range conflict with consumer of this subscription"
     if status == lib.STATUS_INVALID:
-        return NOT_ALLOWED, "Durable subscription with the same name already exists, or the other way round"
+        there = "NonDurable" if consumer.durable else "Durable"
+        return NOT_ALLOWED, f"{there} subscription with the same name already exists."
     if status == engine.NOT_FOUND:
         return TOPIC_NOT_FOUND, "Topic does not exist"
     return SERVICE_NOT_READY, "The subscription could not be made"

@@ -70,11 +70,19 @@ def topic_name(text: str) -> TopicName:
     domain, found, rest = text.partition("://")
     if not found:
         domain, rest = PERSISTENT, text
-        if text.count("/") == 0:
+        words = sum(bool(word) for word in text.split("/"))
+        if words not in (1, 3):
+            form = "it should be in the format of <tenant>/<namespace>/<topic> or <topic>"
+            raise PulsarNameError(f"Invalid short topic name '{text}', {form}")
+        if words == 1:
             rest = f"{DEFAULT_NAMESPACE}/{text}"
+    if domain not in (PERSISTENT, NON_PERSISTENT):
+        raise PulsarNameError(f"Invalid topic domain: '{domain}'")
     parts = rest.split("/", 2)
-    if domain not in (PERSISTENT, NON_PERSISTENT) or len(parts) != 3 or not parts[2] or parts[2].startswith("/"):
+    if len(parts) != 3 or parts[2].startswith("/"):
         raise PulsarNameError(f"Invalid topic name: {text}")
+    if not parts[2]:
+        raise PulsarNameError(f"Invalid topic name: {text}. Topic local name must not be blank.")
     check_namespace(f"{parts[0]}/{parts[1]}")
     name = TopicName(domain, *parts)
     if len(name.core.encode()) > MAX_NAME_BYTES:

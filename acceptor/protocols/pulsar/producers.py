@@ -37,6 +37,9 @@ _ATTACH: Final = struct.Struct("=IIQQ")
 _OPEN: Final = struct.Struct("=QQII")  # and its rate
 
 
+# What a real broker's exceptions begin with, which clients are shown.
+_EXCEPTION: Final = "org.apache.pulsar.broker.service.BrokerServiceException$"
+
 TermsOf = Callable[[TopicName], Terms]
 
 
@@ -112,7 +115,8 @@ class Producers:
         else:
             self._drop(client, producer)
             if answer.status == lib.STATUS_TERMINATED:
-                request.fail(TOPIC_TERMINATED, "Topic was already terminated")
+                why = f"{_EXCEPTION}TopicTerminatedException: Topic was already terminated"
+                request.fail(TOPIC_TERMINATED, why)
             else:
                 request.fail(SERVICE_NOT_READY, "The topic could not be made")
 
@@ -149,23 +153,32 @@ class Producers:
                 acceptor, conn, lambda alive: self._attach(request, producer, may_look=not alive)
             )  # fmt: skip
             return
-        self._refuse(request, producer, answer.pri)
+        self._refuse(request, producer, answer)
 
-    def _refuse(self, request: Request, producer: Producer, why: int) -> None:
+    def _refuse(self, request: Request, producer: Producer, answer: Answer) -> None:
         if request.client.producers.get(producer.id) is not producer:
             request.done()
             return
         self._drop(request.client, producer)
+        why, there = answer.pri, f"Topic has an existing exclusive producer: {answer.body.decode(errors='replace')}"
         if why == lib.ATTACH_NAME_TAKEN:
-            request.fail(PRODUCER_BUSY, f"Producer with name '{producer.name}' is already connected to topic")
+            taken = f"Producer with name '{producer.name}' is already connected to topic '{producer.topic}'"
+            request.fail(PRODUCER_BUSY, f"{_EXCEPTION}NamingException: {taken}")
         elif why == lib.ATTACH_OUTDATED:
-            request.fail(PRODUCER_FENCED, "The topic's epoch is higher")
+            epochs = f"Current epoch: {answer.seq}, Producer epoch: {request.body.topic_epoch}"
+            self._fail(request, PRODUCER_FENCED, f"Topic epoch has already moved. {epochs}")
         elif producer.mode == SHARED:
-            request.fail(PRODUCER_BUSY, "Topic has an existing exclusive producer")
+            self._fail(request, PRODUCER_BUSY, there)
         elif why == lib.ATTACH_EXCLUDED:
-            request.fail(PRODUCER_FENCED, "Topic has an existing exclusive producer")
+            self._fail(request, PRODUCER_FENCED, there)
         else:
-            request.fail(PRODUCER_FENCED, "Topic has existing shared producers")
+            self._fail(request, PRODUCER_FENCED, "Topic has existing shared producers")
+
+    @staticmethod
+    def _fail(request: Request, code: int, text: str) -> None:
+        """As a real broker words it."""
+        kind = "ProducerBusyException" if code == PRODUCER_BUSY else "ProducerFencedException"
+        request.fail(code, f"{_EXCEPTION}{kind}: {text}")
 
     def _wait(self, request: Request, producer: Producer) -> None:
         client = request.client
@@ -219,7 +232,7 @@ class Producers:
             return
         waiting = self._forget(client, producer)
         if waiting is not None and not closing:
-            waiting.fail(PRODUCER_FENCED, "Fenced by a new exclusive producer")
+            self._fail(waiting, PRODUCER_FENCED, "Fenced out")
         asked = self._desk.ask(client, lib.MSG_DETACH, producer.topic, detached, pri=producer.number)
         if not asked:
             detached()

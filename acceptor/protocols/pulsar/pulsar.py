@@ -320,11 +320,14 @@ class Pulsar(Protocol):
         try:
             return topic_name(request.body.topic)
         except PulsarNameError as error:
-            self._refuse(request, INVALID_TOPIC_NAME, str(error))
+            self._refuse_name(request, str(error))
             return None
 
-    def _refuse(self, request: Request, code: int, text: str) -> None:
+    def _refuse_name(self, request: Request, text: str) -> None:
+        code = INVALID_TOPIC_NAME
         name = request.body.DESCRIPTOR.name
+        if name not in ("GetSchema", "GetOrCreateSchema"):
+            text = f"Invalid topic name: {text}"
         if name == "Lookup":
             request.reply("lookupTopicResponse", response=2, error=code, message=text)
         elif name == "PartitionMetadata":

@@ -32,6 +32,7 @@ COMMIT: Final = 0  # TxnAction
 CUMULATIVE: Final = 1  # AckType
 # A coordinator that died is there again soon, and an end is answered when all workers have done it; clients wait 30 s.
 PATIENCE_NS: Final = 20 * SECOND_NS
+_CONFLICT: Final = "org.apache.pulsar.transaction.common.exception.TransactionConflictException"
 MAX_IDS: Final = 1000  # of one ACK
 MAX_UNENDED: Final = 1000  # transactions of a connection whose end it was not told
 MAX_WORDS: Final = 16  # PARTS_MAX_WORDS, csrc/ringbuf/message.h
@@ -49,6 +50,20 @@ class _Wanted:
     seq: int
     bits: bytes = b""
     upto: bool = False
+
+
+def _conflict(request: Request, consumer: Consumer, wanted: _Wanted, answer: Answer) -> str:
+    """As a real broker words it."""
+    where = f"[{consumer.topic}][{consumer.subscription}] Transaction:(0,{request.body.txnid_least_bits})"
+    place = f"{consumer.ledger}:{wanted.seq}"
+    if wanted.upto and answer.status == engine.FULL:
+        now = f"{consumer.ledger}:{answer.seq}"
+        why = f"try to cumulative batch ack position: {place} within range of current currentPosition: {now}"
+    else:
+        state = "already acked before." if answer.status == engine.NONE else "in pending ack status."
+        words = [word for (word,) in struct.iter_unpack("=q", wanted.bits)]
+        why = f"try to ack message:{place} (ackSet is {words or 'null'}) {state}"
+    return f"{_CONFLICT}: {where} {why}"
 
 
 class Transactions:
@@ -157,8 +172,8 @@ class Transactions:
         def heard(answer: Answer) -> None:
             if answer.status == engine.OK:
                 self._next(request, client, consumer, wanted)
-            elif answer.status == engine.FULL:
-                self._answer(request, TRANSACTION_CONFLICT, "The message is acknowledged, or in another transaction")
+            elif answer.status in (engine.FULL, engine.NONE):
+                self._answer(request, TRANSACTION_CONFLICT, _conflict(request, consumer, one, answer))
             elif answer.status == engine.NOT_FOUND:
                 self._answer(request, NOT_ALLOWED, "A reader acknowledges nothing")
             else:

@@ -34,6 +34,7 @@
 #include "acceptor/engine.h"
 #include "acceptor/protocols/nats/nats_permissions.h"
 #include "base/subjects.h"
+#include "base/text.h"
 
 enum {
     NATS_MAX_ACCOUNTS = 1 << 16,
@@ -290,11 +291,6 @@ static inline bool nats_is(const struct connection *c, enum nats_flag flag) {
 static inline struct nats_account *nats_account_of(const struct acceptor *a, const struct connection *c) {
     return &nats_server_of(a, c)->accounts[nats_of(c)->account];
 }
-
-struct text {
-    const uint8_t *at;
-    size_t bytes;
-};
 
 /* A message on its way. The payload begins with `header_bytes` of headers. */
 struct nats_message {

@@ -174,15 +174,11 @@ bool nats_may_keep_routed(struct acceptor *a, struct connection *c, const struct
 static const uint8_t *with_headers(struct nats_server *server, const struct nats_message *m, size_t *bytes) {
     struct headers head = {.bytes = (uint32_t)m->header_bytes, .tag = HEADERS_NATS};
     *bytes = sizeof head + m->payload_bytes;
-    if (server->kept_room < *bytes) {
-        uint8_t *larger = realloc(server->kept, *bytes);
-        if (larger == NULL) return NULL;
-        server->kept = larger;
-        server->kept_room = *bytes;
-    }
-    memcpy(server->kept, &head, sizeof head);
-    memcpy(server->kept + sizeof head, m->payload, m->payload_bytes);
-    return server->kept;
+    uint8_t *room = nats_kept_room(server, *bytes);
+    if (room == NULL) return NULL;
+    memcpy(room, &head, sizeof head);
+    memcpy(room + sizeof head, m->payload, m->payload_bytes);
+    return room;
 }
 
 /* Whom to tell, in the slot of what was asked; false when memory is short. */
@@ -272,14 +268,10 @@ bool nats_wants_topic(struct acceptor *a, void *state, const uint8_t *name, size
     return nats_is_bound(state, (struct text){name, bytes});
 }
 
-/* Headers of others mean nothing here. */
 void nats_topic_published(struct acceptor *a, void *state, const struct published *message) {
     struct nats_server *server = state;
-    size_t left_out = message->headers_tag == HEADERS_NATS ? 0 : message->header_bytes;
     struct nats_message m = {.subject = {message->topic, message->topic_bytes}};
-    m.payload = message->body + left_out;
-    m.payload_bytes = message->body_bytes - left_out;
-    m.header_bytes = message->header_bytes - left_out;
+    nats_put_body(server, message, &m);
     uint8_t size[DECIMAL_MAX_BYTES], header_size[DECIMAL_MAX_BYTES];
     m.size = (struct text){size, (size_t)(decimal_put(size, m.payload_bytes) - size)};
     m.header_size = (struct text){header_size, (size_t)(decimal_put(header_size, m.header_bytes) - header_size)};

@@ -38,4 +38,9 @@ void nats_not_kept_routed(struct acceptor *a, struct connection *c, uint8_t kind
 bool nats_wants_topic(struct acceptor *a, void *state, const uint8_t *name, size_t bytes);
 void nats_topic_published(struct acceptor *a, void *state, const struct published *message);
 
+/* nats_headers.c: room in `kept`, until the next one has it; NULL: memory is short. */
+uint8_t *nats_kept_room(struct nats_server *server, size_t bytes);
+/* Headers and payload of what was published, perhaps in that room. */
+void nats_put_body(struct nats_server *server, const struct published *message, struct nats_message *m);
+
 #endif

@@ -3,6 +3,7 @@
 #define MQ_NSQ_COMMAND_H
 
 #include "acceptor/protocols/nsq/nsq.h"
+#include "base/text.h"
 
 enum { SIZE_BYTES = 4, SHORT_TEXT = 256 };
 
@@ -12,11 +13,6 @@ enum { SIZE_BYTES = 4, SHORT_TEXT = 256 };
 enum { WAS_PUB, WAS_DPUB };
 
 /* A stretch of the input. */
-struct text {
-    const uint8_t *at;
-    size_t bytes;
-};
-
 /* A command: its line, taken apart from the front, and the input behind the line. */
 struct command {
     struct text name;

@@ -370,12 +370,13 @@ static struct opening opens(struct codec_bytes headers) {
                             .bytes = metadata.uncompressed_bytes};
 }
 
-static bool next_packed(struct codec_bytes *rest, struct codec_bytes *out) {
+static bool next_packed(struct codec_bytes *rest, struct codec_bytes *out, struct codec_bytes *said) {
     struct pulsar_bytes bytes = {rest->at, rest->at + rest->bytes};
     struct pulsar_single single;
     if (!pulsar_next_single(&bytes, &single)) return false;
     *rest = (struct codec_bytes){bytes.at, pulsar_length(bytes)};
     *out = (struct codec_bytes){single.payload.at, pulsar_length(single.payload)};
+    *said = (struct codec_bytes){single.metadata.at, pulsar_length(single.metadata)};
     return true;
 }
 

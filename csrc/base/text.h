@@ -1,0 +1,13 @@
+/* Bytes that lie where they were written. */
+#ifndef MQ_TEXT_H
+#define MQ_TEXT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct text {
+    const uint8_t *at;
+    size_t bytes;
+};
+
+#endif
