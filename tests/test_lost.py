@@ -325,3 +325,20 @@ def test_jobs_out_of_a_batch_that_cannot_be_read_are_none_any_more(bench: Channe
 def live(bench: Channels) -> int:
     """Messages of the first segment that may not go."""
     return int(lib.worker_live_jobs(bench.worker, 0, 1, ffi.new("uint64_t *")))
+
+
+def test_of_many_that_are_lost_at_once_each_topics_first_are_named(bench: Channels) -> None:
+    put(bench, 60, "many")
+    put(bench, 2, "few")
+    lose(bench)
+    for name in ("many", "few"):
+        bench.raw(WATCH, 1, topic=bench.topic(name))
+    bench.raw(RESERVE, 1)
+    bench.turn()
+    place, topic = ffi.new("struct damage *"), ffi.new("const char **")
+    named, left = [], []
+    while count := lib.worker_lost(bench.worker, place, topic):
+        left.append(count)
+        named.append(ffi.string(topic[0]))
+    assert left[0] == 62 and len(named) == left[0] - left[-1] + 1
+    assert {b"many", b"few"} == set(named)

@@ -456,6 +456,10 @@ static enum log_result reserve_slowly(struct log *log, uint64_t need, uint64_t k
         result = allocate_waiting(log, LOG_HEADER_BYTES + keep);
         if (result == LOG_OK) result = allocate(log, log->current, tail + need);
     }
+    /* The disk has no more for this segment, but the next took its room ahead: nothing that is there stays unused. */
+    uint64_t whole = LOG_HEADER_BYTES + need + keep;
+    if (fits && result == LOG_NO_SPACE && waiting(log) != NULL && whole <= waiting(log)->allocated)
+        result = switch_segment(log, true, now_wall_ns);
     if (result == LOG_OK) result = stage_room(log, need);
     return result;
 }

@@ -5,20 +5,30 @@
 #include "shards/queue.h"
 #include "shards/requests.h"
 
+/* One topic's take half of the places at most, so that another's are named too. */
+static bool is_to_be_told(const struct worker *w, const struct topic *t) {
+    if (w->lost_listed < WORKER_LOST_MOST / 2) return true;
+    if (w->lost_listed == WORKER_LOST_MOST) return false;
+    for (uint32_t i = 0; i < w->lost_listed; i++)
+        if (!w->lost[i].topic[t->name_bytes] && memcmp(w->lost[i].topic, t->name, t->name_bytes) == 0) return false;
+    return true;
+}
+
 void lost_note(struct worker *w, uint32_t topic, log_position position) {
     const struct topic *t = topic_at(&w->topics, topic);
     w->count->unreadable++;
     w->lost_in_turn++;
-    if (w->lost_count++ >= WORKER_LOST_MOST) return;
-    struct lost *l = &w->lost[w->lost_count - 1];
+    w->lost_count++;
+    if (!is_to_be_told(w, t)) return;
+    struct lost *l = &w->lost[w->lost_listed++];
     *l = (struct lost){.place = {t->shard, (uint32_t)(position >> 32), (uint32_t)position, (uint32_t)position}};
     memcpy(l->topic, t->name, t->name_bytes); /* TOPIC_NAME_MAX at most, and a zero behind it */
 }
 
 uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic) {
     uint32_t left = w->lost_count - w->lost_told;
-    if (!left || w->lost_told == WORKER_LOST_MOST) {
-        w->lost_count = w->lost_told = 0;
+    if (w->lost_told == w->lost_listed) {
+        w->lost_count = w->lost_listed = w->lost_told = 0;
         return 0;
     }
     const struct lost *l = &w->lost[w->lost_told++];

@@ -106,7 +106,7 @@ struct worker {
     struct attachments attachments;
 
     struct lost lost[WORKER_LOST_MOST];
-    uint32_t lost_count, lost_told;
+    uint32_t lost_count, lost_listed, lost_told;
     uint32_t lost_in_turn, unserved_count;
     uint32_t unserved[WORKER_LOST_IN_TURN]; /* topics that somebody waits for: served in the next turn */
 
@@ -187,7 +187,7 @@ void worker_recovered(struct worker *w);
 /* After that: topics whose names are damaged, which go by lost+found/shard-SHARD/..., and how many messages they have. */
 uint32_t worker_nameless(const struct worker *w, uint32_t shard, uint64_t *messages);
 /* A message that could not be read and was left out, each once. Returns how many have not been told of, this one included; 0:
- * none. Beyond WORKER_LOST_MOST they are only counted. The name is there until the next turn. */
+ * none. Beyond WORKER_LOST_MOST, or half of that of one topic, they are only counted. The name is there until the next turn. */
 uint32_t worker_lost(struct worker *w, struct damage *place, const char **topic);
 /* The shard that needs a segment next and how large it must be; -1: none. */
 int64_t worker_wanting_shard(const struct worker *w, uint64_t *bytes, uint32_t *segment);

@@ -198,3 +198,34 @@ def test_what_is_kept_survives_the_change_of_segments_on_a_full_disk(small_disk:
     acks = [log.put(Entry(kind=2)) for _ in range(30_000 // 48)]
     assert all(acks) and {p >> 32 for p in acks} == {1, 2}
     assert log.flush() == lib.LOG_OK
+
+
+def fill(disk: Path, leave: int) -> None:
+    """Until there is no more room than that."""
+    with (disk / "filler").open("ab", buffering=0) as filler, contextlib.suppress(OSError):
+        while (free := os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize - leave) > 0:
+            filler.write(bytes(min(free, 1 << 16)))
+
+
+def test_what_the_next_segment_took_ahead_is_used_where_the_disk_has_no_more_for_this_one(small_disk: Path) -> None:
+    capacity, keep = 400_000, 230_000
+    files = [os.open(small_disk / f"{n}.log", os.O_RDWR | os.O_CREAT) for n in (1, 2)]
+    written, log = Log(), Log()
+    assert written.add(files[0], 1, capacity)
+    for _ in range(200):
+        assert written.put(Entry(body=b"x" * 1000))
+    assert written.flush() == lib.LOG_OK
+    end = written.scan(1).end
+    written.close()
+    # A restart gives back what had been taken ahead.
+    assert log.add(os.open(small_disk / "1.log", os.O_RDWR), 1, capacity, new=False) and log.truncate(1, end)
+    assert log.add(files[1], 2, capacity)
+    fill(small_disk, 300_000)
+    first = log.put(Entry(kind=2), keep=keep)
+    fill(small_disk, 0)
+    acks = [log.put(Entry(kind=2), keep=keep) for _ in range(400)]
+    assert first and all(acks)
+    assert log.flush() == lib.LOG_OK
+    assert {p >> 32 for p in (first, *acks)} == {1, 2}
+    assert len(log.scan(1).entries) + len(log.scan(2).entries) == 200 + 1 + len(acks)
+    log.close()
