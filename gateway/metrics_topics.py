@@ -1,32 +1,27 @@
 """/metrics of topics and channels: which of them are shown, how long what waits has waited, and their figures.
 
 They are strangers' names, so only those with the most messages are shown. How old is what waits is asked of the
-workers for those alone, one after another, so that no worker's turn is long by it, and for a second at most.
+workers for those alone, and for a second at most.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import TYPE_CHECKING, Final
 
+from mq_shards.gateway.ages import Name, look_up, waits_in_channel, waits_in_topic
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Channel, Topic
 from mq_shards.gateway.console.names import raw, shown
-from mq_shards.gateway.workers import WorkersError
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
 
 _ESCAPED: Final = re.compile(r"\\x(5c|[89a-f][0-9a-f])")
 AGES_S: Final = 1.0  # what has not been asked by then has none in this scrape
-ONE_S: Final = 0.2  # what is not answered by then, as its channel moves, does not keep the next waiting
 
 _TOPIC: Final[tuple[tuple[Callable[[Topic], int], bool, str, str], ...]] = (
     (lambda t: t.messages - t.read_back, True, "topic_published", "Messages that were published to the topic."),
@@ -61,7 +56,7 @@ class Shown:
     channels: Sequence[tuple[str, Channel]]
     hidden_topics: int
     hidden_channels: int
-    ages_s: dict[tuple[str, ...], float] = field(default_factory=dict)
+    ages_s: dict[Name, float] = field(default_factory=dict)
 
 
 def choose(topics: Sequence[Topic], most: int) -> Shown:
@@ -76,56 +71,12 @@ def choose(topics: Sequence[Topic], most: int) -> Shown:
     return Shown(chosen, channels, len(topics) - len(chosen), hidden)
 
 
-async def look_at_ages(broker: Broker, of: Shown, begin: dict[int, tuple[str, ...]]) -> None:
-    """`begin`: by worker, the name with which the scrape before this one ended, and the next begins."""
-    waiting: list[tuple[str, ...]] = [(topic.name,) for topic in of.topics if topic.jobs or topic.depth]
-    waiting += [(topic, c.name) for topic, c in of.channels if c.depth or c.in_flight]
-    idle = [(topic.name,) for topic in of.topics if not (topic.jobs or topic.depth)]
-    of.ages_s = dict.fromkeys(idle, 0.0)
-    of.ages_s.update({(topic, c.name): 0.0 for topic, c in of.channels if not (c.depth or c.in_flight)})
-    by_worker: dict[int, list[tuple[str, ...]]] = {}
-    for name in waiting:
-        by_worker.setdefault(broker.worker_of(name[0]), []).append(name)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(AGES_S):
-            each = by_worker.items()
-            await asyncio.gather(*(_ask(broker, names, of.ages_s, worker, begin) for worker, names in each))
-
-
-async def _ask(
-    broker: Broker, names: list[tuple[str, ...]], ages_s: dict[tuple[str, ...], float], worker: int,
-    begin: dict[int, tuple[str, ...]],
-) -> None:  # fmt: skip
-    names.sort(key=_order)
-    first = bisect_left(names, _order(begin.get(worker, ())), key=_order)
-    names = names[first:] + names[:first]
-    asked: list[asyncio.Task[bool]] = []
-    try:
-        for name, following in zip(names, [*names[1:], names[0]], strict=True):
-            begin[worker] = name
-            asked.append(asyncio.create_task(_ask_one(broker, name, ages_s)))
-            answered, _ = await asyncio.wait(asked[-1:], timeout=ONE_S)
-            begin[worker] = following
-            if any(not one.result() for one in answered):
-                break
-        await asyncio.wait(asked)
-    finally:
-        for one in asked:
-            one.cancel()
-
-
-def _order(name: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
-    return len(name), name
-
-
-async def _ask_one(broker: Broker, name: tuple[str, ...], ages_s: dict[tuple[str, ...], float]) -> bool:
-    """False: the worker answers nothing."""
-    try:
-        since_ns = await broker.oldest_ns(*name)
-    except WorkersError:
-        return False
-    ages_s[name] = 0.0 if since_ns is None else max(0.0, (time.time_ns() - since_ns) / 1e9)
-    return True
+async def look_at_ages(broker: Broker, of: Shown, begin: dict[int, Name]) -> None:
+    """`begin`: see ages.py; of the scrape before this one."""
+    every: dict[Name, bool] = {(topic.name,): waits_in_topic(topic) for topic in of.topics}
+    every.update({(topic, channel.name): waits_in_channel(channel) for topic, channel in of.channels})
+    of.ages_s = {name: 0.0 for name, waits in every.items() if not waits}
+    of.ages_s |= await look_up(broker, [name for name, waits in every.items() if waits], begin, AGES_S)
 
 
 def label(name: str) -> str:

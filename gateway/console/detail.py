@@ -7,10 +7,12 @@ from typing import Any
 from mq_shards.acceptor import engine as engine_module
 from mq_shards.acceptor.engine import Engine
 from mq_shards.csrc._core import ffi, lib
+from mq_shards.gateway.ages import waits_in_channel
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Channel, Topic
-from mq_shards.gateway.console.figures import Figures
+from mq_shards.gateway.console.figures import Figures, places
 from mq_shards.gateway.console.names import shown
+from mq_shards.gateway.console.waits import Waits
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.nsq.stats import client_json
 from mq_shards.gateway.workers import Workers
@@ -20,11 +22,12 @@ _OF_CLIENTS = ("client_id", "hostname", "remote_address", "user_agent", "connect
 
 
 class Detail:
-    def __init__(self, engine: Engine, workers: Workers, broker: Broker, figures: Figures) -> None:
+    def __init__(self, engine: Engine, workers: Workers, broker: Broker, figures: Figures, waits: Waits) -> None:
         self._engine = engine
         self._workers = workers
         self._broker = broker
         self._figures = figures
+        self._waits = waits
 
     async def json(self, name: str) -> dict[str, Any]:
         """Raises HttpError, WorkersError."""
@@ -33,6 +36,9 @@ class Detail:
             raise HttpError(404, f"there is no topic {name}")
         topic = found[0]
         published, backlog = self._figures.history(name)
+        shown_waits = {one[1:]: one for one in places(topic)}
+        ages = await self._waits.of([[one] for one in shown_waits.values()])
+        oldest_s = dict(zip(shown_waits, ages, strict=True))
         return {
             "name": shown(topic.name),
             "shard": self._engine.shard_of_name(name.encode()),
@@ -43,8 +49,13 @@ class Detail:
             "jobs": topic.jobs,
             "paused": topic.paused,
             "is_nsq": topic.visible,
+            "rates": self._figures.rates(name),
             "history": {"in": published, "backlog": backlog},
-            "channels": [_channel_json(channel) for channel in topic.channels],
+            "oldest_s": oldest_s.get((), 0.0),
+            "channels": [
+                _channel_json(channel, oldest_s.get((channel.name,), None if waits_in_channel(channel) else 0.0))
+                for channel in topic.channels
+            ],
             "tube": await self._tube(topic, name),
         }
 
@@ -67,13 +78,16 @@ class Detail:
         return tube if is_one else None
 
 
-def _channel_json(channel: Channel) -> dict[str, Any]:
+def _channel_json(channel: Channel, oldest_s: float | None) -> dict[str, Any]:
     return {
         "name": shown(channel.name),
         "backlog": channel.depth,
         "in_flight": channel.in_flight,
         "deferred": channel.deferred,
         "messages": channel.messages,
+        "oldest_s": oldest_s,
+        "delivered": channel.delivered,
+        "finished_since_start": channel.finished,
         "finished": max(0, channel.messages - channel.depth - channel.in_flight - channel.deferred),
         "requeued": channel.requeues,
         "timed_out": channel.timeouts,

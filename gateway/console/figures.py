@@ -15,6 +15,7 @@ from heapq import nlargest
 from typing import Any, Final, TypeVar
 
 from mq_shards.acceptor.engine import Engine
+from mq_shards.gateway.ages import Name, waits_in_channel, waits_in_topic
 from mq_shards.gateway.broker import Broker
 from mq_shards.gateway.catalog import Topic
 from mq_shards.gateway.console.history import History
@@ -27,6 +28,7 @@ LOOKED_S: Final = 15.0  # without a question they end,
 CHEAP_S: Final = 0.005  # unless they cost less than this: then what was before is there for whoever comes to look
 HISTORIES: Final = 1000  # topics whose last minutes are remembered: those with the most messages
 AT_ONCE: Final = 5000  # topics that are sorted in the event loop
+PLACES: Final = 8  # of a topic, of which it is asked how long something has waited there
 PIECE: Final = 500  # topics that are looked at in one go
 
 T = TypeVar("T")
@@ -40,7 +42,8 @@ class Row:
     shard: int
     published: int
     published_bytes: int
-    finished: int  # by the channels, all together
+    delivered: int  # by the channels and the tube, all together; these two since their worker began
+    finished: int
     backlog: int  # of who has most to do: a channel, the tube, or the topic that waits for a channel
     jobs: int
     in_flight: int
@@ -50,7 +53,9 @@ class Row:
     paused: bool
     requeued: int
     timed_out: int
+    waiting: tuple[Name, ...]  # where something waits: how long, is to be asked
     rate_in: float = 0.0
+    rate_delivered: float = 0.0
     rate_out: float = 0.0
 
 
@@ -69,10 +74,12 @@ class Figures:
         self._sample: Sample | None = None
         self._topics: dict[str, tuple[History, History]] = {}  # of publishing, and of the backlog
         self.published = History()
+        self.delivered = History()
         self.finished = History()
         self.backlog = History()
         self.connections = History()
         self.rate_in = 0.0
+        self.rate_delivered = 0.0
         self.rate_out = 0.0
         self._looked_at = -LOOKED_S
         self._sampling = asyncio.Lock()
@@ -100,6 +107,12 @@ class Figures:
         found = self._topics.get(topic)
         return ([], []) if found is None else (found[0].values(), found[1].values())
 
+    def rates(self, topic: str) -> dict[str, float]:
+        """Of the last sample; of what has come since there are none."""
+        row = self._sample.rows.get(topic) if self._sample is not None else None
+        found = (0.0, 0.0, 0.0) if row is None else (row.rate_in, row.rate_delivered, row.rate_out)
+        return {name: round(rate, 1) for name, rate in zip(("in", "delivered", "out"), found, strict=True)}
+
     async def _take(self) -> Sample:
         async with self._sampling:
             before = self._sample
@@ -120,17 +133,20 @@ class Figures:
 
     def _row(self, topic: Topic, before: Sample | None, now: float) -> Row:
         channels = topic.channels
-        finished = sum(max(0, c.messages - c.depth - c.in_flight - c.deferred) for c in channels)
+        delivered = topic.reserves + sum(c.delivered for c in channels)
+        finished = topic.deletes + sum(c.finished for c in channels)
         name = shown(topic.name)
-        rate_in = rate_out = 0.0
+        rate_in = rate_delivered = rate_out = 0.0
         if before is not None and (earlier := before.rows.get(name)) is not None and now > before.at:
             rate_in = max(0, topic.messages - earlier.published) / (now - before.at)
+            rate_delivered = max(0, delivered - earlier.delivered) / (now - before.at)
             rate_out = max(0, finished - earlier.finished) / (now - before.at)
         return Row(
             name=name,
             shard=self._engine.shard_of_name(topic.name.encode("latin-1")),
             published=topic.messages,
             published_bytes=topic.message_bytes,
+            delivered=delivered,
             finished=finished,
             backlog=max((c.depth + c.deferred for c in channels), default=0) if channels else topic.depth,
             jobs=topic.jobs,
@@ -141,15 +157,19 @@ class Figures:
             paused=topic.paused or any(c.paused for c in channels),
             requeued=sum(c.requeues for c in channels),
             timed_out=sum(c.timeouts for c in channels),
+            waiting=places(topic),
             rate_in=rate_in,
+            rate_delivered=rate_delivered,
             rate_out=rate_out,
         )
 
     def _remember(self, sample: Sample) -> None:
         rows = sample.rows.values()
         self.rate_in = sum(row.rate_in for row in rows)
+        self.rate_delivered = sum(row.rate_delivered for row in rows)
         self.rate_out = sum(row.rate_out for row in rows)
         self.published.add(self.rate_in)
+        self.delivered.add(self.rate_delivered)
         self.connections.add(self._engine.totals().connections)
         self.finished.add(self.rate_out)
         self.backlog.add(sum(max(row.backlog, row.jobs) for row in rows))
@@ -160,6 +180,15 @@ class Figures:
             one[0].add(row.rate_in)
             one[1].add(max(row.backlog, row.jobs))
         self._topics = remembered
+
+
+def places(topic: Topic) -> tuple[Name, ...]:
+    """Where something of it waits; of many channels those with the most."""
+    channels = [channel for channel in topic.channels if waits_in_channel(channel)]
+    if len(channels) > PLACES:
+        channels = nlargest(PLACES, channels, key=lambda channel: channel.depth + channel.in_flight)
+    own: tuple[Name, ...] = ((topic.name,),) if waits_in_topic(topic) else ()
+    return own + tuple((topic.name, channel.name) for channel in channels)
 
 
 async def aside(topics: int, work: Callable[..., T], *arguments: Any) -> T:  # noqa: ANN401

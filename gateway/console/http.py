@@ -21,6 +21,7 @@ from mq_shards.gateway.console.figures import Figures
 from mq_shards.gateway.console.listing import Listing, Wanted
 from mq_shards.gateway.console.overview import Overview
 from mq_shards.gateway.console.peek import Peek
+from mq_shards.gateway.console.waits import Waits
 from mq_shards.gateway.http_answers import Answer, HttpError, json_answer
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.http_server import Request
@@ -46,6 +47,7 @@ class ConsoleHttp:
     def __init__(
         self,
         figures: Figures,
+        waits: Waits,
         overview: Overview,
         detail: Detail,
         peek: Peek,
@@ -60,7 +62,7 @@ class ConsoleHttp:
         self._actions = actions
         self._bodies = bodies
         self._max_body_bytes = max_body_bytes
-        self._listing = Listing(figures)
+        self._listing = Listing(figures, waits)
         self.routes: Final[dict[str, dict[str, Handler]]] = {
             "/": {"GET": _page(START)},
             **{f"/console/{name}": {"GET": _page(name)} for name in pages()},

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mq_shards.gateway.console.figures import Figures, Row, Sample, activity, aside
+from mq_shards.gateway.console.waits import Waits
 from mq_shards.gateway.http_answers import HttpError
 from mq_shards.gateway.pipeline.handling import number
 
@@ -17,6 +18,7 @@ ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
     "activity": activity,
     "name": lambda row: row.name,
     "in": lambda row: row.rate_in,
+    "delivered": lambda row: row.rate_delivered,
     "out": lambda row: row.rate_out,
     "backlog": lambda row: max(row.backlog, row.jobs),
     "in_flight": lambda row: row.in_flight,
@@ -60,16 +62,18 @@ class Wanted:
 class Listing:
     """Found once for a sample and a question, since many pages ask the same."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: Figures, waits: Waits) -> None:
         self._figures = figures
+        self._waits = waits
         self._sample: Sample | None = None
         self._found: dict[tuple[str, str, bool, str], list[Row]] = {}
 
     async def page(self, sample: Sample, wanted: Wanted) -> dict[str, Any]:
         rows = await aside(len(sample.rows), self._rows, sample, wanted)
         page = rows[wanted.begin : wanted.begin + wanted.limit]
+        oldest = await self._waits.of([row.waiting for row in page])
         return {"topics": len(sample.rows), "found": len(rows), "from": wanted.begin,
-                "rows": [self._json(row) for row in page]}  # fmt: skip
+                "rows": [self._json(row, age_s) for row, age_s in zip(page, oldest, strict=True)]}  # fmt: skip
 
     def _rows(self, sample: Sample, wanted: Wanted) -> list[Row]:
         if self._sample is not sample or len(self._found) > 16:
@@ -84,7 +88,7 @@ class Listing:
             self._found[key] = rows
         return rows
 
-    def _json(self, row: Row) -> dict[str, Any]:
+    def _json(self, row: Row, oldest_s: float | None) -> dict[str, Any]:
         published, backlog = self._figures.history(row.name)
         return {
             "name": row.name,
@@ -98,7 +102,9 @@ class Listing:
             "channels": row.channels,
             "consumers": row.consumers,
             "paused": row.paused,
+            "oldest_s": None if oldest_s is None else round(oldest_s, 3),
             "in": round(row.rate_in, 1),
+            "delivered": round(row.rate_delivered, 1),
             "out": round(row.rate_out, 1),
             "history": {"in": published, "backlog": backlog},
         }

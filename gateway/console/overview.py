@@ -61,11 +61,16 @@ class Overview:
             **self.health(),
             "topics": len(sample.rows),
             "totals": totals._asdict(),
-            "rates": {"in": round(figures.rate_in, 1), "out": round(figures.rate_out, 1)},
+            "rates": {
+                "in": round(figures.rate_in, 1),
+                "delivered": round(figures.rate_delivered, 1),
+                "out": round(figures.rate_out, 1),
+            },
             "backlog": int(sum(one[2] for one in shards)),
             "history": {
                 "step_s": SAMPLE_S,
                 "in": figures.published.values(),
+                "delivered": figures.delivered.values(),
                 "out": figures.finished.values(),
                 "backlog": figures.backlog.values(),
                 "connections": figures.connections.values(),

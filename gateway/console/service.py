@@ -14,6 +14,7 @@ from mq_shards.gateway.console.figures import Figures
 from mq_shards.gateway.console.http import ConsoleHttp
 from mq_shards.gateway.console.overview import Identity, Overview
 from mq_shards.gateway.console.peek import Peek
+from mq_shards.gateway.console.waits import Waits
 from mq_shards.gateway.http_bodies import Bodies
 from mq_shards.gateway.workers import Workers
 
@@ -38,10 +39,12 @@ class Console:
         max_message_bytes: int,
     ) -> None:
         self.figures: Final = Figures(engine, broker)
+        waits = Waits(broker)
         self.http: Final = ConsoleHttp(
             self.figures,
+            waits,
             Overview(engine, broker, self.figures, identity),
-            Detail(engine, workers, broker, self.figures),
+            Detail(engine, workers, broker, self.figures, waits),
             Peek(engine, workers, view, reading),
             Actions(engine, workers, broker, prepare_topic, max_message_bytes),
             bodies,

@@ -17,10 +17,10 @@ USUAL: Final = "http://127.0.0.1:4180"
 ENVIRONMENT: Final = "MQ_SHARDS_AT"
 TOKEN: Final = "MQ_SHARDS_TOKEN"
 HTTP_PORT: Final = 4180
-# What is the same as another but encrypted from the first byte: its usual port.
+# What is the same as another but encrypted, NSQ and NATS from when their protocols say so: its usual port.
 ENCRYPTED: Final = {
     "https": ("http", 4180), "nsq-https": ("nsq-http", 4152), "beanstalks": ("beanstalk", 11301),
-    "pulsar+ssl": ("pulsar", 6651),
+    "pulsar+ssl": ("pulsar", 6651), "nsq+tls": ("nsq", 4150), "tls": ("nats", 4222), "nats+tls": ("nats", 4222),
 }  # fmt: skip
 # By scheme: the usual port, and the client, whose module is loaded when it is wanted.
 CLIENTS: Final = {

@@ -49,7 +49,7 @@ class At:
     host: str
     port: int
     path: str = ""
-    tls: ssl.SSLContext | None = field(default=None, compare=False)  # of who is encrypted from the first byte
+    tls: ssl.SSLContext | None = field(default=None, compare=False)  # of who is encrypted
     proof: Proof | None = field(default=None, compare=False)
 
     def __str__(self) -> str:

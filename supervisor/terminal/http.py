@@ -233,8 +233,8 @@ class NsqHttp(Http):
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    names = ("name", "in", "out", "in_flight", "consumers", "published", "channels", "paused")
-    return {**{name: row[name] for name in names}, "backlog": max(row["backlog"], row["jobs"])}
+    names = ("name", "in", "delivered", "out", "oldest_s", "in_flight", "consumers", "published", "channels", "paused")
+    return {**{name: row.get(name) for name in names}, "backlog": max(row["backlog"], row["jobs"])}
 
 
 def _message(topic: str, one: dict[str, Any]) -> Message:

@@ -12,11 +12,17 @@ from mq_shards.supervisor.terminal.wire import Wire
 class Nats(Client):
     def __init__(self, at: At) -> None:
         super().__init__(at)
-        self._wire = Wire(at)
-        if not self._wire.line().startswith(b"INFO "):
+        self._wire = Wire(at, plain_first=True)
+        kind, _, info = self._wire.line().partition(b" ")
+        if kind != b"INFO":
             raise ClientError(f"{at} is no NATS server")
+        if at.tls is not None:
+            offered = json.loads(info)
+            if not (offered.get("tls_required") or offered.get("tls_available")):
+                raise ClientError(f"{at} offers no TLS")
+            self._wire.start_tls()
         said = {"verbose": False, "pedantic": False, "name": "mq-shards", "lang": "mq-shards", "version": "0",
-                "headers": True, "no_responders": False, "protocol": 1}  # fmt: skip
+                "headers": True, "no_responders": False, "protocol": 1, "tls_required": at.tls is not None}  # fmt: skip
         if at.proof is not None:
             by_token = {"auth_token": at.proof.token}
             said |= by_token if at.proof.token else {"user": at.proof.user, "pass": at.proof.password}

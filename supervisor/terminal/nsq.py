@@ -18,10 +18,16 @@ MAX_BATCH_BYTES: Final = 1 << 20
 class Nsq(Client):
     def __init__(self, at: At) -> None:
         super().__init__(at)
-        self._wire = Wire(at)
-        said = json.dumps({"client_id": "mq-shards", "user_agent": "mq-shards", "feature_negotiation": True}).encode()
+        self._wire = Wire(at, plain_first=True)
+        said = json.dumps({"client_id": "mq-shards", "user_agent": "mq-shards", "feature_negotiation": True,
+                           "tls_v1": at.tls is not None}).encode()  # fmt: skip
         self._wire.send(b"  V2IDENTIFY\n" + struct.pack(">I", len(said)) + said)
-        self._response()
+        answer = json.loads(self._response())
+        if at.tls is not None:
+            if not answer.get("tls_v1"):
+                raise ClientError(f"{at} offers no TLS")
+            self._wire.start_tls()
+            self._response()
         if at.proof is not None:
             secret = at.proof.secret.encode()
             self._wire.send(b"AUTH\n" + struct.pack(">I", len(secret)) + secret)

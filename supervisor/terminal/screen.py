@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from mq_shards.supervisor.terminal.show import short
+from mq_shards.supervisor.terminal.show import NOT_SAID, short
 
 PLAIN, DIM, BOLD, GOOD, BAD, HEAD, CHOSEN, IN, WAIT, KEY = range(10)
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
@@ -15,16 +15,19 @@ SORTS: Final[Mapping[str, str]] = {
     "a": "activity",
     "n": "name",
     "i": "in",
+    "d": "delivered",
     "o": "out",
     "b": "backlog",
     "f": "in_flight",
     "c": "consumers",
 }
+# What a row says, its head, the order it can be in, and how wide it is.
 COLUMNS: Final = (
-    ("in", "IN/S", "in"), ("out", "OUT/S", "out"), ("backlog", "BACKLOG", "backlog"),
-    ("in_flight", "INFLIGHT", "in_flight"),
-    ("consumers", "CONSUMERS", "consumers"), ("published", "PUBLISHED", "published"),
+    ("in", "IN/S", "in", 9), ("delivered", "DELIV/S", "delivered", 9), ("out", "FIN/S", "out", 9),
+    ("backlog", "BACKLOG", "backlog", 9), ("in_flight", "INFLIGHT", "in_flight", 10), ("oldest_s", "OLDEST", "", 8),
+    ("consumers", "CONSUMERS", "consumers", 11), ("published", "PUBLISHED", "published", 11),
 )  # fmt: skip
+NAME: Final = 16  # that much of a name is always there
 SPARK: Final = 20
 
 
@@ -132,14 +135,31 @@ def _processes(overview: Mapping[str, Any], width: int) -> list[Line]:
 def _heads(view: View, width: int) -> Line:
     text = " TOPIC".ljust(_name_width(width) + 1)
     line = [Piece(text, CHOSEN if view.order == "name" else HEAD)]
-    for _, title, order in COLUMNS:
-        line.append(Piece(f"{title:>11}", CHOSEN if view.order == order else HEAD))
+    for _, title, order, wide in _columns(width):
+        line.append(Piece(f"{title:>{wide}}", CHOSEN if view.order == order else HEAD))
     line.append(Piece(" " * width, HEAD))
     return line
 
 
+def _columns(width: int) -> list[tuple[str, str, str, int]]:
+    """As many as there is room for beside a name."""
+    room, found = width - NAME - 2, []
+    for column in COLUMNS:
+        room -= column[3]
+        if room < 0:
+            break
+        found.append(column)
+    return found
+
+
+def _rest(width: int) -> int:
+    """What is left beside the columns."""
+    return width - 2 - sum(column[3] for column in _columns(width))
+
+
 def _name_width(width: int) -> int:
-    return max(16, width - 11 * len(COLUMNS) - SPARK - 5)
+    """The name comes first; what it needs not is the line's of the last minutes."""
+    return max(NAME, _rest(width) - SPARK - 2)
 
 
 def _row(row: Mapping[str, Any], width: int) -> Line:
@@ -148,9 +168,13 @@ def _row(row: Mapping[str, Any], width: int) -> Line:
     name = name if len(name) <= room else name[: room - 1] + "…"
     shown = {**row, "backlog": max(row["backlog"], row["jobs"])}
     line = [Piece(f" {name:<{room}}", BAD if row["paused"] else BOLD)]
-    for figure, _, _ in COLUMNS:
-        line.append(Piece(f"{short(shown[figure]) if shown[figure] else '·':>11}", PLAIN if shown[figure] else DIM))
-    line.append(Piece("  " + spark(row["history"]["in"], SPARK), IN))
+    for figure, _, _, wide in _columns(width):
+        value = shown.get(figure)  # a broker of before there was this one
+        text = age(value) if figure == "oldest_s" else short(value)
+        line.append(Piece(f"{text if value != 0 else '·':>{wide}}", PLAIN if value else DIM))
+    room_left = min(SPARK, _rest(width) - room - 2)
+    if room_left > 3:
+        line.append(Piece("  " + spark(row["history"]["in"], room_left), IN))
     return line
 
 
@@ -168,7 +192,7 @@ def _foot(page: Mapping[str, Any], view: View, rows: int, width: int) -> Line:
         line.append(Piece(f"with “{view.search}” ", KEY))
     for key, what in (
         ("/", "find"),
-        ("a n i o b f c", "order"),
+        ("a n i d o b f c", "order"),
         ("↑↓ PgUp PgDn", "move"),
         ("p", "stand still"),
         ("q", "end"),
@@ -191,6 +215,19 @@ def _duration(seconds: int) -> str:
     days, rest = divmod(seconds, 86400)
     text = f"{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
     return f"{days} d {text}" if days else text
+
+
+def age(seconds: float | None) -> str:
+    """
+    >>> [age(s) for s in (None, 0.2, 59, 61, 7200, 3 * 86400)]
+    ['-', '<1s', '59s', '1m', '2h', '3d']
+    """
+    if seconds is None:
+        return NOT_SAID
+    for size_s, unit in ((86400, "d"), (3600, "h"), (60, "m"), (1, "s")):
+        if seconds >= size_s:
+            return f"{seconds // size_s:.0f}{unit}"
+    return "<1s"
 
 
 def size(count: float) -> str:

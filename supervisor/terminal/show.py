@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from mq_shards.supervisor.terminal.client import Message
 
-COLUMNS: Final = (("in", "IN/S"), ("out", "OUT/S"), ("backlog", "BACKLOG"), ("in_flight", "IN FLIGHT"),
-                  ("consumers", "CONSUMERS"), ("published", "PUBLISHED"))  # fmt: skip
+COLUMNS: Final = (
+    ("in", "IN/S"), ("delivered", "DELIV/S"), ("out", "FIN/S"), ("backlog", "BACKLOG"), ("in_flight", "IN FLIGHT"),
+    ("consumers", "CONSUMERS"), ("published", "PUBLISHED"),
+)  # fmt: skip
 NOT_SAID: Final = "-"
 TEXT_CHARACTERS: Final = 2000  # of a body on one line
 

@@ -9,8 +9,8 @@ from mq_shards.supervisor.terminal.client import ANSWER_S, CONNECT_S, At, Client
 
 
 class Wire:
-    def __init__(self, at: At) -> None:
-        """Raises ClientError."""
+    def __init__(self, at: At, *, plain_first: bool = False) -> None:
+        """`plain_first`: where there is to be TLS its protocol says when, by start_tls(). Raises ClientError."""
         self.at: Final = at
         try:
             if at.path:
@@ -20,12 +20,21 @@ class Wire:
             else:
                 self._socket = socket.create_connection((at.host, at.port), CONNECT_S)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if at.tls is not None:
-                self._socket = at.tls.wrap_socket(self._socket, server_hostname=at.host or "localhost")
         except OSError as error:
             raise ClientError(f"no broker at {at}: {reason(error)}") from None
-        self._socket.settimeout(ANSWER_S)
         self._buffer = bytearray()
+        if not plain_first:
+            self.start_tls()
+        self._socket.settimeout(ANSWER_S)
+
+    def start_tls(self) -> None:
+        """If the address is one with TLS."""
+        if self.at.tls is None:
+            return
+        try:
+            self._socket = self.at.tls.wrap_socket(self._socket, server_hostname=self.at.host or "localhost")
+        except OSError as error:
+            raise ClientError(f"no broker at {self.at}: {reason(error)}") from None
 
     def close(self) -> None:
         self._socket.close()

@@ -14,6 +14,7 @@ import pytest
 
 from tests.console.texts import act
 from tests.nsq.api import Reply, call, channel_stats, post
+from tests.nsq.wire import Wire
 from tests.reader.broker import Broker, started
 from tests.servers import wait_until
 
@@ -74,6 +75,55 @@ def test_rates_are_those_of_the_messages(broker: Broker) -> None:
     passed = row()["in"] * 2  # a sample is two seconds, or a little more
     assert 500 < passed < 1100
     assert row()["published"] == 1001
+
+
+def test_what_is_delivered_and_finished_has_rates_and_what_waits_an_age(broker: Broker) -> None:
+    def row() -> dict[str, Any]:
+        found: Any = broker.json("/v1/find?search=worked.off")
+        return dict(found["rows"][0]) if found["rows"] else {"oldest_s": None, "delivered": 0, "out": 0}
+
+    post(broker.server, "/topic/create?topic=worked.off")
+    post(broker.server, "/channel/create?topic=worked.off&channel=c")
+    began = time.monotonic()
+    broker.publish(*[("worked.off", b"x")] * 100)
+    wait_until(lambda: row()["oldest_s"], "something waits")
+    assert 0 < row()["oldest_s"] <= time.monotonic() - began + 1
+    with Wire(broker.server.port) as wire:
+        wire.subscribe("worked.off", "c", rdy=100)
+        messages = wire.messages(100)
+        wait_until(lambda: row()["delivered"] > 0, "they are delivered")
+        wait_until(lambda: row()["oldest_s"], "who has them has not finished them")
+        topic: Any = broker.json("/v1/topic?name=worked.off")
+        (channel,) = topic["channels"]
+        assert (channel["in_flight"], channel["delivered"], channel["finished_since_start"]) == (100, 100, 0)
+        assert channel["oldest_s"] > 0
+        wire.fin(*messages)
+        wait_until(lambda: row()["out"] > 0, "they are finished")
+        wait_until(lambda: row()["oldest_s"] == 0, "nothing waits any more")
+
+
+def test_jobs_have_rates_and_ages_too(broker: Broker) -> None:
+    def row() -> dict[str, Any]:
+        found: Any = broker.json("/v1/find?search=jobs.rates")
+        return dict(found["rows"][0]) if found["rows"] else {"oldest_s": None, "delivered": 0, "out": 0}
+
+    with greenstalk.Client(("127.0.0.1", broker.server.beanstalk_port), use="jobs.rates", watch="jobs.rates") as client:
+        for _ in range(20):
+            client.put("x")
+        wait_until(lambda: row()["oldest_s"], "the next job waits")
+        for _ in range(20):
+            client.delete(client.reserve())
+        # Both in one sample, or in two that follow each other.
+        rates = {"delivered": 0.0, "out": 0.0}
+
+        def have_been_seen() -> bool:
+            found = row()
+            for name, most in rates.items():
+                rates[name] = max(most, found[name])
+            return all(rates.values())
+
+        wait_until(have_been_seen, "they were given out and deleted")
+        wait_until(lambda: row()["oldest_s"] == 0, "no job waits")
 
 
 def test_the_overview_names_processes_shards_and_disk(broker: Broker) -> None:

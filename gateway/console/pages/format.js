@@ -34,3 +34,10 @@ export function moment(ns) {
   const day = new Date().toDateString() === at.toDateString() ? "" : at.toLocaleDateString("sv-SE") + " ";
   return day + at.toLocaleTimeString("sv-SE") + "." + String(at.getMilliseconds()).padStart(3, "0");
 }
+
+// How long something has waited; null: it is not known.
+export function age(seconds) {
+  if (seconds === null) return "?";
+  if (seconds === 0) return "–";
+  return seconds < 1 ? "< 1 s" : duration(seconds).replace(/^(\d+ (?:d|h)) .*/, "$1");
+}

@@ -1,19 +1,21 @@
-// Topics as rows. With `sorted` and `sort` the heads are buttons.
+// Topics as rows. With `sorted` and `sort` the heads are buttons, and there are all columns.
 import { spark } from "./chart.js";
 import { h } from "./dom.js";
-import { short } from "./format.js";
+import { age, short } from "./format.js";
 
 const number = (value, title) => h("td", { class: value ? "" : "zero", title }, value ? short(value) : "–");
 
 const COLUMNS = [
   ["name", "Topic", (row) => h("td", { class: "name" }, h("a", { href: topicLink(row.name), "data-key": row.name, title: row.name }, row.name), " ", badges(row))],
-  ["in", "In/s", (row) => number(row.in)],
-  ["out", "Out/s", (row) => number(row.out)],
-  ["", "Published", (row) => h("td", { class: "wide" }, spark("in", row.history.in, "published, the last minutes")), "wide"],
+  ["in", "Published/s", (row) => number(row.in)],
+  ["delivered", "Delivered/s", (row) => number(row.delivered, "also what was delivered again"), "more"],
+  ["out", "Finished/s", (row) => number(row.out)],
+  ["", "", (row) => h("td", { class: "wide" }, spark("in", row.history.in, "published, the last minutes")), "wide"],
   ["backlog", "Backlog", (row) => number(Math.max(row.backlog, row.jobs))],
   ["", "", (row) => h("td", { class: "wide" }, spark("wait", row.history.backlog, "backlog, the last minutes")), "wide"],
+  ["", "Oldest", (row) => h("td", { class: row.oldest_s ? "" : "zero", title: "how long what waits longest has waited" }, age(row.oldest_s))],
   ["in_flight", "In flight", (row) => h("td", { class: `wide ${row.in_flight ? "" : "zero"}` }, row.in_flight ? short(row.in_flight) : "–"), "wide"],
-  ["consumers", "Consumers", (row) => h("td", { class: `wide ${row.consumers ? "" : "zero"}` }, row.consumers || "–"), "wide"],
+  ["consumers", "Consumers", (row) => number(row.consumers), "more"],
 ];
 
 export const topicLink = (name) => `#/topic/${encodeURIComponent(name)}`;
@@ -23,11 +25,12 @@ function badges(row) {
 }
 
 export function table(rows, sorted = null, sort = null) {
-  const heads = COLUMNS.map(([order, title, , kind]) => {
+  const columns = sort ? COLUMNS : COLUMNS.filter(([, , , kind]) => kind !== "more");
+  const heads = columns.map(([order, title, , kind]) => {
     const is = sorted && order && sorted.order === order;
     const inside = sort && order ? h("button", { onclick: () => sort(order), "data-key": `sort ${order}` }, title, is ? (sorted.rising ? " ↑" : " ↓") : "") : title;
     return h("th", { class: kind, scope: "col", "aria-sort": is ? (sorted.rising ? "ascending" : "descending") : null }, inside);
   });
   return h("table", {}, h("thead", {}, h("tr", {}, heads)),
-    h("tbody", {}, rows.map((row) => h("tr", {}, COLUMNS.map(([, , cell]) => cell(row))))));
+    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, , cell]) => cell(row))))));
 }

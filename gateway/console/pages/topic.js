@@ -5,7 +5,7 @@ import { bodies } from "./bodies.js";
 import { chart } from "./chart.js";
 import { change, form, publish } from "./dialogs.js";
 import { h, refill, say } from "./dom.js";
-import { bytes, count, duration, short } from "./format.js";
+import { age, bytes, count, duration, short } from "./format.js";
 
 const STATES = ["ready", "reserved", "delayed", "buried", "using", "watching", "waiting"];
 
@@ -70,11 +70,13 @@ export function topic(name) {
     const backlog = Math.max(found.waiting, found.jobs, ...found.channels.map((one) => one.backlog + one.deferred));
     const card = (title, value, unit, kind, values) => h("section", { class: "card figure" }, h("h2", {}, title),
       h("div", { class: "value" }, value, h("small", {}, unit)), chart([{ kind, values }], { name: title }));
+    const ages = [found.oldest_s, ...found.channels.map((one) => one.oldest_s)].filter((one) => one);
+    const oldest = ages.length ? `, oldest ${age(Math.max(...ages))}` : "";
     refill(cards,
-      card("Published", short(history.in.at(-1) ?? 0), "messages/s", "in", history.in),
-      card("Backlog", short(backlog), "messages", "wait", history.backlog),
-      card("In all", short(found.published), "messages", "soft", []),
-      card("Size", bytes(found.bytes), found.published ? `${bytes(found.bytes / found.published)} each` : "", "soft", []));
+      card("Published", short(found.rates.in), "messages/s", "in", history.in),
+      card("Finished", short(found.rates.out), `messages/s, ${short(found.rates.delivered)} delivered`, "soft", []),
+      card("Backlog", short(backlog), `messages${oldest}`, "wait", history.backlog),
+      card("In all", short(found.published), `messages, ${bytes(found.bytes)}`, "soft", []));
   }
 
   function channelRows(channel) {
@@ -87,6 +89,8 @@ export function topic(name) {
         draw(last);
       } }, isOpen.has(channel.name) ? "▾ " : "▸ ", channel.name), " ", channel.paused ? h("span", { class: "pill warn" }, "paused") : null),
       ...[lag, channel.backlog, channel.in_flight, channel.deferred].map((n) => h("td", { class: n ? "" : "zero" }, count(n))),
+      h("td", { class: channel.oldest_s ? "" : "zero" }, age(channel.oldest_s)),
+      ...[rate(channel, "delivered"), rate(channel, "finished_since_start")].map((n) => h("td", { class: n ? "" : "zero" }, short(n))),
       ...[channel.finished, channel.requeued, channel.timed_out].map((n) => h("td", { class: `wide ${n ? "" : "zero"}` }, short(n))),
       h("td", { class: channel.consumers ? "" : "zero" }, count(channel.consumers)),
       h("td", {}, may("manage", name) && h("div", { class: "buttons" },
@@ -95,7 +99,7 @@ export function topic(name) {
         h("button", { class: "small danger", "data-key": `${key} empty`, onclick: () => empty(channel.name, lag) }, "Empty"),
         h("button", { class: "small danger", "data-key": `${key} delete`, onclick: () => remove(channel.name, `${count(lag)} messages that wait for it are gone for it, and its ${count(channel.consumers)} consumers are sent away.`) }, "Delete"))));
     if (!isOpen.has(channel.name)) return [row];
-    return [row, h("tr", {}, h("td", { class: "left", colspan: 10 }, channel.clients.length ? consumers(channel.clients) : h("span", { class: "soft" }, "Nobody consumes it now.")))];
+    return [row, h("tr", {}, h("td", { class: "left", colspan: 13 }, channel.clients.length ? consumers(channel.clients) : h("span", { class: "soft" }, "Nobody consumes it now.")))];
   }
 
   function consumers(clients) {
@@ -106,14 +110,24 @@ export function topic(name) {
         one.connect_ts ? duration(now - one.connect_ts) : "–"].map((text) => h("td", { class: "left" }, text))))));
   }
 
+  // Of each channel, a second: since it was asked the time before. What begins anew with its worker is no fall.
+  const rate = (channel, what) => {
+    const before = earlier?.channels.find((one) => one.name === channel.name);
+    return before ? Math.max(0, channel[what] - before[what]) / (last.at - earlier.at) : 0;
+  };
+
   let last = null;
+  let earlier = null;
   function draw(found) {
-    last = found;
+    if (found !== last) {
+      earlier = last;
+      last = { ...found, at: performance.now() / 1000 };
+    }
     head(found);
     figures(found);
     channels.hidden = !found.channels.length;
     refill(channels, h("header", {}, h("h2", {}, "Channels")), h("div", { class: "scroll" }, h("table", {},
-      h("thead", {}, h("tr", {}, ["Channel", "Lag", "Waiting", "In flight", "Deferred"].map((title) => h("th", {}, title)),
+      h("thead", {}, h("tr", {}, ["Channel", "Lag", "Waiting", "In flight", "Deferred", "Oldest", "Delivered/s", "Finished/s"].map((title) => h("th", {}, title)),
         ["Finished", "Requeued", "Timed out"].map((title) => h("th", { class: "wide" }, title)), h("th", {}, "Consumers"), h("th", {}))),
       h("tbody", {}, found.channels.flatMap(channelRows)))));
     tube.hidden = !found.tube;

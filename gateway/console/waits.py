@@ -1,0 +1,45 @@
+"""How long what waits has waited, of what is looked at: asked of the workers when somebody looks, once for all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from mq_shards.gateway.ages import Name, look_up
+from mq_shards.gateway.broker import Broker
+
+FRESH_S: Final = 1.5
+WITHIN_S: Final = 0.25  # what has not been asked by then is not known this time
+KEPT: Final = 10_000
+
+
+class Waits:
+    """To be made where the event loop runs."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._found: dict[Name, tuple[float, float]] = {}  # when it was asked, and the age then
+        self._begin: dict[int, Name] = {}
+        self._asking = asyncio.Lock()
+
+    async def of(self, groups: Sequence[Iterable[Name]]) -> list[float | None]:
+        """Of each group of names the greatest age in seconds; None: it is not known, 0: nothing waits."""
+        async with self._asking:
+            now = time.monotonic()
+            wanted = {name for group in groups for name in group}
+            missing = [name for name in wanted if now >= self._found.get(name, (-FRESH_S, 0.0))[0] + FRESH_S]
+            if missing:
+                if len(self._found) > KEPT:
+                    self._found.clear()
+                found = await look_up(self._broker, missing, self._begin, WITHIN_S)
+                asked = time.monotonic()
+                for name in missing:
+                    self._found.pop(name, None)
+                self._found.update({name: (asked, age_s) for name, age_s in found.items()})
+            return [self._greatest(list(group)) for group in groups]
+
+    def _greatest(self, group: Sequence[Name]) -> float | None:
+        ages = [self._found[name][1] for name in group if name in self._found]
+        return max(ages, default=None if group else 0.0)
