@@ -380,6 +380,11 @@ class Engine:
         """Of a filtered connection: what follows is in frames. See enum websocket_flag; False when it cannot be."""
         return bool(lib.acceptor_websocket(self._acceptor, conn, frame_bytes, flags))
 
+    def compress(self, conn: int, level: int) -> bool:
+        """What is said from now on is compressed so (enum s2_level), and what comes is compressed; later: at another
+        level. False when it cannot be, or the connection is gone."""
+        return bool(lib.acceptor_compress(self._acceptor, conn, level))
+
     def send(self, conn: int, data: bytes) -> None:
         """To the socket of a filtered connection, as it is."""
         lib.acceptor_send(self._acceptor, conn, data, len(data))

@@ -1,5 +1,5 @@
-"""The framing of Snappy's streams (framing_format.txt of google/snappy), and of S2's, whose blocks may be larger:
-chunks, each with its checksum. What is in a block is the filter's that stands on this.
+"""The framing of Snappy's streams (framing_format.txt of google/snappy): chunks, each with its checksum. What is in a
+block is the filter's that stands on this.
 
 A stream may end and another begin, with an identifier of its own, at any chunk.
 """

@@ -174,6 +174,9 @@ enum websocket_flag {
     WEBSOCKET_BY_PYTHON = 4, /* the filter has to do with frames itself: they are compressed */
 };
 bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags);
+/* What is said to it from now on is compressed at such a level (enum s2_level), and what comes is taken for compressed: in streams of
+ * S2. Later: the level is another. False when it cannot be, or the connection is gone. */
+bool acceptor_compress(struct acceptor *a, uint32_t conn, uint32_t level);
 /* The client's address as text: "127.0.0.1:40960" or "[::1]:40960"; its length, 0 when closed. */
 size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit);
 

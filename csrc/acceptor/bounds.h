@@ -52,6 +52,12 @@
 /* Of a websocket: payload in a frame of ours, at most, with its head in one block of output. */
 #define FRAME_BYTES ((size_t)30 << 10)
 
+/* Of a compressed connection: how much of what it sends is given to its codec in a turn, how much waits to be sent before no more is
+ * compressed; and of all of them, how much is taken apart in a turn before the next block waits. */
+#define COMPRESSED_GIVEN_BYTES  ((size_t)256 << 10)
+#define COMPRESSED_AHEAD_BYTES  ((size_t)64 << 10)
+#define COMPRESSED_OPENED_BYTES ((size_t)1 << 20)
+
 /* What a little input stands for may be very much: so many pieces of it, of all connections together, are asked for in
  * a turn. */
 #define FILTER_PIECES_PER_TURN 1u

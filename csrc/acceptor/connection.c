@@ -30,6 +30,9 @@ void connection_release(struct connection *c, struct blocks *blocks) {
     if (c->in.bytes != NULL) buffer_release(blocks, &c->in);
     output_release(blocks, &c->out);
     if (c->framing != NULL) {
+        struct compression *compression = c->framing->compression;
+        if (compression != NULL && compression->packed.bytes != NULL) buffer_release(blocks, &compression->packed);
+        free(compression);
         output_release(blocks, &c->framing->wire);
         free(c->framing);
         c->framing = NULL;

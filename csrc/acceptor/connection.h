@@ -18,6 +18,7 @@
 #include "acceptor/buffer.h"
 #include "acceptor/output.h"
 #include "acceptor/websocket.h"
+#include "base/s2_stream.h"
 #include "ringbuf/message.h"
 
 /* What a slot is for: the kind of the message that was sent, or one of these. */
@@ -62,8 +63,19 @@ struct filter {
     bool end_told;       /* ... of which Python has been told */
 };
 
-/* Of a connection whose codec speaks in frames; see framing.c. */
+/* Of a connection that is compressed; see compression.c. */
+struct compression {
+    struct s2_stream stream;
+    struct buffer packed; /* what has come, and is not taken apart yet */
+    uint8_t level;        /* enum s2_level, of what is sent */
+    bool greeted;         /* our stream has begun */
+    bool unparsed;        /* there is input that the codec has not seen, or not done with */
+    bool more;            /* something can be done with what has come: nothing is received until then */
+};
+
+/* Of a connection whose codec speaks in frames, see framing.c, or in chunks. */
 struct framing {
+    struct compression *compression; /* NULL: it is a websocket, which all that follows but `wire` is of */
     struct websocket websocket;
     struct output wire;   /* whole frames, to be sent or filtered */
     uint32_t frame_bytes; /* of payload in a frame of ours, at most */
@@ -106,7 +118,7 @@ struct connection {
     struct buffer in;
     struct output out;
     struct filter *filter;   /* NULL: none */
-    struct framing *framing; /* NULL: it is no websocket */
+    struct framing *framing; /* NULL: it is neither a websocket nor compressed */
 
     struct slot *slots;
     uint32_t head_slot; /* the number of the oldest */

@@ -8,6 +8,7 @@
  *   room.c        what all connections together hold, and who waits or goes when that is too much
  *   filter.c      a connection whose bytes pass through Python on their way
  *   framing.c     a connection that is a websocket
+ *   compression.c a connection that is compressed
  *   migration.c   a connection that goes to another process, or comes from one
  *   local.c       requests of no client's, and waiting in somebody else's loop
  *   packed.c      messages that lie in one, for those who do not know its headers
@@ -126,6 +127,7 @@ struct acceptor {
     uint64_t codecs_left;           /* bits of codecs that go on in the next turn */
     uint8_t *scratch;               /* that all connections receive into */
     uint32_t filter_pieces;         /* that were asked for in this turn */
+    size_t opened_bytes;            /* that were taken apart in this turn: see compression.c */
 
     struct pending_upcall *upcalls; /* a queue in a ring */
     size_t upcall_head, upcall_count, upcall_capacity;
@@ -232,6 +234,19 @@ void framing_pass(struct acceptor *a, struct connection *c);
 /* When everything else is said, this is: the payload of a closing frame. Nothing if there is one already. */
 void framing_close(struct acceptor *a, struct connection *c, const uint8_t *payload, size_t bytes);
 
+/* --- compression.c ------------------------------------------------------------------------------------------------ */
+
+/* Takes apart what has come, as far as that is for this turn, and gives it to the codec. */
+void compression_go_on(struct acceptor *a, struct connection *c);
+/* Compresses output, as far as it can leave soon. */
+void compression_pass(struct acceptor *a, struct connection *c);
+/* What was wrong with what came; NULL: nothing. */
+const char *compression_damage(const struct connection *c);
+
+static inline struct compression *compression_of(const struct connection *c) {
+    return c->framing != NULL ? c->framing->compression : NULL;
+}
+
 /* --- timers.c ----------------------------------------------------------------------------------------------------- */
 
 /* The codec's `due` is called when that time has come, and not before; in place of any other time. False when memory is
@@ -248,8 +263,9 @@ static inline bool timers_next(const struct acceptor *a, uint64_t *due_ns) {
 
 /* --- room.c ------------------------------------------------------------------------------------------------------- */
 
-/* Whether so many bytes more of a connection's input may be kept; if not, it is stalled until they may. Not stalled. */
-bool room_for_input(struct acceptor *a, struct connection *c, size_t bytes);
+/* Whether so many bytes more of a connection's input, or of what is to become it, may be kept; if not, it is stalled until they
+ * may. Not stalled. */
+bool room_for_input(struct acceptor *a, struct connection *c, const struct buffer *buffer, size_t bytes);
 /* How much may be received at once, and how much of a connection's output be unsent before its input waits. */
 size_t room_receive_bytes(const struct acceptor *a);
 size_t room_unsent_bytes(const struct acceptor *a);

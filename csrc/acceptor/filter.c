@@ -3,7 +3,8 @@
  *   socket -> UPCALL_INPUT  -> acceptor_feed -> `in`  -> the codec
  *   socket <- `wire` <- acceptor_send <- UPCALL_OUTPUT <- `out` <- the codec
  *
- * Of a websocket what is fed, and `out`, are frames: framing.c is between them and the codec.
+ * Of a websocket what is fed, and `out`, are frames: framing.c is between them and the codec; or chunks, of one that is
+ * compressed.
  *
  * Nothing piles up on the way: one INPUT is answered, to its end and in pieces, before more is received, and output is
  * handed on only while little waits behind it. A piece is asked for when the codec has done with the one before; a few
@@ -110,11 +111,14 @@ void acceptor_feed(struct acceptor *a, uint32_t conn, const void *bytes, size_t 
     c->filter->input = false;
     c->filter->more = more && !c->closing;
     if (!c->closing && bytes_count > 0) {
-        uint8_t *room = buffer_room(&a->blocks, &c->in, bytes_count);
+        struct compression *k = compression_of(c);
+        struct buffer *in = k != NULL ? &k->packed : &c->in;
+        uint8_t *room = buffer_room(&a->blocks, in, bytes_count);
         if (!copied(a, c, room, bytes, bytes_count)) return;
-        size_t plain = c->framing == NULL ? bytes_count : framing_received(a, c, room, bytes_count);
+        size_t plain = c->framing == NULL || k != NULL ? bytes_count : framing_received(a, c, room, bytes_count);
         if (c->closed) return;
-        c->in.end += plain;
+        in->end += plain;
+        if (k != NULL) k->more = true;
     }
     socket_schedule(a, c);
     wake_self(a);

@@ -89,6 +89,10 @@ static void hand_closing_over(struct acceptor *a, struct connection *c) {
 
 void framing_pass(struct acceptor *a, struct connection *c) {
     struct framing *f = c->framing;
+    if (f->compression != NULL) {
+        compression_pass(a, c);
+        return;
+    }
     while (!f->by_python && output_bytes(&c->out) > 0 && output_bytes(&f->wire) < FRAMES_AHEAD_BYTES && !c->closed)
         put_waiting(a, c);
     if (c->closed || !f->closing_waits || output_bytes(&c->out) > 0) return;

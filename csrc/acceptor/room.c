@@ -37,16 +37,22 @@ size_t room_pending_bytes(const struct acceptor *a, size_t most) {
     return now > BLOCK_BYTES ? now : BLOCK_BYTES;
 }
 
+/* Of its input, where there is most of it. */
+static size_t in_capacity(const struct connection *c) {
+    const struct compression *k = compression_of(c);
+    return k != NULL && k->packed.capacity > c->in.capacity ? k->packed.capacity : c->in.capacity;
+}
+
 static bool is_large(const struct connection *c) {
     const struct output *wire = c->filter != NULL ? &c->filter->wire : c->framing != NULL ? &c->framing->wire : &c->out;
-    return c->in.capacity > BLOCK_BYTES || output_is_large(&c->out) || output_is_large(wire) ||
+    return in_capacity(c) > BLOCK_BYTES || output_is_large(&c->out) || output_is_large(wire) ||
            c->kept_bytes > BLOCK_BYTES;
 }
 
-bool room_for_input(struct acceptor *a, struct connection *c, size_t bytes) {
+bool room_for_input(struct acceptor *a, struct connection *c, const struct buffer *buffer, size_t bytes) {
     assert(c->stall == STALL_NONE);
-    size_t growth = buffer_growth(&c->in, bytes);
-    if (growth == 0 || c->in.capacity + growth <= BLOCK_BYTES || has_room(a, growth) || c->number == a->overdraft)
+    size_t growth = buffer_growth(buffer, bytes);
+    if (growth == 0 || buffer->capacity + growth <= BLOCK_BYTES || has_room(a, growth) || c->number == a->overdraft)
         return true;
     connection_list_add(&a->roomless, c->number);
     return stalled_by(a, c, STALL_ROOM, WAITS_ROOM);
@@ -55,7 +61,7 @@ bool room_for_input(struct acceptor *a, struct connection *c, size_t bytes) {
 /* The one that may go beyond the limit has done with what it needed that for. */
 static bool is_settled(const struct acceptor *a) {
     const struct connection *c = a->overdraft != 0 ? connection_find(a, a->overdraft) : NULL;
-    return c == NULL || c->closing || c->in.capacity <= BLOCK_BYTES;
+    return c == NULL || c->closing || in_capacity(c) <= BLOCK_BYTES;
 }
 
 /* Who has waited longest goes on: one whatever it needs, others as far as there is room. */
@@ -81,7 +87,7 @@ static void let_go_on(struct acceptor *a) {
 /* It is not waiting for us: its input would be taken if there were any, or its output would leave. */
 static bool is_idling(const struct connection *c) {
     if (connection_takes_nothing(c)) return true;
-    return c->stall == STALL_NONE && c->in.capacity > BLOCK_BYTES;
+    return c->stall == STALL_NONE && in_capacity(c) > BLOCK_BYTES;
 }
 
 static void cut_off(struct acceptor *a, struct connection *c) {

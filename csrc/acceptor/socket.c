@@ -162,15 +162,21 @@ static bool takes_input(const struct acceptor *a, const struct connection *c) {
     return c->stall == STALL_NONE && !c->closing && !a->quiet;
 }
 
+/* There is something to do with what has been received. */
+static bool is_behind(const struct connection *c) {
+    const struct compression *k = compression_of(c);
+    return k != NULL && k->more;
+}
+
 /* May Python have more of a filtered connection's bytes? What its command is waiting for (a handshake) may be there. */
 static bool takes_pieces(const struct acceptor *a, const struct connection *c) {
-    if (c->closing || a->quiet || c->filter->input) return false;
+    if (c->closing || a->quiet || c->filter->input || is_behind(c)) return false;
     return c->stall == STALL_NONE || (c->stall == STALL_PYTHON && buffer_bytes(&c->in) <= RECEIVE_BYTES);
 }
 
 /* May more be received? */
 static bool takes_bytes(const struct acceptor *a, const struct connection *c) {
-    return c->filter == NULL ? takes_input(a, c) : takes_pieces(a, c) && !c->filter->more;
+    return c->filter == NULL ? takes_input(a, c) && !is_behind(c) : takes_pieces(a, c) && !c->filter->more;
 }
 
 /* Everything is said and has left. */
@@ -180,7 +186,7 @@ static bool is_done(const struct connection *c) {
 
 /* Ends a connection that will say no more and has been told everything. */
 static void finish_if_done(struct acceptor *a, struct connection *c) {
-    if (c->closed || !c->eof || (c->filter != NULL && (c->filter->input || c->filter->more))) return;
+    if (c->closed || !c->eof || is_behind(c) || (c->filter != NULL && (c->filter->input || c->filter->more))) return;
     /* What Python has fed is to be looked at first, which comes back here. */
     if (c->runnable) return;
     if (c->filter != NULL && c->stall == STALL_PYTHON) {
@@ -205,6 +211,10 @@ static void keep_input(struct acceptor *a, struct connection *c, const uint8_t *
 }
 
 static void parse_kept(struct acceptor *a, struct connection *c) {
+    if (compression_of(c) != NULL) {
+        compression_go_on(a, c);
+        return;
+    }
     if (buffer_bytes(&c->in) == 0) return;
     size_t used = c->codec->parse(a, c, buffer_front(&c->in), buffer_bytes(&c->in));
     if (!c->closed) buffer_consume(&a->blocks, &c->in, used);
@@ -277,15 +287,36 @@ static void receive_more(struct acceptor *a, struct connection *c) {
     parse_kept(a, c);
 }
 
+/* What is compressed is received where it is taken apart. */
+static void receive_packed(struct acceptor *a, struct connection *c) {
+    struct buffer *packed = &compression_of(c)->packed;
+    size_t most = room_receive_bytes(a);
+    uint8_t *room = buffer_room(&a->blocks, packed, most);
+    if (room == NULL) {
+        engine_oom(a, c);
+        return;
+    }
+    ssize_t n = recv(c->fd, room, most, MSG_DONTWAIT);
+    if (n > 0) packed->end += (size_t)n;
+    buffer_consume(&a->blocks, packed, 0); /* an empty one holds no memory */
+    if (!received(a, c, n)) return;
+    c->moved_bytes += (uint32_t)n;
+    compression_go_on(a, c);
+}
+
 /* Of a filtered connection there must be room for what its bytes turn out to be. */
 static bool has_room(struct acceptor *a, struct connection *c) {
-    if (c->stall != STALL_NONE || buffer_bytes(&c->in) <= MAX_MOVED_BYTES) return true;
-    return room_for_input(a, c, c->filter != NULL ? 2 * FILTER_CHUNK_BYTES : MIN_RECEIVE_BYTES);
+    const struct compression *k = compression_of(c);
+    const struct buffer *in = k != NULL ? &k->packed : &c->in;
+    if (c->stall != STALL_NONE || buffer_bytes(in) <= MAX_MOVED_BYTES) return true;
+    return room_for_input(a, c, in, c->filter != NULL ? 2 * FILTER_CHUNK_BYTES : MIN_RECEIVE_BYTES);
 }
 
 static void receive_once(struct acceptor *a, struct connection *c) {
     if (!has_room(a, c)) return;
-    if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL)
+    if (compression_of(c) != NULL && c->filter == NULL)
+        receive_packed(a, c);
+    else if (buffer_bytes(&c->in) <= MAX_MOVED_BYTES || c->filter != NULL)
         receive_to_scratch(a, c);
     else
         receive_more(a, c);

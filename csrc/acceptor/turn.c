@@ -76,6 +76,7 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
 
 static void run_runnable(struct acceptor *a) {
     a->filter_pieces = 0;
+    a->opened_bytes = 0;
     /* What becomes runnable meanwhile waits for the next turn. */
     struct connection_list now = a->runnable;
     a->runnable = a->running;

@@ -3,6 +3,8 @@
 #include <stdbool.h>
 #include <string.h>
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "numbers lie as they are read");
+
 enum { MAX_SIZE_BYTES = 5, LITERAL = 0, COPY_NEAR = 1, COPY_FAR = 2, COPY_FARTHEST = 3 };
 
 struct reader {
@@ -22,8 +24,16 @@ static bool get_size(struct reader *r, uint64_t *size) {
 }
 
 /* Little-endian, of at most four bytes. */
-static bool get(struct reader *r, size_t bytes, size_t *value) {
-    if ((size_t)(r->end - r->at) < bytes) return false;
+static inline bool get(struct reader *r, size_t bytes, size_t *value) {
+    size_t left = (size_t)(r->end - r->at);
+    if (left < bytes) return false;
+    if (left >= sizeof(uint32_t)) {
+        uint32_t word;
+        memcpy(&word, r->at, sizeof word);
+        *value = word & (uint32_t)((1ull << 8 * bytes) - 1);
+        r->at += bytes;
+        return true;
+    }
     *value = 0;
     for (size_t i = 0; i < bytes; i++) *value |= (size_t)r->at[i] << (8 * i);
     r->at += bytes;
@@ -31,7 +41,7 @@ static bool get(struct reader *r, size_t bytes, size_t *value) {
 }
 
 /* Behind the tag: up to 60 bytes are counted in it. */
-static bool literal_bytes(struct reader *r, uint8_t tag, size_t *length) {
+static inline bool literal_bytes(struct reader *r, uint8_t tag, size_t *length) {
     size_t most = 59, n = tag >> 2;
     *length = n;
     if (n > most && !get(r, n - most, length)) return false;
@@ -51,7 +61,7 @@ static bool repeat_bytes(struct reader *r, size_t code, size_t *length) {
     return true;
 }
 
-static bool copy_bytes(struct reader *r, uint8_t tag, size_t *length) {
+static inline bool copy_bytes(struct reader *r, uint8_t tag, size_t *length) {
     size_t distance = 0;
     *length = (size_t)(tag >> 2) + 1;
     switch (tag & 3) {
@@ -72,13 +82,27 @@ static bool copy_bytes(struct reader *r, uint8_t tag, size_t *length) {
     return true;
 }
 
+/* Pieces of so many bytes cost no more than one: as long as there is room for what is too much, and written over later. */
+enum { PIECE = 16 };
+
 /* What is copied may be made by the copy itself. */
-static void copy(uint8_t *out, size_t distance, size_t length) {
+static inline void copy(uint8_t *out, size_t distance, size_t length, size_t room) {
+    if (distance >= PIECE && room - length >= PIECE) {
+        for (size_t at = 0; at < length; at += PIECE) memcpy(out + at, out + at - distance, PIECE);
+        return;
+    }
     if (distance >= length) {
         memcpy(out, out - distance, length);
         return;
     }
     for (size_t i = 0; i < length; i++) out[i] = out[i - distance];
+}
+
+static inline void copy_literal(uint8_t *out, size_t room, const struct reader *r, size_t length) {
+    if (length <= PIECE && room >= PIECE && (size_t)(r->end - r->at) >= PIECE)
+        memcpy(out, r->at, PIECE);
+    else
+        memcpy(out, r->at, length);
 }
 
 int64_t s2_decoded_bytes(const uint8_t *block, size_t bytes) {
@@ -99,11 +123,11 @@ int64_t s2_decode(const uint8_t *block, size_t bytes, uint8_t *out, size_t room)
         if (length > room - made) return S2_CORRUPT;
         if (is_literal) {
             if (length > (size_t)(r.end - r.at)) return S2_CORRUPT;
-            memcpy(out + made, r.at, length);
+            copy_literal(out + made, room - made, &r, length);
             r.at += length;
         } else {
             if (r.distance == 0 || r.distance > made) return S2_CORRUPT;
-            copy(out + made, r.distance, length);
+            copy(out + made, r.distance, length, room - made);
         }
         made += length;
     }

@@ -6,6 +6,7 @@
  *
  *   s2.c          blocks taken apart
  *   s2_encode.c   blocks made
+ *   s2_stream.c   chunks of a stream, with a block in each
  */
 #ifndef MQ_S2_H
 #define MQ_S2_H
@@ -20,7 +21,8 @@ int64_t s2_decoded_bytes(const uint8_t *block, size_t bytes);
 /* Puts them to `out`, where there is room for exactly so many as it says. How many they are, or S2_CORRUPT. */
 int64_t s2_decode(const uint8_t *block, size_t bytes, uint8_t *out, size_t room);
 
-enum s2_level { S2_FAST, S2_BETTER, S2_BEST };
+/* S2_NONE: in the form only, where streams are made; blocks are not. */
+enum s2_level { S2_NONE, S2_FAST, S2_BETTER, S2_BEST };
 
 /* Of a block that is made, and what has to be free behind that: it is a few bytes longer at most, and would be 2 in 65 if each
  * copy saved one byte only. */

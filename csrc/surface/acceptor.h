@@ -94,6 +94,7 @@ bool acceptor_is_filtered(const struct acceptor *a, uint32_t conn);
 bool acceptor_websocket(struct acceptor *a, uint32_t conn, size_t frame_bytes, uint32_t flags);
 void acceptor_hear_out(struct acceptor *a, uint32_t conn);
 void acceptor_end_input(struct acceptor *a, uint32_t conn);
+bool acceptor_compress(struct acceptor *a, uint32_t conn, uint32_t level);
 void acceptor_send(struct acceptor *a, uint32_t conn, const void *bytes, size_t bytes_count);
 size_t acceptor_remote(const struct acceptor *a, uint32_t conn, char *out, size_t limit);
 

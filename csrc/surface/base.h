@@ -32,7 +32,7 @@ void login_attempt_right(struct login_attempts *all, const char *source, size_t 
 
 int64_t s2_decoded_bytes(const uint8_t *block, size_t bytes);
 int64_t s2_decode(const uint8_t *block, size_t bytes, uint8_t *out, size_t room);
-enum s2_level { S2_FAST, S2_BETTER, S2_BEST };
+enum s2_level { S2_NONE, S2_FAST, S2_BETTER, S2_BEST };
 enum { S2_ENCODED_EXTRA = 32 };
 size_t s2_encode(const uint8_t *in, size_t bytes, uint8_t *out, size_t room, enum s2_level level);
 

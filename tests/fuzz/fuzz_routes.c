@@ -1,5 +1,5 @@
 /* Scripts of bytes against routes: three servers with clients, connections between them that come and go, and a peer that is
- * made up and says what it likes. Everything runs in this process, one turn at a time, so a script does the same each time.
+ * made up and says what it likes; some of them compressed. Everything runs in this process, one turn at a time, so a script does the same each time.
  *
  * What is looked for: assertions, and what the sanitizers see; and, when nothing is on its way, that a message comes
  *   - once to all who want it alone, at the server where it is published and at those that have a route to that
@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "acceptor/protocols/nats/nats_route.h"
+#include "base/s2_stream.h"
 #include "remote.h"
 #include "script.h"
 #include "world.h"
@@ -39,7 +40,10 @@ static struct heard_client clients[CLIENTS];
 static uint32_t routes[SERVERS][SERVERS]; /* the number of the connection at the one to the other; 0: none */
 static struct remote intruder;
 static uint32_t intruder_at, looked_for;
-static bool intruder_wants;
+static bool intruder_wants, intruder_began;
+static struct bytes intruder_says;
+static enum s2_level compressed[SERVERS][SERVERS]; /* S2_NONE: not at all; also of the one who is made up, */
+static enum s2_level intruder_compresses;          /* ... as is the one who comes next */
 static uint32_t joins_as; /* what Python says of a route: the account that is its alone; 0: all */
 
 static const char *const accounts[] = {"$G", "$SYS", "third"};
@@ -66,8 +70,18 @@ static int64_t say_of(uint32_t conn, const char *what, uint64_t value, const cha
     return acceptor_call(world.acceptor, conn, what, value, text, strlen(text), NULL, 0);
 }
 
+/* How both sides have agreed that it is. */
+static enum s2_level agreed(uint32_t conn) {
+    for (uint32_t here = 0; here < SERVERS; here++)
+        for (uint32_t other = 0; other < SERVERS; other++)
+            if (servers[here] == world.acceptor && routes[here][other] == conn) return compressed[here][other];
+    return intruder_compresses;
+}
+
 static void join(uint32_t conn) {
     (void)say_of(conn, "solicited", 0, "");
+    enum s2_level level = agreed(conn);
+    if (level != S2_NONE) (void)acceptor_compress(world.acceptor, conn, level);
     /* Headers, and one connection for all accounts or for one. */
     uint64_t flags = ROUTE_HEADERS | (joins_as ? 0 : ROUTE_NO_POOL);
     (void)say_of(conn, "join", flags | (uint64_t)1 << 32, joins_as ? accounts[joins_as - 1] : "");
@@ -214,10 +228,11 @@ static void make_route(uint32_t one, uint32_t other) {
     uint32_t protocol = acceptor_protocol("nats-route");
     if (one == other || routes[one][other] || routes[other][one]) return;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair)) abort();
+    compressed[one][other] = compressed[other][one] = (enum s2_level)pick(S2_BEST + 1);
     routes[one][other] = acceptor_adopt(servers[one], pair[0], protocol);
     routes[other][one] = acceptor_adopt(servers[other], pair[1], protocol);
     assert(routes[one][other] && routes[other][one]);
-    trace("a route between %u and %u", one, other);
+    trace("a route between %u and %u, compressed as %u says", one, other, compressed[one][other]);
 }
 
 static void break_route(uint32_t one, uint32_t other) {
@@ -234,10 +249,33 @@ static void intrude(void) {
     intruder_at = pick(SERVERS);
     (void)turn(intruder_at); /* routes that are new there are none of its */
     joins_as = pick(4) ? 0 : THIRD;
+    intruder_compresses = pick(2) ? S2_FAST : S2_NONE;
+    intruder_began = false;
+    bytes_free(&intruder_says);
     (void)remote_connect(&intruder, acceptor_protocol("nats-route"));
     (void)turn(intruder_at);
     joins_as = 0;
     trace("a made-up server at %u", intruder_at);
+}
+
+/* As chunks, if that is agreed: mostly right. */
+static void pack_nonsense(void) {
+    uint8_t chunk[S2_CHUNK_HEAD_BYTES + 4096 + S2_ENCODED_EXTRA];
+    if (intruder_compresses == S2_NONE || intruder_says.count == 0) {
+        bytes_add(&intruder.unsent, intruder_says.at, intruder_says.count);
+        intruder_says.count = 0;
+        return;
+    }
+    if (!intruder_began || pick(6) == 0) {
+        s2_put_identifier(chunk);
+        bytes_add(&intruder.unsent, chunk, S2_IDENTIFIER_BYTES);
+        intruder_began = pick(20) > 0;
+    }
+    size_t bytes = intruder_says.count < 4096 ? intruder_says.count : 4096;
+    size_t made = s2_put_chunk(chunk, intruder_says.at, bytes, (enum s2_level)pick(S2_BEST + 1));
+    if (pick(10) == 0) chunk[((size_t)byte() << 8 | byte()) % made] ^= (uint8_t)(1 + pick(255));
+    bytes_add(&intruder.unsent, chunk, made);
+    bytes_drop(&intruder_says, bytes);
 }
 
 static void say_nonsense(void) {
@@ -289,18 +327,23 @@ static void say_nonsense(void) {
     case 0:
         for (size_t i = 0, count = pick(sizeof bytes); i < count; i++) {
             bytes[i] = byte();
-            bytes_add(&intruder.unsent, bytes + i, 1);
+            bytes_add(&intruder_says, bytes + i, 1);
         }
         break;
     case 1:
         /* More groups than there may be, or nearly. */
-        remote_say(&intruder, "RMSG $G a | ");
-        for (uint32_t n = 1000 + pick(60); n > 0; n--) bytes_add(&intruder.unsent, "q0 ", 3);
-        remote_say(&intruder, "1\r\nx\r\n");
+        bytes_add(&intruder_says, "RMSG $G a | ", 12);
+        for (uint32_t n = 1000 + pick(60); n > 0; n--) bytes_add(&intruder_says, "q0 ", 3);
+        bytes_add(&intruder_says, "1\r\nx\r\n", 6);
         break;
     case 2: bytes_drop(&intruder.unsent, intruder.unsent.count ? pick((uint32_t)intruder.unsent.count) : 0); break;
-    default: remote_say(&intruder, "%s", lines[pick(sizeof lines / sizeof *lines)]); break;
+    default: {
+        const char *line = lines[pick(sizeof lines / sizeof *lines)];
+        bytes_add(&intruder_says, line, strlen(line));
+        break;
     }
+    }
+    if (pick(2)) pack_nonsense();
     if (pick(3) == 0) (void)remote_flush(&intruder, 1 + pick(40));
 }
 
@@ -444,6 +487,7 @@ void run_script(void) {
     remote_disconnect(&intruder);
     bytes_free(&intruder.got);
     bytes_free(&intruder.unsent);
+    bytes_free(&intruder_says);
     for (uint32_t i = 0; i < SERVERS; i++) {
         acceptor_free(servers[i]);
         close(wakes[i]);

@@ -1,14 +1,15 @@
 /* Scripts of bytes as blocks of S2: the decoder stays in its bounds, and makes as many bytes as a block says, or says that it
  * is corrupt. A script is taken as it is, and with a part of it as elements that are mostly right; and what it is made into, at
- * every level, is what comes back. What each is given lies where the sanitizer sees every byte too many. */
+ * every level, is what comes back. So it is with streams, however they are cut into pieces. What each is given lies where the
+ * sanitizer sees every byte too many. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/s2.h"
+#include "base/s2_stream.h"
 #include "script.h"
 
-enum { MAX_BLOCK = 4096, MAX_DECODED = 1 << 18 };
+enum { MAX_BLOCK = 4096, MAX_DECODED = 1 << 18, MOST = 1 << 17 };
 
 static void decode(const uint8_t *block, size_t bytes, uint64_t size) {
     uint8_t *out = malloc(size > 0 ? (size_t)size : 1);
@@ -91,11 +92,112 @@ static void try_encoding(void) {
     for (enum s2_level level = S2_FAST; level <= S2_BEST; level++) encode(in, bytes, level);
 }
 
+/* --- streams ------------------------------------------------------------------------------------------------------ */
+
+static struct {
+    uint8_t stream[2 * MOST], plain[MOST];
+    size_t stream_bytes, plain_bytes;
+} sent;
+
+/* What stands for nothing, if it is not what says that it does. */
+static void put_nothing(void) {
+    uint8_t *out = sent.stream + sent.stream_bytes;
+    if (pick(2)) {
+        s2_put_identifier(out);
+        if (pick(2)) memcpy(out + 4, "sNaPpY", 6);
+        sent.stream_bytes += S2_IDENTIFIER_BYTES;
+        return;
+    }
+    size_t bytes = pick(3) ? pick(8) : pick(400);
+    out[0] = (uint8_t)(0x80 + pick(127));
+    out[1] = (uint8_t)bytes;
+    out[2] = (uint8_t)(bytes >> 8);
+    out[3] = 0;
+    memset(out + 4, 0xff, bytes);
+    sent.stream_bytes += 4 + bytes;
+}
+
+static void put_block(void) {
+    uint8_t *plain = sent.plain + sent.plain_bytes;
+    size_t bytes = 1 + (pick(6) ? pick(300) : pick(30000));
+    if (sent.plain_bytes + bytes > MOST) return;
+    uint32_t letters = 1 + pick(60);
+    for (size_t i = 0; i < bytes; i++) plain[i] = (uint8_t)(i % letters + (pick(16) ? 0 : 1));
+    uint8_t *exact = malloc(S2_CHUNK_HEAD_BYTES + bytes + S2_ENCODED_EXTRA);
+    assert(exact != NULL);
+    size_t made = s2_put_chunk(exact, plain, bytes, (enum s2_level)pick(S2_BEST + 1));
+    assert(made <= S2_CHUNK_HEAD_BYTES + bytes);
+    memcpy(sent.stream + sent.stream_bytes, exact, made);
+    free(exact);
+    sent.stream_bytes += made;
+    sent.plain_bytes += bytes;
+}
+
+/* What came out so far is what went in, unless it was damaged. */
+static size_t heard_bytes;
+
+static bool hear_block(struct s2_stream *stream, bool honest) {
+    size_t bytes = stream->chunk.plain_bytes;
+    assert(bytes <= S2_MAX_BLOCK);
+    uint8_t *plain = malloc(bytes > 0 ? bytes : 1);
+    assert(plain != NULL);
+    bool good = s2_stream_open(stream, plain);
+    if (honest)
+        assert(good && bytes <= sent.plain_bytes - heard_bytes && !memcmp(plain, sent.plain + heard_bytes, bytes));
+    heard_bytes += bytes;
+    free(plain);
+    return good;
+}
+
+/* All that there is of it; how much of that was taken. Less than nothing: it is no stream. */
+static int64_t take(struct s2_stream *stream, const uint8_t *in, size_t bytes, bool honest) {
+    uint8_t *exact = malloc(bytes > 0 ? bytes : 1);
+    assert(exact != NULL);
+    memcpy(exact, in, bytes);
+    size_t at = 0, taken;
+    for (bool good = true;;) {
+        enum s2_found found = s2_stream_take(stream, exact + at, bytes - at, &taken);
+        assert(taken <= bytes - at && (found == S2_PARTIAL) == (taken == 0 && found != S2_WRONG));
+        if (found == S2_BLOCK) good = hear_block(stream, honest);
+        if (found == S2_WRONG || !good) {
+            assert(!honest && stream->why != NULL);
+            free(exact);
+            return -1;
+        }
+        if (found == S2_PARTIAL) break;
+        at += taken;
+    }
+    free(exact);
+    return (int64_t)at;
+}
+
+static void try_stream(void) {
+    struct s2_stream stream = {0};
+    bool honest = pick(2) == 0;
+    sent.plain_bytes = heard_bytes = 0;
+    s2_put_identifier(sent.stream);
+    sent.stream_bytes = S2_IDENTIFIER_BYTES;
+    for (uint32_t left = 1 + pick(8); left > 0; left--) pick(3) ? put_block() : put_nothing();
+    for (uint32_t left = honest ? 0 : 1 + pick(4); left > 0; left--) {
+        size_t at = ((size_t)byte() << 8 | byte()) % sent.stream_bytes;
+        sent.stream[pick(2) ? at % 24 : at] = byte();
+    }
+    size_t from = 0, until = 0;
+    while (until < sent.stream_bytes) {
+        size_t more = pick(2) ? 1 + pick(30) : 1 + pick(40000);
+        until = more < sent.stream_bytes - until ? until + more : sent.stream_bytes;
+        int64_t taken = take(&stream, sent.stream + from, until - from, honest);
+        if (taken < 0) return;
+        from += (size_t)taken;
+    }
+    assert(!honest || (from == until && heard_bytes == sent.plain_bytes));
+}
+
 void run_script(void) {
     size_t bytes = (size_t)(script.end - script.at);
     try_block(script.at, bytes);
     if (bytes > S2_MAX_ENCODED) bytes = S2_MAX_ENCODED;
     for (enum s2_level level = S2_FAST; level <= S2_BEST; level++) encode(script.at, bytes, level);
     if (script_goes_on()) try_encoding();
-    while (script_goes_on()) try_elements();
+    while (script_goes_on()) pick(2) ? try_elements() : try_stream();
 }

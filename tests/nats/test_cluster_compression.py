@@ -10,17 +10,18 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mq_shards.acceptor.filters import PIECE_BYTES, PIECE_PARTS, FilterError
 from mq_shards.acceptor.filters.chunks import BLOCK_BYTES, masked_checksum
-from mq_shards.acceptor.filters.s2 import BEST, BETTER, FAST, IDENTIFIER_CHUNK, IDENTIFIERS, S2, compress, uncompress
 from mq_shards.acceptor.filters.snappy import Snappy
 
 from tests.nats.clusters import NEW_REAL, OLD_REAL, OURS, OURS_3, Member, bodies, meshed, mixtures, settled
-from tests.nats.route_wire import CONNECT, INFO, RouteWire, line
+from tests.nats.route_wire import CONNECT, ID, INFO, NUMBERS, RouteWire, line
+from tests.nats.s2 import BEST, BETTER, FAST, IDENTIFIER_CHUNK, IDENTIFIERS, S2, compress, uncompress
 from tests.nsq.certificates import Certificates, make
 from tests.servers import free_port, wait_until
 
@@ -31,7 +32,7 @@ http: "127.0.0.1:%d"
 cluster {
     name: xyz
     listen: "127.0.0.1:$ROUTE_PORT"
-    ping_interval: 200ms
+    $PINGS
     routes: [%s]
     %s
 }
@@ -44,13 +45,12 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 class Compressing(Member):
-    def __init__(self, kind: str, directory: Path, routes: Sequence[str], block: str) -> None:
+    def __init__(self, kind: str, directory: Path, routes: Sequence[str], block: str, pings: str) -> None:
         self.http = free_port()
         quoted = ", ".join(f'"{url}"' for url in routes)
         # The old one knows no interval of routes alone, and no compression.
         text = CONF % (self.http, quoted, block if kind != OLD_REAL else "")
-        if kind == OLD_REAL:
-            text = text.replace("    ping_interval: 200ms\n", "")
+        text = text.replace("$PINGS", f"ping_interval: {pings}" if kind != OLD_REAL else "")
         super().__init__(kind, directory, conf=text)
 
     def modes(self) -> set[str]:
@@ -59,12 +59,12 @@ class Compressing(Member):
 
 
 @contextlib.contextmanager
-def compressing(kinds: Sequence[str], blocks: Sequence[str]) -> Iterator[list[Compressing]]:
+def compressing(kinds: Sequence[str], blocks: Sequence[str], pings: str = "200ms") -> Iterator[list[Compressing]]:
     directory = Path(tempfile.mkdtemp(prefix="nats-cluster-"))
     members: list[Compressing] = []
     try:
         for kind, block in zip(kinds, blocks, strict=True):
-            members.append(Compressing(kind, directory, [member.route_url for member in members[:1]], block))
+            members.append(Compressing(kind, directory, [member.route_url for member in members[:1]], block, pings))
             members[-1].start()
         for member in members:
             member.wait()
@@ -156,7 +156,7 @@ def test_a_mode_that_nobody_knows_is_refused_with_a_word(kinds: tuple[str, ...])
 
 @pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,)))
 def test_info_is_said_again_as_was_agreed_and_what_is_not_ends_the_connection(kinds: tuple[str, ...]) -> None:
-    with compressing(kinds, ("compression: s2_fast",)) as (member,):
+    with compressing(kinds, ("compression: s2_fast",), pings="30s") as (member,):
         for sent, answered in ((S2().encode(line("INFO", INFO) + b"PING\r\n"), True), (b"RS+ $G a\r\n" * 10, False)):
             wire = RouteWire(member.route_port)
             wire.send(line("CONNECT", CONNECT) + line("INFO", {**INFO, "compression": "s2_fast"}))
@@ -173,6 +173,89 @@ def test_info_is_said_again_as_was_agreed_and_what_is_not_ends_the_connection(ki
                 wire.said = b""
             assert (b"PONG\r\n" in heard) is answered
             wire.close()
+
+
+def chunk(kind: int, content: bytes) -> bytes:
+    return bytes([kind]) + len(content).to_bytes(3, "little") + content
+
+
+class Compressed:
+    """A server that has come to say everything compressed."""
+
+    def __init__(self, member: Member) -> None:
+        self.wire, self.stream, self.heard = RouteWire(member.route_port), S2(), b""
+        server_id = ID[:-5] + f"{next(NUMBERS):05}"
+        info = {**INFO, "server_id": server_id, "compression": "s2_fast"}
+        self.wire.send(line("CONNECT", {**CONNECT, "name": server_id}) + line("INFO", info))
+        self.hear(b"\r\n")
+        self.wire.send(self.stream.encode(line("INFO", info) + b"PING\r\n"))
+        self.hear(b"PONG\r\n")
+
+    def hear(self, end: bytes) -> bool:
+        """Whether that comes, and not the end."""
+        while end not in self.heard and not self.wire.closed:
+            self.wire.receive()
+            self.heard += self.stream.decode(self.wire.said)
+            while self.stream.pending:
+                self.heard += self.stream.decode(b"")
+            self.wire.said = b""
+        found = end in self.heard
+        self.heard = self.heard.partition(end)[2]
+        return found
+
+
+def block_chunk(kind: int, packed: bytes, checksum: int) -> bytes:
+    return chunk(kind, checksum.to_bytes(4, "little") + packed)
+
+
+PING: Final = b"PING\r\n"
+WRONG = masked_checksum(PING) ^ 1
+DAMAGED = [
+    block_chunk(0x01, PING, WRONG),  # as what is damaged on its way
+    block_chunk(0x00, compress(FAST, PING * 1000)[:-1] + b"\xff", masked_checksum(PING * 1000)),
+    block_chunk(0x00, b"\xff\xff\xff\xff\x0f", 0),  # of 4 GiB
+    chunk(0x00, b"abc"), chunk(0x02, b""), chunk(0xFF, b"zIpPeD"), b"PING\r\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,)))
+def test_what_is_damaged_ends_the_connection_and_what_came_before_counts(kinds: tuple[str, ...]) -> None:
+    with compressing(kinds, ("compression: s2_fast",), pings="30s") as (member,):
+        wire = member.client(b"SUB hear 1\r\n")
+        for number, damage in enumerate(DAMAGED):
+            peer = Compressed(member)
+            before = peer.stream.encode(b"RMSG $G hear 1\r\n%d\r\n" % number)
+            peer.wire.send(before + damage + block_chunk(0x01, PING, masked_checksum(PING)))
+            assert not peer.hear(b"PONG\r\n"), damage
+            peer.wire.close()
+        settled([member], [wire], len(DAMAGED))
+        assert bodies(wire) == [b"%d" % n for n in range(len(DAMAGED))]
+        wire.close()
+        if member.kind == OURS:
+            assert member.said().count("is no stream of S2") == len(DAMAGED), member.said()
+
+
+@pytest.mark.parametrize("kinds", mixtures((NEW_REAL,), (OURS,)))
+def test_few_bytes_may_be_many_commands_and_a_chunk_may_come_in_many_pieces(kinds: tuple[str, ...]) -> None:
+    with compressing(kinds, ("compression: s2_fast",), pings="30s") as (member,):
+        peer = Compressed(member)
+        lines = (b"+OK\r\n" * (4 << 20))[: 4 << 20]
+        first = lines[:60]
+        # A literal, and as much of it again and again as a block may be.
+        packed = number_of(len(lines)) + literal(first) + bytes([2 | 4 << 2]) + (60).to_bytes(2, "little")
+        packed += bytes([1 | 7 << 2, 0]) + (len(lines) - 65 - 65_540).to_bytes(3, "little")
+        assert uncompress(packed) == lines
+        bomb = block_chunk(0x00, packed, masked_checksum(lines))
+        rest = lines[len(lines) // 5 * 5 :]  # the last line is cut off: the next block begins with what it lacks
+        assert rest
+        ends = b"+OK\r\n"[len(rest) :]
+        for _ in range(8):
+            peer.wire.send(bomb + peer.stream.encode(ends))
+        for byte in peer.stream.encode(b"RMSG $G hear 1\r\nx\r\nPING\r\n"):
+            peer.wire.send(bytes([byte]))
+        assert peer.hear(b"PONG\r\n")
+        assert not peer.wire.closed
+        peer.wire.close()
 
 
 # --- the format -------------------------------------------------------------------------------------------------------
@@ -252,10 +335,6 @@ def test_a_block_that_is_damaged_breaks_nothing(block: tuple[bytes, bytes], data
         uncompress(bytes(packed))
     with contextlib.suppress(FilterError):
         uncompress(block[0][: data.draw(st.integers(0, len(block[0])))])
-
-
-def chunk(kind: int, content: bytes) -> bytes:
-    return bytes([kind]) + len(content).to_bytes(3, "little") + content
 
 
 @given(st.lists(blocks(), max_size=4), st.randoms(use_true_random=False))

@@ -12,14 +12,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mq_shards.acceptor.protocols.nats.cluster_options import RouteUrl
 from mq_shards.acceptor.protocols.nats.dial import Wish
 from mq_shards.acceptor.protocols.nats.route_info import Info, Own
-
-if TYPE_CHECKING:
-    from mq_shards.acceptor.filters.s2 import S2
 
 MAX_POOL: Final = 256
 MAX_URLS: Final = 1024  # of all servers, that clients are told
@@ -50,7 +47,7 @@ class Route:
     brings_next: bool = False
     negotiated: bool = False  # how it is compressed
     compression: str = ""
-    s2: S2 | None = None
+    compressed: bool = False  # what both say is in streams of S2
     began_ns: int = field(default_factory=time.monotonic_ns)
     began_wall_ns: int = field(default_factory=time.time_ns)
 

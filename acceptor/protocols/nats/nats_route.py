@@ -77,6 +77,10 @@ class NatsRoute(Protocol):
         if self._routing is not None:
             self._routing.output(conn, data)
 
+    def last_words(self, conn: int, words: bytes) -> None:
+        if self._routing is not None:
+            self._routing.damaged(conn, words.decode())
+
     def closed(self, conn: int) -> None:
         if self._routing is not None:
             self._routing.closed(conn)

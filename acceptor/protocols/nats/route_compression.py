@@ -52,9 +52,9 @@ def mode_of(settings: Mapping[str, Any]) -> str:
     return NAMES[settings["cluster-compression"].lower()]
 
 
-def level_of(mode: str) -> int | None:
-    """Of the filter; None: it gives what is said its form only."""
-    return LEVELS.index(mode) - 1 if mode != UNCOMPRESSED else None
+def level_of(mode: str) -> int:
+    """For Engine.compress(): enum s2_level, csrc/base/s2.h."""
+    return LEVELS.index(mode)
 
 
 def thresholds_of(settings: Mapping[str, Any]) -> tuple[int, ...]:

@@ -207,13 +207,12 @@ class Routing:
         mode = self._own.compression
         if route.compression in (NOT_SUPPORTED, mode):
             return
-        if route.s2 is None or mode in (OFF, ACCEPT):
+        if not route.compressed or mode in (OFF, ACCEPT):
             self._engine.close_connection(route.conn)
         elif mode == AUTO:
             self._adapt(route)
         else:
-            route.compression = mode
-            route.s2.set_level(level_of(mode))
+            self._set_mode(route, mode)
 
     def _advertise(self) -> None:
         if self._nats is not None:
@@ -314,6 +313,11 @@ class Routing:
     def output(self, conn: int, data: bytes) -> None:
         self._upgrades.output(conn, data)
 
+    def damaged(self, conn: int, why: str) -> None:
+        """What came is not compressed as it should be; closed() is next."""
+        if (route := self._routes.get(conn)) is not None:
+            log.error("%s: what came is no stream of S2: %s", route.remote_name or route.remote, why)
+
     def closed(self, conn: int) -> None:
         self._upgrades.closed(conn)
         route = self._routes.pop(conn, None)
@@ -393,7 +397,7 @@ class Routing:
             return
         route.url, route.account, route.explicit = wish.url, wish.account, wish.explicit
         self._engine.call(conn, "solicited")
-        self._say_now(route, json_line("CONNECT", self._own.connect(wish.url.user, wish.url.password)))
+        self._engine.reply(conn, json_line("CONNECT", self._own.connect(wish.url.user, wish.url.password)))
         # Which place in a pool is free, and how it is compressed, is known when the other has said who it is.
         if not self._delays_info(route):
             self._say_info(route)
@@ -408,14 +412,7 @@ class Routing:
         compression = route.compression if route.negotiated and self._own.compression != AUTO else self._own.compression
         said = compression if compression != NOT_SUPPORTED else ""
         info = self._own.info(secrets.token_urlsafe(11), pool_index, route.account, mode, said)
-        self._say_now(route, json_line("INFO", info))
-
-    def _say_now(self, route: Route, line: bytes) -> None:
-        """Before it is registered nobody else says anything: it must not be said in a way that came up later."""
-        if route.conn in self._upgrades:
-            self._upgrades.say(route.conn, line)
-        else:
-            self._engine.reply(route.conn, line)
+        self._engine.reply(route.conn, json_line("INFO", info))
 
     def _connect(self, route: Route, body: bytes) -> None:
         said = route.said = read_connect(body)
@@ -492,27 +489,27 @@ class Routing:
         self._engine.call(route.conn, "negotiates", 0)
         if not is_negotiated(mode):
             return False
-        from mq_shards.acceptor.filters.s2 import S2
-
         if route.wish is not None:
             self._say_info(route)
-        if route.conn not in self._upgrades:
-            self._upgrades.begin(route.conn)
-        route.s2 = S2(level_of(mode))
-        self._upgrades.add(route.conn, route.s2)
+        route.compressed = True
+        self._set_mode(route, mode)
         if route.wish is None:
             self._say_info(route)
         return True
 
+    def _set_mode(self, route: Route, mode: str) -> None:
+        """Of what we say from now on."""
+        route.compression = mode
+        self._engine.compress(route.conn, level_of(mode))
+
     def _adapt(self, route: Route) -> None:
         """An answer has come, after a time that says how much it is worth to compress."""
-        if route.s2 is None or self._own.compression != AUTO:
+        if not route.compressed or self._own.compression != AUTO:
             return
         mode = by_rtt(self._figures(route)["rtt_ns"], thresholds_of(self._settings))
         if mode != route.compression:
             log.info("%s: %s", route.remote_name, mode)
-        route.compression = mode
-        route.s2.set_level(level_of(mode))
+            self._set_mode(route, mode)
         self._engine.call(route.conn, "tell-pong")
 
     def _register(self, route: Route, info: Info) -> None:
@@ -531,7 +528,7 @@ class Routing:
         if not joined:
             return
         route.registered = True
-        if route.s2 is not None and self._own.compression == AUTO:
+        if route.compressed and self._own.compression == AUTO:
             self._engine.call(route.conn, "tell-pong")
         if first:
             log.info("a route to %s (%s)", route.remote_name, route.remote)

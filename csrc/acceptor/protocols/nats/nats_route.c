@@ -399,6 +399,15 @@ static void freed(struct connection *c) {
     nats_permissions_drop(route_of(c)->permissions);
 }
 
+/* Why it has ended, where nobody else says so. */
+static size_t last_words(struct acceptor *a, struct connection *c, const uint8_t **words) {
+    (void)a;
+    const char *damage = compression_damage(c);
+    if (damage == NULL) return 0;
+    *words = (const uint8_t *)damage;
+    return strlen(damage);
+}
+
 static void closed(struct acceptor *a, struct connection *c) {
     struct nats_server *server = route_server(a, c);
     struct nats_route *r = route_of(c);
@@ -518,6 +527,7 @@ const struct codec nats_route_codec = {
     .set = set,
     .call = call,
     .go_on = go_on,
+    .last_words = last_words,
     .opened = opened,
     .sent = sent,
     .due = due,

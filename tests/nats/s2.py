@@ -1,6 +1,5 @@
-"""S2's streams: chunks as Snappy's framing format has them, of blocks of up to 4 MiB.
-
-Blocks are made and taken apart in C (csrc/base/s2.h): no library that there is for Python knows S2.
+"""S2's streams, made and taken apart beside the broker's own (csrc/base/s2_stream.c): chunks as Snappy's framing format
+has them, of blocks of up to 4 MiB. Blocks are the core's (csrc/base/s2.h): no library for Python knows S2.
 """
 
 from __future__ import annotations
