@@ -64,7 +64,7 @@ class Manifest(NamedTuple):
             _overwrite(path / NAME, content)
 
     def write(self, path: Path) -> None:
-        """Durable some time later. OSError."""
+        """Durable when it is synced. OSError."""
         (path / NAME).write_bytes(self._encode())
 
     def _encode(self) -> bytes:

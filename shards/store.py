@@ -130,8 +130,11 @@ class DataDirectory:
         self._lock = lock
 
     @classmethod
-    def open_or_create(cls, path: Path, shards: int | None, default_shards: int = 64) -> DataDirectory:
-        """Opens the directory, or makes it with so many shards (None: those it has, or the default).
+    def open_or_create(
+        cls, path: Path, shards: int | None, default_shards: int = 64, *, begun: bool = False
+    ) -> DataDirectory:
+        """Opens the directory, or makes it with so many shards (None: those it has, or the default); `begun`: each with
+        the file of its first segment, so that workers need not sync one after the other.
 
         Raises StoreError: another broker has it, it has another number of shards, it holds something else, the
         disk refuses.
@@ -140,7 +143,7 @@ class DataDirectory:
             path.mkdir(mode=0o750, parents=True, exist_ok=True)
         lock = cls._take_lock(path)
         try:
-            meta = cls._with_manifests(path, cls._meta(path, shards, default_shards))
+            meta = cls._with_manifests(path, cls._meta(path, shards, default_shards, begun=begun))
         except BaseException:
             os.close(lock)
             raise
@@ -173,12 +176,12 @@ class DataDirectory:
         return lock
 
     @classmethod
-    def _meta(cls, path: Path, shards: int | None, default_shards: int) -> Meta:
+    def _meta(cls, path: Path, shards: int | None, default_shards: int, *, begun: bool) -> Meta:
         with explained(f"{path / META} cannot be read"):
             try:
                 meta = Meta.decode(path / META, (path / META).read_bytes())
             except FileNotFoundError:
-                return cls._create(path, default_shards if shards is None else shards)
+                return cls._create(path, default_shards if shards is None else shards, begun=begun)
         if shards not in (None, meta.shards):
             raise StoreError(f"the data directory {path} has {meta.shards} shards, which is fixed, and not {shards}")
         return meta
@@ -200,25 +203,37 @@ class DataDirectory:
         return meta
 
     @staticmethod
-    def _create(path: Path, shards: int) -> Meta:
+    def _create(path: Path, shards: int, *, begun: bool) -> Meta:
         if not 1 <= shards <= MAX_SHARDS:
             raise StoreError(f"a data directory has 1 to {MAX_SHARDS} shards, not {shards}")
         with explained(f"the data directory {path} cannot be made"):
             for entry in sorted(path.iterdir()):
                 # What a crash in the middle of this may have left, and what a fresh file system has.
                 ours = entry.name in (LOCK, META_NEW, "lost+found") or (
-                    SHARD_NAME.fullmatch(entry.name) and all(file.name == MANIFEST for file in entry.iterdir())
+                    SHARD_NAME.fullmatch(entry.name) and all(_is_new(file) for file in entry.iterdir())
                 )
                 if not ours:
                     raise StoreError(f"{path} is not a data directory (no {META}) and not empty: it has {entry.name}")
             meta = Meta(shards, os.urandom(16).hex())
-            for shard in range(shards):
-                shard_path(path, shard).mkdir(mode=0o750, exist_ok=True)
-                Manifest(meta.id, shard).write(shard_path(path, shard))
+            folders = [shard_path(path, shard) for shard in range(shards)]
+            for shard, folder in enumerate(folders):
+                folder.mkdir(mode=0o750, exist_ok=True)
+                first = folder / segment_name(1)
+                if begun:
+                    first.touch(0o640)
+                else:
+                    first.unlink(missing_ok=True)
+                Manifest(meta.id, shard, {1: 0} if begun else {}).write(folder)
+            if begun:
+                durable.sync_all([*(folder / MANIFEST for folder in folders), *folders])
             # It exists when meta.json does, and then it is whole.
             durable.save(path / META, meta.encode())
             durable.sync_directory(path.resolve().parent)
         return meta
+
+
+def _is_new(file: Path) -> bool:
+    return file.name == MANIFEST or (file.name == segment_name(1) and file.lstat().st_size == 0)
 
 
 # --- the segments of a shard ----------------------------------------------------------------------------------------

@@ -181,10 +181,11 @@ class Supervisor:
 
     def _open_data(self, stack: contextlib.ExitStack, cores: int) -> None:
         """Locks the data directory, if there is one, and learns how many shards it has."""
-        if self._options.data_dir is None:
-            self._shards = shards_in_memory(self._options, cores)
+        options = self._options
+        if options.data_dir is None:
+            self._shards = shards_in_memory(options, cores)
             return
-        directory = DataDirectory.open_or_create(self._options.data_dir, self._options.shards, DEFAULT_SHARDS)
+        directory = DataDirectory.open_or_create(options.data_dir, options.shards, DEFAULT_SHARDS, begun=True)
         stack.callback(directory.close)
         self._shards = directory.shards
 

@@ -15,6 +15,7 @@ from mq_shards.shards.dump import Damage, Record, decode_segment, main
 from mq_shards.shards.store import (
     DataDirectory,
     MemoryStore,
+    Recovered,
     SegmentStore,
     ShardStore,
     StoreError,
@@ -116,13 +117,59 @@ def test_segments_without_meta_are_not_taken_for_a_new_directory(store: ShardSto
         DataDirectory.open_or_create(directory.path, 8)
 
 
-def test_a_crash_while_it_was_made_is_made_good(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_crash_while_it_was_made_is_made_good(tmp_path: Path, begun: bool) -> None:
     (tmp_path / "lock").touch()
     (tmp_path / "meta.json.new").write_text('{"versi')
     shard_path(tmp_path, 0).mkdir()
-    directory = DataDirectory.open_or_create(tmp_path, 2)
+    (shard_path(tmp_path, 0) / segment_name(1)).touch()
+    (shard_path(tmp_path, 0) / "manifest.json").write_text('{"version": 1, "dire')
+    directory = DataDirectory.open_or_create(tmp_path, 2, begun=begun)
     assert directory.shards == 2
+    store = directory.shard(0)
+    assert store.recover() == Recovered([], [], [])
+    write_records(store.create(1), 1, BODIES, shard=0, shards=2)
+    store.close()
     directory.close()
+
+
+def test_a_directory_that_is_begun_is_durable_and_a_start_in_it_syncs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    sync = os.fsync
+
+    def noted(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    directory = DataDirectory.open_or_create(tmp_path / "data", 8, begun=True)
+    for shard in range(8):
+        folder = shard_path(directory.path, shard)
+        assert {str(folder), str(folder / "manifest.json")} <= set(synced)
+    synced.clear()
+    for shard in range(8):
+        store = directory.shard(shard)
+        assert store.recover() == Recovered([], [], [])
+        write_records(store.create(1), 1, BODIES, shard=shard)
+        assert not synced
+        store.close()
+        store = directory.shard(shard)
+        assert store.recover() == Recovered([1], [], [])
+        os.close(store.create(2))  # which is listed as any other
+        synced.clear()
+        store.close()
+    directory.close()
+
+
+def test_a_disk_that_refuses_to_sync_a_new_directory_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(fd: int) -> None:
+        raise OSError(errno.EIO, "what a disk says")
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StoreError, match="cannot be made"):
+        DataDirectory.open_or_create(tmp_path / "data", 8, begun=True)
 
 
 @pytest.mark.parametrize(
