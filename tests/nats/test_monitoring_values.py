@@ -35,6 +35,7 @@ accounts {
 }
 system_account: SYS
 server_name: same
+cluster { name: "alone" }
 """
 PATHS: Final = (
     "/varz", "/connz", "/connz?auth=1", "/connz?subs=1", "/connz?subs=detail", "/connz?state=closed&auth=1&subs=1",
@@ -161,13 +162,14 @@ def test_it_shows_what_a_nats_server_shows(seen: dict[str, object], ours: int, p
 def test_a_total_is_of_all_or_of_an_account(kind: int, tmp_path: Path) -> None:
     """Whichever user is asked for; and of who has gone nobody was of the global account."""
     monitoring, path = free_port(), tmp_path / "nats.conf"
-    path.write_text(f"http: 127.0.0.1:{monitoring}\n")
+    path.write_text(f"http: 127.0.0.1:{monitoring}\ncluster {{ name: alone }}\n")
     with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(path)]) as server:
         wires = [Wire(server.port) for _ in range(3)]
         for wire, name in zip(wires, (b"one", b"two", b"gone"), strict=True):
             wire.send(b'CONNECT {"verbose":false,"name":"%s"}\r\n' % name)
             wire.barrier()
         wires[-1].close()
+        assert json.loads(wires[0].info[len("INFO ") :])["cluster"] == "alone", "of which it is, even without others"
         until_true(lambda: "gone" in json.dumps(_get(monitoring, "/connz?state=closed")))
 
         def counted(query: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -580,6 +580,98 @@ def test_a_resolver_that_is_gone_keeps_nobody_waiting() -> None:
         assert heard(server, A.user("u1")) == b""
         assert heard(server, B.user("u2")) == VIOLATION
         assert heard(server, A.user("u3")) == b""
+
+
+Ill = Callable[[http.server.BaseHTTPRequestHandler, threading.Event], None]
+
+
+def _says_nothing(asked: http.server.BaseHTTPRequestHandler, over: threading.Event) -> None:
+    over.wait()
+
+
+def _never_ends(asked: http.server.BaseHTTPRequestHandler, over: threading.Event) -> None:
+    """A byte now and then, of what claims to be a JWT."""
+    with contextlib.suppress(OSError):
+        asked.send_response(200)
+        asked.send_header("Content-Length", "1000")
+        asked.end_headers()
+        while not over.wait(0.05):
+            asked.wfile.write(b"e")
+
+
+def _is_endless(asked: http.server.BaseHTTPRequestHandler, over: threading.Event) -> None:
+    with contextlib.suppress(OSError):
+        asked.send_response(200)
+        asked.end_headers()
+        while not over.is_set():
+            asked.wfile.write(bytes(1 << 16))
+
+
+def _of(content: bytes, status: int = 200, **headers: str) -> Ill:
+    def answer(asked: http.server.BaseHTTPRequestHandler, over: threading.Event) -> None:
+        asked.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            asked.send_header(name, value)
+        asked.end_headers()
+        asked.wfile.write(content)
+
+    return answer
+
+
+ILL: Final[dict[str, Ill]] = {
+    "that says nothing": _says_nothing,
+    "that never ends": _never_ends,
+    "that sends too much": _is_endless,
+    "that sends garbage": _of(b"\xff\x00 garbage"),
+    "that sends a page": _of(b"<html>an account</html>"),
+    "that has another's": _of(OPERATOR.account(A).encode()),
+    "whose operator is a stranger": _of(STRANGER.account(Account("whose operator is a stranger")).encode()),
+    "that fails": _of(b"", 500),
+    "that leads elsewhere for ever": _of(b"", 302, Location="again"),
+    "that hangs up": lambda asked, over: asked.connection.close(),
+}
+
+
+def test_a_resolver_that_is_ill_lets_nobody_in_and_keeps_nobody_out() -> None:
+    """Neither those of accounts that are known, nor those that it has, while others are being asked for."""
+    over, known = threading.Event(), accounts()
+    sick = {name: Account(name) for name in ILL}
+    by_key = {account.public: ILL[name] for name, account in sick.items()}
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            name = self.path.rpartition("/")[2]
+            by_key.get(name, _of(known.get(name, "").encode()))(self, over)
+
+        def log_message(self, format: str, *arguments: object) -> None:
+            pass
+
+    class Server(http.server.ThreadingHTTPServer):
+        request_queue_size = 256
+        daemon_threads = True
+
+        def handle_error(self, request: object, client_address: object) -> None:
+            pass
+
+    found = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=found.serve_forever)
+    thread.start()
+    url = f"http://127.0.0.1:{found.server_port}/accounts/"
+    try:
+        with serving(1, conf("authorization: {timeout: 30}", f"URL({url})", {A.public: known[A.public]})) as server:
+            waiting = [(name, connect(server, account.user("u"))) for name, account in sick.items()]
+            assert heard(server, A.user("u")) == b""
+            assert heard(server, C.user("u")) == b""
+            for name, wire in waiting:
+                wire.barrier()
+                assert wire.heard.data == VIOLATION, name
+                wire.close()
+            assert heard(server, B.user("u")) == b""
+    finally:
+        over.set()
+        found.shutdown()
+        thread.join()
+        found.server_close()
 
 
 # --- what the file may say --------------------------------------------------------------------------------------------

@@ -130,7 +130,7 @@ class Nats(Guarding):
         self._logins = Logins(self._secrets, self._encryption, lambda: self.access, engine.remote)
         self._system: System | None = None
         self._lame_duck: LameDuck | None = None
-        self._cluster: Mapping[str, Any] = {}  # see cluster_changed
+        self._cluster: Mapping[str, Any] = {"name": settings["cluster-name"]}  # see cluster_changed
         self.shown_cluster: Callable[[], dict[str, Any]] = dict
         self.list_routes: Callable[[], list[dict[str, Any]]] = list  # where this acceptor has any
         self._monitor = Monitor(

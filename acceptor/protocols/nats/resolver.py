@@ -1,23 +1,29 @@
-"""JWTs of accounts from a server that has them (`resolver: URL(...)`): asked over HTTP, on a thread.
+"""JWTs of accounts from a server that has them (`resolver: URL(...)`): asked over HTTP, on a thread of its own.
 
     GET URL + the account's public key      200 and the JWT, or there is none
+
+Whoever makes a key can have an account asked for. So many are asked for at once, and a server that is slow or says
+nothing keeps each for so long and no longer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-import queue
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from typing import Final
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Final
 
 from mq_shards.acceptor.protocols.nats.jwt import MAX_BYTES
 
-THREADS: Final = 2
-MAX_WAITING: Final = 1024  # accounts; one more is not there
-TIMEOUT_S: Final = 1.9
+if TYPE_CHECKING:
+    import aiohttp
+
+AT_ONCE: Final = 128
+MAX_WAITING: Final = 4096  # accounts; one more is not there
+TIMEOUT_S: Final = 1.9  # from when it is wanted, whatever comes
 
 Found = Callable[[str], None]
 
@@ -31,9 +37,10 @@ class UrlResolver:
         self._url = url
         self._poke = poke
         self._waiting: dict[str, list[Found]] = {}  # by account
-        self._wanted: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._found: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._threads: list[threading.Thread] = []
+        self._found: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._fetches: set[asyncio.Task[None]] = set()  # on the loop
 
     def fetch(self, account: str, found: Found) -> None:
         """`found` is given the JWT, from settle() or at once; "" if there is none."""
@@ -44,37 +51,77 @@ class UrlResolver:
             found("")
             return
         self._waiting[account] = [found]
-        if not self._threads:
-            self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(THREADS)]
-            for thread in self._threads:
-                thread.start()
-        self._wanted.put(account)
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=_run, args=(self._loop,), daemon=True).start()
+        self._loop.call_soon_threadsafe(self._begin, account)
 
     def settle(self) -> None:
         while True:
             try:
                 account, jwt = self._found.get_nowait()
-            except queue.Empty:
+            except Empty:
                 return
             for found in self._waiting.pop(account, ()):
                 found(jwt)
 
     def close(self) -> None:
-        """What is under way comes to an end by itself."""
-        for _ in self._threads:
-            self._wanted.put(None)
-        self._threads = []
+        """Who waits hears no more."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._end)
+        self._loop = None
 
-    def _work(self) -> None:
-        while (account := self._wanted.get()) is not None:
-            self._found.put((account, self._get(account)))
-            self._poke()
+    # --- on its thread ----------------------------------------------------------------------------------------------
 
-    def _get(self, account: str) -> str:
+    def _begin(self, account: str) -> None:
+        task = asyncio.get_running_loop().create_task(self._fetch(account))
+        self._fetches.add(task)
+        task.add_done_callback(self._fetches.discard)
+
+    async def _fetch(self, account: str) -> None:
+        jwt = ""
         try:
-            with urllib.request.urlopen(self._url + account, timeout=TIMEOUT_S) as answer:
-                body = answer.read(MAX_BYTES + 1)
-            return str(body.decode("ascii")) if len(body) <= MAX_BYTES else ""
-        except (urllib.error.URLError, OSError, ValueError) as error:
-            log.warning("cannot fetch account %s: %s", account, error)
-            return ""
+            async with asyncio.timeout(TIMEOUT_S):
+                jwt = await self._get(account)
+        except (OSError, ValueError, TimeoutError) as error:
+            log.warning("cannot fetch account %s: %s", account, error or "it takes too long")
+        self._found.put((account, jwt))
+        self._poke()
+
+    async def _get(self, account: str) -> str:
+        """Raises OSError or ValueError."""
+        import aiohttp  # here: it takes long, and nobody waits for this thread
+
+        if self._session is None:
+            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=AT_ONCE))
+        try:
+            async with self._session.get(self._url + account) as answer:
+                if answer.status != 200:
+                    raise OSError(f"it answers {answer.status}")
+                body = bytearray()
+                async for piece in answer.content.iter_any():
+                    body += piece
+                    if len(body) > MAX_BYTES:
+                        raise ValueError("it is too large")
+        except aiohttp.ClientError as error:
+            raise OSError(str(error)) from error
+        return body.decode("ascii")
+
+    def _end(self) -> None:
+        asyncio.get_running_loop().create_task(self._stop())
+
+    async def _stop(self) -> None:
+        for task in self._fetches:
+            task.cancel()
+        with contextlib.suppress(OSError):
+            if self._session is not None:
+                await self._session.close()
+        asyncio.get_running_loop().stop()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
