@@ -364,3 +364,50 @@ def test_ten_thousand_accounts_hold_up_nobody(tmp_path: Path) -> None:
         assert json.loads(said)["conns"] == 1
         for client in clients:
             client.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_may_be_larger_than_what_clients_may_send(kind: int, tmp_path: Path) -> None:
+    """Also than what waits for anybody else: whole, and those that are asked for together with it come, too."""
+    path = tmp_path / "nats.conf"
+    path.write_text(CONF)
+    with running(kind, arguments=["-c" if kind == 0 else "--nats-config", str(path)]) as server:
+        clients = [User(server, "a", name=f"many {number}") for number in range(3)]
+        for client in clients:
+            lines = (b"SUB %b.%d %d\r\n" % (b"x" * 100, number, number) for number in range(4000))
+            client.send(b"".join(lines))
+            client.sync()
+        asker = User(server, "sys")
+        options = b'{"subscriptions_detail":true,"acc":"A"}'
+        subject = b"$SYS.REQ.SERVER.PING.CONNZ"
+        asker.send(b"SUB answer 9\r\n" + 4 * (b"PUB %b answer %d\r\n%b\r\n" % (subject, len(options), options)))
+        asker.send(b"PUB $SYS.REQ.SERVER.PING answer 0\r\n\r\n")
+        answers = [asker.message()[1] for _ in range(5)]
+        found = [json.loads(one).get("data", {}).get("connections") for one in answers]
+        assert sorted(len(one or ()) for one in found) == [0, 3, 3, 3, 3]
+        assert max(len(one) for one in answers) > 1 << 20
+        assert all(len(one["subscriptions_list_detail"]) == 4000 for rows in found for one in rows or ())
+        asker.sync()
+
+
+@pytest.mark.parametrize("acceptors", [1, 2])
+def test_the_server_hears_again_what_it_could_not_take(acceptors: int, tmp_path: Path) -> None:
+    """Its own client is cut off as any other is that more waits for than may, and is there again."""
+    path = tmp_path / "nats.conf"
+    path.write_text(CONF + "max_pending: 4000\n")
+    with running(acceptors, arguments=["--nats-config", str(path)]) as server:
+        sys = User(server, "sys")
+        for turn in range(3):
+            sys.send(b"PUB $SYS.REQ.SERVER.PING 300000\r\n" + bytes(300_000) + b"\r\n")
+            sys.sync()
+            until_true(lambda wanted=turn + 1: server.said().count("has been cut off") == wanted)  # type: ignore[misc]
+            until_true(lambda: _is_answered(sys))
+
+
+def _is_answered(user: User) -> bool:
+    """This time, or one that was asked before: what is asked while it comes again nobody hears."""
+    user.send(b"SUB answer 9\r\nPUB $SYS.REQ.SERVER.PING.IDZ answer 0\r\n\r\nPING\r\n")
+    lines = [line := user.file.readline()]
+    while line and line != b"PONG\r\n":
+        lines.append(line := user.file.readline())
+    return any(line.startswith(b"MSG answer ") for line in lines)

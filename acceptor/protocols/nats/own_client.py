@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mq_shards.acceptor.protocols.nats.admission import Admission
     from mq_shards.acceptor.watched import Watched
 
-UNSENT_BYTES: Final = 4 << 20
+UNSENT_BYTES: Final = 64 << 20  # as of anybody else
 RECEIVE_BYTES: Final = 64 << 10
 
 log = logging.getLogger(__name__)
