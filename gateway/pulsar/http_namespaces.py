@@ -378,7 +378,7 @@ class HttpNamespaces:
 
     async def _grant(self, call: Call) -> Answer:
         actions = await actions_of(call)
-        granted = self._granted(self._found(call))
+        granted = self._granted(self._found(call, "Topic's namespace does not exist"))
         return await self._set_granted(call, {**granted, call.names["role"]: actions})
 
     async def _revoke(self, call: Call) -> Answer:

@@ -5,12 +5,14 @@ python -m tests.pulsar.record_roles
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import socket
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +24,8 @@ from tests.servers import free_port
 TRANSCRIPTS: Final = Path(__file__).with_name("role_transcripts.json")
 POLICY_TRANSCRIPTS: Final = TRANSCRIPTS.with_name("policy_transcripts.json")
 KEPT_TEXT: Final = 400
+FAILS: Final = 500
+KEPT_STACK: Final = 120  # of a stack of Java's
 START_S: Final = 120
 
 
@@ -65,6 +69,8 @@ def request(address: str, role: str, original: str, method: str, path: str, body
     if data and target != "/metrics/":
         try:
             found["json"] = json.loads(data)
+            if response.status >= FAILS and "reason" in found["json"]:
+                found["json"]["reason"] = found["json"]["reason"][:KEPT_STACK]
         except ValueError:
             found["text"] = data.decode(errors="replace")[:KEPT_TEXT]
     return found
@@ -97,9 +103,9 @@ def say(port: int, role: str, original: str, *commands: Any) -> dict[str, Any]: 
         return found
 
 
-def main() -> None:
-    """Both files; or, with an argument, the one that has it in its name."""
-    wanted = {TRANSCRIPTS: role_scenes.scenes, POLICY_TRANSCRIPTS: policy_scenes.scenes}
+@contextlib.contextmanager
+def real_broker() -> Iterator[tuple[str, int]]:
+    """Its HTTP address, and its port."""
     port, http_port = free_port(), free_port()
     with tempfile.TemporaryDirectory() as folder:
         key = Path(folder) / "secret"
@@ -114,19 +120,24 @@ def main() -> None:
                         break
                 except OSError:
                     time.sleep(1)
-            for file, scenes in wanted.items():
-                if not file.name.startswith(tuple(sys.argv[1:]) or ""):
-                    continue
-                recorded: dict[str, list[dict[str, Any]]] = {}
-                for name, steps in scenes():
-                    recorded[name] = [
-                        {"step": list(step), **play(f"127.0.0.1:{http_port}", port, step)} for step in steps
-                    ]
-                    print(name, len(steps), file=sys.stderr)
-                file.write_text(json.dumps(recorded, indent=1) + "\n")
+            yield f"127.0.0.1:{http_port}", port
         finally:
             broker.terminate()
             broker.wait()
+
+
+def main() -> None:
+    """Both files; or, with an argument, the one that has it in its name."""
+    wanted = {TRANSCRIPTS: role_scenes.scenes, POLICY_TRANSCRIPTS: policy_scenes.scenes}
+    with real_broker() as (address, port):
+        for file, scenes in wanted.items():
+            if not file.name.startswith(tuple(sys.argv[1:]) or ""):
+                continue
+            recorded: dict[str, list[dict[str, Any]]] = {}
+            for name, steps in scenes():
+                recorded[name] = [{"step": list(step), **play(address, port, step)} for step in steps]
+                print(name, len(steps), file=sys.stderr)
+            file.write_text(json.dumps(recorded, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -126,6 +126,69 @@ PROXIED: Final[list[Step]] = [
 ]
 
 
+# Every action there is, and none; each with a role of its own, that is then asked for what others may do.
+ACTIONS: Final = ("produce", "consume", "functions", "sources", "sinks", "packages")
+
+
+def _role(action: str) -> str:
+    """Who may do that."""
+    return f"{action.removesuffix('s').removesuffix('e')}er"
+
+
+USED: Final[list[Step]] = [
+    ("wire", "lookupTopic", {"topic": TOPIC}), ("wire", "partitionMetadata", {"topic": TOPIC}),
+    ("wire", "producer", {"topic": TOPIC, "producer_id": 1}),
+    ("wire", "subscribe", {"topic": TOPIC, "subscription": "s", "subType": 1, "consumer_id": 1}),
+    ("wire", "getTopicsOfNamespace", {"namespace": N, "mode": 0}), ("wire", "getSchema", {"topic": TOPIC}),
+    ("wire", "watchTopicList", {"namespace": N, "watcher_id": 1, "topics_pattern": ".*"}),
+    ("GET", f"persistent/{N}"), ("GET", f"{T}/stats"), ("GET", f"{T}/subscriptions"), ("GET", f"{T}/internalStats"),
+    ("GET", f"{T}/partitions"), ("POST", f"{T}/subscription/s/skip_all"), ("GET", f"{T}/subscription/s/position/1"),
+    ("POST", f"{T}/subscription/s/resetcursor/0"), ("POST", f"{T}/subscription/s/expireMessages/1"),
+    ("GET", f"{T}/lastMessageId"), ("PUT", f"{T}/compaction"), ("GET", f"{T}/compaction"), ("GET", f"{T}/retention"),
+    ("POST", f"{T}/retention", {"retentionTimeInMinutes": 5, "retentionSizeInMB": 5}), ("DELETE", f"{T}/retention"),
+    ("GET", f"schemas/{N}/t/schema"), ("GET", f"/lookup/v2/topic/persistent/{N}/t"),
+    ("GET", f"namespaces/{N}/topics"), ("GET", f"namespaces/{N}/permissions"), ("GET", f"namespaces/{N}/retention"),
+    ("POST", f"namespaces/{N}/clearBacklog"), ("POST", f"namespaces/{N}/unsubscribe/none"),
+    ("DELETE", f"{T}/subscription/none"), ("POST", f"{T}/permissions/somebody", ["produce"]),
+]  # fmt: skip
+# The tenant's administrator is another by now.
+GRANTED: Final[list[Step]] = [
+    ("other", "POST", f"namespaces/{N}/permissions/{_role(action)}", [action]) for action in ACTIONS
+] + [
+    ("other", "POST", f"{T}/permissions/topic{_role(action)}", [action]) for action in ACTIONS
+] + [
+    ("other", "GET", f"namespaces/{N}/permissions"), ("other", "GET", f"{T}/permissions"),
+    ("other", "POST", f"namespaces/{N}/permissions/all", list(ACTIONS)),
+    ("other", "POST", f"namespaces/{N}/permissions/wrong", ["everything"]),
+    ("other", "POST", f"namespaces/{N}/permissions/wrong", "produce"),
+    ("other", "POST", "namespaces/acme/none/permissions/wrong", ["produce"]),
+    ("other", "POST", "namespaces/none/none/permissions/wrong", ["produce"]),
+    ("other", "DELETE", f"namespaces/{N}/permissions/nobody-at-all"),
+    ("other", "POST", f"persistent/{N}/none/permissions/early", ["consume"]),
+    ("other", "GET", f"persistent/{N}/none/permissions"),
+    ("other", "DELETE", f"persistent/{N}/none/permissions/early"),
+    ("other", "POST", f"namespaces/{N}/permissions/subscription/s", ["consumer", "somebody"]),
+    ("other", "GET", f"namespaces/{N}/permissions/subscription"),
+]  # fmt: skip
+TAKEN: Final[list[Step]] = [
+    ("other", "DELETE", f"namespaces/{N}/permissions/s/consumer"),
+    ("consumer", "wire", "subscribe", {"topic": TOPIC, "subscription": "s", "subType": 1, "consumer_id": 1}),
+    ("somebody", "wire", "subscribe", {"topic": TOPIC, "subscription": "s", "subType": 1, "consumer_id": 1}),
+    ("other", "DELETE", f"namespaces/{N}/permissions/s/somebody"),
+    ("other", "DELETE", f"namespaces/{N}/permissions/s/somebody"),
+    ("other", "DELETE", f"namespaces/{N}/permissions/none/somebody"),
+    ("consumer", "wire", "subscribe", {"topic": TOPIC, "subscription": "s", "subType": 1, "consumer_id": 1}),
+    ("other", "DELETE", f"namespaces/{N}/permissions/all"),
+    ("all", "wire", "lookupTopic", {"topic": TOPIC}), ("all", "GET", f"{T}/stats"),
+    ("other", "DELETE", f"{T}/permissions/topicproducer"),
+    ("topicproducer", "wire", "producer", {"topic": TOPIC, "producer_id": 1}),
+    ("other", "GET", f"{T}/permissions"),
+    ("other", "POST", f"namespaces/{N}/permissions/consumer", ["produce"]),
+    ("consumer", "wire", "subscribe", {"topic": TOPIC, "subscription": "s", "subType": 1, "consumer_id": 1}),
+    ("consumer", "wire", "producer", {"topic": TOPIC, "producer_id": 1}),
+]  # fmt: skip
+
+
 def token(role: str) -> str:
     return jwt.encode({"sub": role}, SECRET, algorithm="HS256")
 
@@ -138,3 +201,7 @@ def scenes() -> Iterator[tuple[str, list[Step]]]:
             yield f"{name}: {role or 'no token'}", [(role, *step) for step in asked]
     yield "proxied", PROXIED
     yield "revoked", REVOKED
+    yield "granted", GRANTED
+    for role in (*map(_role, ACTIONS), "topicproducer", "topicconsumer", "all", "other"):
+        yield f"used: {role}", [(role, *step) for step in USED]
+    yield "taken", TAKEN
