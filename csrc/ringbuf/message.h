@@ -114,6 +114,9 @@ enum message_kind {
     MSG_TXN_END, /* topic, id: a transaction's number, commit: 1: what was published and acknowledged in it counts; 0: it never
                          does -> OK, also when there is no such transaction | NO_SPACE: ask again */
     MSG_TXN_LIST, /* -> OK + body: of each transaction of each topic a struct transaction_figures and the topic's name */
+    MSG_TXN_PENDING, /* topic, id: a transaction's number, seq; body: a channel's name -> OK + seq: up to which all is finished by the
+                         channel, should that transaction be committed, NO_PLACE: it says nothing of all; body: a struct pending_figures
+                         of the message with that seq | NOT_FOUND: no such topic | NONE: no such channel */
     MSG_OLDEST, /* body: topic name, or topic name '\n' channel name -> OK + time_ns: when that was published which the channel has
                          not finished for longest; of a topic, which waits for a first channel, or is the tube's next job |
                          NONE: nothing | NOT_FOUND: no such topic or channel */
@@ -234,6 +237,11 @@ struct transaction_figures {
     uint64_t incarnation; /* of the topic */
     uint32_t state;       /* 0: it is open; 1, 2: it is being committed, aborted */
     uint32_t name_bytes;
+};
+/* What transactions have of a message and would finish, in one channel: `whole` of all of it, else of its parts, as bits. */
+struct pending_figures {
+    uint32_t whole, parts;
+    uint64_t bits[16];
 };
 /* In a SEEK's: see there. */
 #define MSG_DISMISS 2048u

@@ -359,6 +359,38 @@ enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t
     return DONE;
 }
 
+/* Of whatever transaction; not what one acknowledges because it does all up to somewhere. */
+static void tell_pending(const struct worker *w, const struct subscription *s, uint64_t seq,
+                         struct pending_figures *out) {
+    uint32_t first = seq == NO_PLACE ? 0 : first_of(w, topic_at(&w->topics, s->topic), seq);
+    for (uint32_t n = first; n; n = at(w, n)->same_next) {
+        const struct acknowledgement *a = at(w, n);
+        if (a->subscription != s->number || a->over || a->upto) continue;
+        if (!a->left) out->whole = 1;
+        out->parts |= a->left != NULL;
+        for (uint32_t i = 0; a->left && i < PARTS_MAX_WORDS; i++)
+            out->bits[i] |= i < a->left->words ? ~a->left->bits[i] : UINT64_MAX;
+    }
+}
+
+void transaction_pending(struct worker *w, uint32_t client, uint32_t topic, const struct message *m) {
+    uint32_t subscription = topic ? subscription_find(w, topic, (const char *)(m + 1), m->body_bytes) : 0;
+    struct message a = request_answer_of(w, client, m,
+                                         subscription ? STATUS_OK
+                                         : topic      ? STATUS_NONE
+                                                      : STATUS_NOT_FOUND);
+    struct pending_figures figures = {0};
+    a.seq = NO_PLACE;
+    if (subscription) {
+        const struct subscription *s = subscription_at(&w->subscriptions, subscription);
+        uint32_t transaction = s->upto && s->upto == m->id + 1 ? transaction_find(w, topic, m->id) : 0;
+        if (transaction && transaction_at(&w->transactions, transaction)->state == TRANSACTION_OPEN)
+            a.seq = s->upto_seq;
+        tell_pending(w, s, m->seq, &figures);
+    }
+    request_send(w, client, &a, &figures, subscription ? sizeof figures : 0);
+}
+
 /* --- a message that moves ----------------------------------------------------------------------------------------- */
 
 void transactions_settle(struct worker *w, uint32_t topic, uint64_t seq) {

@@ -70,6 +70,7 @@ static enum outcome execute(struct worker *w, uint32_t client, uint32_t topic, c
     case MSG_TXN_ACK: return transaction_acknowledge(w, client, topic, m);
     case MSG_TXN_END: return transaction_end(w, client, topic, m);
     case MSG_TXN_LIST: return transactions_list(w, client, m);
+    case MSG_TXN_PENDING: transaction_pending(w, client, topic, m); break;
     case MSG_OLDEST: return oldest(w, client, m);
     case MSG_RINGS: rings(w, client, m); break;
     case MSG_CHANGE: return change(w, client, m);

@@ -164,6 +164,7 @@ enum outcome transaction_end(struct worker *w, uint32_t client, uint32_t topic, 
 /* --- acknowledge.c --- */
 
 enum outcome transaction_acknowledge(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
+void transaction_pending(struct worker *w, uint32_t client, uint32_t topic, const struct message *m);
 
 /* --- consume.c --- */
 

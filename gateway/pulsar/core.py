@@ -53,6 +53,15 @@ class OpenTransaction:
     start: str | None = field(default=None, compare=False)  # ledger:entry of its first message there
 
 
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """What transactions would finish of a subscription."""
+
+    upto: int | None  # all up to there, by one transaction
+    whole: bool  # all of one message
+    parts: tuple[int, ...]  # or of that those whose bits are set, 64 in a word; none: none
+
+
 class NoSubscriptionError(Exception):
     pass
 
@@ -162,6 +171,19 @@ class Core:
     async def transactions(self) -> list[OpenTransaction]:
         asked = (self._ask(worker, lib.MSG_TXN_LIST) for worker in range(self._engine.workers))
         return [one for answer in await asyncio.gather(*asked) for one in _transactions(answer.body)]
+
+    async def pending(self, topic: str, subscription: str, id: int, seq: int = lib.NO_PLACE) -> Pending:
+        """By that transaction; of the message with that seq, by any. NoTopicError, NoSubscriptionError."""
+        number = self._bind(topic)
+        answer = await self._ask(
+            self._engine.worker_of_topic(number), lib.MSG_TXN_PENDING, topic=number, id=id, ttr_ns=seq,
+            body=subscription.encode(),
+        )  # fmt: skip
+        _check(answer)
+        words = [word for (word,) in struct.iter_unpack("=Q", answer.body[8:])]
+        whole, parts = struct.unpack_from("=II", answer.body)
+        upto = None if answer.seq == lib.NO_PLACE else answer.seq
+        return Pending(upto, bool(whole), tuple(words) if parts else ())
 
     # --- questions --------------------------------------------------------------------------------------------------
 

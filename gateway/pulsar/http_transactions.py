@@ -9,12 +9,16 @@ from mq_shards.csrc._core import lib
 from mq_shards.gateway.http_answers import Answer
 from mq_shards.gateway.pulsar.catalog import ABORTING, Transaction
 from mq_shards.gateway.pulsar.control import Control
+from mq_shards.gateway.pulsar.core import NoSubscriptionError, NoTopicError, Pending
 from mq_shards.gateway.pulsar.refusals import RefusedError, not_found
 from mq_shards.gateway.pulsar.requests import NO_CONTENT, Call, Routes, json_of
 from mq_shards.gateway.pulsar.transactions import Coordinator
 
 Starts: TypeAlias = dict[tuple[int, str], str]  # by transaction and the core's name of a topic
 
+NOBODY: Final = (1 << 63) - 1  # no transaction's number
+MAX_DIGITS: Final = 9
+MAX_ASKED: Final = 100  # subscriptions of a transaction of which it is shown how far it acknowledges all
 PREFIX: Final = "/admin/v3/transactions"
 _TOPIC: Final = "{tenant}/{namespace}/{topic}"
 
@@ -36,6 +40,7 @@ class HttpTransactions:
             f"{PREFIX}/transactionInPendingAckStats/{_TOPIC}/{{subscription}}/{{most}}/{{least}}": {
                 "GET": self._in_pending
             },
+            f"{PREFIX}/positionStatsInPendingAck/{_TOPIC}/{{subscription}}/{{ledger}}/{{entry}}": {"GET": self._place},
             f"{PREFIX}/abortTransaction/{{most}}/{{least}}": {"POST": self._abort},
         }
 
@@ -64,7 +69,12 @@ class HttpTransactions:
         if found is None:
             why = f"The transaction with this txdID `({call.number('most')},{call.number('least')})`not found "
             raise RefusedError(404, "TransactionNotFound", why)
-        return json_of(_shown(found, await self._starts()))
+        shown = _shown(found, await self._starts())
+        if len(found.subscriptions) <= MAX_ASKED:
+            for topic, subscription in found.subscriptions:
+                upto = await self._upto(topic_name(topic), subscription, found.id)
+                shown["ackedPartitions"][topic][subscription] = upto
+        return json_of(shown)
 
     async def _slow(self, call: Call) -> Answer:
         self._check_coordinator(call)
@@ -124,7 +134,53 @@ class HttpTransactions:
         name, subscription = await self._topic(call), call.names["subscription"]
         if subscription not in await self._control.subscriptions(name):
             raise not_found(f"{name} not found subscription : {subscription}")
-        return json_of({})
+        id = call.number("least") if call.number("most") == 0 else NOBODY
+        return json_of(await self._upto(name, subscription, id))
+
+    async def _upto(self, name: TopicName, subscription: str, id: int) -> dict[str, Any]:
+        """How far a transaction acknowledges all."""
+        try:
+            found = await self._control.core.pending(name.core, subscription, id)
+            where = await self._control.core.position(name.core)
+        except (NoTopicError, NoSubscriptionError):
+            return {}
+        return {} if found.upto is None else {"cumulativeAckPosition": f"{where.incarnation}:{found.upto}"}
+
+    async def _place(self, call: Call) -> Answer:
+        """Whether transactions have acknowledged one message."""
+        name, subscription = await self._topic(call), call.names["subscription"]
+        if subscription not in await self._control.subscriptions(name):
+            raise not_found(f"{name} not found subscription : {subscription}")
+        index, ledger, entry = _index(call), call.number("ledger"), call.number("entry")
+        where = await self._control.core.position(name.core, subscription)
+        found = await self._control.core.pending(name.core, subscription, NOBODY, max(entry, 0))
+        if ledger < where.incarnation or (ledger == where.incarnation and entry < where.unfinished):
+            state = "MarkDelete"
+        elif ledger != where.incarnation:
+            state = "NotInPendingAck"
+        else:
+            state = _state(found, index)
+        return json_of({"state": state})
+
+
+def _index(call: Call) -> int | None:
+    given = call.fields.get("batchIndex", "")
+    if not given:
+        return None
+    if not given.isascii() or not given.isdigit() or len(given) > MAX_DIGITS:
+        raise RefusedError(404, "MetadataError", "HTTP 404 Not Found")
+    return int(given)
+
+
+def _state(found: Pending, index: int | None) -> str:
+    """`index`: of a message of a batch."""
+    pending = found.whole or bool(found.parts)
+    if index is None or not pending:
+        return "PendingAck" if pending else "NotInPendingAck"
+    word, bit = divmod(index, 64)
+    if word >= len(found.parts):
+        return "InvalidPosition"
+    return "PendingAck" if found.parts[word] >> bit & 1 else "NotInPendingAck"
 
 
 def _shown(transaction: Transaction, starts: Starts) -> dict[str, Any]:

@@ -357,6 +357,57 @@ def test_figures_of_transactions_are_as_a_real_brokers(server: PulsarServer, joi
     assert get(f"transactionMetadata/0/{txn}") == {"status": 404, "json": missing}
 
 
+def test_figures_say_what_is_pending_and_how_far_all_is(server: PulsarServer, joined: Wire, topic: str) -> None:
+    """States are those that a real broker gives."""
+
+    def get(path: str) -> object:
+        return request(server.http, "", "", "GET", f"/admin/v3/transactions/{path}")["json"]
+
+    def state(name: str, place: tuple[int, int], index: str = "") -> object:
+        found = get(f"positionStatsInPendingAck/public/default/{topic}/{name}/{place[0]}/{place[1]}{index}")
+        assert isinstance(found, dict)
+        return found["state"]
+
+    joined.subscribe(topic, "all", consumer=2, initialPosition=1)
+    joined.flow(1000, 2)
+    places = [send(joined, b"%d" % n) for n in range(4)]
+    head = metadata(sequence_id=next(_sequences), num_messages_in_batch=3)
+    joined.raw(send_frame(1, 99, entry_of(head, batch_of(b"a", b"b", b"c"))))
+    place = joined.expect("send_receipt").message_id
+    batch = (int(place.ledgerId), int(place.entryId))
+    joined.messages(5)
+    joined.messages(5, 2)
+    txn, other = begin(joined), begin(joined)
+    for name in ("s", "all"):
+        join_subscription(joined, txn, topic, name)
+    joined.ack({"ledgerId": places[0][0], "entryId": places[0][1]})
+    joined.ack({"ledgerId": places[2][0], "entryId": places[2][1]}, **ids(txn))
+    left = {"ledgerId": batch[0], "entryId": batch[1], "ack_set": [0b101]}
+    assert not joined.ack(left, **ids(txn)).HasField("error")
+    third = {"ledgerId": places[2][0], "entryId": places[2][1]}
+    assert not joined.ack(third, consumer=2, cumulative=True, **ids(txn)).HasField("error")
+    assert [state("s", one) for one in (*places, batch)] == [
+        "MarkDelete", "NotInPendingAck", "PendingAck", "NotInPendingAck", "PendingAck",
+    ]  # fmt: skip
+    assert [state("s", batch, f"?batchIndex={i}") for i in (0, 1, 2)] == [
+        "NotInPendingAck", "PendingAck", "NotInPendingAck",
+    ]  # fmt: skip
+    assert state("s", places[2], "?batchIndex=0") == state("s", batch, "?batchIndex=2000") == "InvalidPosition"
+    assert {state("all", one) for one in places} == {"NotInPendingAck"}, "one by one nothing is"
+    assert state("s", (places[0][0] + 1, 0)) == state("s", (batch[0], 500)) == "NotInPendingAck"
+    upto = {"cumulativeAckPosition": "{}:{}".format(*places[2])}
+    path = f"transactionInPendingAckStats/public/default/{topic}"
+    assert get(f"{path}/all/0/{txn}") == upto
+    assert get(f"{path}/all/0/{other}") == get(f"{path}/s/0/{txn}") == {}
+    found = get(f"transactionMetadata/0/{txn}")
+    assert isinstance(found, dict) and found["ackedPartitions"] == {whole(topic): {"s": {}, "all": upto}}
+    assert end(joined, txn) == 0
+    assert [state("s", one) for one in (places[2], batch)] == ["NotInPendingAck"] * 2
+    assert state("all", places[2]) == "MarkDelete" and get(f"{path}/all/0/{txn}") == {}
+    missing = f"/admin/v3/transactions/positionStatsInPendingAck/public/default/{topic}/none/0/0"
+    assert request(server.http, "", "", "GET", missing)["status"] == 404
+
+
 def test_an_administrator_aborts_a_transaction(server: PulsarServer, joined: Wire, topic: str) -> None:
     txn = begin(joined)
     join(joined, txn, topic)
