@@ -45,6 +45,7 @@ from mq_shards.acceptor.protocols.nats.route_compression import (
     thresholds_of,
 )
 from mq_shards.acceptor.protocols.nats.route_info import GOSSIP_DISABLED, GOSSIP_OVERRIDE, Info, Own, read_connect
+from mq_shards.acceptor.protocols.nats.route_remarks import Remarks
 from mq_shards.acceptor.upgrade import Upgrades
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Routing:
             auth_required=False, tls=False, pool_size=0,
         )  # fmt: skip
         self._routes: dict[int, Route] = {}
+        self._remarks = Remarks(log)
         self._cluster = Cluster(self._own)
         self._dialer = Dialer(self._adopt, engine.close_connection, engine.poke, self._is_own)
         self._begun = False
@@ -242,7 +244,7 @@ class Routing:
         if not self._begun:
             return 0
         waits = [self._dialer.wait_ns(), self._auth_wait_ns(), self._upgrades.wait_ns()]
-        waits.append(self._account_routes.wait_ns())
+        waits += [self._account_routes.wait_ns(), self._remarks.wait_ns()]
         return min((wait for wait in waits if wait != FOREVER), default=FOREVER)
 
     def expire(self) -> None:
@@ -252,6 +254,7 @@ class Routing:
         self._dialer.expire()
         self._upgrades.expire()
         self._account_routes.expire()
+        self._remarks.expire()
         now_ns = time.monotonic_ns()
         for route in list(self._routes.values()):
             if 0 < route.auth_by_ns <= now_ns:
@@ -302,7 +305,7 @@ class Routing:
                 self._solicit_next(route)
                 self._adapt(route)
             else:
-                log.warning("%s said %s", route.remote, command.decode(errors="replace"))
+                self._remark(logging.WARNING, route, f"said {command.decode(errors='replace')}")
                 raise RouteError("")
         except DecodeError as error:
             raise RouteError("") from error
@@ -316,7 +319,7 @@ class Routing:
     def damaged(self, conn: int, why: str) -> None:
         """What came is not compressed as it should be; closed() is next."""
         if (route := self._routes.get(conn)) is not None:
-            log.error("%s: what came is no stream of S2: %s", route.remote_name or route.remote, why)
+            self._remark(logging.ERROR, route, f"what came is no stream of S2: {why}")
 
     def closed(self, conn: int) -> None:
         self._upgrades.closed(conn)
@@ -328,7 +331,7 @@ class Routing:
         gone = self._cluster.remove(route)
         self._account_routes.ended(conn)
         if gone:
-            log.info("the route to %s is gone", route.remote_name or route.remote)
+            self._remark(logging.INFO, route, "the route is gone")
             self._tell_clients()
         if failed or self._dialer_closed() or route.no_reconnect or route.remote_id == self._own.server_id:
             return
@@ -352,9 +355,14 @@ class Routing:
         if not self._dialer.has(wish.url, wish.account):
             self._dialer.again(Wish(wish.url, wish.explicit, wish.account))
 
+    def _remark(self, level: int, route: Route, text: str) -> None:
+        """Of those at one address, or of one server that is known, not without end."""
+        name = f"{route.remote_name} ({route.remote})" if route.remote_name else route.remote
+        self._remarks.say(level, route.remote_name or route.remote.rpartition(":")[0], f"{name}: {text}")
+
     def _end(self, route: Route, text: str) -> None:
         if text:
-            log.warning("%s: %s", route.remote, text)
+            self._remark(logging.WARNING, route, text)
             self._engine.reply(route.conn, f"-ERR '{text}'\r\n".encode())
         self._engine.close_connection(route.conn)
 
@@ -464,7 +472,7 @@ class Routing:
             self._hear_more(route, info)
             return
         if route.wish is None and info.text("server_name") == self._own.server_name and self._own.server_name:
-            log.error('%s has the name of this server: "%s"', route.remote, self._own.server_name)
+            self._remark(logging.ERROR, route, f'it has the name of this server: "{self._own.server_name}"')
             raise RouteError("")
         self._dialer.heard(route.conn)
         if not self._compress(route, info):
@@ -508,7 +516,7 @@ class Routing:
             return
         mode = by_rtt(self._figures(route)["rtt_ns"], thresholds_of(self._settings))
         if mode != route.compression:
-            log.info("%s: %s", route.remote_name, mode)
+            self._remark(logging.INFO, route, mode)
             self._set_mode(route, mode)
         self._engine.call(route.conn, "tell-pong")
 
@@ -531,7 +539,7 @@ class Routing:
         if route.compressed and self._own.compression == AUTO:
             self._engine.call(route.conn, "tell-pong")
         if first:
-            log.info("a route to %s (%s)", route.remote_name, route.remote)
+            self._remark(logging.INFO, route, "there is a route")
             self._tell_clients()
         if route.account:
             self._account_routes.joined(route.account)

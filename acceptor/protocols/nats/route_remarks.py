@@ -1,0 +1,65 @@
+"""What the log is told of other servers, however often it is so: a server that is refused comes again at once, and
+strangers need not be who they say.
+
+    remarks.say(logging.ERROR, "b", "...")    of whom it is
+
+Of one server there are SAME lines of a level a minute, and of SERVERS servers; what is more than that is counted, and
+the minute's last line of each is said when it is over. A line is one, and short, whatever a server's name consists of.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from mq_shards.acceptor.engine import FOREVER
+
+MINUTE_NS: Final = 60_000_000_000
+SAME: Final = 10
+SERVERS: Final = 100
+OTHERS: Final = ""
+LINE: Final = 400
+
+
+@dataclass(slots=True)
+class Remarked:
+    said: int = 0
+    unsaid: int = 0
+    last: str = ""
+
+
+class Remarks:
+    def __init__(self, log: logging.Logger, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._log, self._now_ns = log, now_ns
+        self._until_ns = 0
+        self._remarked: dict[tuple[int, str], Remarked] = {}
+
+    def say(self, level: int, of: str, text: str) -> None:
+        self.expire()
+        if not self._remarked:
+            self._until_ns = self._now_ns() + MINUTE_NS
+        text = text[:LINE] if text.isprintable() else ascii(text[:LINE])
+        known = (level, of) in self._remarked or len(self._remarked) < SERVERS
+        remarked = self._remarked.setdefault((level, of if known else OTHERS), Remarked())
+        if remarked.said < SAME:
+            remarked.said += 1
+            self._log.log(level, "%s", text)
+        else:
+            remarked.unsaid += 1
+            remarked.last = text
+
+    def wait_ns(self) -> int:
+        if not any(remarked.unsaid for remarked in self._remarked.values()):
+            return FOREVER
+        return max(self._until_ns - self._now_ns(), 0)
+
+    def expire(self) -> None:
+        if not self._remarked or self._now_ns() < self._until_ns:
+            return
+        for (level, _), remarked in self._remarked.items():
+            if remarked.unsaid:
+                self._log.log(level, "%s (%d lines like it in a minute)", remarked.last, remarked.unsaid)
+        self._remarked.clear()
