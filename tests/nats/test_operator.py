@@ -496,7 +496,7 @@ def resolver(known: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            name = self.path.rpartition("/")[2]
+            name = self.path.removeprefix("/accounts/")
             asked.append(name)
             body = known.get(name, "").encode()
             self.send_response(200 if body or not name else 404)
@@ -525,6 +525,21 @@ def test_accounts_are_fetched_from_a_url(kind: int) -> None:
         assert heard(server, Account("nobody").user("u2")) == VIOLATION
         assert B.public in asked
         test_streams_come_to_those_who_import_them(server)
+
+
+@pytest.mark.parametrize("kind", KINDS[:2])
+@pytest.mark.parametrize("said", ["in the file", "by the operator", "by both"])
+def test_where_accounts_are_is_said_in_the_file_or_by_the_operator(kind: int, said: str) -> None:
+    """With a slash behind it or without; the file counts for more."""
+    with resolver(accounts()) as (url, _):
+        server_url = {"by the operator": url.removesuffix("/accounts/"), "by both": "http://127.0.0.1:1"}.get(said, "")
+        own = OPERATOR.own(signing_keys=[SIGNER.public], **({"account_server_url": server_url} if server_url else {}))
+        content = f"operator: {own}\n"
+        if said != "by the operator":
+            content += f"resolver: URL({url.removesuffix('/')})\n"
+        with serving(kind, content) as server:
+            assert heard(server, B.user("u1")) == b""
+            assert heard(server, Account("nobody").user("u2")) == VIOLATION
 
 
 @pytest.mark.parametrize("kind", [2, 3])

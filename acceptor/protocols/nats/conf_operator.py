@@ -19,6 +19,7 @@ from mq_shards.acceptor.protocols.nats.jwt import JwtError, Token
 # Around a JWT in a file, as nsc writes them.
 DECORATED: Final = re.compile(r"-{3,}BEGIN [^\n-]*JWT-{3,}\s*(\S+)\s*-{3,}END")
 URL: Final = re.compile(r"url\(\s*[\"']?(\S+?)[\"']?\s*\)", re.IGNORECASE)
+SCHEMES: Final = ("http://", "https://")
 
 
 def _wanted(conf: Conf) -> dict[str, Any]:
@@ -60,6 +61,9 @@ def _take_operator(conf: Conf, value: Value) -> None:
         wanted["trusted_keys"] += [*keys] if is_strict else [token.subject, *keys]
         wanted["strict"] += [token.subject, *keys] if is_strict else []
         wanted["system_account"] = wanted["system_account"] or nats_jwt.text(token.nats, "system_account")
+        server = nats_jwt.text(token.nats, "account_server_url")
+        if conf.resolver is None and server.startswith(SCHEMES):
+            conf.resolver, wanted["url"] = item, _with_slash(f"{server.rstrip('/')}/accounts")
 
 
 def _take_trusted_keys(conf: Conf, value: Value) -> None:
@@ -71,13 +75,18 @@ def _take_resolver(conf: Conf, value: Value) -> None:
     wanted = _wanted(conf)
     if isinstance(value.content, dict):
         raise value.error("resolver: only MEMORY and URL(...) are supported")
-    conf.resolver = value
+    conf.resolver, wanted["url"] = value, ""  # whatever the operator says
     if value.text().upper() in ("MEM", "MEMORY"):
         return
     match = URL.fullmatch(value.text().strip())
-    if match is None or not match[1].startswith(("http://", "https://")):
+    if match is None or not match[1].startswith(SCHEMES):
         raise value.error(f'"{value.content}" is not MEMORY or URL(http://...)')
-    wanted["url"] = match[1]
+    wanted["url"] = _with_slash(match[1])
+
+
+def _with_slash(url: str) -> str:
+    """An account's key comes behind it."""
+    return url if url.endswith("/") else f"{url}/"
 
 
 def _take_preload(conf: Conf, value: Value) -> None:
