@@ -53,6 +53,10 @@ class BadTopicError(BrokerError):
     """No topic can have this name, now or later."""
 
 
+class TooManyTopicsError(WorkersError):
+    """A worker has as many as it may."""
+
+
 class OutOfTurnError(BrokerError):
     """The part of the batch before it is not there."""
 
@@ -158,7 +162,7 @@ class Broker:
             raise BadTopicError(f"a topic's name has 1 to {MAX_TOPIC_BYTES} bytes, this has {len(topic.encode())}")
         number = self._engine.bind(topic.encode())
         if number == 0:
-            raise WorkersError("there are as many topics as there may be")
+            raise TooManyTopicsError("there are as many topics as there may be")
         worker = self._engine.worker_of_topic(number)
         # The parts of a shard leave in the order in which they are asked for.
         order = self._engine.shard_of_name(topic.encode()) if flags & lib.MSG_IDEMPOTENT else None
@@ -222,7 +226,7 @@ class Broker:
             case engine_module.EARLY:
                 raise OutOfTurnError
             case engine_module.TOO_MANY:
-                raise WorkersError("there are as many topics as there may be")
+                raise TooManyTopicsError("there are as many topics as there may be")
             case engine_module.NO_SPACE:
                 self._refused_by.add(worker)
                 raise DiskError(f"worker {worker} refuses writes")

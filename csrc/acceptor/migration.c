@@ -46,5 +46,8 @@ size_t acceptor_take(struct acceptor *a, uint32_t conn, void *room, size_t most)
     if (bytes == 0) return 0;
     memcpy(room, buffer_front(&c->in), bytes);
     buffer_consume(&a->blocks, &c->in, bytes);
+    /* There may be room for more of a filtered one. */
+    socket_schedule(a, c);
+    wake_self(a);
     return bytes;
 }

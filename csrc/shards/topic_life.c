@@ -582,7 +582,7 @@ static enum outcome change_named(struct worker *w, uint32_t client, const struct
     if (m->shard >= w->shards || !w->own[m->shard]) return DONE;
     *topic = topic_named(w, (const char *)(m + 1), name_bytes, (uint32_t)m->shard, makes && !channel.name);
     if (!*topic) {
-        if (makes && !channel.name) *status = STATUS_NO_SPACE;
+        if (makes && !channel.name) *status = STATUS_TOO_MANY;
         return DONE;
     }
     const struct topic *t = topic_at(&w->topics, *topic);

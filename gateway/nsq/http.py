@@ -22,7 +22,13 @@ from mq_shards.acceptor.access.rights import MANAGE, PUBLISH
 from mq_shards.acceptor.protocols.nsq.options import NSQD_VERSION
 from mq_shards.gateway import broker as broker_module
 from mq_shards.gateway.access import check, check_all
-from mq_shards.gateway.broker import Broker, BrokerError, ChannelNotFoundError, TopicNotFoundError
+from mq_shards.gateway.broker import (
+    Broker,
+    BrokerError,
+    ChannelNotFoundError,
+    TooManyTopicsError,
+    TopicNotFoundError,
+)
 from mq_shards.gateway.http_answers import TEXT, Answer, HttpError
 from mq_shards.gateway.http_bodies import Bodies, BodyError
 from mq_shards.gateway.http_server import HttpServer, Request
@@ -338,6 +344,8 @@ class NsqHttp:
             raise HttpError(404, "TOPIC_NOT_FOUND") from None
         except ChannelNotFoundError:
             raise HttpError(404, "CHANNEL_NOT_FOUND") from None
+        except TooManyTopicsError:
+            raise HttpError(503, "TOO_MANY_TOPICS") from None
         except (BrokerError, WorkersError) as error:
             log.warning("a change of topic %s failed: %s", topic, error)
             raise HttpError(500, "INTERNAL_ERROR") from None
@@ -438,6 +446,8 @@ def _publish_topic(fields: dict[str, str]) -> str:
 async def _publishing(done: Awaitable[None]) -> None:
     try:
         await done
+    except TooManyTopicsError:
+        raise HttpError(503, "TOO_MANY_TOPICS") from None
     except (BrokerError, WorkersError) as error:
         log.debug("a message was refused: %r", error)
         raise HttpError(503, "EXITING") from None

@@ -143,6 +143,14 @@ def test_requests_that_come_together_are_answered_in_their_order_whoever_serves_
     assert depth(client, "turns") == 200
 
 
+def test_a_connection_goes_over_wherever_in_a_head_that_is(https: Https) -> None:
+    """What has come by then is more or less than an acceptor takes at once of what its client is still sending."""
+    for size in range(16 << 10, 320 << 10, 16 << 10):
+        with contextlib.closing(https.connect()) as client:
+            head = b"X-Long: " + b"x" * size + b"\r\n"
+            assert client.ask("POST", "/pub?topic=heads", b"y" * size, head) == (200, b"OK"), size
+
+
 def test_large_requests_and_answers_pass_the_relay(https: Https, client: Client) -> None:
     """A head that is not plainly a publish's: all of it goes to the gateway, in pieces, as it takes them."""
     head = b"X-Long: " + b"x" * (900 << 10) + b"\r\n"

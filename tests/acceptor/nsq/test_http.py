@@ -217,6 +217,13 @@ class TestPublishes:
         bench.answer(0, request, FAILED)
         assert client.raw() == said(b"500 Internal Server Error", b"INTERNAL_ERROR")
 
+    @pytest.mark.parametrize("request_", [post(), post(b"/mpub?topic=t", b""), post(b"/mpub?topic=t", b"1\n2")])
+    def test_a_topic_too_many_is_called_that(self, bench: Bench, client: Client, request_: bytes) -> None:
+        client.send(request_)
+        bench.answer(0, requests(bench)[0], lib.STATUS_TOO_MANY)
+        bench.turn()
+        assert client.raw() == said(b"503 Service Unavailable", b"TOO_MANY_TOPICS")
+
     @pytest.mark.parametrize("status", [NO_SPACE, FAILED])
     def test_what_a_worker_refuses(self, bench: Bench, client: Client, status: int) -> None:
         client.send(post())

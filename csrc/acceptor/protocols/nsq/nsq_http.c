@@ -34,6 +34,7 @@ enum answer {
     ANSWER_TIMEOUT,
     ANSWER_FAILED,
     ANSWER_EXITING,
+    ANSWER_TOO_MANY,
     ANSWER_BUSY,
     ANSWER_UNKNOWN,
 };
@@ -58,6 +59,7 @@ static const struct {
     [ANSWER_TIMEOUT] = {"408 Request Timeout", "TIMEOUT"},
     [ANSWER_FAILED] = {"500 Internal Server Error", "INTERNAL_ERROR"},
     [ANSWER_EXITING] = {"503 Service Unavailable", "EXITING"},
+    [ANSWER_TOO_MANY] = {"503 Service Unavailable", "TOO_MANY_TOPICS"},
     [ANSWER_BUSY] = {"503 Service Unavailable", "BUSY"},
     [ANSWER_UNKNOWN] = {"401 Unauthorized", UNKNOWN_BODY},
 };
@@ -128,7 +130,9 @@ static void answer(struct acceptor *a, struct connection *c, uint8_t kind, uint8
     (void)id;
     (void)body;
     (void)body_bytes;
-    enum answer failed = kind == MSG_CHANGE ? ANSWER_FAILED : ANSWER_EXITING;
+    enum answer failed = status == STATUS_TOO_MANY ? ANSWER_TOO_MANY
+                         : kind == MSG_CHANGE      ? ANSWER_FAILED
+                                                   : ANSWER_EXITING;
     say(a, c, status == STATUS_OK ? ANSWER_OK : failed, value);
 }
 
