@@ -140,6 +140,7 @@ class Service(threading.Thread):
                 made = self._answers.get(said.get("user", said.get("name", "")), lambda r: None)(request)
                 if made is not None:
                     answer = XKEY.seal(made.encode(), by) if self._seals else made.encode()
+                    assert answer is not None
                     self.wire.send(f"PUB {reply} {len(answer)}\r\n".encode() + answer + b"\r\n")
 
     def _received(self) -> bytes:

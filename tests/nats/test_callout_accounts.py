@@ -18,12 +18,13 @@ from tests.servers import wait_until
 
 OPERATOR = Operator("callout operator")
 SYSTEM, CALLING, SEALED, A, B = (Account(f"callout {name}") for name in ("SYS", "CALLING", "SEALED", "A", "B"))
+BROKEN = Account("callout BROKEN")
 CALLING_SIGNER, A_SIGNER, A_SCOPED = (Account(f"callout {name} signer") for name in ("CALLING", "A", "scoped"))
 STRANGER = Account("callout stranger")
 SERVICE, SEALED_SERVICE = CALLING.user("callout service"), SEALED.user("callout sealed service")
 SENTINEL: Final = {
     account.public: account.user("sentinel", name="sentinel", tags=["a:b"], pub={"deny": [">"]}, sub={"deny": [">"]})
-    for account in (CALLING, SEALED)
+    for account in (CALLING, SEALED, BROKEN)
 }
 SCOPE: Final = {"pub": {"allow": ["scoped.{{name()}}"]}, "sub": {"allow": ["_INBOX.>"]}, "subs": -1, "data": -1}
 
@@ -45,6 +46,7 @@ def conf() -> str:
             A, signing_keys=[A_SIGNER.public, {"kind": "user_scope", "key": A_SCOPED.public, "template": SCOPE}]
         ),
         B: OPERATOR.account(B),
+        BROKEN: OPERATOR.account(BROKEN, authorization={**signs(SERVICE), "xkey": "X"}),
     }  # fmt: skip
     listed = "\n".join(f"  {account.public}: {jwt}" for account, jwt in accounts.items())
     own = OPERATOR.own(system_account=SYSTEM.public)
@@ -204,6 +206,12 @@ def test_requests_are_sealed_for_the_account(both: Both) -> None:
         service.close()
 
 
+def test_for_a_key_that_is_none_nothing_can_be_sealed(both: Both) -> None:
+    wire = comes(both[0], "good", BROKEN)
+    assert (wire.heard.data, wire.heard.closed) == (VIOLATION, True)
+    wire.close()
+
+
 @pytest.mark.parametrize("kind", KINDS[1:])
 def test_who_was_let_in_goes_with_its_account(kind: int) -> None:
     """And when the account's JWT says so, nobody is asked about any more."""
@@ -219,6 +227,10 @@ def test_who_was_let_in_goes_with_its_account(kind: int) -> None:
         assert VIOLATION in signed.heard.data
         there.barrier()
         assert not there.heard.closed
+        update(admin, A, OPERATOR.account(A, revocations={"*": int(time.time())}))
+        while not there.heard.closed:
+            there.receive()
+        assert b"-ERR 'User Authentication Revoked'\r\n" in there.heard.data
         update(admin, CALLING, OPERATOR.account(CALLING))
         before = len(service.requests)
         plain = comes(server, "refused")

@@ -135,14 +135,19 @@ class Callout:
             done(None)
             return
         user = _public(nats_nkeys.USER, Ed25519PrivateKey.generate())
+        request: bytes | None = self._request(user, client, tls, timeout_ns)
+        header = b""
+        if self._xkey is not None:
+            request = self._xkey.seal(request or b"", self.terms.xkey)
+            header = f"NATS/1.0\r\n{XKEY_HEADER}: {self._xkey.public}\r\n\r\n".encode()
+        if request is None:
+            log.warning("account %s: its xkey is none, so nobody can be asked about", self.terms.account)
+            self._places.give(place, was_good=False)
+            done(None)
+            return
         self._asked_ever += 1
         token = str(self._asked_ever)
         self._asked[token] = _Asked(user, client, place, done, time.monotonic_ns() + timeout_ns)
-        request = self._request(user, client, tls, timeout_ns)
-        header = b""
-        if self._xkey is not None:
-            request = self._xkey.seal(request, self.terms.xkey)
-            header = f"NATS/1.0\r\n{XKEY_HEADER}: {self._xkey.public}\r\n\r\n".encode()
         self.client.publish(ASKED_AT, request, f"{self._inbox}.{token}", header)
 
     def wait_ns(self) -> int:

@@ -118,7 +118,7 @@ def _user_of(token: Token, account: Account | None, client: Client) -> User:
         raise JwtError(f"there is no account {token.issuer_account}")
     found = user_of(token, account)
     # As with nats-server, the limits that such a JWT says are none.
-    found = replace(found, limits=AccountLimits(), issuer=token.issuer, bearer=False)
+    found = replace(found, limits=AccountLimits(), issuer=token.issuer, issued_s=token.issued_s, bearer=False)
     return _let_in(found, token, account.signing_keys[token.issuer] or token.nats, client)
 
 

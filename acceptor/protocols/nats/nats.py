@@ -211,7 +211,7 @@ class Nats(Guarding):
         self._identity = replace(self._identity, max_payload=settings["max-payload"])
         for conn, client in list(self._clients.items()):
             if client.user is not None and client.user.is_called_out:
-                self._end(conn, "")  # comes again, and is asked about
+                self._engine.call(conn, "end", reasons.CLIENT_CLOSED)  # comes again, and is asked about
             else:
                 self._limit(conn)
         self._cut_forbidden()

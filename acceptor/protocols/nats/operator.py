@@ -268,6 +268,9 @@ class Operator:
         if 0 < user.until_s <= now_s:
             return Ended(USER_EXPIRED)
         if user.is_called_out:
+            revocations = nats_jwt.block(account.token.nats, "revocations")
+            if nats_jwt.is_revoked(revocations, user.nkey, user.issued_s):
+                return Ended(REVOKED)
             return user if user.issuer in account.signing_keys else Ended(VIOLATION)
         try:
             token = nats_jwt.decode(self.jwt_of(client), nats_jwt.USER)

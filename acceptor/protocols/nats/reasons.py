@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+CLIENT_CLOSED: Final = 1
 AUTHENTICATION_VIOLATION: Final = 3
 TLS_HANDSHAKE: Final = 4
 PROTOCOL_VIOLATION: Final = 11

@@ -116,6 +116,7 @@ class UrlResolver:
         with contextlib.suppress(OSError):
             if self._session is not None:
                 await self._session.close()
+        self._session = None
         asyncio.get_running_loop().stop()
 
 

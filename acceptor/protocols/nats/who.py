@@ -81,6 +81,7 @@ class User:
     issuer: str = ""
     token_name: str = ""
     tags: tuple[str, ...] = ()
+    issued_s: int = 0
     is_called_out: bool = False  # a service has let it in: callout.py
 
 

@@ -17,27 +17,36 @@ VERSION: Final = b"xkv1"
 class XKey:
     """
     >>> one, other = XKey(), XKey()
-    >>> other.open(one.seal(b"hello", other.public), one.public), other.open(b"xkv1 or not", one.public)
+    >>> other.open(one.seal(b"hello", other.public) or b"", one.public), other.open(b"xkv1 or not", one.public)
     (b'hello', None)
+    >>> one.seal(b"hello", "X"), one.seal(b"hello", nats_nkeys.encode(nats_nkeys.CURVE, bytes(32)))
+    (None, None)
     """
 
     def __init__(self) -> None:
         self._secret = PrivateKey.generate()
         self.public: Final = nats_nkeys.encode(nats_nkeys.CURVE, bytes(self._secret.public_key))
 
-    def seal(self, content: bytes, to: str) -> bytes:
-        return VERSION + bytes(self._box(to).encrypt(content))
+    def seal(self, content: bytes, to: str) -> bytes | None:
+        """None: that is nobody's key."""
+        box = self._box(to)
+        return None if box is None else VERSION + bytes(box.encrypt(content))
 
     def open(self, sealed: bytes, by: str) -> bytes | None:
         """None: it is none of theirs."""
-        if not sealed.startswith(VERSION):
+        box = self._box(by)
+        if box is None or not sealed.startswith(VERSION):
             return None
         try:
-            return self._box(by).decrypt(sealed[len(VERSION) :])
+            return box.decrypt(sealed[len(VERSION) :])
         except (CryptoError, ValueError):
             return None
 
-    def _box(self, other: str) -> Box:
+    def _box(self, other: str) -> Box | None:
         found = nats_nkeys.decode(other)
-        assert found is not None and found[0] == nats_nkeys.CURVE, other
-        return Box(self._secret, PublicKey(found[1]))
+        if found is None or found[0] != nats_nkeys.CURVE:
+            return None
+        try:
+            return Box(self._secret, PublicKey(found[1]))
+        except CryptoError:  # one that every secret makes the same box with
+            return None
