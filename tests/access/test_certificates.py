@@ -41,7 +41,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
     place = tmp_path_factory.mktemp("certificates")
     made = certificates.make(place)
     (place / "users.toml").write_text(USERS)
-    ports = {scheme: free_port() for scheme in ("beanstalks", "https", "nsq")}
+    ports = {scheme: free_port() for scheme in ("beanstalks", "https", "nsq", "nsq-https")}
     options = [f"--listen={scheme}://{HOST}:{port}" for scheme, port in ports.items()]
     sets = {
         "tls.cert": made.server.cert, "tls.key": made.server.key, "tls.client-ca": made.authority,
@@ -66,6 +66,29 @@ def test_beanstalkds_clients_are_who_their_certificates_say(broker: Encrypted) -
             data += received
     words = [line.split()[0] for line in data.splitlines()]
     assert words == [b"USING", b"INSERTED", b"USING", b"UNKNOWN_COMMAND", b"WATCHING"]
+
+
+def test_nsqs_http_clients_are_who_their_certificates_say_whoever_answers(broker: Encrypted) -> None:
+    """An acceptor, or the gateway, to which it relays; on one connection, to and fro."""
+    connection = http.client.HTTPSConnection(
+        "localhost", broker.ports["nsq-https"], context=broker.context, timeout=PATIENCE_S
+    )
+
+    def asks(method: str, target: str, token: str = "") -> int:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        connection.request(method, target, b"x" if method == "POST" else None, headers)
+        with connection.getresponse() as answer:
+            answer.read()
+            return answer.status
+
+    for _ in range(2):
+        assert asks("POST", "/pub?topic=orders") == 200
+        assert asks("POST", "/pub?topic=other") == 403
+        assert asks("GET", "/ping") == 200
+        assert asks("POST", "/pub?topic=other", "of-other") == 200
+        assert asks("POST", "/pub?topic=orders", "of-other") == 403
+        assert asks("POST", "/pub?topic=orders", "of-nobody") == 401
+    connection.close()
 
 
 def test_browsers_and_programs_are_who_their_certificates_say_or_their_token(broker: Encrypted) -> None:
