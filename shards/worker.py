@@ -40,8 +40,9 @@ from mq_shards.shards.unread import UnreadSegments, read_head
 SEGMENT_BYTES: Final = 64 << 20
 TICK_NS: Final = 500_000_000
 BUSY_TICK_NS: Final = 1_000_000
-# Looking after all shards takes so many ticks, TICK_NS in all.
+# All shards are looked after in TICK_NS, few of them sooner: in so many ticks, or in fewer with so many shards at each.
 TIDIED_IN: Final = 8
+TIDIED_AT_ONCE: Final = 8
 SWITCH_S: Final = 0.0005
 # How much of an old segment is looked at between two turns: half a millisecond of work.
 COMPACT_BYTES: Final = 1 << 17
@@ -117,6 +118,9 @@ class Worker:
         # Once it serves, and if it has a disk to wait for.
         self._errands: Errands | None = None
         self._next_to_tidy = 0
+        self._tidied_at_once = max(TIDIED_AT_ONCE, -(-len(self._own) // TIDIED_IN))
+        round_ns = TICK_NS * min(len(self._own), TIDIED_IN) // TIDIED_IN
+        self._tick_ns = max(BUSY_TICK_NS, round_ns // max(1, -(-len(self._own) // self._tidied_at_once)))
 
     # --- starting ---------------------------------------------------------------------------------------------------
 
@@ -251,7 +255,7 @@ class Worker:
             if time.monotonic_ns() >= tick_at:
                 self._tell_of_lost()
                 busy = self._tidy()
-                tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else TICK_NS // TIDIED_IN)
+                tick_at = time.monotonic_ns() + (BUSY_TICK_NS if busy else self._tick_ns)
 
     def _begin_errands(self) -> int:
         """The descriptor that is readable when there is something to hear."""
@@ -379,7 +383,7 @@ class Worker:
         """Drops what may go; moves some of what should. True if there is more to do."""
         busy = False
         self._look_at_readers()
-        some = len(self._own) if self._disk_full else -(-len(self._own) // TIDIED_IN)
+        some = len(self._own) if self._disk_full else min(self._tidied_at_once, len(self._own))
         for n in range(self._next_to_tidy, self._next_to_tidy + some):
             busy |= self._tidy_shard(self._own[n % len(self._own)])
         self._next_to_tidy += 0 if busy else some

@@ -92,6 +92,9 @@ static void free_large_assembly(struct channel *channel) {
 /* Neither the overflow nor the assembly is freed here: a caller may still read a message in the latter. */
 static void channel_break(struct channel *channel) {
     channel->broken = true;
+    /* There is nothing more to receive, nor room for what is sent: nobody has to ask for more than that. */
+    ring_producer_break(&channel->out);
+    ring_consumer_break(&channel->in);
 }
 
 struct channel *channel_open(int out_fd, int in_fd, int peer_wake_fd, size_t max_message_bytes) {
@@ -218,7 +221,7 @@ void channel_send(struct channel *channel, const struct message *header, const v
 }
 
 struct message *channel_reserve(struct channel *channel, size_t body_bytes) {
-    if (channel->first != NULL || channel_broken(channel)) return NULL;
+    if (channel->first != NULL) return NULL;
     if (body_bytes > ring_max_payload(channel->out.data_bytes) - sizeof(struct message)) return NULL;
     return ring_reserve(&channel->out, sizeof(struct message) + body_bytes);
 }
@@ -319,8 +322,6 @@ static const struct message *whole_message(const struct channel *channel, const 
 }
 
 const struct message *channel_receive(struct channel *channel) {
-    if (channel_broken(channel)) return NULL;
-    free_large_assembly(channel);
     uint32_t bytes, flags;
     const void *payload;
     while ((payload = ring_peek(&channel->in, &bytes, &flags)) != NULL) {
@@ -344,6 +345,7 @@ const struct message *channel_receive(struct channel *channel) {
             return (const struct message *)(const void *)channel->assembly;
         }
     }
+    if (channel->in.broken) channel_break(channel);
     return NULL;
 }
 

@@ -191,13 +191,19 @@ static void say_awake(_Atomic uint32_t *asleep) {
 
 /* --- Producer ----------------------------------------------------------------------------------------------------- */
 
+void ring_producer_break(struct ring_producer *producer) {
+    producer->broken = true;
+    /* There is no more room in it. */
+    producer->head = producer->tail - producer->data_bytes;
+}
+
 bool ring_producer_look(struct ring_producer *producer, uint64_t record_bytes) {
     if (producer->broken) return false;
     /* acquire: what the consumer read before it gave the bytes back must have been read before they are overwritten;
      * pairs with the release in ring_release. */
     uint64_t head = atomic_load_explicit(&producer->shared->head, memory_order_acquire);
     if (head - producer->head > producer->published - producer->head || (head & 7) != 0) {
-        producer->broken = true;
+        ring_producer_break(producer);
         return false;
     }
     producer->head = head;

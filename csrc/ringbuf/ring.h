@@ -144,6 +144,9 @@ static inline uint64_t ring_max_payload(uint64_t data_bytes) {
 /* Loads the consumer's index. True if there is room for a record of `record_bytes` now. */
 bool ring_producer_look(struct ring_producer *producer, uint64_t record_bytes);
 
+/* Breaks the ring for this side. */
+void ring_producer_break(struct ring_producer *producer);
+
 /* Room for the payload of one record, or NULL if there is none now. Completed by ring_commit; a second ring_reserve
  * before that replaces the first. */
 static inline void *ring_reserve(struct ring_producer *producer, uint64_t payload_bytes) {
