@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import logging
 import os
 import pwd
 from typing import Final, NamedTuple
@@ -10,6 +11,8 @@ from typing import Final, NamedTuple
 from mq_shards.csrc._core import lib
 
 ROOT: Final = 0
+
+log = logging.getLogger(__name__)
 
 
 class Identity(NamedTuple):
@@ -39,3 +42,5 @@ def become(who: Identity) -> None:
     os.setuid(who.uid)
     # Else the kernel keeps this process's own figures from it, since it was another's.
     lib.process_readable()
+    if not os.access(os.__file__, os.R_OK):
+        log.warning("%s cannot read %s: what Python loads later fails, as HTTP does", who.name, os.__file__)

@@ -99,10 +99,10 @@ static void put_topic(const struct worker *w, struct sheet *sheet, const struct 
         put_channel(w, sheet, subscription_at(&w->subscriptions, n), consumers);
 }
 
-/* Whom it concerns: those that last, and those that have messages, or have had some while a client knows them: a tube
- * that is worked off as fast as it is filled has rates. */
+/* Whom it concerns: those that last, those that have messages, and those that have had some and are used: a tube that is
+ * worked off as fast as it is filled has rates. */
 static bool is_listed(const struct topic *t) {
-    return t->durable || t->messages > 0 || topic_jobs(t) > 0;
+    return t->durable || topic_jobs(t) > 0 || (t->messages > 0 && t->using + t->watching > 0);
 }
 
 /* What a request about all topics has gathered in the turns so far. */

@@ -44,7 +44,7 @@ def run(client: Client, seconds: float, size: int) -> dict[str, Any]:
     finally:
         if remover is not None:
             with contextlib.suppress(ClientError):
-                remover.act(do="delete", topic=topic)
+                remover.delete(topic)
     return result
 
 

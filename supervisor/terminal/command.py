@@ -101,8 +101,13 @@ def _bodies(options: Options) -> Iterator[bytes]:
 
 
 def _consume(options: Options) -> None:
-    with _connect(options) as client:
-        messages = client.consume(options.topic, options.channel)
+    with _connect(options) as first:
+        client = first
+        try:
+            messages = client.consume(options.topic, options.channel)
+        except CannotError as error:
+            client = at.elsewhere(first.at, error)
+            messages = client.consume(options.topic, options.channel)
         for message in messages if options.count is None else itertools.islice(messages, options.count):
             _write(options, [message])
             client.finish(message)  # what was not written is not finished

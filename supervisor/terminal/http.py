@@ -105,6 +105,9 @@ class Http(Client):
     def act(self, **said: object) -> dict[str, Any]:
         return self.call("POST", "/v1/act", json.dumps(said).encode(), {"Content-Type": "application/json"})
 
+    def delete(self, topic: str) -> None:
+        self.act(do="delete", topic=topic)
+
     # --- what is asked ----------------------------------------------------------------------------------------------
 
     def overview(self) -> dict[str, Any]:
@@ -218,6 +221,9 @@ class NsqHttp(Http):
                 raise ClientError(f"{self.at} answers {status} {data.decode('latin-1')}")
             count += 1
         return count
+
+    def delete(self, topic: str) -> None:
+        self._answer("POST", "/topic/delete?" + urlencode({"topic": topic}), b"", None)
 
     def overview(self) -> dict[str, Any]:
         raise self.cannot("say how the broker is")

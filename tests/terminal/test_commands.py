@@ -174,7 +174,10 @@ def test_bench_leaves_nothing_behind(broker: Broker, at: At) -> None:
         found = objects("bench", "--seconds", "0.02", at[scheme])[0]
         assert found["published"] > 10
         assert found["consumed"] > 10
-    assert objects("topics", "bench.", at["beanstalk"]) == []
+    found = objects("bench", "--seconds", "0.02", at["nsq-http"])[0]
+    assert found["published"] > 0
+    for scheme in ("beanstalk", "nsq-http"):
+        assert objects("topics", "bench.", at[scheme]) == [], scheme
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
@@ -204,7 +207,10 @@ def test_what_goes_wrong_is_one_line_and_a_status(arguments: tuple[str, ...], st
 
 def test_what_a_protocol_cannot_do_says_where_to_ask(broker: Broker, at: At) -> None:
     """The usual http:// address of the host is tried; here it is elsewhere."""
-    for arguments in (("topics", at["nsq"]), ("tail", "t", "-f", at["nsq"]), ("top", "--count", "1", at["nats"])):
+    for arguments in (
+        ("topics", at["nsq"]), ("tail", "t", "-f", at["nsq"]), ("top", "--count", "1", at["nats"]),
+        ("consume", "t", at["nsq-http"]),
+    ):  # fmt: skip
         result = run(*arguments)
         assert result.returncode == 1
         assert b"name the broker's http:// address" in result.stderr

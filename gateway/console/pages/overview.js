@@ -42,7 +42,7 @@ export function overview() {
     const { history } = all;
     refill(cards,
       figure("Published", short(all.rates.in), "messages/s", [{ kind: "in", values: history.in }]),
-      figure("Finished", short(all.rates.out), `messages/s, ${short(all.rates.delivered)} delivered`,
+      figure("Finished", short(all.rates.out), `per s, ${short(all.rates.delivered)} delivered`,
         [{ kind: "soft", values: history.delivered }, { kind: "out", values: history.out }]),
       figure("Backlog", short(all.backlog), "messages", [{ kind: "wait", values: history.backlog }]),
       figure("Connections", count(all.totals.connections), "", [{ kind: "soft", values: history.connections }]));

@@ -5,32 +5,38 @@ import { age, short } from "./format.js";
 
 const number = (value, title) => h("td", { class: value ? "" : "zero", title }, value ? short(value) : "–");
 
+// Order, head, cell, and where it is shown: "wide": not on a phone; "more": where there is room for all.
 const COLUMNS = [
   ["name", "Topic", (row) => h("td", { class: "name" }, h("a", { href: topicLink(row.name), "data-key": row.name, title: row.name }, row.name), " ", badges(row))],
-  ["in", "Published/s", (row) => number(row.in)],
-  ["delivered", "Delivered/s", (row) => number(row.delivered, "also what was delivered again"), "more"],
-  ["out", "Finished/s", (row) => number(row.out)],
-  ["", "", (row) => h("td", { class: "wide" }, spark("in", row.history.in, "published, the last minutes")), "wide"],
+  ["in", "In/s", (row) => number(row.in, "published")],
+  ["delivered", "Delivered/s", (row) => number(row.delivered, "also what was delivered again"), "more wide"],
+  ["out", "Out/s", (row) => number(row.out, "finished")],
+  ["", "", (row) => h("td", {}, spark("in", row.history.in, "published, the last minutes")), "wide"],
   ["backlog", "Backlog", (row) => number(Math.max(row.backlog, row.jobs))],
-  ["", "", (row) => h("td", { class: "wide" }, spark("wait", row.history.backlog, "backlog, the last minutes")), "wide"],
+  ["", "", (row) => h("td", {}, spark("wait", row.history.backlog, "backlog, the last minutes")), "wide"],
   ["", "Oldest", (row) => h("td", { class: row.oldest_s ? "" : "zero", title: "how long what waits longest has waited" }, age(row.oldest_s))],
-  ["in_flight", "In flight", (row) => h("td", { class: `wide ${row.in_flight ? "" : "zero"}` }, row.in_flight ? short(row.in_flight) : "–"), "wide"],
-  ["consumers", "Consumers", (row) => number(row.consumers), "more"],
+  ["in_flight", "In flight", (row) => number(row.in_flight), "more wide"],
+  ["consumers", "Consumers", (row) => number(row.consumers), "more wide"],
 ];
 
 export const topicLink = (name) => `#/topic/${encodeURIComponent(name)}`;
+
+function of(kind, cell) {
+  if (kind) cell.classList.add(...kind.split(" "));
+  return cell;
+}
 
 function badges(row) {
   return [row.paused ? h("span", { class: "pill warn" }, "paused") : null, row.jobs ? h("span", { class: "pill" }, "tube") : null];
 }
 
 export function table(rows, sorted = null, sort = null) {
-  const columns = sort ? COLUMNS : COLUMNS.filter(([, , , kind]) => kind !== "more");
+  const columns = sort ? COLUMNS : COLUMNS.filter(([, , , kind]) => !kind?.includes("more"));
   const heads = columns.map(([order, title, , kind]) => {
     const is = sorted && order && sorted.order === order;
     const inside = sort && order ? h("button", { onclick: () => sort(order), "data-key": `sort ${order}` }, title, is ? (sorted.rising ? " ↑" : " ↓") : "") : title;
     return h("th", { class: kind, scope: "col", "aria-sort": is ? (sorted.rising ? "ascending" : "descending") : null }, inside);
   });
   return h("table", {}, h("thead", {}, h("tr", {}, heads)),
-    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, , cell]) => cell(row))))));
+    h("tbody", {}, rows.map((row) => h("tr", {}, columns.map(([, , cell, kind]) => of(kind, cell(row)))))));
 }

@@ -74,7 +74,7 @@ export function topic(name) {
     const oldest = ages.length ? `, oldest ${age(Math.max(...ages))}` : "";
     refill(cards,
       card("Published", short(found.rates.in), "messages/s", "in", history.in),
-      card("Finished", short(found.rates.out), `messages/s, ${short(found.rates.delivered)} delivered`, "soft", []),
+      card("Finished", short(found.rates.out), `per s, ${short(found.rates.delivered)} delivered`, "soft", []),
       card("Backlog", short(backlog), `messages${oldest}`, "wait", history.backlog),
       card("In all", short(found.published), `messages, ${bytes(found.bytes)}`, "soft", []));
   }
