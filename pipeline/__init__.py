@@ -5,7 +5,8 @@
     pipeline.register(spark)
     spark.read.format("mqshards").option("brokers", "127.0.0.1:4180").option("topic", "orders").load()
 
-The import alone registers it with the session that is active, if there is one.
+The import alone registers it with the session that is active, if there is one; but not over Spark Connect, whose
+clients declarative projects are: those leave it to Spark (`declarative.settings.check_source`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 try:
     from mq_shards.pipeline.source import MqShards
     from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
 except ModuleNotFoundError as error:
     needed = f"the pipeline needs Spark: pip install 'mq-shards[spark]', and Java 17 (there is no {error.name})"
     # The command's own module is in this package, so it would have a traceback.
@@ -37,5 +39,5 @@ def register(spark: SparkSession) -> None:
         spark.conf.set(PUSHDOWN, "true")
 
 
-if (_active := SparkSession.getActiveSession()) is not None:
+if not is_remote() and (_active := SparkSession.getActiveSession()) is not None:
     register(_active)

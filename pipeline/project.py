@@ -134,8 +134,17 @@ class Project:
         found = {key: value.strip() for key, value in pairs}
         given = {key: value for key, value in self.settings.items() if not _of_session(key)}
         if _JAVA_OPTIONS in given:
-            given[_JAVA_OPTIONS] = f"{found[_JAVA_OPTIONS]} {given[_JAVA_OPTIONS]}"
+            given[_JAVA_OPTIONS] = f"{found.get(_JAVA_OPTIONS, '')} {given[_JAVA_OPTIONS]}".lstrip()
         return found | given
+
+    def running_settings(self) -> dict[str, str]:
+        """Those, and what Spark finds in conf/ besides where it is told of that directory. Raises ProjectError."""
+        found = self.application_settings()
+        logging = self.conf_dir / "log4j2.properties"
+        if logging.exists():
+            options = f"-Dlog4j2.configurationFile=file:{logging} {found.get(_JAVA_OPTIONS, '')}"
+            found[_JAVA_OPTIONS] = options.rstrip()
+        return found
 
     def write(self) -> None:
         """The spec last: then the project is there. Raises ProjectError."""

@@ -109,7 +109,7 @@ def run(options: argparse.Namespace, master: str, connection: Mapping[str, str])
         project.remove_unborn()
         print(f"starting Spark ({master}) for {project.directory}", flush=True)
         try:
-            settings = project.application_settings()
+            settings = project.running_settings()
             with application(master, "mq-pipeline run", settings, options.nice) as spark:
                 _rounds(spark, project, options, began)
         except Stopped as stopped:

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from mq_shards import pipeline
+from mq_shards.pipeline.declarative.restart import python_path
 from pyspark.sql import SparkSession
 
 NICENESS: Final = 10
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 
 
 def open_session(
@@ -31,15 +33,17 @@ def open_session(
         # Where the broker runs too, its clients come first.
         os.nice(max(0, nice - os.nice(0)))  # a job that is tried again is no nicer
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        os.environ["PYTHONPATH"] = python_path(*sys.path)
         builder = (
             builder.config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
             .config("spark.ui.enabled", "false")
         )
     quiet = Path(__file__).with_name("declarative") / "conf" / "log4j2.properties"
-    java_options = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{quiet}"}
-    for key, value in (java_options | dict(settings or {})).items():
+    given = dict(settings or {})
+    # Before what is given, which may name another: the last one counts.
+    given[JAVA_OPTIONS] = f"-Dlog4j2.configurationFile=file:{quiet} {given.get(JAVA_OPTIONS, '')}".rstrip()
+    for key, value in given.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")

@@ -66,7 +66,7 @@ def stage(into: Path, *, core: bool) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)
     (into / DEFAULT_SOURCE).mkdir()
-    shutil.copy(ROOT / "pipeline" / "default_source" / "__init__.py", into / DEFAULT_SOURCE)
+    shutil.copy(ROOT / "pipeline" / "default_source" / DEFAULT_SOURCE / "__init__.py", into / DEFAULT_SOURCE)
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(Path(__file__).parent / name, into)
     shutil.copy(ROOT / "LICENSE", into)

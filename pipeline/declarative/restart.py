@@ -16,6 +16,14 @@ from typing import Any, Final, NoReturn
 CONF_DIR: Final = "SPARK_CONF_DIR"
 DEFAULTS: Final = "spark-defaults.conf"
 END_S: Final = 60.0
+# Spark finds the source by a module's name. Installed, that is beside `mq_shards`; in a checkout it is here.
+IN_CHECKOUT: Final = Path(__file__).resolve().parents[1] / "default_source"
+
+
+def python_path(*before: str) -> str:
+    """With the folder of a checkout, if this is one."""
+    paths = [*filter(None, before), *([str(IN_CHECKOUT)] if IN_CHECKOUT.exists() else [])]
+    return os.pathsep.join(dict.fromkeys(paths))
 
 
 def restart(conf: Path) -> NoReturn:
@@ -37,7 +45,8 @@ def restart(conf: Path) -> NoReturn:
     print(f"Beginning again with the settings of {conf}: the tables need a catalog that persists.", flush=True)
     os.chdir(directory)
     environment = dict(word.split("=", 1) for word in words if "=" in word)
-    os.execve(sys.executable, sys.orig_argv, environment | {CONF_DIR: str(conf)})
+    path = python_path(*environment.get("PYTHONPATH", "").split(os.pathsep))
+    os.execve(sys.executable, sys.orig_argv, environment | {CONF_DIR: str(conf), "PYTHONPATH": path})
 
 
 def _end_jvm() -> None:

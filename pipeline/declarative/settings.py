@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import orjson
-from mq_shards.pipeline.declarative.restart import restart
+from mq_shards.pipeline.declarative.restart import IN_CHECKOUT, restart
 from mq_shards.pipeline.events import FORMATS, Fields
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as sf
@@ -49,6 +50,17 @@ def check_catalog(spark: SparkSession) -> None:
         raise ValueError(
             f"the project needs a catalog that persists: set SPARK_CONF_DIR to {conf}, which has one ({error})"
         ) from error
+
+
+def check_source() -> None:
+    """Raises ValueError where Spark does not find the source `mqshards` by itself. One that the session registers would
+    not do: whenever Spark plans it, its Python tells the session what profilers found, nothing if there are none, and
+    PySpark 4.3 hands that to who follows a pipeline's run, which ends with UNKNOWN_RESPONSE after it went well."""
+    if not any(module.name == "pyspark_mqshards" for module in pkgutil.iter_modules()):
+        raise ValueError(
+            "Spark does not find the source mqshards: install mq-shards[spark] or pyspark_mqshards where the driver's "
+            f"Python is; from a checkout, PYTHONPATH={IN_CHECKOUT} does"
+        )
 
 
 def fields(spark: SparkSession) -> Fields:

@@ -69,21 +69,21 @@ def main() -> int:
 
 
 def _demo(directory: Path, options: argparse.Namespace) -> list[str]:
-    ports = Ports(*_free_ports(4))
+    ports = Ports(*free_ports(4))
     quality = directory / "project" / "warehouse" / "topic_quality"
     _say("starting a broker: beanstalkd's protocol, NSQ's, and HTTP for Spark")
-    with _broker(directory / "data", ports):
+    with broker_in(directory / "data", ports):
         _post(ports.nsq_http, "/topic/create?topic=orders")
         _post(ports.nsq_http, f"/channel/create?topic=orders&channel={CHANNEL}")
         published: dict[str, list[Batch]] = {"orders": [], "readings": []}
-        _publish(ports, SEED, options.events, published)
+        publish(ports, SEED, options.events, published)
         _say("mq-pipeline run --continuous")
         run = ["run", "--dir", str(directory / "project"), "--topics", "orders,readings", "--continuous"]
         run += ["--every", "1", "--show", "--format", "orders|readings=json"]
         run += ["--conf", "spark.sql.shuffle.partitions=2"]
         with _job(ports, options.master, run, stdout=subprocess.PIPE, text=True) as job:
             _await_run(job)
-            _publish(ports, SEED + 1, options.events, published)
+            publish(ports, SEED + 1, options.events, published)
             _say("it takes up what is new")
             for _ in range(RUNS):  # it may begin in the midst of what is published
                 _await_run(job)
@@ -103,7 +103,7 @@ def _demo(directory: Path, options: argparse.Namespace) -> list[str]:
         return []
 
 
-def _publish(ports: Ports, seed: int, count: int, published: dict[str, list[Batch]]) -> None:
+def publish(ports: Ports, seed: int, count: int, published: dict[str, list[Batch]]) -> None:
     shop, stores = orders(seed, count, time.time()), readings(seed + 1000, count, time.time())
     publish_messages(ports.nsq, "orders", shop.bodies)
     put_jobs(ports.beanstalk, "readings", stores.bodies)
@@ -131,7 +131,7 @@ def differences(table: Path, published: dict[str, list[Batch]]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _broker(data_dir: Path, ports: Ports) -> Iterator[None]:
+def broker_in(data_dir: Path, ports: Ports) -> Iterator[None]:
     command = [sys.executable, "-m", "mq_shards.supervisor.command", "--workers", "1", "--data-dir", str(data_dir)]
     with _process([*command, *ports.listeners()], stderr=subprocess.DEVNULL) as broker:
         _wait(broker, ports)
@@ -194,7 +194,7 @@ def _end(process: subprocess.Popen[Any]) -> None:
             process.wait()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from mq_shards.shards.reader import index_file
 from mq_shards.shards.reader.scan import MESSAGES, U64, Batch, Columns
 from mq_shards.shards.reader.segment import ALL_OF_TOPIC, HEADER_BYTES, Damage, Segment, log_began_ns, previous_end
 from mq_shards.shards.reader.stretches import NOWHERE, Bools, Stretches
+from mq_shards.shards.reader.totals import Totals, totals_of
 from mq_shards.shards.store import SEGMENT_NAME, segment_name, shard_path
 
 # Of one segment, so many stretches of a topic are looked at for one answer; what comes after is for the next.
@@ -99,6 +100,7 @@ class ShardView:
     failing: set[int] = field(default_factory=set)  # segments that could not be read
     learned: tuple[int, int, bool] = (0, 0, False)  # what names were last taken from
     settled: dict[str, int] = field(default_factory=dict)  # by topic: transactions with messages below have ended
+    totals: Totals | None = None  # of the sealed segments, as long as they are the same
 
     # --- the segments -----------------------------------------------------------------------------------------------
 
@@ -113,6 +115,8 @@ class ShardView:
             if number in headers:
                 self._see(number, headers[number], self._header_of(following, headers))
         self.segments = dict(sorted(self.segments.items()))
+        if self.totals is not None and not self.totals.are_of(self._sealed()):
+            self.totals = None
         self._forget_names(present[0] if present else 0)
         for number in indexes - set(present):
             _remove(index_file.index_path(self.path(number)))
@@ -121,6 +125,7 @@ class ShardView:
         """The next refresh checks every record of it again."""
         self.segments.pop(segment, None)
         self.settled.clear()
+        self.totals = None
         _remove(index_file.index_path(self.path(segment)))
 
     def state(self) -> object:
@@ -270,7 +275,15 @@ class ShardView:
         earliest = complete = NOWHERE
         latest = max(self.names[number].next_seq for number in numbers)
         records = size = last_ns = 0
-        for _, part, place in self._parts(name):
+        totals = self._totals()
+        for number in numbers:
+            if (sealed := totals.topics.get(number)) is not None:
+                earliest, complete = min(earliest, sealed.earliest), min(complete, sealed.complete)
+                latest, last_ns = max(latest, sealed.latest), max(last_ns, sealed.last_ns)
+                records += sealed.records
+                size += sealed.bytes
+        growing = [segment for segment in self.segments.values() if not segment.sealed]
+        for _, part, place in self._parts(name, growing):
             start, end = part.range(place)
             earliest = min(earliest, int(part.seq[start]))
             complete = min(complete, int(part.published_from[place]))
@@ -278,7 +291,7 @@ class ShardView:
             records += int(part.records[place])
             size += int(part.record_bytes[place])
             last_ns = max(last_ns, int(part.last_ns[place]))
-        for _, part, place in self._staged(name):
+        for _, part, place in self._staged(name, growing):
             start, end = part.range(place)
             earliest = min(earliest, int(part.seq[start]))
             complete = min(complete, int(part.published_from[place]))
@@ -294,15 +307,23 @@ class ShardView:
         began = (log_began_ns(self.segments[number].header) for number in reversed(self.segments))
         return next((ns for ns in began if ns), 0)
 
-    def _parts(self, name: str) -> Iterator[tuple[int, Stretches, int]]:
-        """Segment, part and the place in it of a topic number, from the oldest on."""
+    def _sealed(self) -> list[Segment]:
+        return [segment for segment in self.segments.values() if segment.sealed]
+
+    def _totals(self) -> Totals:
+        if self.totals is None:
+            self.totals = totals_of(self._sealed())
+        return self.totals
+
+    def _parts(self, name: str, of: Iterable[Segment] | None = None) -> Iterator[tuple[int, Stretches, int]]:
+        """Segment, part and the place in it of a topic number, from the oldest on. `of`: all if not given."""
         numbers = sorted(self.numbers.get(name, ()))
-        for segment in self.segments.values():
+        for segment in self.segments.values() if of is None else of:
             yield from _places(segment.number, segment.parts, numbers)
 
-    def _staged(self, name: str) -> Iterator[tuple[int, Stretches, int]]:
+    def _staged(self, name: str, of: Iterable[Segment] | None = None) -> Iterator[tuple[int, Stretches, int]]:
         numbers = sorted(self.numbers.get(name, ()))
-        for segment in self.segments.values():
+        for segment in self.segments.values() if of is None else of:
             yield from _places(segment.number, segment.staged, numbers)
 
     # --- transactions -----------------------------------------------------------------------------------------------
@@ -312,7 +333,8 @@ class ShardView:
         has a higher one."""
         settled, end_staged = self.settled.get(name, 0), 0
         pieces = [np.empty(0, np.uint64)]
-        for _, part, place in self._staged(name):
+        growing = (segment for segment in self.segments.values() if not segment.sealed)
+        for _, part, place in self._staged(name, [*self._totals().staging, *growing]):
             start, end = part.range(place)
             end_staged = max(end_staged, int(part.seq[end - 1]) + int(part.count[end - 1]))
             start += max(0, int(np.searchsorted(part.seq[start:end], np.uint64(settled), "right")) - 1)

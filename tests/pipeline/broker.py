@@ -122,8 +122,8 @@ def broker_in(data_dir: Path, *options: str, workers: int = 2) -> Iterator[Broke
 
 @dataclass
 class Publisher:
-    """Publishes on and on, over the broker's deaths. What was not acknowledged may have been published or not, and is
-    not tried again."""
+    """Publishes on and on, over the broker's deaths, by NSQ's MPUB; who publishes in another way overrides `_session`.
+    What was not acknowledged may have been published or not, and is not tried again."""
 
     broker: Broker
     topics: Sequence[str]
@@ -147,26 +147,36 @@ class Publisher:
     def _run(self) -> None:
         try:
             while not self._over.is_set():
-                with contextlib.suppress(OSError), Wire(self.broker.nsq_port) as wire:
-                    self._publish(wire)
+                with contextlib.suppress(OSError):
+                    self._session()
                 self._over.wait(0.01)
         except BaseException as error:
             self._failures.append(error)
 
-    def _publish(self, wire: Wire) -> None:
+    def _session(self) -> None:
+        """With one connection, until it ends."""
+        with Wire(self.broker.nsq_port) as wire:
+            for topic, bodies in self._batches():
+                wire.send(frames.mpub(topic, bodies))
+                while (frame := wire.frame()) == HEARTBEAT:
+                    pass
+                if frame == OUTCOME_UNKNOWN:  # the worker was killed before it answered
+                    continue
+                assert frame == frames.OK, frame
+                self._acknowledge(bodies)
+
+    def _batches(self) -> Iterator[tuple[str, list[bytes]]]:
+        """Topic and bodies of each, all uncertain for now."""
         while not self._over.is_set():
             number = len(self.acknowledged) + len(self.uncertain)
-            bodies = {b"%d" % n for n in range(number, number + self.batch)}
-            self.uncertain |= bodies
-            wire.send(frames.mpub(self.topics[number // self.batch % len(self.topics)], sorted(bodies)))
-            while (frame := wire.frame()) == HEARTBEAT:
-                pass
-            if frame == OUTCOME_UNKNOWN:  # the worker was killed before it answered
-                continue
-            assert frame == frames.OK, frame
-            self.uncertain -= bodies
-            self.acknowledged |= bodies
-            self._over.wait(self.pause_s)
+            bodies = sorted(b"%d" % n for n in range(number, number + self.batch))
+            self.uncertain.update(bodies)
+            yield self.topics[number // self.batch % len(self.topics)], bodies
+
+    def _acknowledge(self, bodies: Sequence[bytes]) -> None:
+        self.uncertain.difference_update(bodies)
+        self.acknowledged.update(bodies)
+        self._over.wait(self.pause_s)
 
 
 def flip(path: Path, at: int) -> None:

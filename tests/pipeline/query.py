@@ -24,7 +24,7 @@ def start_query(
 ) -> StreamingQuery:
     """Goes on where the last one in this directory was."""
     frame = spark.readStream.format("mqshards").options(**options).load()
-    writer = frame.select("topic", "seq", "body").writeStream.format("parquet")
+    writer = frame.select("topic", "seq", "batch_index", "body", "attributes").writeStream.format("parquet")
     writer = writer.option("checkpointLocation", str(directory / "checkpoint"))
     writer = writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=EVERY)
     return writer.start(str(directory / "out"))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from mq_shards.pipeline.declarative.settings import check_catalog, source_options
-from mq_shards.pipeline.declarative.source import PipelineSource
+from mq_shards.pipeline.declarative.settings import check_catalog, check_source, source_options
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 spark = SparkSession.active()
 check_catalog(spark)
-spark.dataSource.register(PipelineSource)
+check_source()
 
 
 @dp.table(comment="messages as they were published; read_at: the time of the micro-batch that read them")
