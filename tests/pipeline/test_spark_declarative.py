@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import pyspark
 import pytest
 from mq_shards.pipeline.command import main
+from mq_shards.pipeline.declarative.restart import IN_CHECKOUT
+from mq_shards.pipeline.declarative.settings import check_source
 from mq_shards.pipeline.project import Project, ProjectError
 
 from tests.pipeline.broker import Broker, broker_in
@@ -146,6 +148,7 @@ def test_a_run_makes_the_tables_and_goes_on_as_long_as_something_comes(
     finally:
         going.kill()
     assert "stopped by SIGTERM; the next run goes on from here" in going.said()
+    assert "\tat " not in going.said(), "a stack trace of Java's"
     assert 'mq_pipeline_lag_messages{job_name="mq-pipeline run"} 0.0' in metrics.read_text()
     assert (project / "spark-pipeline.yml").read_bytes() == spec
     assert {row.topic: row.kept for row in table(spark, project, "mine").collect()} == {"orders": 32, "notes": 2}
@@ -323,3 +326,28 @@ def test_static_settings_are_not_in_the_spec(tmp_path: Path) -> None:
     settings = project.application_settings()
     assert settings["spark.sql.warehouse.dir"] == "file:///else"
     assert settings["spark.driver.extraJavaOptions"].endswith(f"{tmp_path}/derby.log -Dours=1")
+
+
+def test_a_run_logs_what_its_project_says(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write()
+    options = project.running_settings()["spark.driver.extraJavaOptions"]
+    assert options.startswith(f"-Dlog4j2.configurationFile=file:{tmp_path}/conf/log4j2.properties ")
+    assert options.endswith(f"{tmp_path}/derby.log")
+    assert "log4j2" not in (tmp_path / "conf" / "spark-defaults.conf").read_text()
+
+
+def test_a_project_of_an_older_release_registers_nothing_that_is_read() -> None:
+    """Spark finds the source by itself: one that is registered in a pipeline's session ends the run with an error."""
+    from mq_shards.pipeline.declarative.source import PipelineSource
+    from mq_shards.pipeline.source import MqShards
+
+    assert PipelineSource.name() != MqShards.name()
+
+
+def test_where_spark_would_not_find_the_source_a_project_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [])
+    with pytest.raises(ValueError, match=r"install mq-shards.* or pyspark_mqshards"):
+        check_source()
+    monkeypatch.setattr(sys, "path", [str(IN_CHECKOUT)])
+    check_source()
