@@ -76,7 +76,6 @@ static void accept_some(struct acceptor *a, const struct listener *l) {
 
 static void run_runnable(struct acceptor *a) {
     a->filter_pieces = 0;
-    a->opened_bytes = 0;
     /* What becomes runnable meanwhile waits for the next turn. */
     struct connection_list now = a->runnable;
     a->runnable = a->running;
@@ -189,7 +188,7 @@ static void publish_all(struct acceptor *a) {
 bool turn(struct acceptor *a, int timeout_ms) {
     read_clock(a);
     turn_over(a);
-    a->sent_bytes = 0;
+    a->sent_bytes = a->opened_bytes = 0;
     bool heard = peers_hear(a);
     a->held_turns = a->unheard && a->held_turns < HELD_TURNS ? a->held_turns + 1 : 0;
     heard |= mesh_hear(a);

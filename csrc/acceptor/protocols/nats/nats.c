@@ -153,9 +153,7 @@ static void take_connect(struct acceptor *a, struct connection *c) {
 
 static void take_pong(struct acceptor *a, struct connection *c) {
     struct nats *n = nats_of(c);
-    uint64_t now = exact_now(a);
-    if (n->pings > 0) n->rtt_ns = now > n->asked_ns ? now - n->asked_ns : 1;
-    n->pings = 0;
+    nats_note_pong(a, &n->pings, n->asked_ns, &n->rtt_ns);
 }
 
 /* --- the input ---------------------------------------------------------------------------------------------------- */

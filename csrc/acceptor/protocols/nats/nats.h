@@ -311,6 +311,13 @@ static inline uint64_t nats_sender(const struct acceptor *a, const struct connec
 /* --- nats.c ------------------------------------------------------------------------------------------------------- */
 
 void nats_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes);
+void nats_say_error(struct acceptor *a, struct connection *c, const char *text);
+/* The answer to a PING, of a client's or a server's. */
+static inline void nats_note_pong(const struct acceptor *a, uint32_t *pings, uint64_t asked_ns, uint64_t *rtt_ns) {
+    uint64_t now = exact_now(a);
+    if (*pings > 0) *rtt_ns = now > asked_ns ? now - asked_ns : 1;
+    *pings = 0;
+}
 /* The first byte that Python wanted to know of, if one has come. */
 void nats_sniffed(struct acceptor *a, struct connection *c, const uint8_t *data, size_t bytes);
 /* -ERR 'text', and then the connection ends. */

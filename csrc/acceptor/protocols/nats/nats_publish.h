@@ -30,7 +30,6 @@ size_t nats_take_run(struct acceptor *a, struct connection *c, const uint8_t *da
 
 /* --- nats.c ------------------------------------------------------------------------------------------------------- */
 
-void nats_say_error(struct acceptor *a, struct connection *c, const char *text);
 void nats_say_ok(struct acceptor *a, struct connection *c);
 /* -ERR 'Permissions Violation for WHAT "subject" using queue "queue"' */
 void nats_say_violation(struct acceptor *a, struct connection *c, const char *what, struct text subject,

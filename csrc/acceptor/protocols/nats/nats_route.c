@@ -29,9 +29,7 @@ static void hang_up(struct acceptor *a, struct connection *c) {
 
 /* -ERR 'text', and then the connection ends. */
 static void end(struct acceptor *a, struct connection *c, const char *text) {
-    nats_route_say(a, c, "-ERR '", 6);
-    nats_route_say(a, c, text, strlen(text));
-    nats_route_say(a, c, "'\r\n", 3);
+    nats_say_error(a, c, text);
     if (!c->closed) hang_up(a, c);
 }
 
@@ -217,9 +215,7 @@ static size_t take_message(struct acceptor *a, struct connection *c, const struc
 
 static void take_pong(struct acceptor *a, struct connection *c, const uint8_t *line, size_t bytes) {
     struct nats_route *r = route_of(c);
-    uint64_t now = exact_now(a);
-    if (r->pings > 0) r->rtt_ns = now > r->asked_ns ? now - r->asked_ns : 1;
-    r->pings = 0;
+    nats_note_pong(a, &r->pings, r->asked_ns, &r->rtt_ns);
     if ((r->flags & ROUTE_TELLS_PONG) == 0) return;
     r->flags &= ~(uint32_t)ROUTE_TELLS_PONG;
     reply_by_python(a, c, line, bytes);

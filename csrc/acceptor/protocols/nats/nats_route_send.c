@@ -43,9 +43,7 @@ void nats_route_watch(struct acceptor *a, struct connection *c) {
 }
 
 void nats_route_say(struct acceptor *a, struct connection *c, const void *text, size_t bytes) {
-    uint8_t *room = socket_room(a, c, bytes);
-    if (room == NULL) return;
-    socket_written(a, c, put(room, text, bytes));
+    nats_say(a, c, text, bytes);
     nats_route_watch(a, c);
 }
 
