@@ -208,10 +208,10 @@ def test_each_consumer_of_a_connection_has_a_window(bench: Channels) -> None:
 
 def test_a_connection_has_only_so_many_consumers(bench: Channels) -> None:
     head = struct.pack("<QQIIHHI", 1 << 40, 1 << 40, 0, 0, 1, 0, 0)
-    for number in range(8193):
+    for number in range(16385):
         bench.raw(lib.MSG_SUBSCRIBE, 1, topic=bench.topic("t"), pri=number, body=head + b"c")
-        answers = bench.turn() if number % 1000 == 999 or number == 8192 else []
-    assert [a.status for a in answers][-2:] == [OK, lib.STATUS_FULL]
+        answers = bench.turn() if number % 1000 == 999 or number == 16384 else []
+    assert [a.status for a in answers][-2:] == [OK, lib.STATUS_TOO_MANY]
     bench.raw(GONE, 1)
     bench.turn()
     assert subscribe(bench, 1, 0, "t", "c") == OK

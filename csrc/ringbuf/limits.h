@@ -15,8 +15,8 @@
 #define MAX_ALL_WATCHED  (1u << 19)
 #define TOPIC_NAME_BYTES 200u
 
-/* Consumers of one connection on one worker. Beyond: FULL. */
-#define MAX_CONSUMERS 8192u
+/* Consumers of one connection on one worker. Beyond: TOO_MANY. */
+#define MAX_CONSUMERS 16384u
 
 /* The largest message body there can be (beanstalkd's own maximum of -z), and the largest reply: a list of all topics.
  */

@@ -146,7 +146,7 @@ enum message_status {
     STATUS_FAILED,     /* the disk failed: the outcome is not known */
     STATUS_FULL,       /* as many consumers as there may be */
     STATUS_EARLY,      /* what has to come before it is not there */
-    STATUS_TOO_MANY,   /* topics: nothing has changed */
+    STATUS_TOO_MANY,   /* topics, or consumers: nothing has changed */
     STATUS_INVALID,    /* it is not what a message of its kind looks like; nothing has changed */
     STATUS_TERMINATED, /* nothing is published to the topic any more */
 };

@@ -78,7 +78,7 @@ static bool is_whole(const struct message *m, struct wish *out) {
 static uint8_t join(struct worker *w, uint32_t client, uint32_t subscription, const struct message *m,
                     const struct wish *wish) {
     const struct subscription *s = subscription_at(&w->subscriptions, subscription);
-    if (client_at(&w->clients, client)->consumers >= MAX_CONSUMERS) return STATUS_FULL;
+    if (client_at(&w->clients, client)->consumers >= MAX_CONSUMERS) return STATUS_TOO_MANY;
     if (wish->subscribe.max_consumers && s->consumers >= wish->subscribe.max_consumers) return STATUS_FULL;
     uint8_t status = policy_admit(w, subscription, &wish->policy);
     if (status != STATUS_OK) return status;

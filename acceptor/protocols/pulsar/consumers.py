@@ -460,6 +460,8 @@ def _refusal(status: int, consumer: Consumer, policy: int) -> tuple[int, str]:
     if status == lib.STATUS_INVALID:
         there = "NonDurable" if consumer.durable else "Durable"
         return NOT_ALLOWED, f"{there} subscription with the same name already exists."
+    if status == engine.TOO_MANY:
+        return NOT_ALLOWED, "Too many consumers or topics"
     if status == engine.NOT_FOUND:
         return TOPIC_NOT_FOUND, "Topic does not exist"
     return SERVICE_NOT_READY, "The subscription could not be made"
