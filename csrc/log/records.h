@@ -35,7 +35,8 @@
  *                 uint64_t[].
  *   REDELIVERY     topic, seq of a message behind the cursor; attributes: struct redelivery.
  *   EMPTY         topic, seq: the cursor; nothing before it is held by the subscription any more. id 0: what waits for
- *                 the topic's first subscription, or for the end of its pause, is held by nobody any more.
+ *                 the topic's first subscription, or for the end of its pause, and comes before seq, is held by nobody any
+ *                 more.
  *   SEEK          topic, seq: the cursor is there now; all from there on is to be delivered, nothing before.
  *   UNSUBSCRIBE   topic: the subscription is gone.
  *   ADOPT         topic, body: uint64_t[]: ids of messages in the job queue that the topic's first subscription gets too.

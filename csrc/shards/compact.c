@@ -1,5 +1,7 @@
 /* Compaction: live messages of the oldest segment move to the head of the log, so that the segment can go. */
+#include "shards/lost.h"
 #include "shards/queue.h"
+#include "shards/requests.h"
 #include "shards/worker.h"
 
 /* Who holds a message of a stream, beside the job queue. */
@@ -31,7 +33,8 @@ static void find_references(const struct worker *w, const struct topic *t, const
     references->count = references->in_parts = 0;
     for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next)
         add_reference(w, references, n, r, delayed);
-    if (!t->subscription_count && !job) references->items[references->count++] = (struct reference){0};
+    bool waits = !t->subscription_count || (topic_keeps_for_next(t) && r->seq >= t->stopped_seq);
+    if (waits && !job) references->items[references->count++] = (struct reference){0};
 }
 
 static void log_parts(struct worker *w, struct shard *s, const struct topic *t, const struct record *r) {
@@ -93,12 +96,17 @@ static bool move(struct worker *w, struct shard *s, uint32_t topic, const struct
 static bool move_if_live(struct worker *w, struct shard *s, const struct record *r, log_position position) {
     uint32_t topic = shard_topic(s, r->topic);
     /* Who holds it would be written wrongly. */
-    if (topic && handover_leaves(topic_at(&w->topics, topic))) return false;
+    if (topic && topic_at(&w->topics, topic)->handover) return false;
     if (topic && topic_at(&w->topics, topic)->transactions) transactions_settle(w, topic, r->seq);
     uint32_t job = job_of_message(w, r->id);
     if (job && job_at(w, job)->position != position) job = 0;
     bool held = topic && stream_position(&topic_at(&w->topics, topic)->stream, r->seq) == position;
     return !(topic && (job || held)) || move(w, s, topic, r, job, held);
+}
+
+bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq) {
+    const struct record *r = message_whole(w, topic_at(&w->topics, topic), seq);
+    return r && move(w, s, topic, r, 0, true);
 }
 
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget) {

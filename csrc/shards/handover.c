@@ -143,6 +143,8 @@ void handover_to_channel(struct worker *w, uint32_t topic, uint32_t subscription
 
 void handover_to_queue(struct worker *w, uint32_t topic) {
     struct handover *h = begin(w, topic);
+    const struct topic *t = topic_at(&w->topics, topic);
+    if (t->subscription_count) h->seq = t->stopped_seq;
     if (queue_some(w, h, w->steps + w->piece)) end(w, h);
 }
 
@@ -172,7 +174,8 @@ void handover_forget(struct worker *w, uint32_t topic, uint32_t subscription) {
 
 static void has_left(struct worker *w, struct handover *h) {
     uint32_t topic = h->topic, left = h->leaving;
-    bool to_queue = h->then_to_queue && !topic_at(&w->topics, topic)->subscription_count;
+    const struct topic *t = topic_at(&w->topics, topic);
+    bool to_queue = h->then_to_queue && (!t->subscription_count || t->stopped);
     h->leaving = subscription_at(&w->subscriptions, left)->next;
     subscription_free(w, left);
     if (h->leaving) return;

@@ -30,7 +30,7 @@ bool subscription_leave(struct worker *w, uint32_t subscription) {
     bool busy = t->handover && !handover_leaves(t) && !t->ending;
     if (w->replaying || busy || burden(t, s) <= w->piece) return false;
     /* What a pause keeps for the next channel is told apart at once: jobs that end meanwhile, and delays, would change it. */
-    if (t->subscription_count == 1 && t->stopped && !t->ending && !s->reader) return false;
+    if (!t->ending && subscription_leaves_waiting(t, s)) return false;
     bool buries = !t->ending && subscription_owns_stream(w, s, t->stream.end);
     subscription_unlink(w, subscription);
     s->gone = true;

@@ -293,7 +293,10 @@ static enum outcome move(struct worker *w, uint32_t client, uint32_t subscriptio
         /* Behind that nothing changes: what is in flight stays so, what was finished does not come again. */
         if (to == 0) return DONE;
         if (subscription_finish_upto(w, subscription, to - 1, w->piece) == w->piece) return MORE;
-        if (s->number) shard_log_finish_upto(w, shard, s, to - 1);
+        if (!s->number) return DONE;
+        /* What it let go of piece by piece before, to come to stand here, the log has not seen it pass. */
+        shard_log_cursor(w, shard, s);
+        shard_log_finish_upto(w, shard, s, to - 1);
         return DONE;
     }
     subscription_seek(w, subscription, to);

@@ -94,10 +94,10 @@ static bool is_fleeting(const struct topic *t) {
     return t->ephemeral_count > 0 && t->subscription_count == t->ephemeral_count && !goes_to_queue(t) && !t->stopped;
 }
 
-/* ... unless it is retained: then it waits for nobody. */
+/* ... unless it is retained: then it waits for nobody. What a pause keeps from ephemeral ones waits for the next. */
 static uint32_t who_waits(const struct topic *t, const struct message *m) {
     if (is_fleeting(t)) return t->stream.retains ? PUBLISH_UNAWAITED : PUBLISH_FLEETING;
-    return m->flags & MSG_RETAIN ? PUBLISH_UNAWAITED : 0;
+    return m->flags & MSG_RETAIN && !topic_keeps_for_next(t) ? PUBLISH_UNAWAITED : 0;
 }
 
 /* There is room for it in all the tables that have limits. */

@@ -169,7 +169,7 @@ static bool take_reference(struct worker *w, struct shard *s, uint32_t topic, co
                            const struct reference *reference) {
     struct topic *t = topic_at(&w->topics, topic);
     if (!reference->subscription) {
-        if (t->subscription_count) return false;
+        if (t->subscription_count || index_find(&w->ids, &w->jobs, r->id)) return false;
         *(r->flags & REFERENCES_DELAYED ? &t->waiting_delayed : &t->waiting_messages) += 1;
         return true;
     }
@@ -259,7 +259,7 @@ void replay_subscription_record(struct worker *w, struct shard *s, const struct 
         if (topic) topic_end(w, topic);
         return;
     case RECORD_EMPTY:
-        if (!r->id && topic) (void)topic_empty(w, topic, &(uint64_t){0}, UINT64_MAX, UINT32_MAX);
+        if (!r->id && topic) (void)topic_empty(w, topic, &(uint64_t){0}, r->seq, UINT32_MAX);
         break;
     default: break;
     }

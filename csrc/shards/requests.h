@@ -69,6 +69,10 @@ static inline bool goes_to_queue(const struct topic *t) {
 /* ... and its job queue, if it goes there: there is room for its jobs. */
 void queue_enter(struct worker *w, uint32_t topic, uint64_t id, uint32_t parts, uint32_t pri, uint64_t delay_ns,
                  log_position position);
+/* What a pause keeps is no ephemeral subscription's yet: should all go, it waits for the next; a job queue has had it all. */
+static inline bool topic_keeps_for_next(const struct topic *t) {
+    return t->stopped && !t->tube && t->ephemeral_count > 0 && t->subscription_count == t->ephemeral_count;
+}
 static inline bool goes_to_stream(const struct topic *t) {
     return t->durable && (t->subscription_count > 0 || !t->tube || t->stream.retains);
 }

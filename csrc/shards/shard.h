@@ -140,6 +140,8 @@ void shard_log_adopted(struct worker *w, struct shard *s, const struct subscript
 void shard_log_adopted_all(struct worker *w, struct shard *s, const struct subscription *by);
 /* EMPTY, UNSUBSCRIBE; `of` NULL: TOPIC_GONE. */
 void shard_log_end(struct worker *w, struct shard *s, enum record_kind kind, uint32_t topic, struct subscription *of);
+/* What waits for the topic's first subscription, and comes before `until`, is nobody's any more. */
+void shard_log_emptied(struct worker *w, struct shard *s, uint32_t topic, uint64_t until);
 /* How many bytes a topic's record takes beside its header. */
 uint64_t shard_topic_bytes(const struct topic *t);
 
@@ -191,6 +193,10 @@ void shard_keep_topics(struct worker *w, struct shard *s, const char *names, siz
 /* Moves live jobs of the oldest segment to the head of the log, looking at no more than `budget` bytes. True when the
  * segment has been gone through. */
 bool shard_compact(struct worker *w, struct shard *s, uint64_t budget);
+
+/* A message that the stream has and the job queue has not, as if its segment were to go. False: it cannot be read, or there is no
+ * room. */
+bool shard_move_message(struct worker *w, struct shard *s, uint32_t topic, uint64_t seq);
 
 /* A place of a segment that could not be read: [offset, until); nothing whole came after it if the two are equal. */
 struct damage {

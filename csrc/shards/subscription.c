@@ -367,28 +367,40 @@ uint32_t subscription_finish_upto(struct worker *w, uint32_t subscription, uint6
     return most - left;
 }
 
-/* What a pause of the topic holds back is the topic's, not that of the subscription which goes last: it waits, and so
- * does what is deferred of it; but what the job queue has waits for nobody. */
+/* A delivery of what was published with a delay while the topic was paused waits, whole: whether it has been delivered nobody can
+ * say who reads the log back. The next to look at. */
+static uint32_t leave_delayed(struct worker *w, uint32_t delivery) {
+    const struct delivery *d = delivery_of(w, delivery);
+    const struct subscription *s = at(w, d->subscription);
+    struct topic *t = topic_of(w, s);
+    bool was_again = d->state == DELIVERY_AGAIN, in_part = d->part != 0;
+    uint32_t next = d->following;
+    if (d->seq < t->stopped_seq || !stream_delayed(&t->stream, d->seq)) return next;
+    t->waiting_delayed++;
+    if (in_part) {
+        split_over(w, split_of(w, delivery));
+        return was_again ? s->again_first : s->deferred_first; /* others of it may have been next */
+    }
+    delivery_take(w, delivery);
+    delivery_forget(w, delivery);
+    return next;
+}
+
+/* What a pause of the topic holds back is the topic's, not that of the subscription which goes last: it waits. Where there is a job
+ * queue that has had it all. */
+bool subscription_leaves_waiting(const struct topic *t, const struct subscription *s) {
+    return t->subscription_count == 1 && t->stopped && !t->tube && !s->reader;
+}
+
 static void leave_waiting(struct worker *w, uint32_t subscription) {
     struct subscription *s = at(w, subscription);
     struct topic *t = topic_of(w, s);
-    for (uint32_t n = s->deferred_first, next; n; n = next) {
-        const struct delivery *d = delivery_of(w, n);
-        next = d->following;
-        if (d->seq < t->stopped_seq || d->attempts || is_job(w, t, d->seq)) continue;
-        delivery_take(w, n);
-        delivery_forget(w, n);
-        t->waiting_delayed++;
-    }
+    for (uint32_t n = s->again_first; n;) n = leave_delayed(w, n);
+    for (uint32_t n = s->deferred_first; n;) n = leave_delayed(w, n);
     uint64_t from = subscription_held_from(s);
     if (from < t->stopped_seq) from = t->stopped_seq;
-    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1)) {
-        if (stream_delayed(&t->stream, seq)) continue;
-        if (is_job(w, t, seq))
-            message_release(w, s->topic, seq);
-        else
-            t->waiting_messages++;
-    }
+    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
+        if (!stream_delayed(&t->stream, seq)) t->waiting_messages++;
 }
 
 void subscription_remove(struct worker *w, uint32_t subscription) {
@@ -396,7 +408,7 @@ void subscription_remove(struct worker *w, uint32_t subscription) {
     struct topic *t = topic_of(w, s);
     assert(!s->consumer_first);
     consumers_have_left(w, subscription);
-    bool leaves = t->subscription_count == 1 && t->stopped && !s->reader;
+    bool leaves = subscription_leaves_waiting(t, s);
     if (leaves) leave_waiting(w, subscription);
     /* All that came before the pause goes with it, what an open transaction keeps from it too. */
     subscription_empty(w, subscription, leaves ? t->stopped_seq : subscription_horizon(t));

@@ -213,6 +213,8 @@ uint32_t subscription_make_reader(struct worker *w, uint32_t topic, const char *
 void subscription_remove(struct worker *w, uint32_t subscription);
 /* Nobody finds it any more; what it holds it still does. */
 void subscription_unlink(struct worker *w, uint32_t subscription);
+/* It is the last of a topic that is paused: should it go, it leaves what that keeps to the next. */
+bool subscription_leaves_waiting(const struct topic *t, const struct subscription *s);
 /* Releases all that it holds before this seq; what is in flight too. */
 void subscription_empty(struct worker *w, uint32_t subscription, uint64_t until);
 /* Passes over everything before `cursor`: each message becomes a delivery with one attempt made. For recovery. */

@@ -48,6 +48,12 @@ enum outcome topic_make_durable(struct worker *w, uint32_t topic, uint8_t *statu
 
 /* --- the tube of a durable topic ---------------------------------------------------------------------------------- */
 
+/* In a topic that retains it is held for the job queue from now on, as what is published to both is. */
+static void waits_no_more(struct topic *t, uint64_t seq) {
+    *(stream_delayed(&t->stream, seq) ? &t->waiting_delayed : &t->waiting_messages) -= 1;
+    if (!t->stream.retains) stream_release(&t->stream, seq);
+}
+
 void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     struct topic *t = topic_at(&w->topics, topic);
     log_position position = stream_position(&t->stream, seq);
@@ -58,8 +64,10 @@ void waiting_becomes_job(struct worker *w, uint32_t topic, uint64_t seq) {
     uint32_t whole = queue_add_message(w, topic, r->id, message_packed(r), a.pri, position);
     if (!whole) return; /* it waits on, for a subscription */
     uint64_t due_ns = a.delay_ns > UINT64_MAX - r->time_ns ? UINT64_MAX : r->time_ns + a.delay_ns;
-    *(stream_delayed(&t->stream, seq) ? &t->waiting_delayed : &t->waiting_messages) -= 1;
-    stream_release(&t->stream, seq);
+    if (t->subscription_count)
+        stream_hold(&t->stream, seq);
+    else
+        waits_no_more(t, seq);
     uint32_t jobs = queue_jobs_of(w, whole);
     t->total += jobs;
     w->count->total_jobs += jobs;
@@ -82,7 +90,8 @@ void topic_want_tube(struct worker *w, uint32_t topic) {
     /* Should there be no room for this now, the next segment's head says it. */
     struct shard *s = shard_of_topic(w, t);
     if (!w->replaying && shard_reserve(w, s, 2, shard_topic_bytes(t), false) == LOG_OK) shard_log_topic(w, s, topic);
-    if (t->subscription_count) return;
+    /* Who comes during a pause gets what that keeps, the job queue like a channel. */
+    if (t->subscription_count && !t->stopped) return;
     if (handover_leaves(t)) {
         handover_then_to_queue(t);
         return;
@@ -91,7 +100,8 @@ void topic_want_tube(struct worker *w, uint32_t topic) {
         handover_to_queue(w, topic);
         return;
     }
-    for (uint64_t seq = stream_next(&t->stream, 0); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
+    uint64_t from = t->subscription_count ? t->stopped_seq : 0;
+    for (uint64_t seq = stream_next(&t->stream, from); seq < t->stream.end; seq = stream_next(&t->stream, seq + 1))
         waiting_becomes_job(w, topic, seq);
     if (!w->replaying) queue_serve(w, topic);
 }
@@ -239,7 +249,7 @@ static bool is_stopped(const struct worker *w, const struct topic *t, uint64_t *
     return false;
 }
 
-/* All that the pause of their topic keeps: what is no job yet becomes one when it is read back. */
+/* All that the pause of their topic keeps. */
 static size_t stopped_of(const struct worker *w, const struct topic *t) {
     size_t count = 0;
     uint64_t id;
@@ -261,6 +271,15 @@ static void log_stopped(struct worker *w, uint32_t subscription) {
     }
     if (count) shard_log_adopted(w, shard_of_topic(w, t), at(w, subscription), ids, count);
     free(ids);
+}
+
+/* What is no job any more the log says is gone: of what it has it is written anew, if there is room. */
+static void move_stopped(struct worker *w, uint32_t subscription) {
+    uint32_t topic = at(w, subscription)->topic;
+    const struct topic *t = topic_at(&w->topics, topic);
+    uint64_t id;
+    for (uint64_t seq = t->stopped_seq; is_stopped(w, t, &seq, &id); seq++)
+        if (!index_find(&w->ids, &w->jobs, id)) (void)shard_move_message(w, shard_of_topic(w, t), topic, seq);
 }
 
 /* It comes to stand where it was asked to begin. */
@@ -305,8 +324,9 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
     uint64_t bytes = 2 * name_bytes + (jobs.count + stopped) * sizeof(uint64_t);
     enum outcome outcome = requests_reserve(w, s, records, bytes, true, status);
     if (outcome == DONE && *status == STATUS_OK) {
-        /* What waited is an ephemeral one's now, and so nobody's after a restart. */
-        if (ephemeral && t->waiting_messages + t->waiting_delayed) shard_log_end(w, s, RECORD_EMPTY, topic, NULL);
+        /* What waited is an ephemeral one's now, and so nobody's after a restart; but not what a pause keeps. */
+        if (ephemeral && t->waiting_messages + t->waiting_delayed)
+            shard_log_emptied(w, s, topic, t->stopped ? t->stopped_seq : t->next_seq);
         uint32_t number = ephemeral ? 0 : s->subscriptions_known + 1;
         *subscription = subscription_make(w, topic, wish->name, name_bytes, number);
         if (!*subscription || (number && !shard_know_subscription(s, adopts && many ? 0 : *subscription, number))) {
@@ -321,6 +341,7 @@ enum outcome topic_subscription(struct worker *w, uint32_t topic, const struct c
             adopt(w, *subscription, &jobs);
             if (stopped) log_stopped(w, *subscription);
             if (wish->start) begin(w, *subscription, wish->start);
+            if (stopped) move_stopped(w, *subscription);
             catalog_changed(w);
         }
     }
@@ -344,15 +365,25 @@ static void unsubscribe(struct worker *w, uint32_t subscription) {
     catalog_changed(w);
 }
 
+/* One that was ahead of some is so no more: those that were not ahead of it have it among what they have taken. */
+static void uncount_ahead(struct worker *w, struct topic *t, uint64_t seq) {
+    t->ahead--;
+    for (uint32_t n = t->subscriptions; n; n = at(w, n)->next)
+        if (!at(w, n)->reader && seq < subscription_held_from(at(w, n))) at(w, n)->taken--;
+}
+
 /* No subscription holds it any more; the job queue may, which needs no stream for it. */
 static void drop_message(struct worker *w, uint32_t topic, uint64_t seq, uint64_t id) {
     struct topic *t = topic_at(&w->topics, topic);
-    bool delayed = stream_delayed(&t->stream, seq);
+    bool delayed = stream_delayed(&t->stream, seq), ahead = false;
     for (uint32_t n = t->subscriptions; n; n = at(w, n)->next) {
         uint32_t delivery = delivery_find(w, n, id);
         if (delivery) delivery_drop(w, delivery);
-        if (!delivery && !delayed && seq >= subscription_held_from(at(w, n))) message_release(w, topic, seq);
+        if (delivery || delayed || seq < subscription_held_from(at(w, n))) continue;
+        message_release(w, topic, seq);
+        ahead = true;
     }
+    if (ahead) uncount_ahead(w, t, seq);
     if (!t->subscription_count) message_release(w, topic, seq);
     if (stream_position(&t->stream, seq)) (void)stream_release(&t->stream, seq);
 }
@@ -370,8 +401,6 @@ bool topic_empty(struct worker *w, uint32_t topic, uint64_t *from, uint64_t unti
         /* What the job queue has is not waiting for anybody; and who has what cannot be read nobody knows. */
         if (!r || (!t->subscription_count && index_find(&w->ids, &w->jobs, r->id))) continue;
         drop_message(w, topic, seq, r->id);
-        if (!delayed) t->ahead--;
-        if (!delayed && t->stopped && seq < t->stopped_seq) t->stopped_ahead--;
         if (!t->subscription_count) *(delayed ? &t->waiting_delayed : &t->waiting_messages) -= 1;
     }
     return true;
@@ -502,7 +531,7 @@ static enum outcome drain(struct worker *w, uint32_t client, uint32_t subscripti
     if (what == CHANGE_EMPTY) return subscription_drain(w, client, subscription, subscription_horizon(t), UINT64_MAX);
     if (what != CHANGE_DELETE) return DONE;
     /* The last leaves to a topic that is paused what the pause keeps. */
-    bool leaves = t->subscription_count == 1 && t->stopped && !s->reader;
+    bool leaves = subscription_leaves_waiting(t, s);
     return leaves ? DONE : subscription_drain(w, client, subscription, t->stream.end, UINT64_MAX);
 }
 

@@ -210,9 +210,11 @@ bool transactions_clear(struct worker *w) {
 
 /* --- what is staged comes into the topic -------------------------------------------------------------------------- */
 
-/* Nobody who stands behind it gets it. */
+/* Nobody who stands behind it gets it; and it may have its place before that from which its topic is paused. */
 static void let_pass(struct worker *w, uint32_t topic, uint64_t seq) {
-    for (uint32_t n = topic_at(&w->topics, topic)->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
+    struct topic *t = topic_at(&w->topics, topic);
+    if (t->stopped && seq < t->stopped_seq) t->stopped_ahead++;
+    for (uint32_t n = t->subscriptions; n; n = subscription_at(&w->subscriptions, n)->next) {
         struct subscription *s = subscription_at(&w->subscriptions, n);
         if (s->reader || seq >= subscription_held_from(s)) continue;
         message_release(w, topic, seq);
@@ -237,7 +239,8 @@ static bool publish_staged(struct worker *w, uint32_t topic, const struct staged
     if (result == LOG_NO_SPACE && log_wants_segment(s->log) && !s->refused) w->wanting = s;
     if (result != LOG_OK) return false;
     r = log_read(s->log, item->position);
-    uint16_t flags = (uint16_t)(PUBLISH_UNAWAITED | (r->flags & MESSAGE_HEADERS));
+    bool kept = topic_keeps_for_next(t) && item->seq >= t->stopped_seq;
+    uint16_t flags = (uint16_t)((kept ? 0 : PUBLISH_UNAWAITED) | (r->flags & MESSAGE_HEADERS));
     uint64_t id = r->id;
     log_position position = shard_log_publish(w, s, topic, item->seq, id, a.publish, record_body(r), body_bytes, flags);
     stream_enter(w, topic, item->seq, id, position, ENTER_UNAWAITED);
