@@ -149,9 +149,15 @@ class Stage:
         found = {topic.name.encode("latin-1"): topic for topic in self.engine.catalog().values()}
         model = self.model
         listed = {name for name, topic in model.topics.items() if topic.lasting or model.jobs_of(name)}
-        assert found.keys() == listed
+        assert found.keys() - self._have_been_filled() <= listed <= found.keys()
         for name in listed:
             self._compare_topic(model.topics[name], found[name])
+
+    def _have_been_filled(self) -> set[bytes]:
+        """Tubes that have had messages, and somebody knows: they are listed while that is so."""
+        model = self.model
+        known = {name for name, tube in model.tubes.items() if tube.using or tube.watching}
+        return {name for name in known & model.topics.keys() if model.topics[name].messages != 0}
 
     def _compare_topic(self, topic: Topic, found: TopicFigures) -> None:
         jobs = len(self.model.jobs_of(topic.name))

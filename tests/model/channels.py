@@ -461,13 +461,16 @@ class Broker(Model):
             client.open = False
         del topic.channels[channel.name]
         if not topic.channels:
-            # What the pause keeps back is the topic's, and what was published since with a delay that is not over.
+            # What the pause keeps back is the topic's, and what was published since with a delay, delivered or not.
             first = NEVER if topic.stopped_at is None else topic.stopped_at
             kept = [
                 d.message for n, d in channel.held.items()
-                if n >= first and not d.attempts and d.state in (State.NEW, State.DEFERRED)
+                if n >= first and (d.message.delay or (not d.attempts and d.state is State.NEW))
             ]  # fmt: skip
             topic.waiting = [m for m in kept if m.number not in self.jobs]
+        elif topic.stopped_at is not None:
+            # What one that the log does not know has finished since, it does not know either.
+            topic.unlogged |= all(one.ephemeral for one in topic.channels.values())
 
     def want(self, name: bytes) -> None:
         """Somebody wants its job queue."""
@@ -476,9 +479,15 @@ class Broker(Model):
             return
         topic.wanted = True
         waiting, topic.waiting = topic.waiting, []
-        for message in waiting:
+        for message in waiting or self._kept(topic):
             self._make_job(message, topic)
         self._serve()
+
+    def _kept(self, topic: Topic) -> list[Message]:
+        """By a pause, for the channels: it is whose tube is wanted meanwhile, too."""
+        first = NEVER if topic.stopped_at is None else topic.stopped_at
+        held = {n: d.message for c in topic.channels.values() for n, d in c.held.items() if n >= first}
+        return [message for n, message in sorted(held.items()) if message.channelled and n not in self.jobs]
 
     def _make_job(self, message: Message, topic: Topic) -> None:
         tube = self._find_or_make(topic.name)

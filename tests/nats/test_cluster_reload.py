@@ -228,7 +228,7 @@ def test_routes_are_encrypted_from_then_on_and_certificates_may_be_renewed(
     meshed([first, second])
     first.reload(tls[0])
     second.reload(f"{tls[1]}\n{route}")
-    wait_until(lambda: second.said().count("a route to") > 1, "it is made anew")
+    wait_until(lambda: second.said().count("there is a route") > 1, "it is made anew")
     meshed([first, second])
     # The same files, with another certificate of an authority that the other does not know: it is used at once.
     make(tmp_path)
