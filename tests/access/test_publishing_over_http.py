@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import select
 import signal
 import socket
 from collections.abc import Iterator
@@ -189,3 +190,26 @@ def test_where_it_is_left_open_nobody_is_asked(tmp_path: Path) -> None:
             assert client.post("/pub?topic=any") == (200, "OK")
             assert client.post("/pub?topic=any", "Bearer x") == (200, "OK")
             assert client.post("/topic/empty?topic=any")[0] == 200
+
+
+def test_who_loses_the_right_in_a_large_body_is_told_and_others_go_on(tmp_path: Path) -> None:
+    with guarded(tmp_path, memory=True) as broker, contextlib.closing(Kept(broker)) as other:
+        with socket.create_connection((HOST, broker.ports["nsq-http"]), timeout=PATIENCE_S) as sock:
+            head = f"POST /mpub?topic=orders HTTP/1.1\r\nHost: x\r\nAuthorization: {bearer(SHOP)}\r\n"
+            assert other.post("/pub?topic=orders", bearer(SHOP)) == (200, "OK")
+            for _ in range(2):
+                sock.sendall(head.encode() + b"Content-Length: 2\r\n\r\nx\n")
+                assert sock.recv(4000).startswith(b"HTTP/1.1 200 ")
+            before = set(broker.server.pids())
+            sock.sendall(head.encode() + b"Content-Length: %d\r\n\r\n" % (5 << 20))
+            sock.sendall((b"y" * 1000 + b"\n") * 4600)  # more than may go to the gateway with a connection
+            broker.rewrite(BOSS, Person("shop", {"consume": ["mail"]}), CLERK)
+
+            def is_answered() -> bool:
+                sock.sendall(b"z")  # with it, it is looked at again who may
+                return bool(select.select([sock], [], [], 0.05)[0])
+
+            servers.wait_until(is_answered, "it is refused", PATIENCE_S)
+            assert sock.recv(4000).startswith(b"HTTP/1.1 403 ")
+        assert other.post("/pub?topic=orders", bearer(BOSS)) == (200, "OK")
+        assert before <= set(broker.server.pids())

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests import servers
+from tests.access.broker import SHOP, write_users
 from tests.nsq import certificates
 from tests.nsq.certificates import Certificates
 from tests.servers import Server, Shape, free_port, wait_until
@@ -246,3 +247,18 @@ def test_where_plain_http_is_refused_this_is_served_and_named(tmp_path: Path) ->
             refused = b"".join(iter(lambda: plain.recv(4096), b""))
     assert refused.startswith(b"HTTP/1.1 403 ")
     assert json.loads(refused.partition(b"\r\n\r\n")[2]) == {"message": "TLS_REQUIRED", "https_port": https.port}
+
+
+def test_who_was_refused_once_publishes_without_the_gateway_afterwards(tmp_path: Path) -> None:
+    users = write_users(tmp_path / "users.toml")
+    who = f"Authorization: Bearer {SHOP.token}\r\n".encode()
+    options = (f"--users={users}", "--insecure=beanstalk")
+    with running(tmp_path, *options) as https, contextlib.closing(https.connect()) as client:
+        assert client.ask("POST", "/pub?topic=orders", b"1", who) == (200, b"OK")
+        assert client.ask("POST", "/pub?topic=mail", b"1", who)[0] == 403
+        assert client.ask("POST", "/pub?topic=orders", b"2", who) == (200, b"OK")
+        client.sock.settimeout(5)  # before the gateway would be replaced
+        with https.without_gateway():
+            assert client.ask("POST", "/pub?topic=orders", b"3", who) == (200, b"OK")
+        client.sock.settimeout(PATIENCE_S)
+        assert client.ask("POST", "/pub?topic=mail", b"1", who)[0] == 403

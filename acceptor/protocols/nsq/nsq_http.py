@@ -23,7 +23,7 @@ from mq_shards.acceptor.option_kinds import MS
 from mq_shards.acceptor.protocol import Broker, Protocol, Settings
 from mq_shards.acceptor.protocols.nsq.options import is_http_forbidden
 from mq_shards.ringbuf.calls import Reply
-from mq_shards.ringbuf.handover import Handover
+from mq_shards.ringbuf.handover import MOST_BYTES, Handover
 
 # The engine's options, by nsqd's that they are set from.
 ENGINE_OPTIONS: Final = {
@@ -152,6 +152,9 @@ class NsqHttp(Protocol):
         """False: not now."""
         found = self._engine.socket_of(conn)
         if found is not None:
+            if len(found[1]) > MOST_BYTES:
+                self._engine.close_connection(conn)
+                return True
             if not handover.give(*found, self._arrival(conn).encode()):
                 return False
             self._engine.forget(conn)
@@ -172,6 +175,9 @@ class NsqHttp(Protocol):
             relay=name,
         )
         with far:
+            if len(received) > MOST_BYTES:
+                self._engine.close_connection(conn)
+                return True
             if handover.give(far.fileno(), received, arrival.encode()):
                 return True
         relays.undo(name, received)

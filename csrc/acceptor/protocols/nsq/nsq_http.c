@@ -13,6 +13,8 @@
 #define UNSENT_NS     (30 * SECOND_NS)
 /* A body of which more is left than this ends its connection. */
 #define LINGER_BYTES ((uint64_t)256 << 10)
+/* No more than this goes to the gateway with a connection (MOST_BYTES of ringbuf/handover.py). */
+#define HANDED_BYTES ((size_t)4 << 20)
 
 enum { PRIORITY = 1024, MOST_ANSWER_BYTES = 512 };
 
@@ -37,6 +39,7 @@ enum answer {
     ANSWER_TOO_MANY,
     ANSWER_BUSY,
     ANSWER_UNKNOWN,
+    ANSWER_FORBIDDEN,
 };
 
 /* What the gateway says to whom it does not know. */
@@ -62,6 +65,7 @@ static const struct {
     [ANSWER_TOO_MANY] = {"503 Service Unavailable", "TOO_MANY_TOPICS"},
     [ANSWER_BUSY] = {"503 Service Unavailable", "BUSY"},
     [ANSWER_UNKNOWN] = {"401 Unauthorized", UNKNOWN_BODY},
+    [ANSWER_FORBIDDEN] = {"403 Forbidden", "FORBIDDEN"},
 };
 
 /* What an answer says of the connection; the value of a request's slot. */
@@ -171,10 +175,13 @@ static uint64_t says_of(const struct nsq_http_request *r, bool ends) {
 /* The gateway goes on with it, when all that was said before has left. */
 static size_t hand_over(struct acceptor *a, struct connection *c) {
     if (!may_do_alone(c)) return 0;
-    if (connection_unsent(c) > 0)
+    if (connection_unsent(c) > 0) {
         stalled(c, STALL_OUTPUT);
-    else
-        reply_by_python(a, c, (const uint8_t *)"", 0);
+        return 0;
+    }
+    /* It may come back, and what was found out about this request is nothing about the next. */
+    request_is_over(a, nsq_http_of(c));
+    reply_by_python(a, c, (const uint8_t *)"", 0);
     return 0;
 }
 
@@ -452,7 +459,9 @@ static size_t take_request(struct acceptor *a, struct connection *c, const uint8
     r.rest = (struct text){data + r.head.bytes, bytes - r.head.bytes};
     switch (nsq_http_who(a, c, &r)) {
     case NSQ_HTTP_ASKED: return 0;
-    case NSQ_HTTP_UNCLEAR: return hand_over(a, c);
+    case NSQ_HTTP_UNCLEAR:
+        /* The right has gone while the body came. */
+        return bytes > HANDED_BYTES ? refuse_unread(a, c, &r, ANSWER_FORBIDDEN) : hand_over(a, c);
     case NSQ_HTTP_NOBODY: return refuse_unread(a, c, &r, ANSWER_UNKNOWN);
     default: return r.head.many ? mpub(a, c, &r) : pub(a, c, &r);
     }
